@@ -1,0 +1,3 @@
+module github.com/reschedule-dev/reschedule
+
+go 1.26.0

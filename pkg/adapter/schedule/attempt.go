@@ -1,0 +1,53 @@
+package schedule
+
+import (
+	"time"
+)
+
+// Attempt is one delivery to be made: what a Sender needs to know.
+type Attempt struct {
+	Source *Source
+	Target Target // the sink, or the dead letter sink
+	Key    string
+	Entry  *Entry
+	ID     string // of the event
+}
+
+// NewAttempt is the next attempt to deliver an entry. It is false for a dead
+// letter whose source has no dead letter sink any more.
+func NewAttempt(src *Source, key string, e *Entry, storeID string) (Attempt, bool) {
+	a := Attempt{Source: src, Target: src.Sink, Key: key, Entry: e, ID: e.EventID(storeID)}
+	if e.DeadLetter != nil {
+		if src.DeadLetter == nil {
+			return a, false
+		}
+		a.Key, a.Target = e.DeadLetter.Key, *src.DeadLetter
+	}
+	return a, true
+}
+
+// Revision, DueAt and Number are the occurrence's reschedulerevision,
+// rescheduledueat and rescheduleattempt; a dead letter keeps those of the
+// delivery that was given up.
+func (a *Attempt) Revision() uint64 {
+	if d := a.Entry.DeadLetter; d != nil {
+		return d.Revision
+	}
+	return a.Entry.Revision
+}
+
+// DueAt is when the occurrence was due.
+func (a *Attempt) DueAt() time.Time {
+	if d := a.Entry.DeadLetter; d != nil {
+		return d.Due
+	}
+	return a.Entry.DueAt
+}
+
+// Number is the attempt counter; 0 is the first attempt.
+func (a *Attempt) Number() uint32 {
+	if d := a.Entry.DeadLetter; d != nil {
+		return d.Attempt
+	}
+	return a.Entry.Attempt
+}

@@ -1,0 +1,259 @@
+package schedule
+
+import (
+	"math/big"
+	"math/bits"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxDuration bounds every duration and how far ahead an instant may be:
+// 100 years of 365.25 days.
+const MaxDuration = 36525 * 24 * time.Hour
+
+const maxFractionDigits = 18 // 10^18 is the largest power of ten that an int64 holds
+
+// ParseDuration reads a duration in Go style (1h30m, 1.5s) or ISO 8601 (P1DT2H,
+// PT0.5S; no years or months). What is finer than a nanosecond is rounded up,
+// so that nothing is early. A bare number is an error, "0" too. The field is
+// named in the error.
+func ParseDuration(field, s string) (time.Duration, error) {
+	if strings.HasPrefix(s, "P") {
+		return ParseISODuration(field, s)
+	}
+	bad := Invalid(field, "%.64q is not a duration such as 5m30s or PT5M30S", s)
+	if s == "" {
+		return 0, bad
+	}
+	var total time.Duration
+	for rest := s; rest != ""; {
+		n, tail, ok := cutNumber(rest, ".")
+		if !ok {
+			return 0, signError(field, s, bad)
+		}
+		end := strings.IndexAny(tail, "0123456789.")
+		if end < 0 {
+			end = len(tail)
+		}
+		unit, ok := goUnits[tail[:end]]
+		if !ok {
+			return 0, bad
+		}
+		if total, ok = n.addTo(total, unit); !ok {
+			return 0, tooLong(field, s)
+		}
+		rest = tail[end:]
+	}
+	return total, nil
+}
+
+var goUnits = map[string]time.Duration{
+	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
+	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+}
+
+// ParseISODuration reads an ISO 8601 duration of weeks, days, hours, minutes
+// and seconds; the last part may have a fraction.
+func ParseISODuration(field, s string) (time.Duration, error) {
+	bad := Invalid(field, "%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds)", s)
+	rest, ok := strings.CutPrefix(s, "P")
+	if !ok {
+		return 0, signError(field, s, bad)
+	}
+	var total time.Duration
+	units, inTime, fraction, parts := "WD", false, false, 0
+	for rest != "" {
+		if rest[0] == 'T' {
+			if inTime || len(rest) == 1 {
+				return 0, bad
+			}
+			units, inTime, rest = "HMS", true, rest[1:]
+		}
+		n, tail, ok := cutNumber(rest, ".,")
+		if !ok || tail == "" || fraction {
+			return 0, signError(field, s, bad)
+		}
+		i := strings.IndexByte(units, tail[0])
+		if i < 0 {
+			return 0, bad
+		}
+		if total, ok = n.addTo(total, isoUnit(tail[0])); !ok {
+			return 0, tooLong(field, s)
+		}
+		units, rest, fraction = units[i+1:], tail[1:], n.fractional
+		parts++
+	}
+	if parts == 0 {
+		return 0, bad
+	}
+	return total, nil
+}
+
+func isoUnit(c byte) time.Duration {
+	switch c {
+	case 'W':
+		return 7 * 24 * time.Hour
+	case 'D':
+		return 24 * time.Hour
+	case 'H':
+		return time.Hour
+	case 'M':
+		return time.Minute
+	default:
+		return time.Second
+	}
+}
+
+// number is a decimal: whole + fraction/10^digits.
+type number struct {
+	whole, fraction uint64
+	digits          int
+	fractional      bool // has a decimal separator
+	sticky          bool // digits that did not fit were not all zero
+	huge            bool // whole overflowed
+}
+
+// cutNumber takes a decimal without sign or exponent off the front of s.
+func cutNumber(s, separators string) (n number, rest string, ok bool) {
+	i, seen := 0, false
+	for ; i < len(s) && isDigit(s[i]); i++ {
+		hi, lo := bits.Mul64(n.whole, 10)
+		sum, carry := bits.Add64(lo, uint64(s[i]-'0'), 0)
+		n.huge = n.huge || hi != 0 || carry != 0
+		n.whole, seen = sum, true
+	}
+	if i < len(s) && strings.IndexByte(separators, s[i]) >= 0 {
+		n.fractional = true
+		for i++; i < len(s) && isDigit(s[i]); i++ {
+			seen = true
+			if n.digits < maxFractionDigits {
+				n.fraction = n.fraction*10 + uint64(s[i]-'0')
+				n.digits++
+			} else {
+				n.sticky = n.sticky || s[i] != '0'
+			}
+		}
+	}
+	return n, s[i:], seen
+}
+
+// addTo adds n units to total, rounded up; false when that is over MaxDuration.
+func (n number) addTo(total, unit time.Duration) (time.Duration, bool) {
+	hi, whole := bits.Mul64(n.whole, uint64(unit))
+	if n.huge || hi != 0 || whole > uint64(MaxDuration) {
+		return 0, false
+	}
+	pow := uint64(1)
+	for range n.digits {
+		pow *= 10
+	}
+	hi, lo := bits.Mul64(n.fraction, uint64(unit))
+	part, rem := bits.Div64(hi, lo, pow)
+	if rem != 0 || n.sticky {
+		part++
+	}
+	sum := total + time.Duration(whole) + time.Duration(part)
+	return sum, sum <= MaxDuration
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func signError(field, s string, other *Error) *Error {
+	if strings.HasPrefix(s, "-") {
+		return Invalid(field, "%.64q is negative", s)
+	}
+	return other
+}
+
+func tooLong(field, s string) *Error {
+	return Invalid(field, "%.64q is more than 100 years", s)
+}
+
+// ParseSeconds reads a JSON number of seconds, rounded up to the nanosecond.
+func ParseSeconds(field, s string) (time.Duration, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	switch {
+	case err != nil && f == 0:
+		return 0, Invalid(field, "%.64q is not a number of seconds", s)
+	case f < 0 || strings.HasPrefix(s, "-") && strings.ContainsAny(mantissa(s), "123456789"):
+		return 0, Invalid(field, "%.64q is negative", s)
+	case f > MaxDuration.Seconds():
+		return 0, tooLong(field, s)
+	case f < 1e-9: // also keeps absurd exponents away from big.Rat
+		if strings.ContainsAny(mantissa(s), "123456789") {
+			return 1, nil
+		}
+		return 0, nil
+	}
+	exact, ok := new(big.Rat).SetString(s)
+	if !ok {
+		return 0, Invalid(field, "%.64q is not a number of seconds", s)
+	}
+	exact.Mul(exact, big.NewRat(int64(time.Second), 1))
+	ns, rem := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
+	d := time.Duration(ns.Int64())
+	if rem.Sign() > 0 {
+		d++
+	}
+	if d > MaxDuration {
+		return 0, tooLong(field, s)
+	}
+	return d, nil
+}
+
+func mantissa(s string) string {
+	if i := strings.IndexAny(s, "eE"); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// ParseInstant reads an RFC 3339 instant, rounded up to the nanosecond, at
+// most 100 years after now.
+func ParseInstant(field, s string, now time.Time) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || !strictRFC3339(s) {
+		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
+	}
+	if finerThanNano(s) {
+		t = t.Add(1)
+	}
+	switch {
+	case t.After(now.Add(MaxDuration)):
+		return time.Time{}, Invalid(field, "%.64q is more than 100 years ahead", s)
+	case t.Before(earliest): // what UnixNano cannot hold; long past is long past
+		return earliest, nil
+	}
+	return t.UTC(), nil
+}
+
+var earliest = time.Unix(0, 1).UTC()
+
+// strictRFC3339 rejects what time.Parse lets through: a comma before the
+// fraction, a one-digit hour, an offset out of range.
+func strictRFC3339(s string) bool {
+	if len(s) < len("2006-01-02T15:04:05Z") || s[13] != ':' || strings.Contains(s, ",") {
+		return false
+	}
+	if s[len(s)-1] == 'Z' {
+		return true
+	}
+	hh, mm := s[len(s)-5:len(s)-3], s[len(s)-2:]
+	return hh <= "23" && mm <= "59"
+}
+
+// finerThanNano says whether a valid instant has a nonzero digit after the
+// ninth of its fraction, which time.Parse cuts off.
+func finerThanNano(s string) bool {
+	dot := strings.IndexByte(s, '.')
+	if dot < 0 {
+		return false
+	}
+	for i := dot + 1; i < len(s) && isDigit(s[i]); i++ {
+		if i > dot+9 && s[i] != '0' {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package schedule
+
+import (
+	"strconv"
+	"time"
+)
+
+// Entry is what is stored of one key: its newest occurrence, waiting or in
+// delivery. The zero time means "none". An Entry is not changed once stored;
+// every step makes a new one.
+type Entry struct {
+	// Revision is the newest accepted change's. It grows with every accepted
+	// change and is never used again for the key.
+	Revision uint64
+	// Occurrence is the revision that made the occurrence; the event's id
+	// follows from it, so it stays over retries and restarts.
+	Occurrence uint64
+
+	ScheduledAt time.Time // when the newest change was accepted
+	DueAt       time.Time // retries do not move it
+	RetryAt     time.Time // set between two attempts: when the next one starts
+	ExpiresAt   time.Time // not delivered from then on
+	// UnfinishedAt is set when an event was accepted while an older occurrence,
+	// due then, was in delivery. Should the process end before the outcome of
+	// that delivery is known, the key is due then: an event never cancels.
+	UnfinishedAt time.Time
+
+	Attempt uint32 // the key's counter: failed runs in a row
+	Tries   uint32 // failed deliveries of this occurrence, for retry and its back-off
+
+	MaxInterval *time.Duration // nil: the source's
+	UID         string
+	Reason      string
+	Event       *Event // nil: the default event
+	// TraceParent and TraceState are the W3C trace context of the call that
+	// scheduled the occurrence.
+	TraceParent, TraceState string
+
+	// DeadLetter is set for an entry under a dead letter key.
+	DeadLetter *DeadLetter
+}
+
+// DeadLetter says why an event goes to the dead letter sink.
+type DeadLetter struct {
+	Key     string    // the key it was delivered for
+	Due     time.Time // its occurrence's
+	ID      string    // its event's, as it was first sent
+	Attempt uint32    // its counter when the last attempt started
+	Failure Failure
+	// Revision is the one that the last attempt carried.
+	Revision uint64
+}
+
+// Failure is the last answer before a delivery was given up.
+type Failure struct {
+	Dest string // the URL that refused
+	Code int    // HTTP status; 0 when there was no answer
+	Data []byte // start of the answer's body
+}
+
+// At is when the next attempt may start.
+func (e *Entry) At() time.Time {
+	if !e.RetryAt.IsZero() {
+		return e.RetryAt
+	}
+	return e.DueAt
+}
+
+// Expired says whether the occurrence must not be delivered any more.
+func (e *Entry) Expired(now time.Time) bool {
+	return !e.ExpiresAt.IsZero() && !now.Before(e.ExpiresAt)
+}
+
+// EventID is the CloudEvents id of the entry's deliveries. The store's id
+// keeps it unique when a data directory starts anew.
+func (e *Entry) EventID(storeID string) string {
+	if e.DeadLetter != nil {
+		return e.DeadLetter.ID
+	}
+	if e.Event != nil && e.Event.ID != "" {
+		return e.Event.ID
+	}
+	return storeID + "-" + strconv.FormatUint(e.Occurrence, 10)
+}
+
+func (e *Entry) interval(src *Source) time.Duration {
+	if e.MaxInterval != nil {
+		return *e.MaxInterval
+	}
+	return src.MaxInterval
+}
+
+// View is a key as callers see it.
+type View struct {
+	Key string
+	*Entry
+	State    State
+	InFlight bool // a delivery is under way, of this or of an older occurrence
+}
+
+// NewView says in which state an entry is. own tells that the delivery under
+// way is of this very occurrence, so that nothing waits.
+func NewView(key string, e *Entry, inFlight, own bool, now time.Time) View {
+	v := View{Key: key, Entry: e, State: Waiting, InFlight: inFlight}
+	switch {
+	case own:
+		v.State = InFlight
+	case !e.DueAt.After(now):
+		v.State = Due
+	}
+	return v
+}

@@ -1,0 +1,64 @@
+package schedule
+
+import (
+	"maps"
+	"time"
+)
+
+// DefaultEventType is the type of an event that a request gives none.
+const DefaultEventType = "dev.reschedule.due"
+
+// Event is what a key's delivery carries: the attributes and data of a
+// CloudEvent, as far as somebody set them; the rest follows from the
+// occurrence when it is sent. An Event is not changed once it is part of a
+// request or an entry.
+type Event struct {
+	// ID is set for an ingested event until an outcome makes a new occurrence
+	// of it; otherwise the id follows from the occurrence.
+	ID string
+	// Source and Time are set for an ingested event (Source also by a reply).
+	Source string
+	Time   time.Time
+
+	Type, Subject, DataContentType, DataSchema string
+
+	// Extensions are attributes by name; a value is a string, a bool or an
+	// int32, so that the JSON format gives back the type that came in.
+	Extensions map[string]any
+
+	// Data is the payload as it goes over the wire; nil is no data.
+	Data []byte
+	// DataBase64 says that the JSON format must carry the data as
+	// data_base64, because it came so.
+	DataBase64 bool
+}
+
+// again is the event as an occurrence made by an outcome, or by a request
+// after an attempt, delivers it: under an id of its own, so that a sink that
+// drops repeats does not drop it.
+func (e *Event) again() *Event {
+	if e == nil || e.ID == "" {
+		return e
+	}
+	c := *e
+	c.ID = ""
+	return &c
+}
+
+// Equal compares all attributes and the data.
+func (e *Event) Equal(o *Event) bool {
+	if e == nil || o == nil {
+		return e == o
+	}
+	return e.ID == o.ID && e.Source == o.Source && e.Time.Equal(o.Time) && e.Type == o.Type &&
+		e.Subject == o.Subject && e.DataContentType == o.DataContentType && e.DataSchema == o.DataSchema &&
+		e.DataBase64 == o.DataBase64 && (e.Data == nil) == (o.Data == nil) && string(e.Data) == string(o.Data) &&
+		maps.Equal(e.Extensions, o.Extensions)
+}
+
+// deleted says that the event tells of an object that is gone, so that
+// maxInterval must not bring its key back.
+func (e *Event) deleted() bool {
+	return e != nil && e.Source != "" &&
+		(e.Type == "dev.knative.apiserver.ref.delete" || e.Type == "dev.knative.apiserver.resource.delete")
+}

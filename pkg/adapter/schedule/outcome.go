@@ -1,0 +1,237 @@
+package schedule
+
+import (
+	"time"
+)
+
+// OutcomeKind is what an attempt to deliver came to.
+type OutcomeKind uint8
+
+// The kinds of outcome.
+const (
+	Aborted   OutcomeKind = iota // cut off by ourselves: as if it had not started
+	Succeeded                    // 2xx
+	Failed                       // worth another attempt
+	Rejected                     // not worth another attempt
+)
+
+// Outcome is the sink's answer to one attempt.
+type Outcome struct {
+	Kind OutcomeKind
+	// Again asks for the key once more, Never says that maxInterval must not
+	// bring it back; both only with Succeeded.
+	Again *Again
+	Never bool
+	// RetryAfter is what the sink asked to wait, only with Failed.
+	RetryAfter time.Duration
+	Failure    Failure // with Failed and Rejected
+}
+
+// Again is a Reschedule-After: when the key is due next.
+type Again struct {
+	After time.Duration // counts when At is zero
+	At    time.Time
+	Reply *Event // the event to deliver; nil: the same
+}
+
+func (a *Again) time(now time.Time) time.Time {
+	switch {
+	case a.At.IsZero():
+		return now.Add(a.After)
+	case a.At.Before(now):
+		return now
+	}
+	return a.At
+}
+
+// Flight is a delivery under way.
+type Flight struct {
+	Entry *Entry // the key's when the delivery started
+	// Own: the entry is still the key's, nothing was accepted since.
+	Own bool
+	// Superseded: a request took the place of the occurrence; its failure is
+	// not retried.
+	Superseded bool
+	// Cancelled: nothing of the answer has an effect.
+	Cancelled bool
+	// OwnCounter: what was scheduled meanwhile has a counter of its own.
+	OwnCounter bool
+}
+
+// Accept notes a change of the key during the flight.
+func (f *Flight) Accept(c Change, ingested bool) {
+	if c.Result == Kept {
+		return
+	}
+	f.Own = false
+	f.Superseded = f.Superseded || c.Supersedes
+	f.Cancelled = f.Cancelled || c.NewObject
+	f.OwnCounter = f.OwnCounter || !ingested
+}
+
+// Cancel notes that the key was deleted during the flight.
+func (f *Flight) Cancel() { f.Own, f.Cancelled = false, true }
+
+// Disposition is what became of the delivered occurrence, for metrics and logs.
+type Disposition string
+
+// The dispositions.
+const (
+	Delivered    Disposition = "delivered"
+	Retrying     Disposition = "retrying"
+	DeadLettered Disposition = "dead_lettered"
+	Dropped      Disposition = "dropped" // given up without a dead letter sink
+	Expired      Disposition = "expired"
+	Superseding  Disposition = "superseded" // failed, but something newer took its place
+	Unfinished   Disposition = "aborted"
+)
+
+// Step is an outcome's effect on a key.
+type Step struct {
+	Next        *Entry // the key's entry from now on; nil: none
+	Changed     bool   // Next differs from what is stored
+	Dead        *Entry // a dead letter to store, or nil
+	Disposition Disposition
+}
+
+// Finish decides what the outcome of a delivery makes of its key. cur is the
+// key's entry, nil when it has none; revision is for a new occurrence, storeID
+// for the id of a dead letter.
+func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+	waiting := cur
+	if f.Own {
+		waiting = nil
+	}
+	s := Step{Next: cur, Disposition: Unfinished}
+	switch o.Kind {
+	case Aborted:
+		return s
+	case Succeeded:
+		s.Disposition = Delivered
+	default:
+		s.Disposition = Superseding
+	}
+	if f.Cancelled {
+		return s
+	}
+	switch {
+	case o.Kind == Succeeded && waiting != nil:
+		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
+	case o.Kind == Succeeded:
+		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
+	case f.Superseded:
+	default:
+		s = f.fail(key, waiting, o, src, revision, storeID, now)
+	}
+	return s
+}
+
+// next is the occurrence that a successful run leaves when nothing waits.
+func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *Entry {
+	switch interval := e.interval(src); {
+	case e.DeadLetter != nil:
+		return nil
+	case o.Again != nil:
+		n := e.renew(revision, now, o.Again.time(now))
+		if o.Again.Reply != nil {
+			n.Event = o.Again.Reply
+		}
+		return n
+	case o.Never || e.Event.deleted() || interval <= 0:
+		return nil
+	default:
+		return e.renew(revision, now, now.Add(interval))
+	}
+}
+
+// renew makes a new occurrence of the entry. An expiry belonged to the old one.
+func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
+	return &Entry{
+		Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: due,
+		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
+		TraceParent: e.TraceParent, TraceState: e.TraceState,
+	}
+}
+
+// succeedBefore is what a success makes of the newer occurrence behind it.
+func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now time.Time) (*Entry, bool) {
+	n := *waiting
+	n.UnfinishedAt = time.Time{}
+	if !f.OwnCounter {
+		n.Attempt, n.Tries = 0, 0
+	}
+	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
+	if o.Again != nil {
+		if at := o.Again.time(now); at.Before(n.At()) {
+			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, revision, true
+		}
+	}
+	return &n, changed
+}
+
+// fail is what a failure makes of the key when nothing superseded the
+// delivered occurrence: waiting is nil, or an event that came in meanwhile.
+func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+	base := f.Entry
+	if waiting != nil {
+		base = waiting
+	}
+	n := *base
+	n.UnfinishedAt = time.Time{}
+	if !f.OwnCounter {
+		n.Attempt = increment(n.Attempt)
+	}
+	n.Tries = increment(n.Tries)
+	if waiting == nil && n.Expired(now) {
+		return Step{Changed: true, Disposition: Expired}
+	}
+	if o.Kind == Failed && !src.Delivery.exhausted(n.Tries) {
+		at := now.Add(src.Delivery.wait(n.Tries, o.RetryAfter))
+		switch {
+		case waiting == nil:
+			n.RetryAt = at
+		case at.Before(n.At()): // an event never postpones: the retry comes first
+			n.DueAt, n.RetryAt = f.Entry.DueAt, at
+		}
+		return Step{Next: &n, Changed: true, Disposition: Retrying}
+	}
+
+	s := Step{Changed: true, Disposition: Dropped}
+	if src.DeadLetter != nil && f.Entry.DeadLetter == nil {
+		s.Dead, s.Disposition = f.Entry.deadLetter(key, o.Failure, revision, storeID, now), DeadLettered
+	}
+	switch interval := f.Entry.interval(src); {
+	case waiting != nil:
+		n.Tries = 0 // of the delivered occurrence, which is done with
+		s.Next = &n
+	case o.Kind == Failed && interval > 0 && f.Entry.DeadLetter == nil:
+		s.Next = f.Entry.renew(revision, now, now.Add(interval))
+	}
+	return s
+}
+
+// deadLetter is the entry that carries the occurrence's event to the dead
+// letter sink.
+func (e *Entry) deadLetter(key string, failure Failure, revision uint64, storeID string, now time.Time) *Entry {
+	return &Entry{
+		Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: now, Event: e.Event,
+		TraceParent: e.TraceParent, TraceState: e.TraceState,
+		DeadLetter: &DeadLetter{
+			Key: key, Due: e.DueAt, ID: e.EventID(storeID), Attempt: e.Attempt, Failure: failure, Revision: e.Revision,
+		},
+	}
+}
+
+// Recover is the entry after a restart that cut off a delivery: an older
+// occurrence whose outcome is unknown makes the key due when that one was.
+func (e *Entry) Recover() (*Entry, bool) {
+	if e.UnfinishedAt.IsZero() {
+		return e, false
+	}
+	n := *e
+	n.UnfinishedAt = time.Time{}
+	if e.UnfinishedAt.Before(n.DueAt) {
+		n.DueAt, n.RetryAt = e.UnfinishedAt, time.Time{}
+	}
+	return &n, true
+}

@@ -1,0 +1,270 @@
+package schedule
+
+import (
+	"math"
+	"time"
+)
+
+// Policy decides about the time when a key already has a waiting occurrence.
+type Policy string
+
+// The policies.
+const (
+	Replace  Policy = "replace"  // the new time
+	Earliest Policy = "earliest" // the sooner
+	Latest   Policy = "latest"   // the later
+	Keep     Policy = "keep"     // no change at all
+	Fail     Policy = "fail"     // already_exists
+)
+
+// ParsePolicy reads a policy's name.
+func ParsePolicy(field, s string) (Policy, error) {
+	switch p := Policy(s); p {
+	case Replace, Earliest, Latest, Keep, Fail:
+		return p, nil
+	}
+	return "", Invalid(field, "%.64q is not one of replace, earliest, latest, keep, fail", s)
+}
+
+// Request asks for an occurrence of a key. At most one of Delay, DueAt and
+// Backoff is set; without any the source's delay counts. Absent fields are
+// zero.
+type Request struct {
+	Delay   *time.Duration
+	DueAt   time.Time
+	Backoff *Backoff
+	Jitter  float64 // 0..1, adds up to that share of the delay
+
+	Policy      Policy // "": the source's
+	Event       *Event
+	MaxInterval *time.Duration
+	ExpiresAt   time.Time
+	UID         string
+	Reason      string
+
+	TraceParent, TraceState string
+
+	// Ingested marks a CloudEvent sent to the source's address. It never
+	// changes the counter and, but for the policies replace and latest, does
+	// not take the place of a delivery under way.
+	Ingested bool
+
+	Conditions
+}
+
+// Conditions guard a change; they are looked at before anything else.
+type Conditions struct {
+	IfMatch     *uint64 // the revision the key must have
+	IfNoneMatch bool    // the key must be absent
+	IfUID       string  // the uid the key must have, if it is there (DELETE)
+}
+
+// Check reports a condition that cur, nil when the key is absent, misses.
+func (c *Conditions) Check(key string, cur *Entry) error {
+	switch {
+	case c.IfNoneMatch && cur != nil:
+		return Refuse(CodePrecondition, "If-None-Match: key %q exists with revision %d", key, cur.Revision)
+	case c.IfMatch != nil && cur == nil:
+		return Refuse(CodePrecondition, "If-Match: key %q is absent", key)
+	case c.IfMatch != nil && cur.Revision != *c.IfMatch:
+		return Refuse(CodePrecondition, "If-Match: key %q has revision %d, not %d", key, cur.Revision, *c.IfMatch)
+	case c.IfUID != "" && cur != nil && cur.UID != c.IfUID:
+		return Refuse(CodePrecondition, "uid: key %q has uid %q, not %q", key, cur.UID, c.IfUID)
+	}
+	return nil
+}
+
+// Result is what became of a request.
+type Result string
+
+// The results.
+const (
+	Created  Result = "created"
+	Replaced Result = "replaced"
+	Merged   Result = "merged" // the time stayed, the rest is new
+	Kept     Result = "kept"   // nothing changed
+)
+
+// Change is a request's effect on a key.
+type Change struct {
+	Result Result
+	Entry  *Entry // the key's new entry; the old one when kept
+	// Supersedes says that a delivery under way is of an occurrence that this
+	// change took the place of: its failure is not retried.
+	Supersedes bool
+	// NewObject says that the stored uid was another: nothing of the answer to
+	// a delivery under way has an effect.
+	NewObject bool
+}
+
+// Apply decides what the request makes of a key. cur is the key's entry, nil
+// when it has none; own says that the delivery under way is of that entry, so
+// that nothing waits; revision is the new entry's if there is one; random is
+// in [0,1). Nothing is changed when it returns an error, always an *Error.
+func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision uint64, now time.Time, random float64) (Change, error) {
+	if err := r.Check(key, cur); err != nil {
+		return Change{}, err
+	}
+	waiting := cur != nil && !own
+	c := Change{Result: Created}
+	policy := r.policy(src)
+	if cur != nil && r.UID != "" && cur.UID != "" && r.UID != cur.UID {
+		policy, c.NewObject = Replace, true
+	}
+	if waiting {
+		switch policy {
+		case Fail:
+			return Change{}, Refuse(CodeExists, "key %q is already scheduled for %s and the policy is fail", key, cur.DueAt.UTC().Format(time.RFC3339Nano))
+		case Keep:
+			return Change{Result: Kept, Entry: cur}, nil
+		}
+		c.Result = Replaced
+	}
+
+	e := r.entry(cur, policy, revision, now)
+	at, err := r.time(key, cur, &c, e, src, now, random)
+	if err != nil {
+		return Change{}, err
+	}
+	e.DueAt = at
+	if r.Ingested && policy != Replace && cur != nil {
+		e.Tries = cur.Tries // it merges into a run that failed so often
+	}
+	if waiting && (policy == Earliest || policy == Latest) {
+		c.Result = e.merge(cur, policy, at)
+	}
+	e.identify(cur, r.Event != nil, own, c.Result)
+
+	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
+	switch {
+	case c.Supersedes:
+	case own:
+		e.UnfinishedAt = cur.DueAt
+	case cur != nil:
+		e.UnfinishedAt = cur.UnfinishedAt
+	}
+	c.Entry = e
+	return c, nil
+}
+
+func (r *Request) policy(src *Source) Policy {
+	switch {
+	case r.Policy != "":
+		return r.Policy
+	case r.Ingested:
+		return src.IngestPolicy
+	}
+	return src.Policy
+}
+
+// entry is the new entry but for its times and counters. With replace the
+// request is the whole of it, save the event; with the other policies every
+// absent field stays as it was.
+func (r *Request) entry(cur *Entry, policy Policy, revision uint64, now time.Time) *Entry {
+	e := &Entry{
+		Revision: revision, Occurrence: revision, ScheduledAt: now,
+		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, UID: r.UID, Reason: r.Reason, Event: r.Event,
+		TraceParent: r.TraceParent, TraceState: r.TraceState,
+	}
+	if cur == nil {
+		return e
+	}
+	if e.Event == nil {
+		e.Event = cur.Event
+	}
+	if policy == Replace {
+		return e
+	}
+	if e.ExpiresAt.IsZero() {
+		e.ExpiresAt = cur.ExpiresAt
+	}
+	if e.MaxInterval == nil {
+		e.MaxInterval = cur.MaxInterval
+	}
+	if e.UID == "" {
+		e.UID = cur.UID
+	}
+	if e.Reason == "" {
+		e.Reason = cur.Reason
+	}
+	if e.TraceParent == "" {
+		e.TraceParent, e.TraceState = cur.TraceParent, cur.TraceState
+	}
+	return e
+}
+
+// time sets the entry's counter and says when the request wants it due.
+func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source, now time.Time, random float64) (time.Time, error) {
+	if cur != nil && !c.NewObject {
+		e.Attempt = cur.Attempt
+	}
+	var delay time.Duration
+	switch {
+	case r.Backoff != nil:
+		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
+			if delay = e.interval(src); delay <= 0 {
+				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", key, most)
+			}
+			e.Attempt = 0
+			break
+		}
+		e.Attempt = increment(e.Attempt)
+		delay = r.Backoff.wait(e.Attempt)
+	case r.Delay != nil:
+		delay = *r.Delay
+	case !r.DueAt.IsZero():
+		delay = max(r.DueAt.Sub(now), 0)
+	default:
+		delay = src.Delay
+	}
+	if r.Backoff == nil && !r.Ingested {
+		e.Attempt = 0
+	}
+	if r.Jitter > 0 {
+		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * random))
+	}
+	return now.Add(delay), nil
+}
+
+// merge gives e, due at the requested time, the sooner or later of that time
+// and the one of cur. Between two attempts the time that counts is the next
+// attempt's, and the original due time stays unless the new one is sooner.
+func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
+	if policy == Latest {
+		if at.After(cur.At()) {
+			return Replaced
+		}
+		e.DueAt, e.RetryAt = cur.DueAt, cur.RetryAt
+		return Merged
+	}
+	if at.Before(cur.DueAt) {
+		return Replaced
+	}
+	e.DueAt, e.RetryAt = cur.DueAt, cur.RetryAt
+	if at.Before(e.RetryAt) {
+		e.RetryAt = at
+	}
+	return Merged
+}
+
+// identify keeps the occurrence's identity where it is still the same one, and
+// gives an inherited event an id of its own where it was attempted before.
+func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result) {
+	if cur == nil || newEvent {
+		return
+	}
+	if result == Merged {
+		e.Occurrence = cur.Occurrence
+		return
+	}
+	if own || cur.Tries > 0 {
+		e.Event = e.Event.again()
+	}
+}
+
+func increment(n uint32) uint32 {
+	if n == math.MaxUint32 {
+		return n
+	}
+	return n + 1
+}

@@ -1,0 +1,91 @@
+package schedule
+
+import (
+	"time"
+)
+
+// Defaults of a source.
+const (
+	DefaultTimeout      = 10 * time.Minute
+	DefaultBackoffDelay = time.Second
+	DefaultMaxInFlight  = 100
+	DefaultMaxPending   = 1_000_000
+	// MaxBackoff caps every wait between attempts, as client-go does.
+	MaxBackoff = 1000 * time.Second
+)
+
+// Source is one RescheduleSource as the data plane sees it: resolved, with its
+// defaults filled in. A Source is not changed; a new one replaces it.
+type Source struct {
+	UID             string // owns the schedules: another uid is another source
+	Namespace, Name string
+
+	Sink       Target
+	DeadLetter *Target
+	// Extensions are spec.ceOverrides, applied last to every event.
+	Extensions map[string]string
+	Delivery   Delivery
+
+	Delay        time.Duration
+	Policy       Policy        // of requests that name none
+	IngestPolicy Policy        // of CloudEvents that name none
+	MaxInterval  time.Duration // 0 = off
+
+	IngestKey, IngestWhen string // CEL, "" = none
+
+	MaxInFlight  int
+	MaxPerSecond int // 0 = no limit
+	MaxPending   int64
+	Suspend      bool
+}
+
+// Path is the source's address below the host, "namespace/name"; both are DNS
+// labels, so it needs no escaping.
+func (s *Source) Path() string { return s.Namespace + "/" + s.Name }
+
+// EventSource is the CloudEvents source attribute of the source's own events.
+func (s *Source) EventSource() string {
+	return "/apis/sources.reschedule.dev/v1alpha1/namespaces/" + s.Namespace + "/reschedulesources/" + s.Name
+}
+
+// Target is an address to deliver to.
+type Target struct {
+	URL      string
+	CACerts  string // PEM, trusted beside the system's; "" = none
+	Audience string // of the OIDC token to send; "" = none
+}
+
+// Delivery is how deliveries of a source are made and repeated.
+type Delivery struct {
+	Retry         *int // retries after the first attempt; nil = for ever
+	Linear        bool // back-off grows linearly, else exponentially
+	BackoffDelay  time.Duration
+	Timeout       time.Duration
+	RetryAfterMax *time.Duration // nil: honoured up to MaxBackoff
+	Structured    bool           // delivery.format json
+}
+
+// wait is the pause after the n-th failed attempt of an occurrence, n from 1,
+// raised by the sink's Retry-After up to its cap.
+func (d *Delivery) wait(n uint32, retryAfter time.Duration) time.Duration {
+	var w time.Duration
+	if d.Linear {
+		w = MaxBackoff
+		if d.BackoffDelay <= 0 || int64(n) <= int64(MaxBackoff/d.BackoffDelay) {
+			w = d.BackoffDelay * time.Duration(n)
+		}
+	} else {
+		w = exponential(d.BackoffDelay, 2, MaxBackoff, n)
+	}
+	limit := MaxBackoff
+	if d.RetryAfterMax != nil {
+		limit = *d.RetryAfterMax
+	}
+	return max(min(w, MaxBackoff), min(retryAfter, limit))
+}
+
+// exhausted says whether the occurrence has used up its retries after n failed
+// attempts.
+func (d *Delivery) exhausted(n uint32) bool {
+	return d.Retry != nil && int64(n) > int64(*d.Retry)
+}

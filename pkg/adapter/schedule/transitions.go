@@ -1,0 +1,76 @@
+package schedule
+
+// State is where a key stands.
+type State string
+
+// The states that callers see.
+const (
+	Waiting  State = "waiting"
+	Due      State = "due"      // its time has come: queued, or between two attempts
+	InFlight State = "inFlight" // being delivered, and nothing waits behind it
+)
+
+// The states that callers see as others: absent is a 404, behind is waiting or
+// due with inFlight true, leaving is a 404 while the older delivery is still out.
+const (
+	Absent  State = "absent"
+	Behind  State = "behind"  // a newer occurrence waits for an older delivery to end
+	Leaving State = "leaving" // deleted, or expired, while a delivery is under way
+)
+
+// Transition is a step that a key may take.
+type Transition struct {
+	From State
+	On   string
+	To   State
+	Note string
+}
+
+// Transitions are all the steps there are: what is not here cannot happen.
+var Transitions = []Transition{
+	{Absent, "schedule", Waiting, "201 created"},
+	{Waiting, "schedule", Waiting, "replaced, merged or kept, as the policy says"},
+	{Waiting, "time comes", Due, "never before dueAt by the adapter's clock"},
+	{Waiting, "cancel", Absent, "DELETE"},
+	{Waiting, "expire", Absent, "expiresAt, within 5 s"},
+	{Due, "start", InFlight, "at most one delivery of a key at a time"},
+	{Due, "schedule", Waiting, "as from waiting: due and between two attempts count as waiting"},
+	{Due, "cancel", Absent, "DELETE"},
+	{Due, "expire", Absent, "expiresAt, retries included"},
+	{InFlight, "succeed", Absent, "2xx"},
+	{InFlight, "succeed", Waiting, "2xx with Reschedule-After, or maxInterval"},
+	{InFlight, "fail", Due, "retried after the back-off; dueAt stays"},
+	{InFlight, "give up", Absent, "rejected, or retries used up: dead letter or dropped"},
+	{InFlight, "give up", Waiting, "retries used up, and maxInterval"},
+	{InFlight, "expire", Absent, "failed after its expiresAt"},
+	{InFlight, "schedule", Behind, "201 created: nothing waited"},
+	{InFlight, "cancel", Leaving, "nothing of the answer has an effect"},
+	{InFlight, "restart", Due, "delivered again, under the same id"},
+	{Behind, "schedule", Behind, "as from waiting"},
+	{Behind, "succeed", Waiting, "Reschedule-After: the sooner time, the newer event"},
+	{Behind, "fail", Waiting, "no retry of the older occurrence after a PUT; the sooner of retry and event after an ingested event"},
+	{Behind, "cancel", Leaving, "DELETE"},
+	{Behind, "expire", Leaving, "the newer occurrence expired"},
+	{Behind, "restart", Waiting, "due when the older one was, if an event came in behind it"},
+	{Leaving, "schedule", Behind, "201 created: the key had no entry"},
+	{Leaving, "answer", Absent, "after a DELETE whatever the answer"},
+	{Leaving, "succeed", Waiting, "Reschedule-After or maxInterval, after an expiry only"},
+	{Leaving, "fail", Due, "retried, if what expired was an ingested event"},
+	{Leaving, "restart", Absent, ""},
+}
+
+// StateOf is a key's state: cur is its entry or nil, f the delivery under way
+// or nil.
+func StateOf(v View, f *Flight) State {
+	switch {
+	case f == nil && v.Entry == nil:
+		return Absent
+	case f == nil:
+		return v.State
+	case v.Entry == nil:
+		return Leaving
+	case f.Own:
+		return InFlight
+	}
+	return Behind
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// ErrFull says that the disk has no room for more: nothing was changed, and
+// the call may be tried again once there is room.
+var ErrFull = errors.New("store: disk full")
+
+// Store keeps entries and their indexes on stable storage. It is safe for
+// concurrent use; for one key of one source the caller lets no two Apply
+// overlap, since each Change says what the key's entry was before.
+type Store interface {
+	// ID names the data directory: random, made with it.
+	ID() string
+
+	// NextRevision returns a revision that was never returned before, not even
+	// before a crash. Now and then it waits for one fsync.
+	NextRevision() (uint64, error)
+
+	// Get returns the key's entry, nil when there is none.
+	Get(source, key string) (*schedule.Entry, error)
+
+	// Apply makes the changes visible to every later call, all or none, in the
+	// order given. They survive a crash once Wait of the returned Commit
+	// returned nil; after a crash they are there all or none, and never without
+	// the changes that were applied before them. A lazy Apply starts no fsync of
+	// its own; one follows within LazySync.
+	Apply(lazy bool, changes ...Change) (Commit, error)
+
+	// Room returns ErrFull while the disk has less free space than the store
+	// keeps back to go on with, nil otherwise. Ask before an Apply that grows.
+	Room() error
+
+	// Due appends to rows up to limit rows of the source that come after the
+	// position, ordered by position, dead letters among them; more says
+	// whether there are others behind.
+	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
+
+	// List returns up to limit keys with the prefix that come after the given
+	// key, in key order. Dead letters are not listed.
+	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
+
+	// ListDue is List ordered by original due time, then key. It looks at no
+	// more than scan rows; next is where to go on, the zero Position when there
+	// is nothing behind.
+	ListDue(source, prefix string, after Position, limit, scan int) (_ []Item, next Position, err error)
+
+	// Backlog counts what is due at now, without dead letters and keys that skip
+	// says true of. It stops counting at limit rows.
+	Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
+
+	// Expired returns up to limit rows of all sources whose expiry is not after
+	// now, oldest first. next is the soonest expiry of the others, zero when
+	// there is none or the limit was reached.
+	Expired(now time.Time, limit int) (_ []SourceRow, next time.Time, err error)
+
+	// Unfinished returns the keys whose entry has an UnfinishedAt.
+	Unfinished() ([]SourceRow, error)
+
+	// Count returns how many keys and dead letters the source has.
+	Count(source string) (keys, deadLetters int64, err error)
+
+	// Sources lists the sources that have anything stored.
+	Sources() ([]string, error)
+
+	// Purge removes everything of a source, durably. No Apply for that source may overlap it.
+	Purge(source string) error
+
+	// Clock is the latest instant that was handed to SetClock, zero at first:
+	// the wall clock was there once. SetClock is lazy.
+	Clock() (time.Time, error)
+	SetClock(time.Time) error
+
+	// Close makes everything durable and releases the directory.
+	Close() error
+}
+
+// LazySync is how long a lazy Apply may stay without an fsync.
+const LazySync = 100 * time.Millisecond
+
+// Commit is an applied set of changes on its way to stable storage.
+type Commit interface {
+	// Wait returns once the changes are durable. Call it at most once; without
+	// it nothing leaks. An error means that durability is unknown: the process must end.
+	Wait() error
+}
+
+// Change replaces a key's entry. Old is what Get returned, nil for none; New
+// is nil to remove it.
+type Change struct {
+	Source, Key string
+	Old, New    *schedule.Entry
+}
+
+// Position is a place in a source's due order.
+type Position struct {
+	At  time.Time
+	Key string
+}
+
+// Before orders positions by time, then key.
+func (p Position) Before(o Position) bool {
+	if p.At.Equal(o.At) {
+		return p.Key < o.Key
+	}
+	return p.At.Before(o.At)
+}
+
+// Row is one row of the due index: the key is to be looked at then, if its
+// entry still has that revision and time.
+type Row struct {
+	Position
+	Revision uint64
+}
+
+// SourceRow is a row of an index over all sources.
+type SourceRow struct {
+	Source string
+	Row
+}
+
+// Item is a key and its entry.
+type Item struct {
+	Key   string
+	Entry *schedule.Entry
+}
+
+// Backlog is what of a source is due.
+type Backlog struct {
+	Due      int       // keys whose due time has come, retries among them
+	OldestAt time.Time // the earliest due time among them; zero when there is none
+	NextAt   time.Time // the soonest due time of the others; zero when there is none
+	Partial  bool      // there are more than the limit
+}
