@@ -1,7 +1,7 @@
 package schedule
 
 import (
-	"math/big"
+	"errors"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -171,42 +171,61 @@ func tooLong(field, s string) *Error {
 }
 
 // ParseSeconds reads a JSON number of seconds, rounded up to the nanosecond.
+// It works on the digits: a float is not exact, and a big.Rat of a number as
+// long as a request body takes minutes.
 func ParseSeconds(field, s string) (time.Duration, error) {
-	f, err := strconv.ParseFloat(s, 64)
+	unsigned, negative := strings.CutPrefix(s, "-")
+	digits, point, ok := cutDecimal(unsigned)
 	switch {
-	case err != nil && f == 0:
+	case !ok:
 		return 0, Invalid(field, "%.64q is not a number of seconds", s)
-	case f < 0 || strings.HasPrefix(s, "-") && strings.ContainsAny(mantissa(s), "123456789"):
-		return 0, Invalid(field, "%.64q is negative", s)
-	case f > MaxDuration.Seconds():
-		return 0, tooLong(field, s)
-	case f < 1e-9: // also keeps absurd exponents away from big.Rat
-		if strings.ContainsAny(mantissa(s), "123456789") {
-			return 1, nil
-		}
+	case digits == "":
 		return 0, nil
+	case negative:
+		return 0, Invalid(field, "%.64q is negative", s)
 	}
-	exact, ok := new(big.Rat).SetString(s)
-	if !ok {
-		return 0, Invalid(field, "%.64q is not a number of seconds", s)
-	}
-	exact.Mul(exact, big.NewRat(int64(time.Second), 1))
-	ns, rem := new(big.Int).QuoRem(exact.Num(), exact.Denom(), new(big.Int))
-	d := time.Duration(ns.Int64())
-	if rem.Sign() > 0 {
-		d++
-	}
-	if d > MaxDuration {
+	point += len("000000000") // as nanoseconds
+	if point > len("3155760000000000000") {
 		return 0, tooLong(field, s)
 	}
-	return d, nil
+	var ns uint64 // at most 19 digits fit
+	for i := range max(point, 0) {
+		ns *= 10
+		if i < len(digits) {
+			ns += uint64(digits[i] - '0')
+		}
+	}
+	if len(digits) > max(point, 0) { // the last digit is not 0
+		ns++
+	}
+	if ns > uint64(MaxDuration) {
+		return 0, tooLong(field, s)
+	}
+	return time.Duration(ns), nil
 }
 
-func mantissa(s string) string {
+// cutDecimal takes a number without sign apart: it is 0.digits·10^point, and
+// the first and last of the digits are not 0; no digits are zero.
+func cutDecimal(s string) (digits string, point int, ok bool) {
+	mantissa := s
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		return s[:i]
+		var exponent string
+		mantissa, exponent = s[:i], s[i+1:]
+		n, err := strconv.ParseInt(exponent, 10, 32)
+		if errors.Is(err, strconv.ErrSyntax) {
+			return "", 0, false
+		}
+		point = int(n) // at the end of the range when it is beyond
 	}
-	return s
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits = whole + fraction
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return "", 0, false
+	}
+	point += len(whole)
+	significant := strings.TrimLeft(digits, "0")
+	point -= len(digits) - len(significant)
+	return strings.TrimRight(significant, "0"), point, true
 }
 
 // ParseInstant reads an RFC 3339 instant, rounded up to the nanosecond, at

@@ -86,6 +86,9 @@ const (
 	Unfinished   Disposition = "aborted"
 )
 
+// Dispositions are all there are.
+var Dispositions = []Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+
 // Step is an outcome's effect on a key.
 type Step struct {
 	Next        *Entry // the key's entry from now on; nil: none

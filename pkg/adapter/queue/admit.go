@@ -1,0 +1,231 @@
+package queue
+
+import (
+	"errors"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Item is a request for a key.
+type Item struct {
+	Key     string
+	Request schedule.Request
+}
+
+// Scheduled is the answer to an [Item]: either Err or the rest.
+type Scheduled struct {
+	Result schedule.Result
+	View   schedule.View // the key after the change
+	// PreviousDueAt is the due time of the occurrence that waited before; zero
+	// if none did.
+	PreviousDueAt time.Time
+	Err           *schedule.Error
+}
+
+// Schedule applies one request. It returns once the change is durable. Its
+// error is an *schedule.Error, and then nothing changed, or another one when
+// the outcome is unknown.
+func (s *Source) Schedule(key string, r *schedule.Request) (Scheduled, error) {
+	items := [1]Item{{Key: key, Request: *r}}
+	var out [1]Scheduled
+	if err := s.admit(items[:], out[:], false); err != nil {
+		return Scheduled{}, err
+	}
+	if out[0].Err != nil {
+		return Scheduled{}, out[0].Err
+	}
+	return out[0], nil
+}
+
+// ScheduleAll applies the items in order, each judged alone, as one durable
+// change. Its error is as that of Schedule, about all of them.
+func (s *Source) ScheduleAll(items []Item) ([]Scheduled, error) {
+	out := make([]Scheduled, len(items))
+	return out, s.admit(items, out, false)
+}
+
+// ScheduleTogether applies all items as one durable change or, when one is
+// refused, none: then the error is that item's *schedule.Error.
+func (s *Source) ScheduleTogether(items []Item) error {
+	return s.admit(items, make([]Scheduled, len(items)), true)
+}
+
+// judged is a key on its way through a call: what the store has of it, and
+// what the call has made of it so far.
+type judged struct {
+	key      string
+	flight   *flight
+	own      bool
+	stored   *schedule.Entry
+	now      *schedule.Entry
+	changed  bool
+	reserved bool // counted as a key, before it is one
+	accepts  []accepted
+}
+
+type accepted struct {
+	change   schedule.Change
+	ingested bool
+}
+
+// admit judges the items, applies what was accepted and waits for it.
+func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.q.room(); err != nil {
+		return err
+	}
+	commit, wake, err := s.admitLocked(items, out, together)
+	if err != nil {
+		return err
+	}
+	if wake {
+		s.q.cfg.Wake(s)
+	}
+	return s.q.wait(commit)
+}
+
+func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
+	defer s.lock(items)()
+	keys := make([]judged, 0, len(items))
+	var index map[string]int
+	if len(items) > 1 {
+		index = make(map[string]int, len(items))
+	}
+	settings, now := s.Settings(), s.now()
+	for i := range items {
+		at, seen := index[items[i].Key]
+		if !seen {
+			at = len(keys)
+			keys = append(keys, judged{key: items[i].Key})
+			if index != nil {
+				index[items[i].Key] = at
+			}
+		}
+		err := s.judge(&keys[at], !seen, &items[i].Request, &out[i], settings, now)
+		var refused *schedule.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &refused) && !together:
+			out[i].Err = refused
+		default:
+			s.release(keys)
+			return nil, false, err
+		}
+	}
+	return s.apply(keys, settings)
+}
+
+// judge decides about one request and notes its effect.
+func (s *Source) judge(k *judged, first bool, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
+	if err := schedule.ValidateKey(k.key); err != nil {
+		return err
+	}
+	if first {
+		if err := s.open(k, now); err != nil {
+			return err
+		}
+	}
+	revision, err := s.q.store.NextRevision()
+	if err != nil {
+		return s.q.fatal(err)
+	}
+	c, err := r.Apply(k.key, k.now, k.own, settings, revision, now, s.q.cfg.Random())
+	if err != nil {
+		return err
+	}
+	if k.now != nil && !k.own {
+		out.PreviousDueAt = k.now.DueAt
+	}
+	out.Result = c.Result
+	out.View = schedule.NewView(k.key, c.Entry, k.flight != nil, false, now)
+	if c.Result == schedule.Kept {
+		return nil
+	}
+	if k.stored == nil && !k.reserved {
+		if s.keys.Add(1) > settings.MaxPending {
+			s.keys.Add(-1)
+			return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second,
+				Detail: "limits.maxPending: the source has reached its number of keys; replacing an existing one is still possible"}
+		}
+		k.reserved = true
+	}
+	k.now, k.own, k.changed = c.Entry, false, true
+	if k.flight != nil {
+		k.accepts = append(k.accepts, accepted{c, r.Ingested})
+	}
+	if c.Entry.Expired(now) { // accepted and dropped
+		k.now = nil
+	}
+	return nil
+}
+
+// open reads what there is of a key. What has expired is not there any more.
+func (s *Source) open(k *judged, now time.Time) error {
+	k.flight = s.flight(k.key)
+	k.own = k.flight != nil && k.flight.Own
+	var err error
+	if k.stored, err = s.entry(k.key, k.flight); err != nil {
+		return err
+	}
+	k.now = k.stored
+	if k.now != nil && !k.own && k.now.Expired(now) {
+		k.now, k.changed = nil, true
+	}
+	return nil
+}
+
+// release undoes the reservations of a call that changes nothing.
+func (s *Source) release(keys []judged) {
+	for i := range keys {
+		if keys[i].reserved {
+			s.keys.Add(-1)
+		}
+	}
+}
+
+// apply hands the changes to the store and, once they are visible, to the page
+// and the deliveries under way.
+func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, bool, error) {
+	changes := make([]store.Change, 0, len(keys))
+	for i := range keys {
+		if k := &keys[i]; k.changed && (k.stored != nil || k.now != nil) {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now})
+		}
+	}
+	// Without changes this is a barrier: "kept" too rests on what is durable.
+	commit, err := s.q.store.Apply(false, changes...)
+	if err != nil {
+		s.release(keys)
+		return nil, false, s.q.fatal(err)
+	}
+	wake := false
+	for _, c := range changes {
+		wake = s.accept(c) || wake
+	}
+	for i := range keys {
+		k := &keys[i]
+		if k.changed && k.now == nil { // had expired, or was accepted and dropped
+			s.keys.Add(-1)
+			s.q.metrics.expired(settings)
+		}
+		for _, a := range k.accepts {
+			s.acceptedDuring(k.flight, a)
+		}
+	}
+	return commit, wake, nil
+}
+
+// acceptedDuring tells a delivery under way that something newer is there.
+func (s *Source) acceptedDuring(f *flight, a accepted) {
+	if f.Own {
+		s.own.Add(-1)
+	}
+	f.Accept(a.change, a.ingested)
+}
+
+func (s *Source) now() time.Time { return s.q.cfg.Now().Round(0) }

@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Cancel removes the key if the conditions hold; it is idempotent. It returns
+// once that is durable. Nothing of the answer to a delivery under way has an
+// effect from then on.
+func (s *Source) Cancel(key string, c schedule.Conditions) error {
+	if err := schedule.ValidateKey(key); err != nil {
+		return err
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	commit, err := s.cancel(key, c)
+	if err != nil {
+		return err
+	}
+	return s.q.wait(commit)
+}
+
+func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, error) {
+	defer s.lock([]Item{{Key: key}})()
+	k := judged{key: key}
+	if err := s.open(&k, s.now()); err != nil {
+		return nil, err
+	}
+	if err := c.Check(key, k.now); err != nil {
+		return nil, err
+	}
+	commit, _, err := s.remove([]judged{k}, false)
+	return commit, err
+}
+
+// remove takes the entries of the keys away and says how many of them were
+// waiting or due. Without any it is a barrier: what is gone may be gone only
+// in memory yet. The caller holds the stripes.
+func (s *Source) remove(keys []judged, lazy bool) (store.Commit, int, error) {
+	changes := make([]store.Change, 0, len(keys))
+	pending := 0
+	for _, k := range keys {
+		if k.stored != nil {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored})
+		}
+		if k.now != nil && !k.own {
+			pending++
+		}
+	}
+	commit, err := s.q.store.Apply(lazy, changes...)
+	if err != nil {
+		return nil, 0, s.q.fatal(err)
+	}
+	for _, c := range changes {
+		s.count(c)
+	}
+	for _, k := range keys {
+		if k.flight != nil {
+			if k.flight.Own {
+				s.own.Add(-1)
+			}
+			k.flight.Cancel()
+		}
+	}
+	return commit, pending, nil
+}
+
+// cancelPage bounds the keys that CancelAll holds at a time.
+const cancelPage = 256
+
+// CancelAll cancels all keys with the prefix, "" for all, page by page, and
+// returns how many were waiting or due. It returns once that is durable. Keys
+// that are scheduled meanwhile may stay.
+func (s *Source) CancelAll(prefix string) (int, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	total, after := 0, ""
+	for {
+		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage)
+		if err != nil {
+			return total, err
+		}
+		n, err := s.cancelItems(items)
+		total += n
+		if err != nil {
+			return total, err
+		}
+		if !more {
+			return total, s.q.barrier()
+		}
+		after = items[len(items)-1].Key
+	}
+}
+
+func (s *Source) cancelItems(items []store.Item) (int, error) {
+	if len(items) == 0 {
+		return 0, nil
+	}
+	wanted := make([]Item, len(items))
+	for i := range items {
+		wanted[i].Key = items[i].Key
+	}
+	defer s.lock(wanted)()
+	keys, now := make([]judged, len(items)), s.now()
+	for i := range items {
+		keys[i].key = items[i].Key
+		if err := s.open(&keys[i], now); err != nil {
+			return 0, err
+		}
+	}
+	_, n, err := s.remove(keys, true)
+	return n, err
+}

@@ -1,0 +1,66 @@
+package queue
+
+import (
+	"time"
+)
+
+// The heartbeat compares the wall clock with the monotonic one. Timers run on
+// the latter; after a jump of the former they must be set anew.
+const (
+	heartbeatEvery = 10 * time.Second
+	jumpTolerance  = 100 * time.Millisecond
+	// A difference to the clock's high-water mark that a working clock does not
+	// show: an adapter that was down for longer than that is worth a line too.
+	absurdGap = 30 * 24 * time.Hour
+)
+
+// checkClock compares the wall clock with where it was when the store was last
+// in use. The wall clock decides all the same: due times are instants, and
+// holding on to the mark would freeze them.
+func (q *Queue) checkClock() error {
+	mark, err := q.store.Clock()
+	if err != nil || mark.IsZero() {
+		return err
+	}
+	now := q.cfg.Now().Round(0)
+	switch gap := now.Sub(mark); {
+	case gap < -time.Second:
+		q.cfg.Log.Warn("the wall clock is behind where it was when this store was last in use: schedules are late by that much until it catches up",
+			"now", now, "mark", mark, "behind", -gap)
+	case gap > absurdGap:
+		q.cfg.Log.Warn("the wall clock is far ahead of where it was when this store was last in use: everything that became due meanwhile is delivered now",
+			"now", now, "mark", mark, "ahead", gap)
+	}
+	return nil
+}
+
+// heartbeat notices jumps of the wall clock and keeps its high-water mark,
+// until the queue is closed.
+func (q *Queue) heartbeat() {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	wall, monotonic, mark := q.cfg.Now().Round(0), time.Now(), time.Time{}
+	for {
+		select {
+		case <-q.stop:
+			return
+		case <-ticker.C:
+		}
+		now := q.cfg.Now().Round(0)
+		jump := now.Sub(wall) - time.Since(monotonic)
+		wall, monotonic = now, time.Now()
+		if jump.Abs() > jumpTolerance {
+			q.cfg.Log.Warn("the wall clock jumped; timers are set anew", "by", jump)
+			for _, s := range q.Sources() {
+				q.cfg.Wake(s)
+			}
+			q.expiry.note(now)
+		}
+		if now.Sub(mark) >= time.Minute {
+			mark = now
+			if err := q.store.SetClock(now); err != nil {
+				q.cfg.Log.Error("the clock's mark cannot be written", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
+)
+
+// Delivery is a delivery under way: from [Source.Take] to [Source.Finish] its
+// key is not handed out again.
+type Delivery struct {
+	schedule.Attempt
+	// Lateness is how long after its time, the due time or between attempts the
+	// retry time, it was taken.
+	Lateness time.Duration
+
+	key string // in the store; a dead letter's differs from Attempt.Key
+}
+
+// Take hands out the next key that is due, nil when there is none now or the
+// source is suspended. The caller makes the attempt at once, since a change
+// that is accepted from now on counts as one during the delivery, and calls
+// [Source.Finish] in any case.
+func (s *Source) Take() (*Delivery, error) {
+	if err := s.enter(); err != nil {
+		return nil, nil //nolint:nilerr // a removed source has nothing due
+	}
+	defer s.leave()
+	settings := s.Settings()
+	if settings.Suspend {
+		return nil, nil
+	}
+	for {
+		now := s.now()
+		s.page.Lock()
+		row, ok := s.page.Pop(now.UnixNano())
+		low := s.page.NeedsLoad()
+		s.page.Unlock()
+		if low {
+			s.load()
+		}
+		if !ok {
+			return nil, nil
+		}
+		if d, err := s.start(row, settings, now); d != nil || err != nil {
+			return d, err
+		}
+	}
+}
+
+// start begins the delivery that a row of the page stands for, unless its key
+// is in delivery already (then its outcome puts the key back into the page),
+// or the row is stale.
+func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) (*Delivery, error) {
+	st := &s.q.stripes[s.stripeOf(row.Key)]
+	st.Lock()
+	defer st.Unlock()
+	at := flightKey{s, row.Key}
+	if st.flights[at] != nil {
+		return nil, nil
+	}
+	e, err := s.q.store.Get(s.uid, row.Key)
+	if err != nil {
+		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", settings.Path(), "key", row.Key, "error", err)
+		return nil, nil
+	}
+	if e == nil || e.Revision != row.Revision || e.At().UnixNano() != row.At {
+		return nil, nil
+	}
+	if e.Expired(now) {
+		return nil, s.drop(row.Key, e, settings)
+	}
+	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
+	if !ok {
+		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
+		return nil, s.drop(row.Key, e, settings)
+	}
+	st.flights[at] = &flight{schedule.Flight{Entry: e, Own: true}}
+	if e.DeadLetter == nil {
+		s.flights.Add(1)
+		s.own.Add(1)
+	}
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key}, nil
+}
+
+// drop removes an entry that is not to be delivered. The caller holds the stripe.
+func (s *Source) drop(key string, e *schedule.Entry, settings *schedule.Source) error {
+	c := store.Change{Source: s.uid, Key: key, Old: e}
+	if _, err := s.q.store.Apply(true, c); err != nil {
+		return s.q.fatal(err)
+	}
+	s.count(c)
+	s.q.metrics.expired(settings)
+	return nil
+}
+
+// Finish applies the outcome of a delivery. It does not wait for the disk:
+// losing it in a crash repeats the delivery.
+func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, error) {
+	if err := s.enter(); err != nil {
+		s.forget(d)
+		return schedule.Unfinished, nil //nolint:nilerr // what a removed source delivered has no effect
+	}
+	defer s.leave()
+	disposition, wake, err := s.finish(d, o)
+	if wake {
+		s.q.cfg.Wake(s)
+	}
+	return disposition, err
+}
+
+func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, bool, error) {
+	st := &s.q.stripes[s.stripeOf(d.key)]
+	st.Lock()
+	defer st.Unlock()
+	f := st.flights[flightKey{s, d.key}]
+	cur, err := s.entry(d.key, f)
+	if err != nil {
+		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", s.Settings().Path(), "key", d.key, "error", err)
+		s.land(st, d, f)
+		return schedule.Unfinished, false, nil
+	}
+	revision, err := s.q.store.NextRevision()
+	if err != nil {
+		return "", false, s.q.fatal(err)
+	}
+	step := f.Finish(d.key, cur, o, s.Settings(), revision, s.q.storeID, s.now())
+	var changes [2]store.Change
+	n := 0
+	if step.Changed {
+		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: cur, New: step.Next}
+		n++
+	}
+	if step.Dead != nil {
+		changes[n] = store.Change{Source: s.uid, Key: schedule.DeadLetterKey(revision), New: step.Dead}
+		n++
+	}
+	if n > 0 {
+		if _, err := s.q.store.Apply(true, changes[:n]...); err != nil {
+			return "", false, s.q.fatal(err)
+		}
+	}
+	s.land(st, d, f)
+	wake := false
+	for _, c := range changes[:n] {
+		s.count(c)
+		wake = s.accept(c) || wake
+	}
+	if !step.Changed && step.Next != nil { // its row may have come and gone meanwhile
+		wake = s.add(d.key, step.Next) || wake
+	}
+	return step.Disposition, wake, nil
+}
+
+// land ends the flight. The caller holds the stripe.
+func (s *Source) land(st *stripe, d *Delivery, f *flight) {
+	delete(st.flights, flightKey{s, d.key})
+	if d.Entry.DeadLetter != nil {
+		return
+	}
+	s.flights.Add(-1)
+	if f.Own {
+		s.own.Add(-1)
+	}
+}
+
+// forget ends a delivery of a source that was removed.
+func (s *Source) forget(d *Delivery) {
+	st := &s.q.stripes[s.stripeOf(d.key)]
+	st.Lock()
+	defer st.Unlock()
+	s.land(st, d, st.flights[flightKey{s, d.key}])
+}

@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// metrics are the queue's instruments. Labels are the source's namespace and
+// name, never a key.
+type metrics struct {
+	expiredCount metric.Int64Counter
+	observing    metric.Registration
+}
+
+func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
+	if meter == nil {
+		meter = noop.Meter{}
+	}
+	var m metrics
+	var err error
+	fail := func(e error) {
+		if err == nil {
+			err = e
+		}
+	}
+	gauge := func(name, help string) metric.Int64ObservableGauge {
+		g, e := meter.Int64ObservableGauge(name, metric.WithDescription(help))
+		fail(e)
+		return g
+	}
+	m.expiredCount, err = meter.Int64Counter("reschedule_expired",
+		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
+	pending := gauge("reschedule_pending", "Keys that wait or are due.")
+	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
+	inFlight := gauge("reschedule_in_flight", "Deliveries under way.")
+	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
+	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
+		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
+	fail(e)
+	if err != nil {
+		return nil, err
+	}
+	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for _, s := range q.Sources() {
+			c, err := s.Counts()
+			if err != nil {
+				continue // removed meanwhile
+			}
+			labels := metric.WithAttributeSet(Labels(s.Settings()))
+			o.ObserveInt64(pending, c.Pending, labels)
+			o.ObserveInt64(due, c.Due, labels)
+			o.ObserveInt64(inFlight, c.InFlight, labels)
+			o.ObserveInt64(letters, c.DeadLetters, labels)
+			age := 0.0
+			if !c.OldestDueAt.IsZero() {
+				age = max(q.cfg.Now().Sub(c.OldestDueAt).Seconds(), 0)
+			}
+			o.ObserveFloat64(lag, age, labels)
+		}
+		return nil
+	}, pending, due, inFlight, letters, lag)
+	return &m, err
+}
+
+func (m *metrics) expired(s *schedule.Source) {
+	m.expiredCount.Add(context.Background(), 1, metric.WithAttributeSet(Labels(s)))
+}
+
+func (m *metrics) close() {
+	_ = m.observing.Unregister() // it was registered, which is all that can go wrong
+}
+
+// Labels are a source's labels on metrics.
+func Labels(s *schedule.Source) attribute.Set {
+	return attribute.NewSet(attribute.String("namespace", s.Namespace), attribute.String("name", s.Name))
+}

@@ -1,0 +1,181 @@
+package queue
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Get returns the key; false once nothing waits and nothing is in flight.
+func (s *Source) Get(key string) (schedule.View, bool, error) {
+	if err := schedule.ValidateKey(key); err != nil {
+		return schedule.View{}, false, err
+	}
+	if err := s.enter(); err != nil {
+		return schedule.View{}, false, err
+	}
+	defer s.leave()
+	defer s.lock([]Item{{Key: key}})()
+	k, now := judged{key: key}, s.now()
+	if err := s.open(&k, now); err != nil || k.now == nil {
+		return schedule.View{}, false, err
+	}
+	return schedule.NewView(key, k.now, k.flight != nil, k.own, now), true, nil
+}
+
+// ListOptions select keys.
+type ListOptions struct {
+	Prefix   string
+	Limit    int    // at least 1
+	Continue string // token of the page before
+	ByDue    bool   // by due time, then key; else by key
+}
+
+// scanRows bounds the index rows that one page of a list looks at: a page may
+// be short and still have a next one.
+const scanRows = 100_000
+
+// List returns a page of keys and the token of the next page, "" at the end.
+// Pages are not a snapshot: what changes meanwhile may be missed or seen twice.
+func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
+	after, err := decodeToken(o)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := s.enter(); err != nil {
+		return nil, "", err
+	}
+	defer s.leave()
+	var items []store.Item
+	var next store.Position
+	if o.ByDue {
+		items, next, err = s.q.store.ListDue(s.uid, o.Prefix, after, o.Limit, scanRows)
+	} else {
+		var more bool
+		items, more, err = s.q.store.List(s.uid, o.Prefix, after.Key, o.Limit)
+		if more {
+			next.Key = items[len(items)-1].Key
+		}
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	now := s.now()
+	views := make([]schedule.View, 0, len(items))
+	for _, item := range items {
+		if v, ok := s.view(item, now); ok {
+			views = append(views, v)
+		}
+	}
+	return views, encodeToken(o.ByDue, next), nil
+}
+
+func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
+	defer s.lock([]Item{{Key: item.Key}})()
+	f := s.flight(item.Key)
+	own := f != nil && f.Own && f.Entry.Revision == item.Entry.Revision
+	return schedule.NewView(item.Key, item.Entry, f != nil, own, now), own || !item.Entry.Expired(now)
+}
+
+// A token is the last row's order, due time and key.
+func encodeToken(byDue bool, p store.Position) string {
+	if p.Key == "" {
+		return ""
+	}
+	if !byDue {
+		return base64.RawURLEncoding.EncodeToString(append([]byte{'k'}, p.Key...))
+	}
+	b := binary.BigEndian.AppendUint64([]byte{'d'}, uint64(p.At.UnixNano()))
+	return base64.RawURLEncoding.EncodeToString(append(b, p.Key...))
+}
+
+func decodeToken(o ListOptions) (p store.Position, err error) {
+	if o.Continue == "" {
+		return p, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(o.Continue)
+	switch {
+	case err != nil || len(b) < 2:
+	case !o.ByDue && b[0] == 'k':
+		return store.Position{Key: string(b[1:])}, nil
+	case o.ByDue && b[0] == 'd' && len(b) > 9:
+		return store.Position{At: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:9]))), Key: string(b[9:])}, nil
+	}
+	return p, schedule.Invalid("continue", "is not a token of this list; tokens are only good with the order that they came with")
+}
+
+// Counts are a source's numbers.
+type Counts struct {
+	Pending  int64 // waiting and due
+	Due      int64 // retries among them
+	InFlight int64
+	// NextDueAt is the soonest due time still ahead, OldestDueAt the earliest
+	// one that has come; zero when there is none.
+	NextDueAt, OldestDueAt time.Time
+	DeadLetters            int64 // waiting for the dead letter sink
+}
+
+// Up to exactDue due keys the counts are exact; above that they are counted
+// anew when they are older than staleAfter and than a multiple of what the
+// counting took, so that asking often costs little.
+const (
+	exactDue       = 10_000
+	staleAfter     = 5 * time.Second
+	countingFactor = 20
+)
+
+type counting struct {
+	sync.Mutex
+	backlog store.Backlog
+	at      time.Time
+	took    time.Duration
+}
+
+// Counts counts. Up to 10,000 due keys it is exact; above that Due and the
+// instants may be 5 s old, or 20 times as old as counting takes.
+func (s *Source) Counts() (Counts, error) {
+	if err := s.enter(); err != nil {
+		return Counts{}, err
+	}
+	defer s.leave()
+	backlog, err := s.backlog()
+	if err != nil {
+		return Counts{}, err
+	}
+	return Counts{
+		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), InFlight: s.flights.Load(),
+		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, DeadLetters: s.deadLetters.Load(),
+	}, nil
+}
+
+func (s *Source) backlog() (store.Backlog, error) {
+	backlog, err := s.q.store.Backlog(s.uid, s.now(), exactDue, s.inFlight)
+	if err != nil || !backlog.Partial {
+		return backlog, err
+	}
+	s.counts.Lock()
+	defer s.counts.Unlock()
+	if age := time.Since(s.counts.at); age < staleAfter || age < countingFactor*s.counts.took {
+		return s.counts.backlog, nil
+	}
+	start := time.Now()
+	backlog, err = s.q.store.Backlog(s.uid, s.now(), math.MaxInt, s.inFlight)
+	if err == nil {
+		s.counts.backlog, s.counts.at, s.counts.took = backlog, time.Now(), time.Since(start)
+	}
+	return backlog, err
+}
+
+// inFlight says whether a row of the index is of a delivery under way.
+func (s *Source) inFlight(key string, revision uint64) bool {
+	st := &s.q.stripes[s.stripeOf(key)]
+	st.Lock()
+	defer st.Unlock()
+	f := st.flights[flightKey{s, key}]
+	return f != nil && f.Own && f.Entry.Revision == revision
+}

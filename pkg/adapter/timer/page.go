@@ -1,0 +1,174 @@
+// Package timer keeps the near horizon of one source: the next page of its
+// due index, ordered by time, in bounded memory.
+//
+// It guarantees that [Page.Pop] never skips a row: a row of the index is in the
+// page, or behind the page's end and will be loaded, or was popped. Rows may be
+// handed out twice, or stale, when a key was rescheduled; whoever pops one
+// compares it with the key's entry.
+//
+// How it works: a binary heap of rows and a position, the end, up to which the
+// heap has all rows of the index. A new row before the end is added; one
+// behind it stays in the index only. When half of the page is used up the
+// owner loads on from the end, outside its lock: rows that come in meanwhile
+// are put aside and sorted in when the load ends. When too many rows come in
+// before the end, the later half is dropped and the end moves back to them.
+//
+// It does no I/O, has no clock and no lock: the queue has all three.
+package timer
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Row says that a key is to be looked at, at an instant in Unix nanoseconds.
+type Row struct {
+	At       int64
+	Key      string
+	Revision uint64
+}
+
+func compare(a, b Row) int {
+	if c := cmp.Compare(a.At, b.At); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.Key, b.Key)
+}
+
+// Page is the near horizon. Its zero value is not ready; use [New].
+type Page struct {
+	limit    int
+	rows     []Row // a heap
+	end      Row   // all rows up to here are in the heap; counts unless complete
+	complete bool  // the heap has all rows there are
+
+	loading  bool
+	aside    []Row // came in behind the end while loading
+	overflow bool  // too many came in: the load is void
+}
+
+// New returns an empty page of about limit rows, at least 2, that knows
+// nothing of the index yet: it needs a load.
+func New(limit int) *Page {
+	return &Page{limit: max(limit, 2), end: Row{At: -1 << 63}}
+}
+
+// Add notes a row of the index. It reports whether the row is the next one now.
+func (p *Page) Add(r Row) bool {
+	if !p.complete && compare(r, p.end) > 0 {
+		switch {
+		case !p.loading || p.overflow:
+		case len(p.aside) >= 4*p.limit:
+			p.aside, p.overflow = nil, true
+		default:
+			p.aside = append(p.aside, r)
+		}
+		return false
+	}
+	p.push(r)
+	if len(p.rows) > 2*p.limit {
+		p.trim()
+	}
+	return p.rows[0] == r
+}
+
+// trim drops the later half of the page; the index still has it.
+func (p *Page) trim() {
+	slices.SortFunc(p.rows, compare) // a sorted slice is a heap
+	clear(p.rows[p.limit:])
+	p.rows = p.rows[:p.limit]
+	p.end, p.complete = p.rows[p.limit-1], false
+	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
+}
+
+// Head is the time of the next row.
+func (p *Page) Head() (at int64, ok bool) {
+	if len(p.rows) == 0 {
+		return 0, false
+	}
+	return p.rows[0].At, true
+}
+
+// Pop takes the next row off if its time has come.
+func (p *Page) Pop(now int64) (Row, bool) {
+	if len(p.rows) == 0 || p.rows[0].At > now {
+		return Row{}, false
+	}
+	r := p.rows[0]
+	last := len(p.rows) - 1
+	p.rows[0] = p.rows[last]
+	p.rows[last] = Row{}
+	p.rows = p.rows[:last]
+	p.down()
+	return r, true
+}
+
+// NeedsLoad says that the page runs low and the index may have more.
+func (p *Page) NeedsLoad() bool {
+	return !p.complete && !p.loading && len(p.rows) <= p.limit/2
+}
+
+// BeginLoad says where in the index to read on and how many rows.
+func (p *Page) BeginLoad() (after Row, n int) {
+	p.loading = true
+	return p.end, p.limit - len(p.rows)
+}
+
+// EndLoad takes the rows that were read, in order; more says that the index
+// has others behind them.
+func (p *Page) EndLoad(rows []Row, more bool) {
+	aside, void := p.aside, p.overflow
+	p.loading, p.aside, p.overflow = false, nil, false
+	if void {
+		return
+	}
+	for _, r := range rows {
+		p.push(r)
+	}
+	switch {
+	case !more:
+		p.complete = true
+	case len(rows) > 0:
+		p.end = rows[len(rows)-1]
+	}
+	for _, r := range aside {
+		p.Add(r)
+	}
+}
+
+// AbortLoad ends a load that failed.
+func (p *Page) AbortLoad() {
+	p.loading, p.aside, p.overflow = false, nil, false
+}
+
+// Len is the number of rows in memory.
+func (p *Page) Len() int { return len(p.rows) }
+
+func (p *Page) push(r Row) {
+	p.rows = append(p.rows, r)
+	for i := len(p.rows) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if compare(p.rows[parent], p.rows[i]) <= 0 {
+			return
+		}
+		p.rows[parent], p.rows[i] = p.rows[i], p.rows[parent]
+		i = parent
+	}
+}
+
+func (p *Page) down() {
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= len(p.rows) {
+			return
+		}
+		if right := child + 1; right < len(p.rows) && compare(p.rows[right], p.rows[child]) < 0 {
+			child = right
+		}
+		if compare(p.rows[i], p.rows[child]) <= 0 {
+			return
+		}
+		p.rows[i], p.rows[child] = p.rows[child], p.rows[i]
+		i = child
+	}
+}

@@ -1,0 +1,155 @@
+package timer
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+var seed = flag.Uint64("timer.seed", 0, "seed of the random histories, 0 = new")
+
+// TestPageHandsOutEveryRowInOrder drives a page against an index that is a
+// plain sorted slice, with loads that overlap additions.
+func TestPageHandsOutEveryRowInOrder(t *testing.T) {
+	t.Parallel()
+	first := *seed
+	if first == 0 {
+		first = uint64(time.Now().UnixNano())
+	}
+	for s := first; s < first+300; s++ {
+		history(t, s)
+	}
+}
+
+func history(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("-timer.seed=%d: %s", seed, fmt.Sprintf(format, args...))
+	}
+	var index []Row // what the store has
+	current := map[string]Row{}
+	set := func(row Row) {
+		if old, ok := current[row.Key]; ok {
+			index = slices.DeleteFunc(index, func(x Row) bool { return x == old })
+		}
+		current[row.Key] = row
+		at, _ := slices.BinarySearchFunc(index, row, compare)
+		index = slices.Insert(index, at, row)
+	}
+	revision := uint64(0)
+	fresh := func() Row {
+		revision++
+		return Row{At: r.Int64N(60), Key: fmt.Sprint(r.IntN(80)), Revision: revision}
+	}
+	for range r.IntN(50) {
+		set(fresh())
+	}
+	limit := 2 + r.IntN(10)
+	p := New(limit)
+	var snapshot []Row
+	loading, more := false, false
+	begin := func() {
+		after, n := p.BeginLoad()
+		from, _ := slices.BinarySearchFunc(index, after, func(a, b Row) int {
+			if c := compare(a, b); c != 0 {
+				return c
+			}
+			return -1 // strictly behind
+		})
+		rest := index[from:]
+		more = len(rest) > n
+		snapshot, loading = slices.Clone(rest[:min(n, len(rest))]), true
+	}
+	now := int64(0)
+	for range 400 {
+		switch r.IntN(6) {
+		case 0, 1:
+			row := fresh()
+			row.At += now
+			set(row)
+			p.Add(row)
+		case 2:
+			if p.NeedsLoad() && !loading {
+				begin()
+			}
+		case 3:
+			if loading {
+				loading = false
+				if r.IntN(10) == 0 {
+					p.AbortLoad()
+				} else {
+					p.EndLoad(snapshot, more)
+				}
+			}
+		default:
+			now += r.Int64N(3)
+			for row, ok := p.Pop(now); ok; row, ok = p.Pop(now) {
+				if current[row.Key] == row { // else stale: dropped, as the queue does
+					delete(current, row.Key)
+					index = slices.DeleteFunc(index, func(x Row) bool { return x == row })
+				}
+			}
+			if !loading && !p.NeedsLoad() && len(index) > 0 && index[0].At <= now {
+				fail("row %+v is due at %d and was not handed out", index[0], now)
+			}
+		}
+		if p.Len() > 2*limit+4*limit+limit {
+			fail("%d rows in memory with a limit of %d", p.Len(), limit)
+		}
+	}
+	if loading {
+		p.EndLoad(snapshot, more)
+	}
+	for range 10000 {
+		if p.NeedsLoad() {
+			begin()
+			loading = false
+			p.EndLoad(snapshot, more)
+		}
+		row, ok := p.Pop(1 << 60)
+		if !ok {
+			break
+		}
+		if current[row.Key] == row {
+			delete(current, row.Key)
+			index = slices.DeleteFunc(index, func(x Row) bool { return x == row })
+		}
+	}
+	if len(index) != 0 {
+		fail("%d rows were never handed out: %+v", len(index), index)
+	}
+}
+
+func TestAddReportsANewHead(t *testing.T) {
+	t.Parallel()
+	p := New(4)
+	p.BeginLoad()
+	p.EndLoad(nil, false)
+	for _, step := range []struct {
+		at   int64
+		head bool
+	}{{10, true}, {20, false}, {5, true}, {7, false}} {
+		if got := p.Add(Row{At: step.at, Key: "k"}); got != step.head {
+			t.Errorf("Add at %d: head %v, want %v", step.at, got, step.head)
+		}
+	}
+}
+
+func BenchmarkAddPop(b *testing.B) {
+	p := New(4096)
+	p.BeginLoad()
+	p.EndLoad(nil, false)
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 2000 {
+		p.Add(Row{At: r.Int64N(1 << 40), Key: "key"})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Add(Row{At: r.Int64N(1 << 40), Key: "key"})
+		p.Pop(1 << 62)
+	}
+}
