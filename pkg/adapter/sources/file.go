@@ -1,0 +1,114 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	// MaxFileBytes bounds a file of manifests, so that a wrong path costs a
+	// bounded amount.
+	MaxFileBytes = 16 << 20
+	// maxProblems bounds how many are told of one file.
+	maxProblems = 50
+)
+
+// ReadFile reads the sources of a file, in its order. The error tells
+// everything that is wrong with it.
+func ReadFile(path string) ([]*schedule.Source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("sources: opening the file: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("sources: reading the file: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads the sources of a file's content; name stands for the file in
+// errors.
+func Parse(name string, data []byte) ([]*schedule.Source, error) {
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
+	}
+	p := parser{file: name, byUID: map[string]string{}, byPath: map[string]string{}}
+	documents(data, p.document)
+	if p.errs != nil {
+		if more := p.problems - len(p.errs); more > 0 {
+			p.errs = append(p.errs, fmt.Errorf("sources: %s: and %d problems more", name, more))
+		}
+		return nil, errors.Join(p.errs...)
+	}
+	return p.sources, nil
+}
+
+// parser collects the sources and problems of one file.
+type parser struct {
+	file          string
+	sources       []*schedule.Source
+	byUID, byPath map[string]string // where it was seen first
+	problems      int
+	errs          []error // the first of them
+}
+
+func (p *parser) refuse(where string, errs ...error) {
+	for _, err := range errs {
+		if p.problems++; p.problems <= maxProblems {
+			p.errs = append(p.errs, fmt.Errorf("sources: %s: %s: %w", p.file, where, err))
+		}
+	}
+}
+
+// document takes one document of the file, as JSON.
+func (p *parser) document(number int, raw []byte, err error) {
+	where := fmt.Sprintf("document %d", number)
+	if err != nil {
+		p.refuse(where, err)
+		return
+	}
+	head := peek(raw)
+	if head.isList() {
+		list, errs := decodeList(raw)
+		p.refuse(where, errs...)
+		for i, item := range list {
+			p.object(fmt.Sprintf("%s, item %d", where, i+1), item)
+		}
+		return
+	}
+	p.object(where, raw)
+}
+
+// object takes one RescheduleSource, as JSON.
+func (p *parser) object(where string, raw []byte) {
+	head := peek(raw)
+	where += head.label()
+	o, errs := decodeObject(raw)
+	if len(errs) > 0 {
+		p.refuse(where, errs...)
+		return
+	}
+	errs = checkMeta(o)
+	targets, more := specTargets(o)
+	src, rest := convert(o, targets)
+	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
+		p.refuse(where, errs...)
+		return
+	}
+	if first, seen := p.byPath[src.Path()]; seen {
+		p.refuse(where, fmt.Errorf("metadata.name: %s is already that of %s", src.Path(), first))
+		return
+	}
+	if first, seen := p.byUID[src.UID]; seen {
+		p.refuse(where, fmt.Errorf("metadata.uid: %q is already that of %s", src.UID, first))
+		return
+	}
+	p.byPath[src.Path()], p.byUID[src.UID] = where, where
+	p.sources = append(p.sources, src)
+}

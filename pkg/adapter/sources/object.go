@@ -1,0 +1,133 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// Targets are an object's sinks as somebody resolved them: of a file the uris
+// of the spec, in a cluster what the status says.
+type Targets struct {
+	Sink       schedule.Target
+	DeadLetter *schedule.Target // nil: none
+}
+
+// FromObject is the source that an object describes, every default filled in.
+// It does not change the object. The error tells all that is wrong with it.
+func FromObject(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, error) {
+	src, errs := convert(o, t)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("sources: %s/%s: %w", o.Namespace, o.Name, errors.Join(errs...))
+	}
+	return src, nil
+}
+
+func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error) {
+	o = o.DeepCopy()
+	o.SetDefaults(context.Background())
+	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
+	src := &schedule.Source{
+		UID: uid(o), Namespace: o.Namespace, Name: o.Name,
+		Sink: t.Sink, DeadLetter: t.DeadLetter,
+		Delivery:     r.delivery(spec.Delivery),
+		Delay:        r.duration("spec.delay", *spec.Delay),
+		Policy:       r.policy("spec.conflictPolicy", *spec.ConflictPolicy),
+		IngestPolicy: r.policy("spec.ingest.conflictPolicy", *spec.Ingest.ConflictPolicy),
+		IngestKey:    spec.Ingest.Key, IngestWhen: spec.Ingest.When,
+		MaxInFlight: int(*spec.Limits.MaxInFlight), MaxPerSecond: int(*spec.Limits.MaxPerSecond),
+		MaxPending: *spec.Limits.MaxPending,
+		Suspend:    spec.Suspend,
+	}
+	if spec.MaxInterval != nil {
+		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
+	}
+	if spec.CloudEventOverrides != nil {
+		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
+	}
+	return src, r.errs
+}
+
+func uid(o *v1alpha1.RescheduleSource) string {
+	if o.UID != "" {
+		return string(o.UID)
+	}
+	return o.Namespace + "/" + o.Name
+}
+
+// reader reads one field after the other and keeps the errors, one a field.
+type reader struct {
+	errs []error
+	told map[string]bool // the fields that have one
+}
+
+// newReader starts with what the object's own validation says. It puts the
+// field first, as in all our errors.
+func newReader(fe *apis.FieldError) *reader {
+	r := &reader{told: map[string]bool{}}
+	if fe == nil {
+		return r
+	}
+	for _, e := range fe.WrappedErrors() {
+		text := e.Message
+		if e.Details != "" {
+			text += " (" + e.Details + ")"
+		}
+		r.errs = append(r.errs, fmt.Errorf("%s: %s", strings.Join(e.Paths, ", "), text))
+		for _, path := range e.Paths {
+			r.told[path] = true
+		}
+	}
+	return r
+}
+
+func (r *reader) note(field string, err error) {
+	if err != nil && !r.told[field] {
+		r.errs = append(r.errs, err)
+	}
+}
+
+func (r *reader) duration(field, s string) time.Duration {
+	d, err := schedule.ParseDuration(field, s)
+	r.note(field, err)
+	return d
+}
+
+func (r *reader) isoDuration(field, s string) time.Duration {
+	d, err := schedule.ParseISODuration(field, s)
+	r.note(field, err)
+	return d
+}
+
+func (r *reader) policy(field string, p v1alpha1.ConflictPolicy) schedule.Policy {
+	policy, err := schedule.ParsePolicy(field, string(p))
+	r.note(field, err)
+	return policy
+}
+
+func (r *reader) delivery(d *eventingduckv1.DeliverySpec) schedule.Delivery {
+	out := schedule.Delivery{
+		Linear:       *d.BackoffPolicy == eventingduckv1.BackoffPolicyLinear,
+		BackoffDelay: r.isoDuration("spec.delivery.backoffDelay", *d.BackoffDelay),
+		Timeout:      r.isoDuration("spec.delivery.timeout", *d.Timeout),
+		Structured:   d.Format != nil && *d.Format == eventingduckv1.DeliveryFormatJson,
+	}
+	if d.Retry != nil {
+		retry := int(*d.Retry)
+		out.Retry = &retry
+	}
+	if d.RetryAfterMax != nil {
+		most := r.isoDuration("spec.delivery.retryAfterMax", *d.RetryAfterMax)
+		out.RetryAfterMax = &most
+	}
+	return out
+}

@@ -1,0 +1,157 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+	"knative.dev/pkg/kmeta"
+)
+
+// +genclient
+// +genreconciler
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +k8s:defaulter-gen=true
+
+// RescheduleSource is a durable, keyed, delaying work queue whose worker is a
+// Knative sink.
+type RescheduleSource struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   RescheduleSourceSpec   `json:"spec,omitempty"`
+	Status RescheduleSourceStatus `json:"status,omitempty"`
+}
+
+var (
+	_ runtime.Object     = (*RescheduleSource)(nil)
+	_ kmeta.OwnerRefable = (*RescheduleSource)(nil)
+	_ apis.Validatable   = (*RescheduleSource)(nil)
+	_ apis.Defaultable   = (*RescheduleSource)(nil)
+	_ apis.HasSpec       = (*RescheduleSource)(nil)
+	_ duckv1.KRShaped    = (*RescheduleSource)(nil)
+)
+
+// RescheduleSourceSpec is what is wanted of a source. Durations outside
+// delivery are written in Go style (5m30s) or as ISO 8601 (PT5M30S).
+type RescheduleSourceSpec struct {
+	// SourceSpec is the sink that events are delivered to and the overrides
+	// (ceOverrides) that are applied last to each of them.
+	duckv1.SourceSpec `json:",inline"`
+
+	// Delivery says how a delivery is made, repeated and given up; its
+	// durations are ISO 8601. Unlike elsewhere in Knative an unset retry means
+	// for ever: a schedule is not lost because its operator is down.
+	// +optional
+	Delivery *eventingduckv1.DeliverySpec `json:"delivery,omitempty"`
+
+	// Delay is used when a request names no time; default 0s.
+	// +optional
+	Delay *string `json:"delay,omitempty"`
+
+	// ConflictPolicy decides about the time when a request names a key that
+	// already waits; default replace.
+	// +optional
+	ConflictPolicy *ConflictPolicy `json:"conflictPolicy,omitempty"`
+
+	// MaxInterval makes a key due again so long after a run that succeeded and
+	// asked for nothing; unset or 0s = off.
+	// +optional
+	MaxInterval *string `json:"maxInterval,omitempty"`
+
+	// Ingest says what becomes of CloudEvents sent to the source's address.
+	// +optional
+	Ingest *RescheduleSourceIngest `json:"ingest,omitempty"`
+
+	// Limits bound what the source may take.
+	// +optional
+	Limits *RescheduleSourceLimits `json:"limits,omitempty"`
+
+	// Suspend stops deliveries; schedules are still accepted.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+}
+
+// ConflictPolicy decides about the time of a key that already waits.
+type ConflictPolicy string
+
+// The conflict policies.
+const (
+	ConflictPolicyReplace  ConflictPolicy = "replace"  // the new time
+	ConflictPolicyEarliest ConflictPolicy = "earliest" // the sooner
+	ConflictPolicyLatest   ConflictPolicy = "latest"   // the later
+	ConflictPolicyKeep     ConflictPolicy = "keep"     // no change at all
+	ConflictPolicyFail     ConflictPolicy = "fail"     // refuse the request
+)
+
+// RescheduleSourceIngest says what becomes of CloudEvents sent to the source's
+// address.
+type RescheduleSourceIngest struct {
+	// Key is a CEL expression over event that makes the key, a string; without
+	// it the key is the event's subject, or else its source and id.
+	// +optional
+	Key string `json:"key,omitempty"`
+
+	// When is a CEL expression over event, a bool; false = the event is
+	// accepted and dropped.
+	// +optional
+	When string `json:"when,omitempty"`
+
+	// ConflictPolicy is that of events that name none; default earliest.
+	// +optional
+	ConflictPolicy *ConflictPolicy `json:"conflictPolicy,omitempty"`
+}
+
+// RescheduleSourceLimits bound what a source may take.
+type RescheduleSourceLimits struct {
+	// MaxInFlight is how many deliveries may run in parallel; default 100.
+	// +optional
+	MaxInFlight *int32 `json:"maxInFlight,omitempty"`
+
+	// MaxPerSecond is how many deliveries may start a second; 0 = no limit.
+	// +optional
+	MaxPerSecond *int32 `json:"maxPerSecond,omitempty"`
+
+	// MaxPending is how many keys may wait; default 1000000. Over it a new key
+	// is refused; one that waits can still be replaced.
+	// +optional
+	MaxPending *int64 `json:"maxPending,omitempty"`
+}
+
+// RescheduleSourceStatus is what was observed of a source.
+type RescheduleSourceStatus struct {
+	// SourceStatus is the conditions, the resolved sink, the attributes of the
+	// source's own events and its OIDC identity.
+	duckv1.SourceStatus `json:",inline"`
+
+	// AddressStatus is where schedules and CloudEvents are sent.
+	duckv1.AddressStatus `json:",inline"`
+
+	// DeliveryStatus is the resolved dead letter sink.
+	eventingduckv1.DeliveryStatus `json:",inline"`
+
+	// AppliedEventPoliciesStatus lists the policies that say who may call.
+	eventingduckv1.AppliedEventPoliciesStatus `json:",inline"`
+
+	// Pending is how many keys wait or are due. The adapter refreshes it and
+	// nextDueAt at most every 30 seconds.
+	// +optional
+	Pending *int64 `json:"pending,omitempty"`
+
+	// NextDueAt is when the next key is due.
+	// +optional
+	NextDueAt *metav1.Time `json:"nextDueAt,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// RescheduleSourceList is a list of sources.
+type RescheduleSourceList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []RescheduleSource `json:"items"`
+}

@@ -1,0 +1,141 @@
+package v1alpha1
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"unicode"
+
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+)
+
+// Validate reports everything that is wrong with the spec.
+func (s *RescheduleSource) Validate(ctx context.Context) *apis.FieldError {
+	return s.Spec.Validate(apis.WithinParent(ctx, s.ObjectMeta)).ViaField("spec")
+}
+
+// Validate reports everything that is wrong with the spec. A sink may be in
+// another namespace, as with Knative's own sources.
+func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
+	ctx = apis.AllowDifferentNamespace(ctx)
+	errs := validateDestination(ctx, &s.Sink).ViaField("sink")
+	if s.CloudEventOverrides != nil {
+		errs = errs.Also(validateOverrides(s.CloudEventOverrides.Extensions).ViaField("extensions").ViaField("ceOverrides"))
+	}
+	errs = errs.Also(validateDelivery(ctx, s.Delivery).ViaField("delivery"))
+	errs = errs.Also(validateDuration("delay", s.Delay))
+	errs = errs.Also(validatePolicy("conflictPolicy", s.ConflictPolicy))
+	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
+	if s.Ingest != nil {
+		errs = errs.Also(validatePolicy("conflictPolicy", s.Ingest.ConflictPolicy).ViaField("ingest"))
+	}
+	return errs.Also(s.Limits.validate().ViaField("limits"))
+}
+
+func (l *RescheduleSourceLimits) validate() *apis.FieldError {
+	if l == nil {
+		return nil
+	}
+	// 0 would be a source that never delivers or never accepts; who wants the
+	// former has suspend.
+	errs := validateAtLeast("maxInFlight", l.MaxInFlight, 1)
+	errs = errs.Also(validateAtLeast("maxPerSecond", l.MaxPerSecond, 0))
+	return errs.Also(validateAtLeast("maxPending", l.MaxPending, 1))
+}
+
+func validateAtLeast[T int32 | int64](field string, value *T, least T) *apis.FieldError {
+	if value == nil || *value >= least {
+		return nil
+	}
+	return apis.ErrGeneric(fmt.Sprintf("%d is less than %d", *value, least), field)
+}
+
+func validatePolicy(field string, p *ConflictPolicy) *apis.FieldError {
+	if p == nil {
+		return nil
+	}
+	switch *p {
+	case ConflictPolicyReplace, ConflictPolicyEarliest, ConflictPolicyLatest, ConflictPolicyKeep, ConflictPolicyFail:
+		return nil
+	}
+	return apis.ErrGeneric(fmt.Sprintf("%.64q is not one of replace, earliest, latest, keep, fail", *p), field)
+}
+
+// validateDelivery takes the place of DeliverySpec.Validate, which wants a
+// feature flag for timeout and retryAfterMax, takes negative durations and
+// knows years and months.
+func validateDelivery(ctx context.Context, d *eventingduckv1.DeliverySpec) *apis.FieldError {
+	if d == nil {
+		return nil
+	}
+	var errs *apis.FieldError
+	if d.DeadLetterSink != nil {
+		errs = errs.Also(validateDestination(ctx, d.DeadLetterSink).ViaField("deadLetterSink"))
+	}
+	errs = errs.Also(validateAtLeast("retry", d.Retry, 0))
+	if p := d.BackoffPolicy; p != nil && *p != eventingduckv1.BackoffPolicyLinear && *p != eventingduckv1.BackoffPolicyExponential {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is not one of linear, exponential", *p), "backoffPolicy"))
+	}
+	if f := d.Format; f != nil && *f != eventingduckv1.DeliveryFormatBinary && *f != eventingduckv1.DeliveryFormatJson {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is not one of binary, json", *f), "format"))
+	}
+	errs = errs.Also(validateISODuration("backoffDelay", d.BackoffDelay))
+	errs = errs.Also(validateISODuration("retryAfterMax", d.RetryAfterMax))
+	bad := validateISODuration("timeout", d.Timeout)
+	if bad == nil && d.Timeout != nil && !strings.ContainsAny(*d.Timeout, "123456789") {
+		bad = apis.ErrGeneric(fmt.Sprintf("%.64q is not more than 0", *d.Timeout), "timeout")
+	}
+	return errs.Also(bad)
+}
+
+// validateDestination is stricter than duckv1.ValidateDestination, which looks
+// at the reference only without a uri and at CACerts only without a reference.
+func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.FieldError {
+	var errs *apis.FieldError
+	switch hasURI := !d.URI.IsEmpty(); {
+	case d.Ref == nil && !hasURI:
+		errs = apis.ErrGeneric("expected at least one, got none", "ref", "uri")
+	case d.Ref == nil && (d.URI.Scheme == "" || d.URI.Host == ""):
+		errs = apis.ErrGeneric("is not an absolute URL with a host, and there is no ref that it could be relative to", "uri")
+	case d.Ref != nil && hasURI && d.URI.Scheme != "":
+		errs = apis.ErrGeneric("expected a relative uri beside a ref, got an absolute one", "uri")
+	}
+	if d.Ref != nil {
+		errs = errs.Also(d.Ref.Validate(ctx).ViaField("ref"))
+	}
+	return errs.Also(validateCACerts(d.CACerts))
+}
+
+// attributes are CloudEvents' own. Four of them make an event what it is, and
+// Knative's Source specification forbids to override them; the others cannot
+// be the name of an extension, which is all that an override is.
+var attributes = map[string]bool{
+	"id": true, "source": true, "type": true, "specversion": true,
+	"subject": true, "time": true, "datacontenttype": true, "dataschema": true, "data": true,
+}
+
+func validateOverrides(extensions map[string]string) *apis.FieldError {
+	var errs *apis.FieldError
+	for name, value := range extensions {
+		switch {
+		case attributes[strings.ToLower(name)]:
+			errs = errs.Also(apis.ErrGeneric("is an attribute of CloudEvents itself and must not be overridden", keyPath(name)))
+		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
+			errs = errs.Also(apis.ErrGeneric("is not the name of a CloudEvents extension: lower-case letters and digits", keyPath(name)))
+		case strings.ContainsFunc(value, unicode.IsControl):
+			errs = errs.Also(apis.ErrGeneric("has a control character", keyPath(name)))
+		}
+	}
+	return errs
+}
+
+// keyPath names a key of a map, quoted unless it is plain: what a manifest
+// holds must not write lines of its own into an error.
+func keyPath(name string) string {
+	if q := fmt.Sprintf("%.64q", name); q != `"`+name+`"` || name == "" {
+		return q
+	}
+	return name
+}
