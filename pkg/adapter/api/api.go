@@ -1,0 +1,197 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Ingester takes the CloudEvents of one request to a source's address. It
+// returns once all of them are durable, or with an error none was taken. The
+// body is the callee's to keep.
+type Ingester interface {
+	Ingest(src *queue.Source, h http.Header, body []byte) error
+}
+
+// Config is what the API needs.
+type Config struct {
+	// Lookup finds a source by its address; required.
+	Lookup func(namespace, name string) (*queue.Source, bool)
+	// Ingest takes CloudEvents; nil: POST to an address is not allowed.
+	Ingest Ingester
+	// Tokens are who may call; nil means everybody.
+	Tokens *Tokens
+	Log    *slog.Logger     // nil means slog.Default
+	Now    func() time.Time // nil means time.Now
+
+	MaxBody int64 // bytes of a request's body, default 16 MiB
+	MaxData int   // bytes of an event's data, default 256 KiB
+	// Budget bounds the bytes of large bodies and answers that are in memory at
+	// one time, default 128 MiB; up to 64 KiB a request are not counted.
+	Budget int64
+	// BudgetWait is how long a request waits for its share, default 5 s.
+	BudgetWait time.Duration
+}
+
+const (
+	defaultMaxBody    = 16 << 20
+	defaultMaxData    = 256 << 10
+	defaultBudget     = 128 << 20
+	defaultBudgetWait = 5 * time.Second
+	// uncounted is what a request may hold without asking the budget: most do,
+	// and a semaphore they all share would be felt.
+	uncounted = 64 << 10
+)
+
+// source is what the handlers call of a *queue.Source.
+type source interface {
+	Schedule(key string, r *schedule.Request) (queue.Scheduled, error)
+	ScheduleAll(items []queue.Item) ([]queue.Scheduled, error)
+	Cancel(key string, c schedule.Conditions) error
+	CancelAll(prefix string) (int, error)
+	Get(key string) (schedule.View, bool, error)
+	List(o queue.ListOptions) ([]schedule.View, string, error)
+	Counts() (queue.Counts, error)
+}
+
+type handler struct {
+	cfg    Config
+	lookup func(namespace, name string) (source, bool)
+	ingest func(src source, h http.Header, body []byte) error
+	budget *semaphore.Weighted
+}
+
+// New returns the handler of the API. It is safe for concurrent use.
+func New(cfg Config) http.Handler {
+	h := newHandler(cfg)
+	h.lookup = func(namespace, name string) (source, bool) {
+		src, ok := cfg.Lookup(namespace, name)
+		return src, ok
+	}
+	if cfg.Ingest != nil {
+		h.ingest = func(src source, header http.Header, body []byte) error {
+			return cfg.Ingest.Ingest(src.(*queue.Source), header, body)
+		}
+	}
+	return h
+}
+
+func newHandler(cfg Config) *handler {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.MaxBody <= 0 {
+		cfg.MaxBody = defaultMaxBody
+	}
+	if cfg.MaxData <= 0 {
+		cfg.MaxData = defaultMaxData
+	}
+	if cfg.Budget <= 0 {
+		cfg.Budget = defaultBudget
+	}
+	if cfg.BudgetWait <= 0 {
+		cfg.BudgetWait = defaultBudgetWait
+	}
+	return &handler{cfg: cfg, budget: semaphore.NewWeighted(cfg.Budget)}
+}
+
+// call is one request on its way through the handler.
+type call struct {
+	*handler
+	w   http.ResponseWriter
+	r   *http.Request
+	src source
+	key string
+	// release gives back the request's share of the budget; nil when it has none.
+	release func()
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := call{handler: h, w: w, r: r}
+	if err := c.serve(); err != nil {
+		c.refuse(err)
+	}
+	if c.release != nil {
+		c.release()
+	}
+}
+
+func (c *call) serve() error {
+	p := splitPath(c.r.URL)
+	if p.kind == pathOpenAPI {
+		return c.openAPI()
+	}
+	if c.cfg.Tokens != nil && !c.cfg.Tokens.admit(c.r.Header) {
+		return unauthenticated(c.r.Header)
+	}
+	do, allow := c.route(p.kind)
+	switch {
+	case allow == "":
+		return schedule.Refuse(schedule.CodeNotFound, "no such path; a key is one path segment, a / in it is written %%2F")
+	case do == nil:
+		c.w.Header()["Allow"] = []string{allow}
+		return schedule.Refuse(schedule.CodeMethod, "%.32q is not allowed here, only %s", c.r.Method, allow)
+	}
+	src, ok := c.lookup(p.namespace, p.name)
+	if !ok {
+		return schedule.Refuse(schedule.CodeNotFound, "there is no source %.64q in namespace %.64q", p.name, p.namespace)
+	}
+	c.src, c.key = src, p.key
+	if p.kind == pathKey {
+		if err := schedule.ValidateKey(p.key); err != nil {
+			return err
+		}
+	}
+	return do(c)
+}
+
+// route finds the call that the method asks of a path, nil when it is none,
+// and the methods that are allowed there, "" when there is no such path.
+func (c *call) route(k pathKind) (do func(*call) error, allow string) {
+	switch k {
+	case pathSource:
+		allow = "GET, HEAD, POST"
+		switch c.r.Method {
+		case http.MethodGet, http.MethodHead:
+			do = (*call).counts
+		case http.MethodPost:
+			do = (*call).receive
+		}
+		if c.ingest == nil {
+			allow = "GET, HEAD"
+			if c.r.Method == http.MethodPost {
+				do = nil
+			}
+		}
+	case pathSchedules:
+		allow = "DELETE, GET, HEAD, POST"
+		switch c.r.Method {
+		case http.MethodGet, http.MethodHead:
+			do = (*call).list
+		case http.MethodPost:
+			do = (*call).bulk
+		case http.MethodDelete:
+			do = (*call).cancelAll
+		}
+	case pathKey:
+		allow = "DELETE, GET, HEAD, PUT"
+		switch c.r.Method {
+		case http.MethodGet, http.MethodHead:
+			do = (*call).get
+		case http.MethodPut:
+			do = (*call).put
+		case http.MethodDelete:
+			do = (*call).cancel
+		}
+	}
+	return do, allow
+}

@@ -1,0 +1,211 @@
+package api
+
+import (
+	"bytes"
+	"net/http"
+	"strconv"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// put is PUT {address}/schedules/{key}.
+func (c *call) put() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	match, err := parseIfMatch(c.r.Header)
+	if err != nil {
+		return err
+	}
+	var r schedule.Request
+	if r.IfNoneMatch, err = parseIfNoneMatch(c.r.Header); err != nil {
+		return err
+	}
+	d := c.newDecoder()
+	defer d.free()
+	if err := c.jsonBody(&d.buf); err != nil {
+		return err
+	}
+	if err := d.put(&r); err != nil {
+		return err
+	}
+	r.TraceParent, r.TraceState = traceContext(c.r.Header)
+	var s queue.Scheduled
+	err = c.guarded(match, &r.IfMatch, func() (err error) {
+		s, err = c.src.Schedule(c.key, &r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	buf.b = append(appendScheduled(buf.b, &s, 0), '\n')
+	c.tag(s.View.Revision)
+	c.send(statusOfResult(s.Result), typeJSON, buf.b)
+	return nil
+}
+
+func statusOfResult(r schedule.Result) int {
+	if r == schedule.Created {
+		return http.StatusCreated
+	}
+	return http.StatusOK
+}
+
+// get is GET {address}/schedules/{key}. It is never answered with 304: the
+// state and the counter change under one revision.
+func (c *call) get() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	v, ok, err := c.src.Get(c.key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return schedule.Refuse(schedule.CodeNotFound, "nothing waits and nothing is in flight under key %q", c.key)
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	buf.b = append(appendView(buf.b, &v), '\n')
+	c.tag(v.Revision)
+	c.send(http.StatusOK, typeJSON, buf.b)
+	return nil
+}
+
+// cancel is DELETE {address}/schedules/{key}.
+func (c *call) cancel() error {
+	var cond schedule.Conditions
+	var err error
+	if cond.IfUID, err = cancelUID(c.r.URL.RawQuery); err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-None-Match"); err != nil {
+		return err
+	}
+	match, err := parseIfMatch(c.r.Header)
+	if err != nil {
+		return err
+	}
+	err = c.guarded(match, &cond.IfMatch, func() error { return c.src.Cancel(c.key, cond) })
+	if err != nil {
+		return err
+	}
+	c.w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// bulk is POST {address}/schedules.
+func (c *call) bulk() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+		return err
+	}
+	d := c.newDecoder()
+	defer d.free()
+	if err := c.jsonBody(&d.buf); err != nil {
+		return err
+	}
+	if blank(d.buf.Bytes()) {
+		return schedule.Invalid("items", "is missing")
+	}
+	batch, err := d.bulk(traceContext(c.r.Header))
+	if err != nil {
+		return err
+	}
+	var scheduled []queue.Scheduled
+	if len(batch.items) > 0 {
+		if scheduled, err = c.src.ScheduleAll(batch.items); err != nil {
+			return err
+		}
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	b := append(buf.b, `{"items":[`...)
+	for i, o := range batch.outcomes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		fault := o.fault
+		if fault == nil {
+			s := &scheduled[0]
+			scheduled = scheduled[1:]
+			if fault = s.Err; fault == nil {
+				b = appendScheduled(b, s, statusOfResult(s.Result))
+				continue
+			}
+		}
+		b = append(b, `{"key":`...)
+		b = appendString(b, o.key)
+		b = append(b, `,"status":`...)
+		b = strconv.AppendInt(b, int64(statusOf(fault.Code)), 10)
+		b = append(b, `,"code":`...)
+		b = appendString(b, string(fault.Code))
+		b = append(b, `,"detail":`...)
+		b = appendString(b, fault.Detail)
+		b = append(b, '}')
+	}
+	buf.b = append(b, "]}\n"...)
+	c.send(http.StatusOK, typeJSON, buf.b)
+	return nil
+}
+
+// cancelAll is DELETE {address}/schedules.
+func (c *call) cancelAll() error {
+	prefix, err := cancelPrefix(c.r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+		return err
+	}
+	n, err := c.src.CancelAll(prefix)
+	if err != nil {
+		return err
+	}
+	c.send(http.StatusOK, typeJSON, []byte(`{"deleted":`+strconv.Itoa(n)+"}\n"))
+	return nil
+}
+
+// counts is GET {address}.
+func (c *call) counts() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	n, err := c.src.Counts()
+	if err != nil {
+		return err
+	}
+	b := append(make([]byte, 0, 256), `{"pending":`...)
+	b = strconv.AppendInt(b, n.Pending, 10)
+	b = append(b, `,"due":`...)
+	b = strconv.AppendInt(b, n.Due, 10)
+	b = append(b, `,"inFlight":`...)
+	b = strconv.AppendInt(b, n.InFlight, 10)
+	b = append(b, `,"nextDueAt":`...)
+	b = appendInstant(b, n.NextDueAt)
+	b = append(b, `,"oldestDueAt":`...)
+	b = appendInstant(b, n.OldestDueAt)
+	c.send(http.StatusOK, typeJSON, append(b, "}\n"...))
+	return nil
+}
+
+// receive is POST {address}: CloudEvents in. The query is the sender's own.
+func (c *call) receive() error {
+	if err := identity(c.r.Header); err != nil {
+		return err
+	}
+	var body bytes.Buffer // not pooled: the ingester keeps it
+	if err := c.readBody(&body); err != nil {
+		return err
+	}
+	if err := c.ingest(c.src, c.r.Header, body.Bytes()); err != nil {
+		return err
+	}
+	c.w.WriteHeader(http.StatusAccepted)
+	return nil
+}

@@ -1,0 +1,249 @@
+package api
+
+import (
+	"bytes"
+	"encoding/base64"
+	"mime"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// The members of an event that are not extensions.
+const (
+	eventType = iota
+	eventSubject
+	eventContentType
+	eventSchema
+	eventData
+	eventBase64
+	eventSettable // those from here on are not the caller's to set
+)
+
+var (
+	eventFields = names{
+		eventType: "type", eventSubject: "subject", eventContentType: "datacontenttype", eventSchema: "dataschema",
+		eventData: "data", eventBase64: "data_base64", eventSettable: "id", "source", "specversion", "time",
+	}
+	// reservedExtensions belong to the delivery, or steer a request sent as a
+	// CloudEvent: what a caller put there would be lost or mean something else.
+	reservedExtensions = names{
+		"reschedulekey", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
+		"rescheduleafter", "rescheduleat", "reschedulepolicy",
+	}
+)
+
+// event reads the object of that name.
+func (d *decoder) event(r *schedule.Request) error {
+	inside, err := d.enter("event")
+	if !inside {
+		return err
+	}
+	e := &schedule.Event{}
+	r.Event = e
+	var seen uint32
+	var data jsontext.Value // a copy of the member as it was sent
+	for {
+		name, more, err := d.member()
+		if err != nil {
+			return err
+		}
+		if !more {
+			d.data(e, data)
+			return nil
+		}
+		i := eventFields.lookup(name)
+		if i < 0 {
+			if err := d.extension(e, string(name)); err != nil {
+				return err
+			}
+			continue
+		}
+		d.once(&seen, i, "event."+eventFields[i])
+		v, err := d.value()
+		if err != nil {
+			return err
+		}
+		switch {
+		case v == nil:
+		case i >= eventSettable:
+			d.refuse(schedule.Invalid("event."+eventFields[i], "cannot be set"))
+		case i == eventData:
+			data = d.copyData(v)
+		case i == eventBase64:
+			d.base64(e, v)
+		default:
+			d.attribute(e, i, v)
+		}
+	}
+}
+
+func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
+	field := "event." + eventFields[i]
+	s, ok := d.text(field, v)
+	if !ok {
+		return
+	}
+	if s == "" {
+		d.refuse(schedule.Invalid(field, "is empty"))
+		return
+	}
+	d.refuse(validAttribute(field, s))
+	switch i {
+	case eventType:
+		e.Type = s
+	case eventSubject:
+		e.Subject = s
+	case eventContentType:
+		e.DataContentType = s
+		if s == contentJSON {
+			return
+		}
+		if t, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(t, "/") {
+			d.refuse(schedule.Invalid(field, "%.64q is not a media type such as application/json", s))
+		}
+	case eventSchema:
+		e.DataSchema = s
+		if u, err := url.Parse(s); err != nil || !u.IsAbs() {
+			d.refuse(schedule.Invalid(field, "%.64q is not an absolute URI", s))
+		}
+	}
+}
+
+// extension reads an extension attribute: a string, a boolean or an integer.
+func (d *decoder) extension(e *schedule.Event, name string) error {
+	field := "event." + shown(name)
+	d.refuse(d.extensionName(e, field, name))
+	v, err := d.value()
+	if v == nil {
+		return err
+	}
+	if _, ok := e.Extensions[name]; ok {
+		d.refuse(schedule.Invalid(field, "is given twice"))
+		return nil
+	}
+	if d.fault != nil {
+		return nil
+	}
+	var value any
+	switch v.Kind() {
+	case '"':
+		s := string(d.unquote(v))
+		d.refuse(validAttribute(field, s))
+		value = s
+	case 't', 'f':
+		value = v.Kind() == 't'
+	case '0':
+		n, err := strconv.ParseInt(string(v), 10, 32)
+		if err != nil {
+			d.refuse(schedule.Invalid(field, "%s is not an integer of 32 bits", clip(v)))
+			return nil
+		}
+		value = int32(n)
+	default:
+		d.refuse(schedule.Invalid(field, "is not a string, a boolean or an integer"))
+		return nil
+	}
+	if e.Extensions == nil {
+		e.Extensions = make(map[string]any, 4)
+	}
+	e.Extensions[name] = value
+	return nil
+}
+
+func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
+	switch {
+	case name == "":
+		return schedule.Invalid("event", "has an attribute without a name")
+	case len(name) > maxExtensionName:
+		return schedule.Invalid(field, "has a name of more than %d characters", maxExtensionName)
+	case reservedExtensions.lookup([]byte(name)) >= 0:
+		return schedule.Invalid(field, "is set by the delivery and cannot be given")
+	case len(e.Extensions) == maxExtensions:
+		return schedule.Invalid("event", "has more than %d extension attributes", maxExtensions)
+	}
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return schedule.Invalid(field, "is not the name of an attribute: those are of a to z and 0 to 9")
+		}
+	}
+	return nil
+}
+
+// copyData keeps the data as it was sent: the value is valid until the next
+// read, and what it means depends on a content type that may come behind it.
+func (d *decoder) copyData(v jsontext.Value) jsontext.Value {
+	if len(v) > d.maxData && (v.Kind() != '"' || len(v) > 6*d.maxData+2) { // \u0000 is six bytes for one
+		d.dataTooLarge("event.data")
+		return nil
+	}
+	return bytes.Clone(v)
+}
+
+// data settles what the event carries, once all of it was read.
+func (d *decoder) data(e *schedule.Event, v jsontext.Value) {
+	switch {
+	case v == nil:
+		return
+	case e.DataBase64:
+		d.refuse(schedule.Invalid("event.data", "cannot be given together with event.data_base64"))
+		return
+	case v.Kind() == '"' && !isJSONType(e.DataContentType):
+		e.Data = []byte{} // not nil: an empty text is data
+		e.Data, _ = jsontext.AppendUnquote(e.Data, v)
+	case (v.Kind() == '{' || v.Kind() == '[') && !v.IsValid():
+		// It was read as JSON already, so it can only be this.
+		d.refuse(schedule.Invalid("event.data", "has an object with the same name twice"))
+	default:
+		e.Data = v
+	}
+	if len(e.Data) > d.maxData {
+		d.dataTooLarge("event.data")
+	}
+}
+
+func (d *decoder) base64(e *schedule.Event, v jsontext.Value) {
+	const field = "event.data_base64"
+	if v.Kind() != '"' {
+		d.refuse(schedule.Invalid(field, "is not a string"))
+		return
+	}
+	s := d.unquote(v)
+	if base64.StdEncoding.DecodedLen(len(s)) > d.maxData+2 {
+		d.dataTooLarge(field)
+		return
+	}
+	data := make([]byte, base64.StdEncoding.DecodedLen(len(s)))
+	n, err := base64.StdEncoding.Strict().Decode(data, s)
+	if err != nil || bytes.ContainsAny(s, "\r\n") { // which Go's decoder passes over
+		d.refuse(schedule.Invalid(field, "is not base64 with padding"))
+		return
+	}
+	e.Data, e.DataBase64 = data[:n], true
+	if n > d.maxData {
+		d.dataTooLarge(field)
+	}
+}
+
+func (d *decoder) dataTooLarge(field string) {
+	d.refuse(&schedule.Error{
+		Code: schedule.CodeTooLarge, Field: field,
+		Detail: field + ": has more than " + strconv.Itoa(d.maxData) + " bytes of decoded data",
+	})
+}
+
+// isJSONType says whether data of the type is JSON, which it is without a
+// type.
+func isJSONType(t string) bool {
+	if t == "" || t == contentJSON {
+		return true
+	}
+	t, _, _ = strings.Cut(t, ";")
+	t = strings.ToLower(strings.TrimSpace(t))
+	_, sub, _ := strings.Cut(t, "/")
+	return sub == "json" || strings.HasSuffix(sub, "+json")
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"net/url"
+	"strings"
+)
+
+type pathKind uint8
+
+const (
+	pathUnknown   pathKind = iota
+	pathOpenAPI            // /openapi.json
+	pathSource             // /namespace/name
+	pathSchedules          // /namespace/name/schedules
+	pathKey                // /namespace/name/schedules/key
+)
+
+// path is where a request goes, its segments decoded.
+type path struct {
+	kind                 pathKind
+	namespace, name, key string
+}
+
+// splitPath splits on the slashes that were sent as slashes. Nothing is
+// cleaned: "..", "." and "" are segments like any other.
+//
+// A URL has a RawPath when the path was sent otherwise than Go would encode
+// it, so always when it has a %2F; without one the decoded path has its
+// slashes where the sent one had them. EscapedPath is of no use here: it falls
+// back to encoding Path anew, %2F lost, when RawPath has a character that
+// should have been encoded.
+func splitPath(u *url.URL) path {
+	raw, encoded := u.Path, false
+	if u.RawPath != "" {
+		raw, encoded = u.RawPath, true
+	}
+	rest, ok := strings.CutPrefix(raw, "/")
+	if !ok {
+		return path{}
+	}
+	var segments [4]string
+	n := 0
+	for more := true; more; n++ {
+		if n == len(segments) {
+			return path{}
+		}
+		segments[n], rest, more = strings.Cut(rest, "/")
+		if encoded {
+			s, err := url.PathUnescape(segments[n])
+			if err != nil { // the server has parsed the whole path, so it cannot be
+				return path{}
+			}
+			segments[n] = s
+		}
+	}
+	p := path{namespace: segments[0], name: segments[1], key: segments[3]}
+	switch {
+	case n == 1 && segments[0] == "openapi.json":
+		p.kind = pathOpenAPI
+	case n == 2:
+		p.kind = pathSource
+	case n >= 3 && segments[2] != "schedules":
+		return path{}
+	case n == 3:
+		p.kind = pathSchedules
+	case n == 4:
+		p.kind = pathKey
+	}
+	return p
+}

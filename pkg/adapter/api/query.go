@@ -1,0 +1,148 @@
+package api
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// parameter is one that a call takes.
+type parameter struct {
+	name  string
+	value string
+	given bool
+}
+
+// parseQuery fills in the parameters. One that the call does not take or that
+// comes twice is refused rather than ignored: a misspelt prefix would cancel
+// or list something else than was meant.
+func parseQuery(raw string, params ...*parameter) error {
+	for rest := raw; rest != ""; {
+		var pair string
+		pair, rest, _ = strings.Cut(rest, "&")
+		if pair == "" {
+			continue
+		}
+		rawName, rawValue, _ := strings.Cut(pair, "=")
+		name, err := url.QueryUnescape(rawName)
+		if err != nil {
+			return schedule.Invalid("query", "%.64q is not percent-encoded", rawName)
+		}
+		p := find(params, name)
+		if p == nil {
+			return schedule.Invalid(shown(name), "is not a parameter of this call")
+		}
+		if p.given {
+			return schedule.Invalid(p.name, "is given twice")
+		}
+		if p.value, err = url.QueryUnescape(rawValue); err != nil {
+			return schedule.Invalid(p.name, "is not percent-encoded")
+		}
+		p.given = true
+	}
+	return nil
+}
+
+func find(params []*parameter, name string) *parameter {
+	for _, p := range params {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// shown makes a caller's own name fit for an error: short, and UTF-8.
+func shown(name string) string {
+	name = strings.ToValidUTF8(name, "\uFFFD")
+	if len(name) <= 64 {
+		return name
+	}
+	end := 64
+	for !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end] + "…"
+}
+
+// noQuery refuses parameters of calls that have none.
+func (c *call) noQuery() error {
+	if c.r.URL.RawQuery == "" {
+		return nil
+	}
+	return parseQuery(c.r.URL.RawQuery)
+}
+
+// listOptions reads the parameters of a list; one that is empty is absent.
+func listOptions(raw string) (queue.ListOptions, error) {
+	prefix, limit, token, order := parameter{name: "prefix"}, parameter{name: "limit"}, parameter{name: "continue"}, parameter{name: "order"}
+	o := queue.ListOptions{Limit: defaultLimit}
+	if err := parseQuery(raw, &prefix, &limit, &token, &order); err != nil {
+		return o, err
+	}
+	if err := validText("prefix", prefix.value, schedule.MaxKeyBytes); err != nil {
+		return o, err
+	}
+	o.Prefix, o.Continue = prefix.value, token.value
+	if limit.value != "" {
+		n, err := strconv.ParseUint(limit.value, 10, 32)
+		if err != nil || n < 1 || n > maxLimit {
+			return o, schedule.Invalid("limit", "%.64q is not a number from 1 to %d", limit.value, maxLimit)
+		}
+		o.Limit = int(n)
+	}
+	switch order.value {
+	case "", "key":
+	case "due":
+		o.ByDue = true
+	default:
+		return o, schedule.Invalid("order", "%.64q is not one of key, due", order.value)
+	}
+	return o, nil
+}
+
+// cancelPrefix reads the parameters of a bulk DELETE: what to cancel must be
+// said, so that a forgotten parameter does not cancel all.
+func cancelPrefix(raw string) (string, error) {
+	prefix, all := parameter{name: "prefix"}, parameter{name: "all"}
+	if err := parseQuery(raw, &prefix, &all); err != nil {
+		return "", err
+	}
+	switch {
+	case all.given && all.value != "true" && all.value != "false":
+		return "", schedule.Invalid("all", "%.64q is not true or false", all.value)
+	case all.value == "true" && prefix.given:
+		return "", schedule.Invalid("all", "cannot be given together with prefix")
+	case all.value == "true":
+		return "", nil
+	case !prefix.given:
+		return "", schedule.Invalid("prefix", "is missing; give prefix, or all=true to cancel every key")
+	case prefix.value == "":
+		return "", schedule.Invalid("prefix", "is empty; give all=true to cancel every key")
+	}
+	return prefix.value, validText("prefix", prefix.value, schedule.MaxKeyBytes)
+}
+
+// cancelUID reads the parameter of a DELETE.
+func cancelUID(raw string) (string, error) {
+	if raw == "" {
+		return "", nil
+	}
+	uid := parameter{name: "uid"}
+	if err := parseQuery(raw, &uid); err != nil {
+		return "", err
+	}
+	if uid.given && uid.value == "" { // an unset variable must not make the DELETE unconditional
+		return "", schedule.Invalid("uid", "is empty")
+	}
+	return uid.value, validText("uid", uid.value, maxUID)
+}
