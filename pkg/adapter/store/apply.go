@@ -1,0 +1,216 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// scratch is what an Apply encodes in.
+type scratch struct {
+	key, value []byte
+	old, new   rows
+}
+
+var scratches = sync.Pool{New: func() any { return &scratch{} }}
+
+// maxScratch bounds the buffers that are kept.
+const maxScratch = 64 << 10
+
+func (s *scratch) release() {
+	if cap(s.value) <= maxScratch {
+		scratches.Put(s)
+	}
+}
+
+// delta is how a source's counter changes.
+type delta struct {
+	source string
+	*counter
+	sum
+}
+
+// Apply implements Store.
+func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
+	if err := db.usable(); err != nil {
+		return nil, err
+	}
+	b := db.db.NewBatch()
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	var one [1]delta
+	deltas := one[:0]
+	for i := range changes {
+		var err error
+		if deltas, err = db.add(b, s, &changes[i], deltas); err != nil {
+			b.Close()
+			return nil, err
+		}
+	}
+	for i := range deltas {
+		d := &deltas[i]
+		if d.sum == (sum{}) {
+			continue
+		}
+		s.key = appendCounterKey(s.key[:0], d.source)
+		s.value = d.sum.append(s.value[:0])
+		if err := b.Merge(s.key, s.value, nil); err != nil {
+			b.Close()
+			return nil, fmt.Errorf("store: counting: %w", err)
+		}
+	}
+	c, err := db.commit(b, lazy)
+	if err != nil {
+		return nil, err
+	}
+	for i := range deltas {
+		deltas[i].counter.keys.Add(deltas[i].sum.keys)
+		deltas[i].counter.dead.Add(deltas[i].sum.dead)
+	}
+	return c, nil
+}
+
+// add puts one change into the batch.
+func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]delta, error) {
+	if c.Old == nil && c.New == nil {
+		return deltas, nil
+	}
+	if err := checkNames(c.Source, c.Key); err != nil {
+		return deltas, err
+	}
+	var err error
+	s.key = appendRecordKey(s.key[:0], c.Source, c.Key)
+	if c.New == nil {
+		err = b.Delete(s.key, nil)
+	} else if s.value, err = appendRecord(s.value[:0], c.New); err == nil {
+		err = b.Set(s.key, s.value, nil)
+	}
+	if err != nil {
+		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
+	}
+	s.old.derive(c.Source, c.Key, c.Old)
+	s.new.derive(c.Source, c.Key, c.New)
+	for i := range s.old.n {
+		if !s.new.has(&s.old, i) {
+			if err := b.Delete(s.old.key(i), nil); err != nil {
+				return deltas, fmt.Errorf("store: removing a row: %w", err)
+			}
+		}
+	}
+	for i := range s.new.n {
+		if !s.old.has(&s.new, i) {
+			if err := b.Set(s.new.key(i), s.new.value(i), nil); err != nil {
+				return deltas, fmt.Errorf("store: adding a row: %w", err)
+			}
+		}
+	}
+	if (c.Old == nil) == (c.New == nil) {
+		return deltas, nil
+	}
+	n := int64(1)
+	if c.New == nil {
+		n = -1
+	}
+	return db.count(deltas, c.Source, c.Key, n)
+}
+
+func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error) {
+	i := len(deltas) - 1
+	for ; i >= 0 && deltas[i].source != source; i-- {
+	}
+	if i < 0 {
+		c, err := db.counter(source)
+		if err != nil {
+			return deltas, err
+		}
+		deltas = append(deltas, delta{source: source, counter: c})
+		i = len(deltas) - 1
+	}
+	if schedule.IsDeadLetterKey(key) {
+		deltas[i].sum.dead += n
+	} else {
+		deltas[i].sum.keys += n
+	}
+	return deltas, nil
+}
+
+// commit applies the batch, which is the commit's from then on. Once it
+// returns the batch is visible, and in the log behind all earlier ones.
+func (db *DB) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
+	if b.Empty() {
+		b.Close()
+		return &commit{db: db}, nil
+	}
+	// After a failed write Pebble panics, with locks held: there is no way on.
+	defer func() {
+		if p := recover(); p != nil {
+			err = db.fail(fmt.Errorf("store: writing: %v", p))
+		}
+	}()
+	if lazy {
+		err = db.db.Apply(b, pebble.NoSync)
+	} else {
+		err = db.db.ApplyNoSyncWait(b, pebble.Sync)
+	}
+	if err != nil {
+		return nil, db.fail(fmt.Errorf("store: writing: %w", err))
+	}
+	if err := db.usable(); err != nil { // the engine called it fatal and went on
+		return nil, err
+	}
+	if lazy {
+		b.Close()
+		db.lazy.arm()
+		return &commit{db: db}, nil
+	}
+	c := &commit{db: db, batch: b}
+	if db.observe != nil {
+		c.start = time.Now()
+	}
+	return c, nil
+}
+
+// commit is a Commit. Without a batch it was lazy, or had nothing to write.
+type commit struct {
+	db    *DB
+	batch *pebble.Batch
+	start time.Time
+}
+
+// Wait implements Commit.
+func (c *commit) Wait() error {
+	if c.batch == nil {
+		return c.db.sync()
+	}
+	b := c.batch
+	if err := b.SyncWait(); err != nil {
+		return c.db.fail(fmt.Errorf("store: syncing: %w", err))
+	}
+	if p := c.db.fatal.Load(); p != nil {
+		return *p
+	}
+	b.Close() // back into Pebble's pool
+	if c.db.observe != nil {
+		c.db.observe(time.Since(c.start))
+	}
+	return nil
+}
+
+// sync makes durable all that was applied before.
+func (db *DB) sync() error {
+	if err := db.usable(); err != nil {
+		return err
+	}
+	b := db.db.NewBatch()
+	if err := b.LogData(nil, nil); err != nil {
+		return fmt.Errorf("store: syncing: %w", err)
+	}
+	c, err := db.commit(b, false)
+	if err != nil {
+		return err
+	}
+	return c.Wait()
+}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// counterMerger adds up the operands of a counter row: two zigzag varints, how
+// many keys and how many dead letters came (or went). Its name is stored with
+// the data: another arithmetic needs another name.
+var counterMerger = &pebble.Merger{
+	Name: "reschedule.counter.v1",
+	Merge: func(_, value []byte) (pebble.ValueMerger, error) {
+		s := &sum{}
+		return s, s.add(value)
+	},
+}
+
+var errCounter = errors.New("store: a counter that is not of this format")
+
+type sum struct{ keys, dead int64 }
+
+func (s *sum) add(value []byte) error {
+	keys, n := binary.Varint(value)
+	if n <= 0 {
+		return errCounter
+	}
+	dead, m := binary.Varint(value[n:])
+	if m <= 0 || n+m != len(value) {
+		return errCounter
+	}
+	s.keys += keys
+	s.dead += dead
+	return nil
+}
+
+func (s *sum) append(dst []byte) []byte {
+	return binary.AppendVarint(binary.AppendVarint(dst, s.keys), s.dead)
+}
+
+// MergeNewer implements pebble.ValueMerger.
+func (s *sum) MergeNewer(value []byte) error { return s.add(value) }
+
+// MergeOlder implements pebble.ValueMerger; a sum has no order.
+func (s *sum) MergeOlder(value []byte) error { return s.add(value) }
+
+// Finish implements pebble.ValueMerger.
+func (s *sum) Finish(bool) ([]byte, io.Closer, error) { return s.append(nil), nil, nil }
+
+// counters holds the sums of the sources that were asked for: adding up the
+// operands that wait in the memtable would take longer with every change.
+type counters struct {
+	sources sync.Map // source → *counter
+	load    sync.Mutex
+}
+
+type counter struct{ keys, dead atomic.Int64 }
+
+// counter loads the source's counter at its first use, which is before its
+// first change in this process, so no change is counted twice or missed.
+func (db *DB) counter(source string) (*counter, error) {
+	if c, ok := db.counters.sources.Load(source); ok {
+		return c.(*counter), nil
+	}
+	db.counters.load.Lock()
+	defer db.counters.load.Unlock()
+	if c, ok := db.counters.sources.Load(source); ok {
+		return c.(*counter), nil
+	}
+	s, err := db.storedCounter(source)
+	if err != nil {
+		return nil, err
+	}
+	c := &counter{}
+	c.keys.Store(s.keys)
+	c.dead.Store(s.dead)
+	db.counters.sources.Store(source, c)
+	return c, nil
+}
+
+func (db *DB) storedCounter(source string) (sum, error) {
+	var s sum
+	value, closer, err := db.db.Get(appendCounterKey(nil, source))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("store: counting source %q: %w", source, err)
+	}
+	defer closer.Close()
+	return s, s.add(value)
+}
+
+// Count implements Store.
+func (db *DB) Count(source string) (keys, deadLetters int64, err error) {
+	c, err := db.counter(source)
+	if err != nil {
+		return 0, 0, err
+	}
+	return c.keys.Load(), c.dead.Load(), nil
+}

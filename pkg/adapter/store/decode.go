@@ -1,0 +1,242 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+var (
+	errShort    = errors.New("it ends too soon")
+	errTrailing = errors.New("something follows it")
+	errRange    = errors.New("a number is out of range")
+	errField    = errors.New("it has a field that this version does not know")
+)
+
+// decodeRecord reads what appendRecord wrote and refuses anything else. It
+// keeps nothing of b.
+func decodeRecord(b []byte) (*schedule.Entry, error) {
+	if len(b) == 0 {
+		return nil, errShort
+	}
+	if b[0] != recordVersion {
+		return nil, fmt.Errorf("its version is %d, this program reads %d", b[0], recordVersion)
+	}
+	// One copy serves all strings of the entry.
+	d := decoder{text: string(b), at: 1}
+	e := &schedule.Entry{}
+	fields := d.uvarint()
+	if fields&^knownFields != 0 {
+		d.fail(errField)
+	}
+	e.Revision = d.uvarint()
+	e.Occurrence = e.Revision
+	if fields&hasOccurrence != 0 {
+		e.Occurrence = d.uvarint()
+	}
+	for i, t := range [...]*time.Time{&e.ScheduledAt, &e.DueAt, &e.RetryAt, &e.ExpiresAt, &e.UnfinishedAt} {
+		if fields&(hasScheduledAt<<i) != 0 {
+			*t = d.instant()
+		}
+	}
+	for i, n := range [...]*uint32{&e.Attempt, &e.Tries} {
+		if fields&(hasAttempt<<i) != 0 {
+			*n = d.uint32()
+		}
+	}
+	if fields&hasMaxInterval != 0 {
+		m := time.Duration(d.varint())
+		e.MaxInterval = &m
+	}
+	for i, s := range [...]*string{&e.UID, &e.Reason, &e.TraceParent, &e.TraceState} {
+		if fields&(hasUID<<i) != 0 {
+			*s = d.string()
+		}
+	}
+	if fields&hasEvent != 0 {
+		e.Event = d.event()
+	}
+	if fields&hasDeadLetter != 0 {
+		e.DeadLetter = d.deadLetter()
+	}
+	if d.err == nil && d.at != len(d.text) {
+		d.err = errTrailing
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	return e, nil
+}
+
+// decoder reads from the front; after the first error it returns zeros.
+type decoder struct {
+	text string
+	at   int
+	err  error
+}
+
+func (d *decoder) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+	d.at = len(d.text)
+}
+
+func (d *decoder) uvarint() uint64 {
+	var x uint64
+	for shift := 0; shift < 64; shift += 7 {
+		if d.at >= len(d.text) {
+			d.fail(errShort)
+			return 0
+		}
+		c := d.text[d.at]
+		d.at++
+		if shift == 63 && c > 1 {
+			break
+		}
+		x |= uint64(c&0x7f) << shift
+		if c < 0x80 {
+			return x
+		}
+	}
+	d.fail(errRange)
+	return 0
+}
+
+func (d *decoder) varint() int64 {
+	u := d.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (d *decoder) uint32() uint32 {
+	n := d.uvarint()
+	if n > math.MaxUint32 {
+		d.fail(errRange)
+		return 0
+	}
+	return uint32(n)
+}
+
+func (d *decoder) string() string {
+	n := d.uvarint()
+	if n > uint64(len(d.text)-d.at) {
+		d.fail(errShort)
+		return ""
+	}
+	s := d.text[d.at : d.at+int(n)]
+	d.at += int(n)
+	return s
+}
+
+func (d *decoder) byte() byte {
+	if d.at >= len(d.text) {
+		d.fail(errShort)
+		return 0
+	}
+	d.at++
+	return d.text[d.at-1]
+}
+
+func (d *decoder) instant() time.Time {
+	if len(d.text)-d.at < 8 {
+		d.fail(errShort)
+		return time.Time{}
+	}
+	var b [8]byte
+	copy(b[:], d.text[d.at:])
+	d.at += 8
+	return instant(b[:])
+}
+
+// anyTime reads an instant with its offset; offsets are at most a day.
+func (d *decoder) anyTime() time.Time {
+	sec, nsec, offset := d.varint(), d.uvarint(), d.varint()
+	if nsec >= 1e9 || offset < -86400 || offset > 86400 {
+		d.fail(errRange)
+	}
+	if d.err != nil {
+		return time.Time{}
+	}
+	t := time.Unix(sec, int64(nsec)).UTC()
+	if offset != 0 {
+		t = t.In(time.FixedZone("", int(offset)))
+	}
+	return t
+}
+
+func (d *decoder) event() *schedule.Event {
+	e := &schedule.Event{}
+	fields := d.uvarint()
+	if fields&^knownEvent != 0 {
+		d.fail(errField)
+	}
+	text := func(s *string, field uint64) {
+		if fields&field != 0 {
+			*s = d.string()
+		}
+	}
+	text(&e.ID, hasEventID)
+	text(&e.Source, hasEventSource)
+	if fields&hasEventTime != 0 {
+		e.Time = d.anyTime()
+	}
+	text(&e.Type, hasEventType)
+	text(&e.Subject, hasEventSubject)
+	text(&e.DataContentType, hasContentType)
+	text(&e.DataSchema, hasSchema)
+	if fields&hasExtensions != 0 {
+		e.Extensions = d.extensions()
+	}
+	if fields&hasData != 0 {
+		e.Data = []byte(d.string())
+	}
+	e.DataBase64 = fields&isBase64 != 0
+	return e
+}
+
+func (d *decoder) extensions() map[string]any {
+	n := d.uvarint()
+	if n > uint64(len(d.text)-d.at)/2 { // each takes two bytes or more
+		d.fail(errShort)
+		return nil
+	}
+	m := make(map[string]any, n)
+	for range n {
+		name := d.string()
+		switch kind := d.byte(); kind {
+		case extensionString:
+			m[name] = d.string()
+		case extensionTrue, extensionFalse:
+			m[name] = kind == extensionTrue
+		case extensionInt:
+			v := d.varint()
+			if v < math.MinInt32 || v > math.MaxInt32 {
+				d.fail(errRange)
+			}
+			m[name] = int32(v)
+		default:
+			d.fail(errField)
+		}
+		if d.err != nil {
+			return nil
+		}
+	}
+	return m
+}
+
+func (d *decoder) deadLetter() *schedule.DeadLetter {
+	l := &schedule.DeadLetter{Key: d.string(), Due: d.anyTime(), ID: d.string(), Attempt: d.uint32(), Revision: d.uvarint()}
+	l.Failure.Dest = d.string()
+	l.Failure.Code = int(d.varint())
+	if data := d.string(); data != "" {
+		l.Failure.Data = []byte(data)
+	}
+	return l
+}
+
+// varintSize bounds what a counter's operand takes.
+const varintSize = 2 * binary.MaxVarintLen64

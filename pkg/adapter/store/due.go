@@ -1,0 +1,185 @@
+package store
+
+import (
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// originals walks a source's keys by original due time. Those are the rows of
+// the due table that are not of a retry, and the rows of the retry table; both
+// are in the order of (time, key), so that this is a merge of the two.
+type originals struct {
+	due, retry       scan
+	dueAt, retryAt   Row
+	dueOK, retryOK   bool
+	duePre, retryPre int // bytes before the instant
+	looked           int // rows read so far
+	db               *DB
+}
+
+func (db *DB) newOriginals(r pebble.Reader, source string, after Position) (*originals, error) {
+	o := &originals{db: db}
+	for _, t := range [...]struct {
+		table byte
+		it    *scan
+		pre   *int
+	}{{tableDue, &o.due, &o.duePre}, {tableRetry, &o.retry, &o.retryPre}} {
+		prefix := appendSource(nil, t.table, source)
+		it, err := newScan(r, appendAfter(nil, t.table, source, after), appendSuccessor(nil, prefix))
+		if err != nil {
+			if o.due.Iterator != nil {
+				o.due.done(&err)
+			}
+			return nil, err
+		}
+		*t.it, *t.pre = it, len(prefix)
+	}
+	o.stepDue(o.due.First())
+	o.stepRetry(o.retry.First())
+	return o, nil
+}
+
+func (o *originals) done(err *error) {
+	o.due.done(err)
+	o.retry.done(err)
+}
+
+// stepDue goes to the next row that is not of a retry.
+func (o *originals) stepDue(ok bool) {
+	for ; ok; ok = o.due.Next() {
+		o.looked++
+		if value, err := o.due.ValueAndErr(); err != nil || len(value) > 0 {
+			continue // a value that cannot be read ends the scan with an error
+		}
+		row, err := parseTimed(o.due.Key()[o.duePre:])
+		if err == nil {
+			o.dueAt, o.dueOK = row, true
+			return
+		}
+		o.db.skip(err)
+	}
+	o.dueOK = false
+}
+
+func (o *originals) stepRetry(ok bool) {
+	for ; ok; ok = o.retry.Next() {
+		o.looked++
+		row, err := parseTimed(o.retry.Key()[o.retryPre:])
+		if err == nil {
+			o.retryAt, o.retryOK = row, true
+			return
+		}
+		o.db.skip(err)
+	}
+	o.retryOK = false
+}
+
+// next returns the first row that is left.
+func (o *originals) next() (Row, bool) {
+	switch {
+	case o.retryOK && (!o.dueOK || o.retryAt.Before(o.dueAt.Position)):
+		row := o.retryAt
+		o.stepRetry(o.retry.Next())
+		return row, true
+	case o.dueOK:
+		row := o.dueAt
+		o.stepDue(o.due.Next())
+		return row, true
+	}
+	return Row{}, false
+}
+
+// ListDue implements Store.
+func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (items []Item, next Position, err error) {
+	snap := db.db.NewSnapshot() // rows and records of one moment
+	defer snap.Close()
+	o, err := db.newOriginals(snap, source, after)
+	if err != nil {
+		return nil, next, err
+	}
+	defer o.done(&err)
+	last := after
+	for {
+		row, ok := o.next()
+		if !ok {
+			return items, Position{}, nil
+		}
+		if strings.HasPrefix(row.Key, prefix) && !schedule.IsDeadLetterKey(row.Key) {
+			if len(items) >= limit {
+				return items, last, nil
+			}
+			e, err := db.get(snap, source, row.Key)
+			switch {
+			case isCorrupt(err):
+				db.skip(err)
+			case err != nil:
+				return items, last, err
+			case e != nil && e.Revision == row.Revision:
+				items = append(items, Item{Key: row.Key, Entry: e})
+			}
+		}
+		last = row.Position
+		if o.looked >= scan && (o.dueOK || o.retryOK) {
+			return items, last, nil
+		}
+	}
+}
+
+// Backlog implements Store.
+func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
+	o, err := db.newOriginals(db.db, source, Position{})
+	if err != nil {
+		return b, err
+	}
+	defer o.done(&err)
+	for {
+		// Rows that do not count cost time too; four in five is plenty.
+		if o.looked > 5*limit+1000 {
+			b.Partial = true
+			return b, nil
+		}
+		row, ok := o.next()
+		if !ok {
+			return b, nil
+		}
+		if schedule.IsDeadLetterKey(row.Key) || skip != nil && skip(row.Key, row.Revision) {
+			continue
+		}
+		if row.At.After(now) {
+			b.NextAt = row.At
+			return b, nil
+		}
+		if b.Due == limit {
+			b.Partial = true
+			return b, nil
+		}
+		if b.Due++; b.Due == 1 {
+			b.OldestAt = row.At
+		}
+	}
+}
+
+// Expired implements Store.
+func (db *DB) Expired(now time.Time, limit int) (found []SourceRow, next time.Time, err error) {
+	table := appendTable(nil, tableExpiry)
+	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	if err != nil {
+		return nil, next, err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok && len(found) < limit; ok = it.Next() {
+		row, err := parseExpiry(it.Key())
+		if err != nil {
+			db.skip(err)
+			continue
+		}
+		if row.At.After(now) {
+			return found, row.At, nil
+		}
+		found = append(found, row)
+	}
+	return found, next, nil
+}

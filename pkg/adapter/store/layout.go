@@ -1,0 +1,184 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// The first byte of a key names its table; the second is always '/', so that a
+// dump of the database can be read by people.
+const (
+	tableRecord     = 's'
+	tableDue        = 'd'
+	tableRetry      = 'r'
+	tableExpiry     = 'x'
+	tableUnfinished = 'u'
+	tableCounter    = 'c'
+	tablePurge      = 'p'
+	tableMeta       = 'm'
+)
+
+// end is a byte that ends a source or a key inside of a row. Neither can hold
+// it, so the order of rows is the order of (source, key), whatever their
+// lengths.
+const end = 0
+
+// retryMark is the value of a due row whose entry is between two attempts: its
+// original due time has a row of its own in the retry table.
+const retryMark = 'r'
+
+var errRow = errors.New("store: a row that is not of this format")
+
+// appendInstant writes an instant so that the order of bytes is the order of
+// time: Unix nanoseconds with the sign bit flipped, so that what was before
+// 1970 comes first. Instants that do not fit (before 1678, after 2262) become
+// the nearest that does.
+func appendInstant(dst []byte, t time.Time) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(nanos(t))^1<<63)
+}
+
+func instant(b []byte) time.Time {
+	return time.Unix(0, int64(binary.BigEndian.Uint64(b)^1<<63)).UTC()
+}
+
+var (
+	earliest = time.Unix(0, math.MinInt64)
+	latest   = time.Unix(0, math.MaxInt64)
+)
+
+func nanos(t time.Time) int64 {
+	switch {
+	case t.Before(earliest):
+		return math.MinInt64
+	case t.After(latest):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+func appendTable(dst []byte, table byte) []byte { return append(dst, table, '/') }
+
+// appendSource starts a row of a table that is ordered by source.
+func appendSource(dst []byte, table byte, source string) []byte {
+	return append(append(appendTable(dst, table), source...), end)
+}
+
+func appendRecordKey(dst []byte, source, key string) []byte {
+	return append(appendSource(dst, tableRecord, source), key...)
+}
+
+func appendUnfinishedKey(dst []byte, source, key string) []byte {
+	return append(appendSource(dst, tableUnfinished, source), key...)
+}
+
+func appendCounterKey(dst []byte, source string) []byte {
+	return append(appendTable(dst, tableCounter), source...)
+}
+
+func appendPurgeKey(dst []byte, source string) []byte {
+	return append(appendTable(dst, tablePurge), source...)
+}
+
+// appendTimedKey makes a row of the due or the retry table.
+func appendTimedKey(dst []byte, table byte, source string, at time.Time, key string, revision uint64) []byte {
+	dst = appendInstant(appendSource(dst, table, source), at)
+	dst = append(append(dst, key...), end)
+	return binary.BigEndian.AppendUint64(dst, revision)
+}
+
+// appendAfter makes the bound that comes right after all rows of the position:
+// a key goes on with a byte above 0x01 (it has no control characters), while
+// the same key ends with 0x00.
+func appendAfter(dst []byte, table byte, source string, after Position) []byte {
+	dst = appendSource(dst, table, source)
+	if after == (Position{}) {
+		return dst
+	}
+	return append(append(appendInstant(dst, after.At), after.Key...), end+1)
+}
+
+func appendExpiryKey(dst []byte, source string, at time.Time, key string, revision uint64) []byte {
+	dst = appendInstant(appendTable(dst, tableExpiry), at)
+	dst = append(append(dst, source...), end)
+	dst = append(append(dst, key...), end)
+	return binary.BigEndian.AppendUint64(dst, revision)
+}
+
+// parseTimed reads what follows the source in a row of the due or the retry table.
+func parseTimed(b []byte) (Row, error) {
+	n := len(b) - 17
+	if n < 0 || b[8+n] != end {
+		return Row{}, errRow
+	}
+	return Row{
+		Position: Position{At: instant(b), Key: string(b[8 : 8+n])},
+		Revision: binary.BigEndian.Uint64(b[9+n:]),
+	}, nil
+}
+
+// parseExpiry reads a whole row of the expiry table.
+func parseExpiry(b []byte) (SourceRow, error) {
+	if len(b) < 10 {
+		return SourceRow{}, errRow
+	}
+	source, rest, ok := bytes.Cut(b[10:], []byte{end})
+	n := len(rest) - 9
+	if !ok || n < 0 || rest[n] != end {
+		return SourceRow{}, errRow
+	}
+	return SourceRow{Source: string(source), Row: Row{
+		Position: Position{At: instant(b[2:]), Key: string(rest[:n])},
+		Revision: binary.BigEndian.Uint64(rest[n+1:]),
+	}}, nil
+}
+
+// parseSourced reads a row that is a source and a key.
+func parseSourced(b []byte) (source, key string, err error) {
+	if len(b) < 2 {
+		return "", "", errRow
+	}
+	s, k, ok := bytes.Cut(b[2:], []byte{end})
+	if !ok {
+		return "", "", errRow
+	}
+	return string(s), string(k), nil
+}
+
+// appendSuccessor makes the first key behind all that start with prefix, which
+// is never all 0xff since every table starts with a letter.
+func appendSuccessor(dst, prefix []byte) []byte {
+	n := len(prefix)
+	for prefix[n-1] == 0xff {
+		n--
+	}
+	dst = append(dst, prefix[:n]...)
+	dst[len(dst)-1]++
+	return dst
+}
+
+// checkNames refuses what would break the order of rows.
+func checkNames(source, key string) error {
+	switch {
+	case source == "" || strings.IndexByte(source, end) >= 0:
+		return errors.New("store: a source's name is empty or has a zero byte")
+	case key == "" || strings.IndexByte(key, end) >= 0 || strings.IndexByte(key[1:], end+1) >= 0:
+		return errors.New("store: a key is empty or has a control character")
+	}
+	return nil
+}
+
+// parseUnfinished reads a whole row of the unfinished table.
+func parseUnfinished(key, value []byte) (SourceRow, error) {
+	source, k, err := parseSourced(key)
+	if err != nil || len(value) != 16 {
+		return SourceRow{}, errRow
+	}
+	return SourceRow{Source: source, Row: Row{
+		Position: Position{At: instant(value), Key: k},
+		Revision: binary.BigEndian.Uint64(value[8:]),
+	}}, nil
+}

@@ -1,0 +1,195 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// FormatVersion is the version of the layout that this program reads and
+// writes. It goes up with any change that an older program would misread.
+const FormatVersion = 1
+
+// The rows of the meta table; their values are text, for people.
+const (
+	metaFormat   = "m/format"   // decimal
+	metaID       = "m/id"       // base 36
+	metaRevision = "m/revision" // decimal: no revision above it was ever returned
+	metaClock    = "m/clock"    // decimal Unix nanoseconds
+)
+
+// revisionBlock is how many revisions one fsync reserves. A start wastes at
+// most that many: 2^64 of them last for 17 million million starts.
+const revisionBlock = 1 << 20
+
+// revisions hands out revisions below a bound that is on stable storage.
+type revisions struct {
+	last  atomic.Uint64 // the newest that was taken
+	bound atomic.Uint64 // the newest that may be taken
+	sync.Mutex
+}
+
+// NextRevision implements Store.
+func (db *DB) NextRevision() (uint64, error) {
+	if err := db.usable(); err != nil {
+		return 0, err
+	}
+	r := db.revisions.last.Add(1)
+	for r > db.revisions.bound.Load() {
+		if err := db.reserveRevisions(r); err != nil {
+			return 0, err
+		}
+	}
+	return r, nil
+}
+
+// reserveRevisions moves the bound to r or beyond.
+func (db *DB) reserveRevisions(r uint64) error {
+	db.revisions.Lock()
+	defer db.revisions.Unlock()
+	bound := db.revisions.bound.Load()
+	if r <= bound {
+		return nil
+	}
+	bound = r - 1 + revisionBlock
+	if err := db.write([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), false); err != nil {
+		return err
+	}
+	db.revisions.bound.Store(bound)
+	return nil
+}
+
+// Clock implements Store.
+func (db *DB) Clock() (time.Time, error) {
+	db.clock.Lock()
+	defer db.clock.Unlock()
+	return db.clock.at, nil
+}
+
+// SetClock implements Store.
+func (db *DB) SetClock(t time.Time) error {
+	db.clock.Lock()
+	defer db.clock.Unlock()
+	if !t.After(db.clock.at) {
+		return nil
+	}
+	at := nanos(t)
+	if err := db.write([]byte(metaClock), strconv.AppendInt(nil, at, 10), true); err != nil {
+		return err
+	}
+	db.clock.at = time.Unix(0, at).UTC()
+	return nil
+}
+
+// write sets one row of the meta table.
+func (db *DB) write(key, value []byte, lazy bool) error {
+	b := db.db.NewBatch()
+	if err := b.Set(key, value, nil); err != nil {
+		return fmt.Errorf("store: writing %s: %w", key, err)
+	}
+	c, err := db.commit(b, lazy)
+	if err != nil || lazy {
+		return err
+	}
+	return c.Wait()
+}
+
+// readMeta takes over what the meta table holds, and fills it if the store is
+// new. It refuses a format that it does not know.
+func (db *DB) readMeta(readOnly bool) error {
+	format, err := db.meta(metaFormat)
+	if err != nil {
+		return err
+	}
+	if format == "" {
+		return db.create(readOnly)
+	}
+	if format != strconv.Itoa(FormatVersion) {
+		return fmt.Errorf("its format is version %s, this program reads version %d", format, FormatVersion)
+	}
+	if db.id, err = db.meta(metaID); err != nil {
+		return err
+	}
+	bound, err := db.metaNumber(metaRevision)
+	if err != nil {
+		return err
+	}
+	if db.id == "" || bound < 0 {
+		return errors.New("it has no id, or no bound of revisions")
+	}
+	db.revisions.last.Store(uint64(bound))
+	db.revisions.bound.Store(uint64(bound))
+	clock, err := db.metaNumber(metaClock)
+	if err != nil {
+		return err
+	}
+	if clock != 0 {
+		db.clock.at = time.Unix(0, clock).UTC()
+	}
+	return nil
+}
+
+func (db *DB) create(readOnly bool) error {
+	it, err := db.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	empty := !it.First()
+	if err := it.Close(); err != nil {
+		return err
+	}
+	if !empty {
+		return errors.New("it holds a database that is not of this program")
+	}
+	if readOnly {
+		return errors.New("it holds nothing")
+	}
+	var random [8]byte
+	rand.Read(random[:]) // it never fails
+	db.id = strconv.FormatUint(binary.BigEndian.Uint64(random[:]), 36)
+	b := db.db.NewBatch()
+	defer b.Close()
+	for _, row := range [...][2]string{
+		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"},
+	} {
+		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
+			return err
+		}
+	}
+	if err := db.db.Apply(b, pebble.Sync); err != nil {
+		return err
+	}
+	return db.usable()
+}
+
+// meta is a row of the meta table, "" if it is not there.
+func (db *DB) meta(key string) (string, error) {
+	value, closer, err := db.db.Get([]byte(key))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", key, err)
+	}
+	defer closer.Close()
+	return string(value), nil
+}
+
+func (db *DB) metaNumber(key string) (int64, error) {
+	text, err := db.meta(key)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", key, err)
+	}
+	return n, nil
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options say where and how to open a store.
+type Options struct {
+	// Dir is the data directory; it is made when it is not there.
+	Dir string
+	// FS is the file system, default the operating system's.
+	FS vfs.FS
+	// ReadOnly changes nothing in the directory; it must hold a store.
+	ReadOnly bool
+	// Log, default none.
+	Log *slog.Logger
+	// Fatal is called once, on a goroutine of its own, when durability is
+	// unknown: the process must end. Every later Apply and Wait fails.
+	Fatal func(error)
+	// Observe is called with how long a durable Apply took to reach stable
+	// storage, from Apply to the end of Wait.
+	Observe func(time.Duration)
+	// Reserve is how many free bytes are kept back: below it Room is ErrFull.
+	// Default: a tenth of the file system, at least 16 MiB unless that is more
+	// than a quarter of it, at most 256 MiB. Negative: none.
+	Reserve int64
+}
+
+const (
+	// memTable is what a memtable grows to. The write-ahead log is replayed into
+	// it, so it also bounds how long a start after a crash takes.
+	memTable    = 16 << 20
+	blockCache  = 12 << 20
+	maxOpenFile = 256
+)
+
+// usage is the state of the file system below dir, false if it cannot tell.
+func usage(fs vfs.FS, dir string) (vfs.DiskUsage, bool) {
+	u, err := fs.GetDiskUsage(dir)
+	return u, err == nil && u.TotalBytes > 0
+}
+
+// reserve is the free space to keep back on a file system of the given size.
+func (o *Options) reserve(total uint64) int64 {
+	switch {
+	case o.Reserve < 0:
+		return 0
+	case o.Reserve > 0:
+		return o.Reserve
+	}
+	r := max(total/10, 16<<20)
+	return int64(min(r, total/4, 256<<20))
+}
+
+// pebble makes the engine's options. total is the size of the file system, 0
+// if unknown: on a small one the memtable must be small too, since a few
+// write-ahead logs of its size are kept and used again.
+func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
+	mem := uint64(memTable)
+	if total > 0 {
+		mem = min(mem, max(total/32, 1<<20))
+	}
+	p := &pebble.Options{
+		FS:                          fs,
+		ReadOnly:                    o.ReadOnly,
+		ErrorIfNotExists:            o.ReadOnly,
+		FormatMajorVersion:          pebble.FormatWALSyncChunks,
+		Merger:                      counterMerger,
+		Logger:                      engineLog{db},
+		MemTableSize:                mem,
+		MemTableStopWritesThreshold: 4,
+		CacheSize:                   blockCache,
+		MaxOpenFiles:                maxOpenFile,
+		// A full disk stops compactions; writes must go on meanwhile.
+		L0CompactionThreshold: 2,
+		L0StopWritesThreshold: 200,
+		LBaseMaxBytes:         64 << 20,
+		MaxManifestFileSize:   4 << 20,
+		FlushDelayDeleteRange: 10 * time.Second,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) {
+				db.log.Warn("store: background work failed and will be tried again", "error", err)
+			},
+			// The default ends the process. A bad block must not stop the others.
+			DataCorruption: func(i pebble.DataCorruptionInfo) {
+				db.corrupt.Add(1)
+				db.log.Error("store: data on disk are corrupt", "error", i.String())
+			},
+			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
+				db.log.Warn("store: writes wait for background work", "reason", i.Reason)
+			},
+			WriteStallEnd: func() { db.log.Warn("store: writes go on") },
+		},
+	}
+	p.Experimental.CompactionScheduler = &scheduler{}
+	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
+	// A PUT mostly looks for a key that is not there: a filter saves the read.
+	// The engine asks no filter of the last level, so none is written there.
+	for i := range len(p.Levels) - 1 {
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	p.Levels[len(p.Levels)-1].FilterPolicy = pebble.NoFilterPolicy
+	return p
+}
+
+// engineLog receives what Pebble says. What it calls fatal concerns the
+// write-ahead log or the manifest: durability is unknown.
+type engineLog struct{ db *DB }
+
+func (l engineLog) Infof(string, ...any) {}
+
+func (l engineLog) Errorf(format string, args ...any) {
+	l.db.log.Error("store: engine", "error", fmt.Sprintf(format, args...))
+}
+
+func (l engineLog) Fatalf(format string, args ...any) {
+	l.db.fail(fmt.Errorf("store: engine: "+format, args...))
+}
+
+func (o *Options) fs() vfs.FS {
+	if o.FS == nil {
+		return vfs.Default
+	}
+	return o.FS
+}

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Get implements Store.
+func (db *DB) Get(source, key string) (*schedule.Entry, error) {
+	return db.get(db.db, source, key)
+}
+
+func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) {
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	s.key = appendRecordKey(s.key[:0], source, key)
+	value, closer, err := r.Get(s.key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		if pebble.IsCorruptionError(err) {
+			return nil, db.corruptRecord(source, key, err)
+		}
+		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
+	}
+	defer closer.Close()
+	e, err := decodeRecord(value)
+	if err != nil {
+		return nil, db.corruptRecord(source, key, err)
+	}
+	return e, nil
+}
+
+// scan is an iterator over [lower, upper) that joins its errors.
+type scan struct{ *pebble.Iterator }
+
+func newScan(r pebble.Reader, lower, upper []byte) (scan, error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return scan{}, fmt.Errorf("store: reading rows: %w", err)
+	}
+	return scan{it}, nil
+}
+
+// done closes the iterator and adds what went wrong with it.
+func (s scan) done(err *error) {
+	if e := s.Close(); e != nil && *err == nil {
+		*err = fmt.Errorf("store: reading rows: %w", e)
+	}
+}
+
+// Due implements Store.
+func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
+	prefix := appendSource(nil, tableDue, source)
+	it, err := newScan(db.db, appendAfter(nil, tableDue, source, after), appendSuccessor(nil, prefix))
+	if err != nil {
+		return dst, false, err
+	}
+	defer it.done(&err)
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if n >= limit {
+			return dst, true, nil
+		}
+		row, err := parseTimed(it.Key()[len(prefix):])
+		if err != nil {
+			db.skip(err)
+			continue
+		}
+		dst = append(dst, row)
+		n++
+	}
+	return dst, false, nil
+}
+
+// List implements Store.
+func (db *DB) List(source, prefix, after string, limit int) (items []Item, more bool, err error) {
+	head := appendSource(nil, tableRecord, source)
+	// No key of a user starts with a byte below 0x20, all of dead letters with 0x01.
+	lower := append(append([]byte(nil), head...), 2)
+	if p := appendRecordKey(nil, source, prefix); prefix != "" {
+		lower = p
+	}
+	if after >= prefix && after != "" {
+		lower = append(appendRecordKey(nil, source, after), end)
+	}
+	it, err := newScan(db.db, lower, appendSuccessor(nil, append(append([]byte(nil), head...), prefix...)))
+	if err != nil {
+		return nil, false, err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok; ok = it.Next() {
+		key := string(it.Key()[len(head):])
+		if schedule.IsDeadLetterKey(key) {
+			continue
+		}
+		if len(items) >= limit {
+			return items, true, nil
+		}
+		e, err := db.item(it, source, key)
+		if err != nil {
+			return items, false, err
+		}
+		if e != nil {
+			items = append(items, Item{Key: key, Entry: e})
+		}
+	}
+	return items, false, nil
+}
+
+// item decodes the record that the scan is at, nil if it is corrupt.
+func (db *DB) item(it scan, source, key string) (*schedule.Entry, error) {
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
+	}
+	e, err := decodeRecord(value)
+	if err != nil {
+		db.skip(db.corruptRecord(source, key, err))
+		return nil, nil
+	}
+	return e, nil
+}
+
+// Unfinished implements Store.
+func (db *DB) Unfinished() (found []SourceRow, err error) {
+	table := appendTable(nil, tableUnfinished)
+	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	if err != nil {
+		return nil, err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return found, fmt.Errorf("store: reading rows: %w", err)
+		}
+		row, err := parseUnfinished(it.Key(), value)
+		if err != nil {
+			db.skip(err)
+			continue
+		}
+		found = append(found, row)
+	}
+	return found, nil
+}
+
+// Sources implements Store. It jumps from one source's first record to the
+// next source's.
+func (db *DB) Sources() (sources []string, err error) {
+	table := appendTable(nil, tableRecord)
+	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	if err != nil {
+		return nil, err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok; {
+		source, _, err := parseSourced(it.Key())
+		if err != nil {
+			db.skip(err)
+			ok = it.Next()
+			continue
+		}
+		sources = append(sources, source)
+		ok = it.SeekGE(appendSuccessor(nil, appendSource(nil, tableRecord, source)))
+	}
+	return sources, nil
+}

@@ -1,0 +1,202 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// recordVersion is the first byte of every record. A reader refuses another
+// one; the database's format version (meta.go) keeps it from meeting one.
+const recordVersion = 1
+
+// The fields of a record that are there, in the order in which they follow.
+const (
+	hasOccurrence   = 1 << iota // else it is the revision
+	hasScheduledAt              //
+	hasDueAt                    //
+	hasRetryAt                  //
+	hasExpiresAt                //
+	hasUnfinishedAt             //
+	hasAttempt                  //
+	hasTries                    //
+	hasMaxInterval              //
+	hasUID                      //
+	hasReason                   //
+	hasTraceParent              //
+	hasTraceState               //
+	hasEvent                    //
+	hasDeadLetter               //
+	knownFields     = 1<<iota - 1
+)
+
+// The fields of an event, in the order in which they follow.
+const (
+	hasEventID      = 1 << iota
+	hasEventSource  //
+	hasEventTime    //
+	hasEventType    //
+	hasEventSubject //
+	hasContentType  //
+	hasSchema       //
+	hasExtensions   //
+	hasData         // also when it is empty: nil is no data
+	isBase64        // nothing follows
+	knownEvent      = 1<<iota - 1
+)
+
+// The kinds of an extension's value.
+const (
+	extensionString = 's'
+	extensionTrue   = 't'
+	extensionFalse  = 'f'
+	extensionInt    = 'i'
+)
+
+// appendRecord encodes an entry. It fails only on an extension of a type that
+// an event cannot have.
+func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
+	fields := uint64(0)
+	set := func(there bool, field uint64) {
+		if there {
+			fields |= field
+		}
+	}
+	set(e.Occurrence != e.Revision, hasOccurrence)
+	set(!e.ScheduledAt.IsZero(), hasScheduledAt)
+	set(!e.DueAt.IsZero(), hasDueAt)
+	set(!e.RetryAt.IsZero(), hasRetryAt)
+	set(!e.ExpiresAt.IsZero(), hasExpiresAt)
+	set(!e.UnfinishedAt.IsZero(), hasUnfinishedAt)
+	set(e.Attempt != 0, hasAttempt)
+	set(e.Tries != 0, hasTries)
+	set(e.MaxInterval != nil, hasMaxInterval)
+	set(e.UID != "", hasUID)
+	set(e.Reason != "", hasReason)
+	set(e.TraceParent != "", hasTraceParent)
+	set(e.TraceState != "", hasTraceState)
+	set(e.Event != nil, hasEvent)
+	set(e.DeadLetter != nil, hasDeadLetter)
+
+	dst = append(dst, recordVersion)
+	dst = binary.AppendUvarint(dst, fields)
+	dst = binary.AppendUvarint(dst, e.Revision)
+	if fields&hasOccurrence != 0 {
+		dst = binary.AppendUvarint(dst, e.Occurrence)
+	}
+	for _, t := range [...]time.Time{e.ScheduledAt, e.DueAt, e.RetryAt, e.ExpiresAt, e.UnfinishedAt} {
+		if !t.IsZero() {
+			dst = appendInstant(dst, t)
+		}
+	}
+	for _, n := range [...]uint32{e.Attempt, e.Tries} {
+		if n != 0 {
+			dst = binary.AppendUvarint(dst, uint64(n))
+		}
+	}
+	if e.MaxInterval != nil {
+		dst = binary.AppendVarint(dst, int64(*e.MaxInterval))
+	}
+	for _, s := range [...]string{e.UID, e.Reason, e.TraceParent, e.TraceState} {
+		if s != "" {
+			dst = appendString(dst, s)
+		}
+	}
+	if e.Event != nil {
+		var err error
+		if dst, err = appendEvent(dst, e.Event); err != nil {
+			return nil, err
+		}
+	}
+	if e.DeadLetter != nil {
+		dst = appendDeadLetter(dst, e.DeadLetter)
+	}
+	return dst, nil
+}
+
+func appendEvent(dst []byte, e *schedule.Event) ([]byte, error) {
+	fields := uint64(0)
+	set := func(there bool, field uint64) {
+		if there {
+			fields |= field
+		}
+	}
+	set(e.ID != "", hasEventID)
+	set(e.Source != "", hasEventSource)
+	set(!e.Time.IsZero(), hasEventTime)
+	set(e.Type != "", hasEventType)
+	set(e.Subject != "", hasEventSubject)
+	set(e.DataContentType != "", hasContentType)
+	set(e.DataSchema != "", hasSchema)
+	set(len(e.Extensions) > 0, hasExtensions)
+	set(e.Data != nil, hasData)
+	set(e.DataBase64, isBase64)
+
+	dst = binary.AppendUvarint(dst, fields)
+	for _, s := range [...]string{e.ID, e.Source} {
+		if s != "" {
+			dst = appendString(dst, s)
+		}
+	}
+	if !e.Time.IsZero() {
+		dst = appendAnyTime(dst, e.Time)
+	}
+	for _, s := range [...]string{e.Type, e.Subject, e.DataContentType, e.DataSchema} {
+		if s != "" {
+			dst = appendString(dst, s)
+		}
+	}
+	if len(e.Extensions) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(e.Extensions)))
+		for _, name := range slices.Sorted(maps.Keys(e.Extensions)) {
+			dst = appendString(dst, name)
+			switch v := e.Extensions[name].(type) {
+			case string:
+				dst = appendString(append(dst, extensionString), v)
+			case bool:
+				kind := byte(extensionFalse)
+				if v {
+					kind = extensionTrue
+				}
+				dst = append(dst, kind)
+			case int32:
+				dst = binary.AppendVarint(append(dst, extensionInt), int64(v))
+			default:
+				return nil, fmt.Errorf("store: encoding an event: extension %q is a %T", name, v)
+			}
+		}
+	}
+	if e.Data != nil {
+		dst = append(binary.AppendUvarint(dst, uint64(len(e.Data))), e.Data...)
+	}
+	return dst, nil
+}
+
+// appendDeadLetter writes all fields: dead letters are few.
+func appendDeadLetter(dst []byte, d *schedule.DeadLetter) []byte {
+	dst = appendString(dst, d.Key)
+	dst = appendAnyTime(dst, d.Due)
+	dst = appendString(dst, d.ID)
+	dst = binary.AppendUvarint(dst, uint64(d.Attempt))
+	dst = binary.AppendUvarint(dst, d.Revision)
+	dst = appendString(dst, d.Failure.Dest)
+	dst = binary.AppendVarint(dst, int64(d.Failure.Code))
+	return append(binary.AppendUvarint(dst, uint64(len(d.Failure.Data))), d.Failure.Data...)
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// appendAnyTime writes an instant of any year and its offset from UTC: an
+// event's time is the sender's, and leaves as it came.
+func appendAnyTime(dst []byte, t time.Time) []byte {
+	_, offset := t.Zone()
+	dst = binary.AppendVarint(dst, t.Unix())
+	dst = binary.AppendUvarint(dst, uint64(t.Nanosecond()))
+	return binary.AppendVarint(dst, int64(offset))
+}

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// scheduler lets Pebble run as many compactions as it asks for, as its own
+// default does, but without that one's ticker: an idle process does not wake
+// up, and months of fake time pass quickly.
+type scheduler struct {
+	db pebble.DBForCompaction
+
+	mu      sync.Mutex
+	running int
+	grants  sync.WaitGroup
+	closed  bool
+}
+
+func (s *scheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
+
+// Unregister waits for calls to the engine that are under way.
+func (s *scheduler) Unregister() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.grants.Wait()
+}
+
+func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.take(), s
+}
+
+func (s *scheduler) take() bool {
+	if s.closed || s.running >= s.db.GetAllowedWithoutPermission() {
+		return false
+	}
+	s.running++
+	return true
+}
+
+// UpdateGetAllowedWithoutPermission is called under the engine's lock, which
+// grant needs.
+func (s *scheduler) UpdateGetAllowedWithoutPermission() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed && s.running == 0 {
+		s.grants.Go(s.grant)
+	}
+}
+
+// Done is called when a compaction has ended: the next may start.
+func (s *scheduler) Done() {
+	s.mu.Lock()
+	s.running--
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	s.grants.Add(1)
+	s.mu.Unlock()
+	defer s.grants.Done()
+	s.grant()
+}
+
+// grant starts compactions while the engine has some and may run them. What
+// the engine finds later it asks for by TrySchedule.
+func (s *scheduler) grant() {
+	for {
+		s.mu.Lock()
+		ok := s.take()
+		s.mu.Unlock()
+		if !ok {
+			return
+		}
+		if waiting, _ := s.db.GetWaitingCompaction(); !waiting || !s.db.Schedule(s) {
+			s.mu.Lock()
+			s.running--
+			s.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (s *scheduler) Started()                                          {}
+func (s *scheduler) MeasureCPU(pebble.CompactionGoroutineKind)         {}
+func (s *scheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}
