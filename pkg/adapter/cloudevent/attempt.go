@@ -1,0 +1,183 @@
+package cloudevent
+
+import (
+	"encoding/base64"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// The extension attributes of every delivery, and those of a dead letter,
+// which follow Knative's convention.
+const (
+	KeyAttribute      = "reschedulekey"
+	RevisionAttribute = "reschedulerevision"
+	DueAtAttribute    = "rescheduledueat"
+	NumberAttribute   = "rescheduleattempt"
+
+	ErrorDestAttribute = "knativeerrordest"
+	ErrorCodeAttribute = "knativeerrorcode"
+	ErrorDataAttribute = "knativeerrordata"
+)
+
+// maxErrorData bytes are 1024 in base64, the most that Knative's convention
+// gives knativeerrordata.
+const maxErrorData = 1024 / 4 * 3
+
+// Attributes are what an attempt sends but for the extensions of the delivery
+// itself: the event's own values where it has them.
+type Attributes struct {
+	ID, Source, Type, Subject, DataContentType, DataSchema string
+
+	Time       time.Time // zero: none
+	Extensions map[string]any
+	Data       []byte
+	DataBase64 bool
+}
+
+// Describe fills in what the occurrence gives an event that lacks it. source
+// is the attempt's Source.EventSource, which a caller may have at hand.
+func Describe(a *schedule.Attempt, source string) Attributes {
+	out := Attributes{ID: a.ID, Source: source, Type: schedule.DefaultEventType, Subject: a.Key}
+	e := a.Entry.Event
+	if e == nil {
+		out.Time = a.DueAt()
+		return out
+	}
+	if e.Source != "" {
+		out.Source = e.Source
+	}
+	if e.Type != "" {
+		out.Type = e.Type
+	}
+	if e.Subject != "" {
+		out.Subject = e.Subject
+	}
+	out.Time = e.Time
+	if e.Time.IsZero() && e.ID == "" {
+		out.Time = a.DueAt() // an ingested event without a time stays without
+	}
+	out.Extensions, out.Data, out.DataBase64 = e.Extensions, e.Data, e.DataBase64
+	out.DataContentType, out.DataSchema = e.DataContentType, e.DataSchema
+	if out.DataContentType == "" && len(e.Data) > 0 {
+		out.DataContentType = defaultDataType
+	}
+	return out
+}
+
+// Own calls put with each extension attribute that the delivery adds.
+func Own(a *schedule.Attempt, put func(name, value string)) {
+	put(KeyAttribute, a.Key)
+	put(RevisionAttribute, strconv.FormatUint(a.Revision(), 10))
+	put(DueAtAttribute, types.FormatTime(a.DueAt()))
+	put(NumberAttribute, strconv.FormatInt(int64(number(a)), 10))
+	if d := a.Entry.DeadLetter; d != nil {
+		put(ErrorDestAttribute, d.Failure.Dest)
+		put(ErrorCodeAttribute, strconv.FormatInt(int64(errorCode(d.Failure)), 10))
+		put(ErrorDataAttribute, base64.StdEncoding.EncodeToString(d.Failure.Data[:min(len(d.Failure.Data), maxErrorData)]))
+	}
+}
+
+// number is the attempt counter as a CloudEvents Integer, which has 32 bits.
+func number(a *schedule.Attempt) int32 { return int32(min(a.Number(), math.MaxInt32)) }
+
+// errorCode is 500 where there was no answer, as Knative's dispatcher says it.
+func errorCode(f schedule.Failure) int32 {
+	if f.Code == 0 {
+		return http.StatusInternalServerError
+	}
+	return int32(f.Code)
+}
+
+// ToSDK is the event that an attempt sends. The revision is a string, because
+// a CloudEvents Integer has 32 bits.
+func ToSDK(a *schedule.Attempt) event.Event {
+	d := Describe(a, a.Source.EventSource())
+	ec := &event.EventContextV1{
+		ID: d.ID, Type: d.Type, Source: types.URIRef{URL: verbatim(d.Source)}, Subject: &d.Subject,
+		Extensions: make(map[string]any, len(d.Extensions)+7),
+	}
+	for name, value := range d.Extensions {
+		ec.Extensions[name] = value
+	}
+	Own(a, func(name, value string) { ec.Extensions[name] = value })
+	ec.Extensions[NumberAttribute] = number(a)
+	if dead := a.Entry.DeadLetter; dead != nil {
+		ec.Extensions[ErrorCodeAttribute] = errorCode(dead.Failure)
+	}
+	if d.DataContentType != "" {
+		ec.DataContentType = &d.DataContentType
+	}
+	if d.DataSchema != "" {
+		ec.DataSchema = &types.URI{URL: verbatim(d.DataSchema)}
+	}
+	if !d.Time.IsZero() {
+		ec.Time = &types.Timestamp{Time: d.Time}
+	}
+	for name, value := range a.Source.Extensions {
+		override(ec, strings.ToLower(name), value)
+	}
+	out := event.Event{Context: ec, DataEncoded: d.Data, DataBase64: d.DataBase64}
+	if len(d.Data) == 0 {
+		out.DataEncoded, out.DataBase64 = nil, false
+	}
+	out.DataBase64 = out.DataBase64 || needsBase64(ec.GetDataMediaType, d.Data)
+	return out
+}
+
+// Overridable says whether spec.ceOverrides may set the attribute: those that
+// identify an event are not theirs.
+func Overridable(name string) bool {
+	switch strings.ToLower(name) {
+	case "id", "source", "type", "specversion", "data":
+		return false
+	}
+	return event.IsExtensionNameValid(name)
+}
+
+func override(ec *event.EventContextV1, name, value string) {
+	switch {
+	case !Overridable(name):
+	case name == "subject":
+		ec.Subject = &value
+	case name == "datacontenttype":
+		ec.DataContentType = &value
+	case name == "dataschema":
+		ec.DataSchema = &types.URI{URL: verbatim(value)}
+	case name == "time":
+		if t, err := types.ParseTime(value); err == nil {
+			ec.Time = &types.Timestamp{Time: t}
+		}
+	default:
+		ec.Extensions[name] = value
+	}
+}
+
+// needsBase64 tells the data that only data_base64 carries to every reader:
+// what is no text, what is said to be JSON and is not, and types with a +json
+// suffix, which some readers take as a JSON value and others as a string.
+func needsBase64(mediaType func() (string, error), data []byte) bool {
+	if len(data) == 0 {
+		return false
+	}
+	media, err := mediaType()
+	switch {
+	case err != nil || strings.HasSuffix(media, "+json"):
+		return true
+	case isJSONMedia(media):
+		return !isJSONText(data)
+	}
+	return !isText(data)
+}
+
+// verbatim is a URL that prints as s, whatever s is: attributes were validated
+// when they came in, and leave as they came.
+func verbatim(s string) url.URL { return url.URL{Opaque: s} }

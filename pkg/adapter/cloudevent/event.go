@@ -1,0 +1,155 @@
+package cloudevent
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/binding/spec"
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// parts are an event as it came: attributes by lower-case name, of type
+// string, bool or int32, and the data.
+type parts struct {
+	attributes map[string]any
+	data       []byte
+	base64     string
+	isBase64   bool
+}
+
+func (p *parts) version() string {
+	s, _ := p.attributes["specversion"].(string)
+	return s
+}
+
+// event validates the parts through the SDK and makes them one event.
+func (p *parts) event() (*schedule.Event, error) {
+	version := spec.VS.Version(p.version())
+	if version == nil {
+		if _, ok := p.attributes["specversion"]; !ok {
+			return nil, schedule.Invalid("specversion", "is missing: not a CloudEvent")
+		}
+		return nil, schedule.Invalid("specversion", "%.64v is neither 1.0 nor 0.3", p.attributes["specversion"])
+	}
+	if version == spec.V03 {
+		delete(p.attributes, "datacontentencoding") // the data is decoded below
+		if _, ok := p.attributes["dataschema"]; ok {
+			return nil, schedule.Invalid("dataschema", "is not part of version 0.3, which has schemaurl")
+		}
+	}
+	ec := version.NewContext()
+	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
+		if err := setAttribute(version, ec, name, p.attributes[name]); err != nil {
+			return nil, schedule.Invalid(name, "%v", err)
+		}
+	}
+	sdk := event.Event{Context: ec, DataEncoded: p.data}
+	if p.isBase64 {
+		data, err := decodeBase64(p.base64)
+		if err != nil {
+			return nil, err
+		}
+		sdk.DataEncoded, sdk.DataBase64 = data, true
+	}
+	if err := validate(sdk); err != nil {
+		return nil, err
+	}
+	e, err := FromSDK(sdk)
+	if err != nil {
+		return nil, err
+	}
+	p.restore(e)
+	return e, nil
+}
+
+func setAttribute(version spec.Version, ec event.EventContext, name string, value any) error {
+	if a := version.Attribute(name); a != nil {
+		if s, ok := value.(string); ok && s == "" && !a.Kind().IsRequired() {
+			return nil // as if absent
+		}
+		return a.Set(ec, value)
+	}
+	if !event.IsExtensionNameValid(name) {
+		return errors.New("is not the name of an attribute: letters and digits only")
+	}
+	return ec.SetExtension(name, value)
+}
+
+// restore gives the attributes their very text, which the SDK trims and, for
+// URIs, parses and prints again.
+func (p *parts) restore(e *schedule.Event) {
+	text := func(name string) string {
+		s, _ := p.attributes[name].(string)
+		return s
+	}
+	e.ID, e.Source, e.Type = text("id"), text("source"), text("type")
+	if e.Subject != "" {
+		e.Subject = text("subject")
+	}
+	if e.DataSchema != "" {
+		if e.DataSchema = text("dataschema"); e.DataSchema == "" {
+			e.DataSchema = text("schemaurl")
+		}
+	}
+}
+
+// validate applies the SDK's validations and names one bad attribute.
+func validate(e event.Event) error {
+	err := e.Validate()
+	if err == nil {
+		return nil
+	}
+	var fields event.ValidationError
+	if !errors.As(err, &fields) || len(fields) == 0 {
+		return schedule.Invalid("event", "%v", err)
+	}
+	name := slices.Min(slices.Collect(maps.Keys(fields)))
+	return schedule.Invalid(name, "%v", fields[name])
+}
+
+// FromSDK is an event of the SDK as the house keeps it, as version 1.0. An
+// extension whose type is neither string, bool nor int32 becomes its canonical
+// string. The data is shared, not copied.
+func FromSDK(in event.Event) (*schedule.Event, error) {
+	if in.Context == nil {
+		return nil, schedule.Invalid("specversion", "is missing")
+	}
+	ec := in.Context.AsV1()
+	e := &schedule.Event{
+		ID: ec.GetID(), Source: ec.GetSource(), Type: ec.GetType(), Time: ec.GetTime(),
+		Subject: ec.GetSubject(), DataContentType: ec.GetDataContentType(), DataSchema: ec.GetDataSchema(),
+		Data: in.DataEncoded, DataBase64: in.DataBase64,
+	}
+	for name, value := range ec.Extensions {
+		if name == event.DataContentEncodingKey {
+			continue // version 0.3's; the SDK's data is decoded
+		}
+		v, err := plain(value)
+		if err != nil {
+			return nil, schedule.Invalid(name, "%v", err)
+		}
+		if e.Extensions == nil {
+			e.Extensions = make(map[string]any, len(ec.Extensions))
+		}
+		e.Extensions[strings.ToLower(name)] = v
+	}
+	return e, nil
+}
+
+func plain(value any) (any, error) {
+	v, err := types.Validate(value)
+	if err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case string, bool, int32:
+		return v, nil
+	default:
+		return types.Format(v)
+	}
+}

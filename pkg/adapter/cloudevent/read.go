@@ -1,0 +1,98 @@
+package cloudevent
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// MaxBatch is the number of events that one batch may hold.
+const MaxBatch = 1000
+
+const (
+	mediaEvent      = "application/cloudevents+json"
+	mediaBatch      = "application/cloudevents-batch+json"
+	mediaAnyEvent   = "application/cloudevents"
+	headerPrefix    = "Ce-"
+	contentType     = "Content-Type"
+	headerSpec      = "Ce-Specversion"
+	defaultDataType = "application/json"
+)
+
+// Is says whether the headers are those of a CloudEvent, of whatever mode and
+// format, readable or not.
+func Is(h http.Header) bool {
+	return len(h[headerSpec]) > 0 || strings.HasPrefix(mediaType(h.Get(contentType)), mediaAnyEvent)
+}
+
+// Read returns the CloudEvents of an HTTP message in binary, structured or
+// batched mode; only a batch may hold none or several. Nothing of body is
+// kept. Its error is an *schedule.Error.
+func Read(h http.Header, body []byte) ([]*schedule.Event, error) {
+	switch media := mediaType(h.Get(contentType)); {
+	case media == mediaEvent:
+		e, err := readStructured(body)
+		if err != nil {
+			return nil, err
+		}
+		return []*schedule.Event{e}, nil
+	case media == mediaBatch:
+		return readBatch(body)
+	case strings.HasPrefix(media, mediaAnyEvent):
+		return nil, schedule.Refuse(schedule.CodeMediaType, "Content-Type: %.128q is not read here; %s and %s are", media, mediaEvent, mediaBatch)
+	case len(h[headerSpec]) == 0:
+		return nil, schedule.Invalid("specversion", "is missing: neither a Ce-Specversion header nor one of the media types of structured CloudEvents")
+	}
+	e, err := readBinary(h, body)
+	if err != nil {
+		return nil, err
+	}
+	return []*schedule.Event{e}, nil
+}
+
+func readBinary(h http.Header, body []byte) (*schedule.Event, error) {
+	p := parts{attributes: make(map[string]any, len(h))}
+	for name, values := range h {
+		if len(name) <= len(headerPrefix) || !strings.EqualFold(name[:len(headerPrefix)], headerPrefix) || len(values) == 0 {
+			continue
+		}
+		attribute := strings.ToLower(name[len(headerPrefix):])
+		value, err := DecodeHeader(values[0])
+		if err != nil {
+			return nil, schedule.Invalid(attribute, "the header %v", err)
+		}
+		p.attributes[attribute] = value
+	}
+	if ct := h.Get(contentType); ct != "" {
+		p.attributes["datacontenttype"] = ct
+	} else {
+		delete(p.attributes, "datacontenttype") // the binding has no such header
+	}
+	if len(body) > 0 {
+		p.data = bytes.Clone(body)
+		if h.Get(contentType) == "" && !isJSONText(body) {
+			// Without a type it would leave as application/json, which it is not.
+			p.attributes["datacontenttype"] = "application/octet-stream"
+		}
+	}
+	if encoding, _ := p.attributes["datacontentencoding"].(string); strings.EqualFold(encoding, "base64") && p.version() == "0.3" {
+		p.base64, p.data = string(body), nil
+		p.isBase64 = true
+	}
+	return p.event()
+}
+
+// mediaType is the lower-case media type without its parameters.
+func mediaType(contentType string) string {
+	media, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(media))
+}
+
+// isJSONMedia tells the types whose data the JSON format carries as a JSON
+// value, for every implementation. A +json suffix is not among them: the Go
+// SDK reads and writes such data as a string.
+func isJSONMedia(media string) bool {
+	return media == "" || media == "application/json" || media == "text/json"
+}

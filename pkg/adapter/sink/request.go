@@ -1,0 +1,180 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// constants are what follows from a source. The value slices are shared by all
+// its requests; nobody writes to them.
+type constants struct {
+	eventSource string
+	namespace   []string
+	overrides   []field // spec.ceOverrides, binary mode
+}
+
+type field struct {
+	header string
+	value  []string
+}
+
+var (
+	version1   = []string{event.CloudEventsVersionV1}
+	preferOne  = []string{"reply"}
+	userAgent  = []string{"RescheduleSource"}
+	structured = []string{event.ApplicationCloudEventsJSON}
+)
+
+const contentType = "Content-Type"
+
+func (s *Sender) constants(src *schedule.Source) *constants {
+	c, _ := s.sources.get(src, func() (*constants, error) {
+		c := &constants{eventSource: src.EventSource(), namespace: []string{src.Namespace}}
+		for name, value := range src.Extensions {
+			switch {
+			case !cloudevent.Overridable(name):
+				s.cfg.Log.Warn("ceOverrides name an attribute that cannot be set", "source", src.Path(), "attribute", name)
+			case strings.EqualFold(name, "datacontenttype"):
+				c.overrides = append(c.overrides, field{contentType, []string{value}})
+			default:
+				c.overrides = append(c.overrides, field{headerName(strings.ToLower(name)), []string{cloudevent.EncodeHeader(value)}})
+			}
+		}
+		return c, nil
+	})
+	return c
+}
+
+// unsendableError is an event that HTTP cannot carry: no attempt will.
+type unsendableError struct{ reason string }
+
+func (e *unsendableError) Error() string { return "sink: the event cannot be sent: " + e.reason }
+
+func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*http.Request, error) {
+	c := s.constants(a.Source)
+	d := cloudevent.Describe(a, c.eventSource)
+	h := make(http.Header, 18+len(d.Extensions)+len(c.overrides))
+	body := d.Data
+	// An event whose data claims to be an event would be read as that one.
+	if a.Source.Delivery.Structured || len(d.DataContentType) >= 23 && strings.EqualFold(d.DataContentType[:23], "application/cloudevents") {
+		var err error
+		if body, err = writeStructured(a); err != nil {
+			return nil, &unsendableError{err.Error()}
+		}
+		h[contentType] = structured
+	} else if err := writeBinary(h, a, &d, c); err != nil {
+		return nil, err
+	}
+	h["Kn-Namespace"], h["Prefer"], h["User-Agent"] = c.namespace, preferOne, userAgent
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+	}
+	if r.authorization != nil {
+		h["Authorization"] = r.authorization
+	}
+	if s.cfg.Token != nil && a.Target.Audience != "" {
+		token, err := s.cfg.Token(ctx, a.Target)
+		if err != nil {
+			return nil, fmt.Errorf("sink: token for audience %q: %w", a.Target.Audience, err)
+		}
+		h["Authorization"] = []string{"Bearer " + token}
+	}
+	req := &http.Request{
+		Method: http.MethodPost, URL: r.url, Host: r.url.Host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(body)),
+	}
+	// GetBody lets the transport repeat a request of which nothing was written.
+	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
+	if len(body) > 0 {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		req.Body, _ = req.GetBody()
+	}
+	return req.WithContext(ctx), nil
+}
+
+func writeStructured(a *schedule.Attempt) ([]byte, error) {
+	e := cloudevent.ToSDK(a)
+	var b bytes.Buffer
+	// Not json.Marshal: it would rewrite the data.
+	if err := event.WriteJson(&e, &b); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// writeBinary writes the attributes as the HTTP binding says.
+func writeBinary(h http.Header, a *schedule.Attempt, d *cloudevent.Attributes, c *constants) error {
+	values := make([]string, 0, 14+len(d.Extensions)) // one allocation for all
+	put := func(header, value string) {
+		values = append(values, cloudevent.EncodeHeader(value))
+		h[header] = values[len(values)-1 : len(values) : len(values)]
+	}
+	h["Ce-Specversion"] = version1
+	put("Ce-Id", d.ID)
+	put("Ce-Source", d.Source)
+	put("Ce-Type", d.Type)
+	put("Ce-Subject", d.Subject)
+	if !d.Time.IsZero() {
+		put("Ce-Time", types.FormatTime(d.Time))
+	}
+	if d.DataSchema != "" {
+		put("Ce-Dataschema", d.DataSchema)
+	}
+	if d.DataContentType != "" {
+		values = append(values, d.DataContentType)
+		h[contentType] = values[len(values)-1 : len(values) : len(values)]
+	}
+	for name, value := range d.Extensions {
+		switch v := value.(type) {
+		case string:
+			put(headerName(name), v)
+		case bool:
+			put(headerName(name), strconv.FormatBool(v))
+		case int32:
+			put(headerName(name), strconv.Itoa(int(v)))
+		}
+	}
+	cloudevent.Own(a, func(name, value string) { put(headerName(name), value) })
+	for _, o := range c.overrides {
+		h[o.header] = o.value
+	}
+	if ct := h[contentType]; ct != nil && !httpguts.ValidHeaderFieldValue(ct[0]) {
+		return &unsendableError{"datacontenttype is not a header value"}
+	}
+	return nil
+}
+
+// headerName is the canonical header of an attribute; those that every
+// delivery carries cost no allocation.
+func headerName(attribute string) string {
+	if name, ok := ownHeaders[attribute]; ok {
+		return name
+	}
+	b := slices.Concat([]byte("Ce-"), []byte(attribute))
+	if 'a' <= b[3] && b[3] <= 'z' {
+		b[3] -= 'a' - 'A'
+	}
+	return string(b)
+}
+
+var ownHeaders = map[string]string{
+	cloudevent.KeyAttribute:      "Ce-Reschedulekey",
+	cloudevent.RevisionAttribute: "Ce-Reschedulerevision",
+	cloudevent.DueAtAttribute:    "Ce-Rescheduledueat",
+	cloudevent.NumberAttribute:   "Ce-Rescheduleattempt",
+}

@@ -1,0 +1,160 @@
+package sink
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Config is what a Sender needs; the zero value works.
+type Config struct {
+	// Log gets a warning for an answer that cannot be read; nil means slog.Default.
+	Log *slog.Logger
+	// Tracer makes a span of every attempt; nil means no spans. The trace
+	// context of the schedule call reaches the sink either way.
+	Tracer trace.Tracer
+	// Token returns the bearer token for a target with an audience; nil means
+	// none is sent.
+	Token func(ctx context.Context, target schedule.Target) (string, error)
+	// RootCAs are trusted beside a target's CACerts; nil means the system's.
+	RootCAs *x509.CertPool
+	// IdlePerHost is the number of idle connections kept for one sink, default
+	// 1000. Below the deliveries in flight every other one dials anew.
+	IdlePerHost int
+	// Now is the wall clock, for a Retry-After with a date; nil means time.Now.
+	Now func() time.Time
+}
+
+// Sender delivers attempts. It is safe for concurrent use.
+type Sender struct {
+	cfg        Config
+	sources    cache[*schedule.Source, *constants]
+	routes     cache[schedule.Target, *route]
+	transports cache[string, *http.Transport]
+}
+
+// Pools and caches are bounded; see cache.
+const (
+	defaultIdlePerHost = 1000
+	keptSources        = 4096
+	keptTransports     = 64
+)
+
+// New returns a Sender.
+func New(cfg Config) *Sender {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.IdlePerHost <= 0 {
+		cfg.IdlePerHost = defaultIdlePerHost
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Sender{cfg: cfg}
+	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
+	s.transports.evicted = (*http.Transport).CloseIdleConnections
+	return s
+}
+
+// Close drops idle connections. Deliveries under way go on.
+func (s *Sender) Close() { s.transports.clear() }
+
+// errTimeout is the cause of a delivery cut off by delivery.timeout.
+var errTimeout = errors.New("the delivery timeout passed")
+
+// Send makes one attempt. When ctx is cancelled the attempt is cut off and its
+// outcome is Aborted, unless the sink's answer is already known; a deadline of
+// ctx counts as the delivery's timeout.
+func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	timeout := a.Source.Delivery.Timeout
+	if timeout <= 0 {
+		timeout = schedule.DefaultTimeout
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+
+	span, limited := s.trace(limited, &a)
+	o := s.attempt(limited, &a)
+	if o.Kind != schedule.Succeeded && errors.Is(ctx.Err(), context.Canceled) && o.Failure.Code == 0 {
+		o = schedule.Outcome{Kind: schedule.Aborted}
+	}
+	if span != nil {
+		endSpan(span, o)
+	}
+	return o
+}
+
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt) schedule.Outcome {
+	r, err := s.route(a.Target)
+	if err != nil {
+		return failed(a, err)
+	}
+	req, err := s.request(ctx, a, r)
+	if err != nil {
+		var unsendable *unsendableError
+		if errors.As(err, &unsendable) {
+			return schedule.Outcome{Kind: schedule.Rejected, Failure: r.failure(0, []byte(err.Error()))}
+		}
+		return failed(a, err)
+	}
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err))}
+	}
+	return s.read(ctx, a, r, resp)
+}
+
+func failed(a *schedule.Attempt, err error) schedule.Outcome {
+	return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Dest: redact(a.Target.URL), Data: dispatchError(err)}}
+}
+
+// dispatchError words a failure without an answer as Knative's dispatcher does.
+func dispatchError(err error) []byte { return clip([]byte(fmt.Sprintf("dispatch error: %v", err))) }
+
+// trace continues the trace of the call that scheduled the occurrence. The
+// span is nil when nobody asked for one.
+func (s *Sender) trace(ctx context.Context, a *schedule.Attempt) (trace.Span, context.Context) {
+	if a.Entry.TraceParent != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+			"traceparent": a.Entry.TraceParent, "tracestate": a.Entry.TraceState,
+		})
+	}
+	if s.cfg.Tracer == nil {
+		return nil, ctx
+	}
+	ctx, span := s.cfg.Tracer.Start(ctx, "deliver", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String("reschedule.source", a.Source.Path()),
+		attribute.String("cloudevents.event_id", a.ID),
+		attribute.Int64("reschedule.attempt", int64(a.Number())),
+	))
+	return span, ctx
+}
+
+func endSpan(span trace.Span, o schedule.Outcome) {
+	if o.Failure.Code != 0 {
+		span.SetAttributes(attribute.Int("http.response.status_code", o.Failure.Code))
+	}
+	switch o.Kind {
+	case schedule.Succeeded:
+	case schedule.Aborted:
+		span.SetStatus(codes.Error, "cut off")
+	default:
+		span.SetStatus(codes.Error, "not delivered")
+	}
+	span.End()
+}
