@@ -1,0 +1,183 @@
+package ingest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// The extension attributes that steer.
+const (
+	keyAttribute    = "reschedulekey"
+	afterAttribute  = "rescheduleafter"
+	atAttribute     = "rescheduleat"
+	policyAttribute = "reschedulepolicy"
+)
+
+// Read makes requests of an HTTP message in order, fewer than it holds events
+// where spec.ingest.when drops some, also none. Nothing of body is kept. Its
+// error is an *schedule.Error; then nothing of the message counts.
+func (r *Rules) Read(h http.Header, body []byte, now time.Time) ([]queue.Item, error) {
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, schedule.Refuse(schedule.CodeMediaType, "Content-Encoding: %.64q is not read here", encoding)
+	}
+	events, err := cloudevent.Read(h, body)
+	if err != nil {
+		return nil, err
+	}
+	one := len(events) == 1 && !cloudevent.IsBatch(h)
+	items := make([]queue.Item, 0, len(events))
+	for i, e := range events {
+		item, ok, err := r.item(h, e, now)
+		if err != nil && !one {
+			err = cloudevent.At(i, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			items = append(items, item)
+		}
+	}
+	return items, nil
+}
+
+// item is false for an event that is accepted and dropped.
+func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Item, bool, error) {
+	if len(e.Data) > r.MaxDataBytes {
+		return queue.Item{}, false, &schedule.Error{
+			Code: schedule.CodeTooLarge, Field: "data",
+			Detail: "data: " + sizes(len(e.Data), r.MaxDataBytes),
+		}
+	}
+	request := schedule.Request{Event: e, Ingested: true}
+	if err := steer(&request, now); err != nil {
+		return queue.Item{}, false, err
+	}
+	var view map[string]any
+	if r.when != nil || r.key != nil {
+		view = viewOf(e)
+	}
+	if r.when != nil && !r.wanted(view) {
+		return queue.Item{}, false, nil
+	}
+	key, err := r.keyOf(e, view)
+	if err != nil {
+		return queue.Item{}, false, err
+	}
+	request.TraceParent, request.TraceState = traceContext(h, e)
+	return queue.Item{Key: key, Request: request}, true, nil
+}
+
+// steer reads the attributes that say when, and whether.
+func steer(request *schedule.Request, now time.Time) error {
+	extensions := request.Event.Extensions
+	after, hasAfter := extensions[afterAttribute]
+	at, hasAt := extensions[atAttribute]
+	switch {
+	case hasAfter && hasAt:
+		return schedule.Invalid(afterAttribute, "stands beside %s: one of the two", atAttribute)
+	case hasAfter:
+		text, ok := after.(string)
+		if !ok {
+			return schedule.Invalid(afterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
+		}
+		delay, err := schedule.ParseDuration(afterAttribute, text)
+		if err != nil {
+			return err
+		}
+		request.Delay = &delay
+	case hasAt:
+		text, ok := at.(string)
+		if !ok {
+			return schedule.Invalid(atAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", at)
+		}
+		due, err := schedule.ParseInstant(atAttribute, text, now)
+		if err != nil {
+			return err
+		}
+		request.DueAt = due
+	}
+	if policy, ok := extensions[policyAttribute]; ok {
+		var err error
+		if request.Policy, err = schedule.ParsePolicy(policyAttribute, canonical(policy)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keyOf is the key of an event: what it says itself, else what the source's
+// expression makes of it, else its subject, else source + "/" + id.
+func (r *Rules) keyOf(e *schedule.Event, view map[string]any) (string, error) {
+	field, key := "id", e.Source+"/"+e.ID
+	switch explicit, ok := e.Extensions[keyAttribute]; {
+	case ok:
+		field, key = keyAttribute, canonical(explicit)
+	case r.key != nil:
+		made, err := r.evalKey(view)
+		if err != nil {
+			return "", schedule.Invalid(keyField, "%v", err)
+		}
+		field, key = keyField, made
+	case e.Subject != "":
+		field, key = "subject", e.Subject
+	}
+	if err := schedule.ValidateKey(key); err != nil {
+		return "", schedule.Invalid(field, "as the %v", err)
+	}
+	return key, nil
+}
+
+// emptyWhenMissing read as "" in CEL: ApiServerSource leaves them out or empty
+// for cluster-scoped objects.
+var emptyWhenMissing = [...]string{"namespace", "kind", "name", "subject"}
+
+// viewOf is the event as expressions see it.
+func viewOf(e *schedule.Event) map[string]any {
+	view := make(map[string]any, 12+len(e.Extensions))
+	for _, name := range emptyWhenMissing {
+		view[name] = ""
+	}
+	for name, value := range e.Extensions {
+		view[name] = value
+	}
+	view["specversion"], view["id"], view["source"], view["type"] = "1.0", e.ID, e.Source, e.Type
+	for name, value := range map[string]string{
+		"subject": e.Subject, "datacontenttype": e.DataContentType, "dataschema": e.DataSchema,
+	} {
+		if value != "" {
+			view[name] = value
+		}
+	}
+	if !e.Time.IsZero() {
+		view["time"] = e.Time.Format(time.RFC3339Nano)
+	}
+	if data, ok := jsonData(e); ok {
+		view["data"] = data
+	}
+	return view
+}
+
+func jsonData(e *schedule.Event) (any, bool) {
+	if len(e.Data) == 0 || !cloudevent.IsJSON(e.DataContentType) {
+		return nil, false
+	}
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return nil, false
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, false
+	}
+	return v, true
+}
