@@ -1,0 +1,317 @@
+package schedule
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The keys that requests meet. An attempt counter of 7 stands for "has one".
+var (
+	older = &Event{Type: "older"}
+	newer = &Event{Type: "newer"}
+
+	waitingKey = Entry{Revision: 5, Occurrence: 5, ScheduledAt: t0.Add(-time.Hour), DueAt: t0.Add(time.Minute), Attempt: 7, Event: older}
+	dueKey     = Entry{Revision: 5, Occurrence: 5, ScheduledAt: t0.Add(-time.Hour), DueAt: t0.Add(-time.Minute), Attempt: 7, Event: older}
+	// betweenKey failed twice and is tried again in a minute.
+	betweenKey = Entry{
+		Revision: 5, Occurrence: 5, ScheduledAt: t0.Add(-time.Hour), DueAt: t0.Add(-time.Minute), RetryAt: t0.Add(time.Minute),
+		Attempt: 7, Tries: 2, Event: older,
+	}
+	// flyingKey is in its third attempt.
+	flyingKey = Entry{
+		Revision: 5, Occurrence: 5, ScheduledAt: t0.Add(-time.Hour), DueAt: t0.Add(-time.Minute), RetryAt: t0.Add(-time.Second),
+		Attempt: 7, Tries: 2, Event: older,
+	}
+	// behindKey is an event that waits for an older delivery to end.
+	behindKey = Entry{
+		Revision: 5, Occurrence: 5, ScheduledAt: t0, DueAt: t0.Add(time.Minute), UnfinishedAt: t0.Add(-time.Minute),
+		Attempt: 7, Tries: 2, Event: older,
+	}
+)
+
+const (
+	soon = 30 * time.Second // before the time of every waiting key
+	late = 90 * time.Second // after it
+)
+
+func put(delay time.Duration, p Policy) *Request { return &Request{Delay: &delay, Policy: p} }
+
+func event(delay time.Duration, p Policy) *Request {
+	return &Request{Delay: &delay, Policy: p, Event: newer, Ingested: true}
+}
+
+// apply runs a request that must be accepted as revision 9 at t0.
+func apply(t *testing.T, r *Request, cur *Entry, own bool, src *Source) Change {
+	t.Helper()
+	before := snapshot(cur)
+	c, err := r.Apply("k", cur, own, src, 9, t0, 0.5)
+	if err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+	if diff := cmp.Diff(before, snapshot(cur)); diff != "" {
+		t.Errorf("Apply changed the stored entry:\n%s", diff)
+	}
+	return c
+}
+
+func snapshot(e *Entry) Entry {
+	if e == nil {
+		return Entry{}
+	}
+	return *e
+}
+
+func code(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+func TestThePolicyDecidesAboutTheTimeOfAWaitingOccurrence(t *testing.T) {
+	t.Parallel()
+	const due, retry = -time.Minute, time.Minute // of betweenKey
+	for _, tc := range []struct {
+		name    string
+		cur     *Entry
+		own     bool
+		policy  Policy
+		delay   time.Duration
+		result  Result // "" = already_exists
+		dueIn   time.Duration
+		retryIn time.Duration // 0 = none
+	}{
+		{"absent, replace", nil, false, Replace, soon, Created, soon, 0},
+		{"absent, earliest", nil, false, Earliest, soon, Created, soon, 0},
+		{"absent, latest", nil, false, Latest, soon, Created, soon, 0},
+		{"absent, keep", nil, false, Keep, soon, Created, soon, 0},
+		{"absent, fail", nil, false, Fail, soon, Created, soon, 0},
+
+		{"waiting, replace with a sooner time", &waitingKey, false, Replace, soon, Replaced, soon, 0},
+		{"waiting, replace with a later time", &waitingKey, false, Replace, late, Replaced, late, 0},
+		{"waiting, replace with the same time", &waitingKey, false, Replace, time.Minute, Replaced, time.Minute, 0},
+		{"waiting, earliest with a sooner time", &waitingKey, false, Earliest, soon, Replaced, soon, 0},
+		{"waiting, earliest with a later time", &waitingKey, false, Earliest, late, Merged, time.Minute, 0},
+		{"waiting, earliest with the same time", &waitingKey, false, Earliest, time.Minute, Merged, time.Minute, 0},
+		{"waiting, latest with a sooner time", &waitingKey, false, Latest, soon, Merged, time.Minute, 0},
+		{"waiting, latest with a later time", &waitingKey, false, Latest, late, Replaced, late, 0},
+		{"waiting, latest with the same time", &waitingKey, false, Latest, time.Minute, Merged, time.Minute, 0},
+		{"waiting, keep", &waitingKey, false, Keep, soon, Kept, time.Minute, 0},
+		{"waiting, fail", &waitingKey, false, Fail, soon, "", 0, 0},
+
+		{"due, replace", &dueKey, false, Replace, soon, Replaced, soon, 0},
+		{"due, replace with now", &dueKey, false, Replace, 0, Replaced, 0, 0},
+		{"due, earliest", &dueKey, false, Earliest, soon, Merged, due, 0},
+		{"due, earliest with now", &dueKey, false, Earliest, 0, Merged, due, 0},
+		{"due, latest", &dueKey, false, Latest, soon, Replaced, soon, 0},
+		{"due, keep", &dueKey, false, Keep, soon, Kept, due, 0},
+		{"due, fail", &dueKey, false, Fail, soon, "", 0, 0},
+
+		{"between attempts, replace", &betweenKey, false, Replace, soon, Replaced, soon, 0},
+		{"between attempts, earliest before the next", &betweenKey, false, Earliest, soon, Merged, due, soon},
+		{"between attempts, earliest after the next", &betweenKey, false, Earliest, late, Merged, due, retry},
+		{"between attempts, latest before the next", &betweenKey, false, Latest, soon, Merged, due, retry},
+		{"between attempts, latest after the next", &betweenKey, false, Latest, late, Replaced, late, 0},
+		{"between attempts, keep", &betweenKey, false, Keep, soon, Kept, due, retry},
+		{"between attempts, fail", &betweenKey, false, Fail, soon, "", 0, 0},
+
+		{"in flight, replace", &flyingKey, true, Replace, soon, Created, soon, 0},
+		{"in flight, earliest", &flyingKey, true, Earliest, soon, Created, soon, 0},
+		{"in flight, latest", &flyingKey, true, Latest, soon, Created, soon, 0},
+		{"in flight, keep", &flyingKey, true, Keep, soon, Created, soon, 0},
+		{"in flight, fail", &flyingKey, true, Fail, soon, Created, soon, 0},
+
+		{"behind, replace", &behindKey, false, Replace, soon, Replaced, soon, 0},
+		{"behind, earliest with a sooner time", &behindKey, false, Earliest, soon, Replaced, soon, 0},
+		{"behind, earliest with a later time", &behindKey, false, Earliest, late, Merged, time.Minute, 0},
+		{"behind, latest with a sooner time", &behindKey, false, Latest, soon, Merged, time.Minute, 0},
+		{"behind, latest with a later time", &behindKey, false, Latest, late, Replaced, late, 0},
+		{"behind, keep", &behindKey, false, Keep, soon, Kept, time.Minute, 0},
+		{"behind, fail", &behindKey, false, Fail, soon, "", 0, 0},
+	} {
+		for _, ingested := range []bool{false, true} {
+			name := tc.name + ", PUT"
+			r := put(tc.delay, tc.policy)
+			if ingested {
+				name, r = tc.name+", event", event(tc.delay, tc.policy)
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				if tc.result == "" {
+					c, err := r.Apply("k", tc.cur, tc.own, &Source{}, 9, t0, 0)
+					if code(err) != CodeExists || c != (Change{}) {
+						t.Errorf("got %+v, %v, want %s", c, err, CodeExists)
+					}
+					return
+				}
+				c := apply(t, r, tc.cur, tc.own, &Source{})
+				if c.Result != tc.result {
+					t.Errorf("result %s, want %s", c.Result, tc.result)
+				}
+				if want := t0.Add(tc.dueIn); !c.Entry.DueAt.Equal(want) {
+					t.Errorf("due %v, want %v", c.Entry.DueAt, want)
+				}
+				want := time.Time{}
+				if tc.retryIn != 0 {
+					want = t0.Add(tc.retryIn)
+				}
+				if !c.Entry.RetryAt.Equal(want) {
+					t.Errorf("retry %v, want %v", c.Entry.RetryAt, want)
+				}
+				if tc.result == Kept {
+					if c.Entry != tc.cur || c.Supersedes || c.NewObject {
+						t.Errorf("kept, but something changed: %+v", c)
+					}
+					return
+				}
+				if c.Entry.Revision != 9 || !c.Entry.ScheduledAt.Equal(t0) {
+					t.Errorf("revision %d of %v, want 9 of %v", c.Entry.Revision, c.Entry.ScheduledAt, t0)
+				}
+			})
+		}
+	}
+}
+
+func TestTheSourcesPolicyCountsWhereTheRequestNamesNone(t *testing.T) {
+	t.Parallel()
+	src := &Source{Policy: Latest, IngestPolicy: Earliest}
+	if c := apply(t, put(soon, ""), &waitingKey, false, src); c.Result != Merged {
+		t.Errorf("PUT: %s, want the source's latest to merge", c.Result)
+	}
+	if c := apply(t, event(soon, ""), &waitingKey, false, src); c.Result != Replaced {
+		t.Errorf("event: %s, want the source's earliest to bring it forward", c.Result)
+	}
+	if c := apply(t, put(soon, Replace), &waitingKey, false, src); c.Result != Replaced {
+		t.Errorf("PUT with a policy: %s", c.Result)
+	}
+}
+
+func TestTheTimeOfARequest(t *testing.T) {
+	t.Parallel()
+	hour := time.Hour
+	src := &Source{Delay: 5 * time.Second}
+	for name, tc := range map[string]struct {
+		r    Request
+		want time.Duration
+	}{
+		"a delay":                              {Request{Delay: &hour}, time.Hour},
+		"no delay at all":                      {Request{Delay: new(time.Duration)}, 0},
+		"an instant":                           {Request{DueAt: t0.Add(time.Hour)}, time.Hour},
+		"an instant to the nanosecond":         {Request{DueAt: t0.Add(1)}, 1},
+		"an instant in the past means now":     {Request{DueAt: t0.Add(-time.Hour)}, 0},
+		"an instant long past means now":       {Request{DueAt: earliest}, 0},
+		"neither: the source's delay":          {Request{}, 5 * time.Second},
+		"a century":                            {Request{DueAt: t0.Add(MaxDuration)}, MaxDuration},
+		"jitter adds a share of the delay":     {Request{Delay: &hour, Jitter: 0.5}, time.Hour + 15*time.Minute},
+		"jitter of an instant":                 {Request{DueAt: t0.Add(time.Hour), Jitter: 1}, time.Hour + 30*time.Minute},
+		"jitter of the source's delay":         {Request{Jitter: 1}, 7500 * time.Millisecond},
+		"jitter of a back-off":                 {Request{Backoff: &Backoff{Base: time.Second, Factor: 2, Cap: time.Hour}, Jitter: 1}, 1500 * time.Millisecond},
+		"jitter of nothing is nothing":         {Request{Delay: new(time.Duration), Jitter: 1}, 0},
+		"jitter of an instant past is nothing": {Request{DueAt: t0.Add(-time.Hour), Jitter: 1}, 0},
+	} {
+		c := apply(t, &tc.r, nil, false, src)
+		if got := c.Entry.DueAt.Sub(t0); got != tc.want {
+			t.Errorf("%s: due in %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestJitterNeverMakesAnythingEarly(t *testing.T) {
+	t.Parallel()
+	for _, delay := range []time.Duration{0, 1, time.Second, MaxDuration} {
+		for _, jitter := range []float64{0, 1e-18, 0.1, 0.999, 1} {
+			for _, random := range []float64{0, 1e-18, 0.5, 1 - 1e-16} {
+				r := &Request{Delay: &delay, Jitter: jitter}
+				c, err := r.Apply("k", nil, false, &Source{}, 9, t0, random)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Of 100 years a float64 knows the nanoseconds by the 512.
+				most := delay + time.Duration(float64(delay)*jitter) + 512
+				if got := c.Entry.DueAt.Sub(t0); got < delay || got > most {
+					t.Errorf("delay %v, jitter %v, random %v: due in %v", delay, jitter, random, got)
+				}
+			}
+		}
+	}
+}
+
+func TestWithReplaceTheBodyIsTheWholeOccurrenceSaveTheEvent(t *testing.T) {
+	t.Parallel()
+	hour := time.Hour
+	full := waitingKey
+	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), &hour, "u", "because"
+	full.TraceParent, full.TraceState = "parent", "state"
+	for _, own := range []bool{false, true} {
+		c := apply(t, put(soon, Replace), &full, own, &Source{})
+		want := &Entry{Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(soon), Event: older}
+		if diff := cmp.Diff(want, c.Entry); diff != "" {
+			t.Errorf("own %v:\n%s", own, diff)
+		}
+	}
+	minute := time.Minute
+	everything := Request{
+		Delay: &minute, Policy: Replace, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other",
+		TraceParent: "p", TraceState: "s",
+	}
+	c := apply(t, &everything, &full, false, &Source{})
+	want := &Entry{
+		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Event: newer, MaxInterval: &minute,
+		ExpiresAt: t0.Add(time.Minute), UID: "u", Reason: "other", TraceParent: "p", TraceState: "s",
+	}
+	if diff := cmp.Diff(want, c.Entry); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWithTheOtherPoliciesEveryAbsentFieldStays(t *testing.T) {
+	t.Parallel()
+	hour, minute := time.Hour, time.Minute
+	full := waitingKey
+	full.ExpiresAt, full.MaxInterval, full.UID, full.Reason = t0.Add(time.Hour), &hour, "u", "because"
+	full.TraceParent, full.TraceState = "parent", "state"
+	for _, p := range []Policy{Earliest, Latest} {
+		for _, delay := range []time.Duration{soon, late} {
+			c := apply(t, put(delay, p), &full, false, &Source{})
+			got := *c.Entry
+			got.Revision, got.Occurrence, got.ScheduledAt, got.DueAt, got.Attempt = full.Revision, full.Occurrence, full.ScheduledAt, full.DueAt, full.Attempt
+			if diff := cmp.Diff(full, got); diff != "" {
+				t.Errorf("%s in %v:\n%s", p, delay, diff)
+			}
+
+			r := &Request{Delay: &delay, Policy: p, Event: newer, MaxInterval: &minute, ExpiresAt: t0.Add(minute), UID: "u", Reason: "other", TraceParent: "p"}
+			e := apply(t, r, &full, false, &Source{}).Entry
+			if e.Event != newer || *e.MaxInterval != minute || !e.ExpiresAt.Equal(t0.Add(minute)) || e.Reason != "other" || e.TraceParent != "p" || e.TraceState != "" {
+				t.Errorf("%s in %v: not everything given is there: %+v", p, delay, e)
+			}
+		}
+	}
+}
+
+func TestTheNewestAcceptedEventIsTheOneDelivered(t *testing.T) {
+	t.Parallel()
+	for name, cur := range map[string]*Entry{"waiting": &waitingKey, "between attempts": &betweenKey, "behind": &behindKey, "in flight": &flyingKey} {
+		own := cur == &flyingKey
+		for _, p := range []Policy{Replace, Earliest, Latest} {
+			for _, delay := range []time.Duration{soon, late} {
+				r := put(delay, p)
+				if c := apply(t, r, cur, own, &Source{}); c.Entry.Event != older {
+					t.Errorf("%s, %s in %v without an event: %v", name, p, delay, c.Entry.Event)
+				}
+				r.Event = newer
+				if c := apply(t, r, cur, own, &Source{}); c.Entry.Event != newer {
+					t.Errorf("%s, %s in %v with an event: %v", name, p, delay, c.Entry.Event)
+				}
+			}
+		}
+	}
+	r := put(soon, Keep)
+	r.Event = newer
+	if c := apply(t, r, &waitingKey, false, &Source{}); c.Entry.Event != older {
+		t.Error("keep changes nothing, not even the event")
+	}
+}

@@ -1,0 +1,267 @@
+package schedule
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The deliveries that outcomes end: flyingKey's third attempt (due a minute
+// ago, counter 7, two failures), and what may have happened meanwhile.
+var (
+	newerPut   = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Event: newer}
+	newerEvent = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), UnfinishedAt: flyingKey.DueAt, Attempt: 7, Tries: 2, Event: newer}
+)
+
+var situations = map[string]struct {
+	cur *Entry
+	f   Flight
+}{
+	"alone":                    {&flyingKey, Flight{Entry: &flyingKey, Own: true}},
+	"a PUT behind":             {&newerPut, Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}},
+	"an event behind":          {&newerEvent, Flight{Entry: &flyingKey}},
+	"an event behind, expired": {nil, Flight{Entry: &flyingKey}},
+	"a PUT behind, expired":    {nil, Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}},
+	"deleted":                  {nil, Flight{Entry: &flyingKey, Cancelled: true}},
+	"deleted and PUT anew":     {&newerPut, Flight{Entry: &flyingKey, Cancelled: true, Superseded: true, OwnCounter: true}},
+}
+
+var outcomes = map[string]Outcome{
+	"aborted":        {},
+	"2xx":            {Kind: Succeeded},
+	"again in 30 s":  {Kind: Succeeded, Again: &Again{After: soon}},
+	"again in 90 s":  {Kind: Succeeded, Again: &Again{After: late}},
+	"again at":       {Kind: Succeeded, Again: &Again{At: t0.Add(soon)}},
+	"again long ago": {Kind: Succeeded, Again: &Again{At: t0.Add(-time.Hour)}},
+	"never":          {Kind: Succeeded, Never: true},
+	"500":            {Kind: Failed},
+	"503 in 60 s":    {Kind: Failed, RetryAfter: time.Minute},
+	"400":            {Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("no")}},
+}
+
+// The wants are of a source without dead letter sink and maxInterval whose
+// back-off after the third failure is 4 s, and in brackets what the key has
+// then: due and retry in seconds, counter/failures, revision.occurrence.
+var finishes = []struct{ situation, outcome, want string }{
+	{"alone", "aborted", "aborted, unchanged"},
+	{"alone", "2xx", "delivered, gone"},
+	{"alone", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
+	{"alone", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
+	{"alone", "again at", "delivered [due 30, 0/0, 9.9]"},
+	{"alone", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"alone", "never", "delivered, gone"},
+	{"alone", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
+	{"alone", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
+	{"alone", "400", "dropped, gone"},
+
+	{"a PUT behind", "aborted", "aborted, unchanged"},
+	{"a PUT behind", "2xx", "delivered, unchanged"}, // its counter stays its own
+	{"a PUT behind", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
+	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
+	{"a PUT behind", "again at", "delivered [due 30, 0/0, 9.6]"},
+	{"a PUT behind", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"a PUT behind", "never", "delivered, unchanged"},
+	{"a PUT behind", "500", "superseded, unchanged"},
+	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
+	{"a PUT behind", "400", "superseded, unchanged"},
+
+	{"an event behind", "aborted", "aborted, unchanged"},       // Recover does the rest
+	{"an event behind", "2xx", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded
+	{"an event behind", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
+	{"an event behind", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
+	{"an event behind", "again at", "delivered [due 30, 0/0, 9.6]"},
+	{"an event behind", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"an event behind", "never", "delivered [due 60, 0/0, 6.6]"}, // the object came back
+	{"an event behind", "500", "retrying [due -60, retry 4, 8/3, 6.6]"},
+	{"an event behind", "503 in 60 s", "retrying [due 60, 8/3, 6.6]"}, // an event is not postponed
+	{"an event behind", "400", "dropped [due 60, 8/0, 6.6]"},
+
+	{"an event behind, expired", "aborted", "aborted, unchanged"},
+	{"an event behind, expired", "2xx", "delivered, gone"},
+	{"an event behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
+	{"an event behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
+	{"an event behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
+	{"an event behind, expired", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"an event behind, expired", "never", "delivered, gone"},
+	{"an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
+	{"an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
+	{"an event behind, expired", "400", "dropped, gone"},
+
+	{"a PUT behind, expired", "aborted", "aborted, unchanged"},
+	{"a PUT behind, expired", "2xx", "delivered, gone"},
+	{"a PUT behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
+	{"a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
+	{"a PUT behind, expired", "again at", "delivered [due 30, 0/0, 9.9]"},
+	{"a PUT behind, expired", "again long ago", "delivered [due 0, 0/0, 9.9]"},
+	{"a PUT behind, expired", "never", "delivered, gone"},
+	{"a PUT behind, expired", "500", "superseded, unchanged"},
+	{"a PUT behind, expired", "503 in 60 s", "superseded, unchanged"},
+	{"a PUT behind, expired", "400", "superseded, unchanged"},
+}
+
+func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
+	t.Parallel()
+	src := &Source{Delivery: Delivery{BackoffDelay: time.Second}}
+	seen := map[[2]string]bool{}
+	check := func(situation, outcome, want string) {
+		seen[[2]string{situation, outcome}] = true
+		at := situations[situation]
+		flight, cur := *at.f.Entry, snapshot(at.cur)
+		f := at.f
+		s := f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0)
+		if got := describe(s, at.cur); got != want {
+			t.Errorf("%s, %s: %s, want %s", situation, outcome, got, want)
+		}
+		if diff := cmp.Diff(flight, *at.f.Entry) + cmp.Diff(cur, snapshot(at.cur)); diff != "" {
+			t.Errorf("%s, %s: Finish changed a stored entry:\n%s", situation, outcome, diff)
+		}
+		if s.Next != nil && s.Changed && !s.Next.UnfinishedAt.IsZero() {
+			t.Errorf("%s, %s: still unfinished", situation, outcome)
+		}
+	}
+	for _, tc := range finishes {
+		check(tc.situation, tc.outcome, tc.want)
+	}
+	// Nothing of an answer has an effect after a DELETE.
+	for outcome, o := range outcomes {
+		for _, situation := range []string{"deleted", "deleted and PUT anew"} {
+			check(situation, outcome, map[OutcomeKind]string{Aborted: "aborted", Succeeded: "delivered", Failed: "superseded", Rejected: "superseded"}[o.Kind]+", unchanged")
+		}
+	}
+	for situation := range situations {
+		for outcome := range outcomes {
+			if !seen[[2]string{situation, outcome}] {
+				t.Errorf("%s, %s: no expectation", situation, outcome)
+			}
+		}
+	}
+}
+
+func describe(s Step, cur *Entry) string {
+	text := string(s.Disposition)
+	switch n := s.Next; {
+	case !s.Changed && n == cur:
+		text += ", unchanged"
+	case !s.Changed && n != nil && cur != nil && cmp.Equal(*n, *cur):
+		text += ", unchanged"
+	case !s.Changed:
+		text += ", another entry without a change"
+	case n == nil:
+		text += ", gone"
+	default:
+		text += fmt.Sprintf(" [due %v", n.DueAt.Sub(t0).Seconds())
+		if !n.RetryAt.IsZero() {
+			text += fmt.Sprintf(", retry %v", n.RetryAt.Sub(t0).Seconds())
+		}
+		text += fmt.Sprintf(", %d/%d, %d.%d]", n.Attempt, n.Tries, n.Revision, n.Occurrence)
+	}
+	if s.Dead != nil {
+		text += " and a dead letter"
+	}
+	return text
+}
+
+func TestMaxIntervalBringsAKeyBack(t *testing.T) {
+	t.Parallel()
+	hour, off, zero := time.Hour, time.Duration(0), 0
+	gone := func(e Entry) Entry {
+		e.Event = &Event{ID: "i", Source: "s", Type: "dev.knative.apiserver.ref.delete"}
+		return e
+	}
+	goneResource := func(e Entry) Entry {
+		e.Event = &Event{ID: "i", Source: "s", Type: "dev.knative.apiserver.resource.delete"}
+		return e
+	}
+	ownType := func(e Entry) Entry { e.Event = &Event{Type: "dev.knative.apiserver.ref.delete"}; return e }
+	with := func(d *time.Duration) func(Entry) Entry { return func(e Entry) Entry { e.MaxInterval = d; return e } }
+	same := func(e Entry) Entry { return e }
+	expired := func(e Entry) Entry { e.ExpiresAt = t0; return e }
+	for name, tc := range map[string]struct {
+		key     func(Entry) Entry
+		source  time.Duration
+		outcome string
+		retry   *int
+		want    string
+	}{
+		"after a success":                         {same, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
+		"the key's own over the source's":         {with(&hour), time.Minute, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
+		"the key's own off":                       {with(&off), hour, "2xx", nil, "delivered, gone"},
+		"not where the answer names a time":       {same, hour, "again in 30 s", nil, "delivered [due 30, 0/0, 9.9]"},
+		"not where the answer names a later time": {same, time.Second, "again in 90 s", nil, "delivered [due 90, 0/0, 9.9]"},
+		"not after never":                         {same, hour, "never", nil, "delivered, gone"},
+		"not when the object is gone":             {gone, hour, "2xx", nil, "delivered, gone"},
+		"not when the resource is gone":           {goneResource, hour, "2xx", nil, "delivered, gone"},
+		"but Reschedule-After does":               {gone, hour, "again in 30 s", nil, "delivered [due 30, 0/0, 9.9]"},
+		"a scheduled event of that type":          {ownType, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
+		"not between attempts":                    {same, hour, "500", nil, "retrying [due -60, retry 4, 8/3, 5.5]"},
+		"when the retries are used up":            {same, hour, "500", &zero, "dropped [due 3600, 0/0, 9.9]"},
+		"not after a rejection":                   {same, hour, "400", nil, "dropped, gone"},
+		"not when it expired during a failure":    {expired, hour, "500", nil, "expired, gone"},
+		"when it expired during a success":        {expired, hour, "2xx", nil, "delivered [due 3600, 0/0, 9.9]"},
+	} {
+		e := tc.key(flyingKey)
+		src := &Source{MaxInterval: tc.source, Delivery: Delivery{BackoffDelay: time.Second, Retry: tc.retry}}
+		f := Flight{Entry: &e, Own: true}
+		s := f.Finish("k", &e, outcomes[tc.outcome], src, 9, "store", t0)
+		if got := describe(s, &e); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+		if s.Next != nil && s.Next.Occurrence == 9 && !s.Next.ExpiresAt.IsZero() {
+			t.Errorf("%s: the new occurrence has the old one's expiry", name)
+		}
+	}
+}
+
+func TestARetriedDeliveryExpires(t *testing.T) {
+	t.Parallel()
+	e := flyingKey
+	e.ExpiresAt = t0.Add(1)
+	for outcome, want := range map[string]string{
+		"500": "retrying [due -60, retry 4, 8/3, 5.5]", "2xx": "delivered, gone", "aborted": "aborted, unchanged",
+	} {
+		f := Flight{Entry: &e, Own: true}
+		s := f.Finish("k", &e, outcomes[outcome], &Source{Delivery: Delivery{BackoffDelay: time.Second}}, 9, "store", t0)
+		if got := describe(s, &e); got != want {
+			t.Errorf("before its expiry, %s: %s, want %s", outcome, got, want)
+		}
+	}
+	if e.Expired(t0) || !e.Expired(t0.Add(1)) || (&Entry{}).Expired(t0) {
+		t.Error("an entry expires at its expiresAt, and without one never")
+	}
+}
+
+func TestTheFlightRemembersWhatWasAcceptedMeanwhile(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		c        Change
+		ingested bool
+	}
+	putStep, eventStep, keptStep := step{Change{Result: Created, Supersedes: true}, false}, step{Change{Result: Merged}, true}, step{Change{Result: Kept}, false}
+	newObject := step{Change{Result: Created, Supersedes: true, NewObject: true}, false}
+	for name, tc := range map[string]struct {
+		steps []step
+		want  Flight
+	}{
+		"nothing":              {nil, Flight{Own: true}},
+		"kept":                 {[]step{keptStep}, Flight{Own: true}},
+		"a PUT":                {[]step{putStep}, Flight{Superseded: true, OwnCounter: true}},
+		"an event":             {[]step{eventStep}, Flight{}},
+		"an event, then a PUT": {[]step{eventStep, putStep}, Flight{Superseded: true, OwnCounter: true}},
+		"a PUT, then an event": {[]step{putStep, eventStep}, Flight{Superseded: true, OwnCounter: true}},
+		"a new object":         {[]step{newObject}, Flight{Superseded: true, OwnCounter: true, Cancelled: true}},
+	} {
+		f := Flight{Own: true}
+		for _, s := range tc.steps {
+			f.Accept(s.c, s.ingested)
+		}
+		if f != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, f, tc.want)
+		}
+		f.Cancel()
+		if f.Own || !f.Cancelled {
+			t.Errorf("%s, then a DELETE: %+v", name, f)
+		}
+	}
+}
