@@ -1,0 +1,103 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+var dueAt = time.Date(2026, 11, 21, 9, 0, 0, 123000000, time.UTC)
+
+// attempt is one of key K to url, changed by the given functions.
+func attempt(url string, change ...func(*schedule.Attempt)) schedule.Attempt {
+	src := &schedule.Source{
+		UID: "u1", Namespace: "ops", Name: "git-repos", Sink: schedule.Target{URL: url},
+		Delivery: schedule.Delivery{Timeout: time.Minute},
+	}
+	a := schedule.Attempt{
+		Source: src, Target: src.Sink, Key: "GitRepo/team-a/site", ID: "store-7",
+		Entry: &schedule.Entry{Revision: 9, Occurrence: 7, DueAt: dueAt, Attempt: 2},
+	}
+	for _, f := range change {
+		f(&a)
+	}
+	return a
+}
+
+func withEvent(e *schedule.Event) func(*schedule.Attempt) {
+	return func(a *schedule.Attempt) { a.Entry.Event = e }
+}
+
+func structuredMode(a *schedule.Attempt) { a.Source.Delivery.Structured = true }
+
+func withTimeout(d time.Duration) func(*schedule.Attempt) {
+	return func(a *schedule.Attempt) { a.Source.Delivery.Timeout = d }
+}
+
+// logs collects what is logged.
+type logs struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logs) warnings() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), "level=WARN")
+}
+
+func newSender(t testing.TB, change ...func(*Config)) (*Sender, *logs) {
+	t.Helper()
+	l := &logs{}
+	cfg := Config{Log: slog.New(slog.NewTextHandler(l, nil))}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s := New(cfg)
+	t.Cleanup(s.Close)
+	return s, l
+}
+
+// request is what a sink saw.
+type request struct {
+	*http.Request
+	body []byte
+}
+
+// sinkOf starts a sink that answers with h, and tells of each request.
+func sinkOf(t testing.TB, h http.HandlerFunc) (string, <-chan request) {
+	t.Helper()
+	seen := make(chan request, 16)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		select {
+		case seen <- request{r, body}:
+		default:
+		}
+		if h != nil {
+			h(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, seen
+}
+
+func send(t testing.TB, s *Sender, a schedule.Attempt) schedule.Outcome {
+	t.Helper()
+	return s.Send(context.Background(), a)
+}

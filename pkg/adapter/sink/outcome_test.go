@@ -1,0 +1,356 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func TestEveryStatusHasOneMeaning(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+		if code < 200 {
+			// net/http has no way to end with a 1xx; write the bytes.
+			c, buf, _ := w.(http.Hijacker).Hijack()
+			fmt.Fprintf(buf, "HTTP/1.1 %d Odd\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", code)
+			buf.Flush()
+			c.Close()
+			return
+		}
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(code)
+	})
+	s, _ := newSender(t)
+	retried := map[int]bool{404: true, 408: true, 409: true, 429: true}
+	codes := []int{101}
+	for code := 200; code <= 999; code++ {
+		codes = append(codes, code)
+	}
+	for _, code := range codes {
+		want := schedule.Rejected
+		switch {
+		case code >= 200 && code < 300:
+			want = schedule.Succeeded
+		case code >= 500 && code < 600 || retried[code]:
+			want = schedule.Failed
+		}
+		o := send(t, s, attempt(url+"/?code="+strconv.Itoa(code)))
+		if o.Kind != want {
+			t.Errorf("status %d: kind %d, want %d", code, o.Kind, want)
+		}
+		if want != schedule.Succeeded && o.Failure.Code != code {
+			t.Errorf("status %d: failure says %d", code, o.Failure.Code)
+		}
+		if o.Again != nil || o.Never || o.RetryAfter != 0 {
+			t.Errorf("status %d: unasked-for %+v", code, o)
+		}
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Int32
+	for _, code := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/" {
+				followed.Add(1)
+				return
+			}
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(code)
+		})
+		s, _ := newSender(t)
+		o := send(t, s, attempt(url+"/"))
+		if o.Kind != schedule.Rejected || o.Failure.Code != code || o.Failure.Dest != url+"/" {
+			t.Errorf("%d: %+v", code, o)
+		}
+	}
+	if followed.Load() != 0 {
+		t.Errorf("%d redirects were followed", followed.Load())
+	}
+}
+
+func TestAFailureCarriesTheStartOfTheBody(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, strings.Repeat("x", 5000))
+	})
+	s, _ := newSender(t)
+	withUser := strings.Replace(url, "http://", "http://me:secret@", 1)
+	got := send(t, s, attempt(withUser))
+	want := schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{
+		Dest: strings.Replace(url, "http://", "http://me:xxxxx@", 1), Code: 400, Data: []byte(strings.Repeat("x", 1024)),
+	}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestRetryAfterCountsOn429And503Only(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		code  int
+		value string
+		want  time.Duration
+	}{
+		{429, "120", 2 * time.Minute},
+		{503, "120", 2 * time.Minute},
+		{500, "120", 0},
+		{404, "120", 0},
+		{429, "1.5", 1500 * time.Millisecond},
+		{429, "0", 0},
+		{429, "-5", 0},
+		{429, "soon", 0},
+		{429, "1h", 0},
+		{503, now.Add(90 * time.Second).Format(http.TimeFormat), 90 * time.Second},
+		{503, now.Add(-90 * time.Second).Format(http.TimeFormat), 0},
+		{503, "99999999999999999999", schedule.MaxDuration},
+	} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", tt.value)
+			w.WriteHeader(tt.code)
+		})
+		s, _ := newSender(t, func(c *Config) { c.Now = func() time.Time { return now } })
+		if o := send(t, s, attempt(url)); o.Kind != schedule.Failed || o.RetryAfter != tt.want {
+			t.Errorf("%d, Retry-After %q: %+v, want %s", tt.code, tt.value, o, tt.want)
+		}
+	}
+}
+
+func TestRescheduleAfter(t *testing.T) {
+	t.Parallel()
+	ok := func(d time.Duration) schedule.Outcome {
+		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: d}}
+	}
+	done := schedule.Outcome{Kind: schedule.Succeeded}
+	for _, tt := range []struct {
+		value    string
+		want     schedule.Outcome
+		warnings int
+	}{
+		{"5m", ok(5 * time.Minute), 0},
+		{"PT5M", ok(5 * time.Minute), 0},
+		{"P1DT1H", ok(25 * time.Hour), 0},
+		{"90", ok(90 * time.Second), 0},
+		{"0.25", ok(250 * time.Millisecond), 0},
+		{"0.0000000001", ok(1), 0},
+		{"0", ok(0), 0},
+		{"0s", ok(0), 0},
+		{"never", schedule.Outcome{Kind: schedule.Succeeded, Never: true}, 0},
+		{"-1", done, 1},
+		{"-5m", done, 1},
+		{"NaN", done, 1},
+		{"1e3", done, 1},
+		{"0x10", done, 1},
+		{"soon", done, 1},
+		{"", done, 1},
+		{"2026-11-21T09:00:00Z", done, 1},
+		{"999999h", done, 1},
+		{"3155760000", ok(schedule.MaxDuration), 0},
+		{"3155760001", done, 1},
+	} {
+		for _, code := range []int{200, 202, 204} {
+			url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Reschedule-After", tt.value)
+				w.WriteHeader(code)
+			})
+			s, l := newSender(t)
+			if d := cmp.Diff(tt.want, send(t, s, attempt(url))); d != "" {
+				t.Errorf("%q on %d: %s", tt.value, code, d)
+			}
+			if l.warnings() != tt.warnings {
+				t.Errorf("%q on %d: %d warnings, want %d", tt.value, code, l.warnings(), tt.warnings)
+			}
+		}
+	}
+}
+
+func TestRescheduleAfterCountsOnASuccessOnly(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Reschedule-After", "5m")
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	s, _ := newSender(t)
+	if o := send(t, s, attempt(url)); o.Again != nil || o.Kind != schedule.Failed {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestNoConnectionIsAFailure(t *testing.T) {
+	t.Parallel()
+	refused := httptest.NewServer(nil)
+	refused.Close()
+	s, _ := newSender(t)
+	for name, url := range map[string]string{
+		"refused":      refused.URL,
+		"no host":      "http://",
+		"not HTTP":     "ftp://example.com",
+		"not a URL":    "http://[::1",
+		"bad escaping": "http://x/%zz",
+	} {
+		o := send(t, s, attempt(url))
+		if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.HasPrefix(string(o.Failure.Data), "dispatch error: ") {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
+	t.Parallel()
+	for name, start := range map[string]func(http.ResponseWriter){
+		"no answer": func(http.ResponseWriter) {},
+		"half an answer": func(w http.ResponseWriter) {
+			io.WriteString(w, "dripping")
+			w.(http.Flusher).Flush()
+		},
+		"half an event": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/cloudevents+json")
+			io.WriteString(w, `{"specversion":`)
+			w.(http.Flusher).Flush()
+		},
+	} {
+		closed := make(chan struct{})
+		url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+			start(w)
+			<-r.Context().Done()
+			close(closed)
+		})
+		s, _ := newSender(t)
+		o := send(t, s, attempt(url, withTimeout(50*time.Millisecond)))
+		if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
+			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
+		}
+		<-closed
+	}
+}
+
+func TestAnAnswerThatBreaksOffIsAFailure(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "short")
+	})
+	s, _ := newSender(t)
+	if o := send(t, s, attempt(url)); o.Kind != schedule.Failed || o.Failure.Code != 0 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestAShutdownAborts(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{})
+	url, _ := sinkOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	})
+	s, _ := newSender(t)
+	ctx, stop := context.WithCancelCause(context.Background())
+	go func() {
+		<-arrived
+		stop(errors.New("stopping"))
+	}()
+	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(schedule.Outcome{Kind: schedule.Aborted}, s.Send(ctx, attempt(url))); d != "" {
+		t.Errorf("one that never started: %s", d)
+	}
+}
+
+func TestADeadlineOfTheCallerIsATimeout(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	s, _ := newSender(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if o := s.Send(ctx, attempt(url)); o.Kind != schedule.Failed {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestAnEndlessAnswerCostsABoundedAmount(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int]schedule.OutcomeKind{200: schedule.Succeeded, 400: schedule.Rejected, 500: schedule.Failed} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			chunk := make([]byte, 32<<10)
+			for {
+				if _, err := w.Write(chunk); err != nil {
+					return
+				}
+			}
+		})
+		s, _ := newSender(t)
+		if o := send(t, s, attempt(url)); o.Kind != want || len(o.Failure.Data) > maxFailureData {
+			t.Errorf("%d: kind %d with %d bytes", code, o.Kind, len(o.Failure.Data))
+		}
+	}
+}
+
+func TestEndlessHeadersAreAFailure(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		for {
+			if _, err := io.WriteString(c, "X-Junk: "+strings.Repeat("j", 4000)+"\r\n"); err != nil {
+				return
+			}
+		}
+	}()
+	s, _ := newSender(t)
+	if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Failed {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader([]int{200, 202, 204, 400, 500}[len(r.URL.Path)%5])
+		if len(r.URL.Path)%5 != 2 {
+			io.WriteString(w, strings.Repeat("x", 10_000))
+		}
+	}))
+	srv.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	s, _ := newSender(t)
+	for i := range 20 {
+		send(t, s, attempt(srv.URL+"/"+strings.Repeat("p", i)))
+	}
+	if opened.Load() != 1 {
+		t.Errorf("%d connections for 20 attempts", opened.Load())
+	}
+}
