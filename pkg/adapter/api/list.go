@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 )
@@ -16,6 +17,9 @@ const (
 	// listShare is a large list's share of the budget: the page, and the chunk
 	// that brought it over listBytes.
 	listShare = 16 << 20
+	// listTime ends a page that is hard to fill: few of many keys have the
+	// prefix, or most have expired.
+	listTime = 2 * time.Second
 )
 
 // list is GET {address}/schedules.
@@ -27,7 +31,8 @@ func (c *call) list() error {
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := append(buf.b, `{"items":[`...)
-	for left := o.Limit; left > 0 && len(b) < listBytes; {
+	start := c.cfg.Now()
+	for left := o.Limit; left > 0 && len(b) < listBytes && c.cfg.Now().Sub(start) < listTime; {
 		o.Limit = min(left, listChunk)
 		views, next, err := c.src.List(o)
 		if err != nil {
@@ -40,7 +45,7 @@ func (c *call) list() error {
 			b = appendView(b, &views[i])
 		}
 		buf.b, o.Continue = b, next
-		if next == "" || len(views) < o.Limit { // the queue ends a page early too, rather than search on
+		if next == "" {
 			break
 		}
 		left -= len(views)

@@ -1,0 +1,226 @@
+package api
+
+import (
+	"cmp"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// now is the time of every test.
+var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+// fake is a source that keeps its keys in a map and applies requests as the
+// queue does.
+type fake struct {
+	sync.Mutex
+	entries  map[string]*schedule.Entry
+	inFlight map[string]bool // a delivery of the entry is under way
+	revision uint64
+	settings *schedule.Source
+	requests []schedule.Request // as they arrived
+	fail     error              // the answer to every call
+	overtake func()             // runs before a change
+}
+
+func newFake() *fake {
+	return &fake{
+		entries: map[string]*schedule.Entry{}, inFlight: map[string]bool{}, revision: 100,
+		settings: &schedule.Source{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
+	}
+}
+
+func (f *fake) Schedule(key string, r *schedule.Request) (queue.Scheduled, error) {
+	if f.overtake != nil {
+		f.overtake()
+	}
+	f.Lock()
+	defer f.Unlock()
+	s, err := f.schedule(key, r)
+	if err != nil {
+		return queue.Scheduled{}, err
+	}
+	return s, nil
+}
+
+func (f *fake) schedule(key string, r *schedule.Request) (s queue.Scheduled, err error) {
+	if f.fail != nil {
+		return s, f.fail
+	}
+	f.requests = append(f.requests, *r)
+	cur := f.entries[key]
+	if cur == nil && int64(len(f.entries)) >= f.settings.MaxPending {
+		return s, &schedule.Error{Code: schedule.CodeQuota, Detail: "limits.maxPending: full", RetryAfter: 1500 * time.Millisecond}
+	}
+	f.revision++
+	c, err := r.Apply(key, cur, f.inFlight[key], f.settings, f.revision, now, 0.5)
+	if err != nil {
+		return s, err
+	}
+	s.Result, s.View = c.Result, schedule.NewView(key, c.Entry, f.inFlight[key], false, now)
+	if cur != nil && !f.inFlight[key] {
+		s.PreviousDueAt = cur.DueAt
+	}
+	f.entries[key] = c.Entry
+	return s, nil
+}
+
+func (f *fake) ScheduleAll(items []queue.Item) ([]queue.Scheduled, error) {
+	f.Lock()
+	defer f.Unlock()
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	out := make([]queue.Scheduled, len(items))
+	for i := range items {
+		s, err := f.schedule(items[i].Key, &items[i].Request)
+		if err != nil {
+			s.Err = err.(*schedule.Error)
+		}
+		out[i] = s
+	}
+	return out, nil
+}
+
+func (f *fake) Cancel(key string, c schedule.Conditions) error {
+	f.Lock()
+	defer f.Unlock()
+	if f.fail != nil {
+		return f.fail
+	}
+	if err := c.Check(key, f.entries[key]); err != nil {
+		return err
+	}
+	delete(f.entries, key)
+	return nil
+}
+
+func (f *fake) CancelAll(prefix string) (int, error) {
+	f.Lock()
+	defer f.Unlock()
+	n := 0
+	for key := range f.entries {
+		if strings.HasPrefix(key, prefix) {
+			delete(f.entries, key)
+			n++
+		}
+	}
+	return n, f.fail
+}
+
+func (f *fake) Get(key string) (schedule.View, bool, error) {
+	f.Lock()
+	defer f.Unlock()
+	e := f.entries[key]
+	if e == nil || f.fail != nil {
+		return schedule.View{}, false, f.fail
+	}
+	return f.view(key), true, nil
+}
+
+func (f *fake) view(key string) schedule.View {
+	return schedule.NewView(key, f.entries[key], f.inFlight[key], f.inFlight[key], now)
+}
+
+func (f *fake) List(o queue.ListOptions) ([]schedule.View, string, error) {
+	f.Lock()
+	defer f.Unlock()
+	if f.fail != nil {
+		return nil, "", f.fail
+	}
+	var views []schedule.View
+	for key := range f.entries {
+		if strings.HasPrefix(key, o.Prefix) {
+			views = append(views, f.view(key))
+		}
+	}
+	slices.SortFunc(views, func(a, b schedule.View) int {
+		if o.ByDue {
+			return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Key, b.Key))
+		}
+		return cmp.Compare(a.Key, b.Key)
+	})
+	if o.Continue != "" {
+		i := slices.IndexFunc(views, func(v schedule.View) bool { return v.Key == o.Continue })
+		if i < 0 {
+			return nil, "", schedule.Invalid("continue", "is not a token of this list")
+		}
+		views = views[i+1:]
+	}
+	if len(views) > o.Limit {
+		return views[:o.Limit], views[o.Limit-1].Key, nil
+	}
+	return views, "", nil
+}
+
+func (f *fake) Counts() (queue.Counts, error) {
+	f.Lock()
+	defer f.Unlock()
+	n := queue.Counts{Pending: int64(len(f.entries))}
+	for _, e := range f.entries {
+		if n.NextDueAt.IsZero() || e.DueAt.Before(n.NextDueAt) {
+			n.NextDueAt = e.DueAt
+		}
+	}
+	return n, f.fail
+}
+
+// edge is a handler over one fake source, default/demo.
+type edge struct {
+	*handler
+	*fake
+	ingested []string // bodies
+	refusal  error    // the ingester's answer
+}
+
+func newEdge(t testing.TB, change ...func(*Config)) *edge {
+	t.Helper()
+	e := &edge{fake: newFake()}
+	cfg := Config{Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), BudgetWait: time.Millisecond}
+	for _, c := range change {
+		c(&cfg)
+	}
+	e.handler = newHandler(cfg)
+	e.lookup = func(namespace, name string) (source, bool) {
+		return e.fake, namespace == "default" && name == "demo"
+	}
+	e.ingest = func(_ source, _ http.Header, body []byte) error {
+		e.ingested = append(e.ingested, string(body))
+		return e.refusal
+	}
+	return e
+}
+
+// do makes a call; the headers are name, value, name, value.
+func (e *edge) do(method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if body == "" {
+		r.Body = http.NoBody
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	return w
+}
+
+// put schedules a key and returns its request as it reached the queue.
+func (e *edge) put(t testing.TB, key, body string, headers ...string) schedule.Request {
+	t.Helper()
+	w := e.do("PUT", base+"/schedules/"+key, body, headers...)
+	if w.Code != http.StatusCreated && w.Code != http.StatusOK {
+		t.Fatalf("PUT %s %s: %d %s", key, body, w.Code, w.Body)
+	}
+	return e.requests[len(e.requests)-1]
+}
+
+const base = "/default/demo"

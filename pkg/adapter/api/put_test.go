@@ -1,0 +1,259 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestAPutBodyIsReadToTheLetter(t *testing.T) {
+	t.Parallel()
+	standard := schedule.Backoff{Base: time.Second, Factor: 2, Cap: 1000 * time.Second}
+	tests := []struct {
+		body string
+		want schedule.Request
+	}{
+		{"", schedule.Request{}},
+		{" \r\n\t", schedule.Request{}},
+		{"{}", schedule.Request{}},
+		{`{"delay":300}`, schedule.Request{Delay: ptr(5 * time.Minute)}},
+		{`{"delay":0}`, schedule.Request{Delay: ptr(time.Duration(0))}},
+		{`{"delay":1.0000000001}`, schedule.Request{Delay: ptr(time.Second + 1)}},
+		{`{"delay":1e2}`, schedule.Request{Delay: ptr(100 * time.Second)}},
+		{`{"delay":"5m30s"}`, schedule.Request{Delay: ptr(330 * time.Second)}},
+		{`{"delay":"PT5M30S"}`, schedule.Request{Delay: ptr(330 * time.Second)}},
+		{`{"d\u0065lay":"\u0031s"}`, schedule.Request{Delay: ptr(time.Second)}},
+		{`{"dueAt":"2026-11-21T10:00:00.5+01:00"}`, schedule.Request{DueAt: now.Add(time.Second / 2)}},
+		{`{"backoff":{}}`, schedule.Request{Backoff: &standard}},
+		{`{"backoff":{"base":null,"factor":null,"cap":null,"maxAttempts":null}}`, schedule.Request{Backoff: &standard}},
+		{`{"backoff":{"base":"2s","factor":1.5,"cap":"PT1H","maxAttempts":7}}`,
+			schedule.Request{Backoff: &schedule.Backoff{Base: 2 * time.Second, Factor: 1.5, Cap: time.Hour, MaxAttempts: 7}}},
+		{`{"backoff":{"base":"0s","factor":1,"cap":"0s","maxAttempts":1e1}}`,
+			schedule.Request{Backoff: &schedule.Backoff{Factor: 1, MaxAttempts: 10}}},
+		{`{"policy":"earliest","jitter":0.25,"maxInterval":"0s","expiresAt":"2020-01-01T00:00:00Z","uid":"u","reason":"why"}`,
+			schedule.Request{Policy: schedule.Earliest, Jitter: 0.25, MaxInterval: ptr(time.Duration(0)),
+				ExpiresAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), UID: "u", Reason: "why"}},
+		{`{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
+			schedule.Request{}},
+		{`{"delay":null,"dueAt":"2026-11-21T09:00:01Z"}`, schedule.Request{DueAt: now.Add(time.Second)}},
+		{`{"uid":"","reason":""}`, schedule.Request{}},
+		{`{"event":{}}`, schedule.Request{Event: &schedule.Event{}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.body, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tt.want, newEdge(t).put(t, "k", tt.body)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAnEventIsReadToTheLetter(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		event string
+		want  schedule.Event
+		shown string // "": as it was sent
+	}{
+		{event: `{"type":"t","subject":"s","datacontenttype":"application/json","dataschema":"http://x/y","a":"b","data":{"b":1,"a":[2]}}`,
+			want: schedule.Event{Type: "t", Subject: "s", DataContentType: "application/json", DataSchema: "http://x/y",
+				Extensions: map[string]any{"a": "b"}, Data: []byte(`{"b":1,"a":[2]}`)}},
+		{event: `{"data":{ "z" : 1.0e2 ,"big":12345678901234567890 , "e":"\u00e9" }}`,
+			want: schedule.Event{Data: []byte(`{ "z" : 1.0e2 ,"big":12345678901234567890 , "e":"\u00e9" }`)}},
+		{event: `{"data":"text"}`, want: schedule.Event{Data: []byte(`"text"`)}},
+		{event: `{"data":0}`, want: schedule.Event{Data: []byte(`0`)}},
+		{event: `{"data":false}`, want: schedule.Event{Data: []byte(`false`)}},
+		{event: `{"data":null}`, want: schedule.Event{}, shown: `{}`},
+		{event: `{"datacontenttype":"application/vnd.x+json; v=1","data":"x"}`,
+			want: schedule.Event{DataContentType: "application/vnd.x+json; v=1", Data: []byte(`"x"`)}},
+		{event: `{"datacontenttype":"text/plain","data":"raw \u00e9\n\"q\""}`,
+			want:  schedule.Event{DataContentType: "text/plain", Data: []byte("raw é\n\"q\"")},
+			shown: `{"datacontenttype":"text/plain","data":"raw é\n\"q\""}`},
+		{event: `{"data":"<x/>","datacontenttype":"application/xml"}`, // the type comes behind the data
+			want:  schedule.Event{DataContentType: "application/xml", Data: []byte("<x/>")},
+			shown: `{"datacontenttype":"application/xml","data":"<x/>"}`},
+		{event: `{"datacontenttype":"text/plain","data":""}`, want: schedule.Event{DataContentType: "text/plain", Data: []byte{}}},
+		{event: `{"datacontenttype":"text/plain","data":{"a":1}}`,
+			want:  schedule.Event{DataContentType: "text/plain", Data: []byte(`{"a":1}`)},
+			shown: `{"datacontenttype":"text/plain","data":"{\"a\":1}"}`},
+		{event: `{"data_base64":"/wA="}`, want: schedule.Event{Data: []byte{0xff, 0}, DataBase64: true}},
+		{event: `{"data_base64":""}`, want: schedule.Event{Data: []byte{}, DataBase64: true}},
+		{event: `{"data_base64":null,"data":1}`, want: schedule.Event{Data: []byte("1")}, shown: `{"data":1}`},
+		{event: `{"b":true,"c":-2147483648,"a0":"","n":null}`,
+			want:  schedule.Event{Extensions: map[string]any{"b": true, "c": int32(-2147483648), "a0": ""}},
+			shown: `{"a0":"","b":true,"c":-2147483648}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.event, func(t *testing.T) {
+			t.Parallel()
+			e := newEdge(t)
+			if diff := cmp.Diff(&tt.want, e.put(t, "k", `{"event":`+tt.event+`}`).Event); diff != "" {
+				t.Error(diff)
+			}
+			if tt.shown == "" {
+				tt.shown = tt.event
+			}
+			if body := e.do("GET", base+"/schedules/k", "").Body.String(); !strings.HasSuffix(body, `,"event":`+tt.shown+"}\n") {
+				t.Errorf("shown as %s", body)
+			}
+		})
+	}
+}
+
+func TestAnIngestedEventIsShownWhole(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		event schedule.Event
+		want  string
+	}{
+		{schedule.Event{ID: "1", Source: "/s", Type: "t", Subject: "x", Time: now, Data: []byte(`{"a":1}`)},
+			`{"id":"1","source":"/s","type":"t","subject":"x","time":"2026-11-21T09:00:00Z","data":{"a":1}}`},
+		{schedule.Event{ID: "1", Source: "/s", Type: "t", Data: []byte(`{"a":`)},
+			`{"id":"1","source":"/s","type":"t","data_base64":"eyJhIjo="}`},
+		{schedule.Event{ID: "1", Source: "/s", Type: "t", DataContentType: "text/plain", Data: []byte("\xff")},
+			`{"id":"1","source":"/s","type":"t","datacontenttype":"text/plain","data_base64":"/w=="}`},
+	}
+	for _, tt := range tests {
+		if got := string(appendEvent(nil, &tt.event)); got != tt.want {
+			t.Errorf("got  %s\nwant %s", got, tt.want)
+		}
+	}
+}
+
+func TestABadFieldIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 256<<10)
+	tests := []struct{ body, field string }{
+		{`[]`, "body"}, {`null`, "body"}, {`1`, "body"}, {`{`, "body"}, {`{"delay":1`, "body"}, {`{"delay":1}}`, "body"},
+		{`{} {}`, "body"}, {`{} x`, "body"}, {`{"delay":01}`, "body"}, {`{"delay":NaN}`, "body"}, {"{\"reason\":\"\xff\"}", "body"},
+		{`{"reason":"\ud800"}`, "body"}, {`{delay:1}`, "body"}, {`{"delay":1,}`, "body"}, {"\ufeff{}", "body"}, {`{1:2}`, "body"},
+		{`{"dely":1}`, "dely"}, {`{"dueat":"2026-11-21T09:00:00Z"}`, "dueat"}, {`{"key":"k"}`, "key"}, {`{"":1}`, ""},
+		{`{"unknown":null}`, "unknown"},
+		{`{"delay":1,"delay":1}`, "delay"}, {`{"delay":null,"delay":1}`, "delay"}, {`{"event":{},"event":{}}`, "event"},
+		{`{"delay":"5"}`, "delay"}, {`{"delay":""}`, "delay"}, {`{"delay":-1}`, "delay"}, {`{"delay":"-1s"}`, "delay"},
+		{`{"delay":true}`, "delay"}, {`{"delay":{}}`, "delay"}, {`{"delay":[1]}`, "delay"}, {`{"delay":1e400}`, "delay"},
+		{`{"delay":"P1Y"}`, "delay"}, {`{"delay":"1000000h"}`, "delay"},
+		{`{"dueAt":1}`, "dueAt"}, {`{"dueAt":"tomorrow"}`, "dueAt"}, {`{"dueAt":"2226-11-21T09:00:00Z"}`, "dueAt"},
+		{`{"dueAt":"2026-11-21T09:00:00"}`, "dueAt"}, {`{"dueAt":""}`, "dueAt"},
+		{`{"delay":1,"dueAt":"2026-11-21T09:00:00Z"}`, "dueAt"}, {`{"delay":1,"backoff":{}}`, "backoff"},
+		{`{"backoff":{},"dueAt":"2026-11-21T09:00:00Z"}`, "backoff"},
+		{`{"backoff":1}`, "backoff"}, {`{"backoff":[]}`, "backoff"}, {`{"backoff":{"bas":"1s"}}`, "backoff.bas"},
+		{`{"backoff":{"base":1}}`, "backoff.base"}, {`{"backoff":{"base":"1"}}`, "backoff.base"}, {`{"backoff":{"base":"-1s"}}`, "backoff.base"},
+		{`{"backoff":{"cap":"x"}}`, "backoff.cap"}, {`{"backoff":{"cap":1}}`, "backoff.cap"},
+		{`{"backoff":{"factor":0.9}}`, "backoff.factor"}, {`{"backoff":{"factor":"2"}}`, "backoff.factor"}, {`{"backoff":{"factor":1e999}}`, "backoff.factor"},
+		{`{"backoff":{"maxAttempts":-1}}`, "backoff.maxAttempts"}, {`{"backoff":{"maxAttempts":1.5}}`, "backoff.maxAttempts"},
+		{`{"backoff":{"maxAttempts":"1"}}`, "backoff.maxAttempts"}, {`{"backoff":{"maxAttempts":4294967296}}`, "backoff.maxAttempts"},
+		{`{"backoff":{"base":"1s","base":"1s"}}`, "backoff.base"},
+		{`{"policy":"Replace"}`, "policy"}, {`{"policy":""}`, "policy"}, {`{"policy":1}`, "policy"},
+		{`{"jitter":1.01}`, "jitter"}, {`{"jitter":-0.1}`, "jitter"}, {`{"jitter":"0.5"}`, "jitter"}, {`{"jitter":1e999}`, "jitter"},
+		{`{"maxInterval":10}`, "maxInterval"}, {`{"maxInterval":"ten"}`, "maxInterval"}, {`{"maxInterval":"-1h"}`, "maxInterval"},
+		{`{"expiresAt":1}`, "expiresAt"}, {`{"expiresAt":"never"}`, "expiresAt"},
+		{`{"uid":1}`, "uid"}, {`{"uid":"\u0000"}`, "uid"}, {`{"uid":"` + strings.Repeat("u", 257) + `"}`, "uid"},
+		{`{"reason":1}`, "reason"}, {`{"reason":"a\nb"}`, "reason"}, {`{"reason":"\u0085"}`, "reason"}, {`{"reason":"` + strings.Repeat("r", 1025) + `"}`, "reason"},
+		{`{"event":1}`, "event"}, {`{"event":"x"}`, "event"}, {`{"event":[]}`, "event"},
+		{`{"event":{"id":"1"}}`, "event.id"}, {`{"event":{"source":"1"}}`, "event.source"}, {`{"event":{"specversion":"1.0"}}`, "event.specversion"},
+		{`{"event":{"time":"2026-11-21T09:00:00Z"}}`, "event.time"},
+		{`{"event":{"type":""}}`, "event.type"}, {`{"event":{"type":1}}`, "event.type"}, {`{"event":{"type":"a\u0007"}}`, "event.type"},
+		{`{"event":{"type":"\ufffe"}}`, "event.type"}, {`{"event":{"type":"` + strings.Repeat("t", 4097) + `"}}`, "event.type"},
+		{`{"event":{"subject":""}}`, "event.subject"}, {`{"event":{"datacontenttype":"json"}}`, "event.datacontenttype"},
+		{`{"event":{"datacontenttype":"a/b; x"}}`, "event.datacontenttype"},
+		{`{"event":{"dataschema":"relative"}}`, "event.dataschema"}, {`{"event":{"dataschema":":"}}`, "event.dataschema"},
+		{`{"event":{"Team":"x"}}`, "event.Team"}, {`{"event":{"a_b":"x"}}`, "event.a_b"}, {`{"event":{"":"x"}}`, "event"}, {`{"event":{"é":"x"}}`, "event.é"},
+		{`{"event":{"x":1.5}}`, "event.x"}, {`{"event":{"x":1.0}}`, "event.x"}, {`{"event":{"x":2147483648}}`, "event.x"},
+		{`{"event":{"x":{}}}`, "event.x"}, {`{"event":{"x":[]}}`, "event.x"}, {`{"event":{"x":"\u0001"}}`, "event.x"},
+		{`{"event":{"x":"1","x":"1"}}`, "event.x"}, {`{"event":{"type":"t","type":"t"}}`, "event.type"},
+		{`{"event":{"` + strings.Repeat("a", 65) + `":1}}`, "event." + strings.Repeat("a", 64) + "…"},
+		{`{"event":{"reschedulekey":"x"}}`, "event.reschedulekey"}, {`{"event":{"rescheduleafter":"1s"}}`, "event.rescheduleafter"},
+		{`{"event":{"data":1,"data_base64":""}}`, "event.data"}, {`{"event":{"data_base64":"","data":1}}`, "event.data"},
+		{`{"event":{"data_base64":1}}`, "event.data_base64"}, {`{"event":{"data_base64":"a"}}`, "event.data_base64"},
+		{`{"event":{"data_base64":"_-8="}}`, "event.data_base64"}, {`{"event":{"data_base64":"/w\n=="}}`, "event.data_base64"},
+		{`{"event":{"data_base64":"/x=="}}`, "event.data_base64"}, // bits beyond the last byte
+		{`{"event":{"data":{"a":1,"a":2}}}`, "event.data"},
+		{`{"event":{"data":"` + big + `"}}`, "event.data"}, // two quotes too many
+		{`{"event":{"datacontenttype":"text/plain","data":"` + big + `x"}}`, "event.data"},
+		{`{"event":{"data":[` + strings.Repeat("1,", 132<<10) + `1]}}`, "event.data"},
+		{`{"event":{"data_base64":"` + base64.StdEncoding.EncodeToString([]byte(big+"x")) + `"}}`, "event.data_base64"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.body[:min(len(tt.body), 60)], func(t *testing.T) {
+			t.Parallel()
+			e := newEdge(t)
+			w := e.do("PUT", base+"/schedules/k", tt.body)
+			p := problemOf(t, w.Body.Bytes())
+			status, code := http.StatusBadRequest, "invalid_argument"
+			if len(tt.body) > 256<<10 {
+				status, code = http.StatusRequestEntityTooLarge, "too_large"
+			}
+			if w.Code != status || p.Code != code || p.Field != tt.field || !strings.HasPrefix(p.Detail, tt.field) || len(e.requests) != 0 {
+				t.Errorf("%d %+v", w.Code, p)
+			}
+			if tt.field == "body" && strings.Contains(p.Detail, "JSON") && !strings.Contains(p.Detail, "at byte ") {
+				t.Errorf("no position: %s", p.Detail)
+			}
+		})
+	}
+}
+
+func TestDataMayHave256KiB(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 256<<10)
+	for _, event := range []string{
+		`{"data":"` + big[2:] + `"}`,
+		`{"datacontenttype":"text/plain","data":"` + big + `"}`,
+		`{"datacontenttype":"text/plain","data":"` + strings.Repeat(`\u0078`, 256<<10) + `"}`,
+		`{"data_base64":"` + base64.StdEncoding.EncodeToString([]byte(big)) + `"}`,
+	} {
+		if n := len(newEdge(t).put(t, "k", `{"event":`+event+`}`).Event.Data); n != 256<<10 {
+			t.Errorf("%.60s: %d bytes", event, n)
+		}
+	}
+}
+
+type problem struct {
+	Type, Title, Detail, Code, Field string
+	Status                           int
+}
+
+func problemOf(t testing.TB, body []byte) (p problem) {
+	t.Helper()
+	if err := json.Unmarshal(body, &p); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return p
+}
+
+func TestTheAnswerToAPutIsTheContracts(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	w := e.do("PUT", base+"/schedules/GitRepo%2Fteam-a%2Fsite",
+		`{"delay":300.5,"uid":"u-1","reason":"poll","maxInterval":"10h","expiresAt":"2026-12-01T00:00:00Z","event":{"type":"x","data":{"a": 1}}}`)
+	const event = `"event":{"type":"x","data":{"a": 1}}`
+	want := `{"key":"GitRepo/team-a/site","revision":101,"result":"created","state":"waiting","dueAt":"2026-11-21T09:05:00.5Z",` +
+		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,"uid":"u-1","reason":"poll","maxInterval":"10h0m0s",` +
+		`"expiresAt":"2026-12-01T00:00:00Z",` + event + "}\n"
+	if w.Code != http.StatusCreated || w.Body.String() != want || w.Header().Get("ETag") != `"101"` || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+	w = e.do("PUT", base+"/schedules/GitRepo%2Fteam-a%2Fsite", `{"dueAt":"2020-01-01T00:00:00Z"}`)
+	want = `{"key":"GitRepo/team-a/site","revision":102,"result":"replaced","state":"due","dueAt":"2026-11-21T09:00:00Z","previousDueAt":"2026-11-21T09:05:00.5Z",` +
+		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,` + event + "}\n"
+	if w.Code != http.StatusOK || w.Body.String() != want {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w = e.do("GET", base+"/schedules/GitRepo%2Fteam-a%2Fsite", "")
+	want = `{"key":"GitRepo/team-a/site","revision":102,"state":"due","dueAt":"2026-11-21T09:00:00Z",` +
+		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,` + event + "}\n"
+	if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("ETag") != `"102"` {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
