@@ -49,13 +49,13 @@ var Transitions = []Transition{
 	{Behind, "schedule", Behind, "as from waiting"},
 	{Behind, "succeed", Waiting, "Reschedule-After: the sooner time, the newer event"},
 	{Behind, "fail", Waiting, "no retry of the older occurrence after a PUT; the sooner of retry and event after an ingested event"},
+	{Behind, "give up", Waiting, "the older occurrence is a dead letter or dropped, the newer stays"},
 	{Behind, "cancel", Leaving, "DELETE"},
 	{Behind, "expire", Leaving, "the newer occurrence expired"},
 	{Behind, "restart", Waiting, "due when the older one was, if an event came in behind it"},
 	{Leaving, "schedule", Behind, "201 created: the key had no entry"},
 	{Leaving, "answer", Absent, "after a DELETE whatever the answer"},
 	{Leaving, "succeed", Waiting, "Reschedule-After or maxInterval, after an expiry only"},
-	{Leaving, "fail", Due, "retried, if what expired was an ingested event"},
 	{Leaving, "restart", Absent, ""},
 }
 

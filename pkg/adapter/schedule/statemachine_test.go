@@ -1,0 +1,81 @@
+package schedule
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/state-machine.md anew")
+
+const intro = `# The states of a key
+
+Written by a test from the table in pkg/adapter/schedule/transitions.go; do not edit.
+` + "`go test ./pkg/adapter/schedule -update`" + ` writes it anew, and a random walk in the same
+package shows that every step below happens and that no other does.
+
+Callers see three states: ` + "`waiting`, `due` and `inFlight`" + `. A key that is absent or leaving
+is a 404, and one that is behind is ` + "`waiting` or `due` with `\"inFlight\": true`" + `. A step to
+waiting with a time that has come already goes on to due at once. An answer to
+a delivery is one of: succeed (2xx), fail (another attempt, or none because
+something newer took its place), give up (rejected, or retries used up), expire.
+
+`
+
+func TestTheStateMachineIsDrawnAsItIs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "..", "..", "docs", "state-machine.md")
+	want := drawing()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/state-machine.md is not what the table says; write it anew with -update:\n%s", diff)
+	}
+}
+
+func drawing() string {
+	var b strings.Builder
+	b.WriteString(intro + "```mermaid\nstateDiagram-v2\n")
+	node := func(s State, other string) string {
+		if s == Absent {
+			return other
+		}
+		return string(s)
+	}
+	for _, tr := range Transitions {
+		fmt.Fprintf(&b, "    %s --> %s: %s\n", node(tr.From, "[*]"), node(tr.To, "[*]"), tr.On)
+	}
+	b.WriteString("```\n\n| from | on | to | |\n|---|---|---|---|\n")
+	for _, tr := range Transitions {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", tr.From, tr.On, tr.To, tr.Note)
+	}
+	return b.String()
+}
+
+// Two rows for one step would be two truths.
+func TestEveryStepIsInTheTableOnce(t *testing.T) {
+	t.Parallel()
+	seen := map[Transition]bool{}
+	for _, tr := range Transitions {
+		tr.Note = ""
+		if seen[tr] {
+			t.Errorf("%s on %q to %s is there twice", tr.From, tr.On, tr.To)
+		}
+		seen[tr] = true
+	}
+}
