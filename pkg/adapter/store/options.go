@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -37,7 +36,7 @@ const (
 	// memTable is what a memtable grows to. The write-ahead log is replayed into
 	// it, so it also bounds how long a start after a crash takes.
 	memTable    = 16 << 20
-	blockCache  = 12 << 20
+	blockCache  = 32 << 20
 	maxOpenFile = 256
 )
 
@@ -75,7 +74,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		Merger:                      counterMerger,
 		Logger:                      engineLog{db},
 		MemTableSize:                mem,
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: 3,
 		CacheSize:                   blockCache,
 		MaxOpenFiles:                maxOpenFile,
 		// A full disk stops compactions; writes must go on meanwhile.
@@ -102,11 +101,9 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 	p.Experimental.CompactionScheduler = &scheduler{}
 	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
 	// A PUT mostly looks for a key that is not there: a filter saves the read.
-	// The engine asks no filter of the last level, so none is written there.
-	for i := range len(p.Levels) - 1 {
-		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	for i := range p.Levels {
+		p.Levels[i].FilterPolicy = filterPolicy
 	}
-	p.Levels[len(p.Levels)-1].FilterPolicy = pebble.NoFilterPolicy
 	return p
 }
 

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -17,22 +16,37 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	s.key = appendRecordKey(s.key[:0], source, key)
-	value, closer, err := r.Get(s.key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
+	it, err := r.NewIter(&lookup)
 	if err != nil {
-		if pebble.IsCorruptionError(err) {
-			return nil, db.corruptRecord(source, key, err)
-		}
 		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 	}
-	defer closer.Close()
+	defer it.Close() // its error is it.Error
+	if !it.SeekPrefixGE(s.key) {
+		return nil, db.lookupError(source, key, it.Error())
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return nil, db.lookupError(source, key, err)
+	}
 	e, err := decodeRecord(value)
 	if err != nil {
 		return nil, db.corruptRecord(source, key, err)
 	}
 	return e, nil
+}
+
+// lookup makes an iterator ask the filter of the last level too, which a Get
+// does not: most records are there, and most keys of a PUT are not.
+var lookup = pebble.IterOptions{UseL6Filters: true}
+
+func (db *DB) lookupError(source, key string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case pebble.IsCorruptionError(err):
+		return db.corruptRecord(source, key, err)
+	}
+	return fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 }
 
 // scan is an iterator over [lower, upper) that joins its errors.

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Overview is a data directory at a glance.
+type Overview struct {
+	ID      string           `json:"id"`
+	Format  int              `json:"format"`
+	Clock   time.Time        `json:"clock,omitzero"` // the wall clock was there once
+	Sources []SourceOverview `json:"sources"`
+}
+
+// SourceOverview is a source at a glance.
+type SourceOverview struct {
+	Source      string `json:"source"`
+	Keys        int64  `json:"keys"`
+	DeadLetters int64  `json:"deadLetters"`
+	// NextAt is when the first of its keys and dead letters is to be attempted.
+	NextAt time.Time `json:"nextAt,omitzero"`
+}
+
+// Overview lists the sources.
+func (db *DB) Overview() (Overview, error) {
+	o := Overview{ID: db.id, Format: FormatVersion, Sources: []SourceOverview{}}
+	var err error
+	if o.Clock, err = db.Clock(); err != nil {
+		return o, err
+	}
+	sources, err := db.Sources()
+	if err != nil {
+		return o, err
+	}
+	for _, source := range sources {
+		s := SourceOverview{Source: source}
+		if s.Keys, s.DeadLetters, err = db.Count(source); err != nil {
+			return o, err
+		}
+		rows, _, err := db.Due(nil, source, Position{}, 1)
+		if err != nil {
+			return o, err
+		}
+		if len(rows) > 0 {
+			s.NextAt = rows[0].At
+		}
+		o.Sources = append(o.Sources, s)
+	}
+	return o, nil
+}
+
+// Dump is an entry as people read it. Data is base64 in JSON.
+type Dump struct {
+	Source       string               `json:"source"`
+	Key          string               `json:"key"`
+	Revision     uint64               `json:"revision"`
+	Occurrence   uint64               `json:"occurrence"`
+	EventID      string               `json:"eventID"`
+	ScheduledAt  time.Time            `json:"scheduledAt,omitzero"`
+	DueAt        time.Time            `json:"dueAt,omitzero"`
+	RetryAt      time.Time            `json:"retryAt,omitzero"`
+	ExpiresAt    time.Time            `json:"expiresAt,omitzero"`
+	UnfinishedAt time.Time            `json:"unfinishedAt,omitzero"`
+	Attempt      uint32               `json:"attempt"`
+	Tries        uint32               `json:"tries"`
+	MaxInterval  string               `json:"maxInterval,omitempty"`
+	UID          string               `json:"uid,omitempty"`
+	Reason       string               `json:"reason,omitempty"`
+	TraceParent  string               `json:"traceParent,omitempty"`
+	TraceState   string               `json:"traceState,omitempty"`
+	Event        *schedule.Event      `json:"event,omitempty"`
+	DeadLetter   *schedule.DeadLetter `json:"deadLetter,omitempty"`
+}
+
+// NewDump makes an entry readable.
+func NewDump(source, key string, e *schedule.Entry, storeID string) Dump {
+	d := Dump{
+		Source: source, Key: key, Revision: e.Revision, Occurrence: e.Occurrence, EventID: e.EventID(storeID),
+		ScheduledAt: e.ScheduledAt, DueAt: e.DueAt, RetryAt: e.RetryAt, ExpiresAt: e.ExpiresAt, UnfinishedAt: e.UnfinishedAt,
+		Attempt: e.Attempt, Tries: e.Tries, UID: e.UID, Reason: e.Reason,
+		TraceParent: e.TraceParent, TraceState: e.TraceState, Event: e.Event, DeadLetter: e.DeadLetter,
+	}
+	if e.MaxInterval != nil {
+		d.MaxInterval = e.MaxInterval.String()
+	}
+	return d
+}

@@ -1,0 +1,248 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// maxProblems bounds the list of a report.
+const maxProblems = 100
+
+// Report is what Verify found.
+type Report struct {
+	ID          string `json:"id"`
+	Format      int    `json:"format"`
+	Sources     int    `json:"sources"`
+	Keys        int64  `json:"keys"`
+	DeadLetters int64  `json:"deadLetters"`
+	// Rows counts the index rows: due times, retries, expiries, unfinished deliveries.
+	Rows int64 `json:"rows"`
+	// Purging are sources whose purge was cut off; the next start ends it.
+	Purging []string `json:"purging,omitempty"`
+	// Problems are the first 100 of ProblemCount.
+	Problems     []string `json:"problems"`
+	ProblemCount int64    `json:"problemCount"`
+}
+
+// Clean says that nothing is wrong.
+func (r *Report) Clean() bool { return r.ProblemCount == 0 }
+
+func (r *Report) problem(format string, args ...any) {
+	if r.ProblemCount++; len(r.Problems) < maxProblems {
+		r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// Verify reads everything in a data directory that no process has open and
+// holds it against each other: every record has the index rows that follow from
+// it, every index row has its record, and every counter counts. It changes
+// nothing. Its error says that it could not look; what is wrong is in the report.
+func Verify(o Options) (Report, error) {
+	o.ReadOnly = true
+	db, err := Open(o)
+	if err != nil {
+		return Report{}, err
+	}
+	r, err := db.verify()
+	if e := db.Close(); err == nil {
+		err = e
+	}
+	return r, err
+}
+
+type verifier struct {
+	*Report
+	db      *DB
+	purging map[string]bool
+	counted map[string]sum
+	rows    rows
+}
+
+func (db *DB) verify() (Report, error) {
+	r := Report{ID: db.id, Format: FormatVersion, Problems: []string{}}
+	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}}
+	var err error
+	if r.Purging, err = db.purging(); err != nil {
+		return r, err
+	}
+	for _, source := range r.Purging {
+		v.purging[source] = true
+	}
+	for _, check := range [...]struct {
+		table byte
+		row   func(key, value []byte) error
+	}{
+		{tableRecord, v.record}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
+		{tableUnfinished, v.unfinished}, {tableCounter, v.counter},
+	} {
+		if err := db.each(check.table, check.row); err != nil {
+			r.problem("table %c/ cannot be read to its end: %v", check.table, err)
+		}
+	}
+	for source, s := range v.counted {
+		if s != (sum{}) {
+			r.problem("source %q has %d keys and %d dead letters, but no counter", source, s.keys, s.dead)
+		}
+	}
+	return r, v.strays()
+}
+
+// each calls row for all rows of a table.
+func (db *DB) each(table byte, row func(key, value []byte) error) (err error) {
+	prefix := appendTable(nil, table)
+	it, err := newScan(db.db, prefix, appendSuccessor(nil, prefix))
+	if err != nil {
+		return err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return err
+		}
+		if err := row(it.Key(), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record checks a record and the rows that follow from it.
+func (v *verifier) record(k, value []byte) error {
+	source, key, err := parseSourced(k)
+	if err == nil {
+		err = checkNames(source, key)
+	}
+	if err != nil {
+		v.problem("record %q: %v", k, err)
+		return nil
+	}
+	s, seen := v.counted[source]
+	if !seen {
+		v.Sources++
+	}
+	if schedule.IsDeadLetterKey(key) {
+		s.dead++
+		v.DeadLetters++
+	} else {
+		s.keys++
+		v.Keys++
+	}
+	v.counted[source] = s
+	e, err := decodeRecord(value)
+	if err != nil {
+		v.problem("%v", &CorruptError{Source: source, Key: key, Err: err})
+		return nil
+	}
+	v.rows.derive(source, key, e)
+	for i := range v.rows.n {
+		got, closer, err := v.db.db.Get(v.rows.key(i))
+		switch {
+		case err != nil:
+			v.problem("key %q of source %q: its row %q cannot be read: %v", key, source, v.rows.key(i), err)
+			continue
+		case !bytes.Equal(got, v.rows.value(i)):
+			v.problem("key %q of source %q: its row %q is %x, not %x", key, source, v.rows.key(i), got, v.rows.value(i))
+		}
+		if err := closer.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// indexed checks that an index row follows from its record.
+func (v *verifier) indexed(row, value []byte, source, key string) error {
+	v.Rows++
+	e, err := v.db.Get(source, key)
+	if isCorrupt(err) {
+		return nil // the record itself is a problem already
+	}
+	if err != nil {
+		return err
+	}
+	v.rows.derive(source, key, e)
+	for i := range v.rows.n {
+		if bytes.Equal(v.rows.key(i), row) && bytes.Equal(v.rows.value(i), value) {
+			return nil
+		}
+	}
+	v.problem("row %q (%x) does not follow from the record of key %q of source %q", row, value, key, source)
+	return nil
+}
+
+func (v *verifier) timed(k, value []byte) error {
+	source, rest, ok := bytes.Cut(k[2:], []byte{end})
+	row, err := Row{}, errRow
+	if ok {
+		row, err = parseTimed(rest)
+	}
+	if err != nil {
+		v.problem("row %q: %v", k, err)
+		return nil
+	}
+	return v.indexed(k, value, string(source), row.Key)
+}
+
+func (v *verifier) expiry(k, value []byte) error {
+	row, err := parseExpiry(k)
+	if err != nil {
+		v.problem("row %q: %v", k, err)
+		return nil
+	}
+	if v.purging[row.Source] {
+		return nil
+	}
+	return v.indexed(k, value, row.Source, row.Key)
+}
+
+func (v *verifier) unfinished(k, value []byte) error {
+	row, err := parseUnfinished(k, value)
+	if err != nil {
+		v.problem("row %q: %v", k, err)
+		return nil
+	}
+	return v.indexed(k, value, row.Source, row.Key)
+}
+
+// counter checks a counter and ticks its source off.
+func (v *verifier) counter(k, value []byte) error {
+	source := string(k[2:])
+	var stored sum
+	if err := stored.add(value); err != nil {
+		v.problem("counter of source %q: %v", source, err)
+	}
+	if counted := v.counted[source]; stored != counted {
+		v.problem("source %q has %d keys and %d dead letters, its counter says %d and %d",
+			source, counted.keys, counted.dead, stored.keys, stored.dead)
+	}
+	v.counted[source] = sum{}
+	return nil
+}
+
+// strays looks for rows outside of all tables.
+func (v *verifier) strays() (err error) {
+	it, err := v.db.db.NewIter(&pebble.IterOptions{})
+	if err != nil {
+		return fmt.Errorf("store: verifying: %w", err)
+	}
+	s := scan{it}
+	defer s.done(&err)
+	for ok := it.First(); ok; {
+		key := it.Key()
+		if len(key) < 2 || key[1] != '/' || !bytes.ContainsRune(allTables, rune(key[0])) {
+			v.problem("row %q is of no table", key)
+			ok = it.Next()
+			continue
+		}
+		ok = it.SeekGE(appendSuccessor(nil, key[:2]))
+	}
+	return nil
+}
+
+var allTables = []byte{
+	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tablePurge, tableMeta,
+}
