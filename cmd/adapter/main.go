@@ -1,0 +1,73 @@
+// Command adapter is the data plane: it keeps the schedules of all
+// RescheduleSources on a disk and sends their CloudEvents when they are due.
+//
+// adapter --standalone serves without Kubernetes; adapter inspect DIR and
+// adapter verify DIR look at the data directory of an adapter that is not running.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
+)
+
+func main() {
+	if len(os.Args) > 1 && (os.Args[1] == "inspect" || os.Args[1] == "verify") {
+		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "adapter:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
+	var cfg adapter.Config
+	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
+	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
+	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
+	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file")
+	flags.StringVar(&cfg.AdminListen, "admin-listen", adapter.DefaultAdminListen, "`ADDRESS` of /healthz, /readyz and /metrics")
+	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
+	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
+	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
+	level := slog.LevelInfo
+	flags.TextVar(&level, "log-level", slog.LevelInfo, "`LEVEL`: debug, info, warn or error")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if !*standalone {
+		return fmt.Errorf("give --standalone: this version serves without Kubernetes only")
+	}
+	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	cfg.Fatal = func(err error) {
+		// Nothing that is not known to be durable may be acknowledged any more.
+		cfg.Log.Error("the disk failed: ending at once; after a restart everything acknowledged is there", "error", err)
+		os.Exit(1)
+	}
+
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	reload := make(chan struct{})
+	go func() {
+		for range hup {
+			reload <- struct{}{}
+		}
+	}()
+	return adapter.Run(ctx, cfg, reload, func(a *adapter.Adapter) {
+		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s\n", a.Addr(), a.AdminAddr())
+	})
+}

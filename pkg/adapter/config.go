@@ -1,0 +1,96 @@
+package adapter
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+)
+
+// Config is what an Adapter needs. The zero value of a field is its default.
+type Config struct {
+	// SourcesFile holds RescheduleSource manifests; required.
+	SourcesFile string
+	// DataDir is the data directory, made when it is not there; required. One
+	// adapter at a time can use it.
+	DataDir string
+	// Listen is the address of the schedule API, default 127.0.0.1:8080. Beyond
+	// loopback it needs a TokenFile.
+	Listen string
+	// AdminListen is the address of probes and metrics, default 127.0.0.1:9090.
+	// It has no authentication.
+	AdminListen string
+	// TokenFile holds the bearer tokens that may call the schedule API, one a
+	// line; "" lets everybody who can reach a loopback address call it.
+	TokenFile string
+	// Profiling serves net/http/pprof on the admin address.
+	Profiling bool
+	// MaxInFlight bounds the deliveries of all sources together, default 4096.
+	MaxInFlight int
+
+	Log *slog.Logger // default: discards
+	// Fatal is called when durability is unknown; the process must end at once.
+	// Default: panics.
+	Fatal func(error)
+}
+
+// The addresses when none are given.
+const (
+	DefaultListen      = "127.0.0.1:8080"
+	DefaultAdminListen = "127.0.0.1:9090"
+)
+
+// The parts of the 15 s that stopping may take: open requests, deliveries
+// under way, and the rest for the store.
+const (
+	drainRequests   = 2 * time.Second
+	drainDeliveries = 8 * time.Second
+)
+
+func (c *Config) complete() error {
+	if c.SourcesFile == "" {
+		return errors.New("adapter: sources file is not set: give --sources FILE.yaml with RescheduleSource manifests")
+	}
+	if c.DataDir == "" {
+		return errors.New("adapter: data directory is not set: give --data-dir DIR on a disk that survives restarts")
+	}
+	if c.Listen == "" {
+		c.Listen = DefaultListen
+	}
+	if c.AdminListen == "" {
+		c.AdminListen = DefaultAdminListen
+	}
+	if c.MaxInFlight < 0 {
+		return fmt.Errorf("adapter: max in flight is negative: %d", c.MaxInFlight)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Fatal == nil {
+		c.Fatal = func(err error) { panic(err) }
+	}
+	local, err := isLoopback(c.Listen)
+	if err != nil {
+		return fmt.Errorf("adapter: listen address %q: %w", c.Listen, err)
+	}
+	if !local && c.TokenFile == "" {
+		return fmt.Errorf("adapter: will not listen on %s without authentication: give --token-file, or listen on a loopback address such as %s", c.Listen, DefaultListen)
+	}
+	return nil
+}
+
+// isLoopback says whether nobody beyond this machine can reach the address. A
+// name other than localhost may resolve to anything, so it is not.
+func isLoopback(address string) (bool, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, err
+	}
+	if host == "localhost" {
+		return true, nil
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback(), nil
+}
