@@ -42,6 +42,30 @@ func TestOnlyWhatASupersedingRequestReplacedIsNotRetried(t *testing.T) {
 	}
 }
 
+// The retries of a run that an event merges into are not counted anew, or a
+// busy key would never reach its dead letter; a PUT is a new occurrence.
+func TestAnEventDoesNotGiveARunNewRetries(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		r    *Request
+		cur  *Entry
+		want uint32
+	}{
+		"an event between attempts":      {event(soon, Earliest), &betweenKey, 2},
+		"an event during the delivery":   {event(soon, Earliest), &flyingKey, 2},
+		"a second event behind it":       {event(soon, Earliest), &behindKey, 2},
+		"an event that replaces":         {event(soon, Replace), &betweenKey, 0},
+		"a PUT that merges":              {put(late, Earliest), &betweenKey, 0},
+		"a PUT that replaces":            {put(soon, Replace), &betweenKey, 0},
+		"a PUT during the delivery":      {put(soon, Earliest), &flyingKey, 0},
+		"an event where nothing is left": {event(soon, Earliest), nil, 0},
+	} {
+		if got := apply(t, tc.r, tc.cur, tc.cur == &flyingKey, &Source{}).Entry.Tries; got != tc.want {
+			t.Errorf("%s: %d failures, want %d", name, got, tc.want)
+		}
+	}
+}
+
 func TestAnotherUIDReplacesWhateverThePolicy(t *testing.T) {
 	t.Parallel()
 	stored := waitingKey

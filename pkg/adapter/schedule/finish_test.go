@@ -11,7 +11,7 @@ import (
 // The deliveries that outcomes end: flyingKey's third attempt (due a minute
 // ago, counter 7, two failures), and what may have happened meanwhile.
 var (
-	newerPut   = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Event: newer}
+	newerPut   = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Attempt: 1, Event: newer} // a back-off
 	newerEvent = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), UnfinishedAt: flyingKey.DueAt, Attempt: 7, Tries: 2, Event: newer}
 )
 
@@ -58,10 +58,10 @@ var finishes = []struct{ situation, outcome, want string }{
 
 	{"a PUT behind", "aborted", "aborted, unchanged"},
 	{"a PUT behind", "2xx", "delivered, unchanged"}, // its counter stays its own
-	{"a PUT behind", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
+	{"a PUT behind", "again in 30 s", "delivered [due 30, 1/0, 9.6]"},
 	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
-	{"a PUT behind", "again at", "delivered [due 30, 0/0, 9.6]"},
-	{"a PUT behind", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"a PUT behind", "again at", "delivered [due 30, 1/0, 9.6]"},
+	{"a PUT behind", "again long ago", "delivered [due 0, 1/0, 9.6]"},
 	{"a PUT behind", "never", "delivered, unchanged"},
 	{"a PUT behind", "500", "superseded, unchanged"},
 	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
