@@ -31,7 +31,11 @@ func documents(data []byte, each func(number int, raw []byte, err error)) {
 			return
 		}
 		if typeErr := (*yaml.TypeError)(nil); errors.As(err, &typeErr) {
-			each(number, nil, errors.New(strings.Join(typeErr.Errors, "; ")))
+			told := typeErr.Errors
+			if len(told) > 5 {
+				told = append(told[:5:5], fmt.Sprintf("and %d more", len(told)-5))
+			}
+			each(number, nil, errors.New(strings.Join(told, "; ")))
 			continue
 		}
 		if err != nil {
@@ -81,10 +85,8 @@ func (w *writer) withStringKeys(tree any) (any, error) {
 	case map[any]any:
 		out := make(map[string]any, len(node))
 		for k, v := range node {
-			switch k.(type) {
-			case string, bool, int, int64, uint64, float64:
-			default:
-				return nil, fmt.Errorf("has a key that is a %T, not a string", k)
+			if k == nil { // any other key that is no scalar the parser refuses
+				return nil, errors.New("has a key that is null")
 			}
 			key := fmt.Sprint(k)
 			if _, twice := out[key]; twice {

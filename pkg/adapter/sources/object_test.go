@@ -1,0 +1,79 @@
+package sources
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+func TestAnObjectOfAClusterTakesTheTargetsItWasResolvedTo(t *testing.T) {
+	t.Parallel()
+	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "some/uid"}}
+	o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "x"}
+	before := o.DeepCopy()
+	targets := Targets{
+		Sink:       schedule.Target{URL: "https://x", CACerts: "pem", Audience: "aud"},
+		DeadLetter: &schedule.Target{URL: "http://y"},
+	}
+	got, err := FromObject(o, targets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaults("a")
+	want.UID, want.Sink, want.DeadLetter = "some/uid", targets.Sink, targets.DeadLetter
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("source (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, o); diff != "" {
+		t.Errorf("the object was changed:\n%s", diff)
+	}
+}
+
+func TestABadObjectIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "a"}}
+	long := "P36526D"
+	o.Spec.Delay = &long
+	got, err := FromObject(o, Targets{})
+	if err == nil || got != nil {
+		t.Fatalf("accepted: %+v", got)
+	}
+	for _, want := range []string{"sources: ops/a: ", "spec.sink.ref, spec.sink.uri: ", "spec.delay: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+}
+
+// The resource's package cannot reach the parser, and a CEL rule cannot
+// either; so its patterns must take exactly what the parser takes, but for the
+// upper limit.
+func FuzzDurationPatterns(f *testing.F) {
+	for _, seed := range []string{
+		"", "0", "0s", "30", "5m30s", "1.5h", ".5s", "5.s", ".s", "1h1h", "-1s", "+1s", " 1s", "1 s", "1s ", "1d", "1µs", "1μs", "1us", "s", "1e3s", "1,5s", "1s\n",
+		"P", "PT", "P1", "P1W", "P1D", "P1WT1S", "P1DT2H3M4S", "PT0.5S", "PT0,5S", "PT.5S", "PT5.S", "PT.S", "P1.5DT1S", "PT1M1H", "P1Y", "P1M", "PT1S1S",
+		"P-1D", "-P1D", "p1d", "PT1", "P1T1S", "P1DT", "T1S", "P1D1W", "P36525D", "P36526D", "99999999999999999999s", "PT99999999999999999999S", "PT1HP1D",
+	} {
+		f.Add(seed)
+	}
+	goPattern, isoPattern := regexp.MustCompile(v1alpha1.GoDurationPattern), regexp.MustCompile(v1alpha1.ISODurationPattern)
+	disagree := func(matches bool, err error) bool {
+		return matches == (err != nil) && !(matches && strings.Contains(err.Error(), "more than 100 years"))
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		iso, either := isoPattern.MatchString(s), isoPattern.MatchString(s) || goPattern.MatchString(s)
+		if _, err := schedule.ParseISODuration("f", s); disagree(iso, err) {
+			t.Errorf("%q: the ISO 8601 pattern says %v, the parser %v", s, iso, err)
+		}
+		if _, err := schedule.ParseDuration("f", s); disagree(either, err) {
+			t.Errorf("%q: the patterns say %v, the parser %v", s, either, err)
+		}
+	})
+}

@@ -1,0 +1,279 @@
+package sources
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// manifestOf is a document with the given name and further lines of spec.
+func manifestOf(name, spec string) string {
+	return "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: " + name + "}\nspec:\n" +
+		"  sink: {uri: 'http://sink.example'}\n" + indent(spec)
+}
+
+func indent(lines string) string {
+	if lines == "" {
+		return ""
+	}
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(lines, "\n"), "\n", "\n  ") + "\n"
+}
+
+// defaults is what manifestOf(name, "") comes to.
+func defaults(name string) *schedule.Source {
+	return &schedule.Source{
+		UID: "default/" + name, Namespace: "default", Name: name,
+		Sink: schedule.Target{URL: "http://sink.example"},
+		Delivery: schedule.Delivery{
+			BackoffDelay: schedule.DefaultBackoffDelay, Timeout: schedule.DefaultTimeout,
+		},
+		Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
+		MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending,
+	}
+}
+
+func fullExample() *schedule.Source {
+	retry, max := 20, 5*time.Minute
+	return &schedule.Source{
+		UID: "ops/git-repos", Namespace: "ops", Name: "git-repos",
+		Sink:       schedule.Target{URL: "https://git-repo-operator.example:8443/run"},
+		DeadLetter: &schedule.Target{URL: "http://dead-letters.example"},
+		Extensions: map[string]string{"team": "platform"},
+		Delivery: schedule.Delivery{
+			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max,
+		},
+		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Hour,
+		IngestKey:   "event.kind + '/' + event.namespace + '/' + event.name",
+		IngestWhen:  "event.data.metadata.generation != event.data.status.observedGeneration",
+		MaxInFlight: 100, MaxPending: 1000000,
+	}
+}
+
+func TestTheExampleOfTheContractIsReadFromAFile(t *testing.T) {
+	t.Parallel()
+	got, err := ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]*schedule.Source{fullExample()}, got); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheExampleIsTheSameInJSON(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err = yaml.YAMLToJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"an object": string(data),
+		"a list":    `{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[` + string(data) + `]}`,
+	} {
+		got, err := Parse("f", []byte("\n "+text+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff([]*schedule.Source{fullExample()}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestFilesAreReadDocumentByDocument(t *testing.T) {
+	t.Parallel()
+	a, b := manifestOf("a", ""), manifestOf("b", "")
+	item := func(m string) string { return "- " + indent(m)[2:] }
+	for _, c := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"an empty file", "", nil},
+		{"only blanks", "\n \n", nil},
+		{"only comments", "# nothing\n", nil},
+		{"only separators", "---\n---\n# nothing\n---\n", nil},
+		{"null", "null", nil},
+		{"one", a, []string{"a"}},
+		{"two", a + "---\n" + b, []string{"a", "b"}},
+		{"two in the file's order", "---\n" + b + "--- # next\n" + a + "---\n", []string{"b", "a"}},
+		{"an end marker", a + "...\n" + "---\n" + b + "...\n", []string{"a", "b"}},
+		{"a directive", "%YAML 1.1\n---\n" + a, []string{"a"}},
+		{"carriage returns", strings.ReplaceAll(a+"---\n"+b, "\n", "\r\n"), []string{"a", "b"}},
+		{"carriage returns alone", strings.ReplaceAll(a+"---\n"+b, "\n", "\r"), []string{"a", "b"}},
+		{"a byte order mark", "\ufeff" + a, []string{"a"}},
+		{"a list", "apiVersion: v1\nkind: List\nitems:\n" + item(a) + item(b), []string{"a", "b"}},
+		{"an empty list", "apiVersion: v1\nkind: List\nitems: []\n", nil},
+		{"a list of the kind", "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSourceList\nitems:\n" + item(a), []string{"a"}},
+		{"a list beside an object", "apiVersion: v1\nkind: List\nitems:\n" + item(a) + "---\n" + b, []string{"a", "b"}},
+		{"what looks like a separator", manifestOf("a", "ingest:\n  when: |\n    ---\n    true\n"), []string{"a"}},
+		{"other metadata", strings.Replace(a, "{name: a}", "{name: a, labels: {x: 'y'}, annotations: {x: 'y'}, generation: 3, resourceVersion: '5', creationTimestamp: '2026-01-01T00:00:00Z', managedFields: [{manager: m}]}", 1), []string{"a"}},
+		{"an anchor and its alias", manifestOf("a", "delay: &d 5s\nmaxInterval: *d"), []string{"a"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			got, err := Parse("f", []byte(c.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, src := range got {
+				names = append(names, src.Name)
+			}
+			if diff := cmp.Diff(c.want, names); diff != "" {
+				t.Errorf("names (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEveryFieldHasItsMeaning(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		spec string
+		set  func(*schedule.Source)
+	}{
+		{"", func(*schedule.Source) {}},
+		{"delivery: {}\ningest: {}\nlimits: {}\nceOverrides: {}\n", func(*schedule.Source) {}},
+		{"delivery: null\ndelay: null", func(*schedule.Source) {}},
+		{"delivery: {retry: 0}", func(s *schedule.Source) { s.Delivery.Retry = new(int) }},
+		{"delivery: {backoffPolicy: linear}", func(s *schedule.Source) { s.Delivery.Linear = true }},
+		{"delivery: {backoffPolicy: exponential}", func(*schedule.Source) {}},
+		{"delivery: {backoffDelay: PT0.2S}", func(s *schedule.Source) { s.Delivery.BackoffDelay = 200 * time.Millisecond }},
+		{"delivery: {timeout: P1DT1H}", func(s *schedule.Source) { s.Delivery.Timeout = 25 * time.Hour }},
+		{"delivery: {retryAfterMax: PT0S}", func(s *schedule.Source) { s.Delivery.RetryAfterMax = new(time.Duration) }},
+		{"delivery: {format: json}", func(s *schedule.Source) { s.Delivery.Structured = true }},
+		{"delivery: {format: binary}", func(*schedule.Source) {}},
+		{"delivery: {deadLetterSink: {uri: 'https://[::1]:9/x?y=z'}}", func(s *schedule.Source) {
+			s.DeadLetter = &schedule.Target{URL: "https://[::1]:9/x?y=z"}
+		}},
+		{"delay: 5m30s", func(s *schedule.Source) { s.Delay = 330 * time.Second }},
+		{"delay: PT5M30S", func(s *schedule.Source) { s.Delay = 330 * time.Second }},
+		{"delay: 0.1ns", func(s *schedule.Source) { s.Delay = 1 }},
+		{"maxInterval: P36525D", func(s *schedule.Source) { s.MaxInterval = schedule.MaxDuration }},
+		{"conflictPolicy: latest", func(s *schedule.Source) { s.Policy = schedule.Latest }},
+		{"ingest: {conflictPolicy: keep}", func(s *schedule.Source) { s.IngestPolicy = schedule.Keep }},
+		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Source) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
+		{"limits: {maxInFlight: 1}", func(s *schedule.Source) { s.MaxInFlight = 1 }},
+		{"limits: {maxPerSecond: 7}", func(s *schedule.Source) { s.MaxPerSecond = 7 }},
+		{"limits: {maxPending: 5000000000}", func(s *schedule.Source) { s.MaxPending = 5000000000 }},
+		{"suspend: true", func(s *schedule.Source) { s.Suspend = true }},
+		{"ceOverrides: {extensions: {a: b, c: ''}}", func(s *schedule.Source) { s.Extensions = map[string]string{"a": "b", "c": ""} }},
+	} {
+		t.Run(c.spec, func(t *testing.T) {
+			t.Parallel()
+			got, err := Parse("f", []byte(manifestOf("a", c.spec)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := defaults("a")
+			c.set(want)
+			if diff := cmp.Diff([]*schedule.Source{want}, got); diff != "" {
+				t.Errorf("source (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAUIDOfItsOwnIsKept(t *testing.T) {
+	t.Parallel()
+	const id = "0b7f7d0e-6a4f-4f39-9f2e-3f1f7c1f0f11"
+	text := strings.Replace(manifestOf("a", ""), "{name: a}", "{name: a.b, namespace: ops, uid: "+id+"}", 1)
+	got, err := Parse("f", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].UID != id || got[0].Path() != "ops/a.b" {
+		t.Errorf("uid %q of %q", got[0].UID, got[0].Path())
+	}
+}
+
+func TestJSONMayHoldWhatYAMLCannot(t *testing.T) {
+	t.Parallel()
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSource", "metadata": map[string]any{"name": "a"},
+		"spec": map[string]any{"sink": map[string]any{"uri": "http://x"}, "ceOverrides": map[string]any{"extensions": map[string]any{"a": "EMOJI"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse("f", []byte(strings.Replace(string(raw), "EMOJI", `\ud83d\ude00`, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0].Extensions["a"] != "😀" {
+		t.Errorf("extension is %q", got[0].Extensions["a"])
+	}
+}
+
+func TestAFileIsReadUpToItsBound(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "big.yaml")
+	text := manifestOf("a", "")
+	big := text + "#" + strings.Repeat("x", MaxFileBytes-len(text)-1)
+	for _, c := range []struct {
+		text string
+		ok   bool
+	}{{big, true}, {big + "x", false}} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := ReadFile(path)
+		if (err == nil) != c.ok {
+			t.Errorf("%d bytes: %v", len(c.text), err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "16 MiB") {
+			t.Errorf("%q does not name the bound", err)
+		}
+	}
+}
+
+func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{filepath.Join(t.TempDir(), "absent.yaml"), t.TempDir()} {
+		if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	full, err := os.ReadFile("testdata/full.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	for _, seed := range []string{
+		"", "---\n", "null", "[]", "{", "\x00", "%YAML 1.1\n---\n", "a: &a [*a]", "? [a]\n: b\n", "!!binary /w==: 1", "a: .inf",
+		manifestOf("a", "delay: 30\nlimits: {maxPending: -1}"), manifestOf("a", "") + "---\n" + manifestOf("a", ""),
+		"apiVersion: v1\nkind: List\nitems: [1, {}, null]\n",
+		fmt.Sprintf(`{"apiVersion":"v1","kind":"List","items":[%q]}`, "x"),
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := Parse("f", data)
+		if err != nil && got != nil {
+			t.Fatal("an error and sources")
+		}
+		seen := map[string]bool{}
+		for _, src := range got {
+			if src.Path() == "/" || seen[src.UID] || src.Sink.URL == "" || src.MaxInFlight < 1 || src.MaxPending < 1 ||
+				src.Delivery.Timeout <= 0 || src.Delay < 0 || src.Delay > schedule.MaxDuration || src.Policy == "" || src.IngestPolicy == "" {
+				t.Fatalf("a source that is none: %+v", src)
+			}
+			seen[src.UID] = true
+		}
+	})
+}

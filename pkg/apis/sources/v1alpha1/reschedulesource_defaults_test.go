@@ -1,0 +1,51 @@
+package v1alpha1
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+)
+
+func TestDefaultsAreFilledIn(t *testing.T) {
+	t.Parallel()
+	o := &RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops"}}
+	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}
+	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}
+	o.SetDefaults(t.Context())
+
+	exponential, second, minutes := eventingduckv1.BackoffPolicyExponential, "PT1S", "PT10M"
+	zero, replace, earliest := "0s", ConflictPolicyReplace, ConflictPolicyEarliest
+	inFlight, perSecond, pending := int32(100), int32(0), int64(1000000)
+	want := RescheduleSourceSpec{
+		SourceSpec: duckv1.SourceSpec{Sink: duckv1.Destination{Ref: &duckv1.KReference{Name: "x", Namespace: "ops"}}},
+		Delivery: &eventingduckv1.DeliverySpec{
+			DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}},
+			BackoffPolicy:  &exponential, BackoffDelay: &second, Timeout: &minutes,
+		},
+		Delay: &zero, ConflictPolicy: &replace,
+		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest},
+		Limits: &RescheduleSourceLimits{MaxInFlight: &inFlight, MaxPerSecond: &perSecond, MaxPending: &pending},
+	}
+	if diff := cmp.Diff(want, o.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if err := o.Spec.Limits.validate(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+}
+
+func TestDefaultsLeaveAloneWhatIsSet(t *testing.T) {
+	t.Parallel()
+	o := full()
+	linear, timeout := eventingduckv1.BackoffPolicyLinear, "PT3S"
+	o.Spec.Delivery.BackoffPolicy, o.Spec.Delivery.BackoffDelay, o.Spec.Delivery.Timeout = &linear, &timeout, &timeout
+	o.Spec.Sink.Ref.Namespace = "elsewhere"
+	want := o.DeepCopy()
+	o.SetDefaults(t.Context())
+	if diff := cmp.Diff(want, o); diff != "" {
+		t.Errorf("a default took the place of a value (-want +got):\n%s", diff)
+	}
+}
