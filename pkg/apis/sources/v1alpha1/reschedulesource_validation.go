@@ -120,7 +120,7 @@ func validateOverrides(extensions map[string]string) *apis.FieldError {
 	var errs *apis.FieldError
 	for name, value := range extensions {
 		switch {
-		case attributes[strings.ToLower(name)]:
+		case attributes[name]:
 			errs = errs.Also(apis.ErrGeneric("is an attribute of CloudEvents itself and must not be overridden", keyPath(name)))
 		case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 			errs = errs.Also(apis.ErrGeneric("is not the name of a CloudEvents extension: lower-case letters and digits", keyPath(name)))
