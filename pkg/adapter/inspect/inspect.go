@@ -1,7 +1,187 @@
-// Package inspect is a placeholder until the store's offline doors are there.
+// Package inspect is the adapter's offline tools: adapter inspect DIR shows
+// what a data directory holds, and adapter verify DIR holds every record, index
+// row and counter against each other. Both print JSON and change nothing; the
+// directory must not be in use.
 package inspect
 
-import "io"
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
 
-// Main runs a subcommand.
-func Main(args []string, stdout, stderr io.Writer) int { return 2 }
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Exit codes of [Main].
+const (
+	exitOK      = 0
+	exitProblem = 1 // verify found something, or the key is not there
+	exitUsage   = 2
+	exitFailed  = 3 // the directory cannot be read
+)
+
+// pageRows is how many entries are read at a time.
+const pageRows = 1000
+
+// Main runs "inspect" or "verify" with its arguments and returns the exit code:
+// 0 all is well, 1 verify found a problem or the key is absent, 2 wrong usage, 3 the
+// directory cannot be read.
+func Main(args []string, stdout, stderr io.Writer) int {
+	run := inspect
+	if args[0] == "verify" {
+		run = verify
+	}
+	code, err := run(args[1:], stdout, stderr)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(stderr, "adapter "+args[0]+":", err)
+	}
+	return code
+}
+
+func verify(args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flagSet("verify DIR", stderr)
+	dir, err := parse(flags, args)
+	if err != nil {
+		return exitUsage, err
+	}
+	report, err := store.Verify(store.Options{Dir: dir})
+	if err != nil {
+		return exitFailed, err
+	}
+	if err := print(stdout, report, "  "); err != nil {
+		return exitFailed, err
+	}
+	if !report.Clean() {
+		return exitProblem, fmt.Errorf("%d problems", report.ProblemCount)
+	}
+	return exitOK, nil
+}
+
+func inspect(args []string, stdout, stderr io.Writer) (code int, err error) {
+	flags := flagSet("inspect [--source NAMESPACE/NAME [--key KEY | --prefix P] [--dead-letters]] DIR", stderr)
+	source := flags.String("source", "", "list the entries of one source, one JSON object a line")
+	key := flags.String("key", "", "show one key of the source")
+	prefix := flags.String("prefix", "", "list only the keys with this prefix")
+	letters := flags.Bool("dead-letters", false, "list what waits for the dead letter sink instead of the keys")
+	dir, err := parse(flags, args)
+	if err != nil {
+		return exitUsage, err
+	}
+	if *source == "" && (*key != "" || *prefix != "" || *letters) {
+		return exitUsage, errors.New("--key, --prefix and --dead-letters need --source")
+	}
+	db, err := store.Open(store.Options{Dir: dir, ReadOnly: true})
+	if err != nil {
+		return exitFailed, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	switch {
+	case *source == "":
+		overview, err := db.Overview()
+		if err != nil {
+			return exitFailed, err
+		}
+		return exitOK, print(stdout, overview, "  ")
+	case *key != "":
+		return show(db, *source, *key, stdout)
+	case *letters:
+		return exitOK, deadLetters(db, *source, stdout)
+	}
+	return exitOK, list(db, *source, *prefix, stdout)
+}
+
+func show(db *store.DB, source, key string, stdout io.Writer) (int, error) {
+	e, err := db.Get(source, key)
+	if err != nil {
+		return exitFailed, err
+	}
+	if e == nil {
+		return exitProblem, fmt.Errorf("source %q has no key %q", source, key)
+	}
+	return exitOK, print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
+}
+
+func list(db *store.DB, source, prefix string, stdout io.Writer) error {
+	after := ""
+	for {
+		items, more, err := db.List(source, prefix, after, pageRows)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if err := print(stdout, store.NewDump(source, item.Key, item.Entry, db.ID()), ""); err != nil {
+				return err
+			}
+			after = item.Key
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+func deadLetters(db *store.DB, source string, stdout io.Writer) error {
+	var after store.Position
+	for {
+		rows, more, err := db.Due(nil, source, after, pageRows)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			after = row.Position
+			e, err := db.Get(source, row.Key)
+			if err != nil {
+				return err
+			}
+			if e == nil || e.DeadLetter == nil {
+				continue
+			}
+			if err := print(stdout, store.NewDump(source, e.DeadLetter.Key, e, db.ID()), ""); err != nil {
+				return err
+			}
+		}
+		if !more {
+			return nil
+		}
+	}
+}
+
+func flagSet(usage string, stderr io.Writer) *flag.FlagSet {
+	name, _, _ := strings.Cut(usage, " ")
+	flags := flag.NewFlagSet(name, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: adapter "+usage)
+		flags.PrintDefaults()
+	}
+	return flags
+}
+
+// parse takes flags before and after the directory.
+func parse(flags *flag.FlagSet, args []string) (dir string, err error) {
+	if err := flags.Parse(args); err != nil {
+		return "", err
+	}
+	if flags.NArg() == 0 {
+		flags.Usage()
+		return "", errors.New("give the data directory")
+	}
+	dir = flags.Arg(0)
+	if err := flags.Parse(flags.Args()[1:]); err != nil {
+		return "", err
+	}
+	if flags.NArg() > 0 {
+		return "", fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return dir, nil
+}
+
+func print(w io.Writer, v any, indent string) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", indent)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
