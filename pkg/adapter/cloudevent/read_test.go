@@ -1,0 +1,226 @@
+package cloudevent
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func header(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+func binaryHeader(pairs ...string) http.Header {
+	h := header("Ce-Specversion", "1.0", "Ce-Id", "i", "Ce-Source", "/s", "Ce-Type", "t")
+	for i := 0; i < len(pairs); i += 2 {
+		h.Set(pairs[i], pairs[i+1])
+	}
+	return h
+}
+
+func jsonHeader() http.Header { return header("Content-Type", "application/cloudevents+json") }
+
+func ext(pairs ...any) map[string]any {
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	return m
+}
+
+func TestReadKeepsTheEventAsItCame(t *testing.T) {
+	t.Parallel()
+	minimal := schedule.Event{ID: "i", Source: "/s", Type: "t"}
+	with := func(f func(*schedule.Event)) *schedule.Event {
+		e := minimal
+		f(&e)
+		return &e
+	}
+	const required = `"specversion":"1.0","id":"i","source":"/s","type":"t"`
+	const old = `"specversion":"0.3","id":"i","source":"/s","type":"t"`
+	for name, tt := range map[string]struct {
+		h    http.Header
+		body string
+		want *schedule.Event
+	}{
+		"binary, minimal": {binaryHeader(), "", &minimal},
+		"binary, everything": {
+			binaryHeader("Ce-Subject", "caf%C3%A9 1", "Ce-Time", "2026-01-02T03:04:05.6+01:00", "Ce-Dataschema", "http://d/", "Content-Type", "text/plain; charset=utf-8", "Ce-Team", "a%20b"), "hello",
+			with(func(e *schedule.Event) {
+				e.Subject, e.DataSchema, e.DataContentType, e.Data = "café 1", "http://d/", "text/plain; charset=utf-8", []byte("hello")
+				e.Time, e.Extensions = time.Date(2026, 1, 2, 2, 4, 5, 600000000, time.UTC), ext("team", "a b")
+			}),
+		},
+		"binary, an empty extension": {binaryHeader("Ce-Namespace", ""), "", with(func(e *schedule.Event) { e.Extensions = ext("namespace", "") })},
+		"binary, an empty subject":   {binaryHeader("Ce-Subject", ""), "", &minimal},
+		"binary, JSON without type":  {binaryHeader(), `{}`, with(func(e *schedule.Event) { e.Data = []byte(`{}`) })},
+		"binary, bytes without type": {binaryHeader(), "\x00\xff", with(func(e *schedule.Event) {
+			e.Data, e.DataContentType = []byte("\x00\xff"), "application/octet-stream"
+		})},
+		"binary, 0.3": {binaryHeader("Ce-Specversion", "0.3", "Ce-Schemaurl", "/rel"), "", with(func(e *schedule.Event) { e.DataSchema = "/rel" })},
+		"binary, 0.3, base64": {binaryHeader("Ce-Specversion", "0.3", "Ce-Datacontentencoding", "base64", "Content-Type", "text/plain"), "aGk=",
+			with(func(e *schedule.Event) { e.DataContentType, e.Data, e.DataBase64 = "text/plain", []byte("hi"), true })},
+		"a URI is not rewritten": {binaryHeader("Ce-Source", "HTTP://Ex.com/~a?#"), "", with(func(e *schedule.Event) { e.Source = "HTTP://Ex.com/~a?#" })},
+		"structured, minimal":    {jsonHeader(), `{` + required + `}`, &minimal},
+		"structured, types of extensions": {jsonHeader(), ` {` + required + `,"b":true,"n":-7,"e":1e2,"s":"x\n","nil":null,"Upper":"u"} `,
+			with(func(e *schedule.Event) {
+				e.Extensions = ext("b", true, "n", int32(-7), "e", int32(100), "s", "x\n", "upper", "u")
+			})},
+		"structured, JSON data byte for byte": {jsonHeader(), `{"data" :  { "a" : [1.0, 1e400, "\u003c\ud800", {"x":1,"x":2}] } ,` + required + `}`,
+			with(func(e *schedule.Event) { e.Data = []byte(`{ "a" : [1.0, 1e400, "\u003c\ud800", {"x":1,"x":2}] }`) })},
+		"structured, a JSON string": {jsonHeader(), `{` + required + `,"data":"x"}`, with(func(e *schedule.Event) { e.Data = []byte(`"x"`) })},
+		"structured, text": {jsonHeader(), `{` + required + `,"data":"x\u00e9","datacontenttype":"text/plain"}`,
+			with(func(e *schedule.Event) { e.DataContentType, e.Data = "text/plain", []byte("xé") })},
+		"structured, a suffix with a value": {jsonHeader(), `{` + required + `,"data":{"a":1},"datacontenttype":"application/x+json"}`,
+			with(func(e *schedule.Event) { e.DataContentType, e.Data = "application/x+json", []byte(`{"a":1}`) })},
+		"structured, a suffix with a string, as the SDK writes it": {jsonHeader(), `{` + required + `,"data":"{\"a\":1}","datacontenttype":"application/x+json"}`,
+			with(func(e *schedule.Event) { e.DataContentType, e.Data = "application/x+json", []byte(`{"a":1}`) })},
+		"structured, base64 with space and escapes before the rest": {jsonHeader(), `{"data_base64":  "\/\/8=" ,` + required + `}`,
+			with(func(e *schedule.Event) { e.Data, e.DataBase64 = []byte{255, 255}, true })},
+		"structured, 0.3": {jsonHeader(), `{` + old + `,"schemaurl":"http://d","data":"aGk=","datacontentencoding":"base64","datacontenttype":"text/plain"}`,
+			with(func(e *schedule.Event) {
+				e.DataSchema, e.DataContentType, e.Data, e.DataBase64 = "http://d", "text/plain", []byte("hi"), true
+			})},
+		"structured, charset in the media type": {header("Content-Type", "Application/CloudEvents+JSON; charset=UTF-8", "Ce-Specversion", "junk"), `{` + required + `}`, &minimal},
+	} {
+		got, err := Read(tt.h, []byte(tt.body))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if d := cmp.Diff([]*schedule.Event{tt.want}, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	t.Parallel()
+	const required = `"specversion":"1.0","id":"i","source":"/s","type":"t"`
+	without := func(name string) http.Header {
+		h := binaryHeader()
+		h.Del(name)
+		return h
+	}
+	for name, tt := range map[string]struct {
+		h     http.Header
+		body  string
+		field string
+	}{
+		"no event":                {header("Content-Type", "application/json"), "{}", "specversion"},
+		"no headers":              {header(), "", "specversion"},
+		"a version to come":       {binaryHeader("Ce-Specversion", "2.0"), "", "specversion"},
+		"an empty version":        {binaryHeader("Ce-Specversion", ""), "", "specversion"},
+		"no id":                   {without("Ce-Id"), "", "id"},
+		"an empty id":             {binaryHeader("Ce-Id", ""), "", "id"},
+		"no source":               {without("Ce-Source"), "", "source"},
+		"a source that is no URI": {binaryHeader("Ce-Source", "http://[::1"), "", "source"},
+		"no type":                 {without("Ce-Type"), "", "type"},
+		"a bad time":              {binaryHeader("Ce-Time", "yesterday"), "", "time"},
+		"a relative dataschema":   {binaryHeader("Ce-Dataschema", "/rel"), "", "dataschema"},
+		"a bad content type":      {binaryHeader("Content-Type", "what ever"), "x", "datacontenttype"},
+		"a bad name":              {binaryHeader("Ce-Foo-Bar", "x"), "", "foo-bar"},
+		"bytes that are no UTF-8": {binaryHeader("Ce-Subject", "%FF"), "", "subject"},
+		"0.3 with bad base64":     {binaryHeader("Ce-Specversion", "0.3", "Ce-Datacontentencoding", "base64"), "!", "data_base64"},
+		"an empty body":           {jsonHeader(), "", "event"},
+		"half an object":          {jsonHeader(), `{` + required, "event"},
+		"an array":                {jsonHeader(), `[]`, "event"},
+		"something after it":      {jsonHeader(), `{` + required + `}{}`, "event"},
+		"raw bytes":               {jsonHeader(), "{" + required + ",\"x\":\"\xff\"}", "event"},
+		"JSON without a version":  {jsonHeader(), `{"id":"i"}`, "specversion"},
+		"a version that is null":  {jsonHeader(), `{"specversion":null}`, "specversion"},
+		"a version as a number":   {jsonHeader(), `{"specversion":1.0,"id":"i","source":"/s","type":"t"}`, "specversion"},
+		"an id as a number":       {jsonHeader(), `{"specversion":"1.0","id":1,"source":"/s","type":"t"}`, "id"},
+		"an object as extension":  {jsonHeader(), `{` + required + `,"x":{}}`, "x"},
+		"a fraction":              {jsonHeader(), `{` + required + `,"x":1.5}`, "x"},
+		"33 bits":                 {jsonHeader(), `{` + required + `,"x":2147483648}`, "x"},
+		"an infinite number":      {jsonHeader(), `{` + required + `,"x":1e999}`, "x"},
+		"a lone surrogate":        {jsonHeader(), `{` + required + `,"x":"\ud800"}`, "x"},
+		"twice":                   {jsonHeader(), `{` + required + `,"x":"a","X":"b"}`, "x"},
+		"data twice":              {jsonHeader(), `{` + required + `,"data":1,"data":1}`, "data"},
+		"data in both forms":      {jsonHeader(), `{` + required + `,"data":1,"data_base64":"aGk="}`, "data_base64"},
+		"base64 as a number":      {jsonHeader(), `{"data_base64":1,` + required + `}`, "data_base64"},
+		"bad base64":              {jsonHeader(), `{` + required + `,"data_base64":"!"}`, "data_base64"},
+		"text data as an object":  {jsonHeader(), `{` + required + `,"data":{},"datacontenttype":"text/plain"}`, "data"},
+		"an empty name":           {jsonHeader(), `{"":1,` + required + `}`, ""},
+		"0.3 with data_base64":    {jsonHeader(), `{"specversion":"0.3","id":"i","source":"/s","type":"t","data_base64":"aGk="}`, "data_base64"},
+		"0.3, unknown encoding":   {jsonHeader(), `{"specversion":"0.3","id":"i","source":"/s","type":"t","datacontentencoding":"gzip","data":"x"}`, "datacontentencoding"},
+	} {
+		_, err := Read(tt.h, []byte(tt.body))
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field {
+			t.Errorf("%s: %#v, want one about %q", name, err, tt.field)
+		}
+	}
+	for _, media := range []string{"application/cloudevents", "application/cloudevents+xml", "application/cloudevents-batch+xml"} {
+		_, err := Read(header("Content-Type", media), []byte("{}"))
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeMediaType {
+			t.Errorf("%s: %v", media, err)
+		}
+	}
+}
+
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	h := header("Content-Type", "application/cloudevents-batch+json; charset=utf-8")
+	one := `{"specversion":"1.0","id":"i","source":"/s","type":"t"}`
+	old := `{"specversion":"0.3","id":"j","source":"/s","type":"t"}`
+	got, err := Read(h, []byte("["+one+","+old+"]"))
+	want := []*schedule.Event{{ID: "i", Source: "/s", Type: "t"}, {ID: "j", Source: "/s", Type: "t"}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
+	if got, err := Read(h, []byte(" [ ] ")); err != nil || len(got) != 0 {
+		t.Errorf("an empty batch: %v %v", got, err)
+	}
+	full := strings.Repeat(one+",", MaxBatch-1) + one
+	if got, err := Read(h, []byte("["+full+"]")); err != nil || len(got) != MaxBatch {
+		t.Errorf("a full batch: %d %v", len(got), err)
+	}
+	for name, body := range map[string]string{
+		"too many": "[" + full + "," + one + "]", "one bad": "[" + one + `,{"specversion":"1.0"}]`, "an object": one,
+		"open": "[" + one, "more": "[]]", "a number": "[1]", "bytes": "[\"\xff\"]", "nothing": "",
+	} {
+		_, err := Read(h, []byte(body))
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "one bad" && !strings.HasPrefix(err.Error(), "events[1]: ") {
+			t.Errorf("%s: %v does not say which", name, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data_base64":1}`)
+	f.Add("application/cloudevents-batch+json", "", "", `[{"specversion":"0.3","id":"i","source":"/s","type":"t","datacontentencoding":"base64","data":"aGk="}]`)
+	f.Add("text/plain", "1.0", "%C3", "x")
+	f.Fuzz(func(t *testing.T, media, version, value, body string) {
+		h := header("Content-Type", media, "Ce-Id", value, "Ce-Source", value, "Ce-Type", value, "Ce-X", value, "Ce-Time", value)
+		if version != "" {
+			h.Set("Ce-Specversion", version)
+		}
+		events, err := Read(h, []byte(body))
+		var refused *schedule.Error
+		if err != nil && !errors.As(err, &refused) {
+			t.Fatalf("%v is no *schedule.Error", err)
+		}
+		for _, e := range events {
+			if e.ID == "" || e.Source == "" || e.Type == "" {
+				t.Fatalf("accepted %+v", e)
+			}
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+
+// event are the headers of a binary event; "-" takes one away.
+func event(pairs ...string) http.Header {
+	h := http.Header{}
+	for i, pairs := 0, append([]string{"Ce-Specversion", "1.0", "Ce-Id", "i", "Ce-Source", "/s", "Ce-Type", "t"}, pairs...); i < len(pairs); i += 2 {
+		if h.Set(pairs[i], pairs[i+1]); pairs[i+1] == "-" {
+			h.Del(pairs[i])
+		}
+	}
+	return h
+}
+
+func rules(t testing.TB, key, when string) *Rules {
+	t.Helper()
+	r, err := Compile(&schedule.Source{IngestKey: key, IngestWhen: when})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestTheKeyOfAnEvent(t *testing.T) {
+	t.Parallel()
+	const kinds = "event.kind + '/' + event.namespace + '/' + event.name"
+	jsonType := []string{"Content-Type", "application/json"}
+	for name, tt := range map[string]struct {
+		expression string
+		h          http.Header
+		body       string
+		want       string
+	}{
+		"source and id":                         {"", event(), "", "/s/i"},
+		"the subject":                           {"", event("Ce-Subject", "caf%C3%A9 1"), "", "café 1"},
+		"the expression before the subject":     {"event.type", event("Ce-Subject", "x"), "", "t"},
+		"the attribute before all":              {"event.type", event("Ce-Subject", "x", "Ce-Reschedulekey", "a%2Fb"), "", "a/b"},
+		"the attribute before a failing one":    {"event.nope", event("Ce-Reschedulekey", "k"), "", "k"},
+		"of an object":                          {kinds, event("Ce-Kind", "GitRepo", "Ce-Namespace", "team-a", "Ce-Name", "site"), "", "GitRepo/team-a/site"},
+		"an empty namespace":                    {kinds, event("Ce-Kind", "Node", "Ce-Namespace", "", "Ce-Name", "n1"), "", "Node//n1"},
+		"no namespace":                          {kinds, event("Ce-Kind", "Node", "Ce-Name", "n1"), "", "Node//n1"},
+		"nothing of it":                         {kinds, event(), "", "//"},
+		"a missing subject":                     {"event.subject + 'x'", event(), "", "x"},
+		"of the data":                           {"event.data.metadata.uid", event(jsonType...), `{"metadata":{"uid":"u1"}}`, "u1"},
+		"a whole number of the data":            {"string(event.data.n + 1)", event(jsonType...), `{"n":9007199254740993}`, "9007199254740994"},
+		"a fraction":                            {"string(event.data.n)", event(jsonType...), `{"n":1.5}`, "1.5"},
+		"an element":                            {"event.data[1].x", event(jsonType...), `[0,{"x":"y"}]`, "y"},
+		"data of a suffix":                      {"event.data.a", event("Content-Type", "application/vnd.x+json; charset=utf-8"), `{"a":"b"}`, "b"},
+		"an attribute that is asked for":        {"has(event.team) ? event.team : 'none'", event(), "", "none"},
+		"data that is asked for":                {"has(event.data) ? 'data' : 'none'", event("Content-Type", "text/plain"), "{}", "none"},
+		"data that is not the JSON it is to be": {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{", "none"},
+		"more than one value":                   {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{}{}", "none"},
+		"time and version":                      {"event.time + event.specversion", event("Ce-Time", "2026-01-02T03:04:05Z", "Ce-Specversion", "0.3"), "", "2026-01-02T03:04:05Z1.0"},
+		"time as one":                           {"string(timestamp(event.time) + duration('1h'))", event("Ce-Time", "2026-01-02T03:04:05Z"), "", "2026-01-02T04:04:05Z"},
+		"512 bytes":                             {"", event("Ce-Subject", strings.Repeat("k", 512)), "", strings.Repeat("k", 512)},
+	} {
+		items, err := rules(t, tt.expression, "").Read(tt.h, []byte(tt.body), now)
+		if err != nil || len(items) != 1 || items[0].Key != tt.want {
+			t.Errorf("%s: %v %v, want %q", name, items, err, tt.want)
+		}
+	}
+}
+
+func TestABadKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		expression string
+		h          http.Header
+		field, say string
+	}{
+		"an error":           {"event.nope", event(), "spec.ingest.key", "no such key: nope"},
+		"another type":       {"event.data", event("Content-Type", "application/json"), "spec.ingest.key", "map"},
+		"too dear":           {"[1,2,3,4,5,6,7,8,9,10].map(a, event.data.map(b, event.data.map(c, c))).size() > 0 ? 'a' : 'b'", event("Content-Type", "application/json", "X", "big"), "spec.ingest.key", "cost limit"},
+		"an empty one":       {"''", event(), "spec.ingest.key", "empty"},
+		"an empty attribute": {"", event("Ce-Reschedulekey", ""), "reschedulekey", "empty"},
+		"a control":          {"", event("Ce-Reschedulekey", "a%0Ab"), "reschedulekey", "control"},
+		"a long subject":     {"", event("Ce-Subject", strings.Repeat("k", 513)), "subject", "513"},
+		"a long id":          {"", event("Ce-Id", strings.Repeat("k", 513)), "id", "516"},
+	} {
+		body := "{}"
+		if tt.h.Get("X") != "" {
+			body = "[" + strings.Repeat("1,", 2000) + "1]"
+		}
+		_, err := rules(t, tt.expression, "").Read(tt.h, []byte(body), now)
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.say) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestWhen(t *testing.T) {
+	t.Parallel()
+	const generations = "event.data.metadata.generation != event.data.status.observedGeneration"
+	for name, tt := range map[string]struct {
+		when, body string
+		taken      bool
+	}{
+		"true":                      {generations, `{"metadata":{"generation":2},"status":{"observedGeneration":1}}`, true},
+		"false":                     {generations, `{"metadata":{"generation":2},"status":{"observedGeneration":2.0}}`, false},
+		"an error counts as true":   {generations, `{"metadata":{"generation":2}}`, true},
+		"another type counts, too":  {"event.data", `{"a":1}`, true},
+		"one that happens to be no": {"event.data", `false`, false},
+		"no JSON counts as true":    {generations, `{`, true},
+		"a constant":                {"false", ``, false},
+		"of an attribute":           {"event.type == 'other'", ``, false},
+	} {
+		items, err := rules(t, "", tt.when).Read(event("Content-Type", "application/json"), []byte(tt.body), now)
+		if err != nil || len(items) != map[bool]int{true: 1}[tt.taken] {
+			t.Errorf("%s: %v %v", name, items, err)
+		}
+	}
+}
+
+func TestWhatIsDroppedNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	if items, err := rules(t, "event.nope", "false").Read(event(), nil, now); err != nil || len(items) != 0 {
+		t.Errorf("%v %v", items, err)
+	}
+}
+
+func TestSteering(t *testing.T) {
+	t.Parallel()
+	d := func(d time.Duration) *time.Duration { return &d }
+	for name, tt := range map[string]struct {
+		h    http.Header
+		want schedule.Request
+	}{
+		"nothing":         {event(), schedule.Request{}},
+		"after, Go":       {event("Ce-Rescheduleafter", "1h30m"), schedule.Request{Delay: d(90 * time.Minute)}},
+		"after, ISO":      {event("Ce-Rescheduleafter", "PT5M"), schedule.Request{Delay: d(5 * time.Minute)}},
+		"after zero":      {event("Ce-Rescheduleafter", "0s"), schedule.Request{Delay: d(0)}},
+		"at":              {event("Ce-Rescheduleat", "2026-11-22T10:00:00+01:00"), schedule.Request{DueAt: now.Add(24 * time.Hour)}},
+		"at, in the past": {event("Ce-Rescheduleat", "2020-01-01T00:00:00Z"), schedule.Request{DueAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		"policy":          {event("Ce-Reschedulepolicy", "latest"), schedule.Request{Policy: schedule.Latest}},
+	} {
+		items, err := rules(t, "", "").Read(tt.h, nil, now)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := items[0].Request
+		if !got.Ingested || got.Event == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+		got.Ingested, got.Event = false, nil
+		if d := cmp.Diff(tt.want, got); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+func TestABadSteeringAttributeIsRefused(t *testing.T) {
+	t.Parallel()
+	structured := http.Header{"Content-Type": {"application/cloudevents+json"}}
+	jsonEvent := func(more string) string {
+		return `{"specversion":"1.0","id":"i","source":"/s","type":"t",` + more + `}`
+	}
+	for name, tt := range map[string]struct {
+		h     http.Header
+		body  string
+		field string
+	}{
+		"a number as string":  {event("Ce-Rescheduleafter", "30"), "", "rescheduleafter"},
+		"a number":            {structured, jsonEvent(`"rescheduleafter":30`), "rescheduleafter"},
+		"negative":            {event("Ce-Rescheduleafter", "-5m"), "", "rescheduleafter"},
+		"empty":               {event("Ce-Rescheduleafter", ""), "", "rescheduleafter"},
+		"years":               {event("Ce-Rescheduleafter", "P1Y"), "", "rescheduleafter"},
+		"never":               {event("Ce-Rescheduleafter", "never"), "", "rescheduleafter"},
+		"too long":            {event("Ce-Rescheduleafter", "876601h"), "", "rescheduleafter"},
+		"no instant":          {event("Ce-Rescheduleat", "tomorrow"), "", "rescheduleat"},
+		"a number as instant": {structured, jsonEvent(`"rescheduleat":30`), "rescheduleat"},
+		"too far":             {event("Ce-Rescheduleat", "2200-01-01T00:00:00Z"), "", "rescheduleat"},
+		"both":                {event("Ce-Rescheduleat", "2026-11-22T00:00:00Z", "Ce-Rescheduleafter", "5m"), "", "rescheduleafter"},
+		"no policy":           {event("Ce-Reschedulepolicy", "newest"), "", "reschedulepolicy"},
+		"a bool as policy":    {structured, jsonEvent(`"reschedulepolicy":true`), "reschedulepolicy"},
+		"the key is a number": {structured, jsonEvent(`"reschedulekey":""`), "reschedulekey"},
+	} {
+		_, err := rules(t, "", "").Read(tt.h, []byte(tt.body), now)
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.field) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTheEventIsKeptAsItCame(t *testing.T) {
+	t.Parallel()
+	body := `{"specversion":"1.0","id":"i","source":"/s%2Fx","type":"t","n":3,"reschedulekey":"k","rescheduleafter":"5m","data": {"a" : 1}}`
+	items, err := rules(t, "", "").Read(http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &schedule.Event{ID: "i", Source: "/s%2Fx", Type: "t", Data: []byte(`{"a" : 1}`),
+		Extensions: map[string]any{"n": int32(3), "reschedulekey": "k", "rescheduleafter": "5m"}}
+	if d := cmp.Diff(want, items[0].Request.Event); d != "" || items[0].Key != "k" {
+		t.Errorf("%q %s", items[0].Key, d)
+	}
+}
+
+func TestTheSizeOfData(t *testing.T) {
+	t.Parallel()
+	r := rules(t, "", "")
+	if _, err := r.Read(event("Content-Type", "text/plain"), make([]byte, DefaultMaxDataBytes), now); err != nil {
+		t.Error(err)
+	}
+	_, err := r.Read(event("Content-Type", "text/plain"), make([]byte, DefaultMaxDataBytes+1), now)
+	var refused *schedule.Error
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestABatchIsJudgedTogether(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
+	one := func(id, more string) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t"%s}`, id, more)
+	}
+	r := rules(t, "", "event.id != 'dropped'")
+	items, err := r.Read(h, []byte("["+one("a", "")+","+one("dropped", "")+","+one("a", `,"reschedulepolicy":"replace"`)+"]"), now)
+	keys := func(items []queue.Item) (keys []string) {
+		for _, i := range items {
+			keys = append(keys, i.Key+string(i.Request.Policy))
+		}
+		return keys
+	}
+	if d := cmp.Diff([]string{"/s/a", "/s/areplace"}, keys(items)); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
+	_, err = r.Read(h, []byte("["+one("a", "")+","+one("b", `,"rescheduleafter":"x"`)+"]"), now)
+	var refused *schedule.Error
+	if !errors.As(err, &refused) || refused.Field != "rescheduleafter" || !strings.HasPrefix(refused.Detail, "events[1]: rescheduleafter: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestMediaTypesThatAreNotRead(t *testing.T) {
+	t.Parallel()
+	for name, h := range map[string]http.Header{
+		"another format": {"Content-Type": {"application/cloudevents+avro"}},
+		"compressed":     event("Content-Encoding", "gzip"),
+	} {
+		_, err := rules(t, "", "").Read(h, []byte("{}"), now)
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeMediaType {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestTheTraceContext(t *testing.T) {
+	t.Parallel()
+	const parent, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+	for name, tt := range map[string]struct {
+		h             http.Header
+		parent, state string
+	}{
+		"none":                   {event(), "", ""},
+		"of the call":            {event("Traceparent", parent, "Tracestate", "a=b", "Ce-Traceparent", other), parent, "a=b"},
+		"of the event":           {event("Ce-Traceparent", other, "Ce-Tracestate", "c=d"), other, "c=d"},
+		"a bad one of the call":  {event("Traceparent", "00-junk", "Ce-Traceparent", other), other, ""},
+		"a bad one":              {event("Traceparent", strings.Repeat("0", 55)), "", ""},
+		"a bad state":            {event("Traceparent", parent, "Tracestate", "junk"), parent, ""},
+		"a state without parent": {event("Tracestate", "a=b"), "", ""},
+	} {
+		items, err := rules(t, "", "").Read(tt.h, nil, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := items[0].Request; got.TraceParent != tt.parent || got.TraceState != tt.state {
+			t.Errorf("%s: %q %q", name, got.TraceParent, got.TraceState)
+		}
+	}
+}

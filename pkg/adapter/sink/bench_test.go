@@ -1,0 +1,113 @@
+package sink
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func benchAttempt(url string) schedule.Attempt {
+	return attempt(url, withEvent(&schedule.Event{
+		Type: "dev.example.reconcile", DataContentType: "application/json", Data: []byte(`{"pad":"` + strings.Repeat("x", 246) + `"}`),
+	}))
+}
+
+// BenchmarkRequest is the cost of making the request, without the network.
+func BenchmarkRequest(b *testing.B) {
+	a := benchAttempt("http://127.0.0.1:1/")
+	ctx := context.Background()
+	s, _ := newSender(b)
+	r, err := s.route(a.Target)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("binary", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := s.request(ctx, &a, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("structured", func(b *testing.B) {
+		b.ReportAllocs()
+		structured := attempt("", structuredMode, withEvent(a.Entry.Event))
+		for b.Loop() {
+			if _, err := s.request(ctx, &structured, r); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("binary by the SDK", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			e := cloudevent.ToSDK(&a)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.Target.URL, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := cehttp.WriteRequest(ctx, binding.ToMessage(&e), req); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkDeliver posts to a server in the same process, 100 at a time: the
+// Sender beside a bare net/http client that posts the same event.
+func BenchmarkDeliver(b *testing.B) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer srv.Close()
+	const parallel = 100
+	a := benchAttempt(srv.URL)
+	b.Run("sender", func(b *testing.B) {
+		s, _ := newSender(b)
+		b.ReportAllocs()
+		b.SetParallelism(parallel / 2)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if o := s.Send(context.Background(), a); o.Kind != schedule.Succeeded {
+					b.Errorf("%+v", o)
+				}
+			}
+		})
+	})
+	b.Run("bare client", func(b *testing.B) {
+		s, _ := newSender(b)
+		r, _ := s.route(a.Target)
+		model, err := s.request(context.Background(), &a, r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000, DialContext: (&net.Dialer{}).DialContext}}
+		defer client.CloseIdleConnections()
+		b.ReportAllocs()
+		b.SetParallelism(parallel / 2)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				req, _ := http.NewRequest(http.MethodPost, srv.URL, strings.NewReader(string(a.Entry.Event.Data)))
+				req.Header = model.Header.Clone()
+				resp, err := client.Do(req)
+				if err != nil {
+					b.Error(err)
+					continue
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	})
+}
