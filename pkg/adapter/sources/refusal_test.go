@@ -56,6 +56,7 @@ func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
 		{"a reference for dead letters", manifestOf("a", "delivery: {deadLetterSink: {ref: {apiVersion: v1, kind: Service, name: x}}}"), []string{"spec.delivery.deadLetterSink.ref: needs a cluster"}},
 		{"an audience", with("example'}", "example', audience: x}"), []string{"spec.sink.audience: needs a cluster"}},
 		{"a relative uri", with("http://sink.example", "/path"), []string{"spec.sink.uri: is not an absolute URL"}},
+		{"a uri without a scheme", with("http://sink.example", "//x"), []string{"spec.sink.uri: is not an absolute URL"}},
 		{"a uri with spaces", with("http://sink.example", "http://a b"), []string{`spec.sink.uri: invalid character " "`}},
 		{"a dead letter uri with spaces", manifestOf("a", "delivery: {deadLetterSink: {uri: 'http://a b'}}"), []string{`spec.delivery.deadLetterSink.uri: invalid character " "`}},
 		{"a uri of another scheme", with("http://sink.example", "ftp://x"), []string{`spec.sink.uri: "ftp://x" is not an absolute http or https URL`}},
