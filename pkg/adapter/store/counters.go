@@ -86,6 +86,9 @@ func (db *DB) counter(source string) (*counter, error) {
 
 func (db *DB) storedCounter(source string) (sum, error) {
 	var s sum
+	if db.closed.Load() {
+		return s, errClosed
+	}
 	value, closer, err := db.db.Get(appendCounterKey(nil, source))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return s, nil

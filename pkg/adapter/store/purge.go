@@ -49,7 +49,7 @@ func (db *DB) Purge(source string) error {
 // purgeExpiries removes the source's rows of the expiry table and ends the purge.
 func (db *DB) purgeExpiries(source string) (err error) {
 	table := appendTable(nil, tableExpiry)
-	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (db *DB) resumePurges() error {
 // purging lists the sources whose purge has not ended.
 func (db *DB) purging() (sources []string, err error) {
 	table := appendTable(nil, tablePurge)
-	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,9 @@ func (db *DB) Get(source, key string) (*schedule.Entry, error) {
 }
 
 func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) {
+	if db.closed.Load() {
+		return nil, errClosed
+	}
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	s.key = appendRecordKey(s.key[:0], source, key)
@@ -52,7 +55,10 @@ func (db *DB) lookupError(source, key string, err error) error {
 // scan is an iterator over [lower, upper) that joins its errors.
 type scan struct{ *pebble.Iterator }
 
-func newScan(r pebble.Reader, lower, upper []byte) (scan, error) {
+func (db *DB) scan(r pebble.Reader, lower, upper []byte) (scan, error) {
+	if db.closed.Load() {
+		return scan{}, errClosed
+	}
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return scan{}, fmt.Errorf("store: reading rows: %w", err)
@@ -70,7 +76,7 @@ func (s scan) done(err *error) {
 // Due implements Store.
 func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
-	it, err := newScan(db.db, appendAfter(nil, tableDue, source, after), appendSuccessor(nil, prefix))
+	it, err := db.scan(db.db, appendAfter(nil, tableDue, source, after), appendSuccessor(nil, prefix))
 	if err != nil {
 		return dst, false, err
 	}
@@ -92,26 +98,40 @@ func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row,
 }
 
 // List implements Store.
-func (db *DB) List(source, prefix, after string, limit int) (items []Item, more bool, err error) {
-	head := appendSource(nil, tableRecord, source)
-	// No key of a user starts with a byte below 0x20, all of dead letters with 0x01.
-	lower := append(append([]byte(nil), head...), 2)
-	if p := appendRecordKey(nil, source, prefix); prefix != "" {
-		lower = p
+func (db *DB) List(source, prefix, after string, limit int) ([]Item, bool, error) {
+	if prefix == "" {
+		after = max(after, lastDeadLetter)
 	}
-	if after >= prefix && after != "" {
+	if schedule.IsDeadLetterKey(prefix) {
+		return nil, false, nil
+	}
+	return db.list(source, prefix, after, limit)
+}
+
+// DeadLetters is List of dead letters.
+func (db *DB) DeadLetters(source, after string, limit int) ([]Item, bool, error) {
+	return db.list(source, deadLetterPrefix, after, limit)
+}
+
+const (
+	deadLetterPrefix = "\x01"
+	lastDeadLetter   = "\x02" // it is none, but all of them come before it
+)
+
+func (db *DB) list(source, prefix, after string, limit int) (items []Item, more bool, err error) {
+	head := appendSource(nil, tableRecord, source)
+	lower := appendRecordKey(nil, source, prefix)
+	upper := appendSuccessor(nil, lower)
+	if after >= prefix {
 		lower = append(appendRecordKey(nil, source, after), end)
 	}
-	it, err := newScan(db.db, lower, appendSuccessor(nil, append(append([]byte(nil), head...), prefix...)))
+	it, err := db.scan(db.db, lower, upper)
 	if err != nil {
 		return nil, false, err
 	}
 	defer it.done(&err)
 	for ok := it.First(); ok; ok = it.Next() {
 		key := string(it.Key()[len(head):])
-		if schedule.IsDeadLetterKey(key) {
-			continue
-		}
 		if len(items) >= limit {
 			return items, true, nil
 		}
@@ -143,7 +163,7 @@ func (db *DB) item(it scan, source, key string) (*schedule.Entry, error) {
 // Unfinished implements Store.
 func (db *DB) Unfinished() (found []SourceRow, err error) {
 	table := appendTable(nil, tableUnfinished)
-	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +187,7 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 // next source's.
 func (db *DB) Sources() (sources []string, err error) {
 	table := appendTable(nil, tableRecord)
-	it, err := newScan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
 	if err != nil {
 		return nil, err
 	}

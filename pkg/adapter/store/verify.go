@@ -93,7 +93,7 @@ func (db *DB) verify() (Report, error) {
 // each calls row for all rows of a table.
 func (db *DB) each(table byte, row func(key, value []byte) error) (err error) {
 	prefix := appendTable(nil, table)
-	it, err := newScan(db.db, prefix, appendSuccessor(nil, prefix))
+	it, err := db.scan(db.db, prefix, appendSuccessor(nil, prefix))
 	if err != nil {
 		return err
 	}
