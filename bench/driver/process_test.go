@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/bench/load"
+)
+
+func TestChildrenServeAndEnd(t *testing.T) {
+	t.Parallel()
+	s, err := childProcesses{}.server("bare", bareConfig{Status: 201, Header: map[string]string{"ETag": `"7"`}, Answer: "hello"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Post("http://"+s.addr+"/any", "", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var body bytes.Buffer
+	body.ReadFrom(answer.Body)
+	answer.Body.Close()
+	if answer.StatusCode != 201 || answer.Header.Get("ETag") != `"7"` || body.String() != "hello" {
+		t.Errorf("answered %d, %v, %q", answer.StatusCode, answer.Header, &body)
+	}
+	if u, err := s.usage(); err != nil || u.rss < 1e6 {
+		t.Errorf("usage = %+v, %v", u, err)
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := http.Get("http://" + s.addr); err == nil {
+		t.Error("it still answers")
+	}
+}
+
+func TestAJobThatFailsSaysWhy(t *testing.T) {
+	t.Parallel()
+	config := pebbleConfig{Dir: filepath.Join(t.TempDir(), "absent", "\x00"), Callers: 1, Batch: 1, For: time.Millisecond}
+	var found jobTally
+	if err := (childProcesses{}).job(t.Context(), "pebble", config, &found); err == nil || !strings.Contains(err.Error(), "pebble") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestTheSinkRemembersFirstArrivals(t *testing.T) {
+	t.Parallel()
+	s, err := inProcess{}.server("sink", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.stop() })
+	if err := resetSink(s.addr, 100, 3); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().UnixNano()
+	for _, index := range []uint32{100, 102, 102, 103, 99} {
+		request, _ := http.NewRequest(http.MethodPost, "http://"+s.addr, strings.NewReader("{}"))
+		request.Header.Set("Ce-Reschedulekey", load.Key(index))
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusAccepted {
+			t.Errorf("answered %d", answer.StatusCode)
+		}
+	}
+	var got sunk
+	if err := getJSON(s.addr, "/?arrivals=1", &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Seen != 2 || got.Repeats != 1 || got.Others != 2 {
+		t.Errorf("%+v", got)
+	}
+	if len(got.Arrivals) != 3 || got.Arrivals[0] != got.FirstAt || got.Arrivals[1] != 0 || got.Arrivals[2] != got.LastAt || got.FirstAt < began {
+		t.Errorf("arrivals %v, first %d, last %d", got.Arrivals, got.FirstAt, got.LastAt)
+	}
+	if got.Header["Ce-Reschedulekey"] != load.Key(100) {
+		t.Errorf("header %v", got.Header)
+	}
+}
+
+func TestUsageIsReadFromTheKernel(t *testing.T) {
+	t.Parallel()
+	fields := make([]string, 50)
+	for i := range fields {
+		fields[i] = fmt.Sprint(i + 3)
+	}
+	u, err := parseStat([]byte("12 (a) b (c) " + strings.Join(fields, " ")))
+	if err != nil || u.cpu != 290*time.Millisecond || u.rss != int64(24*os.Getpagesize()) {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if _, err := parseStat([]byte("12 (a) S 1")); err == nil {
+		t.Error("a short line is no error")
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("12 (a) S 1 2"))
+	f.Fuzz(func(_ *testing.T, text []byte) { parseStat(text) })
+}
+
+func TestCommandsToRedisAreFramed(t *testing.T) {
+	t.Parallel()
+	got := string(appendCommand(nil, []byte("HSET"), []byte("a"), []byte("\r\n")))
+	if want := "*3\r\n$4\r\nHSET\r\n$1\r\na\r\n$2\r\n\r\n\r\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestUpsertsHaveOneRowAnItem(t *testing.T) {
+	t.Parallel()
+	if got := upsert(2); !strings.Contains(got, "VALUES ($1, $2, $3), ($4, $5, $6) ON CONFLICT") {
+		t.Error(got)
+	}
+}
+
+func TestConditionsAreTold(t *testing.T) {
+	t.Parallel()
+	c, err := conditions(t.TempDir(), "..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CPU == "" || c.Kernel == "" || c.FileSystem == "unknown" || c.Cores < 1 || c.MemoryGB <= 0 || c.FsyncP50 <= 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestDiskBytesCountsBlocks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	before, err := diskBytes(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), bytes.Repeat([]byte("x"), 100_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil { // blocks are given late
+		t.Fatal(err)
+	}
+	after, err := diskBytes(dir)
+	if err != nil || after-before < 100_000 || after-before > 200_000 {
+		t.Errorf("%d bytes more, %v", after-before, err)
+	}
+}

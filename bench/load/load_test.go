@@ -1,0 +1,235 @@
+package load
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOnlyTheWindowIsCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var windows []time.Duration
+		// Each call takes 10 ms, off by one so that none ends at an edge of the window.
+		open := func(int) (Op, func(), error) {
+			time.Sleep(time.Microsecond)
+			return func() (int, error) {
+				time.Sleep(10 * time.Millisecond)
+				return 3, nil
+			}, func() {}, nil
+		}
+		got, err := Load{Callers: 4, Warm: 505 * time.Millisecond, For: time.Second}.Run(t.Context(), open, func() {
+			windows = append(windows, time.Since(began).Round(time.Millisecond))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Tally{Items: 1200, Calls: 400, Elapsed: time.Second, P50: 10 * time.Millisecond, P99: 10 * time.Millisecond}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if got.Rate() != 1200 {
+			t.Errorf("rate %v", got.Rate())
+		}
+		if diff := cmp.Diff([]time.Duration{505 * time.Millisecond, 1505 * time.Millisecond}, windows); diff != "" {
+			t.Errorf("windows (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAnErrorEndsTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		shut := 0
+		open := func(caller int) (Op, func(), error) {
+			return func() (int, error) {
+				time.Sleep(time.Millisecond)
+				if caller == 2 {
+					return 0, broken
+				}
+				return 1, nil
+			}, func() { shut++ }, nil
+		}
+		began := time.Now()
+		_, err := Load{Callers: 4, For: time.Hour}.Run(t.Context(), open, func() {})
+		if !errors.Is(err, broken) {
+			t.Errorf("err = %v", err)
+		}
+		if time.Since(began) > time.Second || shut != 4 {
+			t.Errorf("ended after %s with %d of 4 shut", time.Since(began), shut)
+		}
+	})
+}
+
+func TestPercentiles(t *testing.T) {
+	t.Parallel()
+	hundred := make([]int, 100)
+	for i := range hundred {
+		hundred[i] = i + 1
+	}
+	for _, test := range []struct {
+		values []int
+		p      float64
+		want   int
+	}{
+		{nil, 0.5, 0}, {[]int{7}, 0, 7}, {[]int{7}, 1, 7}, {[]int{1, 2}, 0.5, 1}, {[]int{1, 2}, 0.51, 2},
+		{hundred, 0.99, 99}, {hundred, 0.991, 100}, {hundred, 1, 100}, {hundred, 0.5, 50},
+	} {
+		if got := Percentile(test.values, test.p); got != test.want {
+			t.Errorf("Percentile of %d values at %v = %d, want %d", len(test.values), test.p, got, test.want)
+		}
+	}
+}
+
+func TestTheClientSpeaksToNetHTTP(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := new(strings.Builder)
+		bufio.NewReader(r.Body).WriteTo(body)
+		switch r.URL.Path {
+		case "/short":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.EscapedPath(), body)
+		case "/chunked":
+			for range 3 {
+				fmt.Fprint(w, strings.Repeat("x", 5000))
+				w.(http.Flusher).Flush()
+			}
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	defer server.Close()
+	conn, err := DialHTTP(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, keep := range []bool{true, false} {
+		conn.Keep = keep
+		for _, test := range []struct {
+			path, body string
+			status     int
+			want       string
+		}{
+			{"/short", "hello", 201, "PUT /short hello"},
+			{"/chunked", "hello", 200, strings.Repeat("x", 15000)},
+			{"/none", "", 204, ""},
+			{"/short", "", 201, "PUT /short "},
+		} {
+			var body []byte
+			if test.body != "" {
+				body = []byte(test.body)
+			}
+			status, err := conn.Do(AppendRequest(nil, http.MethodPut, test.path, body))
+			if err != nil {
+				t.Fatalf("%s: %v", test.path, err)
+			}
+			want := test.want
+			if !keep {
+				want = ""
+			}
+			if status != test.status || string(conn.Body) != want {
+				t.Errorf("%s: %d with %d bytes, want %d with %d", test.path, status, len(conn.Body), test.status, len(want))
+			}
+		}
+	}
+}
+
+func FuzzAnswersAreReadOrRefused(f *testing.F) {
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n")
+	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h := &HTTP{r: bufio.NewReader(strings.NewReader(text)), Keep: true}
+		if status, err := h.answer(); err == nil && (status < 0 || len(h.Body) > len(text)) {
+			t.Errorf("%q: %d with %d bytes", text, status, len(h.Body))
+		}
+	})
+}
+
+func TestKeysComeBack(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for _, index := range []uint32{0, 1, 2, 4_000_000_000, 1<<32 - 1} {
+		key := Key(index)
+		if len(key) != KeyBytes || seen[key] {
+			t.Errorf("key %q", key)
+		}
+		seen[key] = true
+		for _, sent := range []string{key, url.PathEscape(key), strings.ReplaceAll(key, "/", "%2F")} {
+			if got, ok := Index(sent); !ok || got != index {
+				t.Errorf("Index(%q) = %d, %t", sent, got, ok)
+			}
+		}
+	}
+	for _, bad := range []string{"", "x", "x-", "x-y", "x-99999999999"} {
+		if _, ok := Index(bad); ok {
+			t.Errorf("Index(%q) is ok", bad)
+		}
+	}
+}
+
+func FuzzIndex(f *testing.F) {
+	f.Add("GitRepo/0/site-7")
+	f.Fuzz(func(_ *testing.T, key string) { Index(key) })
+}
+
+func TestBodiesAreWhatTheContractWants(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.UTC)
+	type item struct {
+		Key   string
+		Delay string
+		DueAt *time.Time
+		Event struct {
+			Type, DataContentType string
+			Data                  string
+			Binary                []byte `json:"data_base64"`
+		}
+	}
+	for _, binary := range []bool{false, true} {
+		m := NewMaker(1)
+		m.Binary = binary
+		var one item
+		var many struct{ Items []item }
+		if err := json.Unmarshal(m.AppendPut(nil, When{Delay: time.Hour}), &one); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(m.AppendBulk(nil, 7, 3, func(i uint32) When { return When{At: at.Add(time.Duration(i))} }), &many); err != nil {
+			t.Fatal(err)
+		}
+		if one.Delay != "1h0m0s" || one.DueAt != nil {
+			t.Errorf("PUT: %+v", one)
+		}
+		for i, item := range append(many.Items, one) {
+			// A JSON string's quotes are part of the data.
+			size := len(item.Event.Data) + 2
+			if binary {
+				size = len(item.Event.Binary)
+			}
+			if size != PayloadBytes || item.Event.Type == "" {
+				t.Errorf("event of %d bytes: %+v", size, item)
+			}
+			if i < 3 && (item.Key != Key(uint32(7+i)) || !item.DueAt.Equal(at.Add(time.Duration(7+i)))) {
+				t.Errorf("item %d: %+v", i, item)
+			}
+		}
+		if len(many.Items) != 3 || many.Items[0].Event.Data == many.Items[1].Event.Data && !binary {
+			t.Errorf("%d items", len(many.Items))
+		}
+	}
+}

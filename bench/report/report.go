@@ -1,0 +1,142 @@
+// Package report turns what was measured into bench/RESULTS.md and its plots.
+//
+// Each scenario leaves one JSON file; the page and the plots are made from all
+// of them, so that one scenario can be measured again without the others, each
+// with the conditions it was measured under. What stands between the markers
+// of the page is generated, the rest is written by hand.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Result is what one scenario found.
+type Result struct {
+	Name       string // of the scenario, and of its files
+	Title      string
+	TakenAt    time.Time
+	Took       string
+	Conditions Conditions
+	Parameters []string
+	Header     []string
+	Rows       [][]string
+	Notes      []string `json:",omitempty"`
+	Bars       []Bar
+	Chart      *Chart `json:",omitempty"`
+}
+
+// Verdict says whether a bar was reached.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass        Verdict = "pass"
+	Fail        Verdict = "FAIL"
+	NotMeasured Verdict = "not measured"
+)
+
+// Bar is one thing that the design holds the adapter to.
+type Bar struct {
+	Wants   string // in words
+	Got     string
+	Verdict Verdict
+}
+
+// Reached makes a Bar of a comparison; nothing to compare makes it not measured.
+func Reached(wants, got string, measured, ok bool) Bar {
+	switch {
+	case !measured:
+		return Bar{Wants: wants, Got: "–", Verdict: NotMeasured}
+	case ok:
+		return Bar{Wants: wants, Got: got, Verdict: Pass}
+	default:
+		return Bar{Wants: wants, Got: got, Verdict: Fail}
+	}
+}
+
+// Conditions are what a number cannot be read without.
+type Conditions struct {
+	CPU, Kernel, FileSystem, Go, Commit string
+	Cores                               int
+	MemoryGB                            float64
+	LoadBefore                          float64 // one-minute load average as the scenario began
+	FsyncP50, FsyncP99                  time.Duration
+}
+
+// String is one line of them.
+func (c Conditions) String() string {
+	return fmt.Sprintf("%s, %d cores, %.0f GB · Linux %s · %s · fsync of 4 KiB p50 %s, p99 %s · %s · commit %s · load average before %.2f",
+		c.CPU, c.Cores, c.MemoryGB, c.Kernel, c.FileSystem, Short(c.FsyncP50), Short(c.FsyncP99), c.Go, c.Commit, c.LoadBefore)
+}
+
+// Short is a duration with three digits.
+func Short(d time.Duration) string {
+	abs := d.Abs()
+	switch {
+	case abs >= 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case abs >= time.Second:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case abs >= 10*time.Millisecond:
+		return fmt.Sprintf("%.1f ms", d.Seconds()*1e3)
+	case abs >= 100*time.Microsecond:
+		return fmt.Sprintf("%.2f ms", d.Seconds()*1e3)
+	default:
+		return fmt.Sprintf("%.0f µs", d.Seconds()*1e6)
+	}
+}
+
+// Thousands is a number with separators: 43,000.
+func Thousands(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Save writes the result into the directory of results.
+func Save(dir string, r *Result) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("report: encoding %s: %w", r.Name, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, r.Name+".json"), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// Load reads all results of the directory, in the order of the names given and
+// none but them.
+func Load(dir string, names []string) ([]*Result, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("report: %w", err)
+	}
+	var results []*Result
+	for _, name := range names {
+		file := filepath.Join(dir, name+".json")
+		if !slices.Contains(files, file) {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("report: %w", err)
+		}
+		r := new(Result)
+		if err := json.Unmarshal(text, r); err != nil {
+			return nil, fmt.Errorf("report: reading %s: %w", filepath.Base(file), err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
