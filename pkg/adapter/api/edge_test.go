@@ -1,0 +1,226 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t, func(c *Config) { c.Tokens = NewTokens("one", "two+/=._~-") })
+	for header, status := range map[string]int{
+		"": 401, "Bearer one": 200, "bearer  one": 200, "BEARER two+/=._~-": 200,
+		"Bearer": 401, "Bearer ": 401, "Bearer on": 401, "Bearer onee": 401, "Bearer one two+/=._~-": 401, "Basic one": 401, "one": 401, "Bearerone": 401,
+	} {
+		w := e.do("GET", base, "", "Authorization", header)
+		if w.Code != status {
+			t.Errorf("%q: %d", header, w.Code)
+		}
+		if status == 401 && (!strings.HasPrefix(w.Header().Get("WWW-Authenticate"), "Bearer") || problemOf(t, w.Body.Bytes()).Code != "unauthenticated") {
+			t.Errorf("%q: %v %s", header, w.Header(), w.Body)
+		}
+	}
+	if w := e.do("GET", base, "", "Authorization", "Bearer one", "Authorization", "Bearer one"); w.Code != 401 {
+		t.Errorf("two headers: %d", w.Code)
+	}
+	for _, target := range []string{"/", "/nowhere", base, base + "/schedules/k"} {
+		for _, method := range []string{"GET", "POST", "PUT", "DELETE", "PATCH"} {
+			if w := e.do(method, target, ""); w.Code != 401 {
+				t.Errorf("%s %s: %d", method, target, w.Code)
+			}
+		}
+	}
+	if w := e.do("GET", "/openapi.json", ""); w.Code != 200 {
+		t.Errorf("the description: %d", w.Code)
+	}
+	e.cfg.Tokens = new(Tokens)
+	if w := e.do("GET", base, "", "Authorization", "Bearer "); w.Code != 401 {
+		t.Errorf("no tokens at all: %d", w.Code)
+	}
+}
+
+func TestATokenFileIsReadAndReloaded(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ReadTokens(file); err == nil {
+		t.Error("no file, no error")
+	}
+	write("# who\r\none\r\n\n  two  \n#three\n")
+	tokens, err := ReadTokens(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admitted := func() (got []string) {
+		for _, s := range []string{"one", "two", "three", "#three", "# who", "four"} {
+			if tokens.admit(http.Header{"Authorization": {"Bearer " + s}}) {
+				got = append(got, s)
+			}
+		}
+		return got
+	}
+	if got := fmt.Sprint(admitted()); got != "[one two]" {
+		t.Error(got)
+	}
+	for _, bad := range []string{"", "\n# only\n", "good\nsecret word\n", "sécret\n", strings.Repeat("a\n", maxTokenFile)} {
+		write(bad)
+		if err := tokens.Reload(file); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%.20q: %v", bad, err)
+		}
+		if got := fmt.Sprint(admitted()); got != "[one two]" {
+			t.Errorf("%.20q took tokens away: %s", bad, got)
+		}
+	}
+	write("four")
+	if err := tokens.Reload(file); err != nil || fmt.Sprint(admitted()) != "[four]" {
+		t.Error(err, admitted())
+	}
+}
+
+func TestABodyMustBeJSONByItsHeaders(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		headers []string
+		body    string
+		status  int
+	}{
+		{nil, "{}", 201},
+		{[]string{"Content-Type", "application/json"}, "{}", 201},
+		{[]string{"Content-Type", "Application/JSON; Charset=UTF-8"}, "{}", 201},
+		{[]string{"Content-Type", "application/json; charset=latin1"}, "{}", 415},
+		{[]string{"Content-Type", "application/merge-patch+json"}, "{}", 415},
+		{[]string{"Content-Type", "application/x-www-form-urlencoded"}, "{}", 415},
+		{[]string{"Content-Type", "application/x-www-form-urlencoded"}, "", 201},
+		{[]string{"Content-Type", ""}, "{}", 415},
+		{[]string{"Content-Type", "application/json", "Content-Type", "text/plain"}, "{}", 415},
+		{[]string{"Content-Encoding", "gzip"}, "{}", 415},
+		{[]string{"Content-Encoding", "identity"}, "{}", 201},
+	} {
+		w := newEdge(t).do("PUT", base+"/schedules/k", tt.body, tt.headers...)
+		if w.Code != tt.status || tt.status == 415 && problemOf(t, w.Body.Bytes()).Code != "unsupported_media_type" {
+			t.Errorf("%q: %d %s", tt.headers, w.Code, w.Body)
+		}
+	}
+}
+
+// body makes a call with a body that says its length or does not.
+func (e *edge) body(length int64, r io.Reader) *httptest.ResponseRecorder {
+	req := httptest.NewRequest("PUT", base+"/schedules/k", r)
+	req.ContentLength = length
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, req)
+	return w
+}
+
+// unread fails the test when it is read.
+type unread struct{ *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.Error("the body was read")
+	return 0, io.EOF
+}
+
+func TestABodyIsBounded(t *testing.T) {
+	t.Parallel()
+	const most = defaultMaxBody
+	padded := func(n int) io.Reader { return strings.NewReader("{}" + strings.Repeat(" ", n-2)) }
+	for name, tt := range map[string]struct {
+		length int64
+		body   io.Reader
+		status int
+	}{
+		"of the most, announced":     {most, padded(most), 201},
+		"of the most, unannounced":   {-1, padded(most), 201},
+		"of little, unannounced":     {-1, padded(10), 201},
+		"of nothing, unannounced":    {-1, strings.NewReader(""), 201},
+		"of 64 KiB, unannounced":     {-1, padded(uncounted), 201},
+		"of a byte more":             {-1, padded(most + 1), 413},
+		"announced too large":        {10 << 30, unread{t}, 413},
+		"that ends early":            {100, padded(99), 400},
+		"that never begins":          {100, strings.NewReader(""), 400},
+		"that breaks, announced":     {100, iotest.ErrReader(io.ErrUnexpectedEOF), 400},
+		"that breaks, unannounced":   {-1, iotest.ErrReader(io.ErrUnexpectedEOF), 400},
+		"that breaks late":           {-1, io.MultiReader(padded(uncounted+1), iotest.ErrReader(io.ErrUnexpectedEOF)), 400},
+		"that the client is late to": {-1, iotest.ErrReader(os.ErrDeadlineExceeded), 400},
+	} {
+		e := newEdge(t)
+		w := e.body(tt.length, tt.body)
+		if w.Code != tt.status {
+			t.Errorf("a body %s: %d %s", name, w.Code, w.Body)
+		}
+		if w.Code == 413 && w.Header().Get("Connection") != "close" {
+			t.Errorf("a body %s: the connection stays open", name)
+		}
+		if !e.budget.TryAcquire(e.cfg.Budget) {
+			t.Errorf("a body %s kept its share of the budget", name)
+		}
+	}
+}
+
+func TestLargeBodiesWaitForTheirShare(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int64{uncounted + 1, -1} {
+		e := newEdge(t)
+		if err := e.budget.Acquire(context.Background(), e.cfg.Budget); err != nil {
+			t.Fatal(err)
+		}
+		w := e.body(length, strings.NewReader("{}"+strings.Repeat(" ", uncounted-1)))
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || problemOf(t, w.Body.Bytes()).Code != "unavailable" {
+			t.Errorf("%d: %d %s", length, w.Code, w.Body)
+		}
+		if w := e.body(2, strings.NewReader("{}")); w.Code != 201 {
+			t.Errorf("a small one: %d %s", w.Code, w.Body)
+		}
+	}
+}
+
+func TestATraceContextIsCarriedWhenItIsValid(t *testing.T) {
+	t.Parallel()
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, tt := range []struct {
+		headers       []string
+		parent, state string
+	}{
+		{nil, "", ""},
+		{[]string{"traceparent", good}, good, ""},
+		{[]string{"traceparent", good, "tracestate", "a=1", "tracestate", "b=2"}, good, "a=1,b=2"},
+		{[]string{"traceparent", good, "tracestate", "bad value"}, good, ""},
+		{[]string{"traceparent", good, "tracestate", "a=" + strings.Repeat("x", 600)}, good, ""},
+		{[]string{"tracestate", "a=1"}, "", ""},
+		{[]string{"traceparent", "01" + good[2:] + "-extra"}, good, ""},
+		{[]string{"traceparent", "01" + good[2:] + "extra"}, "", ""},
+		{[]string{"traceparent", good + "-extra"}, "", ""},
+		{[]string{"traceparent", "ff" + good[2:]}, "", ""},
+		{[]string{"traceparent", strings.ToUpper(good)}, "", ""},
+		{[]string{"traceparent", good[:54]}, "", ""},
+		{[]string{"traceparent", "00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01"}, "", ""},
+		{[]string{"traceparent", "00-0af7651916cd43dd8448eb211c80319c-" + strings.Repeat("0", 16) + "-01"}, "", ""},
+		{[]string{"traceparent", good, "traceparent", good}, "", ""},
+	} {
+		r := newEdge(t).put(t, "k", "", tt.headers...)
+		if r.TraceParent != tt.parent || r.TraceState != tt.state {
+			t.Errorf("%q: %q %q", tt.headers, r.TraceParent, r.TraceState)
+		}
+	}
+}
+
+func TestTheServerHasBounds(t *testing.T) {
+	t.Parallel()
+	s := Server(newEdge(t))
+	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= s.ReadTimeout || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {
+		t.Errorf("%+v", s)
+	}
+}
