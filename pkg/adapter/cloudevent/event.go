@@ -29,6 +29,9 @@ func (p *parts) version() string {
 
 // event validates the parts through the SDK and makes them one event.
 func (p *parts) event() (*schedule.Event, error) {
+	if err := p.bounded(); err != nil {
+		return nil, err
+	}
 	version := spec.VS.Version(p.version())
 	if version == nil {
 		if _, ok := p.attributes["specversion"]; !ok {
@@ -63,8 +66,27 @@ func (p *parts) event() (*schedule.Event, error) {
 	if err != nil {
 		return nil, err
 	}
+	if year := e.Time.UTC().Year(); year < 0 || year > 9999 {
+		return nil, schedule.Invalid("time", "has no RFC 3339 form in UTC")
+	}
 	p.restore(e)
 	return e, nil
+}
+
+// bounded refuses attributes that no HTTP header block will hold, so that an
+// event's size is bounded whole.
+func (p *parts) bounded() error {
+	n := 0
+	for name, value := range p.attributes {
+		n += len(name)
+		if s, ok := value.(string); ok {
+			n += len(s)
+		}
+	}
+	if n > MaxAttributeBytes {
+		return schedule.Refuse(schedule.CodeTooLarge, "the attributes have %d bytes together, more than %d", n, MaxAttributeBytes)
+	}
+	return nil
 }
 
 func setAttribute(version spec.Version, ec event.EventContext, name string, value any) error {
@@ -126,8 +148,8 @@ func FromSDK(in event.Event) (*schedule.Event, error) {
 		Data: in.DataEncoded, DataBase64: in.DataBase64,
 	}
 	for name, value := range ec.Extensions {
-		if name == event.DataContentEncodingKey {
-			continue // version 0.3's; the SDK's data is decoded
+		if name == event.DataContentEncodingKey && in.SpecVersion() == event.CloudEventsVersionV03 {
+			continue // the SDK's data is decoded
 		}
 		v, err := plain(value)
 		if err != nil {

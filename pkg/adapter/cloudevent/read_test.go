@@ -127,6 +127,7 @@ func TestReadRefuses(t *testing.T) {
 		"a source that is no URI": {binaryHeader("Ce-Source", "http://[::1"), "", "source"},
 		"no type":                 {without("Ce-Type"), "", "type"},
 		"a bad time":              {binaryHeader("Ce-Time", "yesterday"), "", "time"},
+		"a time beyond RFC 3339":  {binaryHeader("Ce-Time", "9999-12-31T23:59:59-01:00"), "", "time"},
 		"a relative dataschema":   {binaryHeader("Ce-Dataschema", "/rel"), "", "dataschema"},
 		"a bad content type":      {binaryHeader("Content-Type", "what ever"), "x", "datacontenttype"},
 		"a bad name":              {binaryHeader("Ce-Foo-Bar", "x"), "", "foo-bar"},
@@ -168,6 +169,21 @@ func TestReadRefuses(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != schedule.CodeMediaType {
 			t.Errorf("%s: %v", media, err)
 		}
+	}
+}
+
+func TestTheAttributesOfAnEventAreBounded(t *testing.T) {
+	t.Parallel()
+	event := func(n int) []byte {
+		return []byte(`{"specversion":"1.0","id":"i","source":"/s","type":"t","x":"` + strings.Repeat("x", n) + `"}`)
+	}
+	if _, err := Read(jsonHeader(), event(MaxAttributeBytes-100)); err != nil {
+		t.Error(err)
+	}
+	_, err := Read(jsonHeader(), event(MaxAttributeBytes))
+	var refused *schedule.Error
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -14,10 +14,8 @@ import (
 
 // What is read of an answer.
 const (
-	maxFailureData = 1024      // kept for the dead letter
-	maxDrain       = 64 << 10  // to use the connection again
-	maxReply       = 1 << 20   // of a reply event, whose data may be base64
-	maxReplyData   = 256 << 10 // as of any other event
+	maxFailureData = 1024     // kept for the dead letter
+	maxDrain       = 64 << 10 // to use the connection again
 )
 
 // kind is the one meaning of every status.
@@ -61,8 +59,8 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 	switch {
 	case resp.Body == http.NoBody:
 	case isEvent:
-		body, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-		whole = len(body) <= maxReply
+		body, err = io.ReadAll(io.LimitReader(resp.Body, s.maxReply()+1))
+		whole = int64(len(body)) <= s.maxReply()
 	default:
 		if _, err = io.CopyN(io.Discard, resp.Body, maxDrain+1); errors.Is(err, io.EOF) {
 			err = nil
@@ -91,6 +89,10 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 	}
 	return o
 }
+
+// maxReply bounds the body of a reply: data as base64 or with every byte
+// escaped a little, and attributes.
+func (s *Sender) maxReply() int64 { return int64(s.cfg.MaxDataBytes)*3 + 256<<10 }
 
 // failure is what a dead letter will say.
 func (r *route) failure(code int, data []byte) schedule.Failure {

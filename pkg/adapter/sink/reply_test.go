@@ -28,7 +28,7 @@ func TestReplies(t *testing.T) {
 		return h
 	}
 	reply := &schedule.Event{Source: "/sink", Type: "t"}
-	big := strings.Repeat("x", maxReplyData+1)
+	big := strings.Repeat("x", defaultMaxDataBytes+1)
 	for name, tt := range map[string]struct {
 		headers  map[string]string
 		body     string
@@ -68,7 +68,7 @@ func TestReplies(t *testing.T) {
 		"a batch of two":                        {map[string]string{"Content-Type": "application/cloudevents-batch+json"}, "[]", nil, false, 1},
 		"too much data keeps the time":          {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), big, &schedule.Again{After: 5 * time.Minute}, false, 1},
 		"far too much data too":                 {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), strings.Repeat(big, 8), &schedule.Again{After: 5 * time.Minute}, false, 1},
-		"far too much, structured, is no reply": {map[string]string{"Content-Type": "application/cloudevents+json"}, strings.Repeat(" ", maxReply+1), nil, false, 1},
+		"far too much, structured, is no reply": {map[string]string{"Content-Type": "application/cloudevents+json"}, strings.Repeat(" ", 2<<20), nil, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,6 +49,8 @@ func (s *Sender) constants(src *schedule.Source) *constants {
 			switch {
 			case !cloudevent.Overridable(name):
 				s.cfg.Log.Warn("ceOverrides name an attribute that cannot be set", "source", src.Path(), "attribute", name)
+			case strings.EqualFold(name, "time") && !isTime(value):
+				s.cfg.Log.Warn("ceOverrides name a time that is none", "source", src.Path(), "time", value)
 			case strings.EqualFold(name, "datacontenttype"):
 				c.overrides = append(c.overrides, field{contentType, []string{value}})
 			default:
@@ -58,6 +60,11 @@ func (s *Sender) constants(src *schedule.Source) *constants {
 		return c, nil
 	})
 	return c
+}
+
+func isTime(s string) bool {
+	_, err := types.ParseTime(s)
+	return err == nil
 }
 
 // unsendableError is an event that HTTP cannot carry: no attempt will.

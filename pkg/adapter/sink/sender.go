@@ -32,6 +32,8 @@ type Config struct {
 	// IdlePerHost is the number of idle connections kept for one sink, default
 	// 1000. Below the deliveries in flight every other one dials anew.
 	IdlePerHost int
+	// MaxDataBytes is the most data that a reply event may carry, default 256 KiB.
+	MaxDataBytes int
 	// Now is the wall clock, for a Retry-After with a date; nil means time.Now.
 	Now func() time.Time
 }
@@ -46,9 +48,10 @@ type Sender struct {
 
 // Pools and caches are bounded; see cache.
 const (
-	defaultIdlePerHost = 1000
-	keptSources        = 4096
-	keptTransports     = 64
+	defaultIdlePerHost  = 1000
+	defaultMaxDataBytes = 256 << 10
+	keptSources         = 4096
+	keptTransports      = 64
 )
 
 // New returns a Sender.
@@ -58,6 +61,9 @@ func New(cfg Config) *Sender {
 	}
 	if cfg.IdlePerHost <= 0 {
 		cfg.IdlePerHost = defaultIdlePerHost
+	}
+	if cfg.MaxDataBytes <= 0 {
+		cfg.MaxDataBytes = defaultMaxDataBytes
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -1,0 +1,107 @@
+package sink
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// receiver is the SDK's own server side with a function as people write it.
+func receiver(t *testing.T, f func(context.Context, cloudevents.Event) (*cloudevents.Event, error)) string {
+	t.Helper()
+	p, err := cloudevents.NewHTTP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := cloudevents.NewHTTPReceiveHandler(context.Background(), p, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func TestAFunctionOfTheSDKReceivesAndReplies(t *testing.T) {
+	t.Parallel()
+	for name, structured := range map[string]bool{"binary": false, "structured": true} {
+		got := make(chan cloudevents.Event, 1)
+		url := receiver(t, func(ctx context.Context, e cloudevents.Event) (*cloudevents.Event, error) {
+			got <- e
+			reply := cloudevents.NewEvent()
+			reply.SetID("reply")
+			reply.SetSource("/operator")
+			reply.SetType("dev.example.resync")
+			reply.SetExtension("rescheduleafter", "5m")
+			reply.SetExtension("team", "platform")
+			return &reply, reply.SetData(cloudevents.ApplicationJSON, map[string]int{"step": 2})
+		})
+		s, l := newSender(t)
+		a := attempt(url, withEvent(&schedule.Event{Type: "dev.example.sync", Data: []byte(`{"step":1}`)}))
+		a.Source.Delivery.Structured = structured
+		o := s.Send(context.Background(), a)
+		want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute, Reply: &schedule.Event{
+			Source: "/operator", Type: "dev.example.resync", DataContentType: "application/json", Data: []byte(`{"step":2}`),
+			Extensions: map[string]any{"team": "platform"},
+		}}}
+		if d := cmp.Diff(want, o); d != "" || l.warnings() != 0 {
+			t.Errorf("%s: %s", name, d)
+		}
+		e := <-got
+		if err := e.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if e.ID() != a.ID || e.Source() != a.Source.EventSource() || e.Type() != "dev.example.sync" || e.Subject() != a.Key ||
+			!e.Time().Equal(dueAt) || string(e.Data()) != `{"step":1}` || e.DataContentType() != "application/json" {
+			t.Errorf("%s: %s", name, e)
+		}
+		for name, want := range map[string]any{"reschedulekey": a.Key, "reschedulerevision": "9", "rescheduledueat": "2026-11-21T09:00:00.123Z"} {
+			if e.Extensions()[name] != want {
+				t.Errorf("%s: %v, want %v", name, e.Extensions()[name], want)
+			}
+		}
+	}
+}
+
+func TestAFunctionOfTheSDKThatFails(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		result error
+		want   schedule.OutcomeKind
+	}{
+		"an error":    {errors.New("boom"), schedule.Failed},
+		"a conflict":  {cloudevents.NewHTTPResult(409, "busy"), schedule.Failed},
+		"a rejection": {cloudevents.NewHTTPResult(422, "never"), schedule.Rejected},
+		"done":        {nil, schedule.Succeeded},
+	} {
+		url := receiver(t, func(context.Context, cloudevents.Event) (*cloudevents.Event, error) { return nil, tt.result })
+		s, _ := newSender(t)
+		if o := s.Send(context.Background(), attempt(url)); o.Kind != tt.want {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+func TestAReplyOfTheSDKWithAnInstant(t *testing.T) {
+	t.Parallel()
+	url := receiver(t, func(ctx context.Context, _ cloudevents.Event) (*cloudevents.Event, error) {
+		reply := cloudevents.NewEvent()
+		reply.SetID("reply")
+		reply.SetSource("/operator")
+		reply.SetType("t")
+		reply.SetExtension("rescheduleat", "2026-11-22T00:00:00Z")
+		return &reply, nil
+	})
+	s, _ := newSender(t, func(c *Config) { c.Now = func() time.Time { return dueAt } })
+	o := s.Send(context.Background(), attempt(url))
+	if o.Again == nil || !o.Again.At.Equal(time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)) {
+		t.Errorf("%+v", o)
+	}
+}
