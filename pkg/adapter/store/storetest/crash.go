@@ -132,7 +132,7 @@ func nothing(t *testing.T, f *fixture) {
 
 // prefix kills a random history and finds out where it stands.
 func prefix(t *testing.T, f *fixture) {
-	r := seed(t)
+	r := Seed(t)
 	h := NewHistory(r, f.now, f.revision)
 	for range 30 {
 		states := []map[[2]string]*schedule.Entry{h.State()}
@@ -146,7 +146,10 @@ func prefix(t *testing.T, f *fixture) {
 			}
 		}
 		f.reopen(true)
-		found := stateOf(t, f)
+		found, err := Find(f)
+		if err != nil {
+			t.Fatal(err)
+		}
 		at := -1
 		for i := range states {
 			if gocmp.Equal(states[i], found, cmpopts.EquateEmpty()) {
@@ -162,17 +165,6 @@ func prefix(t *testing.T, f *fixture) {
 		}
 		agree(t, f, h)
 	}
-}
-
-func stateOf(t *testing.T, f *fixture) map[[2]string]*schedule.Entry {
-	t.Helper()
-	found := map[[2]string]*schedule.Entry{}
-	for _, n := range Names() {
-		if e := f.get(n[0], n[1]); e != nil {
-			found[n] = e
-		}
-	}
-	return found
 }
 
 func concurrent(t *testing.T, f *fixture) {

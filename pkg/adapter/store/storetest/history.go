@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,7 +19,9 @@ type History struct {
 	*rand.Rand
 	Start time.Time
 	Next  func() uint64
-	now   model
+	// MaxData bounds the events' data, default 300.
+	MaxData int
+	now     model
 }
 
 // NewHistory starts with nothing.
@@ -62,13 +65,20 @@ func (h *History) Changes() []store.Change {
 			h.maybe(&c.New.ExpiresAt)
 			h.maybe(&c.New.UnfinishedAt)
 			if h.IntN(2) == 0 {
-				c.New.Event = &schedule.Event{Data: make([]byte, h.IntN(300))}
+				c.New.Event = &schedule.Event{Data: make([]byte, h.IntN(cmp.Or(h.MaxData, 300)))}
 			}
 		}
 		h.now.apply(c)
 		changes = append(changes, c)
 	}
 	return changes
+}
+
+// Purge forgets a source and names it.
+func (h *History) Purge() string {
+	source := fmt.Sprintf("s%d", h.IntN(3))
+	maps.DeleteFunc(h.now, func(n name, _ *schedule.Entry) bool { return n.source == source })
+	return source
 }
 
 // State is what the history came to, by source and key.
@@ -78,6 +88,21 @@ func (h *History) State() map[[2]string]*schedule.Entry {
 		m[[2]string{n.source, n.key}] = e
 	}
 	return m
+}
+
+// Find returns the same of a store.
+func Find(s store.Store) (map[[2]string]*schedule.Entry, error) {
+	found := map[[2]string]*schedule.Entry{}
+	for _, n := range Names() {
+		e, err := s.Get(n[0], n[1])
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			found[n] = e
+		}
+	}
+	return found, nil
 }
 
 // Names are all names that a history may use.
@@ -99,7 +124,7 @@ func Names() [][2]string {
 }
 
 func agreesWithModel(t *testing.T, f *fixture) {
-	r := seed(t)
+	r := Seed(t)
 	h := NewHistory(r, f.now, f.revision)
 	for step := range 400 {
 		f.apply(r.IntN(2) == 0, h.Changes()...)
@@ -107,11 +132,9 @@ func agreesWithModel(t *testing.T, f *fixture) {
 		case 0:
 			f.reopen(false)
 		case 1:
-			source := fmt.Sprintf("s%d", r.IntN(3))
-			if err := f.Purge(source); err != nil {
+			if err := f.Purge(h.Purge()); err != nil {
 				t.Fatal(err)
 			}
-			maps.DeleteFunc(h.now, func(n name, _ *schedule.Entry) bool { return n.source == source })
 		}
 		if step%8 == 0 {
 			agree(t, f, h)

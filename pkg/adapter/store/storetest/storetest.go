@@ -79,8 +79,8 @@ type fixture struct {
 	reopen func(kill bool)
 }
 
-// seed is printed with every failure of a test that uses it.
-func seed(t *testing.T) *rand.Rand {
+// Seed makes a random source whose seed is printed if the test fails.
+func Seed(t *testing.T) *rand.Rand {
 	n := rand.Uint64()
 	if s := os.Getenv("STORETEST_SEED"); s != "" {
 		var err error

@@ -1,0 +1,184 @@
+package store_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store/storetest"
+)
+
+// syncFS calls hook around every fsync.
+type syncFS struct {
+	vfs.FS
+	hook func(name string)
+}
+
+func (f syncFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return syncFile{file, f, name}, nil
+}
+
+func (f syncFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	return f.wrap(name, file, err)
+}
+
+func (f syncFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.ReuseForWrite(from, to, c)
+	return f.wrap(to, file, err)
+}
+
+func (f syncFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	file, err := f.FS.OpenReadWrite(name, c, o...)
+	return f.wrap(name, file, err)
+}
+
+func (f syncFS) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	return f.wrap(name, file, err)
+}
+
+type syncFile struct {
+	vfs.File
+	fs   syncFS
+	name string
+}
+
+func (f syncFile) Sync() error {
+	f.fs.hook(f.name)
+	err := f.File.Sync()
+	f.fs.hook(f.name)
+	return err
+}
+
+func (f syncFile) SyncData() error {
+	f.fs.hook(f.name)
+	err := f.File.SyncData()
+	f.fs.hook(f.name)
+	return err
+}
+
+func (f syncFile) SyncTo(n int64) (bool, error) {
+	f.fs.hook(f.name)
+	return f.File.SyncTo(n)
+}
+
+// image is what the disk may hold after a power loss at one moment.
+type image struct {
+	fs           *vfs.MemFS
+	acknowledged int // states that were by then
+	at           string
+}
+
+func TestAPowerLossAtAnyFsyncLosesNothingAcknowledged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := storetest.Seed(t)
+		mem := vfs.NewCrashableMem()
+		// A small disk makes small memtables: flushes and compactions take part.
+		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 20})
+
+		var acknowledged atomic.Int64
+		var mu sync.Mutex
+		var images []image
+		taken := rand.New(rand.NewPCG(r.Uint64(), 0))
+		hook := func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if len(images) >= 1500 && taken.IntN(20) > 0 {
+				return
+			}
+			a := int(acknowledged.Load()) // first: it may grow meanwhile
+			percent := []int{0, 0, 50, 100}[taken.IntN(4)]
+			images = append(images, image{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: taken}), a, name})
+		}
+		db := mustOpen(t, syncFS{mem, hook}, "data")
+		h := storetest.NewHistory(r, time.Now().UTC(), func() uint64 {
+			n, err := db.NextRevision()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		})
+		h.MaxData = 8 << 10
+		states := []map[[2]string]*schedule.Entry{h.State()}
+		for range 400 {
+			switch what := r.IntN(40); {
+			case what == 0:
+				source := h.Purge()
+				states = append(states, h.State())
+				if err := db.Purge(source); err != nil {
+					t.Fatal(err)
+				}
+				acknowledged.Store(int64(len(states) - 1))
+			default:
+				lazy := what < 20
+				changes := h.Changes()
+				states = append(states, h.State())
+				c, err := db.Apply(lazy, changes...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if lazy {
+					continue
+				}
+				if err := c.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				acknowledged.Store(int64(len(states) - 1))
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flushed := 0
+		for i, image := range images {
+			checkImage(t, i, image, states)
+			if strings.HasSuffix(image.at, ".sst") {
+				flushed++
+			}
+		}
+		if flushed == 0 || len(images) < 200 {
+			t.Fatalf("only %d images, %d of them at a table: the history is too short", len(images), flushed)
+		}
+	})
+}
+
+func checkImage(t *testing.T, i int, image image, states []map[[2]string]*schedule.Entry) {
+	t.Helper()
+	db, err := store.Open(store.Options{Dir: "data", FS: image.fs})
+	if err != nil {
+		t.Fatalf("image %d, at fsync of %s: %v", i, image.at, err)
+	}
+	found, err := storetest.Find(db)
+	if err != nil {
+		t.Fatalf("image %d, at fsync of %s: %v", i, image.at, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	at := -1
+	for i := image.acknowledged; i < len(states); i++ {
+		if cmp.Equal(states[i], found, cmpopts.EquateEmpty()) {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		t.Fatalf("image %d, at fsync of %s: not a state from %d on (-acknowledged +found):\n%s",
+			i, image.at, image.acknowledged, cmp.Diff(states[image.acknowledged], found, cmpopts.EquateEmpty()))
+	}
+	mustVerify(t, image.fs, "data")
+}

@@ -1,0 +1,207 @@
+package store
+
+import (
+	"bytes"
+	"encoding/hex"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew: only for a new format version")
+
+var golden = time.Date(2026, 11, 21, 9, 0, 0, 123456789, time.UTC)
+
+// goldenEntries have one entry of each kind. The files must never change while
+// the version stays.
+func goldenEntries() map[string]*schedule.Entry {
+	hours := 10 * time.Hour
+	return map[string]*schedule.Entry{
+		"bare": {Revision: 1, Occurrence: 1, ScheduledAt: golden, DueAt: golden.Add(time.Minute)},
+		"full": {
+			Revision: 184467, Occurrence: 184460, ScheduledAt: golden, DueAt: golden.Add(time.Minute), RetryAt: golden.Add(time.Hour),
+			ExpiresAt: golden.Add(2 * time.Hour), UnfinishedAt: golden.Add(-time.Second), Attempt: 3, Tries: 2, MaxInterval: &hours,
+			UID: "0b1c", Reason: "requeue", TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", TraceState: "k=v",
+			Event: &schedule.Event{
+				ID: "7", Source: "/apis", Time: time.Date(2020, 2, 29, 23, 59, 59, 0, time.FixedZone("", 3600)), Type: "dev.knative.apiserver.ref.update",
+				Subject: "s", DataContentType: "application/json", DataSchema: "https://schema",
+				Extensions: map[string]any{"kind": "GitRepo", "n": int32(-5), "yes": true, "no": false},
+				Data:       []byte(`{"a":1}`), DataBase64: true,
+			},
+		},
+		"deadletter": {
+			Revision: 9, Occurrence: 9, ScheduledAt: golden, DueAt: golden, Event: &schedule.Event{Data: []byte{}},
+			DeadLetter: &schedule.DeadLetter{Key: "GitRepo/a/b", Due: golden, ID: "id-8", Attempt: 20, Revision: 8,
+				Failure: schedule.Failure{Dest: "http://sink", Code: 400, Data: []byte("bad")}},
+		},
+		"before1970": {Revision: 1<<64 - 1, ScheduledAt: time.Unix(-1, 5).UTC(), DueAt: time.Unix(0, -1<<63).UTC()},
+	}
+}
+
+// compareGolden compares text with testdata/name.
+func compareGolden(t *testing.T, name, text string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), text); d != "" {
+		t.Fatalf("%s changed: data on disk would be misread (-want +got):\n%s", path, d)
+	}
+}
+
+func TestRecordsHaveTheBytesOfTheirVersion(t *testing.T) {
+	t.Parallel()
+	for name, e := range goldenEntries() {
+		b, err := appendRecord(nil, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		compareGolden(t, "record-v1-"+name+".hex", hex.Dump(b))
+		got, err := decodeRecord(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(e, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+func TestRowsHaveTheBytesOfTheirVersion(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for _, name := range []string{"bare", "full", "deadletter", "before1970"} {
+		var r rows
+		r.derive("uid-1", "GitRepo/a/b", goldenEntries()[name])
+		text.WriteString(name + "\n" + hex.Dump(appendRecordKey(nil, "uid-1", "GitRepo/a/b")))
+		for i := range r.n {
+			text.WriteString("\n" + hex.Dump(r.key(i)) + "=" + hex.EncodeToString(r.value(i)) + "\n")
+		}
+		text.WriteString("\n")
+	}
+	text.WriteString("counter\n" + hex.Dump(appendCounterKey(nil, "uid-1")) + "=" + hex.EncodeToString((&sum{keys: 300, dead: -1}).append(nil)) + "\n")
+	text.WriteString("purge\n" + hex.Dump(appendPurgeKey(nil, "uid-1")))
+	compareGolden(t, "rows-v1.hex", text.String())
+}
+
+func TestARecordThatIsNotOneIsRefused(t *testing.T) {
+	t.Parallel()
+	good, err := appendRecord(nil, goldenEntries()["full"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	future := bytes.Clone(good)
+	future[0] = recordVersion + 1
+	for _, test := range []struct {
+		name, want string
+		record     []byte
+	}{
+		{"empty", "ends too soon", nil},
+		{"of the next version", "its version is 2, this program reads 1", future},
+		{"with something behind it", "something follows", append(bytes.Clone(good), 0)},
+		{"with a field of the future", "does not know", []byte{recordVersion, 0x80, 0x80, 0x02, 0}},
+	} {
+		if _, err := decodeRecord(test.record); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	for n := range good {
+		if _, err := decodeRecord(good[:n]); err == nil {
+			t.Errorf("its first %d bytes were taken for a record", n)
+		}
+	}
+}
+
+func TestAnExtensionOfAnotherTypeIsRefused(t *testing.T) {
+	t.Parallel()
+	_, err := appendRecord(nil, &schedule.Entry{Event: &schedule.Event{Extensions: map[string]any{"x": 1.5}}})
+	if err == nil || !strings.Contains(err.Error(), `extension "x" is a float64`) {
+		t.Fatal(err)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	for _, e := range goldenEntries() {
+		b, err := appendRecord(nil, e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeRecord(b)
+		if err != nil {
+			return
+		}
+		again, err := appendRecord(nil, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeRecord(again)
+		if err != nil {
+			t.Fatalf("%x was read, but not what was written of it: %v", b, err)
+		}
+		if d := cmp.Diff(e, got, cmpopts.EquateApproxTime(0), cmpopts.EquateEmpty()); d != "" {
+			t.Fatal(d)
+		}
+	})
+}
+
+func FuzzRows(f *testing.F) {
+	var r rows
+	r.derive("s", "k", goldenEntries()["full"])
+	for i := range r.n {
+		f.Add(r.key(i), r.value(i))
+	}
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		if row, err := parseExpiry(key); err == nil {
+			again := appendExpiryKey(nil, row.Source, row.At, row.Key, row.Revision)
+			if !bytes.Equal(again[2:], key[2:]) {
+				t.Fatalf("%x became %x", key, again)
+			}
+		}
+		if row, err := parseTimed(key); err == nil {
+			if again := appendTimedKey(nil, tableDue, "s", row.At, row.Key, row.Revision); !bytes.Equal(again[4:], key) {
+				t.Fatalf("%x became %x", key, again)
+			}
+		}
+		_, _ = parseUnfinished(key, value)
+		_ = (&sum{}).add(value)
+	})
+}
+
+func FuzzKeysKeepTheOrderOfPositions(f *testing.F) {
+	f.Add(int64(0), "a", int64(0), "ab")
+	f.Add(int64(-1), "é", int64(1), "\x01z")
+	f.Fuzz(func(t *testing.T, n1 int64, k1 string, n2 int64, k2 string) {
+		if checkNames("s", k1) != nil || checkNames("s", k2) != nil {
+			return
+		}
+		p1, p2 := Position{time.Unix(0, n1), k1}, Position{time.Unix(0, n2), k2}
+		r1 := appendTimedKey(nil, tableDue, "s", p1.At, k1, 1<<63)
+		r2 := appendTimedKey(nil, tableDue, "s", p2.At, k2, 1)
+		if k1 != k2 || n1 != n2 {
+			if p1.Before(p2) != (bytes.Compare(r1, r2) < 0) {
+				t.Fatalf("%v, %v: %x, %x", p1, p2, r1, r2)
+			}
+		}
+		after := appendAfter(nil, tableDue, "s", p1)
+		if bytes.Compare(after, r1) <= 0 || p1.Before(p2) != (bytes.Compare(after, r2) <= 0) {
+			t.Fatalf("after %v: %x, rows %x, %x", p1, after, r1, r2)
+		}
+	})
+}
