@@ -1,0 +1,49 @@
+// Command demo shows on one screen, in about twenty seconds, what a
+// RescheduleSource does: make demo, or go run ./examples/demo.
+//
+// It builds and starts the real adapter and the operator of examples/operator,
+// schedules keys, kills the adapter with SIGKILL in mid-wait, starts it again,
+// and holds every wake-up against the demo's own clock. It ends with status 1
+// when one was early, lost, later than -slack, or came though it was cancelled.
+// All it leaves behind is what it printed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+)
+
+func main() {
+	t := tale{out: os.Stdout}
+	flag.DurationVar(&t.beat, "beat", time.Second, "the `DURATION` that all waits of the story are made of")
+	flag.DurationVar(&t.slack, "slack", 2*time.Second, "the `DURATION` after which a wake-up counts as late")
+	flag.Parse()
+	if t.beat < 100*time.Millisecond || t.slack <= 0 || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "demo: -beat is at least 100ms, -slack is positive, and there are no arguments")
+		os.Exit(2)
+	}
+	t.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ok, err := t.tell(ctx)
+	interrupted := ctx.Err() != nil
+	cancel()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "\ninterrupted: all processes ended, nothing left behind")
+		os.Exit(130)
+	case err != nil && !errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	case !ok:
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	startWithin = 30 * time.Second // a cold disk may take its time
+	stopWithin  = 15 * time.Second // what the adapter promises for SIGTERM
+)
+
+// build compiles the adapter and the operator into dir.
+func build(ctx context.Context, dir string) error {
+	const module = "github.com/reschedule-dev/reschedule"
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), module+"/cmd/adapter", module+"/examples/operator")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("demo: building: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// process is a program that runs beside the demo; what it logs goes to a file.
+type process struct {
+	cmd   *exec.Cmd
+	ready string // its first line
+	log   string
+	ended chan struct{}
+}
+
+// start runs dir/name and waits until it says that it is ready. When ctx ends,
+// the process is asked to end too.
+func start(ctx context.Context, dir, name string, env []string, args ...string) (*process, error) {
+	p := &process{log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+	logFile, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("demo: starting %s: %w", name, err)
+	}
+	defer logFile.Close()
+	p.cmd = exec.CommandContext(ctx, filepath.Join(dir, name), args...)
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), env...), logFile
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = stopWithin
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("demo: starting %s: %w", name, err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("demo: starting %s: %w", name, err)
+	}
+	firstLine := make(chan string, 1)
+	go func() {
+		defer close(p.ended)
+		lines := bufio.NewReader(stdout)
+		line, _ := lines.ReadString('\n')
+		firstLine <- line
+		_, _ = io.Copy(io.Discard, lines)
+		_ = p.cmd.Wait() // how it ended is no news: the demo ends it
+	}()
+	select {
+	case p.ready = <-firstLine:
+	case <-time.After(startWithin):
+	case <-ctx.Done():
+	}
+	if !strings.HasPrefix(p.ready, "ready") {
+		p.kill()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		logged, _ := os.ReadFile(p.log)
+		return nil, fmt.Errorf("demo: starting %s: it did not get ready within %s:\n%s", name, startWithin, logged)
+	}
+	return p, nil
+}
+
+// address is the first URL in what the process said when it was ready.
+func (p *process) address() string {
+	_, rest, _ := strings.Cut(p.ready, "http://")
+	return "http://" + strings.TrimRight(strings.Fields(rest + " ")[0], ",")
+}
+
+// kill ends the process as a power cut would: SIGKILL cannot be caught.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// stop lets the process end by itself, within a bound.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(stopWithin):
+		p.kill()
+	}
+}
+
+// window is an HTTP proxy before the operator that sees when each wake-up comes
+// and how it is answered. The adapter takes it for the sink.
+type window struct {
+	server  http.Server
+	address string
+	seen    chan wakeUp
+}
+
+func openWindow(operator func() string) (*window, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("demo: listening: %w", err)
+	}
+	w := &window{address: "http://" + listener.Addr().String(), seen: make(chan wakeUp, 1000)}
+	type cameAt struct{}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			if to, err := url.Parse(operator()); err == nil {
+				r.SetURL(to)
+			}
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			seen := readWakeUp(resp.Request.Header, resp)
+			seen.cameAt = resp.Request.Context().Value(cameAt{}).(time.Time)
+			seen.answeredAt = time.Now() // before the adapter can know of the answer
+			w.seen <- seen
+			return nil
+		},
+	}
+	w.server.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), cameAt{}, time.Now())))
+	})
+	w.server.ReadHeaderTimeout = startWithin
+	go func() { _ = w.server.Serve(listener) }()
+	return w, nil
+}
+
+// readWakeUp reads a delivery's headers as any HTTP program may: CloudEvents in
+// binary mode needs no library.
+func readWakeUp(event http.Header, answer *http.Response) wakeUp {
+	key, errKey := url.PathUnescape(event.Get("Ce-Reschedulekey"))
+	attempt, errAttempt := strconv.Atoi(event.Get("Ce-Rescheduleattempt"))
+	dueAt, errDue := time.Parse(time.RFC3339Nano, event.Get("Ce-Rescheduledueat"))
+	w := wakeUp{key: key, id: event.Get("Ce-Id"), attempt: attempt, dueAt: dueAt, status: answer.StatusCode}
+	if err := errors.Join(errKey, errAttempt, errDue); err != nil {
+		w.notRecovered = "is no event of a RescheduleSource: " + err.Error()
+	}
+	if after := answer.Header.Get("Reschedule-After"); after != "" {
+		w.againAfter, _ = time.ParseDuration(after)
+	}
+	return w
+}
+
+// call is one request to the schedule API.
+func call(ctx context.Context, method, source, key string, body map[string]any) error {
+	content, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("demo: %s %s: %w", method, key, err)
+	}
+	if body == nil {
+		content = nil
+	}
+	req, err := http.NewRequestWithContext(ctx, method, source+"/schedules/"+url.PathEscape(key), bytes.NewReader(content))
+	if err != nil {
+		return fmt.Errorf("demo: %s %s: %w", method, key, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("demo: %s %s: %w", method, key, err)
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	if resp.StatusCode >= 300 {
+		return fmt.Errorf("demo: %s %s: %s: %s", method, key, resp.Status, answer)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The colours of the story. They only ever start and end within a line, so that
+// a log reads the same without them.
+const (
+	bold  = "1"
+	dim   = "2"
+	red   = "31"
+	green = "32"
+	cyan  = "36"
+)
+
+const clock = "15:04:05.000"
+
+func (t *tale) paint(colour, text string) string {
+	if !t.colour {
+		return text
+	}
+	body := strings.Trim(text, "\n")
+	return strings.Replace(text, body, "\x1b["+colour+"m"+body+"\x1b[0m", 1)
+}
+
+func (t *tale) print(colour, format string, args ...any) {
+	fmt.Fprint(t.out, t.paint(colour, fmt.Sprintf(format, args...)))
+}
+
+// step is something that the demo does.
+func (t *tale) step(colour, verb, format string, args ...any) {
+	fmt.Fprintf(t.out, "  %s %s\n", t.paint(colour, fmt.Sprintf("%-7s", verb)), fmt.Sprintf(format, args...))
+}
+
+// show judges a wake-up and prints it.
+func (t *tale) show(w wakeUp) {
+	if strings.HasPrefix(w.key, "Site/") && w.status < 300 { // what the operator does with one, see examples/operator
+		t.ledger.want("Certificate/"+strings.TrimPrefix(w.key, "Site/"), w.cameAt.Add(t.beats(2)))
+	}
+	j := t.ledger.came(w)
+	mark := t.paint(green, "✓")
+	if !j.ok {
+		mark = t.paint(red, "✗")
+	}
+	fmt.Fprintf(t.out, "  %s %-18s %-13s %-13s %11s  %s\n", mark, w.key,
+		j.plannedAt.Local().Format(clock), w.cameAt.Local().Format(clock), "+"+millis(j.off), t.paint(dim, j.note))
+}
+
+// end prints the verdict and what it means.
+func (t *tale) end() bool {
+	text, ok := t.ledger.verdict()
+	mark, colour := "✓", green
+	if !ok {
+		mark, colour = "✗", red
+	}
+	t.print(colour, "\n%s %s\n", mark, text)
+	t.print(dim, `
+You saw the real adapter and an operator without a single timer: it was woken when it had asked to be, retried
+when it failed, left alone when that was cancelled, and a kill -9 of the adapter lost nothing.
+Next: examples/operator is the code to copy · README.md has the same calls with curl · docs/http-api.md has them all
+`)
+	return ok
+}
