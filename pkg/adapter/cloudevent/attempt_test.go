@@ -48,9 +48,11 @@ func TestWhatIsStructuredReadsBackTheSame(t *testing.T) {
 		"suffix":   {Type: "t", DataContentType: "application/x+json", Data: []byte(`{}`), DataBase64: true},
 		"verbatim": {ID: "id", Source: "HTTP://X/~?#", Type: " t ", Subject: " é ", Time: due, DataSchema: "HTTP://s?#", Extensions: ext("b", true, "n", int32(3), "s", "é\n")},
 	} {
+		asScheduled := *e
+		asScheduled.DataBase64 = false // it must see for itself what needs base64
 		a := schedule.Attempt{
 			Source: &schedule.Source{Namespace: "ns", Name: "n", Extensions: map[string]string{"team": "x", "id": "no"}},
-			Key:    "k", ID: "id", Entry: &schedule.Entry{Revision: 1 << 60, DueAt: due, Attempt: 4, Event: e},
+			Key:    "k", ID: "id", Entry: &schedule.Entry{Revision: 1 << 60, DueAt: due, Attempt: 4, Event: &asScheduled},
 		}
 		sdk := ToSDK(&a)
 		var b bytes.Buffer

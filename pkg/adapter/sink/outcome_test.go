@@ -311,15 +311,19 @@ func TestEndlessHeadersAreAFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	written := make(chan int, 1)
 	go func() {
+		n := 0
+		defer func() { written <- n }()
 		c, err := l.Accept()
 		if err != nil {
 			return
 		}
 		defer c.Close()
 		io.WriteString(c, "HTTP/1.1 200 OK\r\n")
-		for {
-			if _, err := io.WriteString(c, "X-Junk: "+strings.Repeat("j", 4000)+"\r\n"); err != nil {
+		for n < 64<<20 {
+			k, err := io.WriteString(c, "X-Junk: "+strings.Repeat("j", 4000)+"\r\n")
+			if n += k; err != nil {
 				return
 			}
 		}
@@ -327,6 +331,9 @@ func TestEndlessHeadersAreAFailure(t *testing.T) {
 	s, _ := newSender(t)
 	if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Failed {
 		t.Errorf("%+v", o)
+	}
+	if n := <-written; n > 16<<20 { // most of it fills socket buffers
+		t.Errorf("%d bytes of headers were taken", n)
 	}
 }
 

@@ -55,6 +55,8 @@ func TestReplies(t *testing.T) {
 		"the header decides the time": {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "7"}), "", &schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
 		"also over an instant": {binary(map[string]string{"Ce-Rescheduleat": "2026-11-22T00:00:00Z", "Reschedule-After": "7"}), "",
 			&schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
+		"also over what cannot be read": {binary(map[string]string{"Ce-Rescheduleafter": "soon", "Reschedule-After": "7"}), "",
+			&schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
 		"the header says never":                 {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "never"}), "", nil, true, 0},
 		"an unreadable header does not decide":  {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "soon"}), "", &schedule.Again{After: 5 * time.Minute, Reply: reply}, false, 1},
 		"an ordinary reply":                     {binary(nil), "data", nil, false, 0},
