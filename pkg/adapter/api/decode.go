@@ -28,6 +28,7 @@ type decoder struct {
 	now     time.Time
 	maxData int
 	fault   *schedule.Error
+	batch   batch // a bulk call's, kept for its room
 }
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
@@ -44,6 +45,7 @@ func (d *decoder) free() {
 	}
 	d.buf.Reset()
 	d.fault = nil
+	d.batch.reset()
 	decoders.Put(d)
 }
 
@@ -166,6 +168,15 @@ func (n names) lookup(name []byte) int {
 		}
 	}
 	return -1
+}
+
+// below are the names as errors show those of an object's members.
+func (n names) below(prefix string) names {
+	paths := make(names, len(n))
+	for i := range n {
+		paths[i] = prefix + n[i]
+	}
+	return paths
 }
 
 // once notes that a member was seen and refuses it the second time.

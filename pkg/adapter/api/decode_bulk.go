@@ -24,10 +24,18 @@ type outcome struct {
 	fault *schedule.Error
 }
 
+// reset forgets the items. The queue has kept what it needs of them, which is
+// never the slice.
+func (b *batch) reset() {
+	clear(b.items)
+	clear(b.outcomes)
+	b.items, b.outcomes = b.items[:0], b.outcomes[:0]
+}
+
 // bulk reads the body of a bulk call. A fault of one item is its own; the
-// error is about the whole body.
-func (d *decoder) bulk(parent, state string) (batch, error) {
-	var b batch
+// error is about the whole body. The batch is the decoder's.
+func (d *decoder) bulk(parent, state string) (*batch, error) {
+	b := &d.batch
 	d.start()
 	inside, err := d.enter("body")
 	if err != nil {
@@ -52,7 +60,7 @@ func (d *decoder) bulk(parent, state string) (batch, error) {
 		if d.once(&seen, 0, "items"); d.fault != nil {
 			return b, d.fault
 		}
-		if given, err = d.items(&b, parent, state); err != nil {
+		if given, err = d.items(b, parent, state); err != nil {
 			return b, err
 		}
 	}
@@ -86,8 +94,8 @@ func (d *decoder) items(b *batch, parent, state string) (given bool, err error) 
 			return false, schedule.Invalid("items", "has more than %d items", maxItems)
 		}
 		d.fault = nil
-		var o outcome
-		it := queue.Item{Request: schedule.Request{TraceParent: parent, TraceState: state}}
+		b.items = append(b.items, queue.Item{Request: schedule.Request{TraceParent: parent, TraceState: state}})
+		it := &b.items[len(b.items)-1]
 		if d.dec.PeekKind() == 'n' { // only a field may be null
 			d.refuse(schedule.Invalid("item", "is not an object"))
 		}
@@ -97,10 +105,10 @@ func (d *decoder) items(b *batch, parent, state string) (given bool, err error) 
 		if it.Key == "" {
 			d.refuse(schedule.Invalid("key", "is missing"))
 		}
-		o.key, o.fault = it.Key, d.fault
-		b.outcomes = append(b.outcomes, o)
-		if o.fault == nil {
-			b.items = append(b.items, it)
+		b.outcomes = append(b.outcomes, outcome{key: it.Key, fault: d.fault})
+		if d.fault != nil {
+			*it = queue.Item{}
+			b.items = b.items[:len(b.items)-1]
 		}
 	}
 	d.fault = whole

@@ -29,6 +29,7 @@ var (
 		eventType: "type", eventSubject: "subject", eventContentType: "datacontenttype", eventSchema: "dataschema",
 		eventData: "data", eventBase64: "data_base64", eventSettable: "id", "source", "specversion", "time",
 	}
+	eventPaths = eventFields.below("event.")
 	// reservedExtensions belong to the delivery, or steer a request sent as a
 	// CloudEvent: what a caller put there would be lost or mean something else.
 	reservedExtensions = names{
@@ -63,7 +64,7 @@ func (d *decoder) event(r *schedule.Request) error {
 			}
 			continue
 		}
-		d.once(&seen, i, "event."+eventFields[i])
+		d.once(&seen, i, eventPaths[i])
 		v, err := d.value()
 		if err != nil {
 			return err
@@ -71,7 +72,7 @@ func (d *decoder) event(r *schedule.Request) error {
 		switch {
 		case v == nil:
 		case i >= eventSettable:
-			d.refuse(schedule.Invalid("event."+eventFields[i], "cannot be set"))
+			d.refuse(schedule.Invalid(eventPaths[i], "cannot be set"))
 		case i == eventData:
 			data = d.copyData(v)
 		case i == eventBase64:
@@ -83,7 +84,7 @@ func (d *decoder) event(r *schedule.Request) error {
 }
 
 func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
-	field := "event." + eventFields[i]
+	field := eventPaths[i]
 	s, ok := d.text(field, v)
 	if !ok {
 		return

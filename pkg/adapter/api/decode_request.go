@@ -33,6 +33,7 @@ var (
 	}
 	requestFields = itemFields[:fieldKey]
 	backoffFields = names{"base", "factor", "cap", "maxAttempts"}
+	backoffPaths  = backoffFields.below("backoff.")
 )
 
 // put reads the body of a PUT; nothing but blanks is {}.
@@ -202,7 +203,7 @@ func (d *decoder) backoff(r *schedule.Request) error {
 			}
 			continue
 		}
-		d.once(&seen, i, "backoff."+backoffFields[i])
+		d.once(&seen, i, backoffPaths[i])
 		v, err := d.value()
 		if err != nil {
 			return err
@@ -214,7 +215,7 @@ func (d *decoder) backoff(r *schedule.Request) error {
 }
 
 func (d *decoder) backoffField(i int, v jsontext.Value, b *schedule.Backoff) {
-	field := "backoff." + backoffFields[i]
+	field := backoffPaths[i]
 	switch backoffFields[i] {
 	case "base", "cap":
 		s, ok := d.text(field, v)
