@@ -226,18 +226,22 @@ func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
 			w.(http.Flusher).Flush()
 		},
 	} {
-		closed := make(chan struct{})
-		url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
-			start(w)
-			<-r.Context().Done()
-			close(closed)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			closed := make(chan struct{})
+			url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+				start(w)
+				<-r.Context().Done()
+				close(closed)
+			})
+			s, _ := newSender(t)
+			// Long enough for the request to arrive on a busy machine.
+			o := send(t, s, attempt(url, withTimeout(500*time.Millisecond)))
+			if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
+				t.Errorf("%+v %s", o, o.Failure.Data)
+			}
+			<-closed
 		})
-		s, _ := newSender(t)
-		o := send(t, s, attempt(url, withTimeout(50*time.Millisecond)))
-		if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
-			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
-		}
-		<-closed
 	}
 }
 
