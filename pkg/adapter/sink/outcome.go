@@ -39,7 +39,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, maxFailureData))
-		io.CopyN(io.Discard, resp.Body, maxDrain) //nolint:errcheck // the status has decided
+		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain) // the status has decided
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
