@@ -12,15 +12,18 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-var errClosed = errors.New("store: closed")
+var (
+	errClosed   = errors.New("store: closed")
+	errReadOnly = errors.New("store: opened read-only")
+)
 
 // DB is the Store on Pebble. No call may overlap Close.
 type DB struct {
-	db      *pebble.DB
-	dir     string
-	log     *slog.Logger
-	onFatal func(error)
-	observe func(time.Duration)
+	db       *pebble.DB
+	readOnly bool
+	log      *slog.Logger
+	onFatal  func(error)
+	observe  func(time.Duration)
 
 	id        string
 	fatal     atomic.Pointer[error]
@@ -43,7 +46,7 @@ var _ Store = (*DB)(nil)
 
 // Open opens the data directory, or makes one.
 func Open(o Options) (*DB, error) {
-	db := &DB{dir: o.Dir, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
+	db := &DB{readOnly: o.ReadOnly, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
 	db.lazy.sync = db.sync
 	if err := db.open(o); err != nil {
 		return nil, fmt.Errorf("store: opening %q: %w", o.Dir, err)
@@ -108,8 +111,11 @@ func (db *DB) usable() error {
 	if p := db.fatal.Load(); p != nil {
 		return *p
 	}
-	if db.closed.Load() {
+	switch {
+	case db.closed.Load():
 		return errClosed
+	case db.readOnly:
+		return errReadOnly
 	}
 	return nil
 }

@@ -166,7 +166,10 @@ func (db *DB) create(readOnly bool) error {
 	if err := db.db.Apply(b, pebble.Sync); err != nil {
 		return err
 	}
-	return db.usable()
+	if err := db.usable(); err != nil { // the engine called it fatal and went on
+		return err
+	}
+	return nil
 }
 
 // meta is a row of the meta table, "" if it is not there.

@@ -1,0 +1,245 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func open(t *testing.T, o Options) *DB {
+	t.Helper()
+	o.Dir = "data"
+	o.Fatal = func(err error) { t.Errorf("fatal: %v", err) }
+	db, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil && err != errClosed {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func fill(t *testing.T, db *DB, keys ...string) {
+	t.Helper()
+	for i, key := range keys {
+		e := goldenEntries()["full"]
+		e.Revision = uint64(i + 1)
+		c, err := db.Apply(false, Change{Source: "s", Key: key, New: e})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestABadRecordIsSetAsideAndStopsNoOther(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a", "b", "c")
+	if err := db.db.Set(appendRecordKey(nil, "s", "b"), []byte{99}, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	_, err := db.Get("s", "b")
+	var corrupt *CorruptError
+	if !errors.As(err, &corrupt) || corrupt.Source != "s" || corrupt.Key != "b" || !strings.Contains(err.Error(), "version is 99") {
+		t.Fatal(err)
+	}
+	items, _, err := db.List("s", "", "", 10)
+	if err != nil || len(items) != 2 {
+		t.Fatal(items, err)
+	}
+	items, _, err = db.ListDue("s", "", Position{}, 10, 100)
+	if err != nil || len(items) != 2 {
+		t.Fatal(items, err)
+	}
+	rows, _, err := db.Due(nil, "s", Position{}, 10)
+	if err != nil || len(rows) != 3 {
+		t.Fatal(rows, err)
+	}
+	if db.Corrupt() != 3 {
+		t.Errorf("counted %d", db.Corrupt())
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Verify(Options{Dir: "data", FS: fs})
+	if err != nil || r.ProblemCount != 1 || !strings.Contains(r.Problems[0], `key "b" of source "s" is corrupt`) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+func TestDamagedTablesGiveErrorsAndNeverWrongData(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	var keys []string
+	for i := range 500 {
+		keys = append(keys, fmt.Sprintf("k%04d", i))
+	}
+	fill(t, db, keys...)
+	if err := db.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := 0
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		f, err := fs.OpenReadWrite(fs.PathJoin("data", name), "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := int64(3000); at < info.Size()/2; at += 8000 { // blocks of data, not the index at the end
+			if _, err := f.WriteAt([]byte{0xaa, 0x55}, at); err != nil {
+				t.Fatal(err)
+			}
+			damaged++
+		}
+		f.Close()
+	}
+	if damaged == 0 {
+		t.Fatal("nothing was damaged")
+	}
+	db = open(t, Options{FS: fs})
+	lost := 0
+	for i, key := range keys {
+		e, err := db.Get("s", key)
+		switch {
+		case isCorrupt(err):
+			lost++
+		case err != nil || e == nil || e.Revision != uint64(i+1):
+			t.Fatalf("%s: %+v, %v", key, e, err)
+		}
+	}
+	if lost == 0 || lost == len(keys) {
+		t.Errorf("%d of %d keys are corrupt", lost, len(keys))
+	}
+	if _, _, err := db.List("s", "", "", 1000); err == nil {
+		t.Error("a list over the damage has no error")
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Verify(Options{Dir: "data", FS: fs})
+	if err == nil && r.Clean() {
+		t.Fatal("verify found nothing")
+	}
+}
+
+func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	dueKey := func(revision uint64) []byte {
+		return appendTimedKey(nil, tableDue, "s", golden, "k", revision)
+	}
+	for _, test := range []struct {
+		name, want string
+		damage     func(b *pebble.Batch) error
+	}{
+		{"a missing row", "cannot be read", func(b *pebble.Batch) error {
+			return b.Delete(appendTimedKey(nil, tableRetry, "s", golden.Add(time.Minute), "k", 1), nil)
+		}},
+		{"a row too many", "does not follow", func(b *pebble.Batch) error { return b.Set(dueKey(7), nil, nil) }},
+		{"a row without a record", "does not follow", func(b *pebble.Batch) error {
+			return b.Set(appendExpiryKey(nil, "other", golden, "k", 1), nil, nil)
+		}},
+		{"a wrong value", "not 72", func(b *pebble.Batch) error {
+			return b.Set(appendTimedKey(nil, tableDue, "s", golden.Add(time.Hour), "k", 1), nil, nil)
+		}},
+		{"a wrong counter", "its counter says 2 and 0", func(b *pebble.Batch) error {
+			return b.Merge(appendCounterKey(nil, "s"), (&sum{keys: 1}).append(nil), nil)
+		}},
+		{"a missing counter", "no counter", func(b *pebble.Batch) error { return b.Delete(appendCounterKey(nil, "s"), nil) }},
+		{"a row of no table", "is of no table", func(b *pebble.Batch) error { return b.Set([]byte("zzz"), nil, nil) }},
+		{"a row that is no row", "not of this format", func(b *pebble.Batch) error { return b.Set([]byte("d/s\x00x"), nil, nil) }},
+		{"an unfinished row of another time", "does not follow", func(b *pebble.Batch) error {
+			return b.Set(appendUnfinishedKey(nil, "s", "k"), make([]byte, 16), nil)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			fs := vfs.NewMem()
+			db := open(t, Options{FS: fs})
+			fill(t, db, "k")
+			b := db.db.NewBatch()
+			if err := test.damage(b); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Commit(pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			r, err := Verify(Options{Dir: "data", FS: fs})
+			if err != nil || r.Clean() || !strings.Contains(strings.Join(r.Problems, "\n"), test.want) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestAPurgeThatWasCutOffIsEndedByTheNextStart(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "k")
+	b := db.db.NewBatch()
+	prefix := appendSource(nil, tableRecord, "s")
+	for _, err := range []error{
+		b.DeleteRange(prefix, appendSuccessor(nil, prefix), nil),
+		b.DeleteRange([]byte("d/"), []byte("d0"), nil), b.DeleteRange([]byte("r/"), []byte("r0"), nil),
+		b.DeleteRange([]byte("u/"), []byte("u0"), nil), b.DeleteRange([]byte("c/"), []byte("c0"), nil),
+		b.Set(appendPurgeKey(nil, "s"), nil, nil), b.Commit(pebble.Sync), db.Close(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Verify(Options{Dir: "data", FS: fs})
+	if err != nil || !r.Clean() || len(r.Purging) != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	db = open(t, Options{FS: fs})
+	if rows, _, err := db.Expired(golden.Add(24*time.Hour), 10); err != nil || len(rows) > 0 {
+		t.Fatal(rows, err)
+	}
+	if purging, err := db.purging(); err != nil || len(purging) > 0 {
+		t.Fatal(purging, err)
+	}
+}
+
+func TestNamesThatWouldBreakTheOrderAreRefused(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{FS: vfs.NewMem()})
+	for _, name := range [][2]string{{"", "k"}, {"s\x00", "k"}, {"s", ""}, {"s", "a\x00"}, {"s", "a\x01"}} {
+		if _, err := db.Apply(false, Change{Source: name[0], Key: name[1], New: &schedule.Entry{}}); err == nil {
+			t.Errorf("%q was taken", name)
+		}
+	}
+	if keys, _, err := db.Count("s"); keys != 0 || err != nil {
+		t.Error(keys, err)
+	}
+}

@@ -1,0 +1,259 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+var errDisk = errors.New("the disk says no")
+
+// failing injects err into what match says, once it is switched on.
+type failing struct {
+	on    atomic.Bool
+	match func(errorfs.Op) bool
+	err   error
+	hits  atomic.Int64
+}
+
+func (f *failing) wrap(fs vfs.FS) vfs.FS {
+	return errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if f.on.Load() && f.match(op) {
+			f.hits.Add(1)
+			return f.err
+		}
+		return nil
+	}))
+}
+
+func isSync(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSyncTo
+}
+
+func isWrite(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate
+}
+
+func isTable(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") }
+
+func isLog(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }
+
+func entry(revision uint64, size int) *schedule.Entry {
+	now := time.Now().UTC()
+	return &schedule.Entry{Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: now, Event: &schedule.Event{Data: make([]byte, size)}}
+}
+
+func mustPut(t *testing.T, db *store.DB, key string, size int) {
+	t.Helper()
+	if err := put(db, key, size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(db *store.DB, key string, size int) error {
+	old, err := db.Get("s", key)
+	if err != nil {
+		return err
+	}
+	r, err := db.NextRevision()
+	if err != nil {
+		return err
+	}
+	c, err := db.Apply(false, store.Change{Source: "s", Key: key, Old: old, New: entry(r, size)})
+	if err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+func TestAFailedWriteOfTheLogIsFatalAndNeverAcknowledged(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]func(errorfs.Op) bool{
+		"fsync":             func(op errorfs.Op) bool { return isLog(op) && isSync(op) },
+		"write":             func(op errorfs.Op) bool { return isLog(op) && op.Kind == errorfs.OpFileWrite },
+		"fsync of anything": isSync,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mem := vfs.NewCrashableMem()
+			bad := &failing{match: match, err: errDisk}
+			fatal := make(chan error, 10)
+			db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(mem), Fatal: func(err error) { fatal <- err }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var acknowledged sync.Map
+			var callers sync.WaitGroup
+			for g := range 8 {
+				callers.Go(func() {
+					for i := range 1_000_000 {
+						if g == 0 && i == 20 {
+							bad.on.Store(true)
+						}
+						key := fmt.Sprintf("%d/%d", g, i)
+						if err := put(db, key, 100); err != nil {
+							return
+						}
+						acknowledged.Store(key, true)
+					}
+					t.Error("a million changes were acknowledged")
+				})
+			}
+			callers.Wait()
+			if err := <-fatal; !errors.Is(err, errDisk) {
+				t.Fatal(err)
+			}
+			if err := put(db, "later", 1); !errors.Is(err, errDisk) {
+				t.Fatalf("a later change: %v", err)
+			}
+			if _, err := db.Apply(true); !errors.Is(err, errDisk) {
+				t.Fatalf("a later lazy change: %v", err)
+			}
+			image := mem.CrashClone(vfs.CrashCloneCfg{})
+			if err := db.Close(); !errors.Is(err, errDisk) {
+				t.Fatalf("closing: %v", err)
+			}
+			if len(fatal) > 0 {
+				t.Fatal("it was fatal twice")
+			}
+			after := mustOpen(t, image, "data")
+			defer after.Close()
+			acknowledged.Range(func(key, _ any) bool {
+				if e, err := after.Get("s", key.(string)); e == nil || err != nil {
+					t.Errorf("key %v was acknowledged and is lost: %v", key, err)
+				}
+				return true
+			})
+		})
+	}
+}
+
+func TestAFailedFsyncOfALazyChangeIsFatal(t *testing.T) {
+	t.Parallel()
+	bad := &failing{match: isSync, err: errDisk}
+	fatal := make(chan error, 10)
+	db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad.on.Store(true)
+	if _, err := db.Apply(true, store.Change{Source: "s", Key: "k", New: entry(1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-fatal; !errors.Is(err, errDisk) {
+		t.Fatal(err)
+	}
+	if err := db.Close(); !errors.Is(err, errDisk) {
+		t.Fatal(err)
+	}
+}
+
+// small makes the store take the file system for a small one, with small memtables.
+func small(mem *vfs.MemFS) *vfs.MemFS {
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 1 << 30, TotalBytes: 1 << 20})
+	return mem
+}
+
+func TestAFullDiskBelowTheTablesIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]func(errorfs.Op) bool{
+		"flushes and compactions": func(op errorfs.Op) bool { return isTable(op) && isWrite(op) },
+		"the log":                 func(op errorfs.Op) bool { return isLog(op) && isWrite(op) },
+		"everything":              isWrite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := small(vfs.NewCrashableMem())
+				full := &failing{match: match, err: &vfsError{syscall.ENOSPC}}
+				db := mustOpen(t, full.wrap(mem), "data")
+				for i := range 100 {
+					mustPut(t, db, fmt.Sprint(i), 4<<10)
+				}
+				full.on.Store(true)
+				stop := time.AfterFunc(time.Minute, func() { full.on.Store(false) })
+				defer stop.Stop()
+				for i := range 3000 {
+					mustPut(t, db, fmt.Sprint(i), 4<<10)
+				}
+				synctest.Wait()
+				if full.hits.Load() == 0 || full.hits.Load() > 100_000 {
+					t.Fatalf("it met the full disk %d times", full.hits.Load())
+				}
+				full.on.Store(false)
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				mustVerify(t, mem, "data")
+			})
+		})
+	}
+}
+
+// vfsError is how the operating system's errors come.
+type vfsError struct{ errno syscall.Errno }
+
+func (e *vfsError) Error() string { return "write: " + e.errno.Error() }
+func (e *vfsError) Unwrap() error { return e.errno }
+
+func TestAFullDiskIsSaidBeforehand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		free := func(n uint64) { mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 64 << 20}) }
+		free(64 << 20)
+		db := mustOpen(t, mem, "data")
+		defer db.Close()
+		for _, step := range []struct {
+			free uint64
+			want error
+		}{{20 << 20, nil}, {16<<20 - 1, store.ErrFull}, {0, store.ErrFull}, {16 << 20, nil}} {
+			free(step.free)
+			time.Sleep(time.Second) // fake: the answer is kept for a moment
+			if err := db.Room(); err != step.want {
+				t.Errorf("with %d bytes free: %v", step.free, err)
+			}
+		}
+		mustPut(t, db, "k", 1)
+	})
+}
+
+func TestACloseWhileTheDiskIsFullEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: syscall.ENOSPC}
+		fatal := make(chan error, 1)
+		db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full.on.Store(true)
+		c, err := db.Apply(false, store.Change{Source: "s", Key: "k", New: entry(1, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- c.Wait() }()
+		synctest.Wait()
+		if err := db.Room(); err != store.ErrFull {
+			t.Errorf("room: %v", err)
+		}
+		if err := db.Close(); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("closing: %v", err)
+		}
+		if err := <-waited; !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("waiting: %v", err)
+		}
+	})
+}

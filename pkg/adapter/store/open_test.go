@@ -1,0 +1,112 @@
+package store
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestADirectoryThatIsNotOursIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, want string
+		prepare    func(t *testing.T, fs *vfs.MemFS)
+	}{
+		{"of the next version", "its format is version 2, this program reads version 1", func(t *testing.T, fs *vfs.MemFS) {
+			db := open(t, Options{FS: fs})
+			if err := db.db.Set([]byte(metaFormat), []byte("2"), pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"of another program", "not of this program", func(t *testing.T, fs *vfs.MemFS) {
+			db := open(t, Options{FS: fs})
+			if err := db.db.Delete([]byte(metaFormat), pebble.Sync); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"in use", "in use by another process", func(t *testing.T, fs *vfs.MemFS) { open(t, Options{FS: fs}) }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			fs := vfs.NewMem()
+			test.prepare(t, fs)
+			for _, readOnly := range []bool{false, true} {
+				_, err := Open(Options{Dir: "data", FS: fs, ReadOnly: readOnly})
+				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), `"data"`) {
+					t.Errorf("read-only %v: %v", readOnly, err)
+				}
+			}
+		})
+	}
+}
+
+func TestReadOnlyChangesNothing(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	if _, err := Open(Options{Dir: "data", FS: fs, ReadOnly: true}); err == nil {
+		t.Fatal("a directory that is not there was opened")
+	}
+	if _, err := fs.Stat("data"); err == nil {
+		t.Fatal("it was made")
+	}
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a", "\x01dead")
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := fs.String()
+	db = open(t, Options{FS: fs, ReadOnly: true})
+	if _, err := db.Apply(false, Change{Source: "s", Key: "b", New: goldenEntries()["bare"]}); err == nil {
+		t.Error("a change was taken")
+	}
+	if _, err := db.NextRevision(); err == nil {
+		t.Error("a revision was handed out")
+	}
+	if err := db.Purge("s"); err == nil {
+		t.Error("a purge was taken")
+	}
+	o, err := db.Overview()
+	if err != nil || len(o.Sources) != 1 || o.Sources[0].Keys != 1 || o.Sources[0].DeadLetters != 1 || o.Sources[0].NextAt.IsZero() {
+		t.Errorf("%+v, %v", o, err)
+	}
+	items, more, err := db.DeadLetters("s", "", 10)
+	if err != nil || more || len(items) != 1 || items[0].Key != "\x01dead" {
+		t.Errorf("%+v, %v", items, err)
+	}
+	if _, err := json.Marshal(NewDump("s", items[0].Key, items[0].Entry, db.ID())); err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if after := fs.String(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestReadsAfterCloseFail(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{FS: vfs.NewMem()})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, getErr := db.Get("s", "k")
+	_, _, dueErr := db.Due(nil, "s", Position{}, 1)
+	_, applyErr := db.Apply(true)
+	_, _, countErr := db.Count("s")
+	_, _, listErr := db.ListDue("s", "", Position{}, 1, 1)
+	for i, err := range []error{getErr, dueErr, applyErr, countErr, listErr, db.Close()} {
+		if err != errClosed {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
