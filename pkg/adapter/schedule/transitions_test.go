@@ -1,15 +1,14 @@
 package schedule
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 )
-
-var walkSeed = flag.Uint64("walk.seed", 0, "replay one walk of TestNothingHappensOutsideTheTable")
 
 // key drives one key through Apply and Finish, as the queue does.
 type key struct {
@@ -116,8 +115,12 @@ func legal(from State, on string, to State) (Transition, bool) {
 func TestNothingHappensOutsideTheTableAndAllInItDoes(t *testing.T) {
 	t.Parallel()
 	seen := map[Transition]int{}
-	if *walkSeed != 0 {
-		walk(t, *walkSeed, seen)
+	if s := os.Getenv("WALK_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("WALK_SEED: %v", err)
+		}
+		walk(t, seed, seen)
 		return
 	}
 	first := uint64(time.Now().UnixNano())
@@ -176,7 +179,7 @@ func walk(t *testing.T, seed uint64, seen map[Transition]int) {
 			note(before, on)
 		}
 		if t.Failed() {
-			t.Logf("replay with -run Table -walk.seed=%d", seed)
+			t.Logf("replay with WALK_SEED=%d", seed)
 			for _, line := range history {
 				t.Log(line)
 			}

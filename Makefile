@@ -1,0 +1,73 @@
+# make prints what there is.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+FUZZTIME ?= 30s
+N ?= 1000
+LINT := go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
+
+.PHONY: help
+help: ## Print this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/adapter
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/adapter ./cmd/adapter
+
+.PHONY: demo
+demo: ## Watch an operator being woken, on one screen
+	@go run ./examples/demo
+
+# The order is from the quickest to the slowest. Race-instrumented tests run
+# with -short: fewer seeds and rounds of the same, since they take ten times as long.
+.PHONY: test
+test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests
+	go test ./...
+	go test -race -short ./...
+	go -C bench test -short ./...
+
+.PHONY: fmt
+fmt:
+	@files=$$(gofmt -l .); \
+	if [ -n "$$files" ]; then echo "not formatted by gofmt:"; echo "$$files"; exit 1; fi
+
+.PHONY: vet
+vet:
+	go vet ./...
+	go -C bench vet ./...
+
+.PHONY: lint
+lint: ## Run the linters of .golangci.yaml
+	$(LINT) ./...
+
+.PHONY: crash
+crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000)
+	CRASH_ROUNDS=$(N) go test -count=1 -timeout 0 -v -run Kill ./test/crash
+
+.PHONY: bench
+bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
+	go -C bench run ./driver
+
+# One fuzz target at a time is all that go test takes.
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (FUZZTIME=30s)
+	@git grep -oE '^func Fuzz[A-Za-z0-9_]+' -- '*_test.go' ':!bench' | sed -E 's|^(.*)/[^/]+:func (.*)$$|\1 \2|' | \
+	while read -r dir target; do \
+		echo "== $$dir $$target"; \
+		go test "./$$dir" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+	done
+
+.PHONY: verify
+verify: ## Check that what is generated is up to date and the modules are whole
+	go mod verify
+	go test -count=1 ./internal/house
+	go test -count=1 -run 'StateMachine' ./pkg/adapter/schedule
+	@if [ -n "$$(git status --porcelain)" ]; then echo "not committed:"; git status --short; exit 1; fi
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin dist

@@ -1,0 +1,145 @@
+package house
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+)
+
+const root = "../.."
+
+// tree is what the tests look at. Packages are those of the root module.
+type tree struct {
+	packages map[string]*pkg
+	files    []file
+	texts    map[string]string // every text file by path
+}
+
+type pkg struct {
+	doc     string
+	imports map[string]string // path to the file that has it, tests left out
+}
+
+type file struct {
+	path      string
+	lines     int
+	generated bool
+	synctest  bool
+	comments  []string
+	calls     []string // of functions in packages and of methods, as written
+}
+
+// readTree reads the tree once for all tests. It opens each file itself, so
+// that go test knows what a cached result rests on.
+func readTree(t *testing.T) *tree {
+	t.Helper()
+	tr, err := readOnce()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+var readOnce = sync.OnceValues(func() (*tree, error) {
+	tr := &tree{packages: map[string]*pkg{}, texts: map[string]string{}}
+	modules := map[string]bool{}
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if rel == ".git" || rel == "bin" || rel == "dist" {
+				return filepath.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && rel != "." {
+				modules[rel] = true
+			}
+			return nil
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if utf8.Valid(content) && path.Base(rel) != "go.sum" {
+			tr.texts[rel] = string(content)
+		}
+		if path.Ext(rel) == ".go" && !strings.Contains(rel, "testdata/") {
+			return tr.add(rel, content, modules)
+		}
+		return nil
+	})
+	return tr, err
+})
+
+func (tr *tree) add(rel string, content []byte, modules map[string]bool) error {
+	syntax, err := parser.ParseFile(token.NewFileSet(), rel, content, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	f := file{path: rel, lines: bytes.Count(content, []byte{'\n'}), generated: ast.IsGenerated(syntax)}
+	for _, c := range syntax.Comments {
+		f.comments = append(f.comments, c.Text())
+	}
+	ast.Inspect(syntax, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := sel.X.(*ast.Ident); ok {
+				f.calls = append(f.calls, x.Name+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+
+	dir := path.Dir(rel)
+	p := tr.packages[dir]
+	if p == nil {
+		p = &pkg{imports: map[string]string{}}
+	}
+	if syntax.Doc != nil {
+		p.doc += syntax.Doc.Text()
+	}
+	for _, spec := range syntax.Imports {
+		imp, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return err
+		}
+		f.synctest = f.synctest || imp == "testing/synctest"
+		if !strings.HasSuffix(rel, "_test.go") {
+			p.imports[imp] = rel
+		}
+	}
+	tr.files = append(tr.files, f)
+	for m := range modules {
+		if below(m, dir) {
+			return nil
+		}
+	}
+	tr.packages[dir] = p
+	return nil
+}
+
+func readRoot(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
