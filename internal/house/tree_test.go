@@ -63,7 +63,7 @@ var readOnce = sync.OnceValues(func() (*tree, error) {
 		}
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
-			if rel == ".git" || rel == "bin" || rel == "dist" {
+			if rel == ".git" || rel == "bin" || rel == "dist" || rel == "data" { // see .gitignore
 				return filepath.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && rel != "." {
