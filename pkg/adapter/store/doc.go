@@ -1,2 +1,118 @@
-// Package store keeps entries and their indexes on stable storage, on Pebble.
+// Package store keeps entries and their indexes on stable storage. [Store] is
+// the seam that the queue sees; [DB] is the one implementation, on Pebble. This
+// comment is the document of its format.
+//
+// # What it guarantees
+//
+// A change is there as a whole or not at all. Once Wait returned nil it survives
+// kill -9 and power loss; what a crash loses is always the end of the history,
+// never something from its middle. Index rows never disagree with the records:
+// all of them follow from the entry by one function ([rows.derive]) and are
+// written in the entry's batch. No revision is handed out twice. A failed write
+// or fsync of the log is never acknowledged and never tried again; the first one
+// is told to Options.Fatal and everything after it fails. A full disk is waited
+// out. A bad record is reported by [CorruptError], skipped in listings, counted,
+// and stops no other.
+//
+// # How it works
+//
+// One ordered key space. The first byte of a key names its table, then comes
+// '/'. Sources and keys hold no zero byte, so one ends them. Instants are Unix
+// nanoseconds as 8 bytes, big-endian, with the sign bit flipped, so that bytes
+// order like time; revisions are 8 bytes, big-endian.
+//
+//	s/ source 0 key                       → the record (below)
+//	d/ source 0 at key 0 revision         → empty, or 'r' if the entry has a RetryAt
+//	r/ source 0 due key 0 revision        → empty; only entries with a RetryAt
+//	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
+//	u/ source 0 key                       → instant, revision; only with an UnfinishedAt
+//	c/ source                             → two zigzag varints: keys, dead letters
+//	p/ source                             → empty; a purge under way
+//	m/format, m/id, m/revision, m/clock   → text
+//
+// For example the row of key "k" of source "s", due one nanosecond after 1970
+// with revision 258:
+//
+//	 64 2f  73 00  80 00 00 00 00 00 00 01  6b 00  00 00 00 00 00 00 01 02
+//	 d  /   s  0   at                       k  0   revision
+//
+// "at" is when the next attempt may start: RetryAt between two attempts, else
+// DueAt. "due" is the original time. So d/ is the order of delivery, while d/
+// without the marked rows, merged with r/, is the order of original due times,
+// which listings and counts want. The source comes first in d/, so that no
+// source's flood stands before another one's rows. x/ is in time order over all
+// sources, since one sweep drops what expired.
+//
+// A record is a version byte and fields; a bit set says which are there:
+//
+//	version (1) | field bits, uvarint | revision, uvarint | occurrence, uvarint
+//	| scheduledAt, dueAt, retryAt, expiresAt, unfinishedAt, 8 bytes each
+//	| attempt, tries, uvarint | maxInterval, varint
+//	| uid, reason, traceparent, tracestate, each uvarint length and bytes
+//	| event | dead letter
+//
+//	event: field bits | id, source | time (seconds, nanoseconds, offset)
+//	| type, subject, datacontenttype, dataschema
+//	| count, then name, kind ('s', 't', 'f', 'i') and value, sorted by name | data
+//
+//	dead letter: key | due (as the event's time) | id | attempt | revision
+//	| failure's dest, code, data
+//
+// It has no checksum of its own: Pebble has one on every block of a table and on
+// every chunk of its log, and looks at it on every read from disk.
+//
+// Lookups ask a Bloom filter, ten bits a record, also on the last level: a PUT
+// mostly looks for a key that is not there. Counters are merged by addition
+// ("reschedule.counter.v1") and kept in memory once asked for. Durable changes
+// share an fsync: the batch is applied, and visible, before the wait for it.
+//
+// # Crash safety by operation
+//
+// Apply: one batch, one record of the log with a checksum; a torn one is dropped
+// with all after it. A lazy Apply is in the log's buffer until a durable one, or
+// a timer within LazySync, syncs it. NextRevision: m/revision is the end of a
+// reserved block of 2^20; it is on disk before a number of the block is handed
+// out, and a start goes on behind it. SetClock is lazy. Purge: one durable batch
+// removes the rows that are ordered by source and sets p/; then x/ is swept and
+// p/ removed. A start ends a sweep that a crash cut off. Open of a new directory: format, id and
+// revision are one batch, and an empty database without them is a new one.
+//
+// # What it assumes of the disk
+//
+// fsync returns after the data are on stable storage and reports, once, if they
+// are not; files created are there after an fsync of their directory; rename is
+// atomic. It does not assume that sectors are written in order, or whole.
+//
+// # Versions
+//
+// m/format is 1. A program refuses a directory with another number and names
+// both, before it changes anything but the log's housekeeping. Any change that
+// an older program would misread takes a new number; testdata has the bytes of
+// every version. Pebble's own files have its format major version 20 or later
+// (its FormatWALSyncChunks); its own ratchet guards them.
+//
+// # Limits
+//
+// Instants before 1678 or after 2262 are moved to those years (an event's own
+// time is kept exactly). A process has the directory to itself: Pebble's LOCK
+// file is locked, also to read. Damage to a block of a table hides all rows in
+// it: Get says so for each key, and a listing that must pass it fails. Memory: a
+// cache of 32 MiB, memtables of 8 MiB, at most 256 open tables, and two numbers
+// for each source asked for; none of it grows with what is stored. A file system
+// below 256 MiB gets smaller memtables, since up to a few logs of their size are
+// kept to be used again.
+//
+// # A full disk
+//
+// Room says ErrFull while less than Options.Reserve is free, so that what must
+// go on (outcomes, cancellations, compactions) has room. If others take that too, a
+// write to the log waits, and goes on as soon as there is room; so do the
+// callers who wait for it. A compaction without room is given up, and tried
+// again.
+//
+// # What it leaves to others
+//
+// Which changes to make, one at a time for a key, and recognising rows of the
+// due order that are no longer so (queue); the bound on how many keys a source
+// may have (queue).
 package store

@@ -95,7 +95,7 @@ func appendTimedKey(dst []byte, table byte, source string, at time.Time, key str
 // the same key ends with 0x00.
 func appendAfter(dst []byte, table byte, source string, after Position) []byte {
 	dst = appendSource(dst, table, source)
-	if after == (Position{}) {
+	if after.At.IsZero() && after.Key == "" {
 		return dst
 	}
 	return append(append(appendInstant(dst, after.At), after.Key...), end+1)
