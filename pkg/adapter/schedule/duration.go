@@ -22,61 +22,88 @@ func ParseDuration(field, s string) (time.Duration, error) {
 	if strings.HasPrefix(s, "P") {
 		return ParseISODuration(field, s)
 	}
-	bad := Invalid(field, "%.64q is not a duration such as 5m30s or PT5M30S", s)
-	if s == "" {
-		return 0, bad
-	}
 	var total time.Duration
 	for rest := s; rest != ""; {
 		n, tail, ok := cutNumber(rest, ".")
 		if !ok {
-			return 0, signError(field, s, bad)
+			return 0, notGo(field, s)
 		}
 		end := strings.IndexAny(tail, "0123456789.")
 		if end < 0 {
 			end = len(tail)
 		}
-		unit, ok := goUnits[tail[:end]]
+		unit, ok := goUnit(tail[:end])
 		if !ok {
-			return 0, bad
+			return 0, notGo(field, s)
 		}
 		if total, ok = n.addTo(total, unit); !ok {
 			return 0, tooLong(field, s)
 		}
 		rest = tail[end:]
 	}
+	if s == "" {
+		return 0, notGo(field, s)
+	}
 	return total, nil
 }
 
-var goUnits = map[string]time.Duration{
-	"ns": time.Nanosecond, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
-	"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+func goUnit(s string) (time.Duration, bool) {
+	switch s {
+	case "ns":
+		return time.Nanosecond, true
+	case "us", "µs", "μs":
+		return time.Microsecond, true
+	case "ms":
+		return time.Millisecond, true
+	case "s":
+		return time.Second, true
+	case "m":
+		return time.Minute, true
+	case "h":
+		return time.Hour, true
+	}
+	return 0, false
+}
+
+func notGo(field, s string) *Error {
+	return negative(field, s, "%.64q is not a duration such as 5m30s or PT5M30S")
+}
+
+func notISO(field, s string) *Error {
+	return negative(field, s, "%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds)")
+}
+
+// negative says so where that is what is wrong, else the other thing.
+func negative(field, s, other string) *Error {
+	if strings.HasPrefix(s, "-") {
+		other = "%.64q is negative"
+	}
+	return Invalid(field, other, s)
 }
 
 // ParseISODuration reads an ISO 8601 duration of weeks, days, hours, minutes
 // and seconds; the last part may have a fraction.
 func ParseISODuration(field, s string) (time.Duration, error) {
-	bad := Invalid(field, "%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds)", s)
 	rest, ok := strings.CutPrefix(s, "P")
 	if !ok {
-		return 0, signError(field, s, bad)
+		return 0, notISO(field, s)
 	}
 	var total time.Duration
 	units, inTime, fraction, parts := "WD", false, false, 0
 	for rest != "" {
 		if rest[0] == 'T' {
 			if inTime || len(rest) == 1 {
-				return 0, bad
+				return 0, notISO(field, s)
 			}
 			units, inTime, rest = "HMS", true, rest[1:]
 		}
 		n, tail, ok := cutNumber(rest, ".,")
 		if !ok || tail == "" || fraction {
-			return 0, signError(field, s, bad)
+			return 0, notISO(field, s)
 		}
 		i := strings.IndexByte(units, tail[0])
 		if i < 0 {
-			return 0, bad
+			return 0, notISO(field, s)
 		}
 		if total, ok = n.addTo(total, isoUnit(tail[0])); !ok {
 			return 0, tooLong(field, s)
@@ -85,7 +112,7 @@ func ParseISODuration(field, s string) (time.Duration, error) {
 		parts++
 	}
 	if parts == 0 {
-		return 0, bad
+		return 0, notISO(field, s)
 	}
 	return total, nil
 }
@@ -158,13 +185,6 @@ func (n number) addTo(total, unit time.Duration) (time.Duration, bool) {
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func signError(field, s string, other *Error) *Error {
-	if strings.HasPrefix(s, "-") {
-		return Invalid(field, "%.64q is negative", s)
-	}
-	return other
-}
 
 func tooLong(field, s string) *Error {
 	return Invalid(field, "%.64q is more than 100 years", s)

@@ -17,9 +17,13 @@ var (
 	goWhole   = regexp.MustCompile(`^(?:` + goPart.String() + `)+$`)
 	isoNumber = `([0-9]+[.,]?[0-9]*|[.,][0-9]+)`
 	isoWhole  = regexp.MustCompile(`^P(?:` + isoNumber + `W)?(?:` + isoNumber + `D)?(?:T(?:` + isoNumber + `H)?(?:` + isoNumber + `M)?(?:` + isoNumber + `S)?)?$`)
-	isoUnits  = []time.Duration{week, day, time.Hour, time.Minute, time.Second}
-	jsonText  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$`)
-	maxExact  = big.NewRat(int64(MaxDuration), 1)
+	goUnits   = map[string]time.Duration{
+		"ns": 1, "us": time.Microsecond, "µs": time.Microsecond, "μs": time.Microsecond,
+		"ms": time.Millisecond, "s": time.Second, "m": time.Minute, "h": time.Hour,
+	}
+	isoUnits = []time.Duration{week, day, time.Hour, time.Minute, time.Second}
+	jsonText = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?$`)
+	maxExact = big.NewRat(int64(MaxDuration), 1)
 )
 
 // exactGo and exactISO return the nanoseconds that s stands for, and of how

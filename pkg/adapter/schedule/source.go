@@ -40,7 +40,7 @@ type Source struct {
 }
 
 // Path is the source's address below the host, "namespace/name"; both are DNS
-// labels, so it needs no escaping.
+// names, so it needs no escaping.
 func (s *Source) Path() string { return s.Namespace + "/" + s.Name }
 
 // EventSource is the CloudEvents source attribute of the source's own events.
