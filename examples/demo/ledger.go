@@ -2,21 +2,19 @@ package main
 
 import (
 	"fmt"
-	"net/http"
-	"strings"
 	"time"
 )
 
 // wakeUp is one delivery and its answer, as seen between adapter and operator.
 type wakeUp struct {
-	key, id      string
-	attempt      int
-	dueAt        time.Time // as the event says it
-	cameAt       time.Time
-	answeredAt   time.Time
-	status       int
-	againAfter   time.Duration // Reschedule-After of the answer, 0 when there is none
-	notRecovered string        // what could not be read of it
+	key, id    string
+	attempt    int
+	dueAt      time.Time // as the event says it
+	cameAt     time.Time
+	answeredAt time.Time
+	status     int
+	againAfter time.Duration // Reschedule-After of the answer, 0 when there is none
+	problem    string        // why it is no event of a RescheduleSource, "" when it is one
 }
 
 // ledger knows by the demo's own clock what must come and what must not, and
@@ -26,29 +24,35 @@ type ledger struct {
 	backoff time.Duration // spec.delivery.backoffDelay, doubled with every failure
 	slack   time.Duration // how late is too late
 
-	wanted    map[string]time.Time // key: not before
-	cancelled map[string]bool
-	done      map[string]bool // id and attempt of what came, to know a repeat
-	startedAt time.Time       // of the adapter that runs now
+	wanted    map[string]want      // by key
+	cancelled map[string]time.Time // when
+	done      map[string]bool      // id and attempt of what came, to know a repeat
+	startedAt time.Time            // of the adapter that runs now
 
-	wakeUps, early, late, unwanted, repeats int
-	worst                                   time.Duration
+	wakeUps, early, late, wrong, repeats int
+	worst, worstOwed                     time.Duration // the latter of what a dead adapter owed
+}
+
+// want is a wake-up that is to come.
+type want struct {
+	notBefore time.Time
+	attempt   int
 }
 
 func newLedger(backoff, slack time.Duration) *ledger {
 	return &ledger{
 		backoff: backoff, slack: slack,
-		wanted: map[string]time.Time{}, cancelled: map[string]bool{}, done: map[string]bool{},
+		wanted: map[string]want{}, cancelled: map[string]time.Time{}, done: map[string]bool{},
 	}
 }
 
-func (l *ledger) want(key string, notBefore time.Time) {
-	l.wanted[key] = notBefore.Round(0) // the wall clock decides: the adapter's is another process's
+func (l *ledger) want(key string, notBefore time.Time, attempt int) {
+	l.wanted[key] = want{notBefore.Round(0), attempt} // the wall clock: the adapter is another process
 }
 
-func (l *ledger) cancel(key string) {
+func (l *ledger) cancel(key string, at time.Time) {
 	delete(l.wanted, key)
-	l.cancelled[key] = true
+	l.cancelled[key] = at.Round(0)
 }
 
 // waitsFor says whether something is still to come.
@@ -56,8 +60,8 @@ func (l *ledger) waitsFor() bool { return len(l.wanted) > 0 }
 
 // overdue says whether everything that is still to come is beyond the slack.
 func (l *ledger) overdue(now time.Time) bool {
-	for _, notBefore := range l.wanted {
-		if now.Before(l.owedAt(notBefore).Add(l.slack)) {
+	for _, next := range l.wanted {
+		if now.Before(l.owedAt(next.notBefore).Add(l.slack)) {
 			return false
 		}
 	}
@@ -85,72 +89,84 @@ type judgement struct {
 func (l *ledger) came(w wakeUp) judgement {
 	w.cameAt, w.answeredAt = w.cameAt.Round(0), w.answeredAt.Round(0)
 	seen := fmt.Sprintf("%s attempt %d", w.id, w.attempt)
-	notBefore, wanted := l.wanted[w.key]
-	if !wanted {
-		j := judgement{plannedAt: w.dueAt, off: w.cameAt.Sub(w.dueAt)}
-		switch {
-		case l.done[seen]: // its outcome was still in memory when the adapter was killed
-			l.repeats++
-			j.ok, j.note = true, "a repeat after the kill, with the same id: at least once"
-		case l.cancelled[w.key]:
-			l.unwanted++
-			j.note = "was cancelled and came all the same"
-		default:
-			l.unwanted++
-			j.note = "nobody asked for it"
-		}
-		return j
+	next, wanted := l.wanted[w.key]
+	if !wanted || w.attempt != next.attempt || w.problem != "" {
+		return l.strange(w, next, l.done[seen])
 	}
 	delete(l.wanted, w.key)
 	l.done[seen] = true
 	l.wakeUps++
 
-	j := judgement{ok: true, plannedAt: notBefore}
-	if w.attempt == 0 && w.dueAt.After(notBefore) {
-		j.plannedAt = w.dueAt // a retry's is that of the first attempt
+	j := judgement{ok: true, plannedAt: next.notBefore}
+	if w.attempt == 0 && w.dueAt.After(next.notBefore) {
+		j.plannedAt = w.dueAt // a retry's stays that of the first attempt
 	}
 	j.off = w.cameAt.Sub(j.plannedAt)
 	lateness := w.cameAt.Sub(l.owedAt(j.plannedAt))
-	l.worst = max(l.worst, lateness)
+	owed := l.startedAt.After(j.plannedAt)
+	j.note = l.follow(w)
 	switch {
-	case w.notRecovered != "":
-		l.unwanted++
-		j.ok, j.note = false, w.notRecovered
-		return j
-	case w.cameAt.Before(notBefore), w.dueAt.Before(notBefore) && w.attempt == 0:
+	case w.cameAt.Before(next.notBefore), w.attempt == 0 && w.dueAt.Before(next.notBefore):
 		l.early++
-		j.ok, j.note = false, "early"
-	case w.cameAt.Sub(l.owedAt(notBefore)) > l.slack:
+		j.ok, j.note = false, "early, "+j.note
+	case w.cameAt.Sub(l.owedAt(next.notBefore)) > l.slack:
 		l.late++
-		j.ok, j.note = false, "late"
-	case l.startedAt.After(j.plannedAt):
-		j.note = fmt.Sprintf("due while the adapter was dead: %s after its restart", millis(lateness))
+		j.ok, j.note = false, "late, "+j.note
 	}
-	j.note = strings.TrimPrefix(j.note+", "+l.follow(w), ", ")
+	if owed {
+		l.worstOwed = max(l.worstOwed, lateness)
+		j.note += fmt.Sprintf(", %s after the restart", millis(lateness))
+	} else {
+		l.worst = max(l.worst, lateness)
+	}
+	return j
+}
+
+// strange judges a wake-up that is not the next one of its key.
+func (l *ledger) strange(w wakeUp, next want, seenBefore bool) judgement {
+	j := judgement{plannedAt: w.dueAt, off: w.cameAt.Sub(w.dueAt)}
+	cancelledAt, cancelled := l.cancelled[w.key]
+	switch {
+	case seenBefore && w.problem == "": // how it ended was not on disk yet when the adapter was killed
+		l.repeats++
+		j.ok, j.note = true, "a repeat with the same id: at least once"
+		return j
+	case w.problem != "":
+		j.note = w.problem
+	case cancelled && w.cameAt.Before(cancelledAt): // a machine that slow
+		j.ok, j.note = true, "came before it was cancelled"
+		return j
+	case cancelled:
+		j.note = "was cancelled and came all the same"
+	case next.notBefore.IsZero():
+		j.note = "nobody asked for it"
+	default:
+		j.note = fmt.Sprintf("is attempt %d, wants %d", w.attempt, next.attempt)
+	}
+	l.wrong++
 	return j
 }
 
 // follow does with an answer what the contract says of it.
 func (l *ledger) follow(w wakeUp) string {
-	answer := fmt.Sprint(w.status)
 	switch {
 	case w.status >= 500:
 		wait := l.backoff << w.attempt
-		l.want(w.key, w.answeredAt.Add(wait))
-		return fmt.Sprintf("%s %s → again after the back-off of %s", answer, http.StatusText(w.status), wait)
+		l.want(w.key, w.answeredAt.Add(wait), w.attempt+1)
+		return fmt.Sprintf("%d: again after %s of back-off", w.status, wait)
 	case w.againAfter > 0:
-		l.want(w.key, w.answeredAt.Add(w.againAfter))
-		return fmt.Sprintf("%s, Reschedule-After: %s", answer, w.againAfter)
+		l.want(w.key, w.answeredAt.Add(w.againAfter), 0)
+		return fmt.Sprintf("%d, Reschedule-After: %s", w.status, w.againAfter)
 	}
-	return answer + " done"
+	return fmt.Sprint(w.status)
 }
 
 // verdict counts what went wrong; lost is what never came.
 func (l *ledger) verdict() (text string, ok bool) {
 	lost := len(l.wanted)
-	ok = l.early+l.late+lost+l.unwanted == 0 && l.wakeUps > 0
-	text = fmt.Sprintf("%d wake-ups, the latest %s after its instant; %s early, %s lost, %s unasked for",
-		l.wakeUps, millis(l.worst), none(l.early), none(lost), none(l.unwanted))
+	ok = l.early+l.late+lost+l.wrong == 0 && l.wakeUps > 0
+	text = fmt.Sprintf("%d wake-ups, at worst %s late (%s after the restart for what was due before it);\n  %s early, %s lost, %s that was not to come",
+		l.wakeUps, millis(l.worst), millis(l.worstOwed), none(l.early), none(lost), none(l.wrong))
 	if l.late > 0 {
 		text += fmt.Sprintf(", %d more than %s late", l.late, l.slack)
 	}

@@ -44,16 +44,17 @@ type process struct {
 	ended chan struct{}
 }
 
-// start runs dir/name and waits until it says that it is ready. When ctx ends,
-// the process is asked to end too.
-func start(ctx context.Context, dir, name string, env []string, args ...string) (*process, error) {
+// start runs the program and waits until it says that it is ready; its log goes
+// to dir. When ctx ends, the process is asked to end too.
+func start(ctx context.Context, dir, program string, env []string, args ...string) (*process, error) {
+	name := filepath.Base(program)
 	p := &process{log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	logFile, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("demo: starting %s: %w", name, err)
 	}
 	defer logFile.Close()
-	p.cmd = exec.CommandContext(ctx, filepath.Join(dir, name), args...)
+	p.cmd = exec.CommandContext(ctx, program, args...)
 	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), env...), logFile
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = stopWithin
@@ -139,6 +140,9 @@ func openWindow(operator func() string) (*window, error) {
 			w.seen <- seen
 			return nil
 		},
+		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, _ error) { // as Knative answers for an operator that is gone
+			rw.WriteHeader(http.StatusBadGateway)
+		},
 	}
 	w.server.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), cameAt{}, time.Now())))
@@ -156,7 +160,7 @@ func readWakeUp(event http.Header, answer *http.Response) wakeUp {
 	dueAt, errDue := time.Parse(time.RFC3339Nano, event.Get("Ce-Rescheduledueat"))
 	w := wakeUp{key: key, id: event.Get("Ce-Id"), attempt: attempt, dueAt: dueAt, status: answer.StatusCode}
 	if err := errors.Join(errKey, errAttempt, errDue); err != nil {
-		w.notRecovered = "is no event of a RescheduleSource: " + err.Error()
+		w.problem = "is no event of a RescheduleSource: " + err.Error()
 	}
 	if after := answer.Header.Get("Reschedule-After"); after != "" {
 		w.againAfter, _ = time.ParseDuration(after)

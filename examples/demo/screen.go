@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The colours of the story. They only ever start and end within a line, so that
@@ -21,8 +22,13 @@ func (t *tale) paint(colour, text string) string {
 	if !t.colour {
 		return text
 	}
-	body := strings.Trim(text, "\n")
-	return strings.Replace(text, body, "\x1b["+colour+"m"+body+"\x1b[0m", 1)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if line != "" {
+			lines[i] = "\x1b[" + colour + "m" + line + "\x1b[0m"
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (t *tale) print(colour, format string, args ...any) {
@@ -37,7 +43,7 @@ func (t *tale) step(colour, verb, format string, args ...any) {
 // show judges a wake-up and prints it.
 func (t *tale) show(w wakeUp) {
 	if strings.HasPrefix(w.key, "Site/") && w.status < 300 { // what the operator does with one, see examples/operator
-		t.ledger.want("Certificate/"+strings.TrimPrefix(w.key, "Site/"), w.cameAt.Add(t.beats(2)))
+		t.ledger.want("Certificate/"+strings.TrimPrefix(w.key, "Site/"), w.cameAt.Add(t.beats(2)), 0)
 	}
 	j := t.ledger.came(w)
 	mark := t.paint(green, "✓")
@@ -45,7 +51,7 @@ func (t *tale) show(w wakeUp) {
 		mark = t.paint(red, "✗")
 	}
 	fmt.Fprintf(t.out, "  %s %-18s %-13s %-13s %11s  %s\n", mark, w.key,
-		j.plannedAt.Local().Format(clock), w.cameAt.Local().Format(clock), "+"+millis(j.off), t.paint(dim, j.note))
+		j.plannedAt.Local().Format(clock), w.cameAt.Local().Format(clock), fmt.Sprintf("%+.1f ms", float64(j.off)/float64(time.Millisecond)), t.paint(dim, j.note))
 }
 
 // end prints the verdict and what it means.
@@ -56,10 +62,12 @@ func (t *tale) end() bool {
 		mark, colour = "✗", red
 	}
 	t.print(colour, "\n%s %s\n", mark, text)
-	t.print(dim, `
-You saw the real adapter and an operator without a single timer: it was woken when it had asked to be, retried
-when it failed, left alone when that was cancelled, and a kill -9 of the adapter lost nothing.
-Next: examples/operator is the code to copy · README.md has the same calls with curl · docs/http-api.md has them all
+	if ok {
+		t.print(dim, `
+You saw the real adapter and an operator without a single timer. It was woken when it had asked
+to be, retried when it failed, not woken for what was cancelled, and kill -9 lost nothing.
 `)
+	}
+	t.print(dim, "Next: examples/operator is the code to copy; README.md has the calls with curl.\n")
 	return ok
 }

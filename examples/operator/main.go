@@ -78,6 +78,9 @@ func (o operator) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	w := wakeUp{data: event.Data()}
 	w.key, _ = types.ToString(event.Extensions()["reschedulekey"])
+	if key, err := url.PathUnescape(w.key); err == nil && r.Header.Get("Ce-Reschedulekey") != "" {
+		w.key = key // a header is percent-encoded, and the SDK leaves it so (cloudevents/sdk-go issue 1331)
+	}
 	w.attempt, _ = types.ToInteger(event.Extensions()["rescheduleattempt"])
 	w.dueAt, _ = types.ToTime(event.Extensions()["rescheduledueat"])
 
@@ -136,15 +139,12 @@ func main() {
 	server := http.Server{Handler: o, ReadHeaderTimeout: 10 * time.Second}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
-	stopped := make(chan error, 1)
 	go func() {
-		<-ctx.Done() // scaled to zero: the deliveries under way may finish
-		stopped <- server.Shutdown(context.Background())
+		log.Print(server.Serve(listener))
+		cancel()
 	}()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		log.Fatal(err)
-	}
-	if err := <-stopped; err != nil {
+	<-ctx.Done() // scaled to zero: the deliveries under way may finish
+	if err := server.Shutdown(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }

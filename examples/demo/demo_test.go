@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	// The demo runs the adapter as a process, which go test knows nothing of: with
+	// this a change of the adapter makes a cached result stale.
+	_ "github.com/reschedule-dev/reschedule/pkg/adapter"
+)
+
+var bin string // where adapter and operator are built once for all tests
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		for _, file := range []string{"../operator/main.go", "../../cmd/adapter/main.go"} {
+			_, _ = os.Stat(file) // for the same reason: mains cannot be imported
+		}
+		dir, err := os.MkdirTemp("", "reschedule-demo-test-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := build(context.Background(), dir); err != nil {
+			panic(err)
+		}
+		bin = dir
+		return m.Run()
+	}())
+}
+
+// TestTheTaleEndsWell runs the demo with short waits and a bound on lateness
+// that a busy machine does not reach: what it finds is what is early, lost or
+// not to come.
+func TestTheTaleEndsWell(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	tale := tale{out: &out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
+	ok, err := tale.tell(t.Context())
+	if err != nil || !ok {
+		t.Fatalf("ok %v, error %v\n%s", ok, err, &out)
+	}
+	if got := tale.ledger.wakeUps; got != 10 {
+		t.Errorf("%d wake-ups, want 10\n%s", got, &out)
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("colours without being asked for:\n%q", &out)
+	}
+	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("does not show %q:\n%s", want, &out)
+		}
+	}
+	checkAllEnded(t, out.String())
+}
+
+// interrupter cancels when the story comes to a word, as Ctrl-C would.
+type interrupter struct {
+	bytes.Buffer
+	word   string
+	cancel context.CancelFunc
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), i.word) {
+		i.cancel()
+	}
+	return i.Buffer.Write(p)
+}
+
+func TestAnInterruptedTaleLeavesNothingBehind(t *testing.T) {
+	for _, word := range []string{"operator http", "DELETE", "✓", "kill -9", "restart"} {
+		t.Run(word, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			out := &interrupter{word: word, cancel: cancel}
+			tale := tale{out: out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
+			if ok, err := tale.tell(ctx); ok || !errors.Is(err, context.Canceled) {
+				t.Errorf("ok %v, error %v\n%s", ok, err, out)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v (error %v)", left, err)
+			}
+			checkAllEnded(t, out.String())
+		})
+	}
+}
+
+func TestColoursStayWithinTheirLine(t *testing.T) {
+	t.Parallel()
+	tale := tale{colour: true}
+	if got, want := tale.paint(red, "\na b\nc\n"), "\n\x1b[31ma b\x1b[0m\n\x1b[31mc\x1b[0m\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func checkAllEnded(t *testing.T, out string) {
+	t.Helper()
+	pids := regexp.MustCompile(`pid (\d+)`).FindAllStringSubmatch(out, -1)
+	if len(pids) < 2 {
+		t.Errorf("the processes are not named:\n%s", out)
+	}
+	for _, m := range pids {
+		if pid, err := strconv.Atoi(m[1]); err != nil || syscall.Kill(pid, 0) == nil {
+			t.Errorf("process %s still runs (%v)", m[1], err)
+		}
+	}
+}
