@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
@@ -33,7 +34,8 @@ type bench struct {
 	rounds       int           // of contests
 	warm, window time.Duration // of each measured load
 	callers      int
-	batch        int // items of a bulk call
+	client       string // of put and bulk: raw or net/http
+	batch        int    // items of a bulk call
 
 	burst int // due at one instant
 
@@ -85,6 +87,16 @@ func (b *bench) measure(ctx context.Context, s scenario, c report.Conditions) (*
 	r.Took = time.Since(began).Round(time.Second).String()
 	return r, nil
 }
+
+// dial is how the callers of put and bulk connect.
+func (b *bench) dial() load.Clients {
+	if b.client == netHTTPClient {
+		return load.NetHTTP
+	}
+	return load.Raw
+}
+
+const rawClient, netHTTPClient = "raw", "net/http"
 
 // withAdapter runs fn beside an adapter with the data in dir/adapter, which stays.
 func (b *bench) withAdapter(ctx context.Context, dir, sink string, fn func(*service) error) error {

@@ -22,19 +22,18 @@ const maxRounds = 200
 func firstIndex(round int) uint32 { return uint32(round) * roundIndexes }
 
 // putOp returns an Op that PUTs a new key with every call.
-func putOp(addr string, caller, callers int, first uint32, delay time.Duration) (load.Op, func(), error) {
-	conn, err := load.DialHTTP(addr)
+func putOp(dial load.Clients, addr string, caller, callers int, first uint32, delay time.Duration) (load.Op, func(), error) {
+	conn, err := dial(addr)
 	if err != nil {
 		return nil, nil, err
 	}
 	maker := load.NewMaker(uint64(first) + uint64(caller))
 	index := first + uint32(caller)
-	var body, request []byte
+	var body []byte
 	return func() (int, error) {
 		body = maker.AppendPut(body[:0], load.When{Delay: delay})
-		request = load.AppendRequest(request[:0], http.MethodPut, putPath(index), body)
+		status, _, err := conn.Call(http.MethodPut, putPath(index), body)
 		index += uint32(callers)
-		status, err := conn.Do(request)
 		if err == nil && status != http.StatusCreated {
 			err = fmt.Errorf("driver: PUT answered %d", status)
 		}
@@ -48,34 +47,32 @@ func putPath(index uint32) string {
 }
 
 // bulkOp returns an Op that POSTs n new keys with every call.
-func bulkOp(addr string, caller, callers, n int, first uint32, delay time.Duration) (load.Op, func(), error) {
-	conn, err := load.DialHTTP(addr)
+func bulkOp(dial load.Clients, addr string, caller, callers, n int, first uint32, delay time.Duration) (load.Op, func(), error) {
+	conn, err := dial(addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn.Keep = true
 	maker := load.NewMaker(uint64(first) + uint64(caller))
 	index := first + uint32(caller*n)
-	var body, request []byte
+	var body []byte
 	return func() (int, error) {
 		body = maker.AppendBulk(body[:0], index, n, func(uint32) load.When { return load.When{Delay: delay} })
-		request = load.AppendRequest(request[:0], http.MethodPost, schedulesPath, body)
 		index += uint32(callers * n)
-		return n, bulk(conn, request, n)
+		return n, bulk(conn, body, n)
 	}, conn.Close, nil
 }
 
 // bulk makes one bulk call and checks that every item was created.
-func bulk(conn *load.HTTP, request []byte, n int) error {
-	status, err := conn.Do(request)
+func bulk(conn load.Client, body []byte, n int) error {
+	status, text, err := conn.Call(http.MethodPost, schedulesPath, body)
 	if err != nil {
 		return err
 	}
 	if status != http.StatusOK {
-		return fmt.Errorf("driver: bulk POST answered %d: %.300s", status, conn.Body)
+		return fmt.Errorf("driver: bulk POST answered %d: %.300s", status, text)
 	}
 	// Counting is much cheaper than decoding, and the answer holds no text of others but keys and random letters.
-	if bytes.Count(conn.Body, []byte(`"status":201`)) == n {
+	if bytes.Count(text, []byte(`"status":201`)) == n {
 		return nil
 	}
 	var answer struct {
@@ -84,7 +81,7 @@ func bulk(conn *load.HTTP, request []byte, n int) error {
 			Status            int
 		}
 	}
-	if err := json.Unmarshal(conn.Body, &answer); err != nil {
+	if err := json.Unmarshal(text, &answer); err != nil {
 		return fmt.Errorf("driver: bulk POST: %w", err)
 	}
 	if len(answer.Items) != n {
@@ -108,15 +105,14 @@ func fill(ctx context.Context, addr string, first uint32, n int, binary bool, wh
 	for caller := range callers {
 		go func() {
 			errs <- func() error {
-				conn, err := load.DialHTTP(addr)
+				conn, err := load.Raw(addr)
 				if err != nil {
 					return err
 				}
 				defer conn.Close()
-				conn.Keep = true
 				maker := load.NewMaker(uint64(first)<<8 + uint64(caller))
 				maker.Binary = binary
-				var body, request []byte
+				var body []byte
 				for ctx.Err() == nil {
 					at := int(next.Add(each)) - each
 					if at >= n {
@@ -124,8 +120,7 @@ func fill(ctx context.Context, addr string, first uint32, n int, binary bool, wh
 					}
 					count := min(each, n-at)
 					body = maker.AppendBulk(body[:0], first+uint32(at), count, when)
-					request = load.AppendRequest(request[:0], http.MethodPost, schedulesPath, body)
-					if err := bulk(conn, request, count); err != nil {
+					if err := bulk(conn, body, count); err != nil {
 						return err
 					}
 				}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type fakeAdapters struct {
 	ready    time.Duration // what a start with something stored says it took
 	rss      int64         // of one with something stored
 	idleCPU  float64       // share of a core
+	disk     int64         // of one with something stored
 	forget   int           // how many keys a kill loses
 	failItem bool          // the last item of every bulk call is refused
 
@@ -46,7 +48,8 @@ type fakeAdapters struct {
 // fakeStore is what outlives a fake adapter.
 type fakeStore struct {
 	pending atomic.Int64
-	starts  atomic.Int64
+	dir     string
+	written sync.Once
 }
 
 func (f *fakeAdapters) start(_ context.Context, c adapterConfig) (*service, time.Duration, error) {
@@ -58,11 +61,10 @@ func (f *fakeAdapters) start(_ context.Context, c adapterConfig) (*service, time
 		f.stores = map[string]*fakeStore{}
 	}
 	if f.stores[c.Dir] == nil {
-		f.stores[c.Dir] = new(fakeStore)
+		f.stores[c.Dir] = &fakeStore{dir: c.Dir}
 	}
 	store := f.stores[c.Dir]
 	f.mu.Unlock()
-	store.starts.Add(1)
 
 	ready, rss := time.Millisecond, int64(10e6)
 	if store.pending.Load() > 0 {
@@ -99,6 +101,19 @@ type fakeRequest struct {
 func (f *fakeAdapters) handler(store *fakeStore, sink string) http.Handler {
 	accept := func(r fakeRequest) {
 		store.pending.Add(1)
+		store.written.Do(func() {
+			file, err := os.Create(filepath.Join(store.dir, "data"))
+			if err == nil {
+				_, err = file.Write(make([]byte, f.disk))
+			}
+			if err == nil {
+				err = file.Sync() // blocks are given late
+			}
+			if err != nil {
+				f.t.Error(err)
+			}
+			file.Close()
+		})
 		due := time.Now()
 		switch {
 		case r.DueAt != nil:
@@ -206,7 +221,7 @@ func measured(t *testing.T, name string, f *fakeAdapters, change func(*bench)) *
 	b := &bench{
 		dir: t.TempDir(), adapters: f, children: inProcess{}, say: t.Logf,
 		redis: redisServer{absent: "not here"}, postgres: postgresServer{absent: "not here"},
-		rounds: 2, warm: 5 * time.Millisecond, window: 60 * time.Millisecond, callers: 4, batch: 10, burst: 200,
+		rounds: 2, warm: 5 * time.Millisecond, window: 60 * time.Millisecond, callers: 4, client: rawClient, batch: 10, burst: 200,
 		pending: 2500, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond, ahead: 300 * time.Millisecond,
 		settle: time.Second, settleEvery: time.Millisecond, restarts: 2, idle: 60 * time.Millisecond, deliverLimit: 5 * time.Second,
 	}

@@ -86,7 +86,7 @@ func lateness(ctx context.Context, b *bench, dir string, r *report.Result) error
 	return nil
 }
 
-const workqueueName = "client-go's delaying queue"
+const workqueueName = "client-go's queue"
 
 func latenessBars(adapter, queue standing) []report.Bar {
 	var above []float64
@@ -170,13 +170,13 @@ func putAhead(ctx context.Context, addr string, first uint32, n int, ahead time.
 	for caller := range callers {
 		go func() {
 			errs <- func() error {
-				conn, err := load.DialHTTP(addr)
+				conn, err := load.Raw(addr)
 				if err != nil {
 					return err
 				}
 				defer conn.Close()
 				maker := load.NewMaker(uint64(first)<<8 + uint64(caller))
-				var body, request []byte
+				var body []byte
 				for i := caller; i < n; i += callers {
 					index := first + uint32(i)
 					select {
@@ -185,8 +185,7 @@ func putAhead(ctx context.Context, addr string, first uint32, n int, ahead time.
 						return context.Cause(ctx)
 					}
 					body = maker.AppendPut(body[:0], load.When{At: due(index)})
-					request = load.AppendRequest(request[:0], http.MethodPut, putPath(index), body)
-					status, err := conn.Do(request)
+					status, _, err := conn.Call(http.MethodPut, putPath(index), body)
 					if err == nil && status != http.StatusCreated {
 						err = fmt.Errorf("driver: PUT answered %d", status)
 					}

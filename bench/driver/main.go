@@ -59,6 +59,7 @@ func drive(args []string) error {
 	flags.DurationVar(&b.warm, "warm", time.Second, "warming up of each round of put and bulk")
 	flags.DurationVar(&b.window, "for", 5*time.Second, "each round of put and bulk")
 	flags.IntVar(&b.callers, "callers", 64, "callers of put and bulk")
+	flags.StringVar(&b.client, "client", rawClient, "the client of put and bulk: raw, or net/http as most callers have it, which weighs more on both")
 	flags.IntVar(&b.batch, "batch", 100, "items of a bulk call")
 	flags.IntVar(&b.burst, "burst", 100_000, "how many are due at one instant")
 	flags.IntVar(&b.pending, "pending", 1_000_000, "how many are pending far away, in lateness and memory; up to 10,000,000")
@@ -179,6 +180,9 @@ func render(out string) error {
 
 // check refuses what cannot be measured.
 func (b *bench) check() error {
+	if b.client != rawClient && b.client != netHTTPClient {
+		return fmt.Errorf("driver: -client is %q: want %s or %s", b.client, rawClient, netHTTPClient)
+	}
 	for _, v := range []struct {
 		name             string
 		value, low, high int

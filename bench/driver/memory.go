@@ -28,6 +28,12 @@ func memory(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	if err != nil {
 		return err
 	}
+	// Whoever still runs when this fails would be in the way of the next scenario.
+	defer func() {
+		if s != nil {
+			s.kill()
+		}
+	}()
 	s, emptyReady, err := b.restartAll(ctx, s, empty, func(*service, int) error { return nil })
 	if err != nil {
 		return err
@@ -46,7 +52,6 @@ func memory(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	}
 	rate, err := fill(ctx, s.addr, 0, b.pending, true, farAway(time.Now()))
 	if err != nil {
-		s.kill()
 		return err
 	}
 	b.say("  filled at %s/s", report.Thousands(rate))
@@ -136,11 +141,14 @@ func (b *bench) restartAll(ctx context.Context, s *service, c adapterConfig, bef
 	return s, took, nil
 }
 
-// settled waits until memory and disk no longer change by more than a fiftieth, three times in a row.
+// calm is over how many looks nothing may have changed much.
+const calm = 6
+
+// settled waits until memory and disk have not changed by more than a fiftieth
+// over some time. What the Go runtime gives back to the system it gives back slowly.
 func (b *bench) settled(ctx context.Context, s *service, dir string) (state, error) {
-	var before state
-	calm, end := 0, time.Now().Add(b.settle)
-	for {
+	var seen []state
+	for end := time.Now().Add(b.settle); ; {
 		u, err := s.usage()
 		if err != nil {
 			return state{}, err
@@ -150,15 +158,13 @@ func (b *bench) settled(ctx context.Context, s *service, dir string) (state, err
 			return state{}, err
 		}
 		now := state{rss: u.rss, disk: disk}
-		if near(now.rss, before.rss) && near(now.disk, before.disk) {
-			calm++
-		} else {
-			calm = 0
+		seen = append(seen, now)
+		if len(seen) > calm {
+			seen = seen[1:]
 		}
-		if calm == 3 || time.Now().After(end) {
+		if len(seen) == calm && near(now.rss, seen[0].rss) && near(now.disk, seen[0].disk) || time.Now().After(end) {
 			return now, nil
 		}
-		before = now
 		select {
 		case <-time.After(b.settleEvery):
 		case <-ctx.Done():
@@ -175,7 +181,7 @@ func firstDelivery(ctx context.Context, b *bench, s, sink *service) (time.Durati
 	if err := resetSink(sink.addr, index, 1); err != nil {
 		return 0, err
 	}
-	op, shut, err := putOp(s.addr, 0, 1, index, 0)
+	op, shut, err := putOp(load.Raw, s.addr, 0, 1, index, 0)
 	if err != nil {
 		return 0, err
 	}

@@ -33,7 +33,7 @@ func TestPutComparesEverybodyAndMarksWhoIsAbsent(t *testing.T) {
 
 func TestBulkFindsItemsThatWereRefused(t *testing.T) {
 	t.Parallel()
-	good := measured(t, "bulk", new(fakeAdapters), nil)
+	good := measured(t, "bulk", new(fakeAdapters), func(b *bench) { b.client = netHTTPClient })
 	if v := verdict(t, good, "at least a fifth"); v == report.NotMeasured {
 		t.Errorf("at least a fifth: %s", v)
 	}
@@ -80,7 +80,9 @@ func TestLatenessComparesWithTheQueueAndFindsWhatIsEarly(t *testing.T) {
 			if v := verdict(t, r, "p99 under 5 ms"); v == report.NotMeasured {
 				t.Errorf("p99: %s: %v", v, r.Rows)
 			}
-			if p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]; test.early == report.Pass && p50 < float64(test.late.Milliseconds()) {
+			if p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]; test.early == report.Pass &&
+				(p50 < float64(test.late.Milliseconds()) || p50 > float64(test.late.Milliseconds())+400) {
+				// Taken from the first due time instead of each one's own it would be half of the second that they take.
 				t.Errorf("p50 of %v ms with deliveries %s late", p50, test.late)
 			}
 			if v := verdict(t, r, "nothing early"); v != test.early {
@@ -98,6 +100,7 @@ func TestMemoryComparesWithNone(t *testing.T) {
 	}{
 		"all well":          {fake: &fakeAdapters{rss: 99e6, ready: 1900 * time.Millisecond}},
 		"too much memory":   {fake: &fakeAdapters{rss: 101e6}, fails: "memory"},
+		"too much disk":     {fake: &fakeAdapters{disk: 2500 * 288 * 2}, fails: "disk"},
 		"too slow a start":  {fake: &fakeAdapters{ready: 2100 * time.Millisecond}, fails: "ready"},
 		"a kill loses some": {fake: &fakeAdapters{forget: 1}, fails: "nothing acknowledged"},
 		"late deliveries":   {fake: &fakeAdapters{late: 1100 * time.Millisecond}, fails: "deliveries go on"},

@@ -23,7 +23,7 @@ type opener func(addr string, caller int, first uint32) (load.Op, func(), error)
 // put: single durable writes.
 func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	open := func(addr string, caller int, first uint32) (load.Op, func(), error) {
-		return putOp(addr, caller, b.callers, first, writeDelay)
+		return putOp(b.dial(), addr, caller, b.callers, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, 1, open)
 	if err != nil {
@@ -31,7 +31,7 @@ func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	}
 	r.Parameters = []string{
 		fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes), fmt.Sprintf("keys of %d B, each new", load.KeyBytes),
-		fmt.Sprintf("delay %s", writeDelay), fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
+		fmt.Sprintf("delay %s", writeDelay), "a " + b.client + " client", fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
 	}
 	r.Header, r.Rows = rateTable("PUT/s", standings)
 	r.Notes = writeNotes
@@ -46,7 +46,7 @@ func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 // bulkPost: many writes a call.
 func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	open := func(addr string, caller int, first uint32) (load.Op, func(), error) {
-		return bulkOp(addr, caller, b.callers, b.batch, first, writeDelay)
+		return bulkOp(b.dial(), addr, caller, b.callers, b.batch, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, b.batch, open)
 	if err != nil {
@@ -54,7 +54,7 @@ func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error
 	}
 	r.Parameters = []string{
 		fmt.Sprintf("%d items a call", b.batch), fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes),
-		fmt.Sprintf("keys of %d B, each new", load.KeyBytes), fmt.Sprintf("delay %s", writeDelay),
+		fmt.Sprintf("keys of %d B, each new", load.KeyBytes), fmt.Sprintf("delay %s", writeDelay), "a " + b.client + " client",
 		fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
 	}
 	r.Header, r.Rows = rateTable("items/s", standings)
@@ -150,26 +150,23 @@ func (b *bench) driveWith(ctx context.Context, used func() (usage, error), open 
 // up something as long as the contract's example.
 func (b *bench) answerOf(ctx context.Context, dir string, batch int) bareConfig {
 	maker := load.NewMaker(1)
-	request := load.AppendRequest(nil, http.MethodPut, putPath(firstIndex(maxRounds)), maker.AppendPut(nil, load.When{Delay: writeDelay}))
 	c := bareConfig{Status: http.StatusCreated, Header: map[string]string{"Content-Type": "application/json", "ETag": `"1844674"`}}
 	if batch > 1 {
 		c = bareConfig{Status: http.StatusOK, Header: map[string]string{"Content-Type": "application/json"}}
-		request = load.AppendRequest(nil, http.MethodPost, schedulesPath, maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When {
-			return load.When{Delay: writeDelay}
-		}))
 	}
+	when := load.When{Delay: writeDelay}
 	err := b.withAdapter(ctx, filepath.Join(dir, "answer"), noSink, func(s *service) error {
 		conn, err := load.DialHTTP(s.addr)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		conn.Keep = true
 		if batch > 1 {
-			err = bulk(conn, request, batch)
+			err = bulk(conn, maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When { return when }), batch)
 		} else {
 			var status int
-			if status, err = conn.Do(request); err == nil && status != http.StatusCreated {
+			status, _, err = conn.Call(http.MethodPut, putPath(firstIndex(maxRounds)), maker.AppendPut(nil, when))
+			if err == nil && status != http.StatusCreated {
 				err = fmt.Errorf("PUT answered %d: %.300s", status, conn.Body)
 			}
 		}

@@ -6,12 +6,27 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 )
 
 // CallTimeout bounds one call: a server that hangs ends the run.
 const CallTimeout = 30 * time.Second
+
+// Client is one caller's connection: one request under way. Not safe for
+// concurrent use.
+type Client interface {
+	// Call sends a request and returns the answer, which is overwritten by the next call.
+	Call(method, path string, body []byte) (status int, answer []byte, err error)
+	Close()
+}
+
+// Clients dials the callers' connections.
+type Clients func(addr string) (Client, error)
+
+// Raw dials an HTTP.
+func Raw(addr string) (Client, error) { return DialHTTP(addr) }
 
 // HTTP is one keep-alive HTTP/1.1 connection with one request under way. It
 // knows just enough of the protocol to be much cheaper than the servers it
@@ -20,9 +35,9 @@ const CallTimeout = 30 * time.Second
 type HTTP struct {
 	conn net.Conn
 	r    *bufio.Reader
-	// Body is the last answer's when Keep is set.
-	Body []byte
-	Keep bool
+	// Body is the last answer's.
+	Body    []byte
+	request []byte
 }
 
 // DialHTTP connects.
@@ -37,19 +52,20 @@ func DialHTTP(addr string) (*HTTP, error) {
 // Close closes the connection.
 func (h *HTTP) Close() { h.conn.Close() }
 
-// Do sends a whole request and returns the status of the answer.
-func (h *HTTP) Do(request []byte) (int, error) {
+// Call implements Client.
+func (h *HTTP) Call(method, path string, body []byte) (int, []byte, error) {
+	h.request = appendRequest(h.request[:0], method, path, body)
 	if err := h.conn.SetDeadline(time.Now().Add(CallTimeout)); err != nil {
-		return 0, fmt.Errorf("load: %w", err)
+		return 0, nil, fmt.Errorf("load: %w", err)
 	}
-	if _, err := h.conn.Write(request); err != nil {
-		return 0, fmt.Errorf("load: sending: %w", err)
+	if _, err := h.conn.Write(h.request); err != nil {
+		return 0, nil, fmt.Errorf("load: sending: %w", err)
 	}
 	status, err := h.answer()
 	if err != nil {
-		return 0, fmt.Errorf("load: reading the answer: %w", err)
+		return 0, nil, fmt.Errorf("load: reading the answer: %w", err)
 	}
-	return status, nil
+	return status, h.Body, nil
 }
 
 func (h *HTTP) answer() (int, error) {
@@ -115,21 +131,17 @@ const bodyLimit = 16 << 20
 
 // take reads n bytes of the body.
 func (h *HTTP) take(n int64) error {
-	if !h.Keep {
-		_, err := io.CopyN(io.Discard, h.r, n)
-		return err
-	}
 	at := len(h.Body)
 	if n > int64(bodyLimit-at) {
 		return fmt.Errorf("a body of more than %d bytes", bodyLimit)
 	}
-	h.Body = append(h.Body, make([]byte, n)...)
+	h.Body = slices.Grow(h.Body, int(n))[:at+int(n)]
 	_, err := io.ReadFull(h.r, h.Body[at:])
 	return err
 }
 
-// AppendRequest appends a whole request.
-func AppendRequest(b []byte, method, path string, body []byte) []byte {
+// appendRequest appends a whole request.
+func appendRequest(b []byte, method, path string, body []byte) []byte {
 	b = append(b, method...)
 	b = append(b, ' ')
 	b = append(b, path...)

@@ -93,7 +93,7 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-func TestTheClientSpeaksToNetHTTP(t *testing.T) {
+func TestClientsSpeakToNetHTTP(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body := new(strings.Builder)
@@ -112,13 +112,12 @@ func TestTheClientSpeaksToNetHTTP(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	conn, err := DialHTTP(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for _, keep := range []bool{true, false} {
-		conn.Keep = keep
+	for name, dial := range map[string]Clients{"raw": Raw, "net/http": NetHTTP} {
+		conn, err := dial(server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
 		for _, test := range []struct {
 			path, body string
 			status     int
@@ -133,16 +132,12 @@ func TestTheClientSpeaksToNetHTTP(t *testing.T) {
 			if test.body != "" {
 				body = []byte(test.body)
 			}
-			status, err := conn.Do(AppendRequest(nil, http.MethodPut, test.path, body))
+			status, answer, err := conn.Call(http.MethodPut, test.path, body)
 			if err != nil {
-				t.Fatalf("%s: %v", test.path, err)
+				t.Fatalf("%s: %s: %v", name, test.path, err)
 			}
-			want := test.want
-			if !keep {
-				want = ""
-			}
-			if status != test.status || string(conn.Body) != want {
-				t.Errorf("%s: %d with %d bytes, want %d with %d", test.path, status, len(conn.Body), test.status, len(want))
+			if status != test.status || string(answer) != test.want {
+				t.Errorf("%s: %s: %d %q, want %d %q", name, test.path, status, answer, test.status, test.want)
 			}
 		}
 	}
@@ -154,7 +149,7 @@ func FuzzAnswersAreReadOrRefused(f *testing.F) {
 	f.Add("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n")
 	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		h := &HTTP{r: bufio.NewReader(strings.NewReader(text)), Keep: true}
+		h := &HTTP{r: bufio.NewReader(strings.NewReader(text))}
 		if status, err := h.answer(); err == nil && (status < 0 || len(h.Body) > len(text)) {
 			t.Errorf("%q: %d with %d bytes", text, status, len(h.Body))
 		}

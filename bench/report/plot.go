@@ -88,9 +88,10 @@ func (c *Chart) SVG() string {
 func (c *Chart) bars() string {
 	const left, width, top, row = 210.0, 430.0, 52.0, 34.0
 	s := newSVG(760, int(top+row*float64(len(c.Bars))+22), c.Title)
-	most := 1e-9
+	most, asked := 1e-9, 0.0
 	for _, b := range c.Bars {
 		most = max(most, b.Value, b.High, b.Target)
+		asked = max(asked, b.Target)
 	}
 	scale := width / most
 	ours := -1
@@ -105,7 +106,11 @@ func (c *Chart) bars() string {
 		s.text(left-10, y+16, ink, "end", "", b.Label)
 		fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="22" rx="2" fill="%s"/>`+"\n", left, y, max(b.Value*scale, 1), fill)
 		s.line(left+b.Low*scale, y+11, left+b.High*scale, y+11, ink, `stroke-width="1.5" opacity="0.55"`)
-		s.text(left+max(b.Value, b.High)*scale+8, y+16, ink, "start", "", Thousands(b.Value)+" "+c.Unit)
+		end := max(b.Value, b.High)
+		if b.Ours {
+			end = max(end, asked)
+		}
+		s.text(left+end*scale+8, y+16, ink, "start", "", Thousands(b.Value)+" "+c.Unit)
 	}
 	for _, b := range c.Bars {
 		if b.Target <= 0 || ours < 0 {
@@ -156,6 +161,7 @@ func (c *Chart) curves() string {
 		}
 		s.text(x(i), top+height+20, quiet, "middle", `font-size="12"`, label)
 	}
+	var labels []float64
 	for _, curve := range c.Curves {
 		stroke := quiet
 		if curve.Ours {
@@ -167,7 +173,14 @@ func (c *Chart) curves() string {
 		}
 		fmt.Fprintf(s, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"/>`+"\n", strings.Join(points, " "), stroke)
 		if n := len(curve.Values); n > 0 {
-			s.text(x(n-1)+10, y(curve.Values[n-1])+4, stroke, "start", `font-weight="600"`, curve.Label)
+			at := y(curve.Values[n-1]) + 4
+			for _, other := range labels { // two that end close to each other
+				if math.Abs(at-other) < 16 {
+					at = other + 16
+				}
+			}
+			labels = append(labels, at)
+			s.text(x(n-1)+10, at, stroke, "start", `font-weight="600"`, curve.Label)
 		}
 	}
 	s.text(left, top+height+42, quiet, "start", `font-size="11"`, "logarithmic; all rounds together")
