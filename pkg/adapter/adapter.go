@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/net/netutil"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
@@ -182,7 +183,7 @@ func (a *Adapter) Reload() error {
 
 // Start listens, then starts to deliver.
 func (a *Adapter) Start() error {
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Tokens: a.tokens, Log: a.cfg.Log})
+	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Tokens: a.tokens, Log: a.cfg.Log, Meter: a.telemetry.meter})
 	for _, s := range []struct {
 		address string
 		server  *http.Server
@@ -192,6 +193,7 @@ func (a *Adapter) Start() error {
 			a.closeListeners()
 			return fmt.Errorf("adapter: listen: %w", err)
 		}
+		listener = netutil.LimitListener(listener, maxConnections)
 		s.server.ErrorLog = slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
 		a.listeners, a.servers = append(a.listeners, listener), append(a.servers, s.server)
 	}

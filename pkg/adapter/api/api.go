@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -36,6 +37,8 @@ type Config struct {
 	Budget int64
 	// BudgetWait is how long a request waits for its share, default 5 s.
 	BudgetWait time.Duration
+
+	Meter metric.Meter // default none
 }
 
 const (
@@ -64,6 +67,8 @@ type handler struct {
 	lookup func(namespace, name string) (source, bool)
 	ingest func(src source, h http.Header, body []byte) error
 	budget *semaphore.Weighted
+
+	answers *answers
 }
 
 // New returns the handler of the API. It is safe for concurrent use.
@@ -100,7 +105,7 @@ func newHandler(cfg Config) *handler {
 	if cfg.BudgetWait <= 0 {
 		cfg.BudgetWait = defaultBudgetWait
 	}
-	return &handler{cfg: cfg, budget: semaphore.NewWeighted(cfg.Budget)}
+	return &handler{cfg: cfg, budget: semaphore.NewWeighted(cfg.Budget), answers: newAnswers(cfg)}
 }
 
 // call is one request on its way through the handler.
@@ -110,6 +115,10 @@ type call struct {
 	r   *http.Request
 	src source
 	key string
+	// path is what the request is to.
+	path pathKind
+	// status is that of the answer, for the metrics.
+	status int
 	// release gives back the request's share of the budget; nil when it has none.
 	release func()
 }
@@ -123,10 +132,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.release != nil {
 		c.release()
 	}
+	h.answers.count(r.Method, c.path, c.status)
+}
+
+// writeHeader sends the status.
+func (c *call) writeHeader(status int) {
+	c.status = status
+	c.w.WriteHeader(status)
 }
 
 func (c *call) serve() error {
 	p := splitPath(c.r.URL)
+	c.path = p.kind
 	if p.kind == pathOpenAPI {
 		return c.openAPI()
 	}

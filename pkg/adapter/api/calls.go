@@ -93,7 +93,7 @@ func (c *call) cancel() error {
 	if err != nil {
 		return err
 	}
-	c.w.WriteHeader(http.StatusNoContent)
+	c.writeHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -206,6 +206,6 @@ func (c *call) receive() error {
 	if err := c.ingest(c.src, c.r.Header, body.Bytes()); err != nil {
 		return err
 	}
-	c.w.WriteHeader(http.StatusAccepted)
+	c.writeHeader(http.StatusAccepted)
 	return nil
 }

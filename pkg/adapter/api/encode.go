@@ -48,7 +48,7 @@ func (c *call) send(status int, contentType []string, body []byte) {
 	if len(body) > 2000 { // net/http counts a shorter one itself, for less
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
-	c.w.WriteHeader(status)
+	c.writeHeader(status)
 	_, _ = c.w.Write(body) // it fails when the caller is gone, and then nobody is there to be told
 }
 
