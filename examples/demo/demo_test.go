@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -25,12 +26,13 @@ func TestMain(m *testing.M) {
 			_, _ = os.Stat(file) // for the same reason: mains cannot be imported
 		}
 		dir, err := os.MkdirTemp("", "reschedule-demo-test-")
-		if err != nil {
-			panic(err)
+		if err == nil {
+			defer func() { _ = os.RemoveAll(dir) }()
+			err = build(context.Background(), dir)
 		}
-		defer os.RemoveAll(dir)
-		if err := build(context.Background(), dir); err != nil {
-			panic(err)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
 		bin = dir
 		return m.Run()

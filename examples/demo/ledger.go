@@ -165,7 +165,7 @@ func (l *ledger) follow(w wakeUp) string {
 func (l *ledger) verdict() (text string, ok bool) {
 	lost := len(l.wanted)
 	ok = l.early+l.late+lost+l.wrong == 0 && l.wakeUps > 0
-	text = fmt.Sprintf("%d wake-ups, at worst %s late (%s after the restart for what was due before it);\n  %s early, %s lost, %s that was not to come",
+	text = fmt.Sprintf("%d wake-ups, at worst %s late (%s after the restart for what was due before it);\n  %s early, %s lost, %s unasked for",
 		l.wakeUps, millis(l.worst), millis(l.worstOwed), none(l.early), none(lost), none(l.wrong))
 	if l.late > 0 {
 		text += fmt.Sprintf(", %d more than %s late", l.late, l.slack)
