@@ -72,13 +72,27 @@ func (p *Page) Add(r Row) bool {
 	return p.rows[0] == r
 }
 
-// trim drops the later half of the page; the index still has it.
+// trim drops the later half of the page; the index still has it. Of the rows
+// of one key and instant only the newest is not stale, and it must not fall on
+// the other side of the new end than a stale one: the index is read on behind
+// both.
 func (p *Page) trim() {
-	slices.SortFunc(p.rows, compare) // a sorted slice is a heap
+	slices.SortFunc(p.rows, func(a, b Row) int {
+		return cmp.Or(compare(a, b), cmp.Compare(b.Revision, a.Revision))
+	}) // a sorted slice is a heap
+	p.rows = compact(p.rows)
+	if len(p.rows) <= p.limit {
+		return
+	}
 	clear(p.rows[p.limit:])
 	p.rows = p.rows[:p.limit]
 	p.end, p.complete = p.rows[p.limit-1], false
 	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
+}
+
+// compact keeps the first of the rows with the same key and instant.
+func compact(rows []Row) []Row {
+	return slices.CompactFunc(rows, func(a, b Row) bool { return compare(a, b) == 0 })
 }
 
 // Head is the time of the next row.

@@ -124,6 +124,37 @@ func history(t *testing.T, seed uint64) {
 	}
 }
 
+// Rows of a key that was changed again and again without its time moving are
+// equal but for the revision; cutting the page between them lost the newest.
+func TestARowIsNotLostWhenThePageIsCutAtAStaleOneOfTheSameInstant(t *testing.T) {
+	t.Parallel()
+	p := New(2)
+	p.BeginLoad()
+	p.EndLoad(nil, false)
+	index := []Row{{At: 1, Key: "a", Revision: 1}, {At: 2, Key: "b", Revision: 3}, {At: 3, Key: "c", Revision: 4}}
+	for _, r := range []Row{index[0], {At: 2, Key: "b", Revision: 2}, index[1], index[2], {At: 4, Key: "d", Revision: 5}} {
+		p.Add(r)
+	}
+	got := map[Row]bool{}
+	for {
+		if p.NeedsLoad() {
+			after, n := p.BeginLoad()
+			behind := slices.DeleteFunc(slices.Clone(index), func(r Row) bool { return compare(r, after) <= 0 })
+			p.EndLoad(behind[:min(n, len(behind))], len(behind) > n)
+		}
+		r, ok := p.Pop(9)
+		if !ok {
+			break
+		}
+		got[r] = true
+	}
+	for _, r := range index {
+		if !got[r] {
+			t.Errorf("%+v was not handed out", r)
+		}
+	}
+}
+
 func TestAddReportsANewHead(t *testing.T) {
 	t.Parallel()
 	p := New(4)
