@@ -142,10 +142,11 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled map[string]*ingest.R
 		delete(gone, s.UID)
 	}
 	for uid, s := range gone {
-		if s != nil {
+		err := a.queue.Remove(uid)
+		if s != nil { // what is cut off before that would be delivered again
 			a.dispatch.Remove(s)
 		}
-		if err := a.queue.Remove(uid); err != nil {
+		if err != nil {
 			return err
 		}
 		a.rules.Delete(uid)

@@ -27,7 +27,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/time/rate"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -82,8 +81,7 @@ type lane struct {
 	waits    bool // stands in Dispatcher.waiting
 	timer    *time.Timer
 	timerAt  time.Time
-	limiter  *rate.Limiter // nil = no limit
-	perSec   int
+	budget   budget
 	closed   bool
 	labels   labels
 }
@@ -115,7 +113,7 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 	defer d.mu.Unlock()
 	l := d.lanes[s]
 	if l == nil {
-		if d.stopped {
+		if d.stopped || s.Removed() {
 			return
 		}
 		l = &lane{source: s, labels: newLabels(s.Settings())}
@@ -127,7 +125,8 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 	d.pump(l)
 }
 
-// Remove cuts off the deliveries of a source that was removed from the queue.
+// Remove cuts off the deliveries of a source that was removed from the queue:
+// after that, since what is cut off while its source is still there is due again.
 func (d *Dispatcher) Remove(s *queue.Source) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +200,7 @@ func (d *Dispatcher) admit(l *lane) bool {
 		d.waiting = append(d.waiting, l)
 		return false
 	}
-	if wait := l.limit(settings.MaxPerSecond); wait > 0 {
+	if wait := l.budget.take(settings.MaxPerSecond, time.Now()); wait > 0 {
 		l.arm(wait)
 		return false
 	}
@@ -221,26 +220,6 @@ func (l *lane) arm(wait time.Duration) {
 	l.timer.Reset(wait)
 }
 
-// limit takes a token of the lane's rate, or says how long until there is one.
-func (l *lane) limit(perSecond int) time.Duration {
-	if perSecond != l.perSec {
-		l.perSec, l.limiter = perSecond, nil
-		if perSecond > 0 {
-			l.limiter = rate.NewLimiter(rate.Limit(perSecond), perSecond)
-		}
-	}
-	if l.limiter == nil {
-		return 0
-	}
-	now := time.Now()
-	r := l.limiter.ReserveN(now, 1)
-	if wait := r.DelayFrom(now); wait > 0 {
-		r.CancelAt(now)
-		return wait
-	}
-	return 0
-}
-
 // deliver makes one delivery, for which there is room, and says whether there
 // is room for the worker to make another.
 func (d *Dispatcher) deliver(l *lane) bool {
@@ -249,7 +228,8 @@ func (d *Dispatcher) deliver(l *lane) bool {
 		return false
 	}
 	d.mu.Lock()
-	if delivery == nil {
+	if delivery == nil { // what was due is stale
+		l.budget.giveBack()
 		d.release(l)
 		d.pump(l)
 		d.mu.Unlock()

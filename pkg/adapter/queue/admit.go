@@ -158,8 +158,12 @@ func (s *Source) judge(k *judged, first bool, r *schedule.Request, out *Schedule
 	if k.flight != nil {
 		k.accepts = append(k.accepts, accepted{c, r.Ingested})
 	}
-	if c.Entry.Expired(now) { // accepted and dropped
+	if c.Entry.Expired(now) { // accepted and dropped: the next item may have its room
 		k.now = nil
+		if k.reserved {
+			k.reserved = false
+			s.keys.Add(-1)
+		}
 	}
 	return nil
 }
@@ -210,7 +214,9 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 	for i := range keys {
 		k := &keys[i]
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
-			s.keys.Add(-1)
+			if k.stored != nil {
+				s.keys.Add(-1)
+			}
 			s.q.metrics.expired(settings)
 		}
 		for _, a := range k.accepts {

@@ -126,11 +126,16 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	if err != nil {
 		return "", false, s.q.fatal(err)
 	}
-	step := f.Finish(d.key, cur, o, s.Settings(), revision, s.q.storeID, s.now())
+	stored, settings, now := cur, s.Settings(), s.now()
+	if cur != nil && !f.Own && cur.Expired(now) { // what waited is not there any more, swept or not
+		cur = nil
+		s.q.metrics.expired(settings)
+	}
+	step := f.Finish(d.key, cur, o, settings, revision, s.q.storeID, now)
 	var changes [2]store.Change
 	n := 0
-	if step.Changed {
-		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: cur, New: step.Next}
+	if step.Changed || stored != cur {
+		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next}
 		n++
 	}
 	if step.Dead != nil {

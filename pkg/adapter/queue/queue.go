@@ -183,7 +183,7 @@ func (q *Queue) Remove(uid string) error {
 	q.mu.Unlock()
 	if s != nil {
 		s.gate.Lock()
-		s.removed = true
+		s.removed.Store(true)
 		s.gate.Unlock()
 	}
 	if err := q.store.Purge(uid); err != nil {

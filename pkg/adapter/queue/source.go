@@ -21,7 +21,7 @@ type Source struct {
 	counts   counting
 
 	gate    sync.RWMutex // held for reading by every call, for writing by Remove
-	removed bool
+	removed atomic.Bool
 
 	page struct {
 		sync.Mutex
@@ -53,7 +53,7 @@ func (s *Source) Settings() *schedule.Source { return s.settings.Load() }
 // enter guards a call against Remove; leave must follow when it returns nil.
 func (s *Source) enter() error {
 	s.gate.RLock()
-	if s.removed {
+	if s.removed.Load() {
 		s.gate.RUnlock()
 		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
 	}
@@ -152,9 +152,16 @@ func (s *Source) add(key string, e *schedule.Entry) bool {
 	return s.page.Add(timer.Row{At: e.At().UnixNano(), Key: key, Revision: e.Revision})
 }
 
+// Removed says that [Queue.Remove] has taken the source away: nothing of it is
+// delivered any more.
+func (s *Source) Removed() bool { return s.removed.Load() }
+
 // NextAt is when [Source.Take] may have something; zero when nothing is known
-// to come (Wake tells when that changes).
+// to come (Wake tells when that changes), or ever, of a removed source.
 func (s *Source) NextAt() time.Time {
+	if s.Removed() {
+		return time.Time{}
+	}
 	s.page.Lock()
 	defer s.page.Unlock()
 	at, ok := s.page.Head()
