@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+)
+
+// answers counts what was asked and answered. Labels are bounded: the methods
+// of the API, the kinds of path, and the statuses.
+type answers struct {
+	counter metric.Int64Counter // nil: nobody counts
+	labels  sync.Map            // answered → metric.MeasurementOption
+}
+
+type answered struct {
+	method string
+	path   pathKind
+	status int
+}
+
+func newAnswers(cfg Config) *answers {
+	r := &answers{}
+	if cfg.Meter == nil {
+		return r
+	}
+	var err error
+	r.counter, err = cfg.Meter.Int64Counter("reschedule_api_requests",
+		metric.WithDescription("Requests to the schedule API and event ingress, by method, kind of path and status."))
+	if err != nil {
+		cfg.Log.Error("requests are not counted", "error", err)
+	}
+	return r
+}
+
+func (r *answers) count(method string, path pathKind, status int) {
+	if r.counter == nil {
+		return
+	}
+	switch method {
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete:
+	default:
+		method = "other"
+	}
+	at := answered{method, path, status}
+	labels, ok := r.labels.Load(at)
+	if !ok {
+		labels, _ = r.labels.LoadOrStore(at, metric.WithAttributeSet(attribute.NewSet(
+			attribute.String("method", method), attribute.String("path", pathNames[path]), attribute.Int("status", status))))
+	}
+	r.counter.Add(context.Background(), 1, labels.(metric.MeasurementOption))
+}
+
+var pathNames = [...]string{
+	pathUnknown: "unknown", pathOpenAPI: "openapi", pathSource: "source", pathSchedules: "schedules", pathKey: "key",
+}
