@@ -33,8 +33,8 @@
 // For example the row of key "k" of source "s", due one nanosecond after 1970
 // with revision 258:
 //
-//	 64 2f  73 00  80 00 00 00 00 00 00 01  6b 00  00 00 00 00 00 00 01 02
-//	 d  /   s  0   at                       k  0   revision
+//	64 2f  73 00  80 00 00 00 00 00 00 01  6b 00  00 00 00 00 00 00 01 02
+//	d  /   s  0   at                       k  0   revision
 //
 // "at" is when the next attempt may start: RetryAt between two attempts, else
 // DueAt. "due" is the original time. So d/ is the order of delivery, while d/

@@ -21,6 +21,9 @@ const retryEvery = 100 * time.Millisecond
 //
 // Files of tables are another matter: a flush or a compaction is best given up,
 // so that what it wrote is removed; Pebble starts it again, after a pause.
+//
+// In a bubble of fake time beware: a pause under one of Pebble's mutexes, with
+// another goroutine waiting for that mutex, stops the clock.
 type fullFS struct {
 	vfs.FS
 	waiting atomic.Int64 // writes that wait for room

@@ -7,8 +7,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// roomEvery is how long an answer about free space is good for.
-const roomEvery = 250 * time.Millisecond
+// roomEvery is how long an answer about free space is good for. Somebody else
+// may fill the disk at its full speed, and a change that was let in too late
+// waits until there is room: asking costs some microseconds.
+const roomEvery = 10 * time.Millisecond
 
 // room watches the free space.
 type room struct {

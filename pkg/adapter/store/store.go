@@ -22,7 +22,8 @@ type Store interface {
 	// before a crash. Now and then it waits for one fsync.
 	NextRevision() (uint64, error)
 
-	// Get returns the key's entry, nil when there is none.
+	// Get returns the key's entry, nil when there is none. A *CorruptError says
+	// that it is there and cannot be read.
 	Get(source, key string) (*schedule.Entry, error)
 
 	// Apply makes the changes visible to every later call, all or none, in the
@@ -51,7 +52,8 @@ type Store interface {
 	ListDue(source, prefix string, after Position, limit, scan int) (_ []Item, next Position, err error)
 
 	// Backlog counts what is due at now, without dead letters and keys that skip
-	// says true of. It stops counting at limit rows.
+	// says true of. It stops counting at limit rows, or, where very many rows do
+	// not count, at some multiple of that.
 	Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
 
 	// Expired returns up to limit rows of all sources whose expiry is not after
@@ -72,7 +74,8 @@ type Store interface {
 	Purge(source string) error
 
 	// Clock is the latest instant that was handed to SetClock, zero at first:
-	// the wall clock was there once. SetClock is lazy.
+	// the wall clock was there once. SetClock is lazy; an earlier instant than
+	// Clock changes nothing.
 	Clock() (time.Time, error)
 	SetClock(time.Time) error
 
@@ -135,5 +138,5 @@ type Backlog struct {
 	Due      int       // keys whose due time has come, retries among them
 	OldestAt time.Time // the earliest due time among them; zero when there is none
 	NextAt   time.Time // the soonest due time of the others; zero when there is none
-	Partial  bool      // there are more than the limit
+	Partial  bool      // it stopped counting: there may be more
 }
