@@ -65,7 +65,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind", "never", "delivered, unchanged"},
 	{"a PUT behind", "500", "superseded, unchanged"},
 	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
-	{"a PUT behind", "400", "superseded, unchanged"},
+	{"a PUT behind", "400", "dropped, unchanged"},
 
 	{"an event behind", "aborted", "aborted, unchanged"},       // Recover does the rest
 	{"an event behind", "2xx", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded
@@ -98,7 +98,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind, expired", "never", "delivered, gone"},
 	{"a PUT behind, expired", "500", "superseded, unchanged"},
 	{"a PUT behind, expired", "503 in 60 s", "superseded, unchanged"},
-	{"a PUT behind, expired", "400", "superseded, unchanged"},
+	{"a PUT behind, expired", "400", "dropped, unchanged"},
 }
 
 func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
@@ -263,5 +263,50 @@ func TestTheFlightRemembersWhatWasAcceptedMeanwhile(t *testing.T) {
 		if f.Own || !f.Cancelled {
 			t.Errorf("%s, then a DELETE: %+v", name, f)
 		}
+	}
+}
+
+func TestARejectionIsADeadLetterAlsoWhenSomethingNewerTookItsPlace(t *testing.T) {
+	t.Parallel()
+	one := 1
+	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
+	for _, outcome := range []string{"400", "500"} { // the retry is used up after two failures
+		at := situations["a PUT behind"]
+		s := at.f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0)
+		if s.Dead == nil || s.Disposition != DeadLettered || s.Changed || s.Next != at.cur {
+			t.Errorf("%s: %+v, want a dead letter and the newer occurrence unchanged", outcome, s)
+		}
+		at = situations["deleted"]
+		if s := at.f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0); s.Dead != nil || s.Changed {
+			t.Errorf("%s after a DELETE: %+v, want no effect", outcome, s)
+		}
+	}
+}
+
+func TestAnEventDoesNotInheritTheExpiryOfADeliveryUnderWay(t *testing.T) {
+	t.Parallel()
+	e := flyingKey
+	e.ExpiresAt = t0.Add(time.Second)
+	r := Request{Ingested: true, Event: &Event{ID: "1", Source: "/s"}}
+	for own, want := range map[bool]time.Time{true: {}, false: e.ExpiresAt} {
+		c, err := r.Apply("k", &e, own, &Source{Policy: Replace, IngestPolicy: Earliest}, 9, t0, 0)
+		if err != nil || !c.Entry.ExpiresAt.Equal(want) {
+			t.Errorf("in delivery %v: expires at %v (%v), want %v", own, c.Entry.ExpiresAt, err, want)
+		}
+	}
+}
+
+func TestARefusalAfterTheExpiryIsStillARefusal(t *testing.T) {
+	t.Parallel()
+	e := flyingKey
+	e.ExpiresAt = t0.Add(-time.Second)
+	zero := 0
+	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
+	f := Flight{Entry: &e, Own: true}
+	if s := f.Finish("k", &e, outcomes["400"], src, 9, "store", t0); s.Dead == nil {
+		t.Errorf("400: %+v, want a dead letter", s)
+	}
+	if s := f.Finish("k", &e, outcomes["500"], src, 9, "store", t0); s.Dead == nil || s.Next == nil {
+		t.Errorf("500 with no retry left: %+v, want a dead letter and maxInterval", s)
 	}
 }

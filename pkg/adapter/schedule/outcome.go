@@ -122,7 +122,6 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
 	case o.Kind == Succeeded:
 		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
-	case f.Superseded:
 	default:
 		s = f.fail(key, waiting, o, src, revision, storeID, now)
 	}
@@ -172,43 +171,60 @@ func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now t
 	return &n, changed
 }
 
-// fail is what a failure makes of the key when nothing superseded the
-// delivered occurrence: waiting is nil, or an event that came in meanwhile.
+// fail is what a failure makes of the key; waiting is what was accepted
+// during the delivery, or nil.
 func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
-	base := f.Entry
-	if waiting != nil {
-		base = waiting
+	tries := increment(f.Entry.Tries)
+	if o.Kind == Rejected || src.Delivery.exhausted(tries) {
+		return f.giveUp(key, waiting, o, src, revision, storeID, now)
 	}
-	n := *base
+	if f.Superseded {
+		return Step{Next: waiting, Disposition: Superseding}
+	}
+	n := f.failed(waiting)
+	if waiting == nil && n.Expired(now) {
+		return Step{Changed: true, Disposition: Expired}
+	}
+	n.Tries = tries
+	at := now.Add(src.Delivery.wait(tries, o.RetryAfter))
+	switch {
+	case waiting == nil:
+		n.RetryAt = at
+	case at.Before(n.At()): // an event never postpones: the retry comes first
+		n.DueAt, n.RetryAt = f.Entry.DueAt, at
+	}
+	return Step{Next: n, Changed: true, Disposition: Retrying}
+}
+
+// failed is the key's entry, one failed run later.
+func (f *Flight) failed(waiting *Entry) *Entry {
+	n := *f.Entry
+	if waiting != nil {
+		n = *waiting
+	}
 	n.UnfinishedAt = time.Time{}
 	if !f.OwnCounter {
 		n.Attempt = increment(n.Attempt)
 	}
-	n.Tries = increment(n.Tries)
-	if waiting == nil && n.Expired(now) {
-		return Step{Changed: true, Disposition: Expired}
-	}
-	if o.Kind == Failed && !src.Delivery.exhausted(n.Tries) {
-		at := now.Add(src.Delivery.wait(n.Tries, o.RetryAfter))
-		switch {
-		case waiting == nil:
-			n.RetryAt = at
-		case at.Before(n.At()): // an event never postpones: the retry comes first
-			n.DueAt, n.RetryAt = f.Entry.DueAt, at
-		}
-		return Step{Next: &n, Changed: true, Disposition: Retrying}
-	}
+	return &n
+}
 
-	s := Step{Changed: true, Disposition: Dropped}
+// giveUp ends the delivered occurrence: its event goes to the dead letter
+// sink, if there is one, also when something newer has taken its place.
+func (f *Flight) giveUp(key string, waiting *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+	s := Step{Next: waiting, Disposition: Dropped}
 	if src.DeadLetter != nil && f.Entry.DeadLetter == nil {
 		s.Dead, s.Disposition = f.Entry.deadLetter(key, o.Failure, revision, storeID, now), DeadLettered
 	}
 	switch interval := f.Entry.interval(src); {
+	case f.Superseded: // what took its place decides about the key
 	case waiting != nil:
-		n.Tries = 0 // of the delivered occurrence, which is done with
-		s.Next = &n
+		s.Next, s.Changed = f.failed(waiting), true
+		s.Next.Tries = 0 // were those of the delivered occurrence, which is done with
 	case o.Kind == Failed && interval > 0 && f.Entry.DeadLetter == nil:
-		s.Next = f.Entry.renew(revision, now, now.Add(interval))
+		s.Next, s.Changed = f.Entry.renew(revision, now, now.Add(interval)), true
+	default:
+		s.Changed = true
 	}
 	return s
 }

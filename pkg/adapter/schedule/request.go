@@ -121,13 +121,14 @@ func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision 
 		c.Result = Replaced
 	}
 
-	e := r.entry(cur, policy, revision, now)
+	e := r.entry(cur, own, policy, revision, now)
 	at, err := r.time(key, cur, &c, e, src, now, random)
 	if err != nil {
 		return Change{}, err
 	}
 	e.DueAt = at
-	if r.Ingested && policy != Replace && cur != nil {
+	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
+	if !c.Supersedes && cur != nil {
 		e.Tries = cur.Tries // it merges into a run that failed so often
 	}
 	if waiting && (policy == Earliest || policy == Latest) {
@@ -135,7 +136,6 @@ func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision 
 	}
 	e.identify(cur, r.Event != nil, own, c.Result)
 
-	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
 	switch {
 	case c.Supersedes:
 	case own:
@@ -159,8 +159,9 @@ func (r *Request) policy(src *Source) Policy {
 
 // entry is the new entry but for its times and counters. With replace the
 // request is the whole of it, save the event; with the other policies every
-// absent field stays as it was.
-func (r *Request) entry(cur *Entry, policy Policy, revision uint64, now time.Time) *Entry {
+// absent field stays as it was, but for the expiry of a delivery under way,
+// which is that occurrence's alone.
+func (r *Request) entry(cur *Entry, own bool, policy Policy, revision uint64, now time.Time) *Entry {
 	e := &Entry{
 		Revision: revision, Occurrence: revision, ScheduledAt: now,
 		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, UID: r.UID, Reason: r.Reason, Event: r.Event,
@@ -175,7 +176,7 @@ func (r *Request) entry(cur *Entry, policy Policy, revision uint64, now time.Tim
 	if policy == Replace {
 		return e
 	}
-	if e.ExpiresAt.IsZero() {
+	if e.ExpiresAt.IsZero() && !own {
 		e.ExpiresAt = cur.ExpiresAt
 	}
 	if e.MaxInterval == nil {
@@ -202,7 +203,7 @@ func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source,
 	switch {
 	case r.Backoff != nil:
 		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
-			if delay = e.interval(src); delay <= 0 {
+			if delay = r.interval(cur, src); delay <= 0 {
 				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", key, most)
 			}
 			e.Attempt = 0
@@ -224,6 +225,18 @@ func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source,
 		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * random))
 	}
 	return now.Add(delay), nil
+}
+
+// interval is the maxInterval that sets the time when the attempts are used
+// up: the request's, else the key's, else the source's.
+func (r *Request) interval(cur *Entry, src *Source) time.Duration {
+	switch {
+	case r.MaxInterval != nil:
+		return *r.MaxInterval
+	case cur != nil:
+		return cur.interval(src)
+	}
+	return src.MaxInterval
 }
 
 // merge gives e, due at the requested time, the sooner or later of that time
