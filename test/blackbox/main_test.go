@@ -1,9 +1,11 @@
 package blackbox
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -267,3 +269,5 @@ func script(answers ...func(http.ResponseWriter)) harness.Answer {
 		}
 	}
 }
+
+func body(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }

@@ -1,0 +1,267 @@
+package blackbox
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+func TestAClientThatMisbehavesHarmsNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := &source{name: "hostile"}
+	o := alone(t, nil, s)
+	// Half requests and drips, held open until the end.
+	for range 100 {
+		conn := dial(t, o.URL)
+		if _, err := io.WriteString(conn, "PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n{"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct{ request, status string }{
+		"10 GB announced":    {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000000000\r\n\r\n{}", " 413 "},
+		"a negative length":  {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", " 400 "},
+		"two lengths":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", " 400 "},
+		"a bad chunk":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", " 400 "},
+		"thousands of lines": {"GET /tests/hostile HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-Header: value value value value\r\n", 5000) + "\r\n", " 431 "},
+		"one long line":      {"GET /" + strings.Repeat("a", 100_000) + " HTTP/1.1\r\nHost: x\r\n\r\n", " 431 "},
+		"no HTTP":            {"hello\r\n\r\n", " 400 "},
+		"TLS":                {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", " 400 "},
+		"OPTIONS *":          {"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", " 404 "},
+	} {
+		conn := dial(t, o.URL)
+		go func() { _, _ = io.WriteString(conn, c.request) }() // the answer may come before the end
+		if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if !strings.Contains(line, c.status) {
+			t.Errorf("%s: %q %v, want%s", name, line, err, c.status)
+		}
+	}
+	start := time.Now()
+	s.put(t, "k", "")
+	s.next(t, "k")
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("the others waited %s", took)
+	}
+	if used := residentMiB(t, o.Admin); used > 300 {
+		t.Errorf("%d MiB resident", used)
+	}
+}
+
+// residentMiB asks the adapter's own metrics.
+func residentMiB(t *testing.T, admin string) int {
+	t.Helper()
+	r, err := harness.Do(t.Context(), http.MethodGet, admin+"/metrics", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(r.Body)) {
+		if value, ok := strings.CutPrefix(line, "process_resident_memory_bytes "); ok {
+			bytes, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(bytes) >> 20
+		}
+	}
+	t.Fatal("no process_resident_memory_bytes")
+	return 0
+}
+
+func TestASinkThatHangsDoesNotMakeAnotherSourceLate(t *testing.T) {
+	t.Parallel()
+	hangs, works := &source{name: "fair-hangs", spec: "limits: {maxInFlight: 1000}"}, &source{name: "fair-works"}
+	alone(t, []string{"--max-in-flight", "20"}, hangs, works)
+	hangs.answer("", func(_ http.ResponseWriter, r *http.Request, _ *harness.Delivery) { <-r.Context().Done() })
+	for i := range 100 {
+		hangs.put(t, fmt.Sprint(i), "")
+	}
+	for i := range 20 {
+		key := fmt.Sprint(i)
+		v := works.put(t, key, "")
+		if d := works.next(t, key); d.At.Sub(v.DueAt) > 5*time.Second {
+			t.Errorf("%s late", d.At.Sub(v.DueAt))
+		}
+	}
+}
+
+func TestAFormatFromTheFutureIsRefusedAndLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := &source{name: "future"}
+	o := alone(t, nil, s)
+	s.put(t, "k", `{"delay":"1h"}`)
+	o.terminate(t)
+	data := filepath.Join(o.dir, "data")
+	later := filepath.Join(o.dir, "later")
+	if err := os.CopyFS(later, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, later, "m/format", "99")
+	if out := harness.Refused(t, harness.Flags(o.file, later)...); !strings.Contains(out, "99") || !strings.Contains(out, "version 1") {
+		t.Errorf("the refusal names both versions: %s", out)
+	}
+	for _, tool := range []string{"inspect", "verify"} {
+		if code, out := harness.Run(tool, later); code == 0 || !strings.Contains(out, "99") {
+			t.Errorf("%s: %d %s", tool, code, out)
+		}
+	}
+	o.restart(t)
+	s.get(t, "k")
+}
+
+// rewrite sets a row of the store's meta table, which the format document
+// fixes, as a later version would.
+func rewrite(t *testing.T, dir, key, value string) {
+	t.Helper()
+	path := dir
+	if matches, _ := filepath.Glob(filepath.Join(dir, "*", "CURRENT")); len(matches) == 1 {
+		path = filepath.Dir(matches[0])
+	}
+	merger := *pebble.DefaultMerger // makes nonsense of the counters, which nobody will read
+	merger.Name = mergerName(t, path)
+	db, err := pebble.Open(path, &pebble.Options{Merger: &merger, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Set([]byte(key), []byte(value), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mergerName is read from the store's own OPTIONS file.
+func mergerName(t *testing.T, dir string) string {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(dir, "OPTIONS-*"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "merger="); ok {
+				return name
+			}
+		}
+	}
+	t.Fatalf("no OPTIONS in %s", dir)
+	return ""
+}
+
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(string, ...any) {}
+
+// A tmpfs of its own is a disk that can really be full.
+func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
+	t.Parallel()
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=48m"); err != nil {
+		t.Fatalf("this test needs a small disk of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &source{name: "full"}
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	if err := os.WriteFile(file, []byte(s.manifest()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := harness.Flags(file, filepath.Join(disk, "data"))
+	a := harness.Start(t, flags...)
+	s.at = func() string { return a.URL }
+
+	due := time.Now().Add(3 * time.Second)
+	s.put(t, "before", `{"dueAt":"`+due.UTC().Format(time.RFC3339Nano)+`"}`)
+	s.put(t, "before the disk was full", `{"delay":"1h"}`)
+	filler := filepath.Join(disk, "filler")
+	fill(t, filler, 4<<20)
+	taken := map[string]bool{}
+	eventually(t, "507", func() bool {
+		key := fmt.Sprint("k", len(taken))
+		r := s.call(t, http.MethodPut, "/schedules/"+key, `{"delay":"1h","event":{"data":"`+strings.Repeat("x", 100_000)+`"}}`)
+		if r.Status == http.StatusInsufficientStorage {
+			problem(t, r, http.StatusInsufficientStorage, "storage_full")
+			if _, ok := s.look(t, key); ok {
+				t.Error("what was refused is there")
+			}
+			return true
+		}
+		if r.Status != http.StatusCreated {
+			t.Errorf("%d %s", r.Status, r.Body)
+		}
+		taken[key] = true
+		return false
+	})
+	r := s.call(t, http.MethodPost, "/schedules", `{"items":[{"key":"bulk"}]}`)
+	problem(t, r, http.StatusInsufficientStorage, "storage_full")
+	problem(t, s.send(t), http.StatusInsufficientStorage, "storage_full")
+	// What was accepted before is delivered and listed all the same.
+	s.next(t, "before")
+	s.pages(t, "")
+	// A DELETE is how one makes room.
+	s.cancel(t, "before the disk was full")
+	if _, ok := s.look(t, "before the disk was full"); ok {
+		t.Error("a DELETE on a full disk had no effect")
+	}
+	fill(t, filler+"2", 0)
+	for range 10 {
+		problem(t, s.call(t, http.MethodPut, "/schedules/refused", ""), http.StatusInsufficientStorage, "storage_full")
+	}
+
+	for _, file := range []string{filler, filler + "2"} {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it recovers", func() bool {
+		return s.call(t, http.MethodPut, "/schedules/after", `{"delay":"1h"}`).Status < 300
+	})
+	a.Kill()
+	if code, out := harness.Run("verify", filepath.Join(disk, "data")); code != 0 {
+		t.Errorf("verify: %d %s", code, out)
+	}
+	a = harness.Start(t, flags...)
+	for key := range taken {
+		s.get(t, key)
+	}
+	s.get(t, "after")
+}
+
+// fill takes the space that is left, but for some bytes.
+func fill(t *testing.T, file string, but int64) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page := make([]byte, 4096)
+	for size := int64(0); ; size += int64(len(page)) {
+		if _, err := f.Write(page); err != nil {
+			if err := f.Truncate(max(size-but, 0)); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+	}
+}
