@@ -1,0 +1,114 @@
+package crash
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+var (
+	rounds = flag.Int("crash.rounds", 8, "how often the adapter is killed")
+	seed   = flag.Uint64("crash.seed", 0, "of all that is random; 0 draws one")
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(harness.Main(m, func(string) (func() error, error) { return func() error { return nil }, nil }))
+}
+
+const (
+	writers       = 8
+	keysPerWriter = 12
+)
+
+const manifest = `apiVersion: sources.reschedule.dev/v1alpha1
+kind: RescheduleSource
+metadata: {name: crash, namespace: tests}
+spec:
+  sink: {uri: %q}
+  delivery: {backoffDelay: PT0.02S, timeout: PT5S}
+  limits: {maxInFlight: 32}
+`
+
+func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d: run again with -crash.seed=%d -crash.rounds=%d", *seed, *seed, *rounds)
+	dir := t.TempDir()
+	w := &world{histories: map[string]*history{}, mood: rand.New(rand.NewPCG(*seed, 1))}
+	w.sink = harness.NewSink()
+	t.Cleanup(w.sink.Close)
+	w.sink.Answer("crash", "", w.deliver)
+	file, data := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data")
+	if err := os.WriteFile(file, fmt.Appendf(nil, manifest, w.sink.URL+"/crash"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for i := range writers {
+		clients.Go(func() { w.write(ctx, i, rand.New(rand.NewPCG(*seed, uint64(100+i)))) })
+	}
+	when := rand.New(rand.NewPCG(*seed, 2))
+	for round := range *rounds {
+		this := life{launched: time.Now().Round(0)}
+		a := harness.Start(t, harness.Flags(file, data)...)
+		this.ready = time.Now().Round(0)
+		w.address(a.URL)
+		select {
+		case <-a.Exited():
+			t.Fatalf("the adapter ended by itself in round %d:\n%s", round, a.Log())
+		case <-time.After(time.Duration(when.IntN(1000)) * time.Millisecond):
+		}
+		w.address("")
+		this.killing = time.Now().Round(0)
+		a.Kill()
+		this.dead = time.Now().Round(0)
+		w.lived(this)
+		if code, out := harness.Run("verify", data); code != 0 {
+			t.Errorf("verify after the kill of round %d: status %d:\n%s", round, code, out)
+		}
+	}
+	stop()
+	clients.Wait()
+
+	// Now it lives: all that is due comes, from a sink that accepts all.
+	w.settle()
+	last := life{launched: time.Now().Round(0)}
+	a := harness.Start(t, harness.Flags(file, data)...)
+	last.ready = time.Now().Round(0)
+	w.lived(last)
+	base := a.URL + "/tests/crash"
+	deadline := time.Now().Add(3 * harness.Patience)
+	for {
+		r, err := harness.Do(t.Context(), "GET", base, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c harness.Counts
+		if r.Into(t, &c); c.Pending+c.InFlight == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to rest: %s", r.Body)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-a.Exited():
+			t.Fatalf("the adapter ended by itself:\n%s", a.Log())
+		}
+	}
+	w.judge(t)
+	if t.Failed() {
+		t.Logf("the adapter's last log:\n%s", a.Log())
+	}
+}
