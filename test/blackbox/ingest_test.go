@@ -107,6 +107,24 @@ func TestTheSDKSendsInEveryFormAndTheEventIsDeliveredAsItCame(t *testing.T) {
 	}
 }
 
+func TestAnEventOfVersion03LeavesAs10(t *testing.T) {
+	t.Parallel()
+	r := plain.call(t, http.MethodPost, "", `{"specversion":"0.3","id":"old","source":"/old","type":"dev.example.old","subject":"in/0.3","schemaurl":"https://example.com/s",
+		"datacontenttype":"application/octet-stream","datacontentencoding":"base64","data":"AP8B","ext":"e"}`, "Content-Type", "application/cloudevents+json; charset=utf-8")
+	if r.Status != http.StatusAccepted {
+		t.Fatalf("%d %s", r.Status, r.Body)
+	}
+	d := plain.next(t, "in/0.3")
+	for name, want := range map[string]string{"specversion": "1.0", "id": "old", "dataschema": "https://example.com/s", "schemaurl": "", "datacontentencoding": "", "ext": "e"} {
+		if d.Attr(name) != want {
+			t.Errorf("%s is %q, want %q", name, d.Attr(name), want)
+		}
+	}
+	if string(d.Body) != "\x00\xff\x01" || d.Header.Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("%q as %q", d.Body, d.Header.Get("Content-Type"))
+	}
+}
+
 func TestSteeringAttributesSayKeyTimeAndPolicy(t *testing.T) {
 	t.Parallel()
 	for headers, want := range map[[2]string]time.Duration{

@@ -157,6 +157,15 @@ func TestCountsAreOfWaitingDueAndInFlight(t *testing.T) {
 		return c.Pending == 3 && c.Due == 1 && c.InFlight == 1 &&
 			c.NextDueAt != nil && c.NextDueAt.Equal(near.DueAt) && c.OldestDueAt != nil && c.OldestDueAt.Equal(retrying.DueAt)
 	})
+	for _, order := range []string{"key", "due"} {
+		states := map[string]string{}
+		for _, v := range counted.pages(t, "limit=1&order="+order) {
+			states[v.Key] = v.State
+		}
+		if d := cmp.Diff(map[string]string{"far": "waiting", "near": "waiting", "flying": "inFlight", "retrying": "due"}, states); d != "" {
+			t.Errorf("by %s: %s", order, d)
+		}
+	}
 	// Behind a delivery under way something newer waits: it is both.
 	counted.put(t, "flying", `{"delay":"3h"}`)
 	if c := counted.counts(t); c.Pending != 4 || c.InFlight != 1 {

@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -49,6 +50,7 @@ func TestMain(m *testing.M) {
 // source is a RescheduleSource whose deliveries come to its own inbox.
 type source struct {
 	name, spec string
+	inbox      string        // its deliveries', default its name
 	at         func() string // the adapter's URL
 }
 
@@ -70,7 +72,7 @@ var plain = declare("plain", "")
 func (s *source) manifest() string {
 	spec := strings.ReplaceAll(strings.Trim(s.spec, "\n"), "SINK", sink.URL)
 	text := fmt.Sprintf("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec:\n  sink: {uri: %q}\n",
-		s.name, namespace, sink.URL+"/"+s.name)
+		s.name, namespace, sink.URL+"/"+cmp.Or(s.inbox, s.name))
 	for line := range strings.Lines(spec) {
 		text += "  " + strings.TrimRight(line, "\n") + "\n"
 	}

@@ -61,13 +61,17 @@ func deref(v harness.Schedule) any {
 
 func TestAPutWithoutABodyOrWithNullsIsAnEmptyOne(t *testing.T) {
 	t.Parallel()
-	for i, body := range []string{"", "{}", " \n", `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`} {
+	for i, body := range []string{"", "{}", " \n", `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
+		`{"event":{"type":null,"data":null,"ext":null,"subject":null}}`} {
 		key := fmt.Sprint("put/empty", i)
 		v := plain.put(t, key, body)
 		if v.Result != "created" || !v.DueAt.Equal(v.ScheduledAt) {
 			t.Errorf("%q: %+v", body, v)
 		}
 		plain.next(t, key)
+	}
+	if v := plain.put(t, "put/null backoff", `{"backoff":{"base":null,"factor":null,"cap":null,"maxAttempts":null}}`); v.DueAt.Sub(v.ScheduledAt) != time.Second {
+		t.Errorf("a back-off of nulls is one of defaults: %+v", v)
 	}
 	if r := plain.call(t, http.MethodPut, "/schedules/put%2Fbare", "", "Content-Type", ""); r.Status != http.StatusCreated {
 		t.Errorf("no body and no type: %d %s", r.Status, r.Body)
@@ -112,7 +116,7 @@ func TestABadPutIs400AndNamesTheField(t *testing.T) {
 		`{"dueAt":"2026-11-21T09:00:00"}`:               "dueAt",
 		`{"delay":"1s","dueAt":"2090-01-01T00:00:00Z"}`: "dueAt",
 		`{"delay":"1s","backoff":{}}`:                   "backoff", `{"dueAt":"2090-01-01T00:00:00Z","backoff":{}}`: "backoff",
-		`{"backoff":{"base":-1}}`: "backoff", `{"backoff":{"base":"-1s"}}`: "backoff.base", `{"backoff":{"factor":0.5}}`: "backoff.factor",
+		`{"backoff":{"base":-1}}`: "backoff", `{"backoff":{"base":5}}`: "backoff.base", `{"backoff":{"cap":5}}`: "backoff.cap", `{"backoff":{"base":"-1s"}}`: "backoff.base", `{"backoff":{"factor":0.5}}`: "backoff.factor",
 		`{"backoff":{"cap":"x"}}`: "backoff.cap", `{"backoff":{"maxAttempts":-1}}`: "backoff.maxAttempts", `{"backoff":{"maxAttempts":1.5}}`: "backoff.maxAttempts",
 		`{"backoff":{"more":1}}`: "more", `{"backoff":3}`: "backoff",
 		`{"policy":"newest"}`: "policy", `{"policy":1}`: "policy", `{"jitter":1.1}`: "jitter", `{"jitter":-0.1}`: "jitter", `{"jitter":"1"}`: "jitter",

@@ -91,6 +91,12 @@ func TestReloadingAddsChangesAndRemovesSources(t *testing.T) {
 	if d := stays.next(t, "k"); d.Attr("team") != "new" || !strings.HasPrefix(d.Header.Get("Content-Type"), "application/cloudevents+json") {
 		t.Errorf("and for the next delivery: %v", d.Attributes)
 	}
+	moved.inbox = "reload-moved"
+	o.reload(t, &moved, comes)
+	stays.put(t, "k", `{"delay":0}`)
+	if d := sink.Next(t, "reload-moved", "k"); d.Attr("source") != "/apis/sources.reschedule.dev/v1alpha1/namespaces/tests/reschedulesources/reload-stays" {
+		t.Errorf("at the new sink: %v", d.Attributes)
+	}
 	comes.put(t, "k", "")
 	comes.next(t, "k")
 	comes.passes(t, at.Add(200*time.Millisecond))
@@ -373,6 +379,20 @@ func TestProbesAndMetricsAreOnTheAdminAddress(t *testing.T) {
 		if r, err := harness.Do(t.Context(), http.MethodGet, shared.Admin+path, ""); err != nil || r.Status != http.StatusNotFound {
 			t.Errorf("%s on the admin address: %v %v", path, r, err)
 		}
+	}
+}
+
+func TestItPrintsOneLineWhenItIsReady(t *testing.T) {
+	t.Parallel()
+	o := alone(t, nil, &source{name: "one-line"})
+	r, err := harness.Do(t.Context(), http.MethodGet, o.Admin+"/readyz", "")
+	if err != nil || r.Status != http.StatusOK {
+		t.Errorf("/readyz right after the line: %v %v", r, err)
+	}
+	o.reload(t, &source{name: "one-line"})
+	o.terminate(t)
+	if n := strings.Count(o.Log(), "stdout: "); n != 1 {
+		t.Errorf("%d lines on standard output:\n%s", n, o.Log())
 	}
 }
 
