@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// history is what a run does: the given steps of a seed.
+type history struct {
+	seed   uint64
+	steps  []int
+	traced bool
+
+	keys int
+}
+
+const historySteps = 60
+
+func newHistory(seed uint64, n int) *history {
+	h := &history{seed: seed}
+	for i := range n {
+		h.steps = append(h.steps, i)
+	}
+	return h
+}
+
+// run plays the history and returns the broken promise, "" if none is, and the
+// trace if one was asked for.
+func (h *history) run(t *testing.T) (failed, trace string) {
+	synctest.Test(t, func(*testing.T) {
+		w := &world{h: h}
+		w.play()
+		failed, trace = w.failed, w.text()
+	})
+	return failed, trace
+}
+
+func (w *world) play() {
+	r := rand.New(rand.NewPCG(w.h.seed, 0))
+	w.h.keys = 3 + r.IntN(6)
+	w.pageRows = pick(r, 2, 3, 5, 4096)
+	w.disk = newDisk(vfs.NewCrashableMem())
+	w.incarnations, w.hangs = map[*schedule.Source]*source{}, map[string]bool{}
+	w.m = newModel(func() time.Time { return w.now().Round(0) }, w.fail)
+	w.m.maxInFlight = pick(r, 2, 4, 8, 4096)
+	for i := range 2 + r.IntN(2) {
+		uid := fmt.Sprintf("s%d", i)
+		s := &source{settings: w.settings(r, uid), keys: map[string]*key{}}
+		w.m.sources[uid] = s
+		w.incarnations[s.settings] = s
+	}
+	if err := w.start(); err != nil {
+		w.broken("start: %v", err)
+		return
+	}
+	w.deliver()
+	for _, i := range w.h.steps {
+		if w.step(i); !w.ok() {
+			break
+		}
+	}
+	if w.ok() {
+		w.drain(r)
+	}
+	w.mu.Lock()
+	w.p.dead = w.failed != ""
+	w.mu.Unlock()
+	w.stop(0)
+	w.calls.Wait()
+	if w.ok() {
+		w.m.down()
+		w.resume()
+		w.p.ready.Store(false)
+		w.stop(0)
+	}
+}
+
+func (w *world) text() string {
+	var b strings.Builder
+	for _, l := range w.trace {
+		fmt.Fprintf(&b, "%s ", stamp(l.at))
+		fmt.Fprintf(&b, l.format, l.args...)
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// shrink leaves out steps as long as a promise is broken without them.
+func (h *history) shrink(t *testing.T, within time.Duration) *history {
+	end := time.Now().Add(within)
+	best := *h
+	for size := len(best.steps) / 2; size > 0; size /= 2 {
+		for from := 0; from < len(best.steps) && time.Now().Before(end); {
+			try := best
+			try.steps = slices.Delete(slices.Clone(best.steps), from, min(from+size, len(best.steps)))
+			if failed, _ := try.run(t); failed != "" {
+				best = try
+			} else {
+				from += size
+			}
+		}
+	}
+	best.traced = true
+	return &best
+}

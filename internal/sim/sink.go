@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Send implements dispatch.Sender: the model judges the start, the seed decides
+// about the answer, and the model learns it before the queue does.
+func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	w := p.w
+	w.mu.Lock()
+	s := w.incarnations[a.Source]
+	var k *key
+	var f *flight
+	if !p.dead && w.failed == "" && s != nil {
+		k, f = w.m.start(s, &a)
+	}
+	if k == nil { // what goes on after the end has no effect
+		w.mu.Unlock()
+		<-ctx.Done()
+		return schedule.Outcome{}
+	}
+	took, o := w.answer(a.Source.UID, a.Key, k)
+	w.note("  start %s %s rev %d attempt %d id %s dead %v; answer after %s: %s", a.Source.UID, a.Key, a.Revision(), a.Number(), a.ID, a.Entry.DeadLetter != nil, took, outcomeText{o})
+	w.mu.Unlock()
+	if took > 0 {
+		t := time.NewTimer(took)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			o = schedule.Outcome{}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !p.dead && k.fl == f && w.failed == "" {
+		w.note("  end   %s %s: %s", a.Source.UID, a.Key, outcomeText{o})
+		w.m.finish(s, k, o)
+	}
+	return o
+}
+
+// answer is the sink's, the same for the same delivery of a history.
+func (w *world) answer(uid, name string, k *key) (time.Duration, schedule.Outcome) {
+	if w.draining {
+		return 0, schedule.Outcome{Kind: schedule.Succeeded, Never: true}
+	}
+	h := fnv(uid + "/" + name)
+	r := rand.New(rand.NewPCG(w.h.seed, h+uint64(k.sent)<<32))
+	took := pick(r, 0, time.Millisecond, 50*time.Millisecond, time.Second, 3*time.Second, 10*time.Minute)
+	if w.hangs[uid] {
+		took = pick(r, time.Minute, 10*time.Minute, 20*time.Minute)
+	}
+	failure := schedule.Failure{Dest: "http://sink", Code: pick(r, 0, 404, 500, 503), Data: []byte("no")}
+	switch n := r.IntN(100); {
+	case n < 35:
+		return took, schedule.Outcome{Kind: schedule.Succeeded}
+	case n < 55:
+		took = max(took, time.Millisecond)
+		again := &schedule.Again{After: pick(r, 0, time.Millisecond, time.Second, 5*time.Minute, time.Hour)}
+		if r.IntN(3) == 0 {
+			again = &schedule.Again{At: w.now().Add(pick(r, -time.Hour, -1, 0, 10*time.Minute, time.Hour, 365*24*time.Hour))}
+		}
+		if r.IntN(3) == 0 {
+			again.Reply = &schedule.Event{Type: "reply", Subject: fmt.Sprint(k.sent)}
+		}
+		return took, schedule.Outcome{Kind: schedule.Succeeded, Again: again}
+	case n < 62:
+		return took, schedule.Outcome{Kind: schedule.Succeeded, Never: true}
+	case n < 90:
+		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Failed, Failure: failure,
+			RetryAfter: pick(r, 0, 0, 0, time.Second, 7*time.Second, 2*time.Hour)}
+	default:
+		failure.Code = pick(r, 301, 400, 422)
+		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Rejected, Failure: failure}
+	}
+}
+
+type outcomeText struct{ schedule.Outcome }
+
+// String implements fmt.Stringer.
+func (o outcomeText) String() string {
+	text := [...]string{"cut off", "succeeded", "failed", "rejected"}[o.Kind]
+	if a := o.Again; a != nil {
+		text += fmt.Sprintf(", again after %s at %s reply %v", a.After, stamp(a.At), a.Reply != nil)
+	}
+	if o.Never {
+		text += ", never again"
+	}
+	if o.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %s", o.RetryAfter)
+	}
+	return text
+}
+
+// fnv hashes a name, the same in every process.
+func fnv(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
