@@ -227,6 +227,51 @@ func TestOneKeyIsDeliveredOnceAtATimeAndTheNewerOneAfterwards(t *testing.T) {
 	}
 }
 
+func TestTheFailureOfWhatAPutTookThePlaceOfIsNotRetried(t *testing.T) {
+	t.Parallel()
+	for name, a := range map[string]func(http.ResponseWriter){"failed": status(500), "busy": status(503, "Retry-After", "0"), "refused": status(400), "fine": status(204)} {
+		for _, policy := range []string{"replace", "earliest", "latest"} {
+			key := "took the place/" + name + "/" + policy
+			answer, release := hold()
+			fast.answer(key, answer)
+			fast.put(t, key, `{"event":{"type":"old"},"maxInterval":"10ms"}`)
+			fast.next(t, key)
+			v := fast.put(t, key, `{"event":{"type":"new"},"delay":"1h","policy":"`+policy+`"}`)
+			release <- a
+			g := fast.settled(t, key)
+			if !g.DueAt.Equal(v.DueAt) || g.Revision != v.Revision || g.State != "waiting" || *g.Attempt != 0 || g.Event["type"] != "new" {
+				t.Errorf("%s: %+v, was acknowledged as %+v", key, g, v)
+			}
+		}
+	}
+	fast.passes(t, time.Now().Add(100*time.Millisecond))
+	for _, d := range sink.Of("fast", "") {
+		if strings.HasPrefix(d.Key, "took the place/") && d.Attr("type") == "new" {
+			t.Errorf("%s was delivered an hour early", d.Key)
+		}
+	}
+}
+
+func TestAnEventDuringADeliveryThatFailsIsDeliveredAtTheRetry(t *testing.T) {
+	t.Parallel()
+	const key = "event during"
+	answer, release := hold()
+	fast.answer(key, answer)
+	fast.put(t, key, `{"event":{"type":"old"}}`)
+	first := fast.next(t, key)
+	fast.ingest(t, "Ce-Type", "new", "Ce-Id", "during", "Ce-Reschedulekey", "event%20during", "Ce-Rescheduleafter", "1h")
+	if v := fast.get(t, key); v.State != "waiting" || !*v.InFlight {
+		t.Errorf("behind the delivery: %+v", v)
+	}
+	release <- status(500)
+	d := fast.next(t, key) // an event never postpones
+	if d.Attr("type") != "new" || d.Attr("id") != "during" || d.Attempt != 1 || !d.DueAt.Equal(first.DueAt) {
+		t.Errorf("%v", d.Attributes)
+	}
+	release <- status(204)
+	fast.gone(t, key)
+}
+
 func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]func(http.ResponseWriter){

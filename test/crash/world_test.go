@@ -130,6 +130,14 @@ func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
 			}
 			continue
 		}
+		// Half of the writers are as fast as they can, so that a kill always finds
+		// calls half done; the others leave their keys the time to be delivered.
+		if writer%2 == 0 {
+			select {
+			case <-time.After(time.Duration(random.IntN(10)) * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
 		mark, fresh := fmt.Sprintf("m.%d.%d", writer, n), random.IntN(2) == 0
 		key := fmt.Sprintf("w%d/k%d", writer, random.IntN(keysPerWriter))
 		if fresh { // a key that is never touched again: it must be delivered, whatever happens
