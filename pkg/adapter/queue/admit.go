@@ -62,6 +62,7 @@ type judged struct {
 	now      *schedule.Entry
 	changed  bool
 	reserved bool // counted as a key, before it is one
+	refused  error
 	accepts  []accepted
 }
 
@@ -91,22 +92,17 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 
 func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
 	defer s.lock(items)()
-	keys := make([]judged, 0, len(items))
-	var index map[string]int
-	if len(items) > 1 {
-		index = make(map[string]int, len(items))
-	}
 	settings, now := s.Settings(), s.now()
+	keys, of, err := s.openAll(items, now)
+	if err != nil {
+		return nil, false, err
+	}
 	for i := range items {
-		at, seen := index[items[i].Key]
-		if !seen {
-			at = len(keys)
-			keys = append(keys, judged{key: items[i].Key})
-			if index != nil {
-				index[items[i].Key] = at
-			}
+		k := &keys[0]
+		if of != nil {
+			k = &keys[of[i]]
 		}
-		err := s.judge(&keys[at], !seen, &items[i].Request, &out[i], settings, now)
+		err := s.judge(k, &items[i].Request, &out[i], settings, now)
 		var refused *schedule.Error
 		switch {
 		case err == nil:
@@ -121,14 +117,9 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 }
 
 // judge decides about one request and notes its effect.
-func (s *Source) judge(k *judged, first bool, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
-	if err := schedule.ValidateKey(k.key); err != nil {
-		return err
-	}
-	if first {
-		if err := s.open(k, now); err != nil {
-			return err
-		}
+func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
+	if k.refused != nil {
+		return k.refused
 	}
 	revision, err := s.q.store.NextRevision()
 	if err != nil {
@@ -168,19 +159,83 @@ func (s *Source) judge(k *judged, first bool, r *schedule.Request, out *Schedule
 	return nil
 }
 
-// open reads what there is of a key. What has expired is not there any more.
-func (s *Source) open(k *judged, now time.Time) error {
+// openAll reads what there is of the items' keys, each key once; of says which
+// of them is an item's, nil when there is one item.
+func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int, err error) {
+	if len(items) == 1 {
+		k := judged{key: items[0].Key}
+		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
+			k.refused = s.open(&k, now)
+		}
+		return []judged{k}, nil, nil
+	}
+	keys, of = make([]judged, 0, len(items)), make([]int, len(items))
+	index := make(map[string]int, len(items))
+	names, unread := make([]string, 0, len(items)), make([]int, 0, len(items))
+	for i := range items {
+		key := items[i].Key
+		at, seen := index[key]
+		if !seen {
+			at = len(keys)
+			index[key] = at
+			keys = append(keys, judged{key: key, refused: schedule.ValidateKey(key), flight: s.flight(key)})
+			if k := &keys[at]; k.refused == nil && (k.flight == nil || !k.flight.Own) {
+				names, unread = append(names, key), append(unread, at)
+			}
+		}
+		of[i] = at
+	}
+	entries := make([]*schedule.Entry, len(names))
+	if err := s.q.store.GetAll(s.uid, names, entries); err != nil {
+		// One of them may be set aside: it must not stop the others.
+		for i, at := range unread {
+			entries[i], keys[at].refused = s.get(names[i])
+		}
+	}
+	for i, at := range unread {
+		keys[at].stored = entries[i]
+	}
+	for i := range keys {
+		keys[i].begin(now)
+	}
+	return keys, of, nil
+}
+
+// get reads a key's entry. One that cannot be read is set aside: the key is
+// as if absent, and a new entry takes its place.
+func (s *Source) get(key string) (*schedule.Entry, error) {
+	e, err := s.q.store.Get(s.uid, key)
+	var corrupt *store.CorruptError
+	if errors.As(err, &corrupt) {
+		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", s.Settings().Path(), "key", key, "error", err)
+		return nil, nil
+	}
+	return e, err
+}
+
+// open reads what there is of a key.
+func (s *Source) open(k *judged, now time.Time) (err error) {
 	k.flight = s.flight(k.key)
+	if k.flight == nil || !k.flight.Own {
+		if k.stored, err = s.get(k.key); err != nil {
+			return err
+		}
+	}
+	k.begin(now)
+	return nil
+}
+
+// begin says what the key has now: the delivered occurrence while nothing is
+// behind it, else what is stored. What has expired is not there any more.
+func (k *judged) begin(now time.Time) {
 	k.own = k.flight != nil && k.flight.Own
-	var err error
-	if k.stored, err = s.entry(k.key, k.flight); err != nil {
-		return err
+	if k.own {
+		k.stored = k.flight.Entry
 	}
 	k.now = k.stored
 	if k.now != nil && !k.own && k.now.Expired(now) {
 		k.now, k.changed = nil, true
 	}
-	return nil
 }
 
 // release undoes the reservations of a call that changes nothing.

@@ -61,9 +61,9 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	if st.flights[at] != nil {
 		return nil, nil
 	}
-	e, err := s.q.store.Get(s.uid, row.Key)
+	e, err := s.get(row.Key)
 	if err != nil {
-		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", settings.Path(), "key", row.Key, "error", err)
+		s.later(row, err)
 		return nil, nil
 	}
 	if e == nil || e.Revision != row.Revision || e.At().UnixNano() != row.At {
@@ -83,6 +83,29 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		s.own.Add(1)
 	}
 	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key}, nil
+}
+
+// later looks at a key again whose entry could not be read just now.
+func (s *Source) later(row timer.Row, err error) {
+	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Settings().Path(), "key", row.Key, "error", err)
+	s.q.work.Go(func() {
+		select {
+		case <-s.q.stop:
+			return
+		case <-time.After(time.Second):
+		}
+		st := &s.q.stripes[s.stripeOf(row.Key)]
+		st.Lock()
+		e, err := s.get(row.Key)
+		if err == nil && e != nil {
+			row.At, row.Revision = e.At().UnixNano(), e.Revision
+		}
+		st.Unlock()
+		s.page.Lock()
+		s.page.Add(row)
+		s.page.Unlock()
+		s.q.cfg.Wake(s)
+	})
 }
 
 // drop removes an entry that is not to be delivered. The caller holds the stripe.
@@ -118,7 +141,9 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	f := st.flights[flightKey{s, d.key}]
 	cur, err := s.entry(d.key, f)
 	if err != nil {
-		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", s.Settings().Path(), "key", d.key, "error", err)
+		// The occurrence that is in the store will be delivered; of this one's
+		// outcome nobody can say what it means for that one.
+		s.later(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
 		s.land(st, d, f)
 		return schedule.Unfinished, false, nil
 	}

@@ -116,7 +116,7 @@ func (s *Source) entry(key string, f *flight) (*schedule.Entry, error) {
 	if f != nil && f.Own {
 		return f.Entry, nil
 	}
-	return s.q.store.Get(s.uid, key)
+	return s.get(key)
 }
 
 // accept notes an entry that is in the store now. The caller holds the stripe;

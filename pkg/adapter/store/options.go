@@ -78,7 +78,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		CacheSize:                   blockCache,
 		MaxOpenFiles:                maxOpenFile,
 		// A full disk stops compactions; writes must go on meanwhile.
-		L0CompactionThreshold: 2,
+		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 200,
 		LBaseMaxBytes:         64 << 20,
 		MaxManifestFileSize:   4 << 20,

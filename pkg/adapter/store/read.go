@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -18,12 +20,20 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 	}
 	s := scratches.Get().(*scratch)
 	defer s.release()
-	s.key = appendRecordKey(s.key[:0], source, key)
 	it, err := r.NewIter(&lookup)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 	}
-	defer it.Close() // its error is it.Error
+	e, err := db.seek(it, s, source, key)
+	if e := it.Close(); err == nil && e != nil {
+		return nil, db.lookupError(source, key, e)
+	}
+	return e, err
+}
+
+// seek reads one record.
+func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string) (*schedule.Entry, error) {
+	s.key = appendRecordKey(s.key[:0], source, key)
 	if !it.SeekPrefixGE(s.key) {
 		return nil, db.lookupError(source, key, it.Error())
 	}
@@ -36,6 +46,31 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 		return nil, db.corruptRecord(source, key, err)
 	}
 	return e, nil
+}
+
+// GetAll implements Store.
+func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry) (err error) {
+	if db.closed.Load() {
+		return errClosed
+	}
+	s := scratches.Get().(*scratch)
+	defer s.release()
+	it, err := db.db.NewIter(&lookup)
+	if err != nil {
+		return fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, err)
+	}
+	defer scan{it}.done(&err)
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
+	for _, i := range order {
+		if entries[i], err = db.seek(it, s, source, keys[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lookup makes an iterator ask the filter of the last level too, which a Get

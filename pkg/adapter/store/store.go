@@ -26,6 +26,10 @@ type Store interface {
 	// that it is there and cannot be read.
 	Get(source, key string) (*schedule.Entry, error)
 
+	// GetAll is Get for many keys: entries[i] is of keys[i]. Unlike as many
+	// calls of Get it reads them in the order they are stored in.
+	GetAll(source string, keys []string, entries []*schedule.Entry) error
+
 	// Apply makes the changes visible to every later call, all or none, in the
 	// order given. They survive a crash once Wait of the returned Commit
 	// returned nil; after a crash they are there all or none, and never without
