@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
@@ -22,8 +23,13 @@ func main() {
 	if len(os.Args) > 1 && (os.Args[1] == "inspect" || os.Args[1] == "verify") {
 		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
+	if os.Getenv("GOGC") == "" {
+		// Most of the heap is the store's memtables and cache: without pointers,
+		// cheap to collect, and not worth keeping twice.
+		debug.SetGCPercent(50)
+	}
 	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "adapter:", err)
+		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}
 }

@@ -61,7 +61,7 @@ func New(cfg Config) (_ *Adapter, err error) {
 	a := &Adapter{cfg: cfg}
 	defer func() {
 		if err != nil {
-			a.close()
+			err = errors.Join(err, a.close())
 		}
 	}()
 	// What can be wrong in a file is found before the data directory is touched.

@@ -93,10 +93,7 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
 	defer s.lock(items)()
 	settings, now := s.Settings(), s.now()
-	keys, of, err := s.openAll(items, now)
-	if err != nil {
-		return nil, false, err
-	}
+	keys, of := s.openAll(items, now)
 	for i := range items {
 		k := &keys[0]
 		if of != nil {
@@ -161,13 +158,13 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 
 // openAll reads what there is of the items' keys, each key once; of says which
 // of them is an item's, nil when there is one item.
-func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int, err error) {
+func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) {
 	if len(items) == 1 {
 		k := judged{key: items[0].Key}
 		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
 			k.refused = s.open(&k, now)
 		}
-		return []judged{k}, nil, nil
+		return []judged{k}, nil
 	}
 	keys, of = make([]judged, 0, len(items)), make([]int, len(items))
 	index := make(map[string]int, len(items))
@@ -198,7 +195,7 @@ func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int, 
 	for i := range keys {
 		keys[i].begin(now)
 	}
-	return keys, of, nil
+	return keys, of
 }
 
 // get reads a key's entry. One that cannot be read is set aside: the key is

@@ -25,7 +25,7 @@ type Delivery struct {
 // [Source.Finish] in any case.
 func (s *Source) Take() (*Delivery, error) {
 	if err := s.enter(); err != nil {
-		return nil, nil //nolint:nilerr // a removed source has nothing due
+		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
 	settings := s.Settings()
@@ -124,7 +124,7 @@ func (s *Source) drop(key string, e *schedule.Entry, settings *schedule.Source) 
 func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, error) {
 	if err := s.enter(); err != nil {
 		s.forget(d)
-		return schedule.Unfinished, nil //nolint:nilerr // what a removed source delivered has no effect
+		return schedule.Unfinished, nil // what a removed source delivered has no effect
 	}
 	defer s.leave()
 	disposition, wake, err := s.finish(d, o)
