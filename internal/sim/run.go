@@ -47,7 +47,7 @@ func (h *history) run(t *testing.T) (failed, trace string) {
 func (w *world) play() {
 	r := rand.New(rand.NewPCG(w.h.seed, 0))
 	w.h.keys = 3 + r.IntN(6)
-	w.pageRows = pick(r, 2, 3, 5, 4096)
+	w.pageRows = pick(r, 2, 2, 3, 5, 4096)
 	w.disk = newDisk(vfs.NewCrashableMem())
 	w.incarnations, w.hangs = map[*schedule.Source]*source{}, map[string]bool{}
 	w.m = newModel(func() time.Time { return w.now().Round(0) }, w.fail)

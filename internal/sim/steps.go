@@ -20,6 +20,7 @@ var steps = []struct {
 	run    func(*world, *rand.Rand)
 }{
 	{30, "request", (*world).stepRequest},
+	{3, "burst", (*world).stepBurst},
 	{6, "bulk", (*world).stepBulk},
 	{3, "together", (*world).stepTogether},
 	{8, "cancel", (*world).stepCancel},
@@ -75,6 +76,21 @@ func (w *world) tight(s *source) bool {
 
 func (w *world) stepRequest(r *rand.Rand) { w.requestOnce(r, r.Int()) }
 
+// stepBurst schedules a few keys again and again for the same few instants.
+func (w *world) stepBurst(r *rand.Rand) {
+	uid, s := w.source(r)
+	base := w.now().Round(0).Add(pick(r, 0, time.Second, time.Minute))
+	for range 4 + r.IntN(12) {
+		w.mu.Lock()
+		if !w.tight(s) {
+			q := &schedule.Request{DueAt: base.Add(time.Duration(r.IntN(3)) * time.Second), Policy: pick(r, schedule.Replace, schedule.Earliest, schedule.Earliest)}
+			w.send(uid, s, w.name(r), q)
+			continue
+		}
+		w.mu.Unlock()
+	}
+}
+
 func (w *world) requestOnce(r *rand.Rand, number int) {
 	w.mu.Lock()
 	uid, s := w.source(r)
@@ -83,7 +99,11 @@ func (w *world) requestOnce(r *rand.Rand, number int) {
 		return
 	}
 	name := w.name(r)
-	q := w.request(r, s, s.keys[name], number)
+	w.send(uid, s, name, w.request(r, s, s.keys[name], number))
+}
+
+// send makes a request. The caller holds the lock, which send releases.
+func (w *world) send(uid string, s *source, name string, q *schedule.Request) {
 	want := w.m.request(s, name, q, w.share())
 	w.note("  %s/%s %s: want %q %s", uid, name, requestText{q}, want.code, want.result)
 	w.mu.Unlock()

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"strings"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -91,10 +93,42 @@ func (s *Source) CancelAll(prefix string) (int, error) {
 			return total, err
 		}
 		if !more {
+			if err := s.cancelLeaving(prefix); err != nil {
+				return total, err
+			}
 			return total, s.q.barrier()
 		}
 		after = items[len(items)-1].Key
 	}
+}
+
+// cancelLeaving cancels the deliveries that have no entry any more, because
+// what came in behind them expired: their answers would make one.
+func (s *Source) cancelLeaving(prefix string) error {
+	for i := range s.q.stripes {
+		if err := s.cancelStripe(&s.q.stripes[i], prefix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Source) cancelStripe(st *stripe, prefix string) error {
+	st.Lock()
+	defer st.Unlock()
+	for at, f := range st.flights {
+		if at.source != s || f.Own || f.Cancelled || !strings.HasPrefix(at.key, prefix) || schedule.IsDeadLetterKey(at.key) {
+			continue
+		}
+		e, err := s.q.store.Get(s.uid, at.key)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			f.Cancel()
+		}
+	}
+	return nil
 }
 
 func (s *Source) cancelItems(items []store.Item) (int, error) {
