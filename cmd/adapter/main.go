@@ -19,6 +19,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
 )
 
+// version is set by the build (-ldflags "-X main.version=…").
+var version = "dev"
+
 func main() {
 	if len(os.Args) > 1 && (os.Args[1] == "inspect" || os.Args[1] == "verify") {
 		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
@@ -45,10 +48,15 @@ func run(args []string) error {
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
+	showVersion := flags.Bool("version", false, "print the version and end")
 	level := slog.LevelInfo
 	flags.TextVar(&level, "log-level", slog.LevelInfo, "`LEVEL`: debug, info, warn or error")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *showVersion {
+		fmt.Println(version)
+		return nil
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
