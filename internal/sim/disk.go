@@ -143,9 +143,9 @@ func (f *logFile) Close() error {
 	return f.File.Close()
 }
 
-// slowStore is a store on which an acknowledgement can take time, so that a
-// crash can come before it. Nothing takes time under a mutex, which would stop
-// the clock of the bubble.
+// slowStore is a store on which an acknowledgement and the load of a page can
+// take time, so that other things can come before their end. Nothing takes time
+// under a mutex that another goroutine wants, which would stop the clock of the bubble.
 type slowStore struct {
 	*store.DB
 	takes *atomic.Int64
@@ -159,6 +159,13 @@ func (s slowStore) Apply(lazy bool, changes ...store.Change) (store.Commit, erro
 		c = slowCommit{c, takes}
 	}
 	return c, err
+}
+
+// Due implements store.Store.
+func (s slowStore) Due(rows []store.Row, source string, after store.Position, limit int) ([]store.Row, bool, error) {
+	rows, more, err := s.DB.Due(rows, source, after, limit)
+	time.Sleep(time.Duration(s.takes.Load()))
+	return rows, more, err
 }
 
 type slowCommit struct {

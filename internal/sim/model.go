@@ -134,6 +134,7 @@ type model struct {
 	owner  map[string]int   // id → its occurrence
 	newest map[*key]lastRev // of every key, over all crashes
 
+	slowUntil    time.Time // in the bubble's time: until then pages may still load
 	upAt, jumpAt time.Time // in the bubble's time: start of the process, last jump of the clock
 	backwards    bool      // the clock once went back
 	probing      bool      // nothing is learned

@@ -67,7 +67,7 @@ func (m *model) readyAt(s *source, k *key) time.Time {
 	if s.settings.MaxPerSecond > 0 && s.tokens < 1 {
 		at = latest(at, s.tokensAt.Add(time.Duration(math.Ceil((1-s.tokens)/float64(s.settings.MaxPerSecond)*1e9))))
 	}
-	at = latest(at, k.changed, s.blockedAt, m.upAt)
+	at = latest(at, k.changed, s.blockedAt, m.upAt, m.slowUntil)
 	if !m.jumpAt.IsZero() && at.Before(m.jumpAt.Add(heartbeat)) {
 		at = m.jumpAt.Add(heartbeat)
 	}
@@ -188,7 +188,7 @@ func (m *model) checkOrder() {
 // readySince says whether a key was due for certain before the instant: not
 // only since a jump or a restart that the adapter may not have dealt with yet.
 func (m *model) readySince(k *key, wall, instant time.Time) bool {
-	at := latest(instant.Add(-wall.Sub(k.cur.at())), m.upAt)
+	at := latest(instant.Add(-wall.Sub(k.cur.at())), m.upAt, m.slowUntil)
 	if !m.jumpAt.IsZero() {
 		at = latest(at, m.jumpAt.Add(heartbeat))
 	}

@@ -383,9 +383,14 @@ func (w *world) stepJump(r *rand.Rand) {
 // stepOverlap has operations wait for the disk at the same time; in the end
 // they are acknowledged, or a crash comes first.
 func (w *world) stepOverlap(r *rand.Rand) {
-	w.ackTakes.Store(int64(pick(r, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)))
+	const most = 20 * time.Millisecond
+	takes := pick(r, time.Millisecond, 5*time.Millisecond, most)
+	w.ackTakes.Store(int64(takes))
 	crash := r.IntN(2) == 0
 	for range 1 + r.IntN(5) {
+		w.mu.Lock()
+		w.m.slowUntil = time.Now().Add(7*time.Millisecond + 2*takes)
+		w.mu.Unlock()
 		switch r.IntN(6) {
 		case 0:
 			w.stepCancel(r)
@@ -401,7 +406,11 @@ func (w *world) stepOverlap(r *rand.Rand) {
 	}
 	if crash {
 		w.stepCrash(r)
+		return
 	}
+	w.calls.Wait()
+	w.ackTakes.Store(0)
+	time.Sleep(2 * most) // what began slowly ends
 }
 
 // stepCrash ends the process and the power, and starts on what is left.
