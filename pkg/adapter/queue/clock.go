@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// The heartbeat compares the wall clock with the monotonic one. Timers run on
-// the latter; after a jump of the former they must be set anew.
+// The heartbeat has the timers set anew, which run on the monotonic clock while
+// the wall clock decides, and compares the two.
 const (
 	heartbeatEvery = 10 * time.Second
 	jumpTolerance  = 100 * time.Millisecond
@@ -51,10 +51,12 @@ func (q *Queue) heartbeat() {
 		wall, monotonic = now, time.Now()
 		if jump.Abs() > jumpTolerance {
 			q.cfg.Log.Warn("the wall clock jumped; timers are set anew", "by", jump)
-			for _, s := range q.Sources() {
-				q.cfg.Wake(s)
-			}
 			q.expiry.note(now)
+		}
+		// Also without a jump: two may have made up for each other since the last
+		// time, and a timer that was set in between is wrong.
+		for _, s := range q.Sources() {
+			q.cfg.Wake(s)
 		}
 		if now.Sub(mark) >= time.Minute {
 			mark = now
