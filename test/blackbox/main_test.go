@@ -71,12 +71,13 @@ var plain = declare("plain", "")
 
 func (s *source) manifest() string {
 	spec := strings.ReplaceAll(strings.Trim(s.spec, "\n"), "SINK", sink.URL)
-	text := fmt.Sprintf("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec:\n  sink: {uri: %q}\n",
+	var text strings.Builder
+	fmt.Fprintf(&text, "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec:\n  sink: {uri: %q}\n",
 		s.name, namespace, sink.URL+"/"+cmp.Or(s.inbox, s.name))
 	for line := range strings.Lines(spec) {
-		text += "  " + strings.TrimRight(line, "\n") + "\n"
+		text.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
 	}
-	return text
+	return text.String()
 }
 
 func manifests(of ...*source) string {

@@ -545,11 +545,11 @@ func TestNoMoreThanMaxInFlightAreUnderWayAndTheOldestIsFirst(t *testing.T) {
 		release <- status(204)
 	}
 	eventually(t, "all are done", func() bool { c := one.counts(t); return c.Pending+c.InFlight == 0 })
-	var order string
+	var order strings.Builder
 	for _, d := range sink.Of("one", "") {
-		order += d.Key
+		order.WriteString(d.Key)
 	}
-	if order != "first0123456789" {
-		t.Errorf("order %s", order)
+	if order.String() != "first0123456789" {
+		t.Errorf("order %s", &order)
 	}
 }

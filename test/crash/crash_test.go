@@ -24,8 +24,9 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	writers       = 8
-	keysPerWriter = 12
+	writers  = 8
+	fewKeys  = 12 // of a writer that is fast
+	manyKeys = 48 // of one that is slow
 )
 
 const manifest = `apiVersion: sources.reschedule.dev/v1alpha1
@@ -34,7 +35,7 @@ metadata: {name: crash, namespace: tests}
 spec:
   sink: {uri: %q}
   delivery: {backoffDelay: PT0.02S, timeout: PT5S}
-  limits: {maxInFlight: 32}
+  limits: {maxInFlight: 500}
 `
 
 func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {

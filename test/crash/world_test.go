@@ -92,15 +92,18 @@ func (w *world) deliver(rw http.ResponseWriter, r *http.Request, d *harness.Deli
 	w.history(d.Key).deliveries = append(w.history(d.Key).deliveries, v)
 	if !w.settled {
 		switch n := w.mood.IntN(100); {
-		case n < 12:
+		case n < 20:
 			v.status = http.StatusInternalServerError
-		case n < 16:
+		case n < 24:
 			v.status = http.StatusServiceUnavailable
-		case n < 28:
+		case n < 36:
 			v.byAgain, v.again = true, time.Duration(w.mood.IntN(200))*time.Millisecond
 		}
-		if w.mood.IntN(3) == 0 {
-			takes = time.Duration(w.mood.IntN(150)) * time.Millisecond
+		switch {
+		case !strings.Contains(d.Key, "fresh"):
+			takes = time.Duration(w.mood.IntN(300)) * time.Millisecond
+		case w.mood.IntN(10) == 0:
+			takes = time.Duration(w.mood.IntN(100)) * time.Millisecond
 		}
 	}
 	w.mu.Unlock()
@@ -131,15 +134,18 @@ func (w *world) write(ctx context.Context, writer int, random *rand.Rand) {
 			continue
 		}
 		// Half of the writers are as fast as they can, so that a kill always finds
-		// calls half done; the others leave their keys the time to be delivered.
+		// calls half done; the others leave their keys the time to be delivered,
+		// and to be changed during that.
+		keys := fewKeys
 		if writer%2 == 0 {
+			keys = manyKeys
 			select {
 			case <-time.After(time.Duration(random.IntN(10)) * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}
 		mark, fresh := fmt.Sprintf("m.%d.%d", writer, n), random.IntN(2) == 0
-		key := fmt.Sprintf("w%d/k%d", writer, random.IntN(keysPerWriter))
+		key := fmt.Sprintf("w%d/k%d", writer, random.IntN(keys))
 		if fresh { // a key that is never touched again: it must be delivered, whatever happens
 			key = fmt.Sprintf("w%d/fresh%d", writer, n)
 		}
@@ -200,12 +206,12 @@ func (w *world) end(c *call, status int, v harness.Schedule) {
 	c.refused = status >= 400 || v.Result == "kept"
 }
 
-// bulk schedules many keys in one call: all of the writer's, or as many that
-// are never touched again.
+// bulk schedules some keys in one call: of the writer's, or such that are never
+// touched again.
 func (w *world) bulk(ctx context.Context, base string, writer int, mark string, fresh bool, random *rand.Rand) {
 	var items []string
 	var calls []*call
-	for i := range keysPerWriter {
+	for i := range fewKeys {
 		key := fmt.Sprintf("w%d/k%d", writer, i)
 		if fresh {
 			key = fmt.Sprintf("w%d/fresh.%s.%d", writer, mark, i)

@@ -19,7 +19,7 @@ func Main(m *testing.M, before func(dir string) (after func() error, err error))
 		fmt.Fprintln(os.Stderr, "harness:", err)
 		return 1
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(dir)
 	if Binary, err = build(dir); err != nil {
 		fmt.Fprintln(os.Stderr, "harness: building the adapter:", err)
 		return 1
@@ -44,12 +44,12 @@ func build(dir string) (string, error) {
 	}
 	binary := filepath.Join(dir, "adapter")
 	args := []string{"build", "-o", binary}
-	if raceEnabled {
+	if RaceEnabled {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "github.com/reschedule-dev/reschedule/cmd/adapter")...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if !raceEnabled {
+	if !RaceEnabled {
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	return binary, cmd.Run()
