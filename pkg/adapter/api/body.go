@@ -55,7 +55,7 @@ func (c *call) readBody(buf *bytes.Buffer) error {
 	buf.Grow(int(n))
 	b := buf.AvailableBuffer()[:n]
 	if _, err := io.ReadFull(c.r.Body, b); err != nil {
-		if err == io.EOF { // fewer bytes than announced, none
+		if errors.Is(err, io.EOF) { // fewer bytes than announced, none
 			err = io.ErrUnexpectedEOF
 		}
 		return c.readError(err)
@@ -72,7 +72,7 @@ func (c *call) tooLarge() error {
 
 // readError says why the body could not be read; nil when it simply ended.
 func (c *call) readError(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	c.w.Header()["Connection"] = []string{"close"}

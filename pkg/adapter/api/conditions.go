@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -114,7 +116,7 @@ func (c *call) guarded(m ifMatch, set **uint64, change func() error) error {
 		}
 		*set = &rev
 		err = change()
-		if e, ok := err.(*schedule.Error); !ok || e.Code != schedule.CodePrecondition {
+		if e, ok := errors.AsType[*schedule.Error](err); !ok || e.Code != schedule.CodePrecondition {
 			return err
 		}
 		// The miss may be another condition's; then nothing has changed.
@@ -126,13 +128,5 @@ func (c *call) guarded(m ifMatch, set **uint64, change func() error) error {
 }
 
 func (m *ifMatch) matches(rev uint64) bool {
-	if m.any {
-		return true
-	}
-	for _, r := range m.revisions {
-		if r == rev {
-			return true
-		}
-	}
-	return false
+	return m.any || slices.Contains(m.revisions, rev)
 }

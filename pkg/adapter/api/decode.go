@@ -58,7 +58,7 @@ func (d *decoder) start() {
 // end makes sure that nothing follows the value.
 func (d *decoder) end() error {
 	switch _, err := d.dec.ReadToken(); {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
 		return d.broken(err)
@@ -76,7 +76,7 @@ func (d *decoder) broken(err error) error {
 	if errors.As(err, &syntax) {
 		at, why = syntax.ByteOffset, syntax.Err
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return schedule.Invalid("body", "is not complete JSON, it ends at byte %d", at)
 	}
 	return schedule.Invalid("body", "is not valid JSON at byte %d: %v", at, why)

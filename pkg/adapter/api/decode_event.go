@@ -123,13 +123,16 @@ func (d *decoder) extension(e *schedule.Event, name string) error {
 	if v == nil {
 		return err
 	}
-	if _, ok := e.Extensions[name]; ok {
+	if _, twice := e.Extensions[name]; twice {
 		d.refuse(schedule.Invalid(field, "is given twice"))
-		return nil
 	}
-	if d.fault != nil {
-		return nil
+	if d.fault == nil { // else it is read to be passed over
+		d.extensionValue(e, name, field, v)
 	}
+	return nil
+}
+
+func (d *decoder) extensionValue(e *schedule.Event, name, field string, v jsontext.Value) {
 	var value any
 	switch v.Kind() {
 	case '"':
@@ -142,18 +145,17 @@ func (d *decoder) extension(e *schedule.Event, name string) error {
 		n, err := strconv.ParseInt(string(v), 10, 32)
 		if err != nil {
 			d.refuse(schedule.Invalid(field, "%s is not an integer of 32 bits", clip(v)))
-			return nil
+			return
 		}
 		value = int32(n)
 	default:
 		d.refuse(schedule.Invalid(field, "is not a string, a boolean or an integer"))
-		return nil
+		return
 	}
 	if e.Extensions == nil {
 		e.Extensions = make(map[string]any, 4)
 	}
 	e.Extensions[name] = value
-	return nil
 }
 
 func (d *decoder) extensionName(e *schedule.Event, field, name string) error {

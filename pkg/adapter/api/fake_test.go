@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -82,8 +83,8 @@ func (f *fake) ScheduleAll(items []queue.Item) ([]queue.Scheduled, error) {
 	out := make([]queue.Scheduled, len(items))
 	for i := range items {
 		s, err := f.schedule(items[i].Key, &items[i].Request)
-		if err != nil {
-			s.Err = err.(*schedule.Error)
+		if err != nil && !errors.As(err, &s.Err) {
+			return nil, err
 		}
 		out[i] = s
 	}

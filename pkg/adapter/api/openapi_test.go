@@ -44,7 +44,7 @@ func readDocument(t *testing.T) *document {
 func (d *document) at(pointer string) (any, string) {
 	var v any = d.root
 	at := ""
-	for _, part := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
 		m, ok := v.(map[string]any)
 		if !ok || m[part] == nil {

@@ -13,8 +13,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func TestAPutBodyIsReadToTheLetter(t *testing.T) {
 	t.Parallel()
 	standard := schedule.Backoff{Base: time.Second, Factor: 2, Cap: 1000 * time.Second}
@@ -25,13 +23,13 @@ func TestAPutBodyIsReadToTheLetter(t *testing.T) {
 		{"", schedule.Request{}},
 		{" \r\n\t", schedule.Request{}},
 		{"{}", schedule.Request{}},
-		{`{"delay":300}`, schedule.Request{Delay: ptr(5 * time.Minute)}},
-		{`{"delay":0}`, schedule.Request{Delay: ptr(time.Duration(0))}},
-		{`{"delay":1.0000000001}`, schedule.Request{Delay: ptr(time.Second + 1)}},
-		{`{"delay":1e2}`, schedule.Request{Delay: ptr(100 * time.Second)}},
-		{`{"delay":"5m30s"}`, schedule.Request{Delay: ptr(330 * time.Second)}},
-		{`{"delay":"PT5M30S"}`, schedule.Request{Delay: ptr(330 * time.Second)}},
-		{`{"d\u0065lay":"\u0031s"}`, schedule.Request{Delay: ptr(time.Second)}},
+		{`{"delay":300}`, schedule.Request{Delay: new(5 * time.Minute)}},
+		{`{"delay":0}`, schedule.Request{Delay: new(time.Duration(0))}},
+		{`{"delay":1.0000000001}`, schedule.Request{Delay: new(time.Second + 1)}},
+		{`{"delay":1e2}`, schedule.Request{Delay: new(100 * time.Second)}},
+		{`{"delay":"5m30s"}`, schedule.Request{Delay: new(330 * time.Second)}},
+		{`{"delay":"PT5M30S"}`, schedule.Request{Delay: new(330 * time.Second)}},
+		{`{"d\u0065lay":"\u0031s"}`, schedule.Request{Delay: new(time.Second)}},
 		{`{"dueAt":"2026-11-21T10:00:00.5+01:00"}`, schedule.Request{DueAt: now.Add(time.Second / 2)}},
 		{`{"backoff":{}}`, schedule.Request{Backoff: &standard}},
 		{`{"backoff":{"base":null,"factor":null,"cap":null,"maxAttempts":null}}`, schedule.Request{Backoff: &standard}},
@@ -40,7 +38,7 @@ func TestAPutBodyIsReadToTheLetter(t *testing.T) {
 		{`{"backoff":{"base":"0s","factor":1,"cap":"0s","maxAttempts":1e1}}`,
 			schedule.Request{Backoff: &schedule.Backoff{Factor: 1, MaxAttempts: 10}}},
 		{`{"policy":"earliest","jitter":0.25,"maxInterval":"0s","expiresAt":"2020-01-01T00:00:00Z","uid":"u","reason":"why"}`,
-			schedule.Request{Policy: schedule.Earliest, Jitter: 0.25, MaxInterval: ptr(time.Duration(0)),
+			schedule.Request{Policy: schedule.Earliest, Jitter: 0.25, MaxInterval: new(time.Duration(0)),
 				ExpiresAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), UID: "u", Reason: "why"}},
 		{`{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
 			schedule.Request{}},
