@@ -21,7 +21,7 @@ func open(t *testing.T, o Options) *DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil && err != errClosed {
+		if err := db.Close(); err != nil && !errors.Is(err, errClosed) {
 			t.Error(err)
 		}
 	})
@@ -209,10 +209,10 @@ func TestAPurgeThatWasCutOffIsEndedByTheNextStart(t *testing.T) {
 	b := db.db.NewBatch()
 	prefix := appendSource(nil, tableRecord, "s")
 	for _, err := range []error{
-		b.DeleteRange(prefix, appendSuccessor(nil, prefix), nil),
+		b.DeleteRange(prefix, successor(prefix), nil),
 		b.DeleteRange([]byte("d/"), []byte("d0"), nil), b.DeleteRange([]byte("r/"), []byte("r0"), nil),
 		b.DeleteRange([]byte("u/"), []byte("u0"), nil), b.DeleteRange([]byte("c/"), []byte("c0"), nil),
-		b.Set(appendPurgeKey(nil, "s"), nil, nil), b.Commit(pebble.Sync), db.Close(),
+		b.Set(purgeKey("s"), nil, nil), b.Commit(pebble.Sync), db.Close(),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -237,6 +236,3 @@ func (d *decoder) deadLetter() *schedule.DeadLetter {
 	}
 	return l
 }
-
-// varintSize bounds what a counter's operand takes.
-const varintSize = 2 * binary.MaxVarintLen64

@@ -28,7 +28,7 @@ func (db *DB) newOriginals(r pebble.Reader, source string, after Position) (*ori
 		pre   *int
 	}{{tableDue, &o.due, &o.duePre}, {tableRetry, &o.retry, &o.retryPre}} {
 		prefix := appendSource(nil, t.table, source)
-		it, err := db.scan(r, appendAfter(nil, t.table, source, after), appendSuccessor(nil, prefix))
+		it, err := db.scan(r, appendAfter(nil, t.table, source, after), successor(prefix))
 		if err != nil {
 			if o.due.Iterator != nil {
 				o.due.done(&err)
@@ -168,7 +168,7 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 // Expired implements Store.
 func (db *DB) Expired(now time.Time, limit int) (found []SourceRow, next time.Time, err error) {
 	table := appendTable(nil, tableExpiry)
-	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return nil, next, err
 	}

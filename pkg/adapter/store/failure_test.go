@@ -221,7 +221,7 @@ func TestAFullDiskIsSaidBeforehand(t *testing.T) {
 		}{{20 << 20, nil}, {16<<20 - 1, store.ErrFull}, {0, store.ErrFull}, {16 << 20, nil}} {
 			free(step.free)
 			time.Sleep(time.Second) // fake: the answer is kept for a moment
-			if err := db.Room(); err != step.want {
+			if err := db.Room(); !errors.Is(err, step.want) {
 				t.Errorf("with %d bytes free: %v", step.free, err)
 			}
 		}
@@ -246,7 +246,7 @@ func TestACloseWhileTheDiskIsFullEnds(t *testing.T) {
 		waited := make(chan error, 1)
 		go func() { waited <- c.Wait() }()
 		synctest.Wait()
-		if err := db.Room(); err != store.ErrFull {
+		if err := db.Room(); !errors.Is(err, store.ErrFull) {
 			t.Errorf("room: %v", err)
 		}
 		if err := db.Close(); !errors.Is(err, syscall.ENOSPC) {

@@ -79,8 +79,8 @@ func appendCounterKey(dst []byte, source string) []byte {
 	return append(appendTable(dst, tableCounter), source...)
 }
 
-func appendPurgeKey(dst []byte, source string) []byte {
-	return append(appendTable(dst, tablePurge), source...)
+func purgeKey(source string) []byte {
+	return append(appendTable(nil, tablePurge), source...)
 }
 
 // appendTimedKey makes a row of the due or the retry table.
@@ -148,16 +148,16 @@ func parseSourced(b []byte) (source, key string, err error) {
 	return string(s), string(k), nil
 }
 
-// appendSuccessor makes the first key behind all that start with prefix, which
+// successor is the first key behind all that start with prefix, which
 // is never all 0xff since every table starts with a letter.
-func appendSuccessor(dst, prefix []byte) []byte {
+func successor(prefix []byte) []byte {
 	n := len(prefix)
 	for prefix[n-1] == 0xff {
 		n--
 	}
-	dst = append(dst, prefix[:n]...)
-	dst[len(dst)-1]++
-	return dst
+	next := bytes.Clone(prefix[:n])
+	next[n-1]++
+	return next
 }
 
 // checkNames refuses what would break the order of rows.

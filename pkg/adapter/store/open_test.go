@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -105,7 +106,7 @@ func TestReadsAfterCloseFail(t *testing.T) {
 	_, _, countErr := db.Count("s")
 	_, _, listErr := db.ListDue("s", "", Position{}, 1, 1)
 	for i, err := range []error{getErr, dueErr, applyErr, countErr, listErr, db.Close()} {
-		if err != errClosed {
+		if !errors.Is(err, errClosed) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

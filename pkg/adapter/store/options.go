@@ -118,7 +118,7 @@ func (l engineLog) Errorf(format string, args ...any) {
 }
 
 func (l engineLog) Fatalf(format string, args ...any) {
-	l.db.fail(fmt.Errorf("store: engine: "+format, args...))
+	_ = l.db.fail(fmt.Errorf("store: engine: "+format, args...))
 }
 
 func (o *Options) fs() vfs.FS {

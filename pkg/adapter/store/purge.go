@@ -27,13 +27,13 @@ func (db *DB) Purge(source string) error {
 	b := db.db.NewBatch()
 	for _, table := range [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished} {
 		prefix := appendSource(nil, table, source)
-		if err := b.DeleteRange(prefix, appendSuccessor(nil, prefix), nil); err != nil {
+		if err := b.DeleteRange(prefix, successor(prefix), nil); err != nil {
 			return fmt.Errorf("store: purging source %q: %w", source, err)
 		}
 	}
 	err = b.Delete(appendCounterKey(nil, source), nil)
 	if err == nil {
-		err = b.Set(appendPurgeKey(nil, source), nil, nil)
+		err = b.Set(purgeKey(source), nil, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("store: purging source %q: %w", source, err)
@@ -49,7 +49,7 @@ func (db *DB) Purge(source string) error {
 // purgeExpiries removes the source's rows of the expiry table and ends the purge.
 func (db *DB) purgeExpiries(source string) (err error) {
 	table := appendTable(nil, tableExpiry)
-	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (db *DB) purgeExpiries(source string) (err error) {
 	if err := it.Error(); err != nil {
 		return fmt.Errorf("store: purging source %q: %w", source, err)
 	}
-	if err := b.Delete(appendPurgeKey(nil, source), nil); err != nil {
+	if err := b.Delete(purgeKey(source), nil); err != nil {
 		return fmt.Errorf("store: purging source %q: %w", source, err)
 	}
 	return db.durably(b)
@@ -101,7 +101,7 @@ func (db *DB) resumePurges() error {
 // purging lists the sources whose purge has not ended.
 func (db *DB) purging() (sources []string, err error) {
 	table := appendTable(nil, tablePurge)
-	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func (s scan) done(err *error) {
 // Due implements Store.
 func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
-	it, err := db.scan(db.db, appendAfter(nil, tableDue, source, after), appendSuccessor(nil, prefix))
+	it, err := db.scan(db.db, appendAfter(nil, tableDue, source, after), successor(prefix))
 	if err != nil {
 		return dst, false, err
 	}
@@ -156,7 +156,7 @@ const (
 func (db *DB) list(source, prefix, after string, limit int) (items []Item, more bool, err error) {
 	head := appendSource(nil, tableRecord, source)
 	lower := appendRecordKey(nil, source, prefix)
-	upper := appendSuccessor(nil, lower)
+	upper := successor(lower)
 	if after >= prefix {
 		lower = append(appendRecordKey(nil, source, after), end)
 	}
@@ -198,7 +198,7 @@ func (db *DB) item(it scan, source, key string) (*schedule.Entry, error) {
 // Unfinished implements Store.
 func (db *DB) Unfinished() (found []SourceRow, err error) {
 	table := appendTable(nil, tableUnfinished)
-	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 // next source's.
 func (db *DB) Sources() (sources []string, err error) {
 	table := appendTable(nil, tableRecord)
-	it, err := db.scan(db.db, table, appendSuccessor(nil, table))
+	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (db *DB) Sources() (sources []string, err error) {
 			continue
 		}
 		sources = append(sources, source)
-		ok = it.SeekGE(appendSuccessor(nil, appendSource(nil, tableRecord, source)))
+		ok = it.SeekGE(successor(appendSource(nil, tableRecord, source)))
 	}
 	return sources, nil
 }

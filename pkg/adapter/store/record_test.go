@@ -94,7 +94,7 @@ func TestRowsHaveTheBytesOfTheirVersion(t *testing.T) {
 		text.WriteString("\n")
 	}
 	text.WriteString("counter\n" + hex.Dump(appendCounterKey(nil, "uid-1")) + "=" + hex.EncodeToString((&sum{keys: 300, dead: -1}).append(nil)) + "\n")
-	text.WriteString("purge\n" + hex.Dump(appendPurgeKey(nil, "uid-1")))
+	text.WriteString("purge\n" + hex.Dump(purgeKey("uid-1")))
 	compareGolden(t, "rows-v1.hex", text.String())
 }
 

@@ -93,7 +93,7 @@ func (db *DB) verify() (Report, error) {
 // each calls row for all rows of a table.
 func (db *DB) each(table byte, row func(key, value []byte) error) (err error) {
 	prefix := appendTable(nil, table)
-	it, err := db.scan(db.db, prefix, appendSuccessor(nil, prefix))
+	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (v *verifier) record(k, value []byte) error {
 	v.counted[source] = s
 	e, err := decodeRecord(value)
 	if err != nil {
-		v.problem("%v", &CorruptError{Source: source, Key: key, Err: err})
+		v.problem("%v", v.db.corruptRecord(source, key, err))
 		return nil
 	}
 	v.rows.derive(source, key, e)
@@ -238,7 +238,7 @@ func (v *verifier) strays() (err error) {
 			ok = it.Next()
 			continue
 		}
-		ok = it.SeekGE(appendSuccessor(nil, key[:2]))
+		ok = it.SeekGE(successor(key[:2]))
 	}
 	return nil
 }
