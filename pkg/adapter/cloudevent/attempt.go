@@ -2,6 +2,7 @@ package cloudevent
 
 import (
 	"encoding/base64"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -105,9 +106,7 @@ func ToSDK(a *schedule.Attempt) event.Event {
 		ID: d.ID, Type: d.Type, Source: types.URIRef{URL: verbatim(d.Source)}, Subject: &d.Subject,
 		Extensions: make(map[string]any, len(d.Extensions)+7),
 	}
-	for name, value := range d.Extensions {
-		ec.Extensions[name] = value
-	}
+	maps.Copy(ec.Extensions, d.Extensions)
 	Own(a, func(name, value string) { ec.Extensions[name] = value })
 	ec.Extensions[NumberAttribute] = number(a)
 	if dead := a.Entry.DeadLetter; dead != nil {

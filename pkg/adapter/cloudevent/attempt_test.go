@@ -2,6 +2,7 @@ package cloudevent
 
 import (
 	"bytes"
+	"maps"
 	"testing"
 	"time"
 
@@ -70,9 +71,7 @@ func TestWhatIsStructuredReadsBackTheSame(t *testing.T) {
 		}
 		want.Extensions = ext("team", "x", "reschedulekey", "k", "reschedulerevision", "1152921504606846976",
 			"rescheduledueat", "2026-11-21T09:00:00.000000005Z", "rescheduleattempt", int32(4))
-		for k, v := range e.Extensions {
-			want.Extensions[k] = v
-		}
+		maps.Copy(want.Extensions, e.Extensions)
 		if d := cmp.Diff(&want, events[0]); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}

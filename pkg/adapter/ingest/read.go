@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -146,9 +147,7 @@ func viewOf(e *schedule.Event) map[string]any {
 	for _, name := range emptyWhenMissing {
 		view[name] = ""
 	}
-	for name, value := range e.Extensions {
-		view[name] = value
-	}
+	maps.Copy(view, e.Extensions)
 	view["specversion"], view["id"], view["source"], view["type"] = "1.0", e.ID, e.Source, e.Type
 	for name, value := range map[string]string{
 		"subject": e.Subject, "datacontenttype": e.DataContentType, "dataschema": e.DataSchema,

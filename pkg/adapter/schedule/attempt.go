@@ -26,9 +26,8 @@ func NewAttempt(src *Source, key string, e *Entry, storeID string) (Attempt, boo
 	return a, true
 }
 
-// Revision, DueAt and Number are the occurrence's reschedulerevision,
-// rescheduledueat and rescheduleattempt; a dead letter keeps those of the
-// delivery that was given up.
+// Revision is the occurrence's. A dead letter keeps it, DueAt and Number as they
+// were in the delivery that was given up.
 func (a *Attempt) Revision() uint64 {
 	if d := a.Entry.DeadLetter; d != nil {
 		return d.Revision

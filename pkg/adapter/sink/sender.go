@@ -130,7 +130,7 @@ func failed(a *schedule.Attempt, err error) schedule.Outcome {
 }
 
 // dispatchError words a failure without an answer as Knative's dispatcher does.
-func dispatchError(err error) []byte { return clip([]byte(fmt.Sprintf("dispatch error: %v", err))) }
+func dispatchError(err error) []byte { return clip(fmt.Appendf(nil, "dispatch error: %v", err)) }
 
 // trace continues the trace of the call that scheduled the occurrence. The
 // span is nil when nobody asked for one.

@@ -27,7 +27,7 @@ func documents(data []byte, each func(number int, raw []byte, err error)) {
 	for number := 1; ; number++ {
 		var tree any
 		err := dec.Decode(&tree)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return
 		}
 		if typeErr := (*yaml.TypeError)(nil); errors.As(err, &typeErr) {
