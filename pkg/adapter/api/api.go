@@ -31,7 +31,6 @@ type Config struct {
 	Now    func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
-	MaxData int   // bytes of an event's data, default 256 KiB
 	// Budget bounds the bytes of large bodies and answers that are in memory at
 	// one time, default 128 MiB; up to 64 KiB a request are not counted.
 	Budget int64
@@ -43,7 +42,6 @@ type Config struct {
 
 const (
 	defaultMaxBody    = 16 << 20
-	defaultMaxData    = 256 << 10
 	defaultBudget     = 128 << 20
 	defaultBudgetWait = 5 * time.Second
 	// uncounted is what a request may hold without asking the budget: most do,
@@ -95,9 +93,6 @@ func newHandler(cfg Config) *handler {
 	}
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = defaultMaxBody
-	}
-	if cfg.MaxData <= 0 {
-		cfg.MaxData = defaultMaxData
 	}
 	if cfg.Budget <= 0 {
 		cfg.Budget = defaultBudget

@@ -25,17 +25,16 @@ type decoder struct {
 	dec     jsontext.Decoder
 	scratch []byte
 	// now is the time of the request, for instants relative to it.
-	now     time.Time
-	maxData int
-	fault   *schedule.Error
-	batch   batch // a bulk call's, kept for its room
+	now   time.Time
+	fault *schedule.Error
+	batch batch // a bulk call's, kept for its room
 }
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 func (c *call) newDecoder() *decoder {
 	d := decoders.Get().(*decoder)
-	d.now, d.maxData = c.cfg.Now(), c.cfg.MaxData
+	d.now = c.cfg.Now()
 	return d
 }
 

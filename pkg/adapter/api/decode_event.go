@@ -180,7 +180,7 @@ func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
 // copyData keeps the data as it was sent: the value is valid until the next
 // read, and what it means depends on a content type that may come behind it.
 func (d *decoder) copyData(v jsontext.Value) jsontext.Value {
-	if len(v) > d.maxData && (v.Kind() != '"' || len(v) > 6*d.maxData+2) { // \u0000 is six bytes for one
+	if len(v) > schedule.MaxDataBytes && (v.Kind() != '"' || len(v) > 6*schedule.MaxDataBytes+2) { // \u0000 is six bytes for one
 		d.dataTooLarge("event.data")
 		return nil
 	}
@@ -204,7 +204,7 @@ func (d *decoder) data(e *schedule.Event, v jsontext.Value) {
 	default:
 		e.Data = v
 	}
-	if len(e.Data) > d.maxData {
+	if len(e.Data) > schedule.MaxDataBytes {
 		d.dataTooLarge("event.data")
 	}
 }
@@ -216,7 +216,7 @@ func (d *decoder) base64(e *schedule.Event, v jsontext.Value) {
 		return
 	}
 	s := d.unquote(v)
-	if base64.StdEncoding.DecodedLen(len(s)) > d.maxData+2 {
+	if base64.StdEncoding.DecodedLen(len(s)) > schedule.MaxDataBytes+2 {
 		d.dataTooLarge(field)
 		return
 	}
@@ -227,7 +227,7 @@ func (d *decoder) base64(e *schedule.Event, v jsontext.Value) {
 		return
 	}
 	e.Data, e.DataBase64 = data[:n], true
-	if n > d.maxData {
+	if n > schedule.MaxDataBytes {
 		d.dataTooLarge(field)
 	}
 }
@@ -235,7 +235,7 @@ func (d *decoder) base64(e *schedule.Event, v jsontext.Value) {
 func (d *decoder) dataTooLarge(field string) {
 	d.refuse(&schedule.Error{
 		Code: schedule.CodeTooLarge, Field: field,
-		Detail: field + ": has more than " + strconv.Itoa(d.maxData) + " bytes of decoded data",
+		Detail: field + ": has more than " + strconv.Itoa(schedule.MaxDataBytes) + " bytes of decoded data",
 	})
 }
 

@@ -130,7 +130,7 @@ func TestAnIngestedEventIsShownWhole(t *testing.T) {
 
 func TestABadFieldIsRefusedByName(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("x", 256<<10)
+	big := strings.Repeat("x", schedule.MaxDataBytes)
 	tests := []struct{ body, field string }{
 		{`[]`, "body"}, {`null`, "body"}, {`1`, "body"}, {`{`, "body"}, {`{"delay":1`, "body"}, {`{"delay":1}}`, "body"},
 		{`{} {}`, "body"}, {`{} x`, "body"}, {`{"delay":01}`, "body"}, {`{"delay":NaN}`, "body"}, {"{\"reason\":\"\xff\"}", "body"},
@@ -189,7 +189,7 @@ func TestABadFieldIsRefusedByName(t *testing.T) {
 			w := e.do("PUT", base+"/schedules/k", tt.body)
 			p := problemOf(t, w.Body.Bytes())
 			status, code := http.StatusBadRequest, "invalid_argument"
-			if len(tt.body) > 256<<10 {
+			if len(tt.body) > schedule.MaxDataBytes {
 				status, code = http.StatusRequestEntityTooLarge, "too_large"
 			}
 			if w.Code != status || p.Code != code || p.Field != tt.field || !strings.HasPrefix(p.Detail, tt.field) || len(e.requests) != 0 {
@@ -204,14 +204,14 @@ func TestABadFieldIsRefusedByName(t *testing.T) {
 
 func TestDataMayHave256KiB(t *testing.T) {
 	t.Parallel()
-	big := strings.Repeat("x", 256<<10)
+	big := strings.Repeat("x", schedule.MaxDataBytes)
 	for _, event := range []string{
 		`{"data":"` + big[2:] + `"}`,
 		`{"datacontenttype":"text/plain","data":"` + big + `"}`,
-		`{"datacontenttype":"text/plain","data":"` + strings.Repeat(`\u0078`, 256<<10) + `"}`,
+		`{"datacontenttype":"text/plain","data":"` + strings.Repeat(`\u0078`, schedule.MaxDataBytes) + `"}`,
 		`{"data_base64":"` + base64.StdEncoding.EncodeToString([]byte(big)) + `"}`,
 	} {
-		if n := len(newEdge(t).put(t, "k", `{"event":`+event+`}`).Event.Data); n != 256<<10 {
+		if n := len(newEdge(t).put(t, "k", `{"event":`+event+`}`).Event.Data); n != schedule.MaxDataBytes {
 			t.Errorf("%.60s: %d bytes", event, n)
 		}
 	}

@@ -52,10 +52,10 @@ func (r *Rules) Read(h http.Header, body []byte, now time.Time) ([]queue.Item, e
 
 // item is false for an event that is accepted and dropped.
 func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Item, bool, error) {
-	if len(e.Data) > r.MaxDataBytes {
+	if len(e.Data) > schedule.MaxDataBytes {
 		return queue.Item{}, false, &schedule.Error{
 			Code: schedule.CodeTooLarge, Field: "data",
-			Detail: "data: " + sizes(len(e.Data), r.MaxDataBytes),
+			Detail: "data: " + sizes(len(e.Data), schedule.MaxDataBytes),
 		}
 	}
 	request := schedule.Request{Event: e, Ingested: true}

@@ -216,10 +216,10 @@ func TestTheEventIsKeptAsItCame(t *testing.T) {
 func TestTheSizeOfData(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "", "")
-	if _, err := r.Read(event("Content-Type", "text/plain"), make([]byte, DefaultMaxDataBytes), now); err != nil {
+	if _, err := r.Read(event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now); err != nil {
 		t.Error(err)
 	}
-	_, err := r.Read(event("Content-Type", "text/plain"), make([]byte, DefaultMaxDataBytes+1), now)
+	_, err := r.Read(event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes+1), now)
 	var refused *schedule.Error
 	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
 		t.Errorf("%v", err)

@@ -20,9 +20,6 @@ const (
 	maxCost       = 1_000_000
 )
 
-// DefaultMaxDataBytes is the most data that one event may carry.
-const DefaultMaxDataBytes = 256 << 10
-
 // Fields of the spec that errors name.
 const (
 	keyField  = "spec.ingest.key"
@@ -32,17 +29,13 @@ const (
 // Rules are a source's ingest settings, compiled. They are safe for
 // concurrent use.
 type Rules struct {
-	// MaxDataBytes bounds the decoded data of one event; Compile sets
-	// DefaultMaxDataBytes, and it must not be changed after the first Read.
-	MaxDataBytes int
-
 	key, when cel.Program // nil: none
 }
 
 // Compile compiles the source's expressions. Its error quotes the compiler and
 // names the field at fault.
 func Compile(src *schedule.Source) (*Rules, error) {
-	r := &Rules{MaxDataBytes: DefaultMaxDataBytes}
+	r := &Rules{}
 	var err error
 	if r.key, err = compile(keyField, src.IngestKey, cel.StringType); err != nil {
 		return nil, err

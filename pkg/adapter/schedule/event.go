@@ -8,6 +8,11 @@ import (
 // DefaultEventType is the type of an event that a request gives none.
 const DefaultEventType = "dev.reschedule.due"
 
+// MaxDataBytes is the most data that an event may carry, whoever sends it: the
+// schedule API, an ingested event and a sink's reply have the same limit, so
+// that what one accepts the others can give back.
+const MaxDataBytes = 256 << 10
+
 // Event is what a key's delivery carries: the attributes and data of a
 // CloudEvent, as far as somebody set them; the rest follows from the
 // occurrence when it is sent. An Event is not changed once it is part of a

@@ -59,8 +59,8 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 	switch {
 	case resp.Body == http.NoBody:
 	case isEvent:
-		body, err = io.ReadAll(io.LimitReader(resp.Body, s.maxReply()+1))
-		whole = int64(len(body)) <= s.maxReply()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
+		whole = int64(len(body)) <= maxReply
 	default:
 		if _, err = io.CopyN(io.Discard, resp.Body, maxDrain+1); errors.Is(err, io.EOF) {
 			err = nil
@@ -92,7 +92,7 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 
 // maxReply bounds the body of a reply: data as base64 or with every byte
 // escaped a little, and attributes.
-func (s *Sender) maxReply() int64 { return int64(s.cfg.MaxDataBytes)*3 + 256<<10 }
+const maxReply = 3*schedule.MaxDataBytes + 256<<10
 
 // failure is what a dead letter will say.
 func (r *route) failure(code int, data []byte) schedule.Failure {

@@ -19,11 +19,11 @@ const (
 // attributes only mark the event as one for us.
 func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, whole, headerDecides bool) *schedule.Again {
 	if !whole && isStructured(h) {
-		s.warn(a, fmt.Errorf("the reply has more than %d bytes", s.maxReply()))
+		s.warn(a, fmt.Errorf("the reply has more than %d bytes", maxReply))
 		return nil
 	}
 	if !whole {
-		body = body[:s.cfg.MaxDataBytes+1] // the attributes still count
+		body = body[:schedule.MaxDataBytes+1] // the attributes still count
 	}
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
@@ -47,9 +47,9 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, whole,
 			return nil
 		}
 	}
-	if len(e.Data) > s.cfg.MaxDataBytes {
+	if len(e.Data) > schedule.MaxDataBytes {
 		// The wake-up counts more than its event.
-		s.warn(a, fmt.Errorf("the reply's data has more than %d bytes, so the event stays the old one", s.cfg.MaxDataBytes))
+		s.warn(a, fmt.Errorf("the reply's data has more than %d bytes, so the event stays the old one", schedule.MaxDataBytes))
 		return again
 	}
 	e.ID, e.Time = "", (&schedule.Event{}).Time

@@ -28,7 +28,7 @@ func TestReplies(t *testing.T) {
 		return h
 	}
 	reply := &schedule.Event{Source: "/sink", Type: "t"}
-	big := strings.Repeat("x", defaultMaxDataBytes+1)
+	big := strings.Repeat("x", schedule.MaxDataBytes+1)
 	for name, tt := range map[string]struct {
 		headers  map[string]string
 		body     string

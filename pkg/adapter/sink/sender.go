@@ -32,8 +32,6 @@ type Config struct {
 	// IdlePerHost is the number of idle connections kept for one sink, default
 	// 1000. Below the deliveries in flight every other one dials anew.
 	IdlePerHost int
-	// MaxDataBytes is the most data that a reply event may carry, default 256 KiB.
-	MaxDataBytes int
 	// Now is the wall clock, for a Retry-After with a date; nil means time.Now.
 	Now func() time.Time
 }
@@ -48,10 +46,9 @@ type Sender struct {
 
 // Pools and caches are bounded; see cache.
 const (
-	defaultIdlePerHost  = 1000
-	defaultMaxDataBytes = 256 << 10
-	keptSources         = 4096
-	keptTransports      = 64
+	defaultIdlePerHost = 1000
+	keptSources        = 4096
+	keptTransports     = 64
 )
 
 // New returns a Sender.
@@ -61,9 +58,6 @@ func New(cfg Config) *Sender {
 	}
 	if cfg.IdlePerHost <= 0 {
 		cfg.IdlePerHost = defaultIdlePerHost
-	}
-	if cfg.MaxDataBytes <= 0 {
-		cfg.MaxDataBytes = defaultMaxDataBytes
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

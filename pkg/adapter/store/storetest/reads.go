@@ -47,7 +47,7 @@ func entryComesBack(t *testing.T, f *fixture) {
 		"bare":    f.entry(0),
 		"no data": with(f.entry(0), func(e *schedule.Entry) { e.Event = &schedule.Event{} }),
 		"empty":   with(f.entry(0), func(e *schedule.Entry) { e.Event = &schedule.Event{Data: []byte{}} }),
-		"large":   with(f.entry(0), func(e *schedule.Entry) { e.Event = &schedule.Event{Data: make([]byte, 256<<10)} }),
+		"large":   with(f.entry(0), func(e *schedule.Entry) { e.Event = &schedule.Event{Data: make([]byte, schedule.MaxDataBytes)} }),
 	}
 	for key, e := range entries {
 		f.put("s", key, e)
