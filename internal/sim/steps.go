@@ -129,7 +129,7 @@ func (w *world) judge(what string, want answer, got queue.Scheduled) string {
 }
 
 func (w *world) items(r *rand.Rand, s *source) []queue.Item {
-	items := make([]queue.Item, r.IntN(7))
+	items := make([]queue.Item, pick(r, r.IntN(7), r.IntN(20)))
 	for i := range items {
 		name := w.name(r)
 		items[i] = queue.Item{Key: name, Request: *w.request(r, s, s.keys[name], r.Int())}
@@ -433,7 +433,29 @@ func (w *world) stepCrash(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		time.Sleep(pick(r, time.Second, 20*time.Minute))
 	}
+	w.resumeBusy(r)
+}
+
+// resumeBusy starts again, and sometimes much comes in while the first pages
+// are still loading.
+func (w *world) resumeBusy(r *rand.Rand) {
+	if r.IntN(3) > 0 {
+		w.resume()
+		return
+	}
+	const takes = 5 * time.Millisecond
+	w.ackTakes.Store(int64(takes))
+	w.mu.Lock()
+	w.m.slowUntil = time.Now().Add(5 * takes)
+	w.mu.Unlock()
 	w.resume()
+	if w.ok() {
+		w.stepBulk(r)
+		w.stepBulk(r)
+	}
+	w.calls.Wait()
+	w.ackTakes.Store(0)
+	time.Sleep(2 * takes)
 }
 
 // stepRestart ends the process as a signal does, and starts it again.
@@ -447,7 +469,7 @@ func (w *world) stepRestart(r *rand.Rand) {
 	if r.IntN(3) == 0 {
 		time.Sleep(time.Minute)
 	}
-	w.resume()
+	w.resumeBusy(r)
 }
 
 // drain ends the history: nothing holds deliveries back any more, all sinks are

@@ -198,6 +198,7 @@ func (s *Source) load() {
 			}
 			return
 		}
+		s.load() // so much may have come in meanwhile that it was void
 		s.q.cfg.Wake(s)
 	})
 }

@@ -1,0 +1,175 @@
+package dispatch_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// core is store, queue and dispatcher with a fake sink, in a bubble of fake time.
+type core struct {
+	*testing.T
+	db     *store.DB
+	q      *queue.Queue
+	d      *dispatch.Dispatcher
+	began  time.Time
+	offset atomic.Int64 // of the wall clock
+
+	// answer is the sink: how long it takes, and what it says to the n-th
+	// delivery of a key, from 0. Default: 2xx at once.
+	answer func(a schedule.Attempt, n int) (time.Duration, schedule.Outcome)
+
+	mu       sync.Mutex
+	sent     []sent
+	counts   map[string]int
+	underWay map[string]int // by source
+	most     map[string]int // the most of them at a time
+	aborted  int
+}
+
+// sent is a delivery that was started.
+type sent struct {
+	At      time.Duration // since the begin
+	Source  string
+	Key     string
+	Attempt uint32
+	Event   string // type
+	ID      string
+	Dead    bool
+}
+
+func (c *core) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
+
+// Send implements dispatch.Sender.
+func (c *core) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	c.mu.Lock()
+	s := sent{At: time.Since(c.began), Source: a.Source.UID, Key: a.Key, Attempt: a.Number(), ID: a.ID, Dead: a.Entry.DeadLetter != nil}
+	if a.Entry.Event != nil {
+		s.Event = a.Entry.Event.Type
+	}
+	c.sent = append(c.sent, s)
+	n := c.counts[s.Source+"/"+s.Key]
+	c.counts[s.Source+"/"+s.Key]++
+	c.underWay[s.Source]++
+	c.most[s.Source] = max(c.most[s.Source], c.underWay[s.Source])
+	took, o := time.Duration(0), schedule.Outcome{Kind: schedule.Succeeded}
+	if c.answer != nil {
+		took, o = c.answer(a, n)
+	}
+	c.mu.Unlock()
+	select {
+	case <-time.After(took):
+	case <-ctx.Done():
+		o = schedule.Outcome{}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.underWay[s.Source]--
+	if o.Kind == schedule.Aborted {
+		c.aborted++
+	}
+	return o
+}
+
+// bubble runs a test on a core.
+func bubble(t *testing.T, maxInFlight int, test func(*core)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &core{T: t, began: time.Now(), counts: map[string]int{}, underWay: map[string]int{}, most: map[string]int{}}
+		c.open(vfs.NewMem(), maxInFlight)
+		test(c)
+		c.close()
+	})
+}
+
+func (c *core) open(fs vfs.FS, maxInFlight int) {
+	c.Helper()
+	fatal := func(err error) { c.Errorf("fatal: %v", err) }
+	var err error
+	if c.db, err = store.Open(store.Options{Dir: "data", FS: fs, Fatal: fatal}); err != nil {
+		c.Fatal(err)
+	}
+	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight}); err != nil {
+		c.Fatal(err)
+	}
+	c.q, err = queue.Open(queue.Config{Store: c.db, Now: c.now, Wake: c.d.Wake, Fatal: fatal, Random: func() float64 { return 0 }, PageRows: 8})
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *core) close() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	c.d.Stop(ctx)
+	c.q.Close()
+	if err := c.db.Close(); err != nil {
+		c.Error(err)
+	}
+}
+
+// source adds a source, or changes it.
+func (c *core) source(uid string, change func(*schedule.Source)) *queue.Source {
+	c.Helper()
+	settings := &schedule.Source{
+		UID: uid, Namespace: "ns", Name: uid, Sink: schedule.Target{URL: "http://sink"}, Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
+		Delivery: schedule.Delivery{BackoffDelay: time.Second}, MaxInFlight: 100, MaxPending: 1_000_000,
+	}
+	if change != nil {
+		change(settings)
+	}
+	s, err := c.q.Set(settings)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return s
+}
+
+func (c *core) put(s *queue.Source, key string, r schedule.Request) queue.Scheduled {
+	c.Helper()
+	got, err := s.Schedule(key, &r)
+	if err != nil {
+		c.Fatalf("PUT %s: %v", key, err)
+	}
+	return got
+}
+
+// in is a request for a time from now.
+func in(d time.Duration) schedule.Request { return schedule.Request{Delay: &d} }
+
+// starts lists the deliveries so far, as "1s k" or, with an event, "1s k event",
+// sorted where they are of the same instant.
+func (c *core) starts() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.sent)
+	slices.SortStableFunc(all, func(a, b sent) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Key, b.Key))
+	})
+	lines := make([]string, len(all))
+	for i, s := range all {
+		lines[i] = fmt.Sprintf("%s %s", s.At, s.Key)
+		if s.Event != "" {
+			lines[i] += " " + s.Event
+		}
+		if s.Dead {
+			lines[i] += " dead"
+		}
+	}
+	return lines
+}

@@ -1,0 +1,210 @@
+package dispatch_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func hangs(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+	return 24 * time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
+}
+
+func TestStopWaitsForDeliveriesAndCutsOffWhatTakesTooLong(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if a.Key == "slow" {
+				return time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
+			}
+			return 3 * time.Second, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", nil)
+		c.put(s, "quick", in(0))
+		c.put(s, "slow", in(0))
+		c.put(s, "next", in(time.Second))
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		c.d.Stop(ctx)
+		c.d.Stop(ctx) // idempotent
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("Stop took %s", took)
+		}
+		for key, want := range map[string]bool{"quick": false, "slow": true, "next": true} {
+			if _, there, _ := s.Get(key); there != want {
+				t.Errorf("%s is there: %v", key, there)
+			}
+		}
+		if diff := cmp.Diff([]string{"0s quick", "0s slow"}, c.starts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestWhatACrashCutOffIsDeliveredAgainUnderTheSameID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &core{T: t, began: time.Now(), counts: map[string]int{}, underWay: map[string]int{}, most: map[string]int{}, answer: hangs}
+		fs := vfs.NewCrashableMem()
+		c.open(fs, 0)
+		s := c.source("s", nil)
+		c.put(s, "k", in(time.Second))
+		c.put(s, "event", in(time.Second))
+		time.Sleep(2 * time.Second)
+		e := in(24 * time.Hour)
+		e.Ingested, e.Event = true, &schedule.Event{ID: "1", Source: "elsewhere", Type: "changed"}
+		c.put(s, "event", e) // comes in behind, and must not postpone what was due
+		clone := fs.CrashClone(vfs.CrashCloneCfg{})
+		c.close()
+		c.open(clone, 0)
+		c.source("s", nil)
+		want := []string{"1s event", "1s k", "2s event changed", "2s k"}
+		if diff := cmp.Diff(want, c.starts()); diff != "" {
+			t.Error(diff)
+		}
+		ids := map[string]string{}
+		for _, s := range c.sent {
+			if s.Key == "k" && ids[s.Key] != "" && ids[s.Key] != s.ID {
+				t.Errorf("ids %s and %s", ids[s.Key], s.ID)
+			}
+			ids[s.Key] = s.ID
+		}
+		c.close()
+	})
+}
+
+func TestARemovedSourceDeliversNothingMoreAndItsRoomIsFree(t *testing.T) {
+	bubble(t, 2, func(c *core) {
+		c.answer = hangs
+		s := c.source("s", nil)
+		c.flood(s, 20)
+		if err := c.q.Remove("s"); err != nil {
+			t.Fatal(err)
+		}
+		c.d.Remove(s)
+		c.d.Wake(s) // a late one
+		time.Sleep(time.Hour)
+		if synctest.Wait(); len(c.sent) != 1 || c.aborted != 1 {
+			t.Errorf("%d deliveries, %d cut off", len(c.sent), c.aborted)
+		}
+		if _, _, err := s.Get("k000000"); err == nil {
+			t.Error("a removed source answers")
+		}
+		// The same uid again is an empty source.
+		c.answer = nil
+		s = c.source("s", nil)
+		if counts, err := s.Counts(); counts.Pending+counts.InFlight+counts.DeadLetters != 0 || err != nil {
+			t.Errorf("%+v %v", counts, err)
+		}
+		c.put(s, "k", in(time.Second))
+		time.Sleep(time.Minute)
+		if got := c.starts(); len(got) != 2 || got[1] != "1h0m1s k" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestADeadLetterWhoseSinkIsGoneIsDropped(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if a.Entry.DeadLetter != nil {
+				return 0, schedule.Outcome{Kind: schedule.Failed}
+			}
+			return 0, schedule.Outcome{Kind: schedule.Rejected}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://dead"} })
+		c.put(s, "k", in(0))
+		time.Sleep(10 * time.Second)
+		if counts, _ := s.Counts(); counts.DeadLetters != 1 || counts.Pending != 0 {
+			t.Errorf("%+v", counts)
+		}
+		c.source("s", nil)
+		time.Sleep(time.Hour)
+		if counts, _ := s.Counts(); counts.DeadLetters != 0 {
+			t.Errorf("%+v", counts)
+		}
+	})
+}
+
+func TestNothingIsDeliveredAfterItsExpiryNotEvenARetry(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Second, schedule.Outcome{Kind: schedule.Failed}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight = 1 })
+		r := in(0)
+		r.ExpiresAt = c.now().Add(10 * time.Second)
+		c.put(s, "retried", r) // tried at 0, 2, 5 and then, after the expiry, at 10
+		r.ExpiresAt = c.now().Add(900 * time.Millisecond)
+		c.put(s, "waits for its turn", r)
+		r.ExpiresAt = c.now()
+		if got := c.put(s, "past", r); got.Result != schedule.Created {
+			t.Errorf("%+v", got)
+		}
+		if _, there, _ := s.Get("past"); there {
+			t.Error("what is accepted and dropped is there")
+		}
+		time.Sleep(time.Hour)
+		if diff := cmp.Diff([]string{"0s retried", "2s retried", "5s retried"}, c.starts()); diff != "" {
+			t.Error(diff)
+		}
+		if counts, _ := s.Counts(); counts.Pending != 0 {
+			t.Errorf("%+v", counts)
+		}
+	})
+}
+
+func TestTheWallClockDecidesWhateverItDoes(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		jumps []time.Duration // after 1 s, 2 s and so on
+		from  time.Duration   // the delivery of what is due in 1 h by the wall clock
+		to    time.Duration
+	}{
+		{"no jump", nil, time.Hour, time.Hour},
+		{"forward over it", []time.Duration{2 * time.Hour}, time.Second, 11 * time.Second},
+		{"forward to before it", []time.Duration{30 * time.Minute}, 30 * time.Minute, 30 * time.Minute},
+		{"backward", []time.Duration{-30 * time.Minute}, 90 * time.Minute, 90 * time.Minute},
+		{"forward and back", []time.Duration{30 * time.Minute, -30 * time.Minute}, time.Hour, time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bubble(t, 0, func(c *core) {
+				c.put(c.source("s", nil), "k", in(time.Hour))
+				for _, j := range tc.jumps {
+					time.Sleep(time.Second)
+					c.offset.Add(int64(j))
+				}
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				if len(c.sent) != 1 || c.sent[0].At < tc.from || c.sent[0].At > tc.to {
+					t.Errorf("%+v, want one from %s to %s", c.sent, tc.from, tc.to)
+				}
+			})
+		})
+	}
+}
+
+// Two jumps that make up for each other between two heartbeats.
+func TestATimerThatWasSetWhileTheClockWasWrongIsSetAnew(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", nil)
+		time.Sleep(time.Second)
+		at := c.now().Add(time.Minute)
+		c.offset.Store(-int64(time.Hour))
+		c.put(s, "k", schedule.Request{DueAt: at})
+		time.Sleep(time.Second)
+		c.offset.Store(0)
+		time.Sleep(24 * time.Hour)
+		if synctest.Wait(); len(c.sent) != 1 || c.sent[0].At < 61*time.Second || c.sent[0].At > 71*time.Second {
+			t.Errorf("%+v, want one after 1m1s and at most 10 s", c.sent)
+		}
+	})
+}

@@ -1,0 +1,178 @@
+package dispatch_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func (c *core) flood(s *queue.Source, n int) {
+	c.Helper()
+	for from := 0; from < n; from += 1000 {
+		items := make([]queue.Item, min(1000, n-from))
+		for i := range items {
+			items[i] = queue.Item{Key: fmt.Sprintf("k%06d", from+i), Request: in(0)}
+		}
+		if _, err := s.ScheduleAll(items); err != nil {
+			c.Fatal(err)
+		}
+	}
+	synctest.Wait()
+}
+
+func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
+	const room = 8
+	bubble(t, room, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if a.Source.UID != "well" {
+				return 10 * time.Minute, schedule.Outcome{Kind: schedule.Failed}
+			}
+			return time.Millisecond, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		for i := range 3 {
+			c.flood(c.source(fmt.Sprintf("hung%d", i), nil), 50)
+		}
+		// A source may hold as much as is still free: 4 of 8, then 2, then 1.
+		if want := map[string]int{"hung0": 4, "hung1": 2, "hung2": 1}; !cmp.Equal(want, c.most) {
+			t.Error(cmp.Diff(want, c.most))
+		}
+		well := c.source("well", nil)
+		for range 100 {
+			before := len(c.sent)
+			c.put(well, "k", in(time.Second))
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if late := len(c.sent) == before; late {
+				t.Fatal("a delivery of the healthy source did not start in time")
+			}
+		}
+		if c.most["well"] != 1 {
+			t.Errorf("%d deliveries of one key at a time", c.most["well"])
+		}
+	})
+}
+
+func TestRoomThatIsGivenBackGoesToThoseThatWaitForItInTurn(t *testing.T) {
+	bubble(t, 4, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		for i := range 6 {
+			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := len(c.sent); n != 60 {
+			t.Errorf("%d of 60 deliveries in half a minute", n)
+		}
+		for i := range 6 {
+			if n := c.most[fmt.Sprint("s", i)]; n == 0 || n > 2 {
+				t.Errorf("s%d had %d deliveries at a time", i, n)
+			}
+		}
+	})
+}
+
+func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight = 3 })
+		c.flood(s, 10)
+		if counts, _ := s.Counts(); counts.InFlight != 3 || counts.Pending != 7 || counts.Due != 7 {
+			t.Errorf("%+v", counts)
+		}
+		time.Sleep(4 * time.Second)
+		if synctest.Wait(); len(c.sent) != 10 || c.most["s"] != 3 {
+			t.Errorf("%d deliveries, at most %d at a time", len(c.sent), c.most["s"])
+		}
+	})
+}
+
+func TestMaxPerSecondAllowsOneSecondsWorthAtOnceAndThenItsRate(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.flood(c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 20)
+		time.Sleep(time.Millisecond) // a wait is rounded up
+		for second, want := range []int{5, 10, 15, 20} {
+			if len(c.sent) != want {
+				t.Errorf("after %d s: %d deliveries, want %d", second, len(c.sent), want)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		for i := 5; i < 20; i++ {
+			if gap := c.sent[i].At - c.sent[i-1].At; gap < 200*time.Millisecond || gap > 201*time.Millisecond {
+				t.Errorf("delivery %d came %s after the one before", i, gap)
+			}
+		}
+	})
+}
+
+func TestAStaleRowDoesNotUseUpMaxPerSecond(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 1 })
+		for _, d := range []time.Duration{time.Second, 1500 * time.Millisecond} {
+			c.put(s, "k", in(d))
+			if err := s.Cancel("k", schedule.Conditions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		c.put(s, "k", in(1600*time.Millisecond))
+		time.Sleep(time.Hour)
+		if diff := cmp.Diff([]string{"1.6s k"}, c.starts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestALimitThatIsRaisedIsInForceAtOnce(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		c.flood(c.source("s", func(s *schedule.Source) { s.MaxInFlight = 1 }), 10)
+		c.source("s", func(s *schedule.Source) { s.MaxInFlight = 4 })
+		if synctest.Wait(); c.most["s"] != 4 {
+			t.Errorf("%d deliveries at a time", c.most["s"])
+		}
+	})
+}
+
+func TestASuspendedSourceDeliversNothingUntilItIsResumed(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", func(s *schedule.Source) { s.Suspend = true })
+		c.put(s, "late", in(time.Second))
+		c.put(s, "later", in(2*time.Second))
+		r := in(time.Second)
+		r.ExpiresAt = c.now().Add(10 * time.Second)
+		c.put(s, "expired", r)
+		time.Sleep(15*time.Second - 1)
+		synctest.Wait()
+		if counts, _ := s.Counts(); counts.Pending != 2 || counts.Due != 2 {
+			t.Errorf("%+v: what expires is dropped within 5 s, also while suspended", counts)
+		}
+		c.source("s", nil)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"14.999999999s late", "14.999999999s later"}, c.starts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// More than the page can put aside came in while it was loading: the load was
+// void, nothing asked for another, and the source stood still.
+func TestABurstWhileTheFirstPageLoadsIsDelivered(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.flood(c.source("s", nil), 1000)
+		if synctest.Wait(); len(c.sent) != 1000 {
+			t.Errorf("%d of 1000 delivered", len(c.sent))
+		}
+	})
+}
