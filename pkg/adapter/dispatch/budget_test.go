@@ -1,0 +1,38 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+)
+
+func TestABudgetGrowsToOneSecondsWorth(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(0, 0)
+	var b budget
+	for _, step := range []struct {
+		perSecond int
+		after     time.Duration // since the start
+		back      bool          // give one back first
+		wait      time.Duration // rounded to microseconds
+	}{
+		{0, 0, false, 0},
+		{2, 0, false, 0},
+		{2, 0, false, 0},
+		{2, 0, false, 500 * time.Millisecond},
+		{2, 250 * time.Millisecond, false, 250 * time.Millisecond},
+		{2, 250 * time.Millisecond, true, 0},
+		{2, time.Hour, false, 0},
+		{2, time.Hour, false, 0},
+		{2, time.Hour, false, 500 * time.Millisecond},
+		{1, time.Hour, false, 0}, // a new limit begins anew
+		{1, time.Hour, false, time.Second},
+		{0, time.Hour, false, 0},
+	} {
+		if step.back {
+			b.giveBack()
+		}
+		if got := b.take(step.perSecond, start.Add(step.after)); got.Round(time.Microsecond) != step.wait {
+			t.Errorf("%+v: wait %s", step, got)
+		}
+	}
+}
