@@ -195,7 +195,7 @@ func (d *decoder) data(e *schedule.Event, v jsontext.Value) {
 	case e.DataBase64:
 		d.refuse(schedule.Invalid("event.data", "cannot be given together with event.data_base64"))
 		return
-	case v.Kind() == '"' && !isJSONType(e.DataContentType):
+	case v.Kind() == '"' && !e.IsJSON():
 		e.Data = []byte{} // not nil: an empty text is data
 		e.Data, _ = jsontext.AppendUnquote(e.Data, v)
 	case (v.Kind() == '{' || v.Kind() == '[') && !v.IsValid():
@@ -237,16 +237,4 @@ func (d *decoder) dataTooLarge(field string) {
 		Code: schedule.CodeTooLarge, Field: field,
 		Detail: field + ": has more than " + strconv.Itoa(schedule.MaxDataBytes) + " bytes of decoded data",
 	})
-}
-
-// isJSONType says whether data of the type is JSON, which it is without a
-// type.
-func isJSONType(t string) bool {
-	if t == "" || t == contentJSON {
-		return true
-	}
-	t, _, _ = strings.Cut(t, ";")
-	t = strings.ToLower(strings.TrimSpace(t))
-	_, sub, _ := strings.Cut(t, "/")
-	return sub == "json" || strings.HasSuffix(sub, "+json")
 }

@@ -174,7 +174,7 @@ func appendExtensions(b []byte, extensions map[string]any) []byte {
 }
 
 func appendData(b []byte, e *schedule.Event) []byte {
-	isJSON := !e.DataBase64 && isJSONType(e.DataContentType)
+	isJSON := !e.DataBase64 && e.IsJSON()
 	if isJSON && e.Source != "" { // an ingested event was not read as JSON
 		isJSON = jsontext.Value(e.Data).IsValid(decodeOptions...)
 	}
@@ -182,7 +182,7 @@ func appendData(b []byte, e *schedule.Event) []byte {
 	case isJSON:
 		b = append(b, `,"data":`...)
 		return append(b, e.Data...)
-	case !e.DataBase64 && utf8.Valid(e.Data) && !isJSONType(e.DataContentType):
+	case !e.DataBase64 && utf8.Valid(e.Data) && !e.IsJSON():
 		b = append(b, `,"data":`...)
 		b, _ = jsontext.AppendQuote(b, e.Data)
 		return b

@@ -102,10 +102,3 @@ func isJSONMedia(media string) bool {
 
 // IsBatch says whether the headers announce a batch.
 func IsBatch(h http.Header) bool { return mediaType(h.Get(contentType)) == mediaBatch }
-
-// IsJSON says whether data of this content type is JSON: none at all, a json
-// subtype or a +json suffix.
-func IsJSON(contentType string) bool {
-	media := mediaType(contentType)
-	return isJSONMedia(media) || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
-}

@@ -166,7 +166,7 @@ func viewOf(e *schedule.Event) map[string]any {
 }
 
 func jsonData(e *schedule.Event) (any, bool) {
-	if len(e.Data) == 0 || !cloudevent.IsJSON(e.DataContentType) {
+	if len(e.Data) == 0 || !e.IsJSON() {
 		return nil, false
 	}
 	d := json.NewDecoder(bytes.NewReader(e.Data))

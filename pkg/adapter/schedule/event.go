@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"maps"
+	"strings"
 	"time"
 )
 
@@ -59,6 +60,17 @@ func (e *Event) Equal(o *Event) bool {
 		e.Subject == o.Subject && e.DataContentType == o.DataContentType && e.DataSchema == o.DataSchema &&
 		e.DataBase64 == o.DataBase64 && (e.Data == nil) == (o.Data == nil) && string(e.Data) == string(o.Data) &&
 		maps.Equal(e.Extensions, o.Extensions)
+}
+
+// IsJSON says whether the data is JSON by its content type: none at all, a json
+// subtype or a +json suffix.
+func (e *Event) IsJSON() bool {
+	if e.DataContentType == "" || e.DataContentType == "application/json" {
+		return true
+	}
+	media, _, _ := strings.Cut(e.DataContentType, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
 // deleted says that the event tells of an object that is gone, so that
