@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -30,7 +31,7 @@ func (c *call) put() error {
 	if err := d.put(&r); err != nil {
 		return err
 	}
-	r.TraceParent, r.TraceState = traceContext(c.r.Header)
+	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
 		s, err = c.src.Schedule(c.key, &r)
@@ -113,7 +114,7 @@ func (c *call) bulk() error {
 	if blank(d.buf.Bytes()) {
 		return schedule.Invalid("items", "is missing")
 	}
-	batch, err := d.bulk(traceContext(c.r.Header))
+	batch, err := d.bulk(ingest.TraceContext(c.r.Header))
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Ite
 	if err != nil {
 		return queue.Item{}, false, err
 	}
-	request.TraceParent, request.TraceState = traceContext(h, e)
+	request.TraceParent, request.TraceState = traceOf(h, e)
 	return queue.Item{Key: key, Request: request}, true, nil
 }
 

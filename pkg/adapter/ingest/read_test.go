@@ -264,6 +264,12 @@ func TestMediaTypesThatAreNotRead(t *testing.T) {
 	}
 }
 
+// lines gives a header several lines.
+func lines(h http.Header, name string, values ...string) http.Header {
+	h[name] = values
+	return h
+}
+
 func TestTheTraceContext(t *testing.T) {
 	t.Parallel()
 	const parent, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
@@ -277,6 +283,8 @@ func TestTheTraceContext(t *testing.T) {
 		"a bad one of the call":  {event("Traceparent", "00-junk", "Ce-Traceparent", other), other, ""},
 		"a bad one":              {event("Traceparent", strings.Repeat("0", 55)), "", ""},
 		"a bad state":            {event("Traceparent", parent, "Tracestate", "junk"), parent, ""},
+		"two of the call":        {lines(event("Ce-Traceparent", other), "Traceparent", parent, parent), other, ""},
+		"a state in two lines":   {lines(event("Traceparent", parent), "Tracestate", "a=b", "c=d"), parent, "a=b,c=d"},
 		"a state without parent": {event("Tracestate", "a=b"), "", ""},
 	} {
 		items, err := rules(t, "", "").Read(tt.h, nil, now)
