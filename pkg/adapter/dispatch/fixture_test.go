@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -151,13 +152,26 @@ func (c *core) put(s *queue.Source, key string, r schedule.Request) queue.Schedu
 // in is a request for a time from now.
 func in(d time.Duration) schedule.Request { return schedule.Request{Delay: &d} }
 
-// starts lists the deliveries so far, as "1s k" or, with an event, "1s k event",
-// sorted where they are of the same instant.
-func (c *core) starts() []string {
+// deliveries are those that were started so far, in order.
+func (c *core) deliveries() []sent {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := slices.Clone(c.sent)
+	return slices.Clone(c.sent)
+}
+
+// atATime is the most deliveries that each source had under way at a time.
+func (c *core) atATime() map[string]int {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.most)
+}
+
+// starts lists the deliveries so far, as "1s k" or, with an event, "1s k event",
+// sorted where they are of the same instant.
+func (c *core) starts() []string {
+	all := c.deliveries()
 	slices.SortStableFunc(all, func(a, b sent) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Source, b.Source), cmp.Compare(a.Key, b.Key))
 	})

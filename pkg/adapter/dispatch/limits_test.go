@@ -39,21 +39,20 @@ func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
 			c.flood(c.source(fmt.Sprintf("hung%d", i), nil), 50)
 		}
 		// A source may hold as much as is still free: 4 of 8, then 2, then 1.
-		if want := map[string]int{"hung0": 4, "hung1": 2, "hung2": 1}; !cmp.Equal(want, c.most) {
-			t.Error(cmp.Diff(want, c.most))
+		if want := map[string]int{"hung0": 4, "hung1": 2, "hung2": 1}; !cmp.Equal(want, c.atATime()) {
+			t.Error(cmp.Diff(want, c.atATime()))
 		}
 		well := c.source("well", nil)
 		for range 100 {
-			before := len(c.sent)
+			before := len(c.deliveries())
 			c.put(well, "k", in(time.Second))
 			time.Sleep(time.Second)
-			synctest.Wait()
-			if late := len(c.sent) == before; late {
+			if late := len(c.deliveries()) == before; late {
 				t.Fatal("a delivery of the healthy source did not start in time")
 			}
 		}
-		if c.most["well"] != 1 {
-			t.Errorf("%d deliveries of one key at a time", c.most["well"])
+		if n := c.atATime()["well"]; n != 1 {
+			t.Errorf("%d deliveries of one key at a time", n)
 		}
 	})
 }
@@ -67,12 +66,11 @@ func TestRoomThatIsGivenBackGoesToThoseThatWaitForItInTurn(t *testing.T) {
 			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
 		}
 		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		if n := len(c.sent); n != 60 {
+		if n := len(c.deliveries()); n != 60 {
 			t.Errorf("%d of 60 deliveries in half a minute", n)
 		}
 		for i := range 6 {
-			if n := c.most[fmt.Sprint("s", i)]; n == 0 || n > 2 {
+			if n := c.atATime()[fmt.Sprint("s", i)]; n == 0 || n > 2 {
 				t.Errorf("s%d had %d deliveries at a time", i, n)
 			}
 		}
@@ -90,8 +88,8 @@ func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
 			t.Errorf("%+v", counts)
 		}
 		time.Sleep(4 * time.Second)
-		if synctest.Wait(); len(c.sent) != 10 || c.most["s"] != 3 {
-			t.Errorf("%d deliveries, at most %d at a time", len(c.sent), c.most["s"])
+		if n, most := len(c.deliveries()), c.atATime()["s"]; n != 10 || most != 3 {
+			t.Errorf("%d deliveries, at most %d at a time", n, most)
 		}
 	})
 }
@@ -101,14 +99,13 @@ func TestMaxPerSecondAllowsOneSecondsWorthAtOnceAndThenItsRate(t *testing.T) {
 		c.flood(c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 20)
 		time.Sleep(time.Millisecond) // a wait is rounded up
 		for second, want := range []int{5, 10, 15, 20} {
-			if len(c.sent) != want {
-				t.Errorf("after %d s: %d deliveries, want %d", second, len(c.sent), want)
+			if n := len(c.deliveries()); n != want {
+				t.Errorf("after %d s: %d deliveries, want %d", second, n, want)
 			}
 			time.Sleep(time.Second)
-			synctest.Wait()
 		}
-		for i := 5; i < 20; i++ {
-			if gap := c.sent[i].At - c.sent[i-1].At; gap < 200*time.Millisecond || gap > 201*time.Millisecond {
+		for i, all := 5, c.deliveries(); i < 20; i++ {
+			if gap := all[i].At - all[i-1].At; gap < 200*time.Millisecond || gap > 201*time.Millisecond {
 				t.Errorf("delivery %d came %s after the one before", i, gap)
 			}
 		}
@@ -139,8 +136,8 @@ func TestALimitThatIsRaisedIsInForceAtOnce(t *testing.T) {
 		}
 		c.flood(c.source("s", func(s *schedule.Source) { s.MaxInFlight = 1 }), 10)
 		c.source("s", func(s *schedule.Source) { s.MaxInFlight = 4 })
-		if synctest.Wait(); c.most["s"] != 4 {
-			t.Errorf("%d deliveries at a time", c.most["s"])
+		if n := c.atATime()["s"]; n != 4 {
+			t.Errorf("%d deliveries at a time", n)
 		}
 	})
 }
@@ -171,8 +168,8 @@ func TestASuspendedSourceDeliversNothingUntilItIsResumed(t *testing.T) {
 func TestABurstWhileTheFirstPageLoadsIsDelivered(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", nil), 1000)
-		if synctest.Wait(); len(c.sent) != 1000 {
-			t.Errorf("%d of 1000 delivered", len(c.sent))
+		if n := len(c.deliveries()); n != 1000 {
+			t.Errorf("%d of 1000 delivered", n)
 		}
 	})
 }
