@@ -51,6 +51,11 @@ func Launch(flags ...string) (*Adapter, error) {
 	if err := a.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("harness: launching: %w", err)
 	}
+	guard, err := newGuard(a.cmd.Process.Pid)
+	if err != nil {
+		_ = a.cmd.Process.Kill()
+		return nil, errors.Join(fmt.Errorf("harness: launching: %w", err), a.cmd.Wait())
+	}
 	ready := make(chan []string, 1)
 	go func() {
 		lines := bufio.NewScanner(stdout)
@@ -60,7 +65,8 @@ func Launch(flags ...string) (*Adapter, error) {
 			}
 			_, _ = a.logs.Write([]byte("stdout: " + lines.Text() + "\n"))
 		}
-		_, _ = io.Copy(io.Discard, stdout)
+		_, _ = io.Copy(io.Discard, stdout) // its end is the process's
+		guard.dismiss()
 		a.err = a.cmd.Wait()
 		close(a.exited)
 	}()
