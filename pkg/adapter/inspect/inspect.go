@@ -20,7 +20,7 @@ const (
 	exitOK      = 0
 	exitProblem = 1 // verify found something, or the key is not there
 	exitUsage   = 2
-	exitFailed  = 3 // the directory cannot be read
+	exitFailed  = 3 // the directory cannot be read, or the output not written
 )
 
 // pageRows is how many entries are read at a time.
@@ -28,7 +28,7 @@ const pageRows = 1000
 
 // Main runs "inspect" or "verify" with its arguments and returns the exit code:
 // 0 all is well, 1 verify found a problem or the key is absent, 2 wrong usage, 3 the
-// directory cannot be read.
+// directory cannot be read or the output not written.
 func Main(args []string, stdout, stderr io.Writer) int {
 	run := inspect
 	if args[0] == "verify" {
@@ -60,8 +60,8 @@ func verify(args []string, stdout, stderr io.Writer) (int, error) {
 	return exitOK, nil
 }
 
-func inspect(args []string, stdout, stderr io.Writer) (code int, err error) {
-	flags := flagSet("inspect [--source NAMESPACE/NAME [--key KEY | --prefix P] [--dead-letters]] DIR", stderr)
+func inspect(args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flagSet("inspect [--source NAMESPACE/NAME [--key KEY | --prefix P | --dead-letters]] DIR", stderr)
 	source := flags.String("source", "", "list the entries of one source, one JSON object a line")
 	key := flags.String("key", "", "show one key of the source")
 	prefix := flags.String("prefix", "", "list only the keys with this prefix")
@@ -70,38 +70,60 @@ func inspect(args []string, stdout, stderr io.Writer) (code int, err error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	if *source == "" && (*key != "" || *prefix != "" || *letters) {
+	given := 0
+	for _, is := range []bool{*key != "", *prefix != "", *letters} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case *source == "" && given > 0:
 		return exitUsage, errors.New("--key, --prefix and --dead-letters need --source")
+	case given > 1:
+		return exitUsage, errors.New("give one of --key, --prefix and --dead-letters")
 	}
 	db, err := store.Open(store.Options{Dir: dir, ReadOnly: true})
 	if err != nil {
 		return exitFailed, err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	switch {
 	case *source == "":
-		overview, err := db.Overview()
-		if err != nil {
-			return exitFailed, err
-		}
-		return exitOK, print(stdout, overview, "  ")
+		err = overview(db, stdout)
 	case *key != "":
-		return show(db, *source, *key, stdout)
+		err = show(db, *source, *key, stdout)
 	case *letters:
-		return exitOK, deadLetters(db, *source, stdout)
+		err = deadLetters(db, *source, stdout)
+	default:
+		err = list(db, *source, *prefix, stdout)
 	}
-	return exitOK, list(db, *source, *prefix, stdout)
+	switch err = errors.Join(err, db.Close()); {
+	case err == nil:
+		return exitOK, nil
+	case errors.Is(err, errAbsent):
+		return exitProblem, err
+	}
+	return exitFailed, err
 }
 
-func show(db *store.DB, source, key string, stdout io.Writer) (int, error) {
+func overview(db *store.DB, stdout io.Writer) error {
+	o, err := db.Overview()
+	if err != nil {
+		return err
+	}
+	return print(stdout, o, "  ")
+}
+
+var errAbsent = errors.New("there is no such key")
+
+func show(db *store.DB, source, key string, stdout io.Writer) error {
 	e, err := db.Get(source, key)
 	if err != nil {
-		return exitFailed, err
+		return err
 	}
 	if e == nil {
-		return exitProblem, fmt.Errorf("source %q has no key %q", source, key)
+		return fmt.Errorf("source %q, key %q: %w", source, key, errAbsent)
 	}
-	return exitOK, print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
+	return print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
 }
 
 func list(db *store.DB, source, prefix string, stdout io.Writer) error {
