@@ -20,8 +20,8 @@
 // generator of its own, so that a failing history can be shrunk by leaving steps out.
 //
 // Files: model*.go are the oracle, written from the contract; world.go is the
-// process and its disk, sink.go its Sender; driver.go and steps.go are the
-// history; run.go runs, replays and shrinks.
+// process, disk.go what it stands on, sink.go its Sender; driver.go, steps.go
+// and requests.go are the history; run.go runs, replays and shrinks.
 //
 // It leaves sockets, encodings and real disks to other tests.
 package sim

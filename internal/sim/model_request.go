@@ -272,3 +272,30 @@ func (m *model) cancel(s *source, name string, c *schedule.Conditions) (refused,
 	}
 	return false, waited
 }
+
+// save notes where the model stands with a source, to go back there.
+func (m *model) save(s *source) (undo func()) {
+	log := len(m.log)
+	type state struct {
+		key
+		fl flight
+	}
+	was := map[string]state{}
+	for name, k := range s.keys {
+		st := state{key: *k}
+		if k.fl != nil {
+			st.fl = *k.fl
+		}
+		was[name] = st
+	}
+	return func() {
+		m.log = m.log[:log]
+		for name, k := range s.keys {
+			st := was[name]
+			*k = st.key
+			if k.fl != nil {
+				*k.fl = st.fl
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 	case testing.Short():
 		n = fixedSeeds / 10
 	}
+	// Where the core panics or hangs, the traces of all goroutines tell the seed:
+	// it is an argument of play.
+	debug.SetTraceback("all")
 	start := time.Now()
 	var next, broken atomic.Uint64
 	t.Run("worker", func(t *testing.T) {
@@ -46,13 +50,8 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 	t.Logf("%d histories from seed %d, %.0f a second", min(n, next.Load()), first, float64(min(n, next.Load()))/time.Since(start).Seconds())
 }
 
+//go:noinline
 func play(t *testing.T, seed uint64, broken *atomic.Uint64) {
-	defer func() {
-		if p := recover(); p != nil {
-			t.Errorf("seed %d: %v", seed, p)
-			panic(p)
-		}
-	}()
 	h := newHistory(seed, *stepsFlag)
 	failed, _ := h.run(t)
 	if failed == "" {

@@ -140,6 +140,12 @@ func (c *core) source(uid string, change func(*schedule.Source)) *queue.Source {
 	return s
 }
 
+// pass lets time pass, until nothing moves any more.
+func (c *core) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func (c *core) put(s *queue.Source, key string, r schedule.Request) queue.Scheduled {
 	c.Helper()
 	got, err := s.Schedule(key, &r)

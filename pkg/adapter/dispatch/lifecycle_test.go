@@ -57,7 +57,7 @@ func TestWhatACrashCutOffIsDeliveredAgainUnderTheSameID(t *testing.T) {
 		s := c.source("s", nil)
 		c.put(s, "k", in(time.Second))
 		c.put(s, "event", in(time.Second))
-		time.Sleep(2 * time.Second)
+		c.pass(2 * time.Second)
 		e := in(24 * time.Hour)
 		e.Ingested, e.Event = true, &schedule.Event{ID: "1", Source: "elsewhere", Type: "changed"}
 		c.put(s, "event", e) // comes in behind, and must not postpone what was due
@@ -90,7 +90,7 @@ func TestARemovedSourceDeliversNothingMoreAndItsRoomIsFree(t *testing.T) {
 		}
 		c.d.Remove(s)
 		c.d.Wake(s) // a late one
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		n := len(c.deliveries())
 		c.mu.Lock()
 		if n != 1 || c.aborted != 1 {
@@ -107,7 +107,7 @@ func TestARemovedSourceDeliversNothingMoreAndItsRoomIsFree(t *testing.T) {
 			t.Errorf("%+v %v", counts, err)
 		}
 		c.put(s, "k", in(time.Second))
-		time.Sleep(time.Minute)
+		c.pass(time.Minute)
 		if got := c.starts(); len(got) != 2 || got[1] != "1h0m1s k" {
 			t.Error(got)
 		}
@@ -124,12 +124,12 @@ func TestADeadLetterWhoseSinkIsGoneIsDropped(t *testing.T) {
 		}
 		s := c.source("s", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://dead"} })
 		c.put(s, "k", in(0))
-		time.Sleep(10 * time.Second)
+		c.pass(10 * time.Second)
 		if counts, _ := s.Counts(); counts.DeadLetters != 1 || counts.Pending != 0 {
 			t.Errorf("%+v", counts)
 		}
 		c.source("s", nil)
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		if counts, _ := s.Counts(); counts.DeadLetters != 0 {
 			t.Errorf("%+v", counts)
 		}
@@ -154,7 +154,7 @@ func TestNothingIsDeliveredAfterItsExpiryNotEvenARetry(t *testing.T) {
 		if _, there, _ := s.Get("past"); there {
 			t.Error("what is accepted and dropped is there")
 		}
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		if diff := cmp.Diff([]string{"0s retried", "2s retried", "5s retried"}, c.starts()); diff != "" {
 			t.Error(diff)
 		}
@@ -182,10 +182,10 @@ func TestTheWallClockDecidesWhateverItDoes(t *testing.T) {
 			bubble(t, 0, func(c *core) {
 				c.put(c.source("s", nil), "k", in(time.Hour))
 				for _, j := range tc.jumps {
-					time.Sleep(time.Second)
+					c.pass(time.Second)
 					c.offset.Add(int64(j))
 				}
-				time.Sleep(24 * time.Hour)
+				c.pass(24 * time.Hour)
 				if all := c.deliveries(); len(all) != 1 || all[0].At < tc.from || all[0].At > tc.to {
 					t.Errorf("%+v, want one from %s to %s", all, tc.from, tc.to)
 				}
@@ -198,13 +198,13 @@ func TestTheWallClockDecidesWhateverItDoes(t *testing.T) {
 func TestATimerThatWasSetWhileTheClockWasWrongIsSetAnew(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		s := c.source("s", nil)
-		time.Sleep(time.Second)
+		c.pass(time.Second)
 		at := c.now().Add(time.Minute)
 		c.offset.Store(-int64(time.Hour))
 		c.put(s, "k", schedule.Request{DueAt: at})
-		time.Sleep(time.Second)
+		c.pass(time.Second)
 		c.offset.Store(0)
-		time.Sleep(24 * time.Hour)
+		c.pass(24 * time.Hour)
 		if all := c.deliveries(); len(all) != 1 || all[0].At < 61*time.Second || all[0].At > 71*time.Second {
 			t.Errorf("%+v, want one after 1m1s and at most 10 s", all)
 		}

@@ -46,7 +46,7 @@ func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
 		for range 100 {
 			before := len(c.deliveries())
 			c.put(well, "k", in(time.Second))
-			time.Sleep(time.Second)
+			c.pass(time.Second)
 			if late := len(c.deliveries()) == before; late {
 				t.Fatal("a delivery of the healthy source did not start in time")
 			}
@@ -65,7 +65,7 @@ func TestRoomThatIsGivenBackGoesToThoseThatWaitForItInTurn(t *testing.T) {
 		for i := range 6 {
 			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
 		}
-		time.Sleep(30 * time.Second)
+		c.pass(30 * time.Second)
 		if n := len(c.deliveries()); n != 60 {
 			t.Errorf("%d of 60 deliveries in half a minute", n)
 		}
@@ -87,7 +87,7 @@ func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
 		if counts, _ := s.Counts(); counts.InFlight != 3 || counts.Pending != 7 || counts.Due != 7 {
 			t.Errorf("%+v", counts)
 		}
-		time.Sleep(4 * time.Second)
+		c.pass(4 * time.Second)
 		if n, most := len(c.deliveries()), c.atATime()["s"]; n != 10 || most != 3 {
 			t.Errorf("%d deliveries, at most %d at a time", n, most)
 		}
@@ -97,12 +97,12 @@ func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
 func TestMaxPerSecondAllowsOneSecondsWorthAtOnceAndThenItsRate(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 20)
-		time.Sleep(time.Millisecond) // a wait is rounded up
+		c.pass(time.Millisecond) // a wait is rounded up
 		for second, want := range []int{5, 10, 15, 20} {
 			if n := len(c.deliveries()); n != want {
 				t.Errorf("after %d s: %d deliveries, want %d", second, n, want)
 			}
-			time.Sleep(time.Second)
+			c.pass(time.Second)
 		}
 		for i, all := 5, c.deliveries(); i < 20; i++ {
 			if gap := all[i].At - all[i-1].At; gap < 200*time.Millisecond || gap > 201*time.Millisecond {
@@ -122,7 +122,7 @@ func TestAStaleRowDoesNotUseUpMaxPerSecond(t *testing.T) {
 			}
 		}
 		c.put(s, "k", in(1600*time.Millisecond))
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		if diff := cmp.Diff([]string{"1.6s k"}, c.starts()); diff != "" {
 			t.Error(diff)
 		}
@@ -150,13 +150,13 @@ func TestASuspendedSourceDeliversNothingUntilItIsResumed(t *testing.T) {
 		r := in(time.Second)
 		r.ExpiresAt = c.now().Add(10 * time.Second)
 		c.put(s, "expired", r)
-		time.Sleep(15*time.Second - 1)
+		c.pass(15*time.Second - 1)
 		synctest.Wait()
 		if counts, _ := s.Counts(); counts.Pending != 2 || counts.Due != 2 {
 			t.Errorf("%+v: what expires is dropped within 5 s, also while suspended", counts)
 		}
 		c.source("s", nil)
-		time.Sleep(time.Minute)
+		c.pass(time.Minute)
 		if diff := cmp.Diff([]string{"14.999999999s late", "14.999999999s later"}, c.starts()); diff != "" {
 			t.Error(diff)
 		}

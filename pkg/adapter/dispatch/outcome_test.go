@@ -35,7 +35,7 @@ func TestEachPolicyDeliversWhatItPromises(t *testing.T) {
 				if _, err := s.Schedule("k", &second); (err != nil) != (tc.policy == schedule.Fail) {
 					t.Error(err)
 				}
-				time.Sleep(time.Hour)
+				c.pass(time.Hour)
 				if diff := cmp.Diff(tc.want, c.starts()); diff != "" {
 					t.Error(diff)
 				}
@@ -83,7 +83,7 @@ func TestEachAnswerOfTheSinkIsItsOutcome(t *testing.T) {
 				}
 				s := c.source("s", tc.change)
 				c.put(s, "k", in(0))
-				time.Sleep(24 * time.Hour)
+				c.pass(24 * time.Hour)
 				if diff := cmp.Diff(tc.want, c.starts()); diff != "" {
 					t.Error(diff)
 				}
@@ -101,7 +101,7 @@ func TestARepeatCarriesTheSameIDAndANewOccurrenceAnother(t *testing.T) {
 			return 0, []schedule.Outcome{{Kind: schedule.Failed}, {Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}}, {Kind: schedule.Succeeded}}[n]
 		}
 		c.put(c.source("s", nil), "k", in(0))
-		time.Sleep(time.Minute)
+		c.pass(time.Minute)
 		if all := c.deliveries(); len(all) != 3 || all[0].ID != all[1].ID || all[1].ID == all[2].ID {
 			c.Errorf("%+v", all)
 		}
@@ -136,11 +136,11 @@ func TestARequestDuringADeliveryWaitsForItsEnd(t *testing.T) {
 				first.Event, second.Event = &schedule.Event{Type: "old"}, &schedule.Event{Type: "new"}
 				tc.during(&second)
 				c.put(s, "k", first)
-				time.Sleep(time.Second)
+				c.pass(time.Second)
 				if got := c.put(s, "k", second); got.Result != schedule.Created || !got.View.InFlight {
 					t.Errorf("%+v", got)
 				}
-				time.Sleep(time.Hour)
+				c.pass(time.Hour)
 				if diff := cmp.Diff(tc.want, c.starts()); diff != "" {
 					t.Error(diff)
 				}
@@ -165,7 +165,7 @@ func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 						s.MaxInterval, s.DeadLetter = time.Hour, &schedule.Target{URL: "http://dead"}
 					})
 					c.put(s, "k", in(0))
-					time.Sleep(time.Second)
+					c.pass(time.Second)
 					var err error
 					if all {
 						_, err = s.CancelAll("")
@@ -175,7 +175,7 @@ func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 					if _, there, _ := s.Get("k"); err != nil || there {
 						t.Error(err, there)
 					}
-					time.Sleep(24 * time.Hour)
+					c.pass(24 * time.Hour)
 					if diff := cmp.Diff([]string{"0s k"}, c.starts()); diff != "" {
 						t.Error(diff)
 					}
@@ -194,15 +194,15 @@ func TestDeletingByPrefixEndsWhatADeliveryWithoutAnEntryMayBringBack(t *testing.
 		}
 		s := c.source("s", nil)
 		c.put(s, "a/k", in(0))
-		time.Sleep(time.Second)
+		c.pass(time.Second)
 		r := in(time.Hour)
 		r.ExpiresAt = c.now().Add(time.Second)
 		c.put(s, "a/k", r)
-		time.Sleep(30 * time.Second)
+		c.pass(30 * time.Second)
 		if n, err := s.CancelAll("a/"); n != 0 || err != nil {
 			c.Error(n, err)
 		}
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		if diff := cmp.Diff([]string{"0s a/k"}, c.starts()); diff != "" {
 			c.Error(diff)
 		}
@@ -221,11 +221,11 @@ func TestAnOccurrenceThatHasJustExpiredDoesNotSwallowTheAnswer(t *testing.T) {
 		}
 		s := c.source("s", nil)
 		c.put(s, "k", in(0))
-		time.Sleep(time.Second)
+		c.pass(time.Second)
 		r := in(time.Hour)
 		r.ExpiresAt = c.now().Add(time.Second - time.Millisecond)
 		c.put(s, "k", r)
-		time.Sleep(time.Hour)
+		c.pass(time.Hour)
 		if diff := cmp.Diff([]string{"0s k", "1m2s k"}, c.starts()); diff != "" {
 			c.Error(diff)
 		}
