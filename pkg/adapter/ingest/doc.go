@@ -19,6 +19,6 @@
 // sees them. [Rules.Read] reads the message through package
 // cloudevent and applies the rules.
 //
-// It leaves to others: bounding the body, authentication and the answer (api),
-// policies and times (queue).
+// It leaves to others: bounding the body and refusing one that is encoded,
+// authentication and the answer (api), policies and times (queue).
 package ingest

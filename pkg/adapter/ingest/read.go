@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
@@ -23,12 +22,10 @@ const (
 )
 
 // Read makes requests of an HTTP message in order, fewer than it holds events
-// where spec.ingest.when drops some, also none. Nothing of body is kept. Its
-// error is an *schedule.Error; then nothing of the message counts.
+// where spec.ingest.when drops some, also none. The caller has refused a body
+// that is encoded; nothing of it is kept. The error is an *schedule.Error; then
+// nothing of the message counts.
 func (r *Rules) Read(h http.Header, body []byte, now time.Time) ([]queue.Item, error) {
-	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, schedule.Refuse(schedule.CodeMediaType, "Content-Encoding: %.64q is not read here", encoding)
-	}
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
 		return nil, err

@@ -253,8 +253,8 @@ func TestABatchIsJudgedTogether(t *testing.T) {
 func TestMediaTypesThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.Header{
-		"another format": {"Content-Type": {"application/cloudevents+avro"}},
-		"compressed":     event("Content-Encoding", "gzip"),
+		"another format":            {"Content-Type": {"application/cloudevents+avro"}},
+		"another format of a batch": {"Content-Type": {"application/cloudevents-batch+avro"}},
 	} {
 		_, err := rules(t, "", "").Read(h, []byte("{}"), now)
 		var refused *schedule.Error
