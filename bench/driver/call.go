@@ -95,12 +95,11 @@ func bulk(conn load.Client, body []byte, n int) error {
 	return nil
 }
 
-// fill schedules n keys from the index on as fast as the adapter takes them:
-// bulk calls of a thousand over several connections. It returns items a second.
-func fill(ctx context.Context, addr string, first uint32, n int, binary bool, when func(index uint32) load.When) (float64, error) {
-	const each, callers = 1000, 8
-	var next atomic.Int64
-	began := time.Now()
+// together runs call on several connections at once. The first that fails ends
+// the others by their context.
+func together(ctx context.Context, addr string, callers int, first uint32, call func(ctx context.Context, caller int, conn load.Client, maker *load.Maker) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	errs := make(chan error, callers)
 	for caller := range callers {
 		go func() {
@@ -110,21 +109,7 @@ func fill(ctx context.Context, addr string, first uint32, n int, binary bool, wh
 					return err
 				}
 				defer conn.Close()
-				maker := load.NewMaker(uint64(first)<<8 + uint64(caller))
-				maker.Binary = binary
-				var body []byte
-				for ctx.Err() == nil {
-					at := int(next.Add(each)) - each
-					if at >= n {
-						return nil
-					}
-					count := min(each, n-at)
-					body = maker.AppendBulk(body[:0], first+uint32(at), count, when)
-					if err := bulk(conn, body, count); err != nil {
-						return err
-					}
-				}
-				return ctx.Err()
+				return call(ctx, caller, conn, load.NewMaker(uint64(first)<<8+uint64(caller)))
 			}()
 		}()
 	}
@@ -132,10 +117,35 @@ func fill(ctx context.Context, addr string, first uint32, n int, binary bool, wh
 	for range callers {
 		if err := <-errs; err != nil && failed == nil {
 			failed = err
-			next.Store(int64(n)) // the others need not go on
+			end(err)
 		}
 	}
-	return float64(n) / time.Since(began).Seconds(), failed
+	return failed
+}
+
+// fill schedules n keys from the index on as fast as the adapter takes them:
+// bulk calls of a thousand over several connections. It returns items a second.
+func fill(ctx context.Context, addr string, first uint32, n int, binary bool, when func(index uint32) load.When) (float64, error) {
+	const each, callers = 1000, 8
+	var next atomic.Int64
+	began := time.Now()
+	err := together(ctx, addr, callers, first, func(ctx context.Context, _ int, conn load.Client, maker *load.Maker) error {
+		maker.Binary = binary
+		var body []byte
+		for ctx.Err() == nil {
+			at := int(next.Add(each)) - each
+			if at >= n {
+				return nil
+			}
+			count := min(each, n-at)
+			body = maker.AppendBulk(body[:0], first+uint32(at), count, when)
+			if err := bulk(conn, body, count); err != nil {
+				return err
+			}
+		}
+		return context.Cause(ctx)
+	})
+	return float64(n) / time.Since(began).Seconds(), err
 }
 
 // farAway spreads keys over the year after next month.

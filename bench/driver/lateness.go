@@ -166,42 +166,24 @@ func (b *bench) arrivals(ctx context.Context, s, sink *service, round, n int) (o
 // putAhead schedules each event with a PUT of its own, so long before it is due.
 func putAhead(ctx context.Context, addr string, first uint32, n int, ahead time.Duration, due func(uint32) time.Time) error {
 	const callers = 16
-	errs := make(chan error, callers)
-	for caller := range callers {
-		go func() {
-			errs <- func() error {
-				conn, err := load.Raw(addr)
-				if err != nil {
-					return err
-				}
-				defer conn.Close()
-				maker := load.NewMaker(uint64(first)<<8 + uint64(caller))
-				var body []byte
-				for i := caller; i < n; i += callers {
-					index := first + uint32(i)
-					select {
-					case <-time.After(time.Until(due(index).Add(-ahead))):
-					case <-ctx.Done():
-						return context.Cause(ctx)
-					}
-					body = maker.AppendPut(body[:0], load.When{At: due(index)})
-					status, _, err := conn.Call(http.MethodPut, putPath(index), body)
-					if err == nil && status != http.StatusCreated {
-						err = fmt.Errorf("driver: PUT answered %d", status)
-					}
-					if err != nil {
-						return err
-					}
-				}
-				return nil
-			}()
-		}()
-	}
-	var failed error
-	for range callers {
-		if err := <-errs; err != nil && failed == nil {
-			failed = err
+	return together(ctx, addr, callers, first, func(ctx context.Context, caller int, conn load.Client, maker *load.Maker) error {
+		var body []byte
+		for i := caller; i < n; i += callers {
+			index := first + uint32(i)
+			select {
+			case <-time.After(time.Until(due(index).Add(-ahead))):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			body = maker.AppendPut(body[:0], load.When{At: due(index)})
+			status, _, err := conn.Call(http.MethodPut, putPath(index), body)
+			if err == nil && status != http.StatusCreated {
+				err = fmt.Errorf("driver: PUT answered %d", status)
+			}
+			if err != nil {
+				return err
+			}
 		}
-	}
-	return failed
+		return nil
+	})
 }
