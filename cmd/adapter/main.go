@@ -65,6 +65,7 @@ func run(args []string) error {
 		return fmt.Errorf("give --standalone: this version serves without Kubernetes only")
 	}
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	slog.SetDefault(cfg.Log) // what the standard library logs of a sink that breaks HTTP goes there too
 	cfg.Fatal = func(err error) {
 		// Nothing that is not known to be durable may be acknowledged any more.
 		cfg.Log.Error("the disk failed: ending at once; after a restart everything acknowledged is there", "error", err)
