@@ -43,6 +43,7 @@ func (w *world) settle(r *rand.Rand) {
 	w.mu.Lock()
 	w.m.checkPrompt()
 	w.m.expire()
+	w.m.lazily()
 	w.mu.Unlock()
 	for uid, s := range w.p.sources {
 		w.mu.Lock()

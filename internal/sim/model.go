@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // entry is an occurrence as the contract describes it. It is never changed,
@@ -115,6 +116,7 @@ func (s *source) names() []string {
 type undo struct {
 	k   *key
 	old *entry
+	at  time.Time // in the bubble's time
 }
 
 type model struct {
@@ -134,6 +136,7 @@ type model struct {
 	owner  map[string]int   // id → its occurrence
 	newest map[*key]lastRev // of every key, over all crashes
 
+	unsureUntil  time.Time // in the bubble's time: until then a crash may have left more that has expired
 	slowUntil    time.Time // in the bubble's time: until then pages may still load
 	upAt, jumpAt time.Time // in the bubble's time: start of the process, last jump of the clock
 	backwards    bool      // the clock once went back
@@ -164,12 +167,20 @@ func (m *model) token() int { m.tokens++; return m.tokens }
 
 // set replaces a key's occurrence, until it is durable subject to a crash.
 func (m *model) set(k *key, e *entry) {
-	m.log = append(m.log, undo{k, k.cur})
+	m.log = append(m.log, undo{k, k.cur, time.Now()})
 	k.cur, k.changed = e, time.Now()
 }
 
 // ack notes that everything up to the position in the log is durable.
 func (m *model) ack(position int) { m.acked = max(m.acked, position) }
+
+// lazily notes that what is older than the store may leave without an fsync is
+// durable too, whoever waited for it.
+func (m *model) lazily() {
+	for m.acked < len(m.log) && time.Since(m.log[m.acked].at) > 2*store.LazySync {
+		m.acked++
+	}
+}
 
 // seeRevision learns a revision, or holds it against the one known.
 func (m *model) seeRevision(k *key, token int, got uint64) bool {
@@ -258,6 +269,11 @@ func (m *model) down() {
 // up takes back changes, newest first, until what is left matches what a
 // restart found; what was acknowledged is not taken back.
 func (m *model) up(matches func() string) {
+	for _, u := range m.log[m.acked:] { // whether it is there cannot be seen
+		if now := m.wall(); u.old.expired(now) || u.k.cur.expired(now) {
+			m.unsureUntil = time.Now().Add(5 * time.Second)
+		}
+	}
 	first := ""
 	for {
 		mismatch := matches()

@@ -131,7 +131,19 @@ func (m *model) lingering(s *source) (n int64) {
 			n++
 		}
 	}
+	if !time.Now().After(m.unsureUntil) {
+		n += int64(len(s.keys))
+	}
 	return n
+}
+
+func (m *model) anyLingering() bool {
+	for _, s := range m.sources {
+		if m.lingering(s) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // expire drops what must have been dropped by now.

@@ -194,8 +194,15 @@ func (w *world) stepJump(r *rand.Rand) {
 	d := pick(r, time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour, 365*24*time.Hour)
 	if r.IntN(2) == 0 {
 		d = -min(d, 24*time.Hour)
-		time.Sleep(3*heartbeat + 1) // what expired is dropped, and does not come back
-		w.settle(r)
+		for ok := true; ok; { // what expired is dropped first, and does not come back
+			time.Sleep(3*heartbeat + 1)
+			w.settle(r)
+			w.mu.Lock()
+			ok = w.failed == "" && w.m.anyLingering()
+			w.mu.Unlock()
+		}
+		time.Sleep(time.Second)
+		w.settle(r) // and is durable
 	}
 	w.mu.Lock()
 	w.m.checkOrder()
