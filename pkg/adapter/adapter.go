@@ -49,6 +49,7 @@ type Adapter struct {
 	serving   sync.WaitGroup
 	ready     atomic.Bool
 	stop      sync.Once
+	stopping  atomic.Bool
 	reload    sync.Mutex
 }
 
@@ -89,7 +90,7 @@ func New(cfg Config) (_ *Adapter, err error) {
 		return nil, err
 	}
 	a.store, err = store.Open(store.Options{
-		Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal,
+		Dir: cfg.DataDir, Log: cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
 	if err != nil {
@@ -98,7 +99,7 @@ func New(cfg Config) (_ *Adapter, err error) {
 	if a.dispatch, err = dispatch.New(dispatch.Config{Sender: sink.New(sink.Config{Log: cfg.Log}), Log: cfg.Log, MaxInFlight: cfg.MaxInFlight, Meter: meter}); err != nil {
 		return nil, err
 	}
-	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: cfg.Log, Fatal: cfg.Fatal, Meter: meter,
+	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: cfg.Log, Fatal: a.fatal, Meter: meter,
 		Wake: func(s *queue.Source) {
 			if a.ready.Load() {
 				a.dispatch.Wake(s)
@@ -234,46 +235,6 @@ func (a *Adapter) Addr() net.Addr { return a.listeners[0].Addr() }
 
 // AdminAddr is the address of probes and metrics.
 func (a *Adapter) AdminAddr() net.Addr { return a.listeners[1].Addr() }
-
-// Stop ends requests, deliveries and background work within their bounds, and
-// flushes the store. It is idempotent.
-func (a *Adapter) Stop() error {
-	var err error
-	a.stop.Do(func() {
-		a.ready.Store(false)
-		if len(a.servers) > 0 {
-			ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
-			if e := a.servers[0].Shutdown(ctx); e != nil {
-				_ = a.servers[0].Close() // what hangs is cut off
-			}
-			cancel()
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
-		a.dispatch.Stop(ctx)
-		cancel()
-		if len(a.servers) > 1 {
-			_ = a.servers[1].Close() // probes and metrics to the last
-		}
-		a.serving.Wait()
-		err = a.close()
-	})
-	return err
-}
-
-// close releases what is open, last opened first.
-func (a *Adapter) close() error {
-	if a.queue != nil {
-		a.queue.Close()
-	}
-	var err error
-	if a.store != nil {
-		err = a.store.Close()
-	}
-	if a.telemetry != nil {
-		err = errors.Join(err, a.telemetry.close())
-	}
-	return err
-}
 
 func (a *Adapter) closeListeners() {
 	for _, l := range a.listeners {

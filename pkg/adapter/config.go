@@ -47,10 +47,11 @@ const (
 const maxConnections = 4096
 
 // The parts of the 15 s that stopping may take: open requests, deliveries
-// under way, and the rest for the store.
+// under way, and the rest for the store; and all of it, should the disk hang.
 const (
 	drainRequests   = 2 * time.Second
 	drainDeliveries = 8 * time.Second
+	drainAll        = 13 * time.Second
 )
 
 func (c *Config) complete() error {

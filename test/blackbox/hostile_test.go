@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -173,10 +174,10 @@ func (quiet) Infof(string, ...any)  {}
 func (quiet) Errorf(string, ...any) {}
 func (quiet) Fatalf(string, ...any) {}
 
-// A tmpfs of its own is a disk that can really be full.
-func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
-	t.Parallel()
-	disk := t.TempDir()
+// smallDisk mounts one, which can really be full, for an adapter's data.
+func smallDisk(t *testing.T, s *source) (disk string, flags []string) {
+	t.Helper()
+	disk = t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=48m"); err != nil {
 		t.Fatalf("this test needs a small disk of its own: mount: %v", err)
 	}
@@ -185,12 +186,79 @@ func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := &source{name: "full"}
 	file := filepath.Join(t.TempDir(), "sources.yaml")
 	if err := os.WriteFile(file, []byte(s.manifest()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	flags := harness.Flags(file, filepath.Join(disk, "data"))
+	return disk, harness.Flags(file, filepath.Join(disk, "data"))
+}
+
+func TestSIGTERMEndsAnAdapterWhoseDiskIsFullTooAndNothingIsLost(t *testing.T) {
+	t.Parallel()
+	s := &source{name: "full-term", spec: "limits: {maxInFlight: 1000}"}
+	disk, flags := smallDisk(t, s)
+	o := &own{Adapter: harness.Start(t, flags...)}
+	s.at = func() string { return o.URL }
+	s.put(t, "kept", `{"delay":"1h"}`)
+	filler := filepath.Join(disk, "filler")
+	// Outcomes, and changes that were let in before the disk was full, wait for
+	// room.
+	const flying = 60
+	before := len(sink.Of("full-term", ""))
+	release := make(chan bool)
+	s.answer("", func(w http.ResponseWriter, r *http.Request, _ *harness.Delivery) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		status(200, "Reschedule-After", "1h")(w)
+	})
+	for i := range flying {
+		s.put(t, fmt.Sprint("flying/", i), `{"event":{"data":"`+strings.Repeat("x", 100_000)+`"}}`)
+	}
+	sink.Find(t, "all are flying", func([]*harness.Delivery) bool { return len(sink.Of("full-term", "")) == flying+before })
+	var callers sync.WaitGroup
+	var mu sync.Mutex
+	taken, full := []string{"kept"}, false
+	for i := range 16 {
+		callers.Go(func() {
+			for n := 0; ; n++ {
+				key := fmt.Sprintf("caller%d/%d", i, n)
+				r, err := harness.Do(t.Context(), http.MethodPut, s.url()+harness.KeyPath(key), `{"delay":"1h","event":{"data":"`+strings.Repeat("x", 100_000)+`"}}`)
+				mu.Lock()
+				if err == nil && r.Status == http.StatusCreated {
+					taken = append(taken, key)
+				}
+				over := full && (err != nil || r.Status >= 300) || n > 5000
+				mu.Unlock()
+				if over {
+					return
+				}
+			}
+		})
+	}
+	fill(t, filler, 0)
+	mu.Lock()
+	full = true
+	mu.Unlock()
+	close(release)
+	r := s.call(t, http.MethodPut, "/schedules/refused", "")
+	problem(t, r, http.StatusInsufficientStorage, "storage_full")
+	o.terminate(t)
+	callers.Wait()
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	o.Adapter = harness.Start(t, flags...)
+	for _, key := range taken {
+		s.get(t, key)
+	}
+}
+
+func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
+	t.Parallel()
+	s := &source{name: "full"}
+	disk, flags := smallDisk(t, s)
 	a := harness.Start(t, flags...)
 	s.at = func() string { return a.URL }
 

@@ -1,0 +1,77 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+)
+
+// Stop ends requests, deliveries and background work within their bounds, and
+// flushes the store. It is idempotent.
+//
+// A full disk is waited out while the adapter runs, but does not hold up its
+// end: what waits for room was not acknowledged, everything else is on the
+// disk, and a start after an end without a flush is like one after kill -9.
+func (a *Adapter) Stop() error {
+	var err error
+	a.stop.Do(func() {
+		a.stopping.Store(true)
+		a.ready.Store(false)
+		ended := make(chan error, 1)
+		go func() { ended <- a.end() }()
+		select {
+		case err = <-ended:
+			if !errors.Is(err, syscall.ENOSPC) {
+				return
+			}
+			err = nil
+		case <-time.After(drainAll):
+		}
+		a.cfg.Log.Warn("the disk held up the end: what could not be written was not acknowledged")
+	})
+	return err
+}
+
+// end is Stop, for as long as it takes.
+func (a *Adapter) end() error {
+	if len(a.servers) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
+		if e := a.servers[0].Shutdown(ctx); e != nil {
+			_ = a.servers[0].Close() // what hangs is cut off
+		}
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
+	a.dispatch.Stop(ctx)
+	cancel()
+	if len(a.servers) > 1 {
+		_ = a.servers[1].Close() // probes and metrics to the last
+	}
+	a.serving.Wait()
+	return a.close()
+}
+
+// close releases what is open, last opened first.
+func (a *Adapter) close() error {
+	if a.queue != nil {
+		a.queue.Close()
+	}
+	var err error
+	if a.store != nil {
+		err = a.store.Close()
+	}
+	if a.telemetry != nil {
+		err = errors.Join(err, a.telemetry.close())
+	}
+	return err
+}
+
+// fatal is told when durability is unknown. At the end the store gives up
+// waiting for room, which is no reason for another kind of end.
+func (a *Adapter) fatal(err error) {
+	if a.stopping.Load() && errors.Is(err, syscall.ENOSPC) {
+		return
+	}
+	a.cfg.Fatal(err)
+}
