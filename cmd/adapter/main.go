@@ -29,7 +29,7 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		// Most of the heap is the store's memtables and cache: without pointers,
 		// cheap to collect, and not worth keeping twice.
-		debug.SetGCPercent(50)
+		debug.SetGCPercent(35)
 	}
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)

@@ -97,7 +97,7 @@
 // time is kept exactly). A process has the directory to itself: Pebble's LOCK
 // file is locked, also to read. Damage to a block of a table hides all rows in
 // it: Get says so for each key, and a listing that must pass it fails. Memory: a
-// cache of 64 MiB, in which the memtables of up to 16 MiB each are counted, at
+// cache of 56 MiB, in which the memtables of up to 16 MiB each are counted, at
 // most 256 open tables, and two numbers for each source asked for; none of it
 // grows with what is stored. A file system below 512 MiB gets smaller memtables,
 // since a few logs of their size are kept to be used again.

@@ -36,7 +36,7 @@ const (
 	// memTable is what a memtable grows to. The write-ahead log is replayed into
 	// it, so it also bounds how long a start after a crash takes.
 	memTable    = 16 << 20
-	blockCache  = 64 << 20
+	blockCache  = 56 << 20
 	maxOpenFile = 256
 )
 
