@@ -92,9 +92,13 @@ func inspect(args []string, stdout, stderr io.Writer) (int, error) {
 	case *key != "":
 		err = show(db, *source, *key, stdout)
 	case *letters:
-		err = deadLetters(db, *source, stdout)
+		err = list(db, *source, func(after string) ([]store.Item, bool, error) {
+			return db.DeadLetters(*source, after, pageRows)
+		}, stdout)
 	default:
-		err = list(db, *source, *prefix, stdout)
+		err = list(db, *source, func(after string) ([]store.Item, bool, error) {
+			return db.List(*source, *prefix, after, pageRows)
+		}, stdout)
 	}
 	switch err = errors.Join(err, db.Close()); {
 	case err == nil:
@@ -126,42 +130,21 @@ func show(db *store.DB, source, key string, stdout io.Writer) error {
 	return print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
 }
 
-func list(db *store.DB, source, prefix string, stdout io.Writer) error {
+// list prints all entries, page by page; page reads those after a key.
+func list(db *store.DB, source string, page func(after string) ([]store.Item, bool, error), stdout io.Writer) error {
 	after := ""
 	for {
-		items, more, err := db.List(source, prefix, after, pageRows)
+		items, more, err := page(after)
 		if err != nil {
 			return err
 		}
 		for _, item := range items {
-			if err := print(stdout, store.NewDump(source, item.Key, item.Entry, db.ID()), ""); err != nil {
-				return err
-			}
 			after = item.Key
-		}
-		if !more {
-			return nil
-		}
-	}
-}
-
-func deadLetters(db *store.DB, source string, stdout io.Writer) error {
-	var after store.Position
-	for {
-		rows, more, err := db.Due(nil, source, after, pageRows)
-		if err != nil {
-			return err
-		}
-		for _, row := range rows {
-			after = row.Position
-			e, err := db.Get(source, row.Key)
-			if err != nil {
-				return err
+			key := item.Key
+			if letter := item.Entry.DeadLetter; letter != nil {
+				key = letter.Key // the one it was delivered for
 			}
-			if e == nil || e.DeadLetter == nil {
-				continue
-			}
-			if err := print(stdout, store.NewDump(source, e.DeadLetter.Key, e, db.ID()), ""); err != nil {
+			if err := print(stdout, store.NewDump(source, key, item.Entry, db.ID()), ""); err != nil {
 				return err
 			}
 		}
