@@ -242,8 +242,7 @@ func TestSIGTERMEndsAnAdapterWhoseDiskIsFullTooAndNothingIsLost(t *testing.T) {
 	full = true
 	mu.Unlock()
 	close(release)
-	r := s.call(t, http.MethodPut, "/schedules/refused", "")
-	problem(t, r, http.StatusInsufficientStorage, "storage_full")
+	s.refused(t, filler)
 	o.terminate(t)
 	callers.Wait()
 	if err := os.Remove(filler); err != nil {
@@ -295,15 +294,12 @@ func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
 	if _, ok := s.look(t, "before the disk was full"); ok {
 		t.Error("a DELETE on a full disk had no effect")
 	}
-	fill(t, filler+"2", 0)
 	for range 10 {
-		problem(t, s.call(t, http.MethodPut, "/schedules/refused", ""), http.StatusInsufficientStorage, "storage_full")
+		s.refused(t, filler)
 	}
 
-	for _, file := range []string{filler, filler + "2"} {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
 	}
 	eventually(t, "it recovers", func() bool {
 		return s.call(t, http.MethodPut, "/schedules/after", `{"delay":"1h"}`).Status < 300
@@ -319,16 +315,35 @@ func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
 	s.get(t, "after")
 }
 
+// refused fills the disk until a change is refused: the store's own cleaning
+// may make room at any time.
+func (s *source) refused(t *testing.T, filler string) {
+	t.Helper()
+	eventually(t, "507", func() bool {
+		fill(t, filler, 0)
+		r := s.call(t, http.MethodPut, "/schedules/refused", "")
+		if r.Status < 300 {
+			return false
+		}
+		problem(t, r, http.StatusInsufficientStorage, "storage_full")
+		return true
+	})
+}
+
 // fill takes the space that is left, but for some bytes.
 func fill(t *testing.T, file string, but int64) {
 	t.Helper()
-	f, err := os.Create(file)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
 	page := make([]byte, 4096)
-	for size := int64(0); ; size += int64(len(page)) {
+	for ; ; size += int64(len(page)) {
 		if _, err := f.Write(page); err != nil {
 			if err := f.Truncate(max(size-but, 0)); err != nil {
 				t.Fatal(err)

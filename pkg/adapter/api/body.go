@@ -16,10 +16,14 @@ import (
 // acquire takes a share of the budget, to be given back when the request ends.
 func (c *call) acquire(n int64) error {
 	n = min(n, c.cfg.Budget)
-	ctx, cancel := context.WithTimeout(c.r.Context(), c.cfg.BudgetWait)
-	defer cancel()
-	if err := c.budget.Acquire(ctx, n); err != nil {
-		return schedule.Refuse(schedule.CodeUnavailable, "too many large requests are under way")
+	// What is free is taken also when the process was held up for longer than
+	// the wait.
+	if !c.budget.TryAcquire(n) {
+		ctx, cancel := context.WithTimeout(c.r.Context(), c.cfg.BudgetWait)
+		defer cancel()
+		if err := c.budget.Acquire(ctx, n); err != nil {
+			return schedule.Refuse(schedule.CodeUnavailable, "too many large requests are under way")
+		}
 	}
 	c.release = func() { c.budget.Release(n) }
 	return nil
