@@ -22,6 +22,19 @@ var rooms = map[string]room{
 	"pkg/apis/sources":          {never: []string{module + "pkg/adapter"}},
 	"pkg/apis/sources/v1alpha1": {may: []string{"pkg/apis/sources"}, never: []string{module + "pkg/adapter"}},
 
+	"pkg/apis/sources/expression": {never: append([]string{module + "pkg/adapter"}, k8s...), not: pure},
+
+	// The control plane. The planes meet only in pkg/apis.
+	"pkg/reconciler/reschedulesource": {
+		may:   []string{"pkg/apis/sources/...", "pkg/client/...", "pkg/reconciler/reschedulesource/resources"},
+		never: []string{module + "pkg/adapter"},
+	},
+	"pkg/reconciler/reschedulesource/resources": {
+		may:   []string{"pkg/apis/sources/..."},
+		never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"},
+	},
+	"cmd/controller": {may: []string{"pkg/reconciler/reschedulesource"}, never: []string{module + "pkg/adapter"}},
+
 	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
@@ -42,7 +55,7 @@ var rooms = map[string]room{
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/api": {
@@ -57,11 +70,15 @@ var rooms = map[string]room{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/store"},
 		never: k8s, not: []string{"net/http"},
 	},
-	"pkg/adapter": {may: []string{
+	"pkg/adapter/knative": {
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/api", "pkg/apis/sources/...", "pkg/client/..."},
+		never: []string{module + "pkg/reconciler"}, not: []string{"os"},
+	},
+	"pkg/adapter": {never: []string{module + "pkg/reconciler"}, may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative",
 	}},
-	"cmd/adapter": {may: []string{"pkg/adapter", "pkg/adapter/inspect"}},
+	"cmd/adapter": {may: []string{"pkg/adapter", "pkg/adapter/inspect"}, never: []string{module + "pkg/reconciler"}},
 
 	"pkg/adapter/store/storetest": {
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/store"},
@@ -81,15 +98,25 @@ var rooms = map[string]room{
 	"test/internal/harness": {never: []string{module + "pkg", module + "internal"}},
 	"test/blackbox":         {may: []string{"test/internal/harness"}},
 	"test/crash":            {may: []string{"test/internal/harness"}},
+	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
+	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
+	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 }
 
 // planned are rooms that may not be there yet; empty when the work is done.
 var planned = map[string]bool{
-	"internal/sim":          true,
-	"test/internal/harness": true,
-	"test/blackbox":         true,
-	"test/crash":            true,
+	"pkg/reconciler/reschedulesource":           true,
+	"pkg/reconciler/reschedulesource/resources": true,
+	"pkg/adapter/knative":                       true,
+	"cmd/controller":                            true,
+	"test/manifests":                            true,
+	"test/internal/kube":                        true,
+	"test/cluster":                              true,
 }
+
+// generated are trees that a generator owns: they are on no plan, and every
+// file in them has to be generated.
+var generated = []string{"pkg/client"}
 
 // forTests are rooms that only tests may import.
 var forTests = []string{"pkg/adapter/store/storetest", "internal/...", "test/..."}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,7 +132,9 @@ func (tr *tree) add(rel string, content []byte, modules map[string]bool) error {
 			return nil
 		}
 	}
-	tr.packages[dir] = p
+	if !slices.ContainsFunc(generated, func(g string) bool { return below(g, dir) }) {
+		tr.packages[dir] = p
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
 // The extension attributes that steer.
@@ -122,9 +123,9 @@ func (r *Rules) keyOf(e *schedule.Event, view map[string]any) (string, error) {
 	case r.key != nil:
 		made, err := r.evalKey(view)
 		if err != nil {
-			return "", schedule.Invalid(keyField, "%v", err)
+			return "", schedule.Invalid(expression.KeyField, "%v", err)
 		}
-		field, key = keyField, made
+		field, key = expression.KeyField, made
 	case e.Subject != "":
 		field, key = "subject", e.Subject
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
 func TestCompileQuotesTheCompiler(t *testing.T) {
@@ -19,7 +20,7 @@ func TestCompileQuotesTheCompiler(t *testing.T) {
 		"the type of a when":    {"", "'true'", "spec.ingest.when", "yields string, not bool"},
 		"a key of the wrong":    {"event.size() > 1", "", "spec.ingest.key", "yields bool, not string"},
 		"mixed types":           {"'a' + 1", "", "spec.ingest.key", "no matching overload"},
-		"too long":              {"'" + strings.Repeat("x", maxExpression) + "'", "", "spec.ingest.key", "size"},
+		"too long":              {"'" + strings.Repeat("x", expression.MaxLength) + "'", "", "spec.ingest.key", "size"},
 		"too deep":              {strings.Repeat("(", 500) + "'x'" + strings.Repeat(")", 500), "", "spec.ingest.key", "recursion"},
 		"a bad regular pattern": {"", "event.id.matches('(')", "spec.ingest.when", "("},
 	} {

@@ -1,0 +1,25 @@
+// The code generators, at the versions of the libraries that the generated code uses.
+module github.com/reschedule-dev/reschedule/hack/codegen
+
+go 1.26.0
+
+tool (
+	k8s.io/code-generator/cmd/client-gen
+	k8s.io/code-generator/cmd/deepcopy-gen
+	k8s.io/code-generator/cmd/informer-gen
+	k8s.io/code-generator/cmd/lister-gen
+	knative.dev/pkg/codegen/cmd/injection-gen
+)
+
+require (
+	github.com/go-logr/logr v1.4.3 // indirect
+	github.com/spf13/pflag v1.0.10 // indirect
+	golang.org/x/mod v0.38.0 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
+	golang.org/x/tools v0.48.0 // indirect
+	k8s.io/code-generator v0.35.7 // indirect
+	k8s.io/gengo/v2 v2.0.0-20250922181213-ec3ebc5fd46b // indirect
+	k8s.io/klog/v2 v2.130.1 // indirect
+	knative.dev/pkg v0.0.0-20260727151759-521cb33b33dd // indirect
+)
