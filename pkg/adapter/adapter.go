@@ -185,7 +185,7 @@ func (a *Adapter) Reload() error {
 
 // Start listens, then starts to deliver.
 func (a *Adapter) Start() error {
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Tokens: a.tokens, Log: a.cfg.Log, Meter: a.telemetry.meter})
+	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: a.guard(), Log: a.cfg.Log, Meter: a.telemetry.meter})
 	for _, s := range []struct {
 		address string
 		server  *http.Server
@@ -213,16 +213,24 @@ func (a *Adapter) Start() error {
 	return nil
 }
 
+// guard says who may call; nil: everybody who can reach the address.
+func (a *Adapter) guard() api.Guard {
+	if a.tokens == nil {
+		return nil
+	}
+	return a.tokens
+}
+
 // ingester takes the CloudEvents that are sent to a source's address.
 type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
-func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte) error {
+func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) error {
 	rules, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
 		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
 	}
-	items, err := rules.(*ingest.Rules).Read(header, body, time.Now())
+	items, err := rules.(*ingest.Rules).Read(header, body, time.Now(), judge)
 	if err != nil || len(items) == 0 {
 		return err
 	}

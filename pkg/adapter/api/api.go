@@ -14,9 +14,9 @@ import (
 
 // Ingester takes the CloudEvents of one request to a source's address. It
 // returns once all of them are durable, or with an error none was taken. The
-// body is the callee's to keep.
+// body is the callee's to keep. A judge that is not nil is asked about each event.
 type Ingester interface {
-	Ingest(src *queue.Source, h http.Header, body []byte) error
+	Ingest(src *queue.Source, h http.Header, body []byte, judge Judge) error
 }
 
 // Config is what the API needs.
@@ -25,10 +25,10 @@ type Config struct {
 	Lookup func(namespace, name string) (*queue.Source, bool)
 	// Ingest takes CloudEvents; nil: POST to an address is not allowed.
 	Ingest Ingester
-	// Tokens are who may call; nil means everybody.
-	Tokens *Tokens
-	Log    *slog.Logger     // nil means slog.Default
-	Now    func() time.Time // nil means time.Now
+	// Guard says who may call; nil means everybody.
+	Guard Guard
+	Log   *slog.Logger     // nil means slog.Default
+	Now   func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
 	// Budget bounds the bytes of large bodies and answers that are in memory at
@@ -63,7 +63,7 @@ type source interface {
 type handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
-	ingest func(src source, h http.Header, body []byte) error
+	ingest func(src source, h http.Header, body []byte, judge Judge) error
 	budget *semaphore.Weighted
 
 	answers *answers
@@ -77,8 +77,8 @@ func New(cfg Config) http.Handler {
 		return src, ok
 	}
 	if cfg.Ingest != nil {
-		h.ingest = func(src source, header http.Header, body []byte) error {
-			return cfg.Ingest.Ingest(src.(*queue.Source), header, body)
+		h.ingest = func(src source, header http.Header, body []byte, judge Judge) error {
+			return cfg.Ingest.Ingest(src.(*queue.Source), header, body, judge)
 		}
 	}
 	return h
@@ -110,6 +110,8 @@ type call struct {
 	r   *http.Request
 	src source
 	key string
+	// judge says which events the caller may send; nil: all.
+	judge Judge
 	// path is what the request is to.
 	path pathKind
 	// status is that of the answer, for the metrics.
@@ -142,8 +144,12 @@ func (c *call) serve() error {
 	if p.kind == pathOpenAPI {
 		return c.openAPI()
 	}
-	if c.cfg.Tokens != nil && !c.cfg.Tokens.admit(c.r.Header) {
-		return unauthenticated(c.r.Header)
+	if c.cfg.Guard != nil {
+		judge, err := c.cfg.Guard.Admit(c.r, c.access(&p))
+		if err != nil {
+			return err
+		}
+		c.judge = judge
 	}
 	do, allow := c.route(p.kind)
 	switch {

@@ -15,7 +15,7 @@ import (
 
 func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
 	t.Parallel()
-	e := newEdge(t, func(c *Config) { c.Tokens = NewTokens("one", "two+/=._~-") })
+	e := newEdge(t, func(c *Config) { c.Guard = NewTokens("one", "two+/=._~-") })
 	for header, status := range map[string]int{
 		"": 401, "Bearer one": 200, "bearer  one": 200, "BEARER two+/=._~-": 200,
 		"Bearer": 401, "Bearer ": 401, "Bearer on": 401, "Bearer onee": 401, "Bearer one two+/=._~-": 401, "Basic one": 401, "one": 401, "Bearerone": 401,
@@ -41,7 +41,7 @@ func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
 	if w := e.do("GET", "/openapi.json", ""); w.Code != 200 {
 		t.Errorf("the description: %d", w.Code)
 	}
-	e.cfg.Tokens = new(Tokens)
+	e.cfg.Guard = new(Tokens)
 	if w := e.do("GET", base, "", "Authorization", "Bearer "); w.Code != 401 {
 		t.Errorf("no tokens at all: %d", w.Code)
 	}

@@ -193,7 +193,10 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ source, _ http.Header, body []byte) error {
+	e.ingest = func(_ source, _ http.Header, body []byte, judge Judge) error {
+		if judge != nil {
+			return judge(nil)
+		}
 		e.ingested = append(e.ingested, string(body))
 		return e.refusal
 	}

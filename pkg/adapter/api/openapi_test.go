@@ -128,7 +128,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	seen := map[string]bool{}
 	call := func(change func(*edge), path, method, target, body string, headers ...string) {
 		t.Helper()
-		e := newEdge(t, func(c *Config) { c.Tokens = NewTokens("secret") })
+		e := newEdge(t, func(c *Config) { c.Guard = NewTokens("secret") })
 		e.put(t, "old", `{`+wholeBody+`,"delay":5}`, "Authorization", "Bearer secret")
 		e.put(t, "flying", `{"event":`+wholeEvent+`}`, "Authorization", "Bearer secret")
 		e.inFlight["flying"] = true

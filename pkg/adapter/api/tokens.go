@@ -110,10 +110,18 @@ func (s *tokenSet) hash(token string) [sha256.Size]byte {
 	return sha256.Sum256(append(append(room[:0], s.salt[:]...), token...))
 }
 
+// Admit implements [Guard]: whoever bears one of the tokens may do everything.
+func (t *Tokens) Admit(r *http.Request, _ Access) (Judge, error) {
+	if !t.admit(r.Header) {
+		return nil, Unauthenticated(r.Header)
+	}
+	return nil, nil
+}
+
 // admit says whether the request bears one of the tokens.
 func (t *Tokens) admit(h http.Header) bool {
 	set := t.set.Load()
-	token, ok := bearer(h)
+	token, ok := Bearer(h)
 	if set == nil || !ok {
 		return false
 	}
@@ -121,8 +129,8 @@ func (t *Tokens) admit(h http.Header) bool {
 	return ok
 }
 
-// bearer returns the request's bearer token.
-func bearer(h http.Header) (string, bool) {
+// Bearer returns the request's bearer token.
+func Bearer(h http.Header) (string, bool) {
 	lines := h["Authorization"]
 	if len(lines) != 1 {
 		return "", false
@@ -132,9 +140,9 @@ func bearer(h http.Header) (string, bool) {
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// unauthenticated is the refusal of a request that bears no token of ours.
-func unauthenticated(h http.Header) *schedule.Error {
-	if _, ok := bearer(h); ok {
+// Unauthenticated is the refusal of a request that bears no token that counts.
+func Unauthenticated(h http.Header) *schedule.Error {
+	if _, ok := Bearer(h); ok {
 		return schedule.Refuse(schedule.CodeUnauthenticated, "the bearer token is not a valid one")
 	}
 	return schedule.Refuse(schedule.CodeUnauthenticated, "a bearer token is required: Authorization: Bearer TOKEN")

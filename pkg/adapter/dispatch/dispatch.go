@@ -54,7 +54,10 @@ type Config struct {
 	// MaxInFlight bounds the deliveries of all sources together, default
 	// DefaultMaxInFlight. One source alone gets at most half of it.
 	MaxInFlight int
-	Meter       metric.Meter // default none
+	// Lost is told of every event that was dropped or goes to the dead letter
+	// sink, in the words of a log line; it must not block. Default: nobody is.
+	Lost  func(Loss)
+	Meter metric.Meter // default none
 }
 
 // Dispatcher runs the lanes of all sources.

@@ -56,12 +56,24 @@ func newLabels(s *schedule.Source) labels {
 	return l
 }
 
+// Loss is an event that its sink will not get.
+type Loss struct {
+	Source       *schedule.Source
+	Key          string
+	DeadLettered bool   // it goes to the dead letter sink; else it is gone
+	Dest         string // who refused it, without a password
+	Code         int    // the status of the last answer, 0 when there was none
+}
+
 // report counts an attempt, and logs what an operator should know of.
 func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what schedule.Disposition, took time.Duration) {
 	ctx := context.Background()
 	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), l.labels.source)
 	d.metrics.duration.Record(ctx, took.Seconds(), l.labels.source)
 	d.metrics.deliveries.Add(ctx, 1, l.labels.result[what])
+	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered) {
+		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Dest: o.Failure.Dest, Code: o.Failure.Code})
+	}
 	switch what {
 	case schedule.Dropped:
 		d.cfg.Log.Warn("an event was dropped: it was refused or its retries are used up, and there is no dead letter sink for it",

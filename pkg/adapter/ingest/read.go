@@ -24,9 +24,10 @@ const (
 
 // Read makes requests of an HTTP message in order, fewer than it holds events
 // where spec.ingest.when drops some, also none. The caller has refused a body
-// that is encoded; nothing of it is kept. The error is an *schedule.Error; then
+// that is encoded; nothing of it is kept. A judge that is not nil is asked about
+// every event, also one that is dropped. The error is an *schedule.Error; then
 // nothing of the message counts.
-func (r *Rules) Read(h http.Header, body []byte, now time.Time) ([]queue.Item, error) {
+func (r *Rules) Read(h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) ([]queue.Item, error) {
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
 		return nil, err
@@ -34,7 +35,14 @@ func (r *Rules) Read(h http.Header, body []byte, now time.Time) ([]queue.Item, e
 	one := len(events) == 1 && !cloudevent.IsBatch(h)
 	items := make([]queue.Item, 0, len(events))
 	for i, e := range events {
-		item, ok, err := r.item(h, e, now)
+		var item queue.Item
+		var ok bool
+		if judge != nil {
+			err = judge(e)
+		}
+		if err == nil {
+			item, ok, err = r.item(h, e, now)
+		}
 		if err != nil && !one {
 			err = cloudevent.At(i, err)
 		}

@@ -25,6 +25,9 @@ type Source struct {
 	// Extensions are spec.ceOverrides, applied last to every event.
 	Extensions map[string]string
 	Delivery   Delivery
+	// ServiceAccount is who the source is to targets with an audience, in its
+	// namespace; "" = nobody, and no token is sent.
+	ServiceAccount string
 
 	Delay        time.Duration
 	Policy       Policy        // of requests that name none

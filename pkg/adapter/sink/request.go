@@ -94,8 +94,8 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 	if r.authorization != nil {
 		h["Authorization"] = r.authorization
 	}
-	if s.cfg.Token != nil && a.Target.Audience != "" {
-		token, err := s.cfg.Token(ctx, a.Target)
+	if s.cfg.Token != nil && a.Target.Audience != "" && a.Source.ServiceAccount != "" {
+		token, err := s.cfg.Token(ctx, a.Source, a.Target)
 		if err != nil {
 			return nil, fmt.Errorf("sink: token for audience %q: %w", a.Target.Audience, err)
 		}

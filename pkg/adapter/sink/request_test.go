@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -294,13 +295,23 @@ func TestTheTokenGoesToTargetsWithAnAudience(t *testing.T) {
 	url, seen := sinkOf(t, nil)
 	var fail error
 	s, _ := newSender(t, func(c *Config) {
-		c.Token = func(_ context.Context, target schedule.Target) (string, error) { return "for-" + target.Audience, fail }
+		c.Token = func(_ context.Context, _ *schedule.Source, target schedule.Target) (string, error) {
+			return "for-" + target.Audience, fail
+		}
 	})
 	send(t, s, attempt(url))
 	if got := (<-seen).Header.Get("Authorization"); got != "" {
 		t.Errorf("without an audience: %q", got)
 	}
-	audience := func(a *schedule.Attempt) { a.Target.Audience = "ops" }
+	audience := func(a *schedule.Attempt) {
+		src := *a.Source
+		src.ServiceAccount = "me"
+		a.Source, a.Target.Audience = &src, "ops"
+	}
+	send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.Audience = "ops" }))
+	if got := (<-seen).Header.Get("Authorization"); got != "" {
+		t.Errorf("of a source that is nobody: %q", got)
+	}
 	send(t, s, attempt(url, audience))
 	if got := (<-seen).Header.Get("Authorization"); got != "Bearer for-ops" {
 		t.Errorf("with one: %q", got)
@@ -308,6 +319,24 @@ func TestTheTokenGoesToTargetsWithAnAudience(t *testing.T) {
 	fail = errors.New("no token")
 	if o := send(t, s, attempt(url, audience)); o.Kind != schedule.Failed || !strings.Contains(string(o.Failure.Data), "no token") {
 		t.Errorf("%+v", o)
+	}
+}
+
+func TestATrustThatChangesCountsFromTheNextDeliveryOn(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(srv.Close)
+	s, _ := newSender(t)
+	trusting := x509.NewCertPool()
+	trusting.AddCert(srv.Certificate())
+	for _, step := range []struct {
+		roots *x509.CertPool
+		want  schedule.OutcomeKind
+	}{{nil, schedule.Failed}, {trusting, schedule.Succeeded}, {x509.NewCertPool(), schedule.Failed}} {
+		s.Trust(step.roots)
+		if o := send(t, s, attempt(srv.URL)); o.Kind != step.want {
+			t.Errorf("%+v", o)
+		}
 	}
 }
 

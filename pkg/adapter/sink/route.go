@@ -57,7 +57,7 @@ func redact(raw string) string {
 }
 
 func (s *Sender) newTransport(caCerts string) (*http.Transport, error) {
-	roots := s.cfg.RootCAs
+	roots := s.roots.Load()
 	if caCerts != "" {
 		if roots == nil {
 			var err error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -24,9 +25,9 @@ type Config struct {
 	// Tracer makes a span of every attempt; nil means no spans. The trace
 	// context of the schedule call reaches the sink either way.
 	Tracer trace.Tracer
-	// Token returns the bearer token for a target with an audience; nil means
-	// none is sent.
-	Token func(ctx context.Context, target schedule.Target) (string, error)
+	// Token returns the bearer token of a source for a target with an audience;
+	// nil means none is sent.
+	Token func(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error)
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// IdlePerHost is the number of idle connections kept for one sink, default
@@ -39,6 +40,7 @@ type Config struct {
 // Sender delivers attempts. It is safe for concurrent use.
 type Sender struct {
 	cfg        Config
+	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[*schedule.Source, *constants]
 	routes     cache[schedule.Target, *route]
 	transports cache[string, *http.Transport]
@@ -64,8 +66,16 @@ func New(cfg Config) *Sender {
 	}
 	s := &Sender{cfg: cfg}
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
+	s.roots.Store(cfg.RootCAs)
 	s.transports.evicted = (*http.Transport).CloseIdleConnections
 	return s
+}
+
+// Trust replaces Config.RootCAs, from the next delivery on.
+func (s *Sender) Trust(roots *x509.CertPool) {
+	s.roots.Store(roots)
+	s.routes.clear() // before the transports, which they hold
+	s.transports.clear()
 }
 
 // Close drops idle connections. Deliveries under way go on.

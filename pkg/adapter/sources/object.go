@@ -20,6 +20,8 @@ import (
 type Targets struct {
 	Sink       schedule.Target
 	DeadLetter *schedule.Target // nil: none
+	// ServiceAccount is who the source is to a sink with an audience; "" = nobody.
+	ServiceAccount string
 }
 
 // FromObject is the source that an object describes, every default filled in.
@@ -38,7 +40,7 @@ func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error
 	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
 	src := &schedule.Source{
 		UID: uid(o), Namespace: o.Namespace, Name: o.Name,
-		Sink: t.Sink, DeadLetter: t.DeadLetter,
+		Sink: t.Sink, DeadLetter: t.DeadLetter, ServiceAccount: t.ServiceAccount,
 		Delivery:     r.delivery(spec.Delivery),
 		Delay:        r.duration("spec.delay", *spec.Delay),
 		Policy:       r.policy("spec.conflictPolicy", *spec.ConflictPolicy),

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// watchman notes what it is asked.
+type watchman struct {
+	asked []Access
+	judge Judge
+	err   error
+}
+
+func (w *watchman) Admit(_ *http.Request, a Access) (Judge, error) {
+	w.asked = append(w.asked, a)
+	return w.judge, w.err
+}
+
+func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]Access{
+		"GET /ns/src":                   {"ns", "src", VerbGet},
+		"HEAD /ns/src":                  {"ns", "src", VerbGet},
+		"POST /ns/src":                  {"ns", "src", VerbIngest},
+		"GET /ns/src/schedules":         {"ns", "src", VerbList},
+		"POST /ns/src/schedules":        {"ns", "src", VerbCreate},
+		"DELETE /ns/src/schedules":      {"ns", "src", VerbDelete},
+		"GET /ns/src/schedules/k":       {"ns", "src", VerbGet},
+		"PUT /ns/src/schedules/k%2Fl":   {"ns", "src", VerbCreate},
+		"DELETE /ns/src/schedules/k":    {"ns", "src", VerbDelete},
+		"PATCH /ns/src/schedules/k":     {"ns", "src", VerbGet},
+		"GET /no/such/path/there/is/no": {},
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		w := &watchman{err: schedule.Refuse(schedule.CodeDenied, "no")}
+		e := newEdge(t, func(c *Config) { c.Guard = w })
+		if got := e.do(method, path, ""); got.Code != http.StatusForbidden {
+			t.Errorf("%s: %d", target, got.Code)
+		}
+		if d := cmp.Diff([]Access{want}, w.asked); d != "" {
+			t.Errorf("%s: %s", target, d)
+		}
+	}
+}
+
+func TestTheJudgeOfAnIngestIsHandedOn(t *testing.T) {
+	t.Parallel()
+	w := &watchman{judge: func(*schedule.Event) error { return schedule.Refuse(schedule.CodeDenied, "not this one") }}
+	e := newEdge(t, func(c *Config) { c.Guard = w })
+	if got := e.do("POST", base, "{}", "Ce-Specversion", "1.0"); got.Code != http.StatusForbidden || len(e.ingested) > 0 {
+		t.Errorf("%d, ingested %d", got.Code, len(e.ingested))
+	}
+}
