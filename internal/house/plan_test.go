@@ -71,7 +71,7 @@ var rooms = map[string]room{
 		never: k8s, not: []string{"net/http"},
 	},
 	"pkg/adapter/knative": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/api", "pkg/apis/sources/...", "pkg/client/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/api", "pkg/adapter/cloudevent", "pkg/apis/sources/...", "pkg/client/..."},
 		never: []string{module + "pkg/reconciler"}, not: []string{"os"},
 	},
 	"pkg/adapter": {never: []string{module + "pkg/reconciler"}, may: []string{
