@@ -1,0 +1,130 @@
+package kube
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+)
+
+// ApplyDir applies every manifest of a directory in the order of the files'
+// names, as kubectl does, without those below it.
+func (s *Server) ApplyDir(ctx context.Context, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("kube: %s has no manifests: %w", dir, err)
+	}
+	slices.Sort(files)
+	return s.ApplyFiles(ctx, files...)
+}
+
+// ApplyFiles applies the manifests of files.
+func (s *Server) ApplyFiles(ctx context.Context, files ...string) error {
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("kube: %w", err)
+		}
+		if err := s.Apply(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// Apply applies manifests, on the server's side and with strict validation,
+// and waits until each CustomResourceDefinition among them is served.
+func (s *Server) Apply(ctx context.Context, manifests []byte) error {
+	objects, err := Objects(manifests)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		resource, err := s.Resource(o.GroupVersionKind(), o.GetNamespace())
+		if err != nil {
+			return err
+		}
+		data, err := o.MarshalJSON()
+		if err != nil {
+			return fmt.Errorf("kube: applying: %w", err)
+		}
+		force := true
+		_, err = resource.Patch(ctx, o.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{
+			FieldManager: "kube-test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
+		})
+		if err != nil {
+			return fmt.Errorf("kube: applying %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if o.GetKind() == "CustomResourceDefinition" {
+			if err := s.served(ctx, resource, o.GetName()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Resource is the client of a kind of objects, in a namespace if they have one.
+func (s *Server) Resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
+	m, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return s.Dynamic.Resource(m.Resource).Namespace(namespace), nil
+	}
+	return s.Dynamic.Resource(m.Resource), nil
+}
+
+// served waits until the objects of a definition can be made.
+func (s *Server) served(ctx context.Context, definitions dynamic.ResourceInterface, name string) error {
+	return s.api.Until(ctx, func(ctx context.Context) error {
+		o, err := definitions.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+		if err != nil {
+			return err
+		}
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s is not established: %v", name, conditions)
+	})
+}
+
+// Objects reads manifests.
+func Objects(manifests []byte) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(manifests))); ; {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("kube: a manifest: %w", err)
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict(doc, &o.Object); err != nil {
+			return nil, fmt.Errorf("kube: a manifest: %w", err)
+		}
+		if len(o.Object) > 0 { // else comments only
+			objects = append(objects, o)
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package kube
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+)
+
+// Server is a running kube-apiserver with its etcd.
+type Server struct {
+	// Config is the administrator's.
+	Config *rest.Config
+	// Client and Dynamic are the administrator's, without a limit on their rate.
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+
+	dir       string // of everything it keeps
+	assets    string
+	pki       *pki
+	token     string // the administrator's
+	port      int
+	etcd, api *Process
+	etcdURL   string
+	mapper    *restmapper.DeferredDiscoveryRESTMapper
+}
+
+// Start builds what is not built yet and starts a server that keeps its data,
+// keys and logs in dir.
+func Start(ctx context.Context, dir string) (*Server, error) {
+	bin, err := Assets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{dir: dir, assets: bin, token: rand.Text()}
+	if s.pki, err = newPKI(dir); err != nil {
+		return nil, fmt.Errorf("kube: keys and certificates: %w", err)
+	}
+	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", s.token)
+	if err := os.WriteFile(s.pki.path("tokens.csv"), []byte(tokens), 0o600); err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	s.Config = &rest.Config{
+		Host: "https://127.0.0.1:" + strconv.Itoa(s.port), BearerToken: s.token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.pki.ca}, QPS: -1,
+	}
+	if err := s.clients(); err != nil {
+		return nil, fmt.Errorf("kube: clients: %w", err)
+	}
+	if err := s.startEtcd(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
+	}
+	if err := s.StartAPI(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
+	}
+	return s, nil
+}
+
+func (s *Server) clients() error {
+	var err error
+	if s.Client, err = kubernetes.NewForConfig(s.Config); err != nil {
+		return err
+	}
+	if s.Dynamic, err = dynamic.NewForConfig(s.Config); err != nil {
+		return err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
+	if err != nil {
+		return err
+	}
+	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
+	return nil
+}
+
+func (s *Server) startEtcd(ctx context.Context) error {
+	client, err := freePort()
+	if err != nil {
+		return err
+	}
+	peer, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.etcdURL = "http://127.0.0.1:" + strconv.Itoa(client)
+	peerURL := "http://127.0.0.1:" + strconv.Itoa(peer)
+	s.etcd, err = Launch(filepath.Join(s.dir, "etcd.log"), nil, filepath.Join(s.assets, "etcd"),
+		"--data-dir", filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
+		"--listen-client-urls", s.etcdURL, "--advertise-client-urls", s.etcdURL,
+		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
+	if err != nil {
+		return err
+	}
+	return s.etcd.Until(ctx, func(ctx context.Context) error { return get(ctx, http.DefaultClient, s.etcdURL+"/health") })
+}
+
+// StartAPI starts the API server after [Server.StopAPI], on the same port and
+// with the same data, and returns when it is ready.
+func (s *Server) StartAPI(ctx context.Context) error {
+	var err error
+	s.api, err = Launch(filepath.Join(s.dir, "kube-apiserver.log"), nil, filepath.Join(s.assets, "kube-apiserver"),
+		"--etcd-servers", s.etcdURL, "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(s.port),
+		"--tls-cert-file", s.pki.path("apiserver.crt"), "--tls-private-key-file", s.pki.path("apiserver.key"),
+		"--token-auth-file", s.pki.path("tokens.csv"), "--authorization-mode", "RBAC",
+		"--service-account-issuer", Issuer,
+		"--service-account-key-file", s.pki.path("sa.pub"), "--service-account-signing-key-file", s.pki.path("sa.key"),
+		"--service-cluster-ip-range", serviceRange, "--endpoint-reconciler-type", "none", "--profiling=false")
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(s.Config)
+	if err != nil {
+		return fmt.Errorf("kube: %w", err)
+	}
+	return s.api.Until(ctx, func(ctx context.Context) error { return get(ctx, client, s.Config.Host+"/readyz") })
+}
+
+// StopAPI ends the API server and leaves its data.
+func (s *Server) StopAPI() {
+	// It has nothing to lose, and would wait for every watch to end.
+	s.api.Kill()
+}
+
+// Stop ends both. What they said is in the files of dir.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.api != nil {
+		s.StopAPI()
+	}
+	if s.etcd == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	return s.etcd.Terminate(ctx)
+}
+
+// Log is the end of what both said.
+func (s *Server) Log() string { return s.etcd.Log() + "\n" + s.api.Log() }
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}
+
+// freePort finds a port below those that systems give to connections: while
+// the API server is stopped, nobody else comes by its port.
+func freePort() (int, error) {
+	var err error
+	for range 100 {
+		var b [2]byte
+		_, _ = rand.Read(b[:])
+		port := 15000 + (int(b[0])<<8|int(b[1]))%15000
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("kube: no free port: %w", err)
+}
