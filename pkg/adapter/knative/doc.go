@@ -1,0 +1,2 @@
+// Package knative is the cluster as the adapter sees it.
+package knative
