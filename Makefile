@@ -17,19 +17,25 @@ help: ## Print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/adapter
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/adapter ./cmd/adapter
+build: ## Build bin/adapter and bin/controller
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+.PHONY: generate
+generate: ## Write what is generated anew: clients, deep copies
+	hack/update-codegen.sh
 
 .PHONY: demo
 demo: ## Watch an operator being woken, on one screen
 	@go run ./examples/demo
 
 # The order is from the quickest to the slowest. Race-instrumented tests run
-# with -short: fewer seeds and rounds of the same, since they take ten times as long.
+# with -short: fewer seeds and rounds of the same, since they take ten times as long. What
+# test/cluster starts are processes, which the race detector would not look into.
 .PHONY: test
-test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests
+test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
+	hack/verify-codegen.sh
 	go test ./...
-	go test -race -short ./...
+	go test -race -short $$(go list ./... | grep -v /test/cluster$$)
 	go -C bench test -short ./...
 
 .PHONY: fmt

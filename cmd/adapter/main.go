@@ -1,8 +1,9 @@
 // Command adapter is the data plane: it keeps the schedules of all
 // RescheduleSources on a disk and sends their CloudEvents when they are due.
 //
-// adapter --standalone serves without Kubernetes; adapter inspect DIR and
-// adapter verify DIR look at the data directory of an adapter that is not running.
+// In a cluster it serves the RescheduleSources of the API server, with
+// --standalone those of a file; adapter inspect DIR and adapter verify DIR look
+// at the data directory of an adapter that is not running.
 package main
 
 import (
@@ -41,16 +42,19 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
 	var cfg adapter.Config
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
+	kubeconfig := flags.String("kubeconfig", "", "`FILE` that tells where the API server is; default: that of the cluster the adapter runs in")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
-	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file")
+	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file or a cluster")
+	flags.StringVar(&cfg.TLSListen, "tls-listen", "", "`ADDRESS` of the schedule API with TLS (default none)")
+	flags.StringVar(&cfg.TLSDir, "tls-dir", "", "`DIR`ectory with tls.crt and tls.key, which may come and change at any time")
 	flags.StringVar(&cfg.AdminListen, "admin-listen", adapter.DefaultAdminListen, "`ADDRESS` of /healthz, /readyz and /metrics")
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
 	showVersion := flags.Bool("version", false, "print the version and end")
-	level := slog.LevelInfo
-	flags.TextVar(&level, "log-level", slog.LevelInfo, "`LEVEL`: debug, info, warn or error")
+	level := new(slog.LevelVar)
+	flags.TextVar(level, "log-level", new(slog.LevelVar), "`LEVEL`: debug, info, warn or error; in a cluster config-logging may say otherwise")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -61,10 +65,15 @@ func run(args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
+	options := &slog.HandlerOptions{Level: level}
+	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, options))
 	if !*standalone {
-		return fmt.Errorf("give --standalone: this version serves without Kubernetes only")
+		cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, options))
+		var err error
+		if cfg.Kubernetes, err = adapter.Cluster(*kubeconfig, os.Getenv("SYSTEM_NAMESPACE"), level); err != nil {
+			return err
+		}
 	}
-	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	slog.SetDefault(cfg.Log) // what the standard library logs of a sink that breaks HTTP goes there too
 	cfg.Fatal = func(err error) {
 		// Nothing that is not known to be durable may be acknowledged any more.

@@ -4,33 +4,31 @@
 //
 // It guarantees the order: nothing is accepted before the sources are set and
 // the store is recovered, and when it stops, requests end first, then
-// deliveries, then the store is flushed.
+// deliveries, then the store is flushed. Probes and metrics are there from the
+// first moment to the last.
 //
-// It is a library: [Run] is what cmd/adapter calls, and tests start the same
-// thing with [New] and [Adapter.Start] on port 0.
+// Where sources come from is all that differs between the two ways it runs: a
+// file (file.go), or a cluster (cluster.go).
 package adapter
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/net/netutil"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -41,184 +39,153 @@ type Adapter struct {
 	store     *store.DB
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
-	tokens    *api.Tokens
-	rules     sync.Map // uid → *ingest.Rules
+	tokens    *api.Tokens      // nil in a cluster, or when everybody may call
+	cluster   *knative.Cluster // nil standalone
+	rules     sync.Map         // uid → rules
 
-	servers   []*http.Server
-	listeners []net.Listener
-	serving   sync.WaitGroup
-	ready     atomic.Bool
+	calls   []*endpoint // of the schedule API
+	admin   *endpoint
+	serving sync.WaitGroup
+	ready   atomic.Bool
+	// profiling is served on the admin address while it is true.
+	profiling atomic.Bool
 	stop      sync.Once
 	stopping  atomic.Bool
-	reload    sync.Mutex
 }
 
-// New opens the data directory, reads the sources and recovers. Nothing is
-// listening or delivered yet.
-func New(cfg Config) (_ *Adapter, err error) {
+// Run serves until ctx ends and says when it is ready. Each value on reload
+// reads the file of sources anew; a bad file keeps the old ones.
+func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Adapter)) error {
 	if err := cfg.complete(); err != nil {
-		return nil, err
+		return err
 	}
 	a := &Adapter{cfg: cfg}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.close())
+	a.profiling.Store(cfg.Profiling)
+	if err := a.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return a.Stop() // told to end while it waited for the cluster
 		}
-	}()
-	// What can be wrong in a file is found before the data directory is touched.
-	wanted, err := sources.ReadFile(cfg.SourcesFile)
-	if err != nil {
-		return nil, err
+		return errors.Join(err, a.Stop())
 	}
-	compiled, err := compile(wanted)
-	if err != nil {
-		return nil, err
+	ready(a)
+	if a.cluster != nil {
+		return a.follow(ctx)
 	}
-	if cfg.TokenFile != "" {
-		if a.tokens, err = api.ReadTokens(cfg.TokenFile); err != nil {
-			return nil, err
-		}
+	return a.obey(ctx, reload)
+}
+
+// start opens everything in order.
+func (a *Adapter) start(ctx context.Context) error {
+	a.telemetry = newTelemetry()
+	if a.cfg.Kubernetes != nil {
+		return a.startInCluster(ctx)
 	}
-	if a.telemetry, err = newTelemetry(); err != nil {
-		return nil, err
-	}
+	return a.startFromFile(ctx)
+}
+
+// open opens the data directory and recovers. Nothing is listening or
+// delivered yet.
+func (a *Adapter) open(sender *sink.Sender) error {
 	meter := a.telemetry.meter
 	latency, err := meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long a change waited to be on stable storage."),
 		metric.WithExplicitBucketBoundaries(.0005, .001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.store, err = store.Open(store.Options{
-		Dir: cfg.DataDir, Log: cfg.Log, Fatal: a.fatal,
+		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if a.dispatch, err = dispatch.New(dispatch.Config{Sender: sink.New(sink.Config{Log: cfg.Log}), Log: cfg.Log, MaxInFlight: cfg.MaxInFlight, Meter: meter}); err != nil {
-		return nil, err
+	a.dispatch, err = dispatch.New(dispatch.Config{Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: meter, Lost: a.lost})
+	if err != nil {
+		return err
 	}
-	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: cfg.Log, Fatal: a.fatal, Meter: meter,
+	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: a.cfg.Log, Fatal: a.fatal, Meter: meter,
 		Wake: func(s *queue.Source) {
 			if a.ready.Load() {
 				a.dispatch.Wake(s)
 			}
 		}})
+	return err
+}
+
+// set puts a source in force, with its ingest rules.
+func (a *Adapter) set(s *schedule.Source, r rules) error {
+	a.rules.Store(s.UID, r)
+	_, err := a.queue.Set(s)
+	return err
+}
+
+// remove purges a source; its schedules are lost for good.
+func (a *Adapter) remove(uid string) error {
+	s, known := a.queue.Find(uid)
+	err := a.queue.Remove(uid)
+	if known { // what is cut off before that would be delivered again
+		a.dispatch.Remove(s)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return a, a.apply(wanted, compiled)
+	a.rules.Delete(uid)
+	a.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
+	return nil
 }
 
-// compile makes the ingest rules of all sources, or says what is wrong with
-// any of them.
-func compile(wanted []*schedule.Source) (map[string]*ingest.Rules, error) {
-	compiled, problems := map[string]*ingest.Rules{}, []error(nil)
-	for _, s := range wanted {
-		rules, err := ingest.Compile(s)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
-		}
-		compiled[s.UID] = rules
-	}
-	return compiled, errors.Join(problems...)
-}
-
-// apply makes the wanted sources the ones there are. The schedules of all
-// others are lost for good.
-func (a *Adapter) apply(wanted []*schedule.Source, compiled map[string]*ingest.Rules) error {
+// keepOnly removes every source, of the store too, that is not wanted.
+func (a *Adapter) keepOnly(wanted map[string]bool) error {
 	stored, err := a.store.Sources()
 	if err != nil {
 		return err
 	}
-	gone := map[string]*queue.Source{}
-	for _, uid := range stored {
-		gone[uid] = nil
-	}
 	for _, s := range a.queue.Sources() {
-		gone[s.Settings().UID] = s
+		stored = append(stored, s.Settings().UID)
 	}
-	for _, s := range wanted {
-		delete(gone, s.UID)
-	}
-	for uid, s := range gone {
-		err := a.queue.Remove(uid)
-		if s != nil { // what is cut off before that would be delivered again
-			a.dispatch.Remove(s)
+	for _, uid := range stored {
+		if wanted[uid] {
+			continue
 		}
-		if err != nil {
-			return err
-		}
-		a.rules.Delete(uid)
-		a.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
-	}
-	for _, s := range wanted {
-		a.rules.Store(s.UID, compiled[s.UID])
-		if _, err := a.queue.Set(s); err != nil {
+		wanted[uid] = true // a source of the queue may be in the store too
+		if err := a.remove(uid); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Reload reads the sources and tokens anew. On an error everything stays as it
-// was.
-func (a *Adapter) Reload() error {
-	a.reload.Lock()
-	defer a.reload.Unlock()
-	wanted, err := sources.ReadFile(a.cfg.SourcesFile)
+// serve starts to deliver, and to answer at the addresses.
+func (a *Adapter) serve(guard api.Guard) error {
+	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Log: a.cfg.Log, Meter: a.telemetry.meter})
+	calls, err := a.listen(a.cfg.Listen, api.Server(handler))
 	if err != nil {
 		return err
 	}
-	compiled, err := compile(wanted)
-	if err != nil {
-		return err
-	}
-	if a.tokens != nil {
-		if err := a.tokens.Reload(a.cfg.TokenFile); err != nil {
+	a.calls = append(a.calls, calls)
+	if a.cfg.TLSListen != "" {
+		server := api.Server(handler)
+		server.TLSConfig = serverTLS(a.cfg.TLSDir)
+		if calls, err = a.listen(a.cfg.TLSListen, server); err != nil {
 			return err
 		}
-	}
-	return a.apply(wanted, compiled)
-}
-
-// Start listens, then starts to deliver.
-func (a *Adapter) Start() error {
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: a.guard(), Log: a.cfg.Log, Meter: a.telemetry.meter})
-	for _, s := range []struct {
-		address string
-		server  *http.Server
-	}{{a.cfg.Listen, api.Server(handler)}, {a.cfg.AdminListen, a.adminServer()}} {
-		listener, err := net.Listen("tcp", s.address)
-		if err != nil {
-			a.closeListeners()
-			return fmt.Errorf("adapter: listen: %w", err)
-		}
-		listener = netutil.LimitListener(listener, maxConnections)
-		s.server.ErrorLog = slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
-		a.listeners, a.servers = append(a.listeners, listener), append(a.servers, s.server)
+		a.calls = append(a.calls, calls)
 	}
 	a.ready.Store(true)
 	for _, s := range a.queue.Sources() {
 		a.dispatch.Wake(s)
 	}
-	for i := range a.servers {
-		a.serving.Go(func() {
-			if err := a.servers[i].Serve(a.listeners[i]); !errors.Is(err, http.ErrServerClosed) {
-				a.cfg.Log.Error("a server ended", "address", a.listeners[i].Addr(), "error", err)
-			}
-		})
+	for _, e := range a.calls {
+		a.answer(e)
 	}
 	return nil
 }
 
-// guard says who may call; nil: everybody who can reach the address.
-func (a *Adapter) guard() api.Guard {
-	if a.tokens == nil {
-		return nil
-	}
-	return a.tokens
+// rules are a source's compiled ingest rules, or why there are none.
+type rules struct {
+	*ingest.Rules
+	err error
 }
 
 // ingester takes the CloudEvents that are sent to a source's address.
@@ -226,52 +193,39 @@ type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
 func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) error {
-	rules, ok := a.rules.Load(s.Settings().UID)
+	value, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
 		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
 	}
-	items, err := rules.(*ingest.Rules).Read(header, body, time.Now(), judge)
+	r := value.(rules)
+	if r.Rules == nil {
+		return schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
+	}
+	items, err := r.Read(header, body, time.Now(), judge)
 	if err != nil || len(items) == 0 {
 		return err
 	}
 	return s.ScheduleTogether(items)
 }
 
-// Addr is the address of the schedule API, AdminAddr that of probes and
-// metrics, after Start.
-func (a *Adapter) Addr() net.Addr { return a.listeners[0].Addr() }
+// lost makes an event that its sink will not get known where its owner looks.
+func (a *Adapter) lost(l dispatch.Loss) {
+	if a.cluster == nil {
+		return // the dispatcher has logged it
+	}
+	why := fmt.Sprintf("%s did not take the event of key %.128q", l.Dest, l.Key)
+	if l.Code != 0 {
+		why += fmt.Sprintf(" (its last answer was %d)", l.Code)
+	}
+	if l.DeadLettered {
+		a.cluster.Warn(l.Source, "EventDeadLettered", why+"; it goes to the dead letter sink")
+	} else {
+		a.cluster.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is no dead letter sink for it")
+	}
+}
+
+// Addr is the address of the schedule API.
+func (a *Adapter) Addr() string { return a.calls[0].listener.Addr().String() }
 
 // AdminAddr is the address of probes and metrics.
-func (a *Adapter) AdminAddr() net.Addr { return a.listeners[1].Addr() }
-
-func (a *Adapter) closeListeners() {
-	for _, l := range a.listeners {
-		_ = l.Close()
-	}
-	a.listeners, a.servers = nil, nil
-}
-
-// Run serves until ctx ends and says when it is ready. Each value on reload
-// reads the sources anew; a bad file keeps the old ones.
-func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Adapter)) error {
-	a, err := New(cfg)
-	if err != nil {
-		return err
-	}
-	if err := a.Start(); err != nil {
-		return errors.Join(err, a.Stop())
-	}
-	ready(a)
-	for {
-		select {
-		case <-ctx.Done():
-			return a.Stop()
-		case <-reload:
-			if err := a.Reload(); err != nil {
-				a.cfg.Log.Error("the sources stay as they were: the file cannot be used", "file", cfg.SourcesFile, "error", err)
-			} else {
-				a.cfg.Log.Info("sources reloaded", "file", cfg.SourcesFile, "sources", len(a.queue.Sources()))
-			}
-		}
-	}
-}
+func (a *Adapter) AdminAddr() string { return a.admin.listener.Addr().String() }

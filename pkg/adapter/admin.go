@@ -1,44 +1,16 @@
 package adapter
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/pprof"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
-	"go.opentelemetry.io/otel/metric"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// telemetry is where the rooms' instruments end up: OpenTelemetry, read by
-// Prometheus.
-type telemetry struct {
-	registry *prometheus.Registry
-	provider *sdkmetric.MeterProvider
-	meter    metric.Meter
-}
-
-func newTelemetry() (*telemetry, error) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
-	if err != nil {
-		return nil, fmt.Errorf("adapter: metrics: %w", err)
-	}
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
-	return &telemetry{registry, provider, provider.Meter("github.com/reschedule-dev/reschedule/pkg/adapter")}, nil
-}
-
-func (t *telemetry) close() error { return t.provider.Shutdown(context.Background()) }
-
-// adminServer serves probes and metrics: no schedules, no secrets.
-func (a *Adapter) adminServer() *http.Server {
+// administer serves probes and metrics: no schedules, no secrets.
+func (a *Adapter) administer() error {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, code int, text string) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -54,11 +26,19 @@ func (a *Adapter) adminServer() *http.Server {
 		}
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.telemetry.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	if a.cfg.Profiling {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	for path, profile := range map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "symbol": pprof.Symbol} {
+		mux.HandleFunc("GET /debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
+			if !a.profiling.Load() {
+				http.NotFound(w, r)
+				return
+			}
+			profile(w, r)
+		})
 	}
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	var err error
+	if a.admin, err = a.listen(a.cfg.AdminListen, server); err == nil {
+		a.answer(a.admin)
+	}
+	return err
 }

@@ -7,23 +7,31 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
 )
 
 // Config is what an Adapter needs. The zero value of a field is its default.
 type Config struct {
-	// SourcesFile holds RescheduleSource manifests; required.
+	// SourcesFile holds RescheduleSource manifests; required without Kubernetes.
 	SourcesFile string
+	// Kubernetes is the cluster whose sources are served; nil: standalone.
+	Kubernetes *knative.Config
 	// DataDir is the data directory, made when it is not there; required. One
 	// adapter at a time can use it.
 	DataDir string
 	// Listen is the address of the schedule API, default 127.0.0.1:8080. Beyond
 	// loopback it needs a TokenFile.
 	Listen string
+	// TLSListen is the address of the schedule API with TLS, "" = none; TLSDir
+	// holds its tls.crt and tls.key, which may come and change at any time.
+	TLSListen, TLSDir string
 	// AdminListen is the address of probes and metrics, default 127.0.0.1:9090.
 	// It has no authentication.
 	AdminListen string
 	// TokenFile holds the bearer tokens that may call the schedule API, one a
-	// line; "" lets everybody who can reach a loopback address call it.
+	// line; "" lets everybody who can reach a loopback address call it. In a
+	// cluster the API server says who may.
 	TokenFile string
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
@@ -55,7 +63,7 @@ const (
 )
 
 func (c *Config) complete() error {
-	if c.SourcesFile == "" {
+	if c.SourcesFile == "" && c.Kubernetes == nil {
 		return errors.New("adapter: sources file is not set: give --sources FILE.yaml with RescheduleSource manifests")
 	}
 	if c.DataDir == "" {
@@ -76,12 +84,21 @@ func (c *Config) complete() error {
 	if c.Fatal == nil {
 		c.Fatal = func(err error) { panic(err) }
 	}
-	local, err := isLoopback(c.Listen)
-	if err != nil {
-		return fmt.Errorf("adapter: listen address %q: %w", c.Listen, err)
+	if c.Kubernetes != nil {
+		c.Kubernetes.Log = c.Log
+		return nil // the API server says who may call
 	}
-	if !local && c.TokenFile == "" {
-		return fmt.Errorf("adapter: will not listen on %s without authentication: give --token-file, or listen on a loopback address such as %s", c.Listen, DefaultListen)
+	for _, address := range []string{c.Listen, c.TLSListen} {
+		if address == "" {
+			continue
+		}
+		local, err := isLoopback(address)
+		if err != nil {
+			return fmt.Errorf("adapter: listen address %q: %w", address, err)
+		}
+		if !local && c.TokenFile == "" {
+			return fmt.Errorf("adapter: will not listen on %s without authentication: give --token-file, or listen on a loopback address such as %s", address, DefaultListen)
+		}
 	}
 	return nil
 }

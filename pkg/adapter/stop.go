@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"errors"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -35,18 +36,24 @@ func (a *Adapter) Stop() error {
 
 // end is Stop, for as long as it takes.
 func (a *Adapter) end() error {
-	if len(a.servers) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
-		if e := a.servers[0].Shutdown(ctx); e != nil {
-			_ = a.servers[0].Close() // what hangs is cut off
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
+	var drained sync.WaitGroup
+	for _, e := range a.calls {
+		drained.Go(func() {
+			if err := e.server.Shutdown(ctx); err != nil {
+				_ = e.server.Close() // what hangs is cut off
+			}
+		})
+	}
+	drained.Wait()
+	cancel()
+	if a.dispatch != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
+		a.dispatch.Stop(ctx)
 		cancel()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
-	a.dispatch.Stop(ctx)
-	cancel()
-	if len(a.servers) > 1 {
-		_ = a.servers[1].Close() // probes and metrics to the last
+	if a.admin != nil {
+		_ = a.admin.server.Close() // probes and metrics to the last
 	}
 	a.serving.Wait()
 	return a.close()
@@ -60,6 +67,9 @@ func (a *Adapter) close() error {
 	var err error
 	if a.store != nil {
 		err = a.store.Close()
+	}
+	if a.cluster != nil {
+		a.cluster.Close()
 	}
 	if a.telemetry != nil {
 		err = errors.Join(err, a.telemetry.close())

@@ -200,6 +200,14 @@ func (q *Queue) Lookup(namespace, name string) (*Source, bool) {
 	return s, ok
 }
 
+// Find finds a source by its uid.
+func (q *Queue) Find(uid string) (*Source, bool) {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	s, ok := q.sources[uid]
+	return s, ok
+}
+
 // Sources lists the sources, in no order.
 func (q *Queue) Sources() []*Source {
 	q.mu.RLock()

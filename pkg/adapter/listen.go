@@ -1,0 +1,100 @@
+package adapter
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// endpoint is an address that is listened on.
+type endpoint struct {
+	server   *http.Server
+	listener net.Listener
+}
+
+// listen listens; what connects waits until answer is called.
+func (a *Adapter) listen(address string, server *http.Server) (*endpoint, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("adapter: listen: %w", err)
+	}
+	server.ErrorLog = slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
+	return &endpoint{server, netutil.LimitListener(listener, maxConnections)}, nil
+}
+
+// answer serves an endpoint in the background, until its server is shut down.
+func (a *Adapter) answer(e *endpoint) {
+	a.serving.Go(func() {
+		serve := e.server.Serve
+		if e.server.TLSConfig != nil {
+			serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
+		}
+		if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+			a.cfg.Log.Error("a server ended", "address", e.listener.Addr(), "error", err)
+		}
+	})
+}
+
+// certificateAge is how long a certificate is used before its file is looked
+// at again.
+const certificateAge = 10 * time.Second
+
+// certificate is the one in a directory as a Secret of type kubernetes.io/tls
+// is mounted. It may come, and change, at any time.
+type certificate struct {
+	dir string
+
+	mu      sync.Mutex
+	current *tls.Certificate
+	looked  time.Time
+	changed time.Time // of the file that current was read from
+}
+
+// serverTLS serves with the certificate in dir; without one every handshake
+// fails, and the next one looks again.
+func serverTLS(dir string) *tls.Config {
+	c := &certificate{dir: dir}
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return c.get()
+	}}
+}
+
+func (c *certificate) get() (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil && time.Since(c.looked) < certificateAge {
+		return c.current, nil
+	}
+	err := c.read()
+	if c.current != nil { // a file that is being replaced is read the next time
+		return c.current, nil
+	}
+	return nil, err
+}
+
+func (c *certificate) read() error {
+	c.looked = time.Now()
+	file := filepath.Join(c.dir, "tls.crt")
+	info, err := os.Stat(file)
+	if err != nil {
+		return fmt.Errorf("adapter: there is no certificate: %w", err)
+	}
+	if c.current != nil && info.ModTime().Equal(c.changed) {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(file, filepath.Join(c.dir, "tls.key"))
+	if err != nil {
+		return fmt.Errorf("adapter: the certificate cannot be used: %w", err)
+	}
+	c.current, c.changed = &pair, info.ModTime()
+	return nil
+}

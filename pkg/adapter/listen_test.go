@@ -1,0 +1,79 @@
+package adapter
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// mount writes a certificate with the serial number as a Secret is mounted.
+func mount(t *testing.T, dir string, serial int64) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: der}, "tls.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(file, time.Time{}, time.Unix(serial, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestACertificateMayComeLaterAndChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		get := serverTLS(dir).GetCertificate
+		serial := func() int64 {
+			pair, err := get(&tls.ClientHelloInfo{})
+			if err != nil {
+				return 0
+			}
+			return pair.Leaf.SerialNumber.Int64()
+		}
+		if got := serial(); got != 0 {
+			t.Errorf("%d from an empty directory", got)
+		}
+		mount(t, dir, 1)
+		if got := serial(); got != 1 {
+			t.Errorf("the first is read at the next handshake: %d", got)
+		}
+		mount(t, dir, 2)
+		time.Sleep(certificateAge)
+		if got := serial(); got != 2 {
+			t.Errorf("a new one is read within %s: %d", certificateAge, got)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("half a fi"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(certificateAge)
+		if got := serial(); got != 2 {
+			t.Errorf("one that cannot be read replaces nothing: %d", got)
+		}
+	})
+}
