@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
@@ -23,13 +24,16 @@ const (
 	ConditionOIDCIdentityCreated apis.ConditionType = "OIDCIdentityCreated"
 )
 
-var conditions = apis.NewLivingConditionSet(
+// parts are what Ready sums up, in the order in which it quotes them.
+var parts = []apis.ConditionType{
 	ConditionSinkProvided,
 	ConditionDeadLetterSinkResolved,
 	ConditionDeployed,
 	ConditionAddressable,
 	ConditionOIDCIdentityCreated,
-)
+}
+
+var conditions = apis.NewLivingConditionSet(parts...)
 
 // GetConditionSet implements duckv1.KRShaped.
 func (*RescheduleSource) GetConditionSet() apis.ConditionSet { return conditions }
@@ -48,4 +52,106 @@ func (*RescheduleSource) GetGroupVersionKind() schema.GroupVersionKind {
 // InitializeConditions sets the conditions nobody has set yet to Unknown.
 func (s *RescheduleSourceStatus) InitializeConditions() {
 	conditions.Manage(s).InitializeConditions()
+}
+
+// Summarize makes Ready quote the first of the conditions that is False, or
+// else the first that is not True. Left to itself the condition set quotes the
+// one that changed last, which is another one after a reconciliation in which
+// nothing changed.
+func (s *RescheduleSourceStatus) Summarize() {
+	manager := conditions.Manage(s)
+	var unknown *apis.Condition
+	for _, part := range parts {
+		c := manager.GetCondition(part)
+		switch {
+		case c == nil: // nobody has looked at it yet
+			c = &apis.Condition{}
+		case c.IsFalse():
+			manager.MarkFalse(ConditionReady, c.Reason, "%s", c.Message)
+			return
+		case c.IsTrue():
+			continue
+		}
+		if unknown == nil {
+			unknown = c
+		}
+	}
+	if unknown != nil {
+		manager.MarkUnknown(ConditionReady, unknown.Reason, "%s", unknown.Message)
+		return
+	}
+	manager.MarkTrue(ConditionReady)
+}
+
+// MarkSink makes addr the sink of the source.
+func (s *RescheduleSourceStatus) MarkSink(addr *duckv1.Addressable) {
+	s.SinkURI, s.SinkCACerts, s.SinkAudience = addr.URL, addr.CACerts, addr.Audience
+	conditions.Manage(s).MarkTrue(ConditionSinkProvided)
+}
+
+// MarkNoSink says why the sink has no URL. The last one that was known stays:
+// a sink that cannot be found for a while is no reason to stop delivering.
+func (s *RescheduleSourceStatus) MarkNoSink(reason, format string, args ...any) {
+	conditions.Manage(s).MarkFalse(ConditionSinkProvided, reason, format, args...)
+}
+
+// MarkDeadLetterSink makes addr the dead letter sink of the source.
+func (s *RescheduleSourceStatus) MarkDeadLetterSink(addr *duckv1.Addressable) {
+	s.DeliveryStatus = eventingduckv1.NewDeliveryStatusFromAddressable(addr)
+	conditions.Manage(s).MarkTrue(ConditionDeadLetterSinkResolved)
+}
+
+// MarkDeadLetterSinkNotConfigured says that the source has none and needs none.
+func (s *RescheduleSourceStatus) MarkDeadLetterSinkNotConfigured() {
+	s.DeliveryStatus = eventingduckv1.DeliveryStatus{}
+	conditions.Manage(s).MarkTrueWithReason(ConditionDeadLetterSinkResolved, "DeadLetterSinkNotConfigured", "No dead letter sink is configured.")
+}
+
+// MarkNoDeadLetterSink says why the dead letter sink has no URL. The last one
+// that was known stays.
+func (s *RescheduleSourceStatus) MarkNoDeadLetterSink(reason, format string, args ...any) {
+	conditions.Manage(s).MarkFalse(ConditionDeadLetterSinkResolved, reason, format, args...)
+}
+
+// MarkDeployed says that the adapter runs.
+func (s *RescheduleSourceStatus) MarkDeployed() {
+	conditions.Manage(s).MarkTrue(ConditionDeployed)
+}
+
+// MarkDeploying says that the adapter is on its way.
+func (s *RescheduleSourceStatus) MarkDeploying(reason, format string, args ...any) {
+	conditions.Manage(s).MarkUnknown(ConditionDeployed, reason, format, args...)
+}
+
+// MarkNotDeployed says why there is no adapter.
+func (s *RescheduleSourceStatus) MarkNotDeployed(reason, format string, args ...any) {
+	conditions.Manage(s).MarkFalse(ConditionDeployed, reason, format, args...)
+}
+
+// MarkAddressable says that the source can be called at its address.
+func (s *RescheduleSourceStatus) MarkAddressable() {
+	conditions.Manage(s).MarkTrue(ConditionAddressable)
+}
+
+// MarkNotAddressable says why it cannot. The address is none of its business.
+func (s *RescheduleSourceStatus) MarkNotAddressable(reason, format string, args ...any) {
+	conditions.Manage(s).MarkFalse(ConditionAddressable, reason, format, args...)
+}
+
+// MarkOIDCIdentityCreatedSucceeded implements eventing's
+// auth.OIDCIdentityStatusMarker.
+func (s *RescheduleSourceStatus) MarkOIDCIdentityCreatedSucceeded() {
+	conditions.Manage(s).MarkTrue(ConditionOIDCIdentityCreated)
+}
+
+// MarkOIDCIdentityCreatedSucceededWithReason implements eventing's
+// auth.OIDCIdentityStatusMarker.
+func (s *RescheduleSourceStatus) MarkOIDCIdentityCreatedSucceededWithReason(reason, format string, args ...any) {
+	conditions.Manage(s).MarkTrueWithReason(ConditionOIDCIdentityCreated, reason, format, args...)
+}
+
+// MarkOIDCIdentityCreatedFailed implements eventing's
+// auth.OIDCIdentityStatusMarker.
+func (s *RescheduleSourceStatus) MarkOIDCIdentityCreatedFailed(reason, format string, args ...any) {
+	conditions.Manage(s).MarkFalse(ConditionOIDCIdentityCreated, reason, format, args...)
 }

@@ -1,0 +1,170 @@
+package reschedulesource
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/eventing/pkg/apis/feature"
+	"knative.dev/eventing/pkg/auth"
+	"knative.dev/eventing/pkg/client/injection/informers/eventing/v1alpha1/eventpolicy"
+	"knative.dev/eventing/pkg/resolver"
+	kubeclient "knative.dev/pkg/client/injection/kube/client"
+	"knative.dev/pkg/client/injection/kube/informers/core/v1/serviceaccount/filtered"
+	"knative.dev/pkg/configmap"
+	"knative.dev/pkg/controller"
+	"knative.dev/pkg/logging"
+	"knative.dev/pkg/system"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/client/injection/client"
+	"github.com/reschedule-dev/reschedule/pkg/client/injection/informers/sources/v1alpha1/reschedulesource"
+	generated "github.com/reschedule-dev/reschedule/pkg/client/injection/reconciler/sources/v1alpha1/reschedulesource"
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
+)
+
+// NewController makes the controller of RescheduleSources. The context needs
+// the informer of ServiceAccounts with auth.OIDCLabelSelector.
+func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl {
+	logger := logging.FromContext(ctx)
+	sources := reschedulesource.Get(ctx).Informer()
+	statefulSetInformer, statefulSetLister := statefulSets(ctx)
+	secretInformer, secretLister := secrets(ctx)
+	accounts := filtered.Get(ctx, auth.OIDCLabelSelector)
+	policies := eventpolicy.Get(ctx)
+	cmw = lenient{cmw}
+
+	r := &Reconciler{
+		systemNamespace: system.Namespace(),
+		client:          client.Get(ctx),
+		kube:            kubeclient.Get(ctx),
+		statefulSets:    statefulSetLister,
+		secrets:         secretLister,
+		accounts:        accounts.Lister(),
+		policies:        policies.Lister(),
+	}
+	var impl *controller.Impl
+	lookAtAll := func() {
+		if impl != nil {
+			impl.GlobalResync(sources)
+		}
+	}
+	features := feature.NewStore(logger.Named("features"), func(string, any) { lookAtAll() })
+	features.WatchConfigs(cmw)
+	impl = generated.NewImpl(ctx, r, func(*controller.Impl) controller.Options {
+		return controller.Options{ConfigStore: features, SkipStatusUpdates: true}
+	})
+	// Eventing's resolver writes two lines at info for each reference.
+	quiet := logging.WithLogger(ctx, logger.Desugar().WithOptions(zap.IncreaseLevel(zap.WarnLevel)).Sugar())
+	r.resolver = resolver.NewURIResolver(quiet, cmw, impl.Tracker)
+
+	must := func(_ cache.ResourceEventHandlerRegistration, err error) {
+		if err != nil {
+			logger.Panicw("Cannot watch", zap.Error(err))
+		}
+	}
+	if err := sources.SetTransform(withoutManagedFields); err != nil {
+		logger.Panicw("Cannot keep sources small", zap.Error(err))
+	}
+	must(sources.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: impl.Enqueue,
+		UpdateFunc: func(before, after any) {
+			if concerns(before.(*v1alpha1.RescheduleSource), after.(*v1alpha1.RescheduleSource)) {
+				impl.Enqueue(after)
+			}
+		},
+		DeleteFunc: func(source any) {
+			impl.Tracker.OnDeletedObserver(source)
+			impl.Enqueue(source)
+		},
+	}))
+	must(statefulSetInformer.AddEventHandler(onChange(func(before, after *appsv1.StatefulSet) {
+		if resources.AdapterAvailability("", before) != resources.AdapterAvailability("", after) {
+			lookAtAll()
+		}
+	})))
+	must(secretInformer.AddEventHandler(onChange(func(before, after *corev1.Secret) {
+		if !resources.SameCertificates(before, after) {
+			lookAtAll()
+		}
+	})))
+	must(accounts.Informer().AddEventHandler(untombed(cache.FilteringResourceEventHandler{
+		FilterFunc: controller.FilterController(&v1alpha1.RescheduleSource{}),
+		Handler:    controller.HandleAll(impl.EnqueueControllerOf),
+	})))
+	must(policies.Informer().AddEventHandler(untombed(auth.EventPolicyEventHandler(
+		sources.GetIndexer(), v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind).GroupKind(), impl.EnqueueKey))))
+	return impl
+}
+
+// withoutManagedFields halves what a source takes in memory.
+func withoutManagedFields(o any) (any, error) {
+	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
+		source.ManagedFields = nil
+	}
+	return o, nil
+}
+
+// concerns says whether an update is a reason to look at the source again: not
+// when the adapter refreshed its counts, which it does for each source every 30
+// seconds. An update without a change is a resync, which renews what is tracked.
+func concerns(before, after *v1alpha1.RescheduleSource) bool {
+	if before.ResourceVersion == after.ResourceVersion {
+		return true
+	}
+	return !equality.Semantic.DeepEqual(significant(before), significant(after))
+}
+
+func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
+	s := *source
+	s.ResourceVersion, s.ManagedFields = "", nil
+	s.Status.Pending, s.Status.NextDueAt = nil, nil
+	return s
+}
+
+// onChange calls f with the object before and after, one of them nil when it
+// was not there.
+func onChange[T any, O interface {
+	*T
+	metav1.Object
+}](f func(before, after O)) cache.ResourceEventHandler {
+	return untombed(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f(nil, o.(O)) },
+		UpdateFunc: func(before, after any) { f(before.(O), after.(O)) },
+		DeleteFunc: func(o any) { f(o.(O), nil) },
+	})
+}
+
+// untombed gives h the last known state of an object whose deletion was missed
+// while the watch was broken. Eventing's and Knative's handlers drop these.
+func untombed(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    h.OnAdd,
+		UpdateFunc: h.OnUpdate,
+		DeleteFunc: func(o any) {
+			if tomb, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = tomb.Obj
+			}
+			if o != nil {
+				h.OnDelete(o)
+			}
+		},
+	}
+}
+
+// lenient watches ConfigMaps that need not be there: without one its defaults
+// hold. By itself the process would end.
+type lenient struct{ configmap.Watcher }
+
+// Watch implements configmap.Watcher.
+func (l lenient) Watch(name string, observers ...configmap.Observer) {
+	if w, ok := l.Watcher.(configmap.DefaultingWatcher); ok {
+		w.WatchWithDefault(corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, observers...)
+		return
+	}
+	l.Watcher.Watch(name, observers...)
+}

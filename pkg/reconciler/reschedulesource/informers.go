@@ -1,0 +1,71 @@
+package reschedulesource
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	kubeclient "knative.dev/pkg/client/injection/kube/client"
+	"knative.dev/pkg/controller"
+	"knative.dev/pkg/injection"
+	"knative.dev/pkg/logging"
+	"knative.dev/pkg/system"
+
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
+)
+
+// The informers that injection has are of all StatefulSets and Secrets of the
+// cluster. These are of one object each, which is all that has to be kept in
+// memory and all that has to be granted: list and watch with a field selector
+// on the name are allowed by resourceNames.
+func init() {
+	injection.Default.RegisterInformer(withStatefulSetInformer)
+	injection.Default.RegisterInformer(withSecretInformer)
+}
+
+type (
+	statefulSetKey struct{}
+	secretKey      struct{}
+)
+
+func withStatefulSetInformer(ctx context.Context) (context.Context, controller.Informer) {
+	informer := appsinformers.NewFilteredStatefulSetInformer(
+		kubeclient.Get(ctx), system.Namespace(), controller.GetResyncPeriod(ctx), byNamespace, only(resources.AdapterName))
+	return context.WithValue(ctx, statefulSetKey{}, informer), informer
+}
+
+func withSecretInformer(ctx context.Context) (context.Context, controller.Informer) {
+	informer := coreinformers.NewFilteredSecretInformer(
+		kubeclient.Get(ctx), system.Namespace(), controller.GetResyncPeriod(ctx), byNamespace, only(resources.TLSSecretName))
+	return context.WithValue(ctx, secretKey{}, informer), informer
+}
+
+var byNamespace = cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+
+func only(name string) func(*metav1.ListOptions) {
+	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
+}
+
+func statefulSets(ctx context.Context) (cache.SharedIndexInformer, appslisters.StatefulSetNamespaceLister) {
+	informer := registered(ctx, statefulSetKey{})
+	return informer, appslisters.NewStatefulSetLister(informer.GetIndexer()).StatefulSets(system.Namespace())
+}
+
+func secrets(ctx context.Context) (cache.SharedIndexInformer, corelisters.SecretNamespaceLister) {
+	informer := registered(ctx, secretKey{})
+	return informer, corelisters.NewSecretLister(informer.GetIndexer()).Secrets(system.Namespace())
+}
+
+func registered(ctx context.Context, key any) cache.SharedIndexInformer {
+	informer, ok := ctx.Value(key).(cache.SharedIndexInformer)
+	if !ok {
+		logging.FromContext(ctx).Panicf("There is no informer under %T in the context", key)
+	}
+	return informer
+}

@@ -1,0 +1,43 @@
+package resources
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Availability is the adapter's, as the condition Deployed has it.
+type Availability struct {
+	Status          corev1.ConditionStatus
+	Reason, Message string
+}
+
+// AdapterAvailability reads it from the adapter's StatefulSet; nil means that
+// there is none in namespace. True takes a pod that is ready and of the
+// revision that is wanted: while a new one is rolled out nobody serves.
+func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
+	name := namespace + "/" + AdapterName
+	switch {
+	case s == nil:
+		return Availability{corev1.ConditionFalse, "AdapterNotInstalled", fmt.Sprintf(
+			"There is no StatefulSet %s. Install it with the release manifest, or from a checkout with: ko apply -f config/", name)}
+	case Replicas(s) == 0:
+		return Availability{corev1.ConditionUnknown, "AdapterScalingUp", fmt.Sprintf("StatefulSet %s has no replicas yet.", name)}
+	case s.Status.ObservedGeneration < s.Generation:
+		return Availability{corev1.ConditionUnknown, "AdapterRollingOut", fmt.Sprintf("A change of StatefulSet %s is not observed yet.", name)}
+	case s.Status.ReadyReplicas == 0:
+		return Availability{corev1.ConditionUnknown, "AdapterNotReady", fmt.Sprintf("No pod of StatefulSet %s is ready.", name)}
+	case s.Status.UpdateRevision != s.Status.CurrentRevision && s.Status.UpdatedReplicas == 0:
+		return Availability{corev1.ConditionUnknown, "AdapterRollingOut", fmt.Sprintf("The pod of StatefulSet %s is of an older revision.", name)}
+	}
+	return Availability{Status: corev1.ConditionTrue}
+}
+
+// Replicas is how many the StatefulSet is to have; the API's default is 1.
+func Replicas(s *appsv1.StatefulSet) int32 {
+	if s.Spec.Replicas == nil {
+		return 1
+	}
+	return *s.Spec.Replicas
+}
