@@ -105,13 +105,10 @@ var rooms = map[string]room{
 
 // planned are rooms that may not be there yet; empty when the work is done.
 var planned = map[string]bool{
-	"pkg/reconciler/reschedulesource":           true,
-	"pkg/reconciler/reschedulesource/resources": true,
-	"pkg/adapter/knative":                       true,
-	"cmd/controller":                            true,
-	"test/manifests":                            true,
-	"test/internal/kube":                        true,
-	"test/cluster":                              true,
+	"pkg/adapter/knative": true,
+	"test/manifests":      true,
+	"test/internal/kube":  true,
+	"test/cluster":        true,
 }
 
 // generated are trees that a generator owns: they are on no plan, and every
