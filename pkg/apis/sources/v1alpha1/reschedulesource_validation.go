@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"context"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -97,15 +99,24 @@ func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.Field
 	switch hasURI := !d.URI.IsEmpty(); {
 	case d.Ref == nil && !hasURI:
 		errs = apis.ErrGeneric("expected at least one, got none", "ref", "uri")
-	case d.Ref == nil && (d.URI.Scheme == "" || d.URI.Host == ""):
-		errs = apis.ErrGeneric("is not an absolute URL with a host, and there is no ref that it could be relative to", "uri")
-	case d.Ref != nil && hasURI && d.URI.Scheme != "":
+	case d.Ref == nil && !isHTTP(d.URI.URL()):
+		errs = apis.ErrGeneric("is not an absolute http or https URL with a host, and there is no ref that it could be relative to", "uri")
+	case d.Ref != nil && hasURI && (d.URI.Scheme != "" || d.URI.Host != ""):
 		errs = apis.ErrGeneric("expected a relative uri beside a ref, got an absolute one", "uri")
 	}
 	if d.Ref != nil {
 		errs = errs.Also(d.Ref.Validate(ctx).ViaField("ref"))
 	}
 	return errs.Also(validateCACerts(d.CACerts))
+}
+
+// isHTTP says whether a URL can be sent to.
+func isHTTP(u *url.URL) bool {
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" {
+		return false
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return u.Port() == "" || err == nil && port > 0
 }
 
 // attributes are CloudEvents' own. Four of them make an event what it is, and
