@@ -107,8 +107,6 @@ var rooms = map[string]room{
 var planned = map[string]bool{
 	"pkg/adapter/knative": true,
 	"test/manifests":      true,
-	"test/internal/kube":  true,
-	"test/cluster":        true,
 }
 
 // generated are trees that a generator owns: they are on no plan, and every

@@ -1,0 +1,182 @@
+package cluster
+
+import "strings"
+
+// spec is a RescheduleSource's, and what has to become of it.
+type spec struct {
+	name, yaml string
+	// field is what both who refuse it name, at least in part; "" = accepted.
+	field string
+	// words are in what the API server says to it.
+	words string
+	// late is why only Validate refuses it, and so the controller, as a
+	// condition; early why only the API server does.
+	late, early string
+}
+
+const (
+	toURI = "sink: {uri: 'http://x'}\n"
+	toRef = "sink: {ref: {apiVersion: v1, kind: Service, name: x}}\n"
+
+	noX509 = "an expression of the API server sees the form of certificates, not what is in them"
+
+	stricter = "the API server's reader of URLs takes less than Go's; nobody will miss it"
+
+	// Files are not bound so: an expression of the API server costs by what it
+	// could at most have to look at, and that is limited.
+	bounds = "what the API server's expressions look at has to be bounded"
+
+	yearsLater = "Validate knows the form of a duration; its size is checked where it is read"
+)
+
+var goodSpecs = []spec{
+	{name: "the least", yaml: toURI},
+	{name: "a reference", yaml: toRef},
+	{name: "a reference elsewhere", yaml: "sink: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: x, namespace: other}}"},
+	{name: "a reference to one of several addresses", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x, address: https}}"},
+	{name: "a path below a reference", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x}, uri: /path}"},
+	{name: "a path without a slash below a reference", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x}, uri: path}"},
+	{name: "a query below a reference", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x}, uri: '?a=b'}"},
+	{name: "an empty uri beside a reference", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x}, uri: ''}"},
+	{name: "https with port, path and query", yaml: "sink: {uri: 'https://x.example:8443/a/b?c=d'}"},
+	{name: "a host that is an address", yaml: "sink: {uri: 'http://[::1]:80/'}"},
+	{name: "a user before the host", yaml: "sink: {uri: 'http://u:p@x.example:80'}"},
+	{name: "a scheme in capitals", yaml: "sink: {uri: 'HTTP://x'}"},
+	{name: "an empty port", yaml: "sink: {uri: 'http://x:'}"},
+	{name: "an audience", yaml: "sink: {uri: 'http://x', audience: whom}"},
+	{name: "overrides", yaml: toURI + `ceOverrides: {extensions: {team: platform, x1: 'ü "', empty: ''}}`},
+	{name: "empty parts", yaml: toURI + "delivery: {}\ningest: {}\nlimits: {}\nceOverrides: {}"},
+	{name: "no overrides", yaml: toURI + "ceOverrides: {extensions: {}}"},
+	{name: "a null", yaml: toURI + "delay: null\ndelivery: null\nlimits: {maxPending: null}"},
+	{name: "delivery", yaml: toURI + "delivery: {retry: 0, backoffPolicy: linear, backoffDelay: PT0S, timeout: PT0.1S, retryAfterMax: PT0S, format: json, deadLetterSink: {uri: 'https://y'}}"},
+	{name: "delivery otherwise", yaml: toURI + "delivery: {retry: 2147483647, backoffPolicy: exponential, format: binary, deadLetterSink: {ref: {apiVersion: v1, kind: Service, name: letters}, uri: /z}}"},
+	{name: "durations of 100 years", yaml: toURI + "delay: 876600h\nmaxInterval: P36525D\ndelivery: {timeout: PT3155760000S}"},
+	{name: "limits at their least", yaml: toURI + "limits: {maxInFlight: 1, maxPerSecond: 0, maxPending: 1}"},
+	{name: "limits at their most", yaml: toURI + "limits: {maxInFlight: 2147483647, maxPerSecond: 2147483647, maxPending: 9007199254740991}"},
+	{name: "policy replace", yaml: toURI + "conflictPolicy: replace\ningest: {conflictPolicy: keep}"},
+	{name: "policy earliest", yaml: toURI + "conflictPolicy: earliest\ningest: {conflictPolicy: fail}"},
+	{name: "policy latest", yaml: toURI + "conflictPolicy: latest\ningest: {conflictPolicy: replace}"},
+	{name: "policy keep", yaml: toURI + "conflictPolicy: keep\ningest: {conflictPolicy: earliest}"},
+	{name: "policy fail", yaml: toURI + "conflictPolicy: fail\ningest: {conflictPolicy: latest}"},
+	{name: "expressions", yaml: toURI + `ingest: {key: "event.kind + '/' + event.name", when: "event.data.a != 1"}`},
+	{name: "suspended", yaml: toURI + "suspend: true"},
+	{name: "Go style of each unit", yaml: toURI + "delay: 1h2m3s4ms5us6ns\nmaxInterval: 7µs8μs"},
+	{name: "Go style with fractions", yaml: toURI + "delay: 1.5h.5m1.s\nmaxInterval: 0s"},
+	{name: "ISO 8601 of each unit", yaml: toURI + "delay: P1W2DT3H4M5S\nmaxInterval: P2W"},
+	{name: "ISO 8601 with fractions", yaml: toURI + "delay: PT0.5S\nmaxInterval: 'PT1,5H'"},
+	{name: "ISO 8601 in delivery", yaml: toURI + "delivery: {backoffDelay: P1DT1M, timeout: P1W, retryAfterMax: PT1.5M}"},
+}
+
+var badSpecs = []spec{
+	{name: "no sink", yaml: "suspend: false", field: "spec.sink", words: "Required"},
+	{name: "an empty sink", yaml: "sink: {}", field: "spec.sink", words: "ref"},
+	{name: "a sink of certificates only", yaml: "sink: {audience: whom}", field: "spec.sink", words: "uri"},
+	{name: "an empty uri", yaml: "sink: {uri: ''}", field: "spec.sink", words: "uri"},
+	{name: "a relative uri alone", yaml: "sink: {uri: /path}", field: "spec.sink", words: "absolute"},
+	{name: "a host alone", yaml: "sink: {uri: x.example}", field: "spec.sink", words: "absolute"},
+	{name: "a uri without a host", yaml: "sink: {uri: 'http:///path'}", field: "spec.sink", words: "absolute"},
+	{name: "a uri that is none", yaml: "sink: {uri: 'http://a b'}", field: "spec.sink"},
+	{name: "a uri with a port that is none", yaml: "sink: {uri: 'http://a:b'}", field: "spec.sink"},
+	{name: "two ports", yaml: "sink: {uri: 'http://x:80:80'}", field: "spec.sink"}, // some versions of Go take it, others not
+	{name: "a port and no host", yaml: "sink: {uri: 'http://:80'}", field: "spec.sink", words: "absolute"},
+	{name: "port 0", yaml: "sink: {uri: 'http://x:0'}", field: "spec.sink", words: "absolute"},
+	{name: "a port beyond the last", yaml: "sink: {uri: 'http://x:65536'}", field: "spec.sink", words: "absolute"},
+	{name: "another scheme", yaml: "sink: {uri: 'ftp://x'}", field: "spec.sink", words: "http"},
+	{name: "a scheme that begins like one", yaml: "sink: {uri: 'httpss://x'}", field: "spec.sink", words: "http"},
+	{name: "a fragment", yaml: "sink: {uri: 'http://x#a'}", field: "spec.sink", early: stricter},
+	{name: "an address with a zone", yaml: "sink: {uri: 'http://[fe80::1%25eth0]'}", field: "spec.sink", early: stricter},
+	{name: "an address of version 4 in one of version 6", yaml: "sink: {uri: 'http://[::ffff:1.2.3.4]'}", field: "spec.sink", early: stricter},
+	{name: "a port with a zero in front", yaml: "sink: {uri: 'http://x:080'}", field: "spec.sink", early: stricter},
+	{name: "an absolute uri beside a reference", yaml: "sink: {uri: 'http://x', ref: {apiVersion: v1, kind: Service, name: x}}", field: "spec.sink", words: "relative"},
+	{name: "a host beside a reference", yaml: "sink: {uri: //x/path, ref: {apiVersion: v1, kind: Service, name: x}}", field: "spec.sink", words: "relative"},
+	{name: "a uri that is none beside a reference", yaml: "sink: {uri: '%zz', ref: {apiVersion: v1, kind: Service, name: x}}", field: "spec.sink"},
+	{name: "an empty reference", yaml: "sink: {ref: {}}", field: "spec.sink.ref"},
+	{name: "a reference without a name", yaml: "sink: {ref: {apiVersion: v1, kind: Service}}", field: "spec.sink.ref", words: "name"},
+	{name: "a reference with an empty name", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: ''}}", field: "spec.sink.ref", words: "name"},
+	{name: "a reference without a kind", yaml: "sink: {ref: {apiVersion: v1, name: x}}", field: "spec.sink.ref", words: "kind"},
+	{name: "a reference without a version", yaml: "sink: {ref: {kind: Service, name: x}}", field: "spec.sink.ref", words: "apiVersion"},
+	{name: "a reference by group", yaml: "sink: {ref: {group: serving.knative.dev, kind: Service, name: x}}", field: "spec.sink.ref.group"},
+	{name: "certificates that are none", yaml: "sink: {uri: 'http://x', CACerts: nonsense}", field: "spec.sink.CACerts", words: "PEM"},
+	{name: "empty certificates", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: x}, CACerts: ''}", field: "spec.sink.CACerts", words: "PEM"},
+	{name: "a key for a certificate", yaml: "sink: {uri: 'http://x', CACerts: \"-----BEGIN PRIVATE KEY-----\\nMIIA\\n-----END PRIVATE KEY-----\\n\"}", field: "spec.sink.CACerts", words: "PEM"},
+	{name: "a certificate of nothing", yaml: "sink: {uri: 'http://x', CACerts: \"-----BEGIN CERTIFICATE-----\\nMIIA\\n-----END CERTIFICATE-----\\n\"}", field: "spec.sink.CACerts", late: noX509},
+	{name: "override of id", yaml: toURI + "ceOverrides: {extensions: {id: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of source", yaml: toURI + "ceOverrides: {extensions: {source: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of type", yaml: toURI + "ceOverrides: {extensions: {type: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of specversion", yaml: toURI + "ceOverrides: {extensions: {specversion: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of subject", yaml: toURI + "ceOverrides: {extensions: {subject: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of time", yaml: toURI + "ceOverrides: {extensions: {time: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of datacontenttype", yaml: toURI + "ceOverrides: {extensions: {datacontenttype: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of dataschema", yaml: toURI + "ceOverrides: {extensions: {dataschema: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override of data", yaml: toURI + "ceOverrides: {extensions: {data: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "override among good ones", yaml: toURI + "ceOverrides: {extensions: {a: x, id: x, z: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "a name in capitals", yaml: toURI + "ceOverrides: {extensions: {Team: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "a name with a dash", yaml: toURI + "ceOverrides: {extensions: {a-b: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "a name with an umlaut", yaml: toURI + "ceOverrides: {extensions: {ä: x}}", field: "spec.ceOverrides.extensions"},
+	{name: "a name with a line break", yaml: toURI + `ceOverrides: {extensions: {"a\n": x}}`, field: "spec.ceOverrides.extensions"},
+	{name: "an empty name", yaml: toURI + "ceOverrides: {extensions: {'': x}}", field: "spec.ceOverrides.extensions"},
+	{name: "a control character", yaml: toURI + `ceOverrides: {extensions: {team: "a\nb"}}`, field: "spec.ceOverrides.extensions"},
+	{name: "a control character of Latin 1", yaml: toURI + `ceOverrides: {extensions: {team: "a\u0085b"}}`, field: "spec.ceOverrides.extensions"},
+	{name: "an override that is a number", yaml: toURI + "ceOverrides: {extensions: {team: 1}}", field: "spec.ceOverrides.extensions"},
+	{name: "negative retry", yaml: toURI + "delivery: {retry: -1}", field: "spec.delivery.retry"},
+	{name: "half a retry", yaml: toURI + "delivery: {retry: 1.5}", field: "spec.delivery.retry"},
+	{name: "too many retries", yaml: toURI + "delivery: {retry: 2147483648}", field: "spec.delivery.retry"},
+	{name: "unknown back-off", yaml: toURI + "delivery: {backoffPolicy: cubic}", field: "spec.delivery.backoffPolicy", words: `"linear"`},
+	{name: "a back-off in capitals", yaml: toURI + "delivery: {backoffPolicy: Linear}", field: "spec.delivery.backoffPolicy"},
+	{name: "Go style in delivery", yaml: toURI + "delivery: {backoffDelay: 1s}", field: "spec.delivery.backoffDelay"},
+	{name: "an empty delay in delivery", yaml: toURI + "delivery: {backoffDelay: ''}", field: "spec.delivery.backoffDelay"},
+	{name: "years", yaml: toURI + "delivery: {backoffDelay: P1Y}", field: "spec.delivery.backoffDelay"},
+	{name: "months", yaml: toURI + "delivery: {retryAfterMax: P1M}", field: "spec.delivery.retryAfterMax"},
+	{name: "a fraction that is not last", yaml: toURI + "delivery: {backoffDelay: PT1.5H1M}", field: "spec.delivery.backoffDelay"},
+	{name: "a T without a time", yaml: toURI + "delivery: {backoffDelay: P1DT}", field: "spec.delivery.backoffDelay"},
+	{name: "nothing after P", yaml: toURI + "delivery: {backoffDelay: P}", field: "spec.delivery.backoffDelay"},
+	{name: "a line break after a duration", yaml: toURI + `delivery: {backoffDelay: "PT1S\n"}`, field: "spec.delivery.backoffDelay"},
+	{name: "a timeout of nothing", yaml: toURI + "delivery: {timeout: PT0S}", field: "spec.delivery.timeout"},
+	{name: "a timeout of nothing with a fraction", yaml: toURI + "delivery: {timeout: PT0.0S}", field: "spec.delivery.timeout"},
+	{name: "a timeout that is none", yaml: toURI + "delivery: {timeout: soon}", field: "spec.delivery.timeout"},
+	{name: "a negative bound", yaml: toURI + "delivery: {retryAfterMax: -PT1S}", field: "spec.delivery.retryAfterMax"},
+	{name: "unknown format", yaml: toURI + "delivery: {format: xml}", field: "spec.delivery.format", words: `"binary"`},
+	{name: "an empty dead letter sink", yaml: toURI + "delivery: {deadLetterSink: {}}", field: "spec.delivery.deadLetterSink"},
+	{name: "a relative dead letter sink", yaml: toURI + "delivery: {deadLetterSink: {uri: /path}}", field: "spec.delivery.deadLetterSink", words: "absolute"},
+	{name: "a dead letter sink without a name", yaml: toURI + "delivery: {deadLetterSink: {ref: {apiVersion: v1, kind: Service}}}", field: "spec.delivery.deadLetterSink.ref"},
+	{name: "an absolute uri beside the reference of a dead letter sink", yaml: toURI + "delivery: {deadLetterSink: {uri: 'http://x', ref: {apiVersion: v1, kind: Service, name: x}}}", field: "spec.delivery.deadLetterSink", words: "relative"},
+	{name: "certificates of a dead letter sink that are none", yaml: toURI + "delivery: {deadLetterSink: {uri: 'http://x', CACerts: nonsense}}", field: "spec.delivery.deadLetterSink.CACerts", words: "PEM"},
+	{name: "a number", yaml: toURI + "delay: 30", field: "spec.delay"},
+	{name: "a number without a unit", yaml: toURI + "delay: '30'", field: "spec.delay"},
+	{name: "an empty delay", yaml: toURI + "delay: ''", field: "spec.delay"},
+	{name: "a negative delay", yaml: toURI + "delay: -1s", field: "spec.delay"},
+	{name: "a delay with a space", yaml: toURI + "delay: 1h 5m", field: "spec.delay"},
+	{name: "days in Go style", yaml: toURI + "delay: 1d", field: "spec.delay"},
+	{name: "a line break after a delay", yaml: toURI + `delay: "1s\n"`, field: "spec.delay"},
+	{name: "months of an interval", yaml: toURI + "maxInterval: P1M", field: "spec.maxInterval"},
+	{name: "an empty interval", yaml: toURI + "maxInterval: ''", field: "spec.maxInterval"},
+	{name: "unknown policy", yaml: toURI + "conflictPolicy: newest", field: "spec.conflictPolicy", words: `"earliest"`},
+	{name: "an empty policy", yaml: toURI + "conflictPolicy: ''", field: "spec.conflictPolicy"},
+	{name: "unknown policy of events", yaml: toURI + "ingest: {conflictPolicy: newest}", field: "spec.ingest.conflictPolicy", words: `"earliest"`},
+	{name: "a key that is no text", yaml: toURI + "ingest: {key: 1}", field: "spec.ingest.key"},
+	{name: "no parallel deliveries", yaml: toURI + "limits: {maxInFlight: 0}", field: "spec.limits.maxInFlight"},
+	{name: "too many parallel deliveries", yaml: toURI + "limits: {maxInFlight: 2147483648}", field: "spec.limits.maxInFlight"},
+	{name: "a negative rate", yaml: toURI + "limits: {maxPerSecond: -1}", field: "spec.limits.maxPerSecond"},
+	{name: "too high a rate", yaml: toURI + "limits: {maxPerSecond: 2147483648}", field: "spec.limits.maxPerSecond"},
+	{name: "no keys", yaml: toURI + "limits: {maxPending: 0}", field: "spec.limits.maxPending"},
+	{name: "more keys than a number can tell everywhere", yaml: toURI + "limits: {maxPending: 9007199254740992}", field: "spec.limits.maxPending", early: "what reads a manifest before the API server may have rounded it"},
+	{name: "a limit that is text", yaml: toURI + "limits: {maxPending: '5'}", field: "spec.limits.maxPending"},
+	{name: "a suspension that is text", yaml: toURI + "suspend: 'yes'", field: "spec.suspend"},
+	{name: "a spec that is none", yaml: "[]", field: "spec"},
+}
+
+// long is n letters.
+func long(n int) string { return strings.Repeat("a", n) }
+
+// bigSpecs are larger than anybody means them to be.
+var bigSpecs = []spec{
+	{name: "a long uri", yaml: "sink: {uri: 'http://x/" + long(2048) + "'}", field: "spec.sink.uri", early: bounds},
+	{name: "a long name", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: " + long(254) + "}}", field: "spec.sink.ref.name", early: bounds},
+	{name: "a long key", yaml: toURI + "ingest: {key: " + long(4097) + "}", field: "spec.ingest.key", early: bounds},
+	{name: "a long when", yaml: toURI + "ingest: {when: " + long(4097) + "}", field: "spec.ingest.when", early: bounds},
+	{name: "a long override", yaml: toURI + "ceOverrides: {extensions: {a: " + long(2049) + "}}", field: "spec.ceOverrides.extensions", early: bounds},
+	{name: "a long delay", yaml: toURI + "delay: 0" + strings.Repeat("0", 64) + "s", field: "spec.delay", early: bounds},
+	{name: "a delay of more than 100 years", yaml: toURI + "delay: 876601h", field: "spec.delay", words: "100 years", early: yearsLater},
+	{name: "an interval of more than 100 years", yaml: toURI + "maxInterval: P5300W", field: "spec.maxInterval", words: "100 years", early: yearsLater},
+	{name: "a timeout of more than 100 years", yaml: toURI + "delivery: {timeout: P99999D}", field: "spec.delivery.timeout", words: "100 years", early: yearsLater},
+}
