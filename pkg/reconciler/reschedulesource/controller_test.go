@@ -1,0 +1,335 @@
+package reschedulesource
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgotesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"knative.dev/eventing/pkg/auth"
+	fakeeventingclient "knative.dev/eventing/pkg/client/injection/client/fake"
+	_ "knative.dev/eventing/pkg/client/injection/informers/eventing/v1alpha1/eventpolicy/fake"
+	fakekubeclient "knative.dev/pkg/client/injection/kube/client/fake"
+	_ "knative.dev/pkg/client/injection/kube/informers/core/v1/serviceaccount/filtered/fake"
+	filteredfactory "knative.dev/pkg/client/injection/kube/informers/factory/filtered"
+	_ "knative.dev/pkg/client/injection/kube/informers/factory/filtered/fake"
+	"knative.dev/pkg/configmap"
+	"knative.dev/pkg/controller"
+	"knative.dev/pkg/injection"
+	_ "knative.dev/pkg/injection/clients/dynamicclient/fake"
+	. "knative.dev/pkg/reconciler/testing"
+	"knative.dev/pkg/tracker"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	fakeclient "github.com/reschedule-dev/reschedule/pkg/client/injection/client/fake"
+	"github.com/reschedule-dev/reschedule/pkg/client/injection/informers/sources/v1alpha1/reschedulesource"
+	_ "github.com/reschedule-dev/reschedule/pkg/client/injection/informers/sources/v1alpha1/reschedulesource/fake"
+)
+
+func init() {
+	injection.Fake.RegisterInformer(withStatefulSetInformer)
+	injection.Fake.RegisterInformer(withSecretInformer)
+}
+
+var (
+	gitRepos = types.NamespacedName{Namespace: "ops", Name: "git-repos"}
+	second   = types.NamespacedName{Namespace: "ops", Name: "second"}
+)
+
+// a cluster of two sources, which a controller watches.
+type cluster struct {
+	ctx  context.Context
+	impl *controller.Impl
+}
+
+// faked is a context with fake clients, and informers that are not running.
+func faked(t *testing.T) (context.Context, []controller.Informer) {
+	t.Helper()
+	ctx, cancel, informers := SetupFakeContextWithCancel(t, func(ctx context.Context) context.Context {
+		return filteredfactory.WithSelectors(ctx, auth.OIDCLabelSelector)
+	})
+	t.Cleanup(cancel)
+	return ctx, informers
+}
+
+func watched(t *testing.T, make func(context.Context, configmap.Watcher) *controller.Impl, cmw configmap.Watcher) cluster {
+	t.Helper()
+	ctx, informers := faked(t)
+	c := cluster{ctx, make(ctx, cmw)}
+	ctx, cancel := context.WithCancel(ctx)
+	wait, err := RunAndSyncInformers(ctx, informers...)
+	t.Cleanup(func() { cancel(); wait() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func twoSources(t *testing.T) (cluster, *manual) {
+	t.Helper()
+	cmw := &manual{}
+	c := watched(t, NewController, cmw)
+	other := source()
+	other.Name = second.Name
+	c.save(t, "create", source())
+	c.save(t, "create", other)
+	c.expect(t, gitRepos, second)
+	return c, cmw
+}
+
+// save writes sources by verb.
+func (c cluster) save(t *testing.T, verb string, s *v1alpha1.RescheduleSource) {
+	t.Helper()
+	client := fakeclient.Get(c.ctx).SourcesV1alpha1().RescheduleSources(s.Namespace)
+	var err error
+	switch verb {
+	case "create":
+		_, err = client.Create(c.ctx, s, metav1.CreateOptions{})
+	case "update":
+		_, err = client.Update(c.ctx, s, metav1.UpdateOptions{})
+	case "delete":
+		err = client.Delete(c.ctx, s.Name, metav1.DeleteOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect takes that many keys from the queue, and wants them to be these, in
+// whatever order.
+func (c cluster) expect(t *testing.T, want ...types.NamespacedName) {
+	t.Helper()
+	missing := map[types.NamespacedName]bool{}
+	for _, key := range want {
+		missing[key] = true
+	}
+	deadline := time.After(30 * time.Second)
+	for range want {
+		got := make(chan types.NamespacedName, 1)
+		go func() {
+			key, down := c.impl.WorkQueue().Get()
+			if !down {
+				c.impl.WorkQueue().Done(key)
+				got <- key.(types.NamespacedName)
+			}
+		}()
+		select {
+		case key := <-got:
+			if !missing[key] {
+				t.Fatalf("%s is looked at, want %v", key, slices.Collect(maps.Keys(missing)))
+			}
+			delete(missing, key)
+		case <-deadline:
+			t.Fatalf("%v is not looked at", slices.Collect(maps.Keys(missing)))
+		}
+	}
+}
+
+func TestOnlyTheAdaptersCountsAreNoReasonToLookAtASource(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.RescheduleSource){
+		"spec":       func(s *v1alpha1.RescheduleSource) { s.Spec.Suspend = true },
+		"label":      func(s *v1alpha1.RescheduleSource) { s.Labels = nil },
+		"deletion":   deleted,
+		"conditions": func(s *v1alpha1.RescheduleSource) { s.Status.Conditions = settled().Status.Conditions },
+		"address":    func(s *v1alpha1.RescheduleSource) { s.Status.Address = nil },
+		"resync":     func(s *v1alpha1.RescheduleSource) { s.ResourceVersion = "1" },
+	} {
+		before, after := source(counted), source()
+		before.ResourceVersion, after.ResourceVersion = "1", "2"
+		before.Status.Address = at("http", address)
+		after.Status.Address = at("http", address)
+		if concerns(before, after) {
+			t.Error("an update of the counts is work")
+		}
+		change(after)
+		if !concerns(before, after) {
+			t.Errorf("%s: an update is no work", name)
+		}
+	}
+}
+
+func TestAnUpdateOfTheCountsIsNotQueued(t *testing.T) {
+	t.Parallel()
+	c, _ := twoSources(t)
+	counts := source(counted)
+	counts.ResourceVersion = "7"
+	c.save(t, "update", counts)
+	other := source()
+	other.Name, other.ResourceVersion, other.Spec.Suspend = second.Name, "8", true
+	c.save(t, "update", other) // seen after the counts
+	c.expect(t, second)
+	if n := c.impl.WorkQueue().Len(); n != 0 {
+		t.Errorf("%d more in the queue", n)
+	}
+}
+
+func TestASourceThatIsGoneIsNotTrackedAnyMore(t *testing.T) {
+	t.Parallel()
+	c, _ := twoSources(t)
+	ref := tracker.Reference{APIVersion: "v1", Kind: "Service", Namespace: "ops", Name: "plain"}
+	if err := c.impl.Tracker.TrackReference(ref, source()); err != nil {
+		t.Fatal(err)
+	}
+	c.expect(t, gitRepos) // the tracker says so itself the first time
+	c.save(t, "delete", source())
+	c.expect(t, gitRepos)
+	service := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "plain"}}
+	if left := c.impl.Tracker.GetObservers(service); len(left) != 0 {
+		t.Errorf("still tracks for %v", left)
+	}
+}
+
+func TestSourcesAreLookedAtWhenWhatTheyShowChanges(t *testing.T) {
+	t.Parallel()
+	ours, everybodys := account(), account()
+	ours.OwnerReferences[0].UID, everybodys.Name, everybodys.OwnerReferences = "5f0c", "another", nil
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "reschedule-adapter-server-tls"}}
+	create := func(object runtime.Object) func(*testing.T, cluster) {
+		return func(t *testing.T, c cluster) {
+			t.Helper()
+			add := fakekubeclient.Get(c.ctx).Tracker().Add
+			if _, ok := object.(*v1alpha1.RescheduleSource); ok {
+				add = fakeclient.Get(c.ctx).Tracker().Add
+			}
+			if err := add(object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, test := range []struct {
+		name   string
+		change func(*testing.T, cluster)
+		want   []types.NamespacedName
+	}{
+		{"the adapter is there", create(adapter(1, 1)), []types.NamespacedName{gitRepos, second}},
+		{"there is a certificate", create(secret), []types.NamespacedName{gitRepos, second}},
+		{"the identity of one", create(ours), []types.NamespacedName{gitRepos}},
+		{"a policy for all", func(t *testing.T, c cluster) {
+			if err := fakeeventingclient.Get(c.ctx).Tracker().Add(policy("all", true)); err != nil {
+				t.Fatal(err)
+			}
+		}, []types.NamespacedName{gitRepos, second}},
+		{"a policy for one", func(t *testing.T, c cluster) {
+			if err := fakeeventingclient.Get(c.ctx).Tracker().Add(policy("one", true, toSource("second"))); err != nil {
+				t.Fatal(err)
+			}
+		}, []types.NamespacedName{second}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, _ := twoSources(t)
+			test.change(t, c)
+			c.expect(t, test.want...)
+		})
+	}
+	t.Run("a flag", func(t *testing.T) {
+		t.Parallel()
+		c, cmw := twoSources(t)
+		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features"}, Data: map[string]string{"authentication-oidc": "enabled"}})
+		c.expect(t, gitRepos, second)
+	})
+}
+
+// manual is a watcher of ConfigMaps that are not there.
+type manual struct {
+	configmap.ManualWatcher
+	defaulted []string
+}
+
+func (m *manual) WatchWithDefault(cm corev1.ConfigMap, observers ...configmap.Observer) {
+	m.defaulted = append(m.defaulted, cm.Name)
+	m.Watch(cm.Name, observers...)
+	for _, observe := range observers {
+		observe(&cm)
+	}
+}
+
+func TestTheControllerStartsWithoutItsConfigMaps(t *testing.T) {
+	t.Parallel()
+	ctx, _ := faked(t)
+	cmw := &manual{}
+	NewController(ctx, cmw)
+	if want := []string{"config-features", "config-kreference-mapping"}; !slices.Equal(cmw.defaulted, want) {
+		t.Errorf("has defaults for %q, want %q", cmw.defaulted, want)
+	}
+}
+
+func TestOneStatefulSetAndOneSecretAreWatched(t *testing.T) {
+	t.Parallel()
+	c, _ := twoSources(t)
+	seen := map[string]int{}
+	for _, action := range fakekubeclient.Get(c.ctx).Actions() {
+		resource := action.GetResource().Resource
+		var fields, labels string
+		switch a := action.(type) {
+		case clientgotesting.ListAction:
+			fields, labels = a.GetListRestrictions().Fields.String(), a.GetListRestrictions().Labels.String()
+		case clientgotesting.WatchAction:
+			fields, labels = a.GetWatchRestrictions().Fields.String(), a.GetWatchRestrictions().Labels.String()
+		}
+		want := map[string]string{
+			"statefulsets": "knative-eventing metadata.name=reschedule-adapter ", "serviceaccounts": "  eventing.knative.dev/oidc",
+			"secrets": "knative-eventing metadata.name=reschedule-adapter-server-tls ",
+		}[resource]
+		if got := action.GetNamespace() + " " + fields + " " + labels; got != want {
+			t.Errorf("%s of %s: %q, want %q", action.GetVerb(), resource, got, want)
+		}
+		seen[resource+" "+action.GetVerb()]++
+	}
+	want := map[string]int{
+		"statefulsets list": 1, "statefulsets watch": 1, "secrets list": 1, "secrets watch": 1, "serviceaccounts list": 1, "serviceaccounts watch": 1,
+	}
+	if !maps.Equal(seen, want) {
+		t.Errorf("seen %v, want %v", seen, want)
+	}
+}
+
+func TestTheScalerLooksWhenSourcesComeAndGoAndWhenTheAdapterChanges(t *testing.T) {
+	t.Parallel()
+	c := watched(t, NewScaler, nil)
+	c.save(t, "create", source())
+	c.expect(t, adapterKey)
+	c.save(t, "delete", source())
+	c.expect(t, adapterKey)
+	if err := fakekubeclient.Get(c.ctx).Tracker().Add(adapter(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	c.expect(t, adapterKey)
+}
+
+func TestADeletionThatWasMissedIsHandledWithTheLastKnownState(t *testing.T) {
+	t.Parallel()
+	var got []any
+	h := untombed(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got = append(got, o) }})
+	a, b := account(), account()
+	h.OnDelete(a)
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "ops/x", Obj: b})
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "ops/y"})
+	if len(got) != 2 || got[0] != any(a) || got[1] != any(b) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestManagedFieldsAreNotKeptInMemory(t *testing.T) {
+	t.Parallel()
+	c, _ := twoSources(t)
+	third := source()
+	third.Name, third.ManagedFields = "third", []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	c.save(t, "create", third)
+	c.expect(t, types.NamespacedName{Namespace: "ops", Name: "third"})
+	kept, err := reschedulesource.Get(c.ctx).Lister().RescheduleSources("ops").Get("third")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.ManagedFields != nil {
+		t.Errorf("kept %v", kept.ManagedFields)
+	}
+}

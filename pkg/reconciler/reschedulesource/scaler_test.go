@@ -1,0 +1,129 @@
+package reschedulesource
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgotesting "k8s.io/client-go/testing"
+	"knative.dev/pkg/reconciler"
+	. "knative.dev/pkg/reconciler/testing"
+)
+
+func patched(body string) []clientgotesting.PatchActionImpl {
+	return []clientgotesting.PatchActionImpl{{Name: adapterKey.Name, Patch: []byte(body)}}
+}
+
+func TestScale(t *testing.T) {
+	t.Parallel()
+	const (
+		toOne  = `{"metadata":{"resourceVersion":"41"},"spec":{"replicas":1}}`
+		toZero = `{"metadata":{"resourceVersion":"41"},"spec":{"replicas":0}}`
+	)
+	unset := adapter(1, 1)
+	unset.Spec.Replicas = nil
+	deleting := source(deleted)
+	down := []string{Eventf("Normal", "ScaledDown", "Scaled from 1 to 0: there is no RescheduleSource; the volume is kept")}
+	for _, row := range (TableTest{{
+		Name: "bad workqueue key",
+		Key:  "too/many/parts",
+	}, {
+		Name:    "somebody else's key",
+		Key:     "ops/reschedule-adapter",
+		Objects: []runtime.Object{source(), adapter(0, 0)},
+	}, {
+		Name:    "key not found",
+		Objects: []runtime.Object{source()},
+	}, {
+		Name:        "the first source",
+		Objects:     []runtime.Object{source(), adapter(0, 0)},
+		WantPatches: patched(toOne),
+		WantEvents:  []string{Eventf("Normal", "ScaledUp", "Scaled from 0 to 1: there is a RescheduleSource")},
+	}, {
+		Name:    "a source, and one replica",
+		Objects: []runtime.Object{source(), adapter(1, 0)},
+	}, {
+		Name:    "a source, and the default of one replica",
+		Objects: []runtime.Object{source(), unset},
+	}, {
+		Name:        "a source, and three replicas by hand",
+		Objects:     []runtime.Object{source(), adapter(3, 3)},
+		WantPatches: patched(toOne),
+		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 3 to 1: every replica would have a volume, and schedules, of its own")},
+	}, {
+		Name:    "no source, and no replica",
+		Objects: []runtime.Object{adapter(0, 0)},
+	}, {
+		Name:        "the last source is gone",
+		Objects:     []runtime.Object{adapter(1, 1)},
+		WantPatches: patched(toZero),
+		WantEvents:  down,
+	}, {
+		Name:        "the last source is gone, and the replica is the default one",
+		Objects:     []runtime.Object{unset},
+		WantPatches: patched(toZero),
+		WantEvents:  down,
+	}, {
+		Name:        "no source, and two replicas by hand",
+		Objects:     []runtime.Object{adapter(2, 2)},
+		WantPatches: patched(toZero),
+		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 2 to 0: every replica would have a volume, and schedules, of its own")},
+	}, {
+		Name:    "a source that somebody's finalizer holds is still one",
+		Objects: []runtime.Object{deleting, adapter(1, 1)},
+	}, {
+		Name:          "memory is not filled yet",
+		Objects:       []runtime.Object{adapter(1, 1)},
+		OtherTestData: map[string]any{"unsynced": true},
+	}, {
+		Name:          "memory has not heard of a source that is stored",
+		Objects:       []runtime.Object{adapter(1, 1)},
+		OtherTestData: map[string]any{"stored": []runtime.Object{source()}},
+	}, {
+		Name:         "whether there is a source is not known",
+		Objects:      []runtime.Object{adapter(1, 1)},
+		WithReactors: reactors(InduceFailure("list", "reschedulesources")),
+		WantErr:      true,
+	}, {
+		Name:         "scaling fails",
+		Objects:      []runtime.Object{source(), adapter(0, 0)},
+		WithReactors: reactors(InduceFailure("patch", "statefulsets")),
+		WantErr:      true,
+		WantPatches:  patched(toOne),
+	}, {
+		Name:          "a follower does nothing",
+		Objects:       []runtime.Object{source(), adapter(0, 0)},
+		OtherTestData: map[string]any{"follower": true},
+		WantErr:       true, // the key is skipped
+	}}) {
+		if row.Key == "" {
+			row.Key = adapterKey.String()
+		}
+		row.PostConditions = append(row.PostConditions, onlyTheScale)
+		TableTest{row}.Test(t, scaling)
+	}
+}
+
+// onlyTheScale wants the StatefulSet to be reached through no other door.
+func onlyTheScale(t *testing.T, row *TableRow) {
+	t.Helper()
+	for _, action := range row.OtherTestData[kubeOf].(interface {
+		Actions() []clientgotesting.Action
+	}).Actions() {
+		if action.GetSubresource() != "scale" {
+			t.Errorf("%s of %s %q", action.GetVerb(), action.GetResource().Resource, action.GetSubresource())
+		}
+	}
+}
+
+func TestANewLeaderLooksAtTheAdapter(t *testing.T) {
+	t.Parallel()
+	ctx, _ := faked(t)
+	impl := NewScaler(ctx, nil)
+	var got []types.NamespacedName
+	err := impl.Reconciler.(reconciler.LeaderAware).Promote(reconciler.UniversalBucket(),
+		func(_ reconciler.Bucket, key types.NamespacedName) { got = append(got, key) })
+	if err != nil || len(got) != 1 || got[0] != adapterKey {
+		t.Errorf("enqueued %v, %v", got, err)
+	}
+}
