@@ -15,6 +15,9 @@ import (
 // server is that of all tests.
 var server *kube.Server
 
+// scratch is a directory of all tests, which stays when one fails.
+var scratch string
+
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -22,6 +25,11 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "reschedule-cluster-")
 	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	scratch = dir
+	if err := environment(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -35,7 +43,10 @@ func run(m *testing.M) int {
 		if err := install(ctx); err != nil {
 			return nil, errors.Join(err, server.Stop(ctx))
 		}
-		return func() error { return server.Stop(context.Background()) }, nil
+		return func() error {
+			started.stop()
+			return server.Stop(context.Background())
+		}, nil
 	})
 	if code != 0 {
 		fmt.Fprintln(os.Stderr, "logs are kept in", dir)

@@ -52,7 +52,7 @@ func Assets(ctx context.Context) (string, error) {
 }
 
 func (p program) build(ctx context.Context, module, binary string) error {
-	flags := "-s -w"
+	flags := []string{"-s", "-w"}
 	if p.version != "" {
 		version, err := command(ctx, "go", "-C", module, "list", "-m", "-f", "{{.Version}}", p.version)
 		if err != nil {
@@ -63,10 +63,10 @@ func (p program) build(ctx context.Context, module, binary string) error {
 		major, minor, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 		minor, _, _ = strings.Cut(minor, ".")
 		for _, set := range []string{"gitVersion=" + version, "gitMajor=" + major, "gitMinor=" + minor, "gitTreeState=clean"} {
-			flags += " -X k8s.io/component-base/version." + set
+			flags = append(flags, "-X", "k8s.io/component-base/version."+set)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", "-ldflags", flags, "-o", binary, p.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", "-ldflags", strings.Join(flags, " "), "-o", binary, p.pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return cmd.Run()

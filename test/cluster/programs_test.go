@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+	"github.com/reschedule-dev/reschedule/test/internal/kube"
+)
+
+// programs are the controller and the adapter, each with its ServiceAccount,
+// and what a node and the StatefulSet controller would do for them.
+type programs struct {
+	dir        string
+	config     map[string]string // kubeconfig by ServiceAccount
+	controller *kube.Process
+	adapter    *harness.Adapter
+	endNode    func()
+}
+
+// running starts the programs for the first test that needs them. They are
+// the same for all: who stops one of them must not be a parallel test.
+func running(t *testing.T) *programs {
+	t.Helper()
+	p, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the controller:\n%s\nthe adapter:\n%s", p.controller.Log(), tail(p.adapter.Log()))
+		}
+	})
+	return p
+}
+
+// tail is the end of a log.
+func tail(log string) string {
+	const most = 100
+	lines := strings.Split(log, "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}
+
+// started are the programs, once they were.
+var started *programs
+
+var start = sync.OnceValues(func() (*programs, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a cold build among it
+	defer cancel()
+	p := &programs{dir: scratch, config: map[string]string{}}
+	for _, account := range []string{controllerAccount, adapterAccount} {
+		var err error
+		if p.config[account], err = server.Kubeconfig(ctx, kube.SystemNamespace, account); err != nil {
+			return nil, err
+		}
+	}
+	if err := buildController(ctx, p.path("controller")); err != nil {
+		return nil, fmt.Errorf("building the controller: %w", err)
+	}
+	if err := p.startController(ctx); err != nil {
+		return nil, err
+	}
+	started = p
+	if err := p.startAdapter(); err != nil {
+		return nil, err
+	}
+	node, end := context.WithCancel(context.Background())
+	p.endNode = end
+	go p.node(node)
+	return p, nil
+})
+
+func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
+
+func buildController(ctx context.Context, binary string) error {
+	args := []string{"build", "-o", binary}
+	if harness.RaceEnabled {
+		args = append(args, "-race")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/reschedule-dev/reschedule/cmd/controller")...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
+}
+
+// probes is where a Knative controller answers; it has no setting.
+const probes = "http://127.0.0.1:8080"
+
+func (p *programs) startController(ctx context.Context) error {
+	var err error
+	p.controller, err = kube.Launch(p.path("controller.log"), []string{
+		"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability", "CONFIG_LEADERELECTION_NAME=config-leader-election",
+		"PROFILING_PORT=0",
+	}, p.path("controller"), "-kubeconfig", p.config[controllerAccount])
+	if err != nil {
+		return err
+	}
+	return p.controller.Until(ctx, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, probes+"/readiness", http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := harness.Client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// startAdapter starts it, again with the data of the one before.
+func (p *programs) startAdapter() error {
+	var err error
+	p.adapter, err = harness.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug")
+	return err
+}
+
+// stop ends everything at the end of the tests.
+func (p *programs) stop() {
+	if p == nil {
+		return
+	}
+	p.controller.Kill()
+	if p.adapter != nil {
+		p.adapter.Kill()
+		_ = os.WriteFile(p.path("adapter.log"), []byte(p.adapter.Log()), 0o600)
+	}
+	if p.endNode != nil {
+		p.endNode()
+	}
+}
+
+// node says of the StatefulSet what its controller would once the pod that it
+// wants runs.
+func (p *programs) node(ctx context.Context) {
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		sets := server.Client.AppsV1().StatefulSets(kube.SystemNamespace)
+		s, err := sets.Get(ctx, "reschedule-adapter", metav1.GetOptions{})
+		if err != nil {
+			continue // the API server is being restarted
+		}
+		status := appsv1.StatefulSetStatus{
+			ObservedGeneration: s.Generation, Replicas: *s.Spec.Replicas, ReadyReplicas: *s.Spec.Replicas, AvailableReplicas: *s.Spec.Replicas,
+			CurrentReplicas: *s.Spec.Replicas, UpdatedReplicas: *s.Spec.Replicas, CurrentRevision: "1", UpdateRevision: "1",
+		}
+		if s.Status.ObservedGeneration != status.ObservedGeneration || s.Status.ReadyReplicas != status.ReadyReplicas {
+			s.Status = status
+			_, _ = sets.UpdateStatus(ctx, s, metav1.UpdateOptions{}) // the next round tries again
+		}
+	}
+}
+
+// environment is that of the pods, as far as the programs read it.
+func environment() error {
+	return errors.Join(os.Setenv("SYSTEM_NAMESPACE", kube.SystemNamespace), os.Setenv("POD_NAME", "reschedule-adapter-0"))
+}
