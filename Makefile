@@ -76,6 +76,10 @@ verify: ## Check that what is generated is up to date and the modules are whole
 	go test -count=1 -run 'StateMachine' ./pkg/adapter/schedule
 	@if [ -n "$$(git status --porcelain)" ]; then echo "not committed:"; git status --short; exit 1; fi
 
+.PHONY: release-yaml
+release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml
+	VERSION=$(VERSION) hack/release.sh
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin dist

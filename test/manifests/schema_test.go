@@ -97,8 +97,7 @@ func walkFields(t *testing.T, path string, s *schema.Structural, typ reflect.Typ
 
 // jsonFields are a struct's fields by the names that they have in JSON.
 func jsonFields(typ reflect.Type, out map[string]reflect.Type) {
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "" && f.Anonymous:

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Builds and pushes the images, and writes what installs them:
+#
+#   dist/reschedule.yaml       everything
+#   dist/reschedule-crds.yaml  the CRD alone, for who installs those first
+#
+# KO_DOCKER_REPO is where the images go. VERSION is their tag and the version label
+# of every object. PLATFORMS and KOFLAGS are ko's --platform and further flags, DIST
+# another folder than dist.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [ -z "${KO_DOCKER_REPO:-}" ]; then
+    echo "KO_DOCKER_REPO is not set: name the registry and path that the images are pushed to," >&2
+    echo "for example KO_DOCKER_REPO=ghcr.io/reschedule-dev make release-yaml" >&2
+    exit 1
+fi
+export VERSION=${VERSION:-$(git describe --tags --always --dirty)}
+if ! [[ $VERSION =~ ^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$ ]]; then
+    echo "VERSION is \"$VERSION\", which can be neither a tag nor a label: letters, digits, dots, dashes and underscores, at most 63" >&2
+    exit 1
+fi
+
+ko() { go tool -modfile=tools/ko/go.mod ko "$@"; }
+label() { sed "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|"; }
+
+# Written elsewhere first: half a file must not look like a release.
+dist=${DIST:-dist}
+mkdir -p "$dist"
+out=$(mktemp -d "$dist/.release.XXXXXX")
+trap 'rm -rf "$out"' EXIT
+# shellcheck disable=SC2086 # KOFLAGS are several
+ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
+    --platform "${PLATFORMS:-linux/amd64,linux/arm64}" ${KOFLAGS:-} >"$out/images.yaml"
+label <"$out/images.yaml" >"$out/reschedule.yaml"
+label <config/300-reschedulesource.yaml >"$out/reschedule-crds.yaml"
+mv "$out/reschedule.yaml" "$out/reschedule-crds.yaml" "$dist/"
+echo "$dist/reschedule.yaml and $dist/reschedule-crds.yaml are $VERSION" >&2
