@@ -1,0 +1,118 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	policyinformers "knative.dev/eventing/pkg/client/informers/externalversions/eventing/v1alpha1"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	sourceinformers "github.com/reschedule-dev/reschedule/pkg/client/informers/externalversions/sources/v1alpha1"
+)
+
+// informers hold what the adapter watches. None resyncs: what follows them
+// retries what failed by itself.
+type informers struct {
+	sources, policies, configs cache.SharedIndexInformer
+	noPolicies                 atomic.Bool // there is no such resource
+
+	running sync.WaitGroup
+}
+
+func newInformers(c clients, namespace string, log *slog.Logger) (*informers, error) {
+	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	in := &informers{
+		sources:  sourceinformers.NewRescheduleSourceInformer(c.sources, metav1.NamespaceAll, 0, byNamespace),
+		policies: policyinformers.NewEventPolicyInformer(c.policies, metav1.NamespaceAll, 0, byNamespace),
+		configs:  corev1informers.NewConfigMapInformer(c.kube, namespace, 0, byNamespace),
+	}
+	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
+		in.sources: slimSource, in.policies: slim, in.configs: slimConfigMap,
+	} {
+		if err := informer.SetTransform(transform); err != nil {
+			return nil, fmt.Errorf("knative: making an informer: %w", err)
+		}
+	}
+	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		// Only that there is no such resource means that there are no policies:
+		// whatever else keeps us from reading them must not let anybody in.
+		if !apierrors.IsNotFound(err) {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		} else if !in.noPolicies.Swap(true) {
+			log.Warn("the cluster has no EventPolicy resource; it is looked for again from time to time")
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("knative: making an informer: %w", err)
+	}
+	return in, nil
+}
+
+// start runs the informers until ctx ends; stopped waits for that.
+func (in *informers) start(ctx context.Context) {
+	for _, informer := range []cache.SharedIndexInformer{in.sources, in.policies, in.configs} {
+		in.running.Go(func() { informer.RunWithContext(ctx) })
+	}
+}
+
+func (in *informers) stopped() { in.running.Wait() }
+
+// listed waits for the first list of each.
+func (in *informers) listed(ctx context.Context) error {
+	policies := func() bool { return in.policies.HasSynced() || in.noPolicies.Load() }
+	if cache.WaitForCacheSync(ctx.Done(), in.sources.HasSynced, policies, in.configs.HasSynced) {
+		return nil
+	}
+	var missing []string
+	for name, synced := range map[string]cache.InformerSynced{
+		"RescheduleSources": in.sources.HasSynced, "EventPolicies": policies, "ConfigMaps": in.configs.HasSynced,
+	} {
+		if !synced() {
+			missing = append(missing, name)
+		}
+	}
+	return fmt.Errorf("knative: waiting for the first list of %s: %w", strings.Join(missing, ", "), context.Cause(ctx))
+}
+
+// slim drops what only writers of an object need.
+func slim(o any) (any, error) {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return o, nil //nolint:nilerr // a tombstone is passed on as it is
+	}
+	m.SetManagedFields(nil)
+	annotations := m.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	if len(annotations) == 0 {
+		m.SetAnnotations(nil)
+	}
+	return o, nil
+}
+
+// slimSource also drops what the controller says to people.
+func slimSource(o any) (any, error) {
+	if s, ok := o.(*v1alpha1.RescheduleSource); ok {
+		s.Status.Conditions, s.Status.CloudEventAttributes, s.Status.Annotations = nil, nil, nil
+	}
+	return slim(o)
+}
+
+// slimConfigMap keeps the data of those that are read.
+func slimConfigMap(o any) (any, error) {
+	if cm, ok := o.(*corev1.ConfigMap); ok {
+		if cm.BinaryData = nil; !isRead(cm) {
+			cm.Data = nil
+		}
+	}
+	return slim(o)
+}

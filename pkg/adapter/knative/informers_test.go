@@ -1,0 +1,109 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *rig) {
+		absent := true
+		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return absent, nil, apierrors.NewNotFound(eventing.Resource("eventpolicies"), "")
+		})
+		c, start := r.connect(), time.Now()
+		if since := time.Since(start); since > time.Second {
+			t.Errorf("the start took %v", since)
+		}
+		pass(time.Hour)
+		expect(t, "lines", 1, r.log.count("no EventPolicy resource"))
+		if n := len(r.policies.Actions()); n > 200 {
+			t.Errorf("asked %d times in an hour", n)
+		}
+		absent = false
+		policy := &eventing.EventPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "p"}}
+		if err := r.policies.Tracker().Add(policy); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		expect(t, "policies", 1, len(c.informers.policies.GetStore().List()))
+	})
+}
+
+func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.close()
+		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(eventing.Resource("eventpolicies"), "", errors.New("no RBAC"))
+		})
+		ctx, cancel := context.WithTimeout(r.ctx, time.Hour)
+		defer cancel()
+		_, err := connect(ctx, Config{Namespace: systemNamespace}, r.clients())
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "first list of EventPolicies:") {
+			t.Errorf("connected: %v", err)
+		}
+	})
+}
+
+func TestWhatIsMissingOfTheConfigIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []Config{{Namespace: systemNamespace}, {REST: &rest.Config{}}} {
+		if _, err := Connect(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "must be set") {
+			t.Errorf("connected: %v", err)
+		}
+	}
+}
+
+func TestWhatNobodyReadsIsNotKept(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		o, err := c.sources.RescheduleSources("ops").Get("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := object("a")
+		want.Annotations, want.Labels = map[string]string{"keep": "this"}, map[string]string{"team": "a"}
+		expect(t, "source", want, o)
+		for name, kept := range map[string]bool{"kube-root-ca.crt": false, configFeatures: true, configLogging: true, configObservability: true, "certs": true} {
+			cm, ok, err := c.informers.configs.GetStore().GetByKey(systemNamespace + "/" + name)
+			if err != nil || !ok {
+				t.Fatal(name, ok, err)
+			}
+			if got := cm.(*corev1.ConfigMap); len(got.BinaryData) > 0 || (len(got.Data) > 0) != kept {
+				t.Errorf("ConfigMap %s has %v and %v", name, got.Data, got.BinaryData)
+			}
+		}
+	}, object("a", func(o *v1alpha1.RescheduleSource) {
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+		o.Annotations = map[string]string{"keep": "this", corev1.LastAppliedConfigAnnotation: "{}"}
+		o.Labels = map[string]string{"team": "a"}
+		o.Status.Conditions = duckv1.Conditions{{Type: v1alpha1.ConditionReady}}
+		o.Status.CloudEventAttributes = []duckv1.CloudEventAttributes{{Type: "x"}}
+	}), filled("kube-root-ca.crt"), filled(configFeatures), filled(configLogging), filled(configObservability),
+		bundle("certs", map[string]string{"a": "b"}))
+}
+
+func filled(name string) *corev1.ConfigMap {
+	cm := configMap(name, map[string]string{"_example": "b"})
+	cm.BinaryData = map[string][]byte{"b": []byte("c")}
+	return cm
+}

@@ -1,0 +1,109 @@
+package knative
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// Changes of an object.
+type change = func(*v1alpha1.RescheduleSource)
+
+func unresolved(o *v1alpha1.RescheduleSource) { o.Status.SinkURI = nil }
+
+func notReadySource(o *v1alpha1.RescheduleSource) {
+	o.Status.Conditions = duckv1.Conditions{{Type: v1alpha1.ConditionReady, Status: corev1.ConditionFalse}}
+}
+
+func wantsDeadLetters(o *v1alpha1.RescheduleSource) {
+	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{
+		Ref: &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "dead"},
+	}}
+}
+
+func deadLettersResolved(o *v1alpha1.RescheduleSource) {
+	o.Status.DeadLetterSinkURI = apis.HTTP("dead.ops")
+}
+
+func withAudience(o *v1alpha1.RescheduleSource) { o.Status.SinkAudience = new("sink") }
+
+func withIdentity(o *v1alpha1.RescheduleSource) {
+	o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("a-oidc")}
+}
+
+// decided is what a status decides of a source.
+type decided struct {
+	Sink       schedule.Target
+	DeadLetter *schedule.Target
+	Account    string
+	Suspend    bool
+}
+
+func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
+	t.Parallel()
+	sink, dead := schedule.Target{URL: "http://sink.ops"}, schedule.Target{URL: "http://dead.ops"}
+	secret := schedule.Target{URL: "http://sink.ops", Audience: "sink"}
+	before := &schedule.Source{Sink: schedule.Target{URL: "http://before", CACerts: "pem"}, DeadLetter: &schedule.Target{URL: "http://dead-before"}}
+	for name, c := range map[string]struct {
+		changes    []change
+		before     *schedule.Source
+		identified bool
+		want       decided
+	}{
+		"ready": {want: decided{Sink: sink}},
+		"all that a status can say": {
+			changes: []change{wantsDeadLetters, withIdentity, func(o *v1alpha1.RescheduleSource) {
+				o.Status.SinkCACerts, o.Status.SinkAudience = new("certs"), new("aud")
+				o.Status.DeadLetterSinkURI = apis.HTTPS("dead.ops")
+				o.Status.DeadLetterSinkCACerts, o.Status.DeadLetterSinkAudience = new("dead-certs"), new("dead-aud")
+			}},
+			identified: true,
+			want: decided{
+				Sink:       schedule.Target{URL: "http://sink.ops", CACerts: "certs", Audience: "aud"},
+				DeadLetter: &schedule.Target{URL: "https://dead.ops", CACerts: "dead-certs", Audience: "dead-aud"},
+				Account:    "a-oidc",
+			},
+		},
+		"a sink that was never resolved":                {changes: []change{unresolved}, want: decided{Suspend: true}},
+		"not ready, with the last sink in the status":   {changes: []change{notReadySource}, before: before, want: decided{Sink: sink}},
+		"not ready, with the status lost":               {changes: []change{notReadySource, unresolved}, before: before, want: decided{Sink: before.Sink}},
+		"a dead letter sink that was never resolved":    {changes: []change{wantsDeadLetters}, want: decided{Sink: sink, Suspend: true}},
+		"a dead letter sink that is resolved":           {changes: []change{wantsDeadLetters, deadLettersResolved}, want: decided{Sink: sink, DeadLetter: &dead}},
+		"a dead letter sink that was resolved before":   {changes: []change{wantsDeadLetters}, before: before, want: decided{Sink: sink, DeadLetter: before.DeadLetter}},
+		"a dead letter sink that nobody wants any more": {changes: []change{deadLettersResolved}, before: before, want: decided{Sink: sink}},
+		"suspended by its spec": {
+			changes: []change{func(o *v1alpha1.RescheduleSource) { o.Spec.Suspend = true }},
+			want:    decided{Sink: sink, Suspend: true},
+		},
+		"an audience, and its identity is on its way": {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
+		"an audience, and its identity is there":      {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: "a-oidc"}},
+		"an audience where nobody has an identity":    {changes: []change{withAudience}, want: decided{Sink: secret}},
+		"no audience, and its identity is on its way": {identified: true, want: decided{Sink: sink}},
+		"an audience of its dead letters, and no identity": {
+			changes: []change{wantsDeadLetters, deadLettersResolved, func(o *v1alpha1.RescheduleSource) {
+				o.Status.DeadLetterSinkAudience = new("dead")
+			}},
+			identified: true,
+			want:       decided{Sink: sink, DeadLetter: &schedule.Target{URL: "http://dead.ops", Audience: "dead"}, Suspend: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			src, err := describe(object("a", c.changes...), c.before, c.identified)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := decided{src.Sink, src.DeadLetter, src.ServiceAccount, src.Suspend}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("targets (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

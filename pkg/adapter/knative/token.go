@@ -1,0 +1,99 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	tokenLife = time.Hour
+	// tokenMargin is how long before its end a token is not used any more: it
+	// has to outlive its way to the sink, and the clocks' differences.
+	tokenMargin = 5 * time.Minute
+	// tokenErrorLife keeps one source that gets no token from asking for one
+	// with every delivery.
+	tokenErrorLife = 5 * time.Second
+	// maxTokens bounds the cache, at some 1.5 KiB each.
+	maxTokens = 16_384
+)
+
+// tokens gets service accounts' tokens from the API server and keeps them
+// while they are good.
+type tokens struct {
+	client  typedcorev1.ServiceAccountsGetter
+	cache   *cache.LRUExpireCache
+	flights singleflight.Group
+}
+
+func newTokens(client typedcorev1.ServiceAccountsGetter) *tokens {
+	return &tokens{client: client, cache: cache.NewLRUExpireCache(maxTokens)}
+}
+
+// get is the token of the source for an audience. A source that was made anew
+// under its name has a service account made anew, for which the tokens of the
+// one before are no good; so its uid is part of what a token is found by.
+func (t *tokens) get(ctx context.Context, src *schedule.Source, audience string) (string, error) {
+	account := src.Namespace + "/" + src.ServiceAccount
+	key := src.UID + "\n" + account + "\n" + audience
+	if token, err, ok := t.cached(key); ok {
+		return token, err
+	}
+	result := t.flights.DoChan(key, func() (any, error) {
+		if token, err, ok := t.cached(key); ok { // of the flight just before
+			return token, err
+		}
+		// Whoever asked first may give up: others wait for it too.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+		defer cancel()
+		token, life, err := t.request(ctx, src, audience)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("knative: token of service account %s for audience %q: %w", account, audience, err)
+			t.cache.Add(key, err, tokenErrorLife)
+		case life > 0:
+			t.cache.Add(key, token, life)
+		}
+		return token, err
+	})
+	select {
+	case r := <-result:
+		return r.Val.(string), r.Err
+	case <-ctx.Done():
+		return "", fmt.Errorf("knative: token of service account %s for audience %q: %w", account, audience, context.Cause(ctx))
+	}
+}
+
+func (t *tokens) cached(key string) (token string, err error, ok bool) {
+	switch v, _ := t.cache.Get(key); v := v.(type) {
+	case string:
+		return v, nil, true
+	case error:
+		return "", v, true
+	}
+	return "", nil, false
+}
+
+// request asks the API server for a token, and says how long it can be used.
+func (t *tokens) request(ctx context.Context, src *schedule.Source, audience string) (string, time.Duration, error) {
+	seconds := int64(tokenLife / time.Second)
+	answer, err := t.client.ServiceAccounts(src.Namespace).CreateToken(ctx, src.ServiceAccount, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", 0, err
+	}
+	if answer.Status.Token == "" {
+		return "", 0, errors.New("the API server's answer has none")
+	}
+	return answer.Status.Token, time.Until(answer.Status.ExpirationTimestamp.Time) - tokenMargin, nil
+}

@@ -1,0 +1,168 @@
+package knative
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// issuer is an API server that issues tokens.
+type issuer struct {
+	*tokens
+	mu     sync.Mutex
+	issued int
+	life   time.Duration // default what is asked for
+	takes  time.Duration
+	err    error
+}
+
+func issuing(t *testing.T, test func(*testing.T, *issuer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		kube, i := kubefake.NewClientset(), &issuer{}
+		kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(i.takes)
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			create := a.(clienttesting.CreateActionImpl)
+			request := create.GetObject().(*authenticationv1.TokenRequest)
+			life := i.life
+			if life == 0 {
+				life = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
+			}
+			i.issued++
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+				Token:               fmt.Sprintf("%s/%s for %v no %d", a.GetNamespace(), create.Name, request.Spec.Audiences, i.issued),
+				ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
+			}}, i.err
+		})
+		i.tokens = newTokens(kube.CoreV1())
+		test(t, i)
+	})
+}
+
+func TestATokenIsKeptUntilFiveMinutesBeforeItsEnd(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		get := func() string {
+			t.Helper()
+			token, err := i.get(t.Context(), someSource, "sink")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}
+		first := get()
+		expect(t, "token", "ops/a-oidc for [sink] no 1", first)
+		time.Sleep(55*time.Minute - time.Millisecond)
+		expect(t, "token", first, get())
+		time.Sleep(2 * time.Millisecond)
+		expect(t, "token", "ops/a-oidc for [sink] no 2", get())
+	})
+}
+
+func TestATokenThatHardlyLivesIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.life = time.Minute
+		for range 3 {
+			if _, err := i.get(t.Context(), someSource, "sink"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect(t, "issued", 3, i.issued)
+	})
+}
+
+func TestEachSourceAndAudienceHasItsToken(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		other := &schedule.Source{UID: "a-2", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
+		for range 2 {
+			for _, src := range []*schedule.Source{someSource, other} {
+				for _, audience := range []string{"sink", "dead"} {
+					if _, err := i.get(t.Context(), src, audience); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		expect(t, "issued, the source made anew having its own", 4, i.issued)
+	})
+}
+
+func TestManyDeliveriesAskForOneToken(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.takes = time.Second
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if token, err := i.get(t.Context(), someSource, "sink"); err != nil || !strings.HasSuffix(token, "no 1") {
+					t.Errorf("got %q, %v", token, err)
+				}
+			})
+		}
+		all.Wait()
+		expect(t, "issued", 1, i.issued)
+	})
+}
+
+func TestADeliveryThatEndsWaitsForNoTokenAndTheOthersGetTheirs(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.takes = 5 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start, done := time.Now(), make(chan error)
+		go func() {
+			_, err := i.get(ctx, someSource, "sink")
+			done <- err
+		}()
+		synctest.Wait()
+		go func() {
+			_, err := i.get(t.Context(), someSource, "sink")
+			done <- err
+		}()
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if err := <-done; err != nil || time.Since(start) != 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+func TestAnErrorSaysWhoseTokenForWhomAndIsNotAskedForAllTheTime(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.err = apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "a-oidc")
+		for range 10 {
+			_, err := i.get(t.Context(), someSource, "sink")
+			if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), `service account ops/a-oidc for audience "sink"`) {
+				t.Fatal(err)
+			}
+		}
+		expect(t, "asked", 1, i.issued)
+		i.err = nil
+		time.Sleep(tokenErrorLife + 1)
+		if _, err := i.get(t.Context(), someSource, "sink"); err != nil {
+			t.Error(err)
+		}
+	})
+}

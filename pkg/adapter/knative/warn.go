@@ -1,0 +1,90 @@
+package knative
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+const (
+	// component is who we are in Events, and to the API server.
+	component = "reschedule-adapter"
+	// maxMessageBytes is what the newer API of Events takes of a message.
+	maxMessageBytes = 1024
+	// flushFor bounds the wait for Events on their way at the end.
+	flushFor = 2 * time.Second
+)
+
+// warner records Events. Its correlator counts repeats on one Event, sums up
+// many alike, and holds each source to 25, and one more in five minutes.
+type warner struct {
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	flushed     chan struct{}
+	once        sync.Once
+}
+
+func newWarner(ctx context.Context, core typedcorev1.CoreV1Interface) *warner {
+	w := &warner{flushed: make(chan struct{})}
+	// It outlives ctx: what goes wrong on the way down is told too.
+	w.broadcaster = record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
+	w.broadcaster.StartRecordingToSink(&eventSink{
+		EventSink: &typedcorev1.EventSinkImpl{Interface: core.Events(metav1.NamespaceAll)}, flushed: w.flushed,
+	})
+	w.recorder = w.broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component}).WithLogger(klog.FromContext(ctx))
+	return w
+}
+
+func (w *warner) warn(src *schedule.Source, reason, message string) {
+	if len(message) > maxMessageBytes {
+		message = strings.ToValidUTF8(message[:maxMessageBytes-3], "") + "..."
+	}
+	w.recorder.Event(&corev1.ObjectReference{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind,
+		Namespace: src.Namespace, Name: src.Name, UID: types.UID(src.UID),
+	}, corev1.EventTypeWarning, reason, message)
+}
+
+// close waits until the Events so far are recorded, or its time is up.
+func (w *warner) close() {
+	w.once.Do(func() {
+		w.recorder.Event(&corev1.ObjectReference{Name: lastEvent}, corev1.EventTypeNormal, lastEvent, lastEvent)
+		timeout := time.NewTimer(flushFor)
+		defer timeout.Stop()
+		select {
+		case <-w.flushed:
+		case <-timeout.C:
+		}
+		w.broadcaster.Shutdown()
+	})
+}
+
+// lastEvent is one that no API server sees: it comes after all others.
+const lastEvent = "flush"
+
+// eventSink passes Events on until the last.
+type eventSink struct {
+	record.EventSink
+	flushed chan struct{}
+}
+
+// Create implements record.EventSink.
+func (s *eventSink) Create(e *corev1.Event) (*corev1.Event, error) {
+	if e.Reason == lastEvent {
+		close(s.flushed)
+		return e, nil
+	}
+	return s.EventSink.Create(e)
+}
