@@ -166,9 +166,12 @@ func (r *rig) remove(o runtime.Object) {
 	synctest.Wait()
 }
 
-// pass lets time go by.
+// take is how long somebody takes.
+func take(d time.Duration) { time.Sleep(d) }
+
+// pass lets time go by, and waits until nobody has anything to do.
 func pass(d time.Duration) {
-	time.Sleep(d)
+	take(d)
 	synctest.Wait()
 }
 
