@@ -92,8 +92,8 @@ func TestASinkThatCannotBeResolvedKeepsItsLastURI(t *testing.T) {
 		{"nobody knows the kind", ref("nowhere.dev/v1", "Nothing", "", "x"), "NotFound",
 			`Nothing ops/x (nowhere.dev/v1): failed to get lister for nowhere.dev/v1, Resource=nothings: the server could not find the requested resource (list nothings.nowhere.dev)`},
 	} {
-		known, last := "the last CA", func(s *v1alpha1.RescheduleSource) {}
-		last = func(s *v1alpha1.RescheduleSource) {
+		known := "the last CA"
+		last := func(s *v1alpha1.RescheduleSource) {
 			s.Status.SinkCACerts, s.Status.SinkAudience = &known, &known
 			s.Status.DeadLetterSinkCACerts, s.Status.DeadLetterSinkAudience = &known, &known
 		}
