@@ -40,7 +40,7 @@ func running(t *testing.T) *programs {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the controller:\n%s\nthe adapter:\n%s", p.controller.Log(), tail(p.adapter.Log()))
+			t.Logf("the controller:\n%s\nthe adapter:\n%s", tail(p.controller.Log()), tail(p.adapter.Log()))
 		}
 	})
 	return p
@@ -48,7 +48,7 @@ func running(t *testing.T) *programs {
 
 // tail is the end of a log.
 func tail(log string) string {
-	const most = 100
+	const most = 30
 	lines := strings.Split(log, "\n")
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

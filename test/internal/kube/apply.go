@@ -69,7 +69,7 @@ func (s *Server) Apply(ctx context.Context, manifests []byte) error {
 			return fmt.Errorf("kube: applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
-			if err := s.served(ctx, resource, o.GetName()); err != nil {
+			if err := s.served(ctx, resource, o); err != nil {
 				return err
 			}
 		}
@@ -89,23 +89,26 @@ func (s *Server) Resource(gvk schema.GroupVersionKind, namespace string) (dynami
 	return s.Dynamic.Resource(m.Resource), nil
 }
 
-// served waits until the objects of a definition can be made.
-func (s *Server) served(ctx context.Context, definitions dynamic.ResourceInterface, name string) error {
+// served waits until the objects of a definition can be made: until it is
+// established, and until discovery tells of it, which is a moment later.
+func (s *Server) served(ctx context.Context, definitions dynamic.ResourceInterface, definition *unstructured.Unstructured) error {
+	group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
 	return s.api.Until(ctx, func(ctx context.Context) error {
-		o, err := definitions.Get(ctx, name, metav1.GetOptions{})
+		o, err := definitions.Get(ctx, definition.GetName(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
-		if err != nil {
-			return err
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		if !slices.ContainsFunc(conditions, func(c any) bool {
+			condition, ok := c.(map[string]any)
+			return ok && condition["type"] == "Established" && condition["status"] == "True"
+		}) {
+			return fmt.Errorf("%s is not established: %v", o.GetName(), conditions)
 		}
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
-				return nil
-			}
-		}
-		return fmt.Errorf("%s is not established: %v", name, conditions)
+		s.mapper.Reset()
+		_, err = s.mapper.RESTMapping(schema.GroupKind{Group: group, Kind: kind})
+		return err
 	})
 }
 
