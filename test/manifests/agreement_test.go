@@ -184,8 +184,13 @@ func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			api, validate := judge(t, withSpec(c.spec))
-			if told := strings.Join(api, "\n"); !strings.Contains(told, c.says) {
+			told := strings.Join(api, "\n")
+			if !strings.Contains(told, c.says) {
 				t.Errorf("the API server says %q, want %q in it", told, c.says)
+			}
+			// A rule that breaks off refuses too, but shows the user its own text.
+			if strings.Contains(told, "evaluating rule") && name != "a uri with a fragment that is none" {
+				t.Errorf("a rule breaks off: %q", told)
 			}
 			if validate == nil {
 				t.Error("Validate accepts it")
@@ -241,6 +246,41 @@ func TestEveryURIThatIsTakenCanBeReadByGo(t *testing.T) {
 			var o v1alpha1.RescheduleSource
 			if err := json.Unmarshal(raw, &o); err != nil {
 				t.Errorf("the API server takes uri %q%s, but: %v", uri, beside, err)
+			}
+		}
+	}
+}
+
+// The rules add up durations in floating point, unit by unit.
+func TestAHundredYearsAreTheSameInEveryUnit(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ most, over string }{
+		{"876600h", "876600h1s"},
+		{"52596000m", "52596000m1s"},
+		{"3155760000s", "3155760001s"},
+		{"876599h59m59s999ms", "876599h59m59s1001ms"},
+		{"876599h59m59s999000us", "876599h59m59s1001000us"},
+		{"876599h59m59s999000µs", "876599h59m59s1001000µs"}, // U+00B5
+		{"876599h59m59s999000μs", "876599h59m59s1001000μs"}, // U+03BC
+		{"876599h59m59s999000000ns", "876599h59m59s1001000000ns"},
+		{"P36525D", "P36525DT1S"},
+		{"P5217W6D", "P5217W6DT1S"},
+		{"PT876600H", "PT876600H1S"},
+		{"PT52596000M", "PT52596000M1S"},
+		{"PT3155760000S", "PT3155760000.1S"},
+		{"P36524DT23H59M59,9S", "P36524DT23H59M60,1S"},
+	} {
+		for _, field := range []string{"delay: ", "delivery: {timeout: "} {
+			end := strings.Repeat("}", strings.Count(field, "{"))
+			if end != "" && c.most[0] != 'P' {
+				continue
+			}
+			quoted := func(s string) string { return withSpec(sink + field + "'" + s + "'" + end) }
+			if api, _ := judge(t, quoted(c.most)); len(api) > 0 {
+				t.Errorf("%s%s is refused: %v", field, c.most, api)
+			}
+			if api, _ := judge(t, quoted(c.over)); !strings.Contains(strings.Join(api, "\n"), "must be at most 100 years") {
+				t.Errorf("%s%s: %v", field, c.over, api)
 			}
 		}
 	}
