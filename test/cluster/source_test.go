@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +23,7 @@ type source struct {
 	namespace, name string
 	client          typed.RescheduleSourceInterface
 	token           string // of a ServiceAccount of its namespace
+	path            string // of its address, once it was read
 }
 
 // create makes a source in a namespace, and waits until it is ready.
@@ -111,6 +111,9 @@ func (s *source) delete() {
 // address is where the source says it is, at the process instead of the pod.
 func (s *source) address() string {
 	s.t.Helper()
+	if s.path != "" {
+		return s.adapter.URL + s.path
+	}
 	o, err := s.client.Get(s.t.Context(), s.name, metav1.GetOptions{})
 	if err != nil {
 		s.t.Fatal(err)
@@ -122,7 +125,8 @@ func (s *source) address() string {
 	if want := "http://reschedule-adapter.knative-eventing.svc.cluster.local/" + s.namespace + "/" + s.name; u.String() != want {
 		s.t.Errorf("the address is %s, want %s", u, want)
 	}
-	return s.adapter.URL + (&url.URL{Path: u.Path}).String()
+	s.path = u.Path
+	return s.adapter.URL + s.path
 }
 
 // call calls the schedule API below the address.

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+	"github.com/reschedule-dev/reschedule/test/internal/kube"
+)
+
+// The tests of this file stop what all tests use, so none of them is parallel:
+// go test runs them before those that are.
+
+func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	replicas := func(want int32) {
+		t.Helper()
+		settle(t, func() bool {
+			s, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).GetScale(t.Context(), "reschedule-adapter", metav1.GetOptions{})
+			return err == nil && s.Spec.Replicas == want
+		}, "the adapter does not have %d replicas", want)
+	}
+	replicas(0)
+	s := p.create(t, namespace(t, "scale"), "x", to(sink, "in"))
+	replicas(1)
+	other := p.create(t, s.namespace, "y", to(sink, "in"))
+	s.delete()
+	// Somebody's hand is corrected.
+	if _, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).UpdateScale(t.Context(), "reschedule-adapter", &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: "reschedule-adapter", Namespace: kube.SystemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
+	}, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	replicas(1)
+	other.ready()
+	other.delete()
+	replicas(0)
+	s.make(to(sink, "in"))
+	replicas(1)
+	s.ready()
+}
+
+func TestWhatWasAcknowledgedOutlivesKill9OfTheAdapter(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "killed"), "x", to(sink, "in"))
+	s.served()
+	s.put("soon", `{"delay":"500ms"}`)
+	s.put("far", `{"delay":"1h"}`)
+	var before, after harness.Schedule
+	s.call(s.token, "GET", "/schedules/far", "").Into(t, &before)
+	p.adapter.Kill()
+	if err := p.startAdapter(); err != nil {
+		t.Fatal(err)
+	}
+	sink.Next(t, "in", "soon")
+	s.call(s.token, "GET", "/schedules/far", "").Into(t, &after)
+	if !after.DueAt.Equal(before.DueAt) || after.Revision != before.Revision {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	ns := namespace(t, "down")
+	gone, again, stays := p.create(t, ns, "gone", to(sink, "in")), p.create(t, ns, "again", to(sink, "in")), p.create(t, ns, "stays", to(sink, "in"))
+	for _, s := range []*source{gone, again, stays} {
+		s.served()
+		s.put(s.name, `{"delay":"1s"}`)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), kube.Patience)
+	defer cancel()
+	if status, took, err := p.adapter.Terminate(ctx); err != nil || status != 0 || took > 15*time.Second {
+		t.Errorf("SIGTERM: status %d after %s: %v", status, took, err)
+	}
+	gone.delete()
+	again.delete()
+	again.make(to(sink, "in"))
+	again.ready()
+	if err := p.startAdapter(); err != nil {
+		t.Fatal(err)
+	}
+	sink.Next(t, "in", "stays")
+	again.served()
+	if got := again.status("again"); got != 404 {
+		t.Errorf("a schedule of the source before: %d", got)
+	}
+	if got := gone.status("gone"); got != 404 {
+		t.Errorf("a schedule of a source that is gone: %d", got)
+	}
+	again.put("later", `{"delay":"1s"}`)
+	sink.Next(t, "in", "later")
+	if all := sink.Of("in", ""); len(all) != 2 {
+		t.Errorf("%d deliveries, want those of stays and later", len(all))
+	}
+}
+
+func TestDeliveriesGoOnWithoutAnAPIServer(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "offline"), "x", to(sink, "in"))
+	s.served()
+	s.put("soon", `{"delay":"2s"}`)
+	unseen := s.tokenOf(s.namespace, "unseen", s.audience())
+	server.StopAPI()
+	stopped := true
+	t.Cleanup(func() {
+		if stopped {
+			t.Log(server.StartAPI(context.Background()))
+		}
+	})
+	// Who called a moment ago can go on, too.
+	s.put("meanwhile", `{}`)
+	sink.Next(t, "in", "meanwhile")
+	sink.Next(t, "in", "soon")
+	// A token that nobody has seen is not called bad: it can be tried again.
+	if r := s.call(unseen, "GET", "", ""); r.Status != 503 || r.Header.Get("Retry-After") == "" {
+		t.Errorf("without an API server: %d %s %s", r.Status, r.Header, r.Body)
+	}
+	if err := server.StartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stopped = false
+	// Both follow again.
+	later := p.create(t, s.namespace, "later", to(sink, "in"))
+	later.served()
+	later.put("later", `{}`)
+	sink.Next(t, "in", "later")
+	s.put("again", `{}`)
+	sink.Next(t, "in", "again")
+}
+
+func TestTheAdapterWaitsForTheAPIServerBeforeItIsReady(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "waiting"), "x", to(sink, "in"))
+	s.served()
+	s.put("a", `{"delay":"1s"}`)
+	p.adapter.Kill()
+	server.StopAPI()
+	adapter := make(chan error, 1)
+	go func() { adapter <- p.startAdapter() }()
+	select {
+	case err := <-adapter:
+		t.Errorf("ready without an API server: %v", err)
+		adapter <- err
+	case <-time.After(3 * time.Second):
+	}
+	if err := server.StartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-adapter; err != nil {
+		t.Fatal(err)
+	}
+	sink.Next(t, "in", "a")
+}
+
+func TestSourcesAreServedWhileTheControllerIsAwayAndNewOnesWhenItIsBack(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	ns := namespace(t, "away")
+	s := p.create(t, ns, "x", to(sink, "in"))
+	s.served()
+	ctx, cancel := context.WithTimeout(t.Context(), kube.Patience)
+	defer cancel()
+	if err := p.controller.Terminate(ctx); err != nil {
+		t.Error(err)
+	}
+	s.put("a", `{}`)
+	sink.Next(t, "in", "a")
+	late := &source{programs: p, t: t, namespace: ns, name: "late", client: typedSourcesIn(t, ns)}
+	late.make(to(sink, "in"))
+	if err := p.startController(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late.ready()
+}
