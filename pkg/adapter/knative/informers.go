@@ -8,15 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1informers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	policyinformers "knative.dev/eventing/pkg/client/informers/externalversions/eventing/v1alpha1"
 
-	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	sourceinformers "github.com/reschedule-dev/reschedule/pkg/client/informers/externalversions/sources/v1alpha1"
 )
 
@@ -37,7 +34,7 @@ func newInformers(c clients, namespace string, log *slog.Logger) (*informers, er
 		configs:  corev1informers.NewConfigMapInformer(c.kube, namespace, 0, byNamespace),
 	}
 	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		in.sources: slimSource, in.policies: slim, in.configs: slimConfigMap,
+		in.sources: new(slimSources).slim, in.policies: slim, in.configs: slimConfigMap,
 	} {
 		if err := informer.SetTransform(transform); err != nil {
 			return nil, fmt.Errorf("knative: making an informer: %w", err)
@@ -82,37 +79,4 @@ func (in *informers) listed(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("knative: waiting for the first list of %s: %w", strings.Join(missing, ", "), context.Cause(ctx))
-}
-
-// slim drops what only writers of an object need.
-func slim(o any) (any, error) {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return o, nil //nolint:nilerr // a tombstone is passed on as it is
-	}
-	m.SetManagedFields(nil)
-	annotations := m.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	if len(annotations) == 0 {
-		m.SetAnnotations(nil)
-	}
-	return o, nil
-}
-
-// slimSource also drops what the controller says to people.
-func slimSource(o any) (any, error) {
-	if s, ok := o.(*v1alpha1.RescheduleSource); ok {
-		s.Status.Conditions, s.Status.CloudEventAttributes, s.Status.Annotations = nil, nil, nil
-	}
-	return slim(o)
-}
-
-// slimConfigMap keeps the data of those that are read.
-func slimConfigMap(o any) (any, error) {
-	if cm, ok := o.(*corev1.ConfigMap); ok {
-		if cm.BinaryData = nil; !isRead(cm) {
-			cm.Data = nil
-		}
-	}
-	return slim(o)
 }

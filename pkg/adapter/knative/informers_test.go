@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
+	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -98,6 +100,8 @@ func TestWhatNobodyReadsIsNotKept(t *testing.T) {
 		o.Labels = map[string]string{"team": "a"}
 		o.Status.Conditions = duckv1.Conditions{{Type: v1alpha1.ConditionReady}}
 		o.Status.CloudEventAttributes = []duckv1.CloudEventAttributes{{Type: "x"}}
+		o.Status.Address = &duckv1.Addressable{URL: apis.HTTP("adapter")}
+		o.Status.Policies = []eventingduckv1.AppliedEventPolicyRef{{Name: "p"}}
 	}), filled("kube-root-ca.crt"), filled(configFeatures), filled(configLogging), filled(configObservability),
 		bundle("certs", map[string]string{"a": "b"}))
 }
@@ -106,4 +110,32 @@ func filled(name string) *corev1.ConfigMap {
 	cm := configMap(name, map[string]string{"_example": "b"})
 	cm.BinaryData = map[string][]byte{"b": []byte("c")}
 	return cm
+}
+
+func TestCertificatesThatManySourcesHaveAreKeptOnce(t *testing.T) {
+	t.Parallel()
+	var s slimSources
+	one := func(certs string) *v1alpha1.RescheduleSource {
+		o := object("a", wantsDeadLetters)
+		o.Status.SinkCACerts, o.Status.DeadLetterSinkCACerts = new(certs), new(certs)
+		o.Spec.Sink.CACerts, o.Spec.Delivery.DeadLetterSink.CACerts = new(certs), new(certs)
+		if _, err := s.slim(o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	a, b := one("pem"), one("pem")
+	for _, certs := range []*string{a.Status.DeadLetterSinkCACerts, a.Spec.Sink.CACerts, a.Spec.Delivery.DeadLetterSink.CACerts, b.Status.SinkCACerts} {
+		if certs != a.Status.SinkCACerts || *certs != "pem" {
+			t.Errorf("another copy, of %q", *certs)
+		}
+	}
+	for i := range 10 * maxCertificates {
+		if o := one(strings.Repeat("x", i)); *o.Status.SinkCACerts != strings.Repeat("x", i) {
+			t.Fatal("the certificates of another")
+		}
+	}
+	if n := len(s.certificates); n > maxCertificates {
+		t.Errorf("%d texts are kept, want at most %d", n, maxCertificates)
+	}
 }

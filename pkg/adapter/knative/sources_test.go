@@ -59,6 +59,11 @@ func TestASourceIsSetWhenItAppearsAndWhenItChanges(t *testing.T) {
 		expect(t, "delay", 5*time.Minute, r.plane.source("a-1").Delay)
 		r.put(object("a", func(o *v1alpha1.RescheduleSource) { o.Status.SinkURI = apis.HTTP("other.ops") }))
 		expect(t, "sink", "http://other.ops", r.plane.source("a-1").Sink.URL)
+		r.plane.told()
+		r.put(object("a", func(o *v1alpha1.RescheduleSource) {
+			o.Status.SinkURI, o.Status.Pending = apis.HTTP("other.ops"), new(int64(7))
+		}))
+		expect(t, "calls for what changes nothing", nil, r.plane.told())
 	})
 }
 
