@@ -160,6 +160,16 @@ func TestAPolicyThatCannotBeReadAdmitsNobody(t *testing.T) {
 	}
 }
 
+func TestARefusalTellsOfAPolicyThatIsNotReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.setFlags(modes["default"])
+	w.setPolicies(notReady(newPolicy("p", insider)))
+	if _, err := w.admit(t, w.issue(insider), api.VerbIngest); err == nil || !strings.Contains(err.Error(), "not ready") {
+		t.Error(err)
+	}
+}
+
 func cesql(x string) eventingv1.SubscriptionsAPIFilter {
 	return eventingv1.SubscriptionsAPIFilter{CESQL: x}
 }

@@ -101,7 +101,7 @@ func (l *line) failed(err error) error {
 	}
 	l.mu.Unlock()
 	if say {
-		l.log.Error("callers cannot be checked: the API server does not answer reviews", "failed", n, "error", err)
+		l.log.Error("callers cannot be checked", "failed", n, "error", err)
 	}
 	if errors.Is(err, errBusy) {
 		return unavailable(retrySoon, "too many callers are being checked at the moment")

@@ -283,6 +283,19 @@ func TestAnAPIServerThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 	})
 }
 
+func TestWhoAsksJustAfterTheAnswerCameGetsThatOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key, kept := digestOf("q"), &caller{}
+	w.guard.reviews.callers.keep(key, kept, time.Minute)
+	got, err := w.guard.reviews.callers.ask(t.Context(), key, func(context.Context) (*caller, time.Duration, error) {
+		return nil, 0, errors.New("asked again")
+	})
+	if got != kept || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
 func TestWhereAPartEndsCounts(t *testing.T) {
 	t.Parallel()
 	seen := map[digest]bool{}
