@@ -61,7 +61,15 @@ type world struct {
 	lastAccess                  atomic.Pointer[authz.SubjectAccessReviewSpec]
 }
 
+// newWorld is one whose clock stands still, so that no answer is forgotten
+// however slow the machine.
 func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	now := time.Now()
+	return newWorldAt(tb, func() time.Time { return now })
+}
+
+func newWorldAt(tb testing.TB, now func() time.Time) *world {
 	tb.Helper()
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	w := &world{
@@ -78,6 +86,7 @@ func newWorld(tb testing.TB) *world {
 		Policies: eventinglisters.NewEventPolicyLister(w.policies),
 		Flags:    func() feature.Flags { return *w.flags.Load() },
 		Log:      slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Now:      now,
 	})
 	return w
 }

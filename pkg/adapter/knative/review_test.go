@@ -22,7 +22,7 @@ import (
 func timed(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newWorldAt(t, time.Now)) })
 }
 
 func TestOneReviewServesAMinute(t *testing.T) {
