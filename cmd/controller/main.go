@@ -3,34 +3,33 @@
 package main
 
 import (
-	"cmp"
-	"flag"
+	"fmt"
+	"os"
 
 	"knative.dev/eventing/pkg/auth"
 	filteredfactory "knative.dev/pkg/client/injection/kube/informers/factory/filtered"
-	"knative.dev/pkg/injection"
 	"knative.dev/pkg/injection/sharedmain"
 	"knative.dev/pkg/signals"
 
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource"
 )
 
-// Calls a second, and at once, where -kube-api-qps and -kube-api-burst say
-// nothing: about what eventing's own controller has. Knative's default, by the
-// number of controllers, would be a tenth, and a thousand sources that are made
-// at once would wait for minutes.
-const (
-	qps   = 100
-	burst = 200
-)
+// defaults are how often the controller may call the API server in a second,
+// and at once: about what eventing's own controller may. Knative's default
+// grows with the number of controllers; with two of them a thousand sources
+// that are made together would wait for minutes.
+var defaults = map[string]string{"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
 
 func main() {
-	ctx := filteredfactory.WithSelectors(signals.NewContext(), auth.OIDCLabelSelector)
-	disableHA := flag.Bool("disable-ha", false, "run without leader election, as the only replica")
-	cfg := injection.ParseAndGetRESTConfigOrDie()
-	cfg.QPS, cfg.Burst = cmp.Or(cfg.QPS, qps), cmp.Or(cfg.Burst, burst)
-	if *disableHA {
-		ctx = sharedmain.WithHADisabled(ctx)
+	for name, value := range defaults {
+		if os.Getenv(name) != "" {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, "controller cannot run:", err)
+			os.Exit(1)
+		}
 	}
-	sharedmain.MainWithConfig(ctx, "reschedule-controller", cfg, reschedulesource.NewController, reschedulesource.NewScaler)
+	ctx := filteredfactory.WithSelectors(signals.NewContext(), auth.OIDCLabelSelector)
+	sharedmain.MainWithContext(ctx, "reschedule-controller", reschedulesource.NewController, reschedulesource.NewScaler)
 }

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgotesting "k8s.io/client-go/testing"
 	"knative.dev/pkg/apis"
 	"knative.dev/pkg/controller"
 	. "knative.dev/pkg/reconciler/testing"
@@ -70,7 +72,26 @@ func TestReconcile(t *testing.T) {
 		WantErr:           true,
 		WantStatusUpdates: becomes(source()), // what is stored stays
 		WantEvents:        []string{Eventf("Warning", "InternalError", "patching the status: inducing failure for patch reschedulesources")},
+	}, {
+		Name:              "somebody wrote in between: again, and no event",
+		Key:               key,
+		Objects:           []runtime.Object{source(), adapter(1, 1)},
+		WithReactors:      reactors(refuse(apierrors.NewConflict(v1alpha1.Resource("reschedulesources"), "git-repos", nil))),
+		WantErr:           true,
+		WantStatusUpdates: becomes(source()),
+	}, {
+		Name:              "the source went in between",
+		Key:               key,
+		Objects:           []runtime.Object{source(), adapter(1, 1)},
+		WithReactors:      reactors(refuse(apierrors.NewNotFound(v1alpha1.Resource("reschedulesources"), "git-repos"))),
+		WantStatusUpdates: becomes(source()),
 	}}.Test(t, reconciling)
+}
+
+func refuse(err error) clientgotesting.ReactionFunc {
+	return func(action clientgotesting.Action) (bool, runtime.Object, error) {
+		return action.Matches("patch", "reschedulesources/status"), nil, err
+	}
 }
 
 func deleted(s *v1alpha1.RescheduleSource) {
