@@ -14,7 +14,7 @@ LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/
 
 .PHONY: help
 help: ## Print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/adapter and bin/controller
@@ -34,9 +34,10 @@ demo: ## Watch an operator being woken, on one screen
 .PHONY: test
 test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	hack/verify-codegen.sh
-	go test ./...
+	go test -timeout 30m ./...
 	go test -race -short $$(go list ./... | grep -v /test/cluster$$)
 	go -C bench test -short ./...
+	hack/test-release.sh
 
 .PHONY: fmt
 fmt:
