@@ -101,7 +101,8 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	return impl
 }
 
-// withoutManagedFields halves what a source takes in memory.
+// withoutManagedFields drops what nobody here reads, and what may be as large as
+// the rest of a source.
 func withoutManagedFields(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
 		source.ManagedFields = nil
