@@ -26,13 +26,16 @@ var eventing = []string{
 
 // InstallEventing applies what of Knative Eventing a source needs, as the
 // module of the version in go.mod has it. Nothing of it runs.
-func (s *Server) InstallEventing(ctx context.Context) error {
+func (s *Server) InstallEventing(ctx context.Context) error { return s.ApplyEventing(ctx, eventing...) }
+
+// ApplyEventing applies files of its config/core.
+func (s *Server) ApplyEventing(ctx context.Context, names ...string) error {
 	module, err := command(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "knative.dev/eventing")
 	if err != nil {
 		return err
 	}
-	files := make([]string, len(eventing))
-	for i, name := range eventing {
+	files := make([]string, len(names))
+	for i, name := range names {
 		files[i] = filepath.Join(module, "config", "core", filepath.FromSlash(name))
 	}
 	return s.ApplyFiles(ctx, files...)

@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+	"github.com/reschedule-dev/reschedule/test/internal/kube"
+)
+
+const (
+	// settleFor is what a process has to come to rest, idleFor how long it is
+	// watched doing nothing.
+	settleFor = 30 * time.Second
+	idleFor   = time.Minute
+)
+
+// BenchmarkIdle says what controller and adapter cost while nothing is due, as
+// a release is built: resident memory, how much of it is their own (the rest
+// is pages of their program), and CPU. Knative's adapter of PingSources stands
+// beside them, with one. Run it alone: go test -run '^$' -bench Idle -benchtime 1x
+func BenchmarkIdle(b *testing.B) {
+	dir := b.TempDir()
+	release := func(name, module, pkg string) string {
+		binary := filepath.Join(dir, name)
+		cmd := exec.CommandContext(b.Context(), "go", "build", "-C", module, "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		return binary
+	}
+	adapter := release("adapter", "../..", "github.com/reschedule-dev/reschedule/cmd/adapter")
+	controller := release("controller", "../..", "github.com/reschedule-dev/reschedule/cmd/controller")
+	ping := release("mtping", "../../tools/eventing", "knative.dev/eventing/cmd/mtping")
+
+	apply(b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: idle}\n")
+	made := 0
+	for _, sources := range []int{0, 1, 10_000} {
+		for ; made < sources; made++ {
+			apply(b, fmt.Sprintf("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\n"+
+				"metadata: {name: s-%d, namespace: idle}\nspec: {sink: {uri: \"http://sink.invalid/%d\"}}\n", made, made))
+		}
+		// The controller first: it writes the status that the adapter reads.
+		idle(b, fmt.Sprintf("controller/%d", sources), controllerAccount, probes+"/readiness", nil, controller, "-kubeconfig")
+		idle(b, fmt.Sprintf("adapter/%d", sources), adapterAccount, "http://127.0.0.1:19090/readyz", nil, adapter,
+			"--data-dir", filepath.Join(dir, "data", strconv.Itoa(sources)), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:19090", "--kubeconfig")
+	}
+	if err := server.ApplyEventing(b.Context(), "resources/pingsource.yaml"); err != nil {
+		b.Fatal(err)
+	}
+	apply(b, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: ping, namespace: knative-eventing}\n---\n"+
+		"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: ping}\n"+
+		"subjects: [{kind: ServiceAccount, name: ping, namespace: knative-eventing}]\n"+
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n")
+	apply(b, "apiVersion: sources.knative.dev/v1\nkind: PingSource\nmetadata: {name: one, namespace: idle}\n"+
+		"spec: {schedule: \"0 0 1 1 *\", sink: {uri: \"http://sink.invalid/\"}}\n")
+	idle(b, "pingsource/1", "ping", probes+"/health", []string{"NAMESPACE=" + kube.SystemNamespace, "K_SINK_TIMEOUT=-1", "K_OBSERVABILITY_CONFIG={}",
+		"K_LOGGING_CONFIG=", "K_LEADER_ELECTION_CONFIG=", "K_NO_SHUTDOWN_AFTER="}, ping, "--disable-ha", "-kubeconfig")
+}
+
+func apply(b *testing.B, manifests string) {
+	b.Helper()
+	if err := server.Apply(b.Context(), []byte(manifests)); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// idle starts a program, whose last argument is to be its kubeconfig, waits
+// until it answers and is at rest, and watches it.
+func idle(b *testing.B, name, account, ready string, env []string, binary string, args ...string) {
+	b.Run(name, func(b *testing.B) {
+		config, err := server.Kubeconfig(b.Context(), kube.SystemNamespace, account)
+		if err != nil {
+			b.Fatal(err)
+		}
+		env := append([]string{"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability",
+			"CONFIG_LEADERELECTION_NAME=config-leader-election", "PROFILING_PORT=0"}, env...)
+		for b.Loop() {
+			p, err := kube.Launch(filepath.Join(b.TempDir(), "log"), env, binary, append(args, config)...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := p.Until(b.Context(), func(ctx context.Context) error { return answers(ctx, ready) }); err != nil {
+				b.Fatal(err)
+			}
+			for start, before := time.Now(), time.Duration(-1); ; { // at rest: a spell without CPU worth mention
+				used := cpu(b, p.PID())
+				if before >= 0 && used-before < 200*time.Millisecond || time.Since(start) > 10*time.Minute {
+					break
+				}
+				before = used
+				<-time.After(settleFor)
+			}
+			before := cpu(b, p.PID())
+			<-time.After(idleFor)
+			b.ReportMetric(float64(cpu(b, p.PID())-before)/float64(idleFor)*1000, "mCPU")
+			b.ReportMetric(megabytes(b, p.PID(), "VmRSS"), "MB-rss")
+			b.ReportMetric(megabytes(b, p.PID(), "RssAnon"), "MB-own")
+			b.ReportMetric(0, "ns/op")
+			p.Kill()
+		}
+	})
+}
+
+func answers(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := harness.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// cpu is what the process has used.
+func cpu(b *testing.B, pid int) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	// After the name, which is in parentheses, utime and stime are 12th and 13th, in 1/100 s.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+func megabytes(b *testing.B, pid int, field string) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
+			kilobytes, _ := strconv.Atoi(strings.Fields(value)[0])
+			return float64(kilobytes) / 1024
+		}
+	}
+	b.Fatalf("no %s of process %d", field, pid)
+	return 0
+}
