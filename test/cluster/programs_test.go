@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ type programs struct {
 	config     map[string]string // kubeconfig by ServiceAccount
 	controller *kube.Process
 	adapter    *harness.Adapter
+	tlsListen  string // where the adapter listens with TLS
 	endNode    func()
 }
 
@@ -125,9 +127,16 @@ func (p *programs) startController(ctx context.Context) error {
 
 // startAdapter starts it, again with the data of the one before.
 func (p *programs) startAdapter() error {
-	var err error
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	p.tlsListen = l.Addr().String()
+	if err := l.Close(); err != nil {
+		return err
+	}
 	p.adapter, err = harness.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-level", "debug")
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
 	return err
 }
 

@@ -1,0 +1,190 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+	"github.com/reschedule-dev/reschedule/test/internal/kube"
+)
+
+const (
+	tlsSecret   = "reschedule-adapter-server-tls"
+	adapterHost = "reschedule-adapter.knative-eventing.svc.cluster.local"
+)
+
+// ownCertificate is one that signs itself, as cert-manager would put it into
+// the Secret.
+func ownCertificate(t *testing.T, host string) map[string]string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return map[string]string{
+		"tls.crt": certificate, "ca.crt": certificate,
+		"tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})),
+	}
+}
+
+// mount puts files into the adapter's TLS directory, as a kubelet does with
+// the Secret.
+func (p *programs) mount(t *testing.T, files map[string]string) {
+	t.Helper()
+	if err := os.MkdirAll(p.path("tls"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(p.path("tls"), name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// httpsCall calls an https address as it stands in a status: only where the
+// host is found is our own.
+func (s *source) httpsCall(address, ca, path string) (int, string) {
+	s.t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(ca))
+	client := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, s.tlsListen)
+		},
+	}}
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPut, address+path, strings.NewReader(`{}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+func TestTransportEncryptionDecidesTheAddresses(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "tls"), "x", to(sink, "in"))
+	s.served()
+	urls := func(o *v1alpha1.RescheduleSource) string {
+		var all []string
+		for _, a := range o.Status.Addresses {
+			all = append(all, a.URL.String())
+		}
+		return strings.Join(all, " ")
+	}
+	plain := "http://" + adapterHost + "/" + s.namespace + "/x"
+	secure := "https://" + adapterHost + "/" + s.namespace + "/x"
+
+	feature(t, "transport-encryption", "strict")
+	o := s.until("without a certificate", func(o *v1alpha1.RescheduleSource) bool {
+		return condition(o, v1alpha1.ConditionAddressable) == corev1.ConditionFalse
+	})
+	if c := o.Status.GetCondition(v1alpha1.ConditionAddressable); c.Reason != "TLSSecretMissing" {
+		t.Errorf("%s: %s", c.Reason, c.Message)
+	}
+
+	files := ownCertificate(t, adapterHost)
+	p.mount(t, files)
+	secrets := server.Client.CoreV1().Secrets(kube.SystemNamespace)
+	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: tlsSecret}, Type: corev1.SecretTypeTLS, StringData: files}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := secrets.Delete(context.Background(), tlsSecret, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	o = s.ready()
+	if o.Status.Address.URL.String() != secure || urls(o) != "" && urls(o) != secure {
+		t.Errorf("strict: %s; %s", o.Status.Address.URL, urls(o))
+	}
+	if ca := o.Status.Address.CACerts; ca == nil || *ca != files["ca.crt"] {
+		t.Errorf("status.address.CACerts are %v", ca)
+	}
+	settle(t, func() bool { return s.call(s.token, "GET", "", "").Status == http.StatusNotFound }, "strict: http is still answered")
+	status, body := 0, ""
+	settle(t, func() bool {
+		status, body = s.httpsCall(secure, files["ca.crt"], "/schedules/strict")
+		return status == http.StatusCreated
+	},
+		"strict: https is not answered")
+	if status != http.StatusCreated {
+		t.Errorf("https: %d %s", status, body)
+	}
+	sink.Next(t, "in", "strict")
+
+	feature(t, "transport-encryption", "permissive")
+	s.until("at both addresses", func(o *v1alpha1.RescheduleSource) bool { return urls(o) == secure+" "+plain })
+	settle(t, func() bool { return s.call(s.token, "GET", "", "").Status == http.StatusOK }, "permissive: http is not answered")
+	if status, body := s.httpsCall(secure, files["ca.crt"], "/schedules/permissive"); status != http.StatusCreated {
+		t.Errorf("https: %d %s", status, body)
+	}
+	sink.Next(t, "in", "permissive")
+}
+
+// tlsSink is a sink with a certificate that nobody knows yet.
+func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
+	t.Helper()
+	sink = newSink(t)
+	s := httptest.NewTLSServer(sink)
+	t.Cleanup(s.Close)
+	return sink, s.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+}
+
+func TestASinkWithACertificateOfItsOwnIsTrustedWhenTheSourceSaysSo(t *testing.T) {
+	t.Parallel()
+	p := running(t)
+	sink, url, ca := tlsSink(t)
+	ns := namespace(t, "trust")
+	trusting := p.create(t, ns, "trusting", fmt.Sprintf("sink: {uri: %q, CACerts: %q}", url+"/in", ca))
+	trusting.served()
+	if o := trusting.ready(); o.Status.SinkCACerts == nil || *o.Status.SinkCACerts != ca {
+		t.Errorf("status.sinkCACerts are %v", o.Status.SinkCACerts)
+	}
+	trusting.put("a", `{}`)
+	sink.Next(t, "in", "a")
+}
