@@ -208,6 +208,30 @@ func TestEveryPathInTheProjectsPagesExists(t *testing.T) {
 	}
 }
 
+// A promise whose test is gone is none.
+func TestEveryTestThatAPageNamesExists(t *testing.T) {
+	t.Parallel()
+	texts := readTree(t).texts
+	declared := map[string]bool{}
+	for name, text := range texts {
+		if strings.HasSuffix(name, "_test.go") {
+			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+				declared[m[1]] = true
+			}
+		}
+	}
+	for name, text := range texts {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, test := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
+			if !declared[test] {
+				t.Errorf("%s names %s, which is not there", name, test)
+			}
+		}
+	}
+}
+
 func TestThePlanItselfIsInOrder(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
