@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,10 @@ func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.
 	if status, took, err := p.adapter.Terminate(ctx); err != nil || status != 0 || took > 15*time.Second {
 		t.Errorf("SIGTERM: status %d after %s: %v", status, took, err)
 	}
+	uids := map[string]string{}
+	for _, s := range []*source{gone, again, stays} {
+		uids[s.name] = s.uid()
+	}
 	gone.delete()
 	again.delete()
 	again.make(to(sink, "in"))
@@ -95,6 +100,21 @@ func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.
 	sink.Next(t, "in", "later")
 	if all := sink.Of("in", ""); len(all) != 2 {
 		t.Errorf("%d deliveries, want those of stays and later", len(all))
+	}
+
+	// Nor is anything of them left on the disk.
+	stays.put("far", `{"delay":"1h"}`)
+	if _, _, err := p.adapter.Terminate(ctx); err != nil {
+		t.Error(err)
+	}
+	_, holds := harness.Run("inspect", p.path("data"))
+	if err := p.startAdapter(); err != nil {
+		t.Fatal(err)
+	}
+	for name, uid := range uids {
+		if strings.Contains(holds, uid) != (name == "stays") {
+			t.Errorf("the disk has of %s, uid %s:\n%s", name, uid, holds)
+		}
 	}
 }
 

@@ -100,6 +100,16 @@ func (s *source) patch(spec string) {
 	}
 }
 
+// uid is the object's.
+func (s *source) uid() string {
+	s.t.Helper()
+	o, err := s.client.Get(s.t.Context(), s.name, metav1.GetOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(o.UID)
+}
+
 // delete deletes the object.
 func (s *source) delete() {
 	s.t.Helper()

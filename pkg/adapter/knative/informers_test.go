@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +26,9 @@ import (
 func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(r *rig) {
-		absent := true
+		var there atomic.Bool
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return absent, nil, apierrors.NewNotFound(eventing.Resource("eventpolicies"), "")
+			return !there.Load(), nil, apierrors.NewNotFound(eventing.Resource("eventpolicies"), "")
 		})
 		c, start := r.connect(), time.Now()
 		if since := time.Since(start); since > time.Second {
@@ -38,7 +39,7 @@ func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
 		if n := len(r.policies.Actions()); n > 200 {
 			t.Errorf("asked %d times in an hour", n)
 		}
-		absent = false
+		there.Store(true)
 		policy := &eventing.EventPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "p"}}
 		if err := r.policies.Tracker().Add(policy); err != nil {
 			t.Fatal(err)

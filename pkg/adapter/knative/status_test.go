@@ -3,6 +3,7 @@ package knative
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,10 @@ func TestTheStatusTellsTheCounts(t *testing.T) {
 		if *o.Status.Pending != 1204 || o.Status.NextDueAt.Before(&o.CreationTimestamp) || o.Status.SinkURI == nil {
 			t.Errorf("status is %+v", o.Status)
 		}
+		r.sources.ClearActions()
+		r.plane.count("a-1", 1204, due.Add(time.Minute))
+		pass(statusEvery)
+		expect(t, "patches for the same number at another time", 1, len(r.patches()))
 		r.plane.count("a-1", 0, time.Time{})
 		r.sources.ClearActions()
 		pass(statusEvery)
@@ -157,14 +162,17 @@ func TestAnAPIServerThatIsGoneIsAskedOnceARound(t *testing.T) {
 		for i := range 100 {
 			r.plane.count(fmt.Sprintf("a%d-1", i), 1, time.Time{})
 		}
-		down := errors.New("connection refused")
-		r.sources.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return down != nil, nil, down })
+		var down atomic.Bool
+		down.Store(true)
+		r.sources.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("connection refused")
+		})
 		r.run()
 		pass(10 * time.Minute)
 		if n, lines := len(r.patches()), r.log.count("was not reported"); n > 22 || lines > 22 || lines < 10 {
 			t.Errorf("%d patches and %d lines in 20 rounds, want one each", n, lines)
 		}
-		down = nil
+		down.Store(false)
 		r.sources.ClearActions()
 		pass(2 * statusEvery)
 		expect(t, "patches", 100, len(r.patches()))

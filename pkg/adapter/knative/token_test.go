@@ -14,9 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -31,27 +29,43 @@ type issuer struct {
 	err    error
 }
 
+// ServiceAccounts implements typedcorev1.ServiceAccountsGetter.
+func (i *issuer) ServiceAccounts(namespace string) typedcorev1.ServiceAccountInterface {
+	return accounts{issuer: i, namespace: namespace}
+}
+
+type accounts struct {
+	typedcorev1.ServiceAccountInterface
+	issuer    *issuer
+	namespace string
+}
+
+// CreateToken takes its time, or ends with ctx.
+func (a accounts) CreateToken(ctx context.Context, name string, request *authenticationv1.TokenRequest, _ metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
+	i := a.issuer
+	select {
+	case <-time.After(i.takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	life := i.life
+	if life == 0 {
+		life = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
+	}
+	i.issued++
+	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+		Token:               fmt.Sprintf("%s/%s for %v no %d", a.namespace, name, request.Spec.Audiences, i.issued),
+		ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
+	}}, i.err
+}
+
 func issuing(t *testing.T, test func(*testing.T, *issuer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		kube, i := kubefake.NewClientset(), &issuer{}
-		kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(i.takes)
-			i.mu.Lock()
-			defer i.mu.Unlock()
-			create := a.(clienttesting.CreateActionImpl)
-			request := create.GetObject().(*authenticationv1.TokenRequest)
-			life := i.life
-			if life == 0 {
-				life = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
-			}
-			i.issued++
-			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-				Token:               fmt.Sprintf("%s/%s for %v no %d", a.GetNamespace(), create.Name, request.Spec.Audiences, i.issued),
-				ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
-			}}, i.err
-		})
-		i.tokens = newTokens(kube.CoreV1())
+		i := &issuer{}
+		i.tokens = newTokens(i)
 		test(t, i)
 	})
 }
@@ -163,6 +177,17 @@ func TestAnErrorSaysWhoseTokenForWhomAndIsNotAskedForAllTheTime(t *testing.T) {
 		time.Sleep(tokenErrorLife + 1)
 		if _, err := i.get(t.Context(), someSource, "sink"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestAnAPIServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.takes = time.Hour
+		start := time.Now()
+		if _, err := i.get(t.Context(), someSource, "sink"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != callTimeout {
+			t.Errorf("after %v: %v", time.Since(start), err)
 		}
 	})
 }

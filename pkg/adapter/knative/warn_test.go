@@ -74,7 +74,7 @@ func TestWarningsOnTheWayAreWrittenBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(r *rig) {
 		r.kube.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(100 * time.Millisecond)
+			take(100 * time.Millisecond)
 			return false, nil, nil
 		})
 		c := r.connect()
@@ -82,8 +82,10 @@ func TestWarningsOnTheWayAreWrittenBeforeTheEnd(t *testing.T) {
 		for i := range 10 {
 			c.Warn(&schedule.Source{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
 		}
+		start := time.Now()
 		c.Close()
 		expect(t, "events", 10, len(r.events()))
+		expect(t, "time it took", time.Second, time.Since(start))
 	})
 }
 
