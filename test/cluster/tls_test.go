@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -42,7 +43,7 @@ func ownCertificate(t *testing.T, host string) map[string]string {
 		t.Fatal(err)
 	}
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), DNSNames: []string{host}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
@@ -170,9 +171,17 @@ func TestTransportEncryptionDecidesTheAddresses(t *testing.T) {
 func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	t.Helper()
 	sink = newSink(t)
-	s := httptest.NewTLSServer(sink)
+	files := ownCertificate(t, "localhost")
+	pair, err := tls.X509KeyPair([]byte(files["tls.crt"]), []byte(files["tls.key"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(sink)
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes fail as they ought to
+	s.StartTLS()
 	t.Cleanup(s.Close)
-	return sink, s.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	return sink, s.URL, files["ca.crt"]
 }
 
 func TestASinkWithACertificateOfItsOwnIsTrustedWhenTheSourceSaysSo(t *testing.T) {
@@ -186,5 +195,27 @@ func TestASinkWithACertificateOfItsOwnIsTrustedWhenTheSourceSaysSo(t *testing.T)
 		t.Errorf("status.sinkCACerts are %v", o.Status.SinkCACerts)
 	}
 	trusting.put("a", `{}`)
+	sink.Next(t, "in", "a")
+}
+
+func TestATrustBundleOfTheClusterHoldsForEverySink(t *testing.T) {
+	t.Parallel()
+	p := running(t)
+	sink, url, ca := tlsSink(t)
+	s := p.create(t, namespace(t, "bundle"), "x", fmt.Sprintf("sink: {uri: %q}\ndelivery: {backoffDelay: PT0.1S, backoffPolicy: linear}", url+"/in"))
+	s.served()
+	s.put("a", `{}`)
+	settle(t, func() bool {
+		var now harness.Schedule
+		s.call(s.token, "GET", "/schedules/a", "").Into(t, &now)
+		return now.Attempt != nil && *now.Attempt > 0
+	}, "a sink that nobody trusts is not tried")
+	_, err := server.Client.CoreV1().ConfigMaps(kube.SystemNamespace).Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "bundle-", Labels: map[string]string{"networking.knative.dev/trust-bundle": "true"}},
+		Data:       map[string]string{"ca.crt": ca},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	sink.Next(t, "in", "a")
 }
