@@ -24,8 +24,9 @@
 //     means that there are no policies, that they cannot be read does not; the
 //     start waits.
 //   - Memory and calls are bounded. The caches keep what is read of an object
-//     only; each kind of call has a rate limit of its own, so that status reports
-//     do not hold up tokens; a cluster in which nothing happens is not called.
+//     only, and certificates that many have once; each kind of call has a rate
+//     limit of its own, so that status reports do not hold up tokens; where nothing
+//     happens there are the watches and nothing else.
 //
 // How it works: three informers (RescheduleSources, EventPolicies, ConfigMaps of
 // the system namespace) without resync. [Cluster.Run] reconciles names from a
