@@ -1,29 +1,55 @@
 package knative
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"runtime"
 	"time"
 
+	authn "k8s.io/api/authentication/v1"
+	authz "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	eventing "knative.dev/eventing/pkg/client/clientset/versioned"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// clients talk to the API server. Each has a limit of its own, so that what one
-// has to say a lot of does not hold up the others.
+// clients are all that is said to the API server. Each has a limit of its own,
+// so that what one has to say a lot of does not hold up the others.
 type clients struct {
-	kube     kubernetes.Interface        // ConfigMaps, and reviews of callers
-	tokens   typedcorev1.CoreV1Interface // service accounts' tokens
-	events   typedcorev1.CoreV1Interface // Events
-	sources  versioned.Interface         // RescheduleSources and their status
-	policies eventing.Interface          // EventPolicies
+	sources  cache.ListerWatcher // RescheduleSources
+	policies cache.ListerWatcher // EventPolicies, as unstructured objects
+	configs  cache.ListerWatcher // ConfigMaps of the system namespace
+
+	reviewToken  tokenReview
+	reviewAccess accessReview
+	requestToken tokenRequest
+	patchStatus  statusPatcher
+	events       record.EventSink
 }
+
+// tokenReview asks who bears a token.
+type tokenReview func(context.Context, *authn.TokenReview) (*authn.TokenReview, error)
+
+// accessReview asks whether somebody may do something.
+type accessReview func(context.Context, *authz.SubjectAccessReview) (*authz.SubjectAccessReview, error)
+
+// tokenRequest asks for a token of a service account.
+type tokenRequest func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error)
+
+// statusPatcher makes a merge patch of a RescheduleSource's status.
+type statusPatcher func(ctx context.Context, source cache.ObjectName, patch []byte) error
 
 // The limits: requests a second, and as many at once. A fraction of what one
 // API server serves, and above what a busy adapter needs once tokens and reviews are cached.
@@ -38,7 +64,17 @@ const (
 // callTimeout bounds every call to the API server but watches and lists.
 const callTimeout = 10 * time.Second
 
-func newClients(base *rest.Config) (clients, error) {
+// The resources that are called.
+const (
+	sourcesResource = "reschedulesources"
+	eventsResource  = "events"
+)
+
+// eventPolicies is read as it comes: the types of the API bring along Knative's
+// clients of everything, which made most of the process.
+var eventPolicies = schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "eventpolicies"}
+
+func newClients(base *rest.Config, namespace string) (clients, error) {
 	base = rest.CopyConfig(base)
 	if base.UserAgent == "" {
 		base.UserAgent = fmt.Sprintf("%s (%s/%s)", component, runtime.GOOS, runtime.GOARCH)
@@ -49,31 +85,113 @@ func newClients(base *rest.Config) (clients, error) {
 		return clients{}, fmt.Errorf("knative: reaching the API server: %w", err)
 	}
 	short := &http.Client{Transport: client.Transport, Timeout: callTimeout}
-	limited := func(perSecond int, contentType string) *rest.Config {
-		c := rest.CopyConfig(base)
-		c.QPS, c.Burst = float32(perSecond), 2*perSecond
-		c.ContentType = contentType
-		if contentType == k8sruntime.ContentTypeProtobuf {
-			c.AcceptContentTypes = contentType + "," + k8sruntime.ContentTypeJSON
-		}
-		return c
-	}
 	const protobuf, json = k8sruntime.ContentTypeProtobuf, k8sruntime.ContentTypeJSON
-	var made clients
-	if made.kube, err = kubernetes.NewForConfigAndClient(limited(reviewsPerSecond, protobuf), client); err != nil {
-		return clients{}, fmt.Errorf("knative: making the client: %w", err)
+	reviews, core := limited(base, reviewsPerSecond, protobuf), corev1.SchemeGroupVersion
+
+	var configs, tokenReviews, accessReviews, tokens, events, sources *rest.RESTClient
+	for _, c := range []struct {
+		made   **rest.RESTClient
+		of     string
+		group  schema.GroupVersion
+		config *rest.Config
+		client *http.Client
+	}{
+		{&configs, "ConfigMaps", core, reviews, client},
+		{&tokenReviews, "TokenReviews", authn.SchemeGroupVersion, reviews, client},
+		{&accessReviews, "SubjectAccessReviews", authz.SchemeGroupVersion, reviews, client},
+		{&tokens, "tokens", core, limited(base, tokensPerSecond, protobuf), short},
+		{&events, "Events", core, limited(base, eventsPerSecond, protobuf), short},
+		{&sources, "RescheduleSources", v1alpha1.SchemeGroupVersion, limited(base, sourcesPerSecond, json), client},
+	} {
+		if *c.made, err = clientOf(c.group, c.config, c.client); err != nil {
+			return clients{}, fmt.Errorf("knative: making the client of %s: %w", c.of, err)
+		}
 	}
-	if made.tokens, err = typedcorev1.NewForConfigAndClient(limited(tokensPerSecond, protobuf), short); err != nil {
-		return clients{}, fmt.Errorf("knative: making the client of tokens: %w", err)
-	}
-	if made.events, err = typedcorev1.NewForConfigAndClient(limited(eventsPerSecond, protobuf), short); err != nil {
-		return clients{}, fmt.Errorf("knative: making the client of Events: %w", err)
-	}
-	if made.sources, err = versioned.NewForConfigAndClient(limited(sourcesPerSecond, json), client); err != nil {
-		return clients{}, fmt.Errorf("knative: making the client of RescheduleSources: %w", err)
-	}
-	if made.policies, err = eventing.NewForConfigAndClient(limited(reviewsPerSecond, json), client); err != nil {
+	policies, err := dynamic.NewForConfigAndClient(limited(base, reviewsPerSecond, json), client)
+	if err != nil {
 		return clients{}, fmt.Errorf("knative: making the client of EventPolicies: %w", err)
 	}
-	return made, nil
+	return clients{
+		sources:      cache.NewListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, fields.Everything()),
+		policies:     listWatch(policies.Resource(eventPolicies)),
+		configs:      cache.NewListWatchFromClient(configs, "configmaps", namespace, fields.Everything()),
+		reviewToken:  creating[authn.TokenReview](tokenReviews, "tokenreviews"),
+		reviewAccess: creating[authz.SubjectAccessReview](accessReviews, "subjectaccessreviews"),
+		requestToken: func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
+			made := new(authn.TokenRequest)
+			return made, tokens.Post().Namespace(account.Namespace).Resource("serviceaccounts").Name(account.Name).
+				SubResource("token").Body(r).Do(ctx).Into(made)
+		},
+		patchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {
+			return sources.Patch(types.MergePatchType).Namespace(source.Namespace).Resource(sourcesResource).Name(source.Name).
+				SubResource("status").Body(patch).Do(ctx).Error()
+		},
+		events: eventClient{events},
+	}, nil
+}
+
+// limited is a configuration whose clients share one limit.
+func limited(base *rest.Config, perSecond int, contentType string) *rest.Config {
+	c := rest.CopyConfig(base)
+	c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(float32(perSecond), 2*perSecond)
+	c.ContentType = contentType
+	if contentType == k8sruntime.ContentTypeProtobuf {
+		c.AcceptContentTypes = contentType + "," + k8sruntime.ContentTypeJSON
+	}
+	return c
+}
+
+// clientOf is a client of one API group.
+func clientOf(group schema.GroupVersion, config *rest.Config, client *http.Client) (*rest.RESTClient, error) {
+	config = rest.CopyConfig(config)
+	config.GroupVersion, config.NegotiatedSerializer, config.APIPath = &group, codecs(), "/apis"
+	if group.Group == "" {
+		config.APIPath = "/api"
+	}
+	return rest.RESTClientForConfigAndClient(config, client)
+}
+
+// creating is a call that creates an object and returns it as it was created.
+func creating[T any, P interface {
+	*T
+	k8sruntime.Object
+}](client rest.Interface, resource string) func(context.Context, P) (P, error) {
+	return func(ctx context.Context, o P) (P, error) {
+		made := P(new(T))
+		return made, client.Post().Resource(resource).Body(o).Do(ctx).Into(made)
+	}
+}
+
+// listWatch lists and watches objects as they come.
+func listWatch(r dynamic.ResourceInterface) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (k8sruntime.Object, error) { return r.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return r.Watch(ctx, o)
+		},
+	}
+}
+
+// eventClient writes Events, for the recorder. Its calls end with the
+// timeout of its client.
+type eventClient struct{ rest.Interface }
+
+// Create implements record.EventSink.
+func (c eventClient) Create(e *corev1.Event) (*corev1.Event, error) {
+	return recorded(c.Post().Namespace(e.Namespace).Resource(eventsResource).Body(e))
+}
+
+// Update implements record.EventSink.
+func (c eventClient) Update(e *corev1.Event) (*corev1.Event, error) {
+	return recorded(c.Put().Namespace(e.Namespace).Resource(eventsResource).Name(e.Name).Body(e))
+}
+
+// Patch implements record.EventSink.
+func (c eventClient) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
+	return recorded(c.Interface.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource(eventsResource).Name(e.Name).Body(patch))
+}
+
+func recorded(r *rest.Request) (*corev1.Event, error) {
+	e := new(corev1.Event)
+	return e, r.Do(context.Background()).Into(e)
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	policylisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
 	"knative.dev/pkg/observability"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
@@ -82,7 +81,7 @@ func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.REST == nil || cfg.Namespace == "" {
 		return nil, errors.New("knative: Config.REST and Config.Namespace must be set")
 	}
-	made, err := newClients(cfg.REST)
+	made, err := newClients(cfg.REST, cfg.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 	}
 	told := logr.FromSlogHandler(cfg.Log.Handler())
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, told))
-	in, err := newInformers(made, cfg.Namespace, cfg.Log)
+	in, err := newInformers(made, cfg.Log)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -104,7 +103,7 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 		log: cfg.Log, told: told, cancel: cancel, clients: made, informers: in,
 		sources: listers.NewRescheduleSourceLister(in.sources.GetIndexer()),
 		configs: newConfigs(in.configs.GetStore(), cfg.Level, cfg.Log),
-		tokens:  newTokens(made.tokens),
+		tokens:  newTokens(made.requestToken),
 		warner:  newWarner(ctx, made.events),
 	}
 	c.follower = &follower{
@@ -112,8 +111,8 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 		identified: func() bool { return c.configs.flags().IsOIDCAuthentication() },
 	}
 	c.guard = newGuard(guardConfig{
-		Client: made.kube, Sources: c.sources, Policies: policylisters.NewEventPolicyLister(in.policies.GetIndexer()),
-		Flags: c.configs.flags, Log: cfg.Log,
+		ReviewToken: made.reviewToken, ReviewAccess: made.reviewAccess,
+		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: cfg.Log,
 	})
 	refresh := func(any) { c.configs.refresh() }
 	_, err = in.configs.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
@@ -174,9 +173,7 @@ func (c *Cluster) Sources() (wanted []*schedule.Source, others []string) { retur
 func (c *Cluster) Run(ctx context.Context, p Plane) {
 	var running sync.WaitGroup
 	running.Go(func() { c.follow(ctx, p) })
-	running.Go(func() {
-		newReporter(c.sources, c.clients.sources.SourcesV1alpha1(), c.log).run(ctx, p)
-	})
+	running.Go(func() { newReporter(c.sources, c.clients.patchStatus, c.log).run(ctx, p) })
 	running.Wait()
 }
 

@@ -37,6 +37,10 @@
 // five minutes before their end. config-logging, config-features and the trust
 // bundles are followed; config-observability is read at the start.
 //
+// What is called, and in which kinds, is written down here (clients, codecs):
+// the clientsets of Kubernetes and Knative were half of the process. An
+// EventPolicy is read as it comes, and one that cannot be read admits nobody.
+//
 // Who may call is decided by the [Guard]: TokenReview tells who it is, and the
 // source's namespace, EventPolicies and SubjectAccessReview what they may.
 //

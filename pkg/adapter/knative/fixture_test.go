@@ -14,13 +14,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	authn "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
-	eventingfake "knative.dev/eventing/pkg/client/clientset/versioned/fake"
+	"k8s.io/client-go/tools/cache"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
@@ -60,7 +66,7 @@ type rig struct {
 	t        *testing.T
 	kube     *kubefake.Clientset
 	sources  *fake.Clientset
-	policies *eventingfake.Clientset
+	policies *dynamicfake.FakeDynamicClient
 	plane    *plane
 	log      *journal
 	level    *slog.LevelVar
@@ -91,13 +97,40 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 			core = append(core, o)
 		}
 	}
-	r.kube, r.sources, r.policies = kubefake.NewClientset(core...), fake.NewSimpleClientset(ours...), eventingfake.NewSimpleClientset()
+	r.kube, r.sources = kubefake.NewClientset(core...), fake.NewSimpleClientset(ours...)
+	r.policies = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{eventPolicies: "EventPolicyList"})
 	r.ctx, r.end = context.WithCancel(t.Context())
 	return r
 }
 
+// clients are those of newClients, with fakes instead of an API server.
 func (r *rig) clients() clients {
-	return clients{kube: r.kube, tokens: r.kube.CoreV1(), events: r.kube.CoreV1(), sources: r.sources, policies: r.policies}
+	sources, configs := r.sources.SourcesV1alpha1(), r.kube.CoreV1().ConfigMaps(systemNamespace)
+	return clients{
+		sources:      listing(r.sources, sources.RescheduleSources("").List, sources.RescheduleSources("").Watch),
+		policies:     cache.ToListWatcherWithWatchListSemantics(listWatch(r.policies.Resource(eventPolicies)), r.policies),
+		configs:      listing(r.kube, configs.List, configs.Watch),
+		requestToken: requestTokens(r.kube),
+		patchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {
+			_, err := sources.RescheduleSources(source.Namespace).Patch(ctx, source.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+			return err
+		},
+		events: &typedcorev1.EventSinkImpl{Interface: r.kube.CoreV1().Events("")},
+	}
+}
+
+func listing[L runtime.Object](of any, list func(context.Context, metav1.ListOptions) (L, error), follow cache.WatchFuncWithContext) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return follow(ctx, o) },
+	}, of)
+}
+
+func requestTokens(kube kubernetes.Interface) tokenRequest {
+	return func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
+		return kube.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, r, metav1.CreateOptions{})
+	}
 }
 
 func (r *rig) connect() *Cluster {

@@ -10,9 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"knative.dev/eventing/pkg/apis/feature"
-	eventinglisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -22,13 +21,12 @@ import (
 )
 
 // guardConfig is what a Guard is made of. All but Log and Now is required. The
-// listers must be in step and Flags loaded before the first request.
+// caches must be in step and Flags loaded before the first request.
 type guardConfig struct {
-	// Client makes the reviews. Its rate limit is the adapter's: client-go's
-	// default of 5 requests a second is far too low for it.
-	Client   kubernetes.Interface
-	Sources  listers.RescheduleSourceLister
-	Policies eventinglisters.EventPolicyLister
+	ReviewToken  tokenReview
+	ReviewAccess accessReview
+	Sources      listers.RescheduleSourceLister
+	Policies     cache.Indexer // of *eventPolicy, by namespace
 	// Flags are those of config-features that are in force now.
 	Flags func() feature.Flags
 	Log   *slog.Logger     // default slog.Default()
@@ -60,7 +58,7 @@ func newGuard(cfg guardConfig) *Guard {
 	return &Guard{
 		sources:  cfg.Sources,
 		policies: newPolicies(cfg.Policies, cfg.Log),
-		reviews:  newReviews(cfg.Client, cfg.Log, cfg.Now),
+		reviews:  newReviews(cfg),
 		flags:    cfg.Flags,
 		log:      cfg.Log,
 	}

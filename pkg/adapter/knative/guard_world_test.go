@@ -19,14 +19,11 @@ import (
 	authn "k8s.io/api/authentication/v1"
 	authz "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	authnclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authzclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
 	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
 	"knative.dev/eventing/pkg/apis/feature"
-	eventinglisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -44,9 +41,8 @@ const (
 
 // world is a cluster: its objects, and an API server that answers reviews.
 type world struct {
-	kubernetes.Interface // nil: nothing but reviews may be asked for
-
 	sources, policies cache.Indexer
+	theirs            cache.Indexer // the policies as Knative reads them
 	flags             atomic.Pointer[feature.Flags]
 	guard             *Guard
 	log               safeBuffer
@@ -75,15 +71,16 @@ func newWorldAt(tb testing.TB, now func() time.Time) *world {
 	w := &world{
 		sources:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
 		policies: cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
+		theirs:   cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
 		tokens:   map[string]authn.TokenReviewStatus{},
 		grants:   map[string]bool{},
 	}
 	w.setFlags(nil)
 	w.addSource(name, nil)
 	w.guard = newGuard(guardConfig{
-		Client:   w,
+		ReviewToken: w.reviewToken, ReviewAccess: w.reviewAccess,
 		Sources:  listers.NewRescheduleSourceLister(w.sources),
-		Policies: eventinglisters.NewEventPolicyLister(w.policies),
+		Policies: w.policies,
 		Flags:    func() feature.Flags { return *w.flags.Load() },
 		Log:      slog.New(slog.NewJSONHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now:      now,
@@ -145,38 +142,6 @@ func claim(key string, value any) func(map[string]any) {
 
 // The reviews.
 
-func (w *world) AuthenticationV1() authnclient.AuthenticationV1Interface {
-	return authentication{w: w}
-}
-
-func (w *world) AuthorizationV1() authzclient.AuthorizationV1Interface { return authorization{w: w} }
-
-type authentication struct {
-	authnclient.AuthenticationV1Interface
-	w *world
-}
-
-type authorization struct {
-	authzclient.AuthorizationV1Interface
-	w *world
-}
-
-type tokenReviews struct {
-	authnclient.TokenReviewInterface
-	w *world
-}
-
-type accessReviews struct {
-	authzclient.SubjectAccessReviewInterface
-	w *world
-}
-
-func (a authentication) TokenReviews() authnclient.TokenReviewInterface { return tokenReviews{w: a.w} }
-
-func (a authorization) SubjectAccessReviews() authzclient.SubjectAccessReviewInterface {
-	return accessReviews{w: a.w}
-}
-
 // answer runs what the test put in the way of a review.
 func (w *world) answer(ctx context.Context) error {
 	w.mu.Lock()
@@ -190,14 +155,14 @@ func (w *world) answer(ctx context.Context) error {
 	return down
 }
 
-func (t tokenReviews) Create(ctx context.Context, r *authn.TokenReview, _ metav1.CreateOptions) (*authn.TokenReview, error) {
-	t.w.tokenReviews.Add(1)
-	if err := t.w.answer(ctx); err != nil {
+func (w *world) reviewToken(ctx context.Context, r *authn.TokenReview) (*authn.TokenReview, error) {
+	w.tokenReviews.Add(1)
+	if err := w.answer(ctx); err != nil {
 		return nil, err
 	}
-	t.w.mu.Lock()
-	defer t.w.mu.Unlock()
-	s, ok := t.w.tokens[r.Spec.Token]
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.tokens[r.Spec.Token]
 	if !ok {
 		s.Error = "invalid bearer token " + r.Spec.Token
 	}
@@ -208,15 +173,15 @@ func (t tokenReviews) Create(ctx context.Context, r *authn.TokenReview, _ metav1
 	return &authn.TokenReview{Status: s}, nil
 }
 
-func (t accessReviews) Create(ctx context.Context, r *authz.SubjectAccessReview, _ metav1.CreateOptions) (*authz.SubjectAccessReview, error) {
-	t.w.accessReviews.Add(1)
-	t.w.lastAccess.Store(&r.Spec)
-	if err := t.w.answer(ctx); err != nil {
+func (w *world) reviewAccess(ctx context.Context, r *authz.SubjectAccessReview) (*authz.SubjectAccessReview, error) {
+	w.accessReviews.Add(1)
+	w.lastAccess.Store(&r.Spec)
+	if err := w.answer(ctx); err != nil {
 		return nil, err
 	}
-	t.w.mu.Lock()
-	defer t.w.mu.Unlock()
-	return &authz.SubjectAccessReview{Status: authz.SubjectAccessReviewStatus{Allowed: t.w.grants[r.Spec.User+" "+r.Spec.ResourceAttributes.Verb]}}, nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return &authz.SubjectAccessReview{Status: authz.SubjectAccessReviewStatus{Allowed: w.grants[r.Spec.User+" "+r.Spec.ResourceAttributes.Verb]}}, nil
 }
 
 // Calls.
@@ -291,11 +256,63 @@ func toLabels(p *eventing.EventPolicy, apiVersion, kind string, s *metav1.LabelS
 }
 
 func (w *world) setPolicies(ps ...*eventing.EventPolicy) {
-	objects := make([]any, 0, len(ps))
+	objects := make([]*unstructured.Unstructured, 0, len(ps))
 	for _, p := range ps {
-		objects = append(objects, p)
+		objects = append(objects, asTold(p))
 	}
-	_ = w.policies.Replace(objects, "")
+	w.setObjects(objects...)
+}
+
+// setObjects are the policies as the API server tells of them.
+func (w *world) setObjects(objects ...*unstructured.Unstructured) {
+	var ours, theirs []any
+	for _, o := range objects {
+		p, err := readPolicy(o)
+		if err != nil {
+			panic(err)
+		}
+		ours = append(ours, p)
+		typed := new(eventing.EventPolicy)
+		if raw, err := o.MarshalJSON(); err == nil && json.Unmarshal(raw, typed) == nil {
+			theirs = append(theirs, typed)
+		}
+	}
+	_ = w.policies.Replace(ours, "")
+	_ = w.theirs.Replace(theirs, "")
+}
+
+// policy is one as the guard reads it.
+func (w *world) policy(tb testing.TB, name string) *eventPolicy {
+	tb.Helper()
+	o, ok, err := w.policies.GetByKey(ns + "/" + name)
+	if !ok || err != nil {
+		tb.Fatal(ok, err)
+	}
+	return o.(*eventPolicy)
+}
+
+// asTold is a policy as an API server tells of it. A selector that there is,
+// but that is empty, says so, as in a manifest; the type would leave it out.
+func asTold(p *eventing.EventPolicy) *unstructured.Unstructured {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		panic(err)
+	}
+	o := new(unstructured.Unstructured)
+	if err := json.Unmarshal(raw, &o.Object); err != nil {
+		panic(err)
+	}
+	o.SetGroupVersionKind(eventing.SchemeGroupVersion.WithKind("EventPolicy"))
+	to, _, _ := unstructured.NestedSlice(o.Object, "spec", "to")
+	for i, t := range p.Spec.To {
+		if t.Selector != nil && t.Selector.LabelSelector != nil && len(t.Selector.MatchLabels) == 0 {
+			to[i].(map[string]any)["selector"].(map[string]any)["matchLabels"] = map[string]any{}
+		}
+	}
+	if len(to) > 0 {
+		o.Object["spec"].(map[string]any)["to"] = to
+	}
+	return o
 }
 
 // safeBuffer is a log that many write.

@@ -8,13 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
-	policyinformers "knative.dev/eventing/pkg/client/informers/externalversions/eventing/v1alpha1"
 
-	sourceinformers "github.com/reschedule-dev/reschedule/pkg/client/informers/externalversions/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 // informers hold what the adapter watches. None resyncs: what follows them
@@ -26,15 +25,15 @@ type informers struct {
 	running sync.WaitGroup
 }
 
-func newInformers(c clients, namespace string, log *slog.Logger) (*informers, error) {
+func newInformers(c clients, log *slog.Logger) (*informers, error) {
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	in := &informers{
-		sources:  sourceinformers.NewRescheduleSourceInformer(c.sources, metav1.NamespaceAll, 0, byNamespace),
-		policies: policyinformers.NewEventPolicyInformer(c.policies, metav1.NamespaceAll, 0, byNamespace),
-		configs:  corev1informers.NewConfigMapInformer(c.kube, namespace, 0, byNamespace),
+		sources:  cache.NewSharedIndexInformer(c.sources, &v1alpha1.RescheduleSource{}, 0, byNamespace),
+		policies: cache.NewSharedIndexInformer(c.policies, &unstructured.Unstructured{}, 0, byNamespace),
+		configs:  cache.NewSharedIndexInformer(c.configs, &corev1.ConfigMap{}, 0, byNamespace),
 	}
 	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		in.sources: new(slimSources).slim, in.policies: slim, in.configs: slimConfigMap,
+		in.sources: new(slimSources).slim, in.policies: readPolicy, in.configs: slimConfigMap,
 	} {
 		if err := informer.SetTransform(transform); err != nil {
 			return nil, fmt.Errorf("knative: making an informer: %w", err)

@@ -3,6 +3,7 @@ package knative
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,11 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
-	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
@@ -28,7 +31,7 @@ func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
 	inCluster(t, func(r *rig) {
 		var there atomic.Bool
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return !there.Load(), nil, apierrors.NewNotFound(eventing.Resource("eventpolicies"), "")
+			return !there.Load(), nil, apierrors.NewNotFound(eventPolicies.GroupResource(), "")
 		})
 		c, start := r.connect(), time.Now()
 		if since := time.Since(start); since > time.Second {
@@ -40,8 +43,7 @@ func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
 			t.Errorf("asked %d times in an hour", n)
 		}
 		there.Store(true)
-		policy := &eventing.EventPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "p"}}
-		if err := r.policies.Tracker().Add(policy); err != nil {
+		if err := r.policies.Tracker().Add(asTold(newPolicy("p"))); err != nil {
 			t.Fatal(err)
 		}
 		pass(time.Minute)
@@ -55,7 +57,7 @@ func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
 		r := newRig(t)
 		defer r.close()
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(eventing.Resource("eventpolicies"), "", errors.New("no RBAC"))
+			return true, nil, apierrors.NewForbidden(eventPolicies.GroupResource(), "", errors.New("no RBAC"))
 		})
 		ctx, cancel := context.WithTimeout(r.ctx, time.Hour)
 		defer cancel()
@@ -63,6 +65,71 @@ func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "first list of EventPolicies:") {
 			t.Errorf("connected: %v", err)
 		}
+	})
+}
+
+func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *rig) {
+		told, broken := watch.NewFake(), false
+		r.policies.PrependWatchReactor("eventpolicies", func(clienttesting.Action) (bool, watch.Interface, error) {
+			return !broken, told, nil
+		})
+		at := func(version, name string, from ...string) *unstructured.Unstructured {
+			o := asTold(newPolicy(name, from...))
+			o.SetResourceVersion(version)
+			return o
+		}
+		there := func(objects ...*unstructured.Unstructured) {
+			t.Helper()
+			want, got := map[string]string{}, map[string]string{}
+			for _, o := range objects {
+				from, _, _ := unstructured.NestedStringSlice(o.Object, "status", "from")
+				want[o.GetName()] = fmt.Sprint(o.GetResourceVersion(), from)
+			}
+			synctest.Wait()
+			all, err := r.cluster.guard.policies.all.ByIndex(cache.NamespaceIndex, ns)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range all {
+				p := o.(*eventPolicy)
+				got[p.Name] = fmt.Sprint(p.ResourceVersion, p.from)
+			}
+			expect(t, "policies", want, got)
+		}
+		a, b, c := at("1", "a", insider), at("2", "b", insider), at("3", "c", outsider)
+		for _, o := range []*unstructured.Unstructured{a, b} {
+			if err := r.policies.Tracker().Add(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.connect()
+		there(a, b)
+		told.Add(c)
+		there(a, b, c)
+		a = at("4", "a", outsider)
+		told.Modify(a)
+		there(a, b, c)
+		told.Delete(c)
+		there(a, b)
+		// While nobody watches a is changed and b goes.
+		if err := r.policies.Tracker().Delete(eventPolicies, ns, "b"); err != nil {
+			t.Fatal(err)
+		}
+		a = at("9", "a", person)
+		if err := r.policies.Tracker().Update(eventPolicies, a, ns); err != nil {
+			t.Fatal(err)
+		}
+		broken = true
+		told.Error(new(apierrors.NewResourceExpired("too old").Status()))
+		pass(time.Minute)
+		there(a)
+		a = at("10", "a", insider)
+		if err := r.policies.Tracker().Update(eventPolicies, a, ns); err != nil {
+			t.Fatal(err)
+		}
+		there(a)
 	})
 }
 

@@ -11,13 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/cache"
-	"knative.dev/eventing/pkg/apis/eventing/v1alpha1"
-	eventinglisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
+	lru "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
-	own "github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 const (
@@ -30,20 +29,20 @@ const (
 
 // policies are the EventPolicies, each compiled once.
 type policies struct {
-	lister   eventinglisters.EventPolicyLister
-	compiled *cache.LRUExpireCache
+	all      cache.Indexer // of *eventPolicy, by namespace
+	compiled *lru.LRUExpireCache
 	log      *slog.Logger
 }
 
-func newPolicies(lister eventinglisters.EventPolicyLister, log *slog.Logger) *policies {
-	return &policies{lister: lister, compiled: cache.NewLRUExpireCache(maxPolicies), log: log}
+func newPolicies(all cache.Indexer, log *slog.Logger) *policies {
+	return &policies{all: all, compiled: lru.NewLRUExpireCache(maxPolicies), log: log}
 }
 
 // policy is one EventPolicy, read for us. It does not change.
 type policy struct {
 	// of is what was compiled: an informer replaces objects and never changes
 	// them, so another version is another pointer.
-	of *v1alpha1.EventPolicy
+	of *eventPolicy
 
 	everything bool // spec.to is empty
 	names      []string
@@ -73,12 +72,12 @@ func (p *policies) grant(who *caller, a api.Access, l labels.Set) (bool, error) 
 // hear asks the policies that apply to the source.
 func (p *policies) hear(who *caller, a api.Access, l labels.Set) (heard, error) {
 	var h heard
-	all, err := p.lister.EventPolicies(a.Namespace).List(labels.Everything())
+	all, err := p.all.ByIndex(cache.NamespaceIndex, a.Namespace)
 	if err != nil {
 		return h, unavailable(retryLater, "the EventPolicies cannot be looked up")
 	}
 	for _, o := range all {
-		c := p.compile(o)
+		c := p.compile(o.(*eventPolicy))
 		if !c.applies(a.Name, l) {
 			continue
 		}
@@ -97,7 +96,7 @@ func (p *policies) hear(who *caller, a api.Access, l labels.Set) (heard, error) 
 }
 
 // compile returns the policy as read before, or reads it.
-func (p *policies) compile(o *v1alpha1.EventPolicy) *policy {
+func (p *policies) compile(o *eventPolicy) *policy {
 	key := o.Namespace + "/" + o.Name
 	if v, ok := p.compiled.Get(key); ok && v.(*policy).of == o {
 		return v.(*policy)
@@ -114,26 +113,27 @@ func (p *policies) compile(o *v1alpha1.EventPolicy) *policy {
 // nobody, and, when it is not even clear what it is about, applies to every
 // source of its namespace. Knative leaves out a filter that it cannot read,
 // which would let more pass instead of less.
-func compilePolicy(o *v1alpha1.EventPolicy) (*policy, error) {
-	c := &policy{of: o, everything: len(o.Spec.To) == 0, subjects: o.Status.From}
-	var errs []error
-	for i := range o.Spec.To {
-		if err := c.target(&o.Spec.To[i]); err != nil {
+func compilePolicy(o *eventPolicy) (*policy, error) {
+	c := &policy{of: o, everything: len(o.to) == 0, subjects: o.from}
+	errs := []error{o.broken}
+	for i := range o.to {
+		if err := c.target(&o.to[i]); err != nil {
 			c.unreadable = true
 			errs = append(errs, fmt.Errorf("spec.to[%d]: %w", i, err))
 		}
 	}
-	var err error
-	if c.filters, err = compileFilters(o.Spec.Filters); err != nil {
-		errs = append(errs, err)
+	filters, err := compileFilters(o.filters)
+	if err != nil {
+		err = fmt.Errorf("spec.filters%w", err)
 	}
-	c.usable = o.Status.IsReady() && len(errs) == 0
-	return c, errors.Join(errs...)
+	err = errors.Join(append(errs, err)...)
+	c.filters, c.usable = filters, o.ready && err == nil
+	return c, err
 }
 
 // target adds what one entry of spec.to is about, when it is about our kind.
 // Case does not count, as with Knative.
-func (c *policy) target(to *v1alpha1.EventPolicySpecTo) error {
+func (c *policy) target(to *policyTarget) error {
 	if to.Ref != nil {
 		ours, err := isOurs(to.Ref.APIVersion, to.Ref.Kind)
 		if err != nil {
@@ -163,7 +163,7 @@ func (c *policy) target(to *v1alpha1.EventPolicySpecTo) error {
 
 func isOurs(apiVersion, kind string) (bool, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
-	return strings.EqualFold(gv.Group, sources.GroupName) && strings.EqualFold(kind, own.Kind), err
+	return strings.EqualFold(gv.Group, sources.GroupName) && strings.EqualFold(kind, v1alpha1.Kind), err
 }
 
 // applies says whether the policy is about the source.

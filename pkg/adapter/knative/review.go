@@ -10,10 +10,6 @@ import (
 
 	authn "k8s.io/api/authentication/v1"
 	authz "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	authnclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authzclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
@@ -65,22 +61,22 @@ func newCaller(u authn.UserInfo) *caller {
 // reviews are the questions to the API server, and the answers that still
 // count. No token is kept, only digests.
 type reviews struct {
-	tokens  authnclient.TokenReviewInterface
-	access  authzclient.SubjectAccessReviewInterface
+	tokens  tokenReview
+	access  accessReview
 	callers *answers[caller]
 	grants  *answers[struct{}]
 	log     *slog.Logger
 	now     func() time.Time
 }
 
-func newReviews(c kubernetes.Interface, log *slog.Logger, now func() time.Time) *reviews {
-	l := newLine(log, now)
+func newReviews(cfg guardConfig) *reviews {
+	l := newLine(cfg.Log, cfg.Now)
 	return &reviews{
-		tokens:  c.AuthenticationV1().TokenReviews(),
-		access:  c.AuthorizationV1().SubjectAccessReviews(),
-		callers: newAnswers[caller](l, now),
-		grants:  newAnswers[struct{}](l, now),
-		log:     log, now: now,
+		tokens:  cfg.ReviewToken,
+		access:  cfg.ReviewAccess,
+		callers: newAnswers[caller](l, cfg.Now),
+		grants:  newAnswers[struct{}](l, cfg.Now),
+		log:     cfg.Log, now: cfg.Now,
 	}
 }
 
@@ -109,9 +105,9 @@ func (r *reviews) caller(ctx context.Context, token, want string) (*caller, erro
 // reviewToken asks the API server. An answer that does not name the audience
 // is that of an authenticator that never looked at it.
 func (r *reviews) reviewToken(ctx context.Context, token, want string, expiry time.Time) (*caller, time.Duration, error) {
-	answer, err := r.tokens.Create(ctx, &authn.TokenReview{
+	answer, err := r.tokens(ctx, &authn.TokenReview{
 		Spec: authn.TokenReviewSpec{Token: token, Audiences: []string{want}},
-	}, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -149,14 +145,14 @@ func (r *reviews) reviewAccess(ctx context.Context, who *caller, a api.Access) (
 	for name, values := range who.Extra {
 		extra[name] = authz.ExtraValue(values)
 	}
-	answer, err := r.access.Create(ctx, &authz.SubjectAccessReview{Spec: authz.SubjectAccessReviewSpec{
+	answer, err := r.access(ctx, &authz.SubjectAccessReview{Spec: authz.SubjectAccessReviewSpec{
 		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra,
 		ResourceAttributes: &authz.ResourceAttributes{
 			Group: sources.GroupName, Version: v1alpha1.SchemeGroupVersion.Version,
 			Resource: rbacResource, Subresource: rbacSubresource,
 			Verb: string(a.Verb), Namespace: a.Namespace, Name: a.Name,
 		},
-	}}, metav1.CreateOptions{})
+	}})
 	switch {
 	case err != nil:
 		return nil, 0, err

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
-	typed "github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned/typed/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
@@ -36,16 +35,16 @@ const (
 // objects wakes nobody up.
 type reporter struct {
 	lister listers.RescheduleSourceLister
-	client typed.SourcesV1alpha1Interface
+	patch  statusPatcher
 	limit  flowcontrol.RateLimiter
 	log    *slog.Logger
 	seed   maphash.Seed
 	sent   map[types.UID]time.Time // when an object's last report was made, while that is recent
 }
 
-func newReporter(lister listers.RescheduleSourceLister, client typed.SourcesV1alpha1Interface, log *slog.Logger) *reporter {
+func newReporter(lister listers.RescheduleSourceLister, patch statusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
-		lister: lister, client: client, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(statusPerSecond, 1),
 	}
 }
@@ -115,7 +114,7 @@ func (r *reporter) report(ctx context.Context, p Plane, name cache.ObjectName) e
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err = r.client.RescheduleSources(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, statusPatch(pending, next), metav1.PatchOptions{}, "status")
+	err = r.patch(ctx, name, statusPatch(pending, next))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("knative: source %s: %w", name, err)
 	}

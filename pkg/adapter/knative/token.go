@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	authn "k8s.io/api/authentication/v1"
+	lru "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -30,13 +29,13 @@ const (
 // tokens gets service accounts' tokens from the API server and keeps them
 // while they are good.
 type tokens struct {
-	client  typedcorev1.ServiceAccountsGetter
-	cache   *cache.LRUExpireCache
+	call    tokenRequest
+	cache   *lru.LRUExpireCache
 	flights singleflight.Group
 }
 
-func newTokens(client typedcorev1.ServiceAccountsGetter) *tokens {
-	return &tokens{client: client, cache: cache.NewLRUExpireCache(maxTokens)}
+func newTokens(call tokenRequest) *tokens {
+	return &tokens{call: call, cache: lru.NewLRUExpireCache(maxTokens)}
 }
 
 // get is the token of the source for an audience. A source that was made anew
@@ -86,9 +85,9 @@ func (t *tokens) cached(key string) (token string, err error, ok bool) {
 // request asks the API server for a token, and says how long it can be used.
 func (t *tokens) request(ctx context.Context, src *schedule.Source, audience string) (string, time.Duration, error) {
 	seconds := int64(tokenLife / time.Second)
-	answer, err := t.client.ServiceAccounts(src.Namespace).CreateToken(ctx, src.ServiceAccount, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},
-	}, metav1.CreateOptions{})
+	answer, err := t.call(ctx, cache.ObjectName{Namespace: src.Namespace, Name: src.ServiceAccount}, &authn.TokenRequest{
+		Spec: authn.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},
+	})
 	if err != nil {
 		return "", 0, err
 	}

@@ -10,11 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
+	authn "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -29,20 +29,8 @@ type issuer struct {
 	err    error
 }
 
-// ServiceAccounts implements typedcorev1.ServiceAccountsGetter.
-func (i *issuer) ServiceAccounts(namespace string) typedcorev1.ServiceAccountInterface {
-	return accounts{issuer: i, namespace: namespace}
-}
-
-type accounts struct {
-	typedcorev1.ServiceAccountInterface
-	issuer    *issuer
-	namespace string
-}
-
-// CreateToken takes its time, or ends with ctx.
-func (a accounts) CreateToken(ctx context.Context, name string, request *authenticationv1.TokenRequest, _ metav1.CreateOptions) (*authenticationv1.TokenRequest, error) {
-	i := a.issuer
+// answer takes its time, or ends with ctx.
+func (i *issuer) answer(ctx context.Context, account cache.ObjectName, request *authn.TokenRequest) (*authn.TokenRequest, error) {
 	select {
 	case <-time.After(i.takes):
 	case <-ctx.Done():
@@ -55,8 +43,8 @@ func (a accounts) CreateToken(ctx context.Context, name string, request *authent
 		life = time.Duration(*request.Spec.ExpirationSeconds) * time.Second
 	}
 	i.issued++
-	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-		Token:               fmt.Sprintf("%s/%s for %v no %d", a.namespace, name, request.Spec.Audiences, i.issued),
+	return &authn.TokenRequest{Status: authn.TokenRequestStatus{
+		Token:               fmt.Sprintf("%s for %v no %d", account, request.Spec.Audiences, i.issued),
 		ExpirationTimestamp: metav1.NewTime(time.Now().Add(life)),
 	}}, i.err
 }
@@ -65,7 +53,7 @@ func issuing(t *testing.T, test func(*testing.T, *issuer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{}
-		i.tokens = newTokens(i)
+		i.tokens = newTokens(i.answer)
 		test(t, i)
 	})
 }

@@ -11,7 +11,12 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"knative.dev/eventing/pkg/eventingtls"
+)
+
+// bundleLabel and bundleValue mark Knative's trust bundles.
+const (
+	bundleLabel = "networking.knative.dev/trust-bundle"
+	bundleValue = "true"
 )
 
 // trust is whom sinks' certificates may be signed by: the system's authorities
@@ -37,7 +42,7 @@ func newTrust(log *slog.Logger) *trust {
 }
 
 func isBundle(cm *corev1.ConfigMap) bool {
-	return cm.Labels[eventingtls.TrustBundleLabelKey] == eventingtls.TrustBundleLabelValue
+	return cm.Labels[bundleLabel] == bundleValue
 }
 
 // set takes all bundles that there are.

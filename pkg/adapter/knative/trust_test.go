@@ -11,6 +11,8 @@ import (
 	"math/big"
 	"testing"
 	"time"
+
+	"knative.dev/eventing/pkg/eventingtls"
 )
 
 // authority is a certificate that signs others, as PEM.
@@ -111,4 +113,11 @@ func TestABrokenBundleIsLeftOut(t *testing.T) {
 		expect(t, "lines about certificates", 1, r.log.count("cannot be read and is left out"))
 		expect(t, "lines about bundles", 1, r.log.count("a trust bundle has no certificates"))
 	}, bundle("a", map[string]string{"ca.crt": torn + one}), bundle("b", map[string]string{"ca.crt": "not PEM", "x": two}))
+}
+
+func TestTheMarkOfABundleIsKnatives(t *testing.T) {
+	t.Parallel()
+	if bundleLabel != eventingtls.TrustBundleLabelKey || bundleValue != eventingtls.TrustBundleLabelValue {
+		t.Errorf("%s=%s, want %s", bundleLabel, bundleValue, eventingtls.TrustBundleLabelSelector)
+	}
 }

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -36,13 +34,11 @@ type warner struct {
 	once        sync.Once
 }
 
-func newWarner(ctx context.Context, core typedcorev1.CoreV1Interface) *warner {
+func newWarner(ctx context.Context, sink record.EventSink) *warner {
 	w := &warner{flushed: make(chan struct{})}
 	// It outlives ctx: what goes wrong on the way down is told too.
 	w.broadcaster = record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)))
-	w.broadcaster.StartRecordingToSink(&eventSink{
-		EventSink: &typedcorev1.EventSinkImpl{Interface: core.Events(metav1.NamespaceAll)}, flushed: w.flushed,
-	})
+	w.broadcaster.StartRecordingToSink(&eventSink{EventSink: sink, flushed: w.flushed})
 	w.recorder = w.broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: component}).WithLogger(klog.FromContext(ctx))
 	return w
 }
