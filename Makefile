@@ -16,9 +16,11 @@ LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# grpcnotrace leaves out a debug page of gRPC's that nobody serves, whose templates keep
+# the linker from leaving out every method that nobody calls: a fifth of the adapter.
 .PHONY: build
 build: ## Build bin/adapter and bin/controller
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
 .PHONY: generate
 generate: ## Write what is generated anew: clients, deep copies

@@ -32,7 +32,7 @@ func buildAdapter(ctx context.Context, repo, dir string) (adapterBinary, error) 
 	if err != nil {
 		return adapterBinary{}, fmt.Errorf("driver: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", file, "./cmd/adapter")
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", file, "./cmd/adapter")
 	cmd.Dir = repo
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

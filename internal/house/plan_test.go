@@ -22,6 +22,7 @@ var (
 		"knative.dev/eventing/pkg/apis/eventing", "knative.dev/eventing/pkg/apis/flows", "knative.dev/eventing/pkg/apis/messaging",
 		"knative.dev/eventing/pkg/apis/sinks", "knative.dev/eventing/pkg/apis/sources", "knative.dev/eventing/pkg/auth",
 		"knative.dev/eventing/pkg/client", "knative.dev/eventing/pkg/eventfilter", "knative.dev/eventing/pkg/eventingtls",
+		"golang.org/x/net/trace", "html/template", // the linker keeps all methods for them; see the Makefile
 	}
 )
 

@@ -32,7 +32,7 @@ func BenchmarkIdle(b *testing.B) {
 	dir := b.TempDir()
 	release := func(name, module, pkg string) string {
 		binary := filepath.Join(dir, name)
-		cmd := exec.CommandContext(b.Context(), "go", "build", "-C", module, "-trimpath", "-ldflags", "-s -w", "-o", binary, pkg)
+		cmd := exec.CommandContext(b.Context(), "go", "build", "-C", module, "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", binary, pkg)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.Fatalf("%v: %s", err, out)

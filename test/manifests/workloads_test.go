@@ -308,7 +308,7 @@ func TestKoBuildsEveryImage(t *testing.T) {
 			t.Errorf("%s is built, but runs nowhere", b.Main)
 		}
 		delete(images, b.Main)
-		if !cmp.Equal(b.Env, []string{"CGO_ENABLED=0"}) || !cmp.Equal(b.Flags, []string{"-trimpath"}) {
+		if !cmp.Equal(b.Env, []string{"CGO_ENABLED=0"}) || !cmp.Equal(b.Flags, []string{"-trimpath", "-tags=grpcnotrace"}) {
 			t.Errorf("%s is built with %v %v", b.Main, b.Env, b.Flags)
 		}
 	}
