@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
@@ -38,6 +39,7 @@ func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*knative.Confi
 // API server has told them it is alive, but not ready: which schedules belong
 // to sources that were deleted meanwhile is not known before.
 func (a *Adapter) startInCluster(ctx context.Context) error {
+	klog.SetSlogLogger(a.cfg.Log) // what client-go says goes where all else does
 	err := a.administer()
 	if err != nil {
 		return err

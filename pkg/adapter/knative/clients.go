@@ -54,7 +54,7 @@ type statusPatcher func(ctx context.Context, source cache.ObjectName, patch []by
 // The limits: requests a second, and as many at once. A fraction of what one
 // API server serves, and above what a busy adapter needs once tokens and reviews are cached.
 const (
-	reviewsPerSecond = 100
+	reviewsPerSecond = 300
 	tokensPerSecond  = 50
 	eventsPerSecond  = 10
 	// Watches, and the status patches, which are held to statusPerSecond before.

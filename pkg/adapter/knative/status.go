@@ -23,6 +23,9 @@ import (
 const (
 	// statusEvery is how often an object's counts are reported at most.
 	statusEvery = 30 * time.Second
+	// statusRound is a little more: an object whose turn comes a moment earlier
+	// than in the round before must not have to wait for the next one.
+	statusRound = statusEvery + time.Second
 	// statusSlots spread the objects over that time.
 	statusSlots = 30
 	// statusPerSecond bounds the reports; beyond 1,500 sources that are busy
@@ -57,7 +60,7 @@ func (r *reporter) run(ctx context.Context, p Plane) {
 		if err := r.round(ctx, p, start); err != nil && ctx.Err() == nil {
 			r.log.Warn("the status of sources was not reported; it is tried again", "error", err)
 		}
-		wait(ctx, start.Add(statusEvery))
+		wait(ctx, start.Add(statusRound))
 	}
 }
 
