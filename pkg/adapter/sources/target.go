@@ -1,8 +1,6 @@
 package sources
 
 import (
-	"strconv"
-
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -31,29 +29,9 @@ func target(field string, d *duckv1.Destination) (t schedule.Target, errs []erro
 	if d.Audience != nil {
 		refuse(".audience", "needs a cluster that issues tokens; a standalone adapter sends none")
 	}
-	u := d.URI.URL()
-	if u.Scheme == "" || u.Host == "" {
-		return t, errs
-	}
-	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		refuse(".uri", "%.128q is not an absolute http or https URL", u.Redacted())
-	case u.Hostname() == "":
-		refuse(".uri", "%.128q has no host", u.Redacted())
-	case !validPort(u.Port()):
-		refuse(".uri", "%.128q has a port that is none", u.Redacted())
-	}
-	t.URL = u.String()
+	t.URL = d.URI.String()
 	if d.CACerts != nil {
 		t.CACerts = *d.CACerts
 	}
 	return t, errs
-}
-
-func validPort(s string) bool {
-	if s == "" {
-		return true
-	}
-	n, err := strconv.ParseUint(s, 10, 16)
-	return err == nil && n > 0
 }

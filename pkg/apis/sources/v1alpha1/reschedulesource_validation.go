@@ -100,7 +100,8 @@ func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.Field
 	case d.Ref == nil && !hasURI:
 		errs = apis.ErrGeneric("expected at least one, got none", "ref", "uri")
 	case d.Ref == nil && !isHTTP(d.URI.URL()):
-		errs = apis.ErrGeneric("is not an absolute http or https URL with a host, and there is no ref that it could be relative to", "uri")
+		errs = apis.ErrGeneric(fmt.Sprintf("%.128q is not an absolute http or https URL with a host and a port that there is, nor is there a ref that it could be relative to",
+			d.URI.URL().Redacted()), "uri")
 	case d.Ref != nil && hasURI && (d.URI.Scheme != "" || d.URI.Host != ""):
 		errs = apis.ErrGeneric("expected a relative uri beside a ref, got an absolute one", "uri")
 	}
