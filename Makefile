@@ -31,13 +31,16 @@ demo: ## Watch an operator being woken, on one screen
 	@go run ./examples/demo
 
 # The order is from the quickest to the slowest. Race-instrumented tests run
-# with -short: fewer seeds and rounds of the same, since they take ten times as long. What
-# test/cluster starts are processes, which the race detector would not look into.
+# with -short: fewer seeds and rounds of the same, since they take ten times as long; not
+# test/cluster, whose processes are those of the other tests. What starts processes is
+# always run: go test does not see that a program is built from files that changed.
 .PHONY: test
 test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	hack/verify-codegen.sh
-	go test -timeout 30m ./...
-	go test -race -short $$(go list ./... | grep -v /test/cluster$$)
+	go test $$(go list ./... | grep -vE '/(test|examples)/')
+	go test -count=1 -timeout 30m ./test/... ./examples/...
+	go test -race -short $$(go list ./... | grep -vE '/(test|examples)/')
+	go test -race -short -count=1 ./test/blackbox ./test/crash ./examples/...
 	go -C bench test -short ./...
 	hack/test-release.sh
 
