@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
@@ -110,22 +107,6 @@ func idle(b *testing.B, name, account, ready string, env []string, binary string
 			p.Kill()
 		}
 	})
-}
-
-func answers(ctx context.Context, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := harness.Client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New(resp.Status)
-	}
-	return nil
 }
 
 // cpu is what the process has used.

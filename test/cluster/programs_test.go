@@ -108,21 +108,16 @@ func (p *programs) startController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.controller.Until(ctx, func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, probes+"/readiness", http.NoBody)
-		if err != nil {
-			return err
-		}
-		resp, err := harness.Client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return errors.New(resp.Status)
-		}
-		return nil
-	})
+	return p.controller.Until(ctx, func(ctx context.Context) error { return answers(ctx, probes+"/readiness") })
+}
+
+// answers is nil when a probe does.
+func answers(ctx context.Context, url string) error {
+	r, err := harness.Do(ctx, http.MethodGet, url, "")
+	if err == nil && r.Status != http.StatusOK {
+		err = fmt.Errorf("%s: status %d", url, r.Status)
+	}
+	return err
 }
 
 // startAdapter starts it, again with the data of the one before.
