@@ -34,13 +34,16 @@ demo: ## Watch an operator being woken, on one screen
 # with -short: fewer seeds and rounds of the same, since they take ten times as long; not
 # test/cluster, whose processes are those of the other tests. What starts processes is
 # always run: go test does not see that a program is built from files that changed.
+# All of it is compiled once, as a release is; the race detector wants cgo.
 .PHONY: test
+test: export CGO_ENABLED = 0
+test: export GOFLAGS = -trimpath -tags=grpcnotrace
 test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	hack/verify-codegen.sh
 	go test $$(go list ./... | grep -vE '/(test|examples)/')
 	go test -count=1 -timeout 30m ./test/... ./examples/...
-	go test -race -short $$(go list ./... | grep -vE '/(test|examples)/')
-	go test -race -short -count=1 ./test/blackbox ./test/crash ./examples/...
+	CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -vE '/(test|examples)/')
+	CGO_ENABLED=1 go test -race -short -count=1 ./test/blackbox ./test/crash ./examples/...
 	go -C bench test -short ./...
 	hack/test-release.sh
 
