@@ -14,7 +14,7 @@ LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/
 
 .PHONY: help
 help: ## Print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # grpcnotrace leaves out a debug page of gRPC's that nobody serves, whose templates keep
 # the linker from leaving out every method that nobody calls: a fifth of the adapter.
@@ -68,6 +68,10 @@ crash: ## Kill the real adapter N times in mid-work and look for what is lost (N
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 	go -C bench run ./driver
+
+.PHONY: bench-cluster
+bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and 10,000 sources
+	go test -run '^$$' -bench Idle -benchtime 1x -timeout 1h ./test/cluster
 
 # One fuzz target at a time is all that go test takes.
 .PHONY: fuzz

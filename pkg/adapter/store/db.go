@@ -72,7 +72,14 @@ func (db *DB) open(o Options) (err error) {
 	db.lock, db.full = lock, newFullFS(fs)
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
-	if db.db, err = pebble.Open(o.Dir, po); err != nil {
+	db.db, err = pebble.Open(o.Dir, po)
+	if err != nil && !o.ReadOnly && unborn(fs, o.Dir) {
+		db.log.Warn("the power was lost while the store was being made: it is made again", "dir", o.Dir, "error", err)
+		if err = clearUnborn(fs, o.Dir); err == nil {
+			db.db, err = pebble.Open(o.Dir, po)
+		}
+	}
+	if err != nil {
 		return errors.Join(err, lock.Close())
 	}
 	if err := db.start(o.ReadOnly); err != nil {
