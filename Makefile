@@ -10,6 +10,8 @@ FUZZTIME ?= 30s
 N ?= 1000
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
+# Rooms, without what starts processes.
+ROOMS = $$(go list ./... | grep -vE '/(test|examples)/')
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
 
 .PHONY: help
@@ -40,9 +42,9 @@ test: export CGO_ENABLED = 0
 test: export GOFLAGS = -trimpath -tags=grpcnotrace
 test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	hack/verify-codegen.sh
-	go test $$(go list ./... | grep -vE '/(test|examples)/')
+	go test $(ROOMS)
 	go test -count=1 -timeout 30m ./test/... ./examples/...
-	CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -vE '/(test|examples)/')
+	CGO_ENABLED=1 go test -race -short $(ROOMS)
 	CGO_ENABLED=1 go test -race -short -count=1 ./test/blackbox ./test/crash ./examples/...
 	go -C bench test -short ./...
 	hack/test-release.sh

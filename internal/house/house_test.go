@@ -213,10 +213,11 @@ func TestEveryPathInTheProjectsPagesExists(t *testing.T) {
 func TestEveryTestThatAPageNamesExists(t *testing.T) {
 	t.Parallel()
 	texts := readTree(t).texts
+	declaration, mention := regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`\bTest[A-Z]\w+`)
 	declared := map[string]bool{}
 	for name, text := range texts {
 		if strings.HasSuffix(name, "_test.go") {
-			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(text, -1) {
+			for _, m := range declaration.FindAllStringSubmatch(text, -1) {
 				declared[m[1]] = true
 			}
 		}
@@ -225,7 +226,7 @@ func TestEveryTestThatAPageNamesExists(t *testing.T) {
 		if path.Ext(name) != ".md" {
 			continue
 		}
-		for _, test := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(text, -1) {
+		for _, test := range mention.FindAllString(text, -1) {
 			if !declared[test] {
 				t.Errorf("%s names %s, which is not there", name, test)
 			}

@@ -135,8 +135,16 @@ func (a *Adapter) remove(uid string) error {
 	return nil
 }
 
-// keepOnly removes every source, of the store too, that is not wanted.
-func (a *Adapter) keepOnly(wanted map[string]bool) error {
+// keepOnly removes every source, of the store too, that is neither wanted nor
+// one of the others.
+func (a *Adapter) keepOnly(wanted []*schedule.Source, others ...string) error {
+	done := make(map[string]bool, len(wanted)+len(others))
+	for _, s := range wanted {
+		done[s.UID] = true
+	}
+	for _, uid := range others {
+		done[uid] = true
+	}
 	stored, err := a.store.Sources()
 	if err != nil {
 		return err
@@ -145,10 +153,10 @@ func (a *Adapter) keepOnly(wanted map[string]bool) error {
 		stored = append(stored, s.Settings().UID)
 	}
 	for _, uid := range stored {
-		if wanted[uid] {
+		if done[uid] {
 			continue
 		}
-		wanted[uid] = true // a source of the queue may be in the store too
+		done[uid] = true // a source of the queue may be in the store too
 		if err := a.remove(uid); err != nil {
 			return err
 		}

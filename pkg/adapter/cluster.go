@@ -60,14 +60,7 @@ func (a *Adapter) startInCluster(ctx context.Context) error {
 		return err
 	}
 	wanted, others := a.cluster.Sources()
-	keep := make(map[string]bool, len(wanted)+len(others))
-	for _, uid := range others {
-		keep[uid] = true
-	}
-	for _, s := range wanted {
-		keep[s.UID] = true
-	}
-	if err := a.keepOnly(keep); err != nil {
+	if err := a.keepOnly(wanted, others...); err != nil {
 		return err
 	}
 	for _, s := range wanted {

@@ -63,11 +63,7 @@ func readSources(file string) ([]*schedule.Source, []rules, error) {
 
 // apply makes the wanted sources the ones there are.
 func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
-	keep := make(map[string]bool, len(wanted))
-	for _, s := range wanted {
-		keep[s.UID] = true
-	}
-	if err := a.keepOnly(keep); err != nil {
+	if err := a.keepOnly(wanted); err != nil {
 		return err
 	}
 	for i, s := range wanted {

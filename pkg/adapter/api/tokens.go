@@ -113,7 +113,7 @@ func (s *tokenSet) hash(token string) [sha256.Size]byte {
 // Admit implements [Guard]: whoever bears one of the tokens may do everything.
 func (t *Tokens) Admit(r *http.Request, _ Access) (Judge, error) {
 	if !t.admit(r.Header) {
-		return nil, Unauthenticated(r.Header)
+		return nil, unauthenticated(r.Header)
 	}
 	return nil, nil
 }
@@ -140,8 +140,8 @@ func Bearer(h http.Header) (string, bool) {
 	return token, strings.EqualFold(scheme, "Bearer") && token != ""
 }
 
-// Unauthenticated is the refusal of a request that bears no token that counts.
-func Unauthenticated(h http.Header) *schedule.Error {
+// unauthenticated is the refusal of a request that bears no token that counts.
+func unauthenticated(h http.Header) *schedule.Error {
 	if _, ok := Bearer(h); ok {
 		return schedule.Refuse(schedule.CodeUnauthenticated, "the bearer token is not a valid one")
 	}

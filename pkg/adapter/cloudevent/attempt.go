@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
@@ -33,21 +32,11 @@ const (
 // gives knativeerrordata.
 const maxErrorData = 1024 / 4 * 3
 
-// Attributes are what an attempt sends but for the extensions of the delivery
-// itself: the event's own values where it has them.
-type Attributes struct {
-	ID, Source, Type, Subject, DataContentType, DataSchema string
-
-	Time       time.Time // zero: none
-	Extensions map[string]any
-	Data       []byte
-	DataBase64 bool
-}
-
-// Describe fills in what the occurrence gives an event that lacks it. source
-// is the attempt's Source.EventSource, which a caller may have at hand.
-func Describe(a *schedule.Attempt, source string) Attributes {
-	out := Attributes{ID: a.ID, Source: source, Type: schedule.DefaultEventType, Subject: a.Key}
+// Describe is what an attempt sends but for the extensions of the delivery
+// itself: the event's own values, and what the occurrence gives an event that
+// lacks them. source is the attempt's Source.EventSource, which a caller may have at hand.
+func Describe(a *schedule.Attempt, source string) schedule.Event {
+	out := schedule.Event{ID: a.ID, Source: source, Type: schedule.DefaultEventType, Subject: a.Key}
 	e := a.Entry.Event
 	if e == nil {
 		out.Time = a.DueAt()
@@ -98,28 +87,36 @@ func errorCode(f schedule.Failure) int32 {
 	return int32(f.Code)
 }
 
+// Context is the attributes of an event as the SDK has them. It shares the
+// event's memory.
+func Context(e *schedule.Event) *event.EventContextV1 {
+	ec := &event.EventContextV1{ID: e.ID, Type: e.Type, Source: types.URIRef{URL: verbatim(e.Source)}, Extensions: e.Extensions}
+	if e.Subject != "" {
+		ec.Subject = &e.Subject
+	}
+	if e.DataContentType != "" {
+		ec.DataContentType = &e.DataContentType
+	}
+	if e.DataSchema != "" {
+		ec.DataSchema = &types.URI{URL: verbatim(e.DataSchema)}
+	}
+	if !e.Time.IsZero() {
+		ec.Time = &types.Timestamp{Time: e.Time}
+	}
+	return ec
+}
+
 // ToSDK is the event that an attempt sends. The revision is a string, because
 // a CloudEvents Integer has 32 bits.
 func ToSDK(a *schedule.Attempt) event.Event {
 	d := Describe(a, a.Source.EventSource())
-	ec := &event.EventContextV1{
-		ID: d.ID, Type: d.Type, Source: types.URIRef{URL: verbatim(d.Source)}, Subject: &d.Subject,
-		Extensions: make(map[string]any, len(d.Extensions)+7),
-	}
+	ec := Context(&d)
+	ec.Extensions = make(map[string]any, len(d.Extensions)+7)
 	maps.Copy(ec.Extensions, d.Extensions)
 	Own(a, func(name, value string) { ec.Extensions[name] = value })
 	ec.Extensions[NumberAttribute] = number(a)
 	if dead := a.Entry.DeadLetter; dead != nil {
 		ec.Extensions[ErrorCodeAttribute] = errorCode(dead.Failure)
-	}
-	if d.DataContentType != "" {
-		ec.DataContentType = &d.DataContentType
-	}
-	if d.DataSchema != "" {
-		ec.DataSchema = &types.URI{URL: verbatim(d.DataSchema)}
-	}
-	if !d.Time.IsZero() {
-		ec.Time = &types.Timestamp{Time: d.Time}
 	}
 	for name, value := range a.Source.Extensions {
 		override(ec, strings.ToLower(name), value)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -65,10 +66,9 @@ const (
 const callTimeout = 10 * time.Second
 
 // The resources that are called.
-const (
-	sourcesResource = "reschedulesources"
-	eventsResource  = "events"
-)
+var sourcesResource = sources.RescheduleSourcesResource.Resource
+
+const eventsResource = "events"
 
 // eventPolicies is read as it comes: the types of the API bring along Knative's
 // clients of everything, which made most of the process.

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cloudevents/sdk-go/v2/event"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/eventing/pkg/apis/feature"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -152,7 +154,7 @@ func (g *Guard) maySchedule(ctx context.Context, who *caller, a api.Access) erro
 	return schedule.Refuse(schedule.CodeDenied,
 		"%.200q may not %s schedules of %.400q: it is no service account of that namespace, no EventPolicy that is ready and has no filters names it, "+
 			"and RBAC does not let it %s %s in the API group %s",
-		who.Username, a.Verb, a.Namespace+"/"+a.Name, a.Verb, rbacResource+"/"+rbacSubresource, sources.GroupName)
+		who.Username, a.Verb, a.Namespace+"/"+a.Name, a.Verb, sourcesResource+"/"+rbacSubresource, sources.GroupName)
 }
 
 // mayIngest holds a sender to the EventPolicies that apply, and to the default
@@ -195,7 +197,7 @@ func byDefault(who *caller, a api.Access, flags feature.Flags) error {
 // the event is enough.
 func (g *Guard) judge(ctx context.Context, who *caller, a api.Access, of []*policy) api.Judge {
 	return func(e *schedule.Event) error {
-		sdk := forFilters(e)
+		sdk := event.Event{Context: cloudevent.Context(e)} // filters see no data
 		for _, p := range of {
 			if p.passes(sdk) {
 				return nil

@@ -89,7 +89,7 @@ func TestTheDocumentedRoleIsForWhatIsAskedOfRBAC(t *testing.T) {
 		t.Fatalf("%d examples", len(roles))
 	}
 	rule := parse[rbac.Role](t, roles[0]).Rules[0]
-	if rule.APIGroups[0] != sources.GroupName || rule.Resources[0] != rbacResource+"/"+rbacSubresource || rule.ResourceNames[0] != name {
+	if rule.APIGroups[0] != sources.GroupName || rule.Resources[0] != sourcesResource+"/"+rbacSubresource || rule.ResourceNames[0] != name {
 		t.Errorf("%+v", rule)
 	}
 }

@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -45,7 +44,7 @@ type world struct {
 	theirs            cache.Indexer // the policies as Knative reads them
 	flags             atomic.Pointer[feature.Flags]
 	guard             *Guard
-	log               safeBuffer
+	log               journal
 
 	mu     sync.Mutex
 	tokens map[string]authn.TokenReviewStatus
@@ -313,24 +312,6 @@ func asTold(p *eventing.EventPolicy) *unstructured.Unstructured {
 		o.Object["spec"].(map[string]any)["to"] = to
 	}
 	return o
-}
-
-// safeBuffer is a log that many write.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // sorted are the keys of a table, so that a failing run fails alike again.

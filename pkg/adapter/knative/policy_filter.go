@@ -3,15 +3,11 @@ package knative
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
 
 	"github.com/cloudevents/sdk-go/sql/v2/parser"
 	"github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
-
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // predicate is a compiled filter.
@@ -158,25 +154,4 @@ func expression(text string) (p predicate, err error) {
 		// One that is no condition panics, for its negation must not pass.
 		return err == nil && v.(bool)
 	}, nil
-}
-
-// forFilters is the event as filters see it: its attributes as they came, no data.
-func forFilters(e *schedule.Event) event.Event {
-	verbatim := func(s string) url.URL { return url.URL{Opaque: s} }
-	ec := &event.EventContextV1{
-		ID: e.ID, Type: e.Type, Source: types.URIRef{URL: verbatim(e.Source)}, Extensions: e.Extensions,
-	}
-	if e.Subject != "" {
-		ec.Subject = &e.Subject
-	}
-	if e.DataContentType != "" {
-		ec.DataContentType = &e.DataContentType
-	}
-	if e.DataSchema != "" {
-		ec.DataSchema = &types.URI{URL: verbatim(e.DataSchema)}
-	}
-	if !e.Time.IsZero() {
-		ec.Time = &types.Timestamp{Time: e.Time}
-	}
-	return event.Event{Context: ec}
 }

@@ -16,6 +16,7 @@ import (
 	"knative.dev/eventing/pkg/eventfilter/subscriptionsapi"
 	"knative.dev/pkg/logging"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -169,7 +170,7 @@ func TestFiltersMeanWhatKnativeMeans(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d, round %d: %v", seed, i, err)
 		}
-		got := (&policy{filters: compiled}).passes(forFilters(e))
+		got := (&policy{filters: compiled}).passes(event.Event{Context: cloudevent.Context(e)})
 		// Their Cleanup panics when it meets a joint that is just putting its filters in another order.
 		want := subscriptionsapi.CreateSubscriptionsAPIFilters(zap.NewNop(), fs).Filter(quiet, asKnativeReads(t, e)) != eventfilter.FailFilter
 		if got != want {
@@ -247,7 +248,7 @@ func TestNeitherWhatIsNoConditionNorItsNegationPasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (&policy{filters: compiled}).passes(forFilters(commit)) {
+		if (&policy{filters: compiled}).passes(event.Event{Context: cloudevent.Context(commit)}) {
 			t.Errorf("%+v passes", f)
 		}
 	}
@@ -298,13 +299,13 @@ func TestTheFiltersKnowEveryAttribute(t *testing.T) {
 	t.Parallel()
 	e := *commit
 	e.DataSchema = "http://schemas.example.com/Push#1"
-	got := forFilters(&e)
+	got := event.Event{Context: cloudevent.Context(&e)}
 	have := fmt.Sprint(got.ID(), got.Source(), got.Type(), got.Subject(), got.Time(), got.DataContentType(), got.DataSchema(), got.Extensions())
 	want := fmt.Sprint(e.ID, e.Source, e.Type, e.Subject, e.Time, e.DataContentType, e.DataSchema, e.Extensions)
 	if have != want {
 		t.Errorf("%s\nwant %s", have, want)
 	}
-	if bare := forFilters(&schedule.Event{}); bare.Time() != (time.Time{}) || bare.Subject() != "" || bare.DataSchema() != "" {
+	if bare := (event.Event{Context: cloudevent.Context(&schedule.Event{})}); bare.Time() != (time.Time{}) || bare.Subject() != "" || bare.DataSchema() != "" {
 		t.Errorf("%v", bare)
 	}
 }

@@ -18,7 +18,6 @@ import (
 
 // What RBAC calls the schedules of a source.
 const (
-	rbacResource    = "reschedulesources"
 	rbacSubresource = "schedules"
 )
 
@@ -149,7 +148,7 @@ func (r *reviews) reviewAccess(ctx context.Context, who *caller, a api.Access) (
 		User: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra,
 		ResourceAttributes: &authz.ResourceAttributes{
 			Group: sources.GroupName, Version: v1alpha1.SchemeGroupVersion.Version,
-			Resource: rbacResource, Subresource: rbacSubresource,
+			Resource: sourcesResource, Subresource: rbacSubresource,
 			Verb: string(a.Verb), Namespace: a.Namespace, Name: a.Name,
 		},
 	}})

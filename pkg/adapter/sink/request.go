@@ -125,7 +125,7 @@ func writeStructured(a *schedule.Attempt) ([]byte, error) {
 }
 
 // writeBinary writes the attributes as the HTTP binding says.
-func writeBinary(h http.Header, a *schedule.Attempt, d *cloudevent.Attributes, c *constants) error {
+func writeBinary(h http.Header, a *schedule.Attempt, d *schedule.Event, c *constants) error {
 	values := make([]string, 0, 14+len(d.Extensions)) // one allocation for all
 	put := func(header, value string) {
 		values = append(values, cloudevent.EncodeHeader(value))
