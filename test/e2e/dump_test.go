@@ -1,0 +1,107 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
+)
+
+// dump writes all objects of the namespace, the logs of its pods, what the
+// recorder kept, and the end of the logs of those who served it. It is a test
+// that failed already: what cannot be read is only told.
+func (n *namespace) dump(ctx context.Context) {
+	dir := filepath.Join(logs, regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(n.t.Name(), "_"))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		n.t.Log(err)
+		return
+	}
+	write := func(name string, text []byte, err error) {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
+		}
+		if err != nil {
+			n.t.Logf("%s: %v", name, err)
+		}
+	}
+	n.dumpObjects(ctx, write)
+	n.dumpLogs(ctx, n.name, "", write)
+	for namespace, selector := range map[string]string{
+		system:            "app.kubernetes.io/name=reschedule",
+		"knative-serving": "app in (activator, autoscaler)",
+	} {
+		n.dumpLogs(ctx, namespace, selector, write)
+	}
+	records, err := n.proxied(ctx, "GET", n.name, "recorder", "records", nil, nil)
+	write("records.json", records, err)
+	n.t.Logf("namespace %s is written to %s", n.name, dir)
+}
+
+// dumpObjects writes a file for each kind that there is of, without secrets.
+func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, error)) {
+	// What of the lists could be read is returned beside an error.
+	lists, err := discovery.ServerPreferredNamespacedResources(n.discovery)
+	if err != nil {
+		n.t.Log(err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			n.t.Log(err)
+			continue
+		}
+		for _, kind := range list.APIResources {
+			if kind.Name == "secrets" || !slices.Contains(kind.Verbs, "list") {
+				continue
+			}
+			objects, err := n.dynamic.Resource(gv.WithResource(kind.Name)).Namespace(n.name).List(ctx, metav1.ListOptions{})
+			if err != nil || len(objects.Items) == 0 {
+				continue // metrics of pods and the like cannot always be had
+			}
+			for _, o := range objects.Items {
+				o.SetManagedFields(nil)
+			}
+			text, err := yaml.Marshal(objects.Object)
+			var items []byte
+			if err == nil {
+				items, err = yaml.Marshal(objects.Items)
+			}
+			write(kind.Name+"."+gv.Group+".yaml", append(text, items...), err)
+		}
+	}
+}
+
+// dumpLogs writes the logs of pods, a file for each container.
+func (n *namespace) dumpLogs(ctx context.Context, namespace, selector string, write func(string, []byte, error)) {
+	pods, err := n.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		n.t.Log(err)
+		return
+	}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			for _, previous := range []bool{false, true} {
+				name := fmt.Sprintf("%s.%s.log", pod.Name, c.Name)
+				if previous {
+					if c.RestartCount == 0 {
+						continue
+					}
+					name += ".previous"
+				}
+				most := int64(5000)
+				text, err := n.client.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &most}).DoRaw(ctx)
+				write(name, text, err)
+			}
+		}
+	}
+}
