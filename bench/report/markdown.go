@@ -27,10 +27,10 @@ func Markdown(results []*Result) string {
 			bars = append(bars, []string{fmt.Sprintf("[%s](#%s)", r.Name, r.Name), bar.Wants, bar.Got, mark(bar.Verdict)})
 		}
 	}
-	table(&b, []string{"scenario", "bar", "measured", ""}, bars)
+	b.WriteString(Table([]string{"scenario", "bar", "measured", ""}, bars))
 	for _, r := range results {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n", r.Name, r.Title)
-		table(&b, r.Header, r.Rows)
+		b.WriteString(Table(r.Header, r.Rows))
 		for _, note := range r.Notes {
 			fmt.Fprintf(&b, "\n%s\n", note)
 		}
@@ -54,11 +54,13 @@ func mark(v Verdict) string {
 	}
 }
 
-func table(b *strings.Builder, header []string, rows [][]string) {
+// Table is a table in Markdown.
+func Table(header []string, rows [][]string) string {
+	var b strings.Builder
 	line := func(cells []string) {
 		for _, c := range cells {
 			c = strings.ReplaceAll(strings.ReplaceAll(c, "|", `\|`), "\n", " ")
-			fmt.Fprintf(b, "| %s ", c)
+			fmt.Fprintf(&b, "| %s ", c)
 		}
 		b.WriteString("|\n")
 	}
@@ -67,15 +69,19 @@ func table(b *strings.Builder, header []string, rows [][]string) {
 	for _, row := range rows {
 		line(row)
 	}
+	return b.String()
 }
 
-// Update replaces the generated part of the page in the file.
-func Update(file string, results []*Result) error {
+// Update writes the results into the page in the file.
+func Update(file string, results []*Result) error { return Replace(file, Markdown(results)) }
+
+// Replace replaces the generated part of the page in the file.
+func Replace(file, generated string) error {
 	page, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	next, err := between(string(page), Markdown(results))
+	next, err := between(string(page), generated)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

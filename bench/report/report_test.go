@@ -94,10 +94,16 @@ func TestPlotsAreWellFormed(t *testing.T) {
 	for i := range values {
 		values[i] = float64(i) - 1 // also what is early
 	}
-	for name, chart := range map[string]*Chart{
-		"bars": example().Chart, "no bars": {Title: "none"},
-		"curves":      {Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}},
-		"flat curves": {Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}},
+	for name, chart := range map[string]interface{ SVG() string }{
+		"bars": example().Chart, "no bars": &Chart{Title: "none"},
+		"curves":      &Chart{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}},
+		"flat curves": &Chart{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}},
+		"lines": Figure{
+			{Title: "MB & hours", XLabel: "hours", YLabel: "MB", Lines: []Line{
+				{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}, Ours: true}, {Label: "same", Points: [][2]float64{{0, 1}, {1, 30}}, Dashed: true}, {Label: "none"},
+			}},
+			{Title: "nothing"},
+		},
 	} {
 		text := chart.SVG()
 		decoder := xml.NewDecoder(strings.NewReader(text))
@@ -129,6 +135,15 @@ func TestNumbersAreReadable(t *testing.T) {
 	} {
 		if got := Short(d); got != want {
 			t.Errorf("Short(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestTheGridIsRound(t *testing.T) {
+	t.Parallel()
+	for v, want := range map[float64]float64{0: 1, 0.03: 0.05, 1: 1, 1.5: 2, 4: 5, 7: 10, 30: 50, 120: 200} {
+		if got := roundStep(v); got != want {
+			t.Errorf("roundStep(%v) = %v, want %v", v, got, want)
 		}
 	}
 }
