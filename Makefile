@@ -91,6 +91,24 @@ verify: ## Check that what is generated is up to date and the modules are whole
 	go test -count=1 -run 'StateMachine' ./pkg/adapter/schedule
 	@if [ -n "$$(git status --porcelain)" ]; then echo "not committed:"; git status --short; exit 1; fi
 
+# The targets of clusters take that of KUBECONFIG, with the registry of KO_DOCKER_REPO, or
+# else that of cluster-up.
+.PHONY: cluster-up
+cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it
+	hack/cluster/up.sh
+
+.PHONY: cluster-down
+cluster-down: ## End that cluster and remove what it left, but for its cache (PURGE=--purge: that too)
+	hack/cluster/down.sh $(PURGE)
+
+.PHONY: deploy
+deploy: ## Install into the cluster, as ko apply -f config/ does
+	hack/deploy.sh
+
+.PHONY: e2e
+e2e: cluster-up deploy ## Run the tests with pods, in the cluster; brings up what is missing
+	hack/e2e.sh
+
 .PHONY: release-yaml
 release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml
 	VERSION=$(VERSION) hack/release.sh

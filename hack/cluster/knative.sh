@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Applies what runs as pods: DNS, Knative Eventing and Serving, the ingress, and volumes;
+# and waits until all of it is there.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+apply() { # server-side: Knative's aggregated roles are written by others as well
+    local log
+    log=$(kubectl apply --server-side --force-conflicts "$@" 2>&1) || fail "kubectl apply $*: $log"
+}
+
+# Volumes, as a machine of its own would offer them. Local ones can be given to the group
+# of a pod, others of the host's cannot.
+{
+    cat "$ROOT/hack/cluster/manifests/storage.yaml"
+    for i in {1..20}; do
+        mkdir -p "$STATE/volumes/$i"
+        sed "s|NAME|volume-$i|; s|DIRECTORY|$STATE/volumes/$i|" "$ROOT/hack/cluster/manifests/volume.yaml"
+    done
+} >"$STATE/storage.yaml"
+apply -f "$STATE/storage.yaml" -f "$MANIFESTS/coredns.yaml"
+
+say "applying Knative"
+# Objects of kinds that these define come after them.
+for what in eventing serving; do
+    awk -v RS='---\n' -v ORS='---\n' '/\nkind: (CustomResourceDefinition|Namespace)\n/' "$MANIFESTS/$what.yaml" >"$STATE/$what-kinds.yaml"
+    apply -f "$STATE/$what-kinds.yaml"
+done
+kubectl wait --for=condition=Established customresourcedefinitions --all --timeout=60s >/dev/null
+apply -f "$MANIFESTS/eventing.yaml" -f "$MANIFESTS/serving.yaml" -f "$MANIFESTS/traefik.yaml"
+kubectl -n knative-serving patch configmap config-network --type merge -p '{"data":{"ingress-class":"traefik.ingress.networking.knative.dev"}}' >/dev/null
+
+for namespace in kube-system knative-serving knative-eventing; do
+    for deployment in $(kubectl -n $namespace get deployments -o name); do
+        await 240 - "$namespace $deployment" kubectl -n $namespace rollout status "$deployment" --timeout=10s
+    done
+done

@@ -1,0 +1,87 @@
+# What the scripts of this directory share: names, addresses, and how something is
+# started and waited for. Sourced, not run.
+#
+# The node is a set of namespaces (network, mounts, processes, host name), not a machine.
+# Whatever runs in it ends with its first process, and its mounts and addresses end
+# with it. It has no route but to the host's end of its cable, so nothing leaves it.
+
+# shellcheck disable=SC2034 # used by those that source this
+set -euo pipefail
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# What is worth keeping: programs, and the registry with its images.
+CACHE=${CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/reschedule-cluster}
+# What ends with the cluster. There is one on a machine, whatever checkout made it.
+STATE=/var/lib/reschedule-cluster
+BIN=$CACHE/bin
+MANIFESTS=$CACHE/manifests
+
+HOST_IP=10.99.0.1 # of the cable between host and node
+NODE_IP=10.99.0.2
+POD_CIDR=10.244.0.0/24
+SERVICE_CIDR=10.96.0.0/16
+KUBERNETES_IP=10.96.0.1
+DNS_IP=10.96.0.10
+CABLE=reschedule0 # the host's end
+
+REGISTRY=$HOST_IP:5000
+BASE_IMAGE=$REGISTRY/base:nonroot
+PLATFORM=linux/$(go env GOARCH)
+KUBECONFIG_FILE=$STATE/kubeconfig/admin
+
+say() { printf '%(%H:%M:%S)T %s\n' -1 "$*" >&2; }
+fail() { say "cluster: $*"; exit 1; }
+
+# A process that nobody started since, and that is the one that was started.
+running() { [ -f "$STATE/pid/$1" ] && kill -0 "$(cat "$STATE/pid/$1")" 2>/dev/null; }
+
+# start NAME COMMAND...: in the background and in a session of its own, which the end of
+# this terminal does not reach; once, and with its log in a file.
+start() {
+    local name=$1
+    shift
+    if running "$name"; then return; fi
+    mkdir -p "$STATE/log" "$STATE/pid"
+    setsid "$@" >>"$STATE/log/$name.log" 2>&1 </dev/null &
+    echo $! >"$STATE/pid/$name"
+}
+
+# stop NAME: asks, waits ten seconds, insists.
+stop() {
+    running "$1" || return 0
+    local pid
+    pid=$(cat "$STATE/pid/$1")
+    kill "$pid" 2>/dev/null || true
+    for ((i = 0; i < 100; i++)); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -9 "$pid" 2>/dev/null || true
+    rm -f "$STATE/pid/$1"
+}
+
+# await SECONDS NAME WHAT COMMAND...: until the command succeeds. NAME is whose log is
+# shown if it does not, or - if there is none.
+await() {
+    local seconds=$1 name=$2 what=$3 until=$((SECONDS + $1)) last
+    shift 3
+    say "waiting for $what"
+    until last=$("$@" 2>&1); do
+        if [ "$name" != - ] && ! running "$name"; then
+            tail -n 20 "$STATE/log/$name.log" >&2
+            fail "$name has ended; its last lines are above"
+        fi
+        if ((SECONDS > until)); then
+            [ "$name" = - ] || tail -n 20 "$STATE/log/$name.log" >&2
+            fail "no $what after $seconds seconds: $last"
+        fi
+        sleep 0.2
+    done
+}
+
+# in_node COMMAND...: in the namespaces of the node.
+in_node() { nsenter --target "$(cat "$STATE/pid/node.init")" --mount --net --pid --uts "$@"; }
+
+kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
+crane() { "$BIN/crane" "$@"; }
+ko() { KO_CONFIG_PATH=$ROOT/hack/cluster KO_DEFAULTBASEIMAGE=$BASE_IMAGE KO_DEFAULTPLATFORMS=$PLATFORM "$BIN/ko" "$@"; }

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Brings up Kubernetes and Knative on this machine, without a container engine and without
+# images from elsewhere; what is up already is left alone. See README.md here.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+if [ -n "${KUBECONFIG:-}" ] && [ "$KUBECONFIG" != "$KUBECONFIG_FILE" ]; then
+    say "KUBECONFIG is set: that cluster is used, and none is brought up"
+    exit 0
+fi
+here=$ROOT/hack/cluster
+"$here/packages.sh"
+"$here/build.sh"
+"$here/node.sh"
+"$here/images.sh"
+"$here/knative.sh"
+cat >"$STATE/env" <<ENV
+export KUBECONFIG=$KUBECONFIG_FILE
+export KO_DOCKER_REPO=$REGISTRY/reschedule KO_DEFAULTBASEIMAGE=$BASE_IMAGE KO_DEFAULTPLATFORMS=$PLATFORM
+export PATH=$BIN:\$PATH
+ENV
+say "up after $SECONDS s. For kubectl and ko: source $STATE/env"
