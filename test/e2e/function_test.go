@@ -40,9 +40,13 @@ func (n *namespace) container(rules []rule) string {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return fmt.Sprintf("{name: function, image: %q, env: [{name: RULES, value: %q}, {name: RECORDER, value: %q}], ports: [{containerPort: 8080}]}",
-		images.function, text, n.recorderURL())
+	return fmt.Sprintf("{name: function, image: %q, env: [{name: RULES, value: %q}, {name: RECORDER, value: %q}], ports: [{containerPort: 8080}], securityContext: %s}",
+		images.function, text, n.recorderURL(), restricted)
 }
+
+// restricted is the securityContext of what needs nothing, as clusters ask for
+// that enforce the restricted Pod Security Standard.
+const restricted = "{allowPrivilegeEscalation: false, runAsNonRoot: true, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}"
 
 // quickly has an idle ksvc go to zero as soon as Serving can.
 var quickly = map[string]string{
@@ -53,6 +57,12 @@ var quickly = map[string]string{
 // serve makes a function a ksvc, with annotations of its revision such as
 // [quickly], and waits until it is ready. It begins with a pod.
 func (n *namespace) serve(name string, annotations map[string]string, rules ...rule) {
+	n.t.Helper()
+	n.serveWith(name, annotations, "", rules...)
+}
+
+// serveWith is serve with a line for the spec of the revision.
+func (n *namespace) serveWith(name string, annotations map[string]string, spec string, rules ...rule) {
 	n.t.Helper()
 	text, err := json.Marshal(annotations)
 	if err != nil {
@@ -66,8 +76,9 @@ spec:
   template:
     metadata: {annotations: %s}
     spec:
+      %s
       containers: [%s]
-`, name, text, n.container(rules)))
+`, name, text, spec, n.container(rules)))
 	n.ready(knativeService, name)
 }
 

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// ko runs the ko of tools/ko at the root of the checkout. What it prints is
-// the result, what it says on the way goes to the terminal.
+// ko runs the ko of tools/ko at the root of the checkout, and returns what it
+// prints. What it says on the way is for when it fails.
 func ko(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "-modfile=tools/ko/go.mod", "ko"}, args...)...)
 	cmd.Dir = "../.."
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("ko %s: %w", strings.Join(args, " "), err)
+		return "", fmt.Errorf("ko %s: %w\n%s", strings.Join(args, " "), err, &said)
 	}
 	return out.String(), nil
 }

@@ -35,6 +35,7 @@ spec:
         ports: [{containerPort: 8080}]
         readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
         resources: {requests: {cpu: 10m, memory: 16Mi}}
+        securityContext: %s
         volumeMounts: [{name: records, mountPath: /var/records}]
       volumes: [{name: records, emptyDir: {}}]
 ---
@@ -44,7 +45,7 @@ metadata: {name: recorder}
 spec:
   selector: {app: recorder}
   ports: [{port: 80, targetPort: 8080}]
-`, images.recorder))
+`, images.recorder, restricted))
 	n.ready(deployment, "recorder")
 	// Its endpoints follow a moment later.
 	eventually(n.t, patience, "the recorder answers", func() error {
@@ -66,8 +67,10 @@ type record struct {
 }
 
 // attr is an attribute of the event, which came in binary mode.
-func (r record) attr(name string) string {
-	value := r.Header.Get("Ce-" + name)
+func (r record) attr(name string) string { return attribute(r.Header, name) }
+
+func attribute(h http.Header, name string) string {
+	value := h.Get("Ce-" + name)
 	if plain, err := url.PathUnescape(value); err == nil {
 		return plain
 	}
@@ -160,11 +163,15 @@ type run struct {
 	Attempt int
 	DueAt   time.Time
 	Pod     string
+	Header  http.Header
 	Data    json.RawMessage
 	Start   time.Time // by the function's clock
 	End     time.Time // zero if it was not told
 	Status  int       // that was answered
 }
+
+// attr is an attribute of the event.
+func (r run) attr(name string) string { return attribute(r.Header, name) }
 
 func (r run) String() string {
 	return fmt.Sprintf("%s#%d due %s started %s ended %s status %d in %s", r.Key, r.Attempt,

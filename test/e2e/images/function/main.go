@@ -56,6 +56,7 @@ type run struct {
 	Attempt int             `json:"attempt"`
 	DueAt   time.Time       `json:"dueAt"`
 	Pod     string          `json:"pod"`
+	Header  http.Header     `json:"header"` // of the request: all attributes of the event, as they came
 	Data    json.RawMessage `json:"data,omitempty"`
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end,omitzero"`
@@ -120,7 +121,7 @@ func (f function) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if r.Status == b.Status {
-		w.WriteHeader(r.Status)
+		http.Error(w, "as it was told", r.Status)
 		return
 	}
 	for name, value := range b.Headers {
@@ -146,7 +147,7 @@ func (f function) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // read reads a delivery in binary mode.
 func (f function) read(req *http.Request) (run, error) {
-	r := run{Run: rand.Text(), Pod: f.pod, Start: time.Now(), ID: req.Header.Get("Ce-Id"), Type: req.Header.Get("Ce-Type")}
+	r := run{Run: rand.Text(), Pod: f.pod, Start: time.Now(), Header: req.Header, ID: req.Header.Get("Ce-Id"), Type: req.Header.Get("Ce-Type")}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return run{}, err
