@@ -20,6 +20,7 @@ type rule struct {
 // behaviour is what a function does with a delivery. An event says it itself
 // in its data: {"do": …}.
 type behaviour struct {
+	Read     string            `json:"read,omitempty"`
 	Work     string            `json:"work,omitempty"`
 	Status   int               `json:"status,omitempty"`
 	Failures int               `json:"failures,omitempty"`

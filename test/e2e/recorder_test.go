@@ -165,6 +165,7 @@ type run struct {
 	Pod     string
 	Header  http.Header
 	Data    json.RawMessage
+	Seen    string    // the resourceVersion of the object that was read
 	Start   time.Time // by the function's clock
 	End     time.Time // zero if it was not told
 	Status  int       // that was answered

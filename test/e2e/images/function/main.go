@@ -34,6 +34,7 @@ type rule struct {
 
 // behaviour is what is done with a delivery. Its zero value answers 204 at once.
 type behaviour struct {
+	Read     string            `json:"read"`     // the resource of the object that the event names, such as configmaps: it is read first
 	Work     string            `json:"work"`     // how long it takes, a duration
 	Status   int               `json:"status"`   // of the answer; 0: 204, or 200 with a reply
 	Failures int               `json:"failures"` // the status is that of so many first attempts only; 0: of all
@@ -58,6 +59,7 @@ type run struct {
 	Pod     string          `json:"pod"`
 	Header  http.Header     `json:"header"` // of the request: all attributes of the event, as they came
 	Data    json.RawMessage `json:"data,omitempty"`
+	Seen    string          `json:"seen,omitempty"` // the resourceVersion of what was read
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end,omitzero"`
 	Status  int             `json:"status,omitempty"` // that was answered, at the end
@@ -110,6 +112,12 @@ func (f function) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if b.Read != "" {
+		if r.Seen, err = see(b.Read, req.Header.Get("Ce-Namespace"), req.Header.Get("Ce-Name")); err != nil {
+			log.Print(err)
+			b = behaviour{Status: http.StatusServiceUnavailable}
+		}
+	}
 	// Works on when the caller hangs up, as work does.
 	if work, err := time.ParseDuration(b.Work); err == nil {
 		<-time.After(work)
@@ -154,6 +162,11 @@ func (f function) read(req *http.Request) (run, error) {
 	}
 	if json.Valid(body) {
 		r.Data = body
+	}
+	if req.Header.Get("Ce-Rescheduledueat") == "" {
+		// Not from a RescheduleSource, but from a Broker or a caller.
+		r.Key, err = url.PathUnescape(req.Header.Get("Ce-Subject"))
+		return r, err
 	}
 	// A Broker or a Channel between source and function keeps the extensions.
 	if r.Key, err = url.PathUnescape(req.Header.Get("Ce-Reschedulekey")); err != nil || r.Key == "" {
