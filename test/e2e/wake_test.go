@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -121,11 +122,8 @@ func TestNothingIsLostWhenManyKeysComeDueAtOnceAndTheOperatorIsAtZero(t *testing
 			const keys = 30
 			n := newNamespace(t, "burst")
 			annotations := map[string]string{}
-			for _, of := range []map[string]string{quickly, c.annotations} {
-				for name, value := range of {
-					annotations[name] = value
-				}
-			}
+			maps.Copy(annotations, quickly)
+			maps.Copy(annotations, c.annotations)
 			n.serveWith("operator", annotations, fmt.Sprintf("containerConcurrency: %d", c.concurrency), rule{"", behaviour{Work: "500ms"}})
 			s := n.source("burst", toKsvc("operator"))
 			n.atZero("operator")
