@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 )
 
@@ -26,20 +27,27 @@ func ko(ctx context.Context, args ...string) (string, error) {
 
 // buildImages builds the images of the tests and pushes them.
 func buildImages(ctx context.Context) error {
-	out, err := ko(ctx, "build", "--base-import-paths", "--sbom=none", "./test/e2e/images/recorder", "./test/e2e/images/function")
+	const folder = "./test/e2e/images/"
+	named := map[string]*string{"recorder": &images.recorder, "function": &images.function, "nodekill": &images.nodekill}
+	args := []string{"build", "--base-import-paths", "--sbom=none"}
+	for name := range named {
+		args = append(args, folder+name)
+	}
+	out, err := ko(ctx, args...)
 	if err != nil {
 		return fmt.Errorf("the images of the tests cannot be built and pushed to KO_DOCKER_REPO=%s: %w", os.Getenv("KO_DOCKER_REPO"), err)
 	}
 	for image := range strings.FieldsSeq(out) {
-		switch {
-		case strings.Contains(image, "/recorder"):
-			images.recorder = image
-		case strings.Contains(image, "/function"):
-			images.function = image
+		repository, _, _ := strings.Cut(image, "@")
+		name, _, _ := strings.Cut(path.Base(repository), ":")
+		if into := named[name]; into != nil {
+			*into = image
 		}
 	}
-	if images.recorder == "" || images.function == "" {
-		return fmt.Errorf("ko built %q, which are not the images recorder and function", out)
+	for name, image := range named {
+		if *image == "" {
+			return fmt.Errorf("ko built %q, and no image %s", out, name)
+		}
 	}
 	return nil
 }
