@@ -152,13 +152,18 @@ func (s *source) counts() harness.Counts {
 // turn with their values, and wants it taken.
 func (s *source) send(data string, attributes ...string) {
 	s.t.Helper()
+	if r := s.call("POST", "", data, eventHeaders(attributes)...); r.Status != 202 {
+		s.t.Fatalf("POST %s: %d %s", s.address, r.Status, r.Body)
+	}
+}
+
+// eventHeaders are those of an event with attributes, in turn with their values.
+func eventHeaders(attributes []string) []string {
 	headers := []string{"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/e2e", "Ce-Type", "dev.reschedule.e2e"}
 	for i := 0; i < len(attributes); i += 2 {
 		headers = append(headers, "Ce-"+attributes[i], attributes[i+1])
 	}
-	if r := s.call("POST", "", data, headers...); r.Status != 202 {
-		s.t.Fatalf("POST %s: %d %s", s.address, r.Status, r.Body)
-	}
+	return headers
 }
 
 // warned waits for a Warning on the source with a reason, and returns what it
