@@ -16,7 +16,7 @@ LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/
 
 .PHONY: help
 help: ## Print this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # grpcnotrace leaves out a debug page of gRPC's that nobody serves, whose templates keep
 # the linker from leaving out every method that nobody calls: a fifth of the adapter.
@@ -56,7 +56,7 @@ fmt:
 
 .PHONY: vet
 vet:
-	go vet ./...
+	go vet -tags grpcnotrace,e2e ./...
 	go -C bench vet ./...
 
 .PHONY: lint
@@ -106,8 +106,8 @@ deploy: ## Install into the cluster, as ko apply -f config/ does
 	hack/deploy.sh
 
 .PHONY: e2e
-e2e: cluster-up deploy ## Run the tests with pods, in the cluster; brings up what is missing
-	hack/e2e.sh
+e2e: cluster-up deploy ## Run the tests with pods in the cluster, and bring up what is missing (E2E='-run Wake -v')
+	E2E='$(E2E)' hack/e2e.sh
 
 .PHONY: release-yaml
 release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml

@@ -29,14 +29,10 @@ done
 [ -n "$port" ] || fail "the registry does not start: $(cat "$work/registry.log")"
 registry=127.0.0.1:$port
 
-# ko knows no empty base image.
-mkdir "$work/base" && chmod 755 "$work/base"
-tar -C "$work/base" --owner=0 --group=0 --mtime=@0 --sort=name --numeric-owner -cf "$work/base.tar" .
-crane append -f "$work/base.tar" -t "$registry/base:raw" >/dev/null
 platform=linux/$(go env GOARCH)
-crane mutate "$registry/base:raw" --set-platform "$platform" --user 65532 -t "$registry/base:nonroot" >/dev/null
+base=$(CRANE=$work/crane hack/base-image.sh "$registry" "$platform" 2>>"$work/crane.log")
 
-export DIST=$work/dist KO_DOCKER_REPO=$registry/reschedule KO_DEFAULTBASEIMAGE=$registry/base:nonroot VERSION=v0.0.0-test PLATFORMS=$platform
+export DIST=$work/dist KO_DOCKER_REPO=$registry/reschedule KO_DEFAULTBASEIMAGE=$base VERSION=v0.0.0-test PLATFORMS=$platform
 if ! hack/release.sh 2>"$work/release.log"; then fail "$(cat "$work/release.log")"; fi
 
 for file in "$work"/dist/reschedule.yaml "$work"/dist/reschedule-crds.yaml; do
@@ -48,7 +44,7 @@ objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$work"/dist/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
 
 for name in adapter controller; do
-    image=$(sed -n "s|.*image: \($registry/reschedule/$name[:@].*\)|\1|p" "$work"/dist/reschedule.yaml)
+    image=$(sed -n "s|.*image: \($registry/reschedule/${name}[:@].*\)|\1|p" "$work"/dist/reschedule.yaml)
     [[ $image == *@sha256:* ]] || fail "$name is not named by digest: \"$image\""
     [ "$(crane digest "$registry/reschedule/$name:$VERSION")" = "${image##*@}" ] || fail "$name has no tag $VERSION"
     crane config "$image" | grep -q '"User":"65532"' || fail "$name runs as another user: $(crane config "$image")"

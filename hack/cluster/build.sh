@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the programs of the cluster, each from its module below tools/, into the cache.
 # What has been built from the same versions is left alone.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 mkdir -p "$BIN"
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Ends the cluster of up.sh and removes what it left, but for the cache of programs and
 # images; with --purge that too.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+[ "${1:-}" = --for-up ] || alone
 # With its first process end all of the node's, its mounts, and its end of the cable.
 if running node; then
     say "ending the node"
-    kill -9 "$(cat "$STATE/pid/node.init")" 2>/dev/null || stop node
+    kill -9 "$(pid_of node.init)" 2>/dev/null || stop node
     for ((i = 0; i < 100; i++)); do
         running node || break
         sleep 0.1

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The cluster to work in: that of KUBECONFIG, or else the one of make cluster-up. Sourced.
 if [ -z "${KUBECONFIG:-}" ]; then
     if [ ! -f /var/lib/reschedule-cluster/env ]; then

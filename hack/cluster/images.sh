@@ -2,21 +2,23 @@
 # Builds what runs as pods and is not ours, pushes it to the registry, and writes manifests
 # that name it by digest, into the cache. What is there of the same versions is left alone.
 # Needs the registry.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export CRANE=$BIN/crane
 
 mkdir -p "$MANIFESTS"
-key=$({ go version; cd "$ROOT"; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/*; for module in kubernetes coredns traefik knative; do find tools/$module -maxdepth 1 -type f | sort | xargs cat; done; } | sha256sum)
+cd "$ROOT"
+key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,traefik,knative}/*; } | sha256sum)
 if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/pause:latest" >/dev/null 2>&1; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-"$ROOT/hack/base-image.sh" "$REGISTRY" "$PLATFORM" >/dev/null
+quietly "the base image" hack/base-image.sh "$REGISTRY" "$PLATFORM"
 mkdir "$work/pause"
 cp "$BIN/pause" "$work/pause/"
 tar -C "$work/pause" --owner=0 --group=0 --mtime=@0 --numeric-owner -cf "$work/pause.tar" pause
-crane append -f "$work/pause.tar" -t "$REGISTRY/pause:raw" >/dev/null 2>&1
-crane mutate "$REGISTRY/pause:raw" --set-platform "$PLATFORM" --user 65532 --entrypoint /pause -t "$REGISTRY/pause:latest" >/dev/null
+quietly "the image of pause" crane append -f "$work/pause.tar" -t "$REGISTRY/pause:raw"
+quietly "the image of pause" crane mutate "$REGISTRY/pause:raw" --set-platform "$PLATFORM" --user 65532 --entrypoint /pause -t "$REGISTRY/pause:latest"
 
 # resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
 # below tools/ that has their programs.
@@ -24,16 +26,16 @@ resolve() {
     local module=$1 what=$2
     shift 2
     say "building the images of $what"
-    if ! (cd "$ROOT/tools/$module" && KO_DOCKER_REPO=$REGISTRY/$module ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
+    if ! (cd "tools/$module" && KO_DOCKER_REPO=$REGISTRY/$module ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
         >"$work/$what.yaml" 2>"$work/$what.log"; then
         cat "$work/$what.log" >&2
         fail "the images of $what could not be built"
     fi
     mv "$work/$what.yaml" "$MANIFESTS/$what.yaml"
 }
-dir() { go -C "$ROOT/tools/knative" list -m -f '{{.Dir}}' "knative.dev/$1"; }
+dir() { go -C tools/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
 
-go -C "$ROOT/tools/knative" mod download knative.dev/{eventing,serving,networking,caching}
+go -C tools/knative mod download knative.dev/{eventing,serving,networking,caching}
 resolve coredns coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
 eventing=$(dir eventing) networking=$(dir networking)
 # A module has no symbolic links: what those of Knative's config point at is named here.

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # Applies what runs as pods: DNS, Knative Eventing and Serving, the ingress, and volumes;
 # and waits until all of it is there.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-apply() { # server-side: Knative's aggregated roles are written by others as well
-    local log
-    log=$(kubectl apply --server-side --force-conflicts "$@" 2>&1) || fail "kubectl apply $*: $log"
-}
+# On the server's side: others write Knative's aggregated roles as well.
+apply() { quietly "kubectl apply" kubectl apply --server-side --force-conflicts "$@"; }
 
 # Volumes, as a machine of its own would offer them. Local ones can be given to the group
 # of a pod, others of the host's cannot.
@@ -31,6 +30,6 @@ kubectl -n knative-serving patch configmap config-network --type merge -p '{"dat
 
 for namespace in kube-system knative-serving knative-eventing; do
     for deployment in $(kubectl -n $namespace get deployments -o name); do
-        await 240 - "$namespace $deployment" kubectl -n $namespace rollout status "$deployment" --timeout=10s
+        await 240 - "${deployment#*/} in $namespace" kubectl -n $namespace rollout status "$deployment" --timeout=1s
     done
 done

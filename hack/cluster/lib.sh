@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts of this directory share: names, addresses, and how something is
 # started and waited for. Sourced, not run.
 #
@@ -32,8 +33,24 @@ KUBECONFIG_FILE=$STATE/kubeconfig/admin
 say() { printf '%(%H:%M:%S)T %s\n' -1 "$*" >&2; }
 fail() { say "cluster: $*"; exit 1; }
 
-# A process that nobody started since, and that is the one that was started.
-running() { [ -f "$STATE/pid/$1" ] && kill -0 "$(cat "$STATE/pid/$1")" 2>/dev/null; }
+# quietly WHAT COMMAND...: what the command says is shown only if it fails.
+quietly() {
+    local what=$1 log
+    shift
+    if ! log=$("$@" 2>&1); then
+        echo "$log" >&2
+        fail "$what failed; why is above"
+    fi
+}
+
+# birth PID: when a process was started, which tells it from a later one of its number.
+birth() { awk '{print $22}' "/proc/$1/stat" 2>/dev/null; }
+
+running() {
+    local pid born
+    read -r pid born 2>/dev/null <"$STATE/pid/$1" && [ "$(birth "$pid")" = "$born" ]
+}
+pid_of() { cut -d ' ' -f 1 "$STATE/pid/$1"; }
 
 # start NAME COMMAND...: in the background and in a session of its own, which the end of
 # this terminal does not reach; once, and with its log in a file.
@@ -42,22 +59,28 @@ start() {
     shift
     if running "$name"; then return; fi
     mkdir -p "$STATE/log" "$STATE/pid"
-    setsid "$@" >>"$STATE/log/$name.log" 2>&1 </dev/null &
-    echo $! >"$STATE/pid/$name"
+    setsid "$@" >>"$STATE/log/$name.log" 2>&1 </dev/null 9>&- &
+    echo "$! $(birth $!)" >"$STATE/pid/$name"
 }
 
 # stop NAME: asks, waits ten seconds, insists.
 stop() {
     running "$1" || return 0
     local pid
-    pid=$(cat "$STATE/pid/$1")
+    pid=$(pid_of "$1")
     kill "$pid" 2>/dev/null || true
     for ((i = 0; i < 100; i++)); do
-        kill -0 "$pid" 2>/dev/null || break
+        running "$1" || return 0
         sleep 0.1
     done
     kill -9 "$pid" 2>/dev/null || true
-    rm -f "$STATE/pid/$1"
+}
+
+# Two at once would start each thing twice.
+alone() {
+    mkdir -p "$CACHE"
+    exec 9>"$CACHE/lock"
+    flock --nonblock 9 || { say "waiting for another cluster-up or cluster-down to end"; flock 9; }
 }
 
 # await SECONDS NAME WHAT COMMAND...: until the command succeeds. NAME is whose log is
@@ -65,6 +88,7 @@ stop() {
 await() {
     local seconds=$1 name=$2 what=$3 until=$((SECONDS + $1)) last
     shift 3
+    if last=$("$@" 2>&1); then return; fi
     say "waiting for $what"
     until last=$("$@" 2>&1); do
         if [ "$name" != - ] && ! running "$name"; then
@@ -80,7 +104,7 @@ await() {
 }
 
 # in_node COMMAND...: in the namespaces of the node.
-in_node() { nsenter --target "$(cat "$STATE/pid/node.init")" --mount --net --pid --uts "$@"; }
+in_node() { nsenter --target "$(pid_of node.init)" --mount --net --pid --uts "$@"; }
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
 crane() { "$BIN/crane" "$@"; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Starts what is not running of: the node's namespaces, the registry beside them, and in
 # them etcd, the control plane, containerd, the kubelet and kube-proxy.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 mkdir -p "$STATE"/{pid,log,pki,kubeconfig,etcd,cni,containerd,kubelet,var-log,volumes} "$CACHE/registry"
@@ -11,7 +12,6 @@ mkdir -p "$STATE"/{pid,log,pki,kubeconfig,etcd,cni,containerd,kubelet,var-log,vo
 [ -f "$STATE/sysctl" ] || sysctl vm.overcommit_memory kernel.panic kernel.panic_on_oops >"$STATE/sysctl"
 
 if ! running node; then
-    rm -f "$STATE/pid/node.init"
     # Mounts of the node are its own, but shared with its pods, as the kubelet wants it.
     # What would be left behind elsewhere on the machine is covered: sockets and names of
     # network namespaces in /run, logs of pods, addresses of pods.
@@ -28,9 +28,10 @@ if ! running node; then
         while true; do sleep 1h & wait; done' node "$STATE"
     await 10 node "the node's namespaces" test -f "$STATE/pid/node.ready"
     rm "$STATE/pid/node.ready"
-    pgrep -P "$(cat "$STATE/pid/node")" >"$STATE/pid/node.init"
+    init=$(pgrep -P "$(pid_of node)")
+    echo "$init $(birth "$init")" >"$STATE/pid/node.init"
 
-    ip link add "$CABLE" type veth peer name eth0 netns "$(cat "$STATE/pid/node.init")"
+    ip link add "$CABLE" type veth peer name eth0 netns "$init"
     ip address add "$HOST_IP/30" dev "$CABLE"
     ip link set "$CABLE" up
     in_node ip link set lo up
@@ -46,7 +47,7 @@ fi
 start_in() {
     local name=$1
     shift
-    start "$name" nsenter --target "$(cat "$STATE/pid/node.init")" --mount --net --pid --uts "$@"
+    start "$name" nsenter --target "$(pid_of node.init)" --mount --net --pid --uts "$@"
 }
 
 # --- the registry, on the host's end of the cable, where nobody else reaches it
@@ -78,10 +79,10 @@ contexts: [{name: reschedule, context: {cluster: reschedule, user: "$1"}}]
 current-context: reschedule
 YAML
 }
-if [ ! -f "$STATE/pki/done" ]; then
+if [ ! -f "$STATE/pki/complete" ]; then
     (
         umask 077
-        cd "$STATE/pki"
+        cd "$STATE/pki" || exit
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.crt -subj /CN=reschedule-cluster -days 365 2>/dev/null
         sign apiserver /CN=kube-apiserver "subjectAltName=DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,IP:$KUBERNETES_IP,IP:$NODE_IP"
         sign kubelet-client /O=system:masters/CN=kube-apiserver "extendedKeyUsage=clientAuth"
@@ -98,7 +99,7 @@ scheduler system:kube-scheduler
 kubelet system:node:node system:nodes
 proxy system:kube-proxy
 USERS
-        touch done
+        touch complete
     )
 fi
 
@@ -107,8 +108,8 @@ fi
 # A cluster that ends with its machine: etcd need not wait for the disk.
 start_in etcd "$BIN/etcd" --data-dir "$STATE/etcd" --unsafe-no-fsync --log-level warn
 pki=$STATE/pki
-start_in kube-apiserver "$BIN/kube-apiserver" --etcd-servers http://127.0.0.1:2379 --advertise-address $NODE_IP \
-    --service-cluster-ip-range $SERVICE_CIDR --allow-privileged --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
+start_in kube-apiserver "$BIN/kube-apiserver" --etcd-servers http://127.0.0.1:2379 --advertise-address "$NODE_IP" \
+    --service-cluster-ip-range "$SERVICE_CIDR" --allow-privileged --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
     --tls-cert-file "$pki/apiserver.crt" --tls-private-key-file "$pki/apiserver.key" --client-ca-file "$pki/ca.crt" --token-auth-file "$pki/tokens.csv" \
     --kubelet-client-certificate "$pki/kubelet-client.crt" --kubelet-client-key "$pki/kubelet-client.key" --kubelet-preferred-address-types InternalIP \
     --service-account-issuer https://kubernetes.default.svc --service-account-signing-key-file "$pki/accounts.key" --service-account-key-file "$pki/accounts.key"
@@ -179,7 +180,7 @@ YAML
 start_in containerd containerd --config "$STATE/containerd/config.toml"
 await 30 containerd "containerd" in_node test -S /run/containerd/containerd.sock
 start_in kubelet "$BIN/kubelet" --config "$STATE/kubelet.yaml" --kubeconfig "$STATE/kubeconfig/kubelet" --root-dir "$STATE/kubelet" --cert-dir "$STATE/kubelet/pki" \
-    --hostname-override node --node-ip $NODE_IP
-start_in kube-proxy "$BIN/kube-proxy" --kubeconfig "$STATE/kubeconfig/proxy" --proxy-mode nftables --cluster-cidr $POD_CIDR --hostname-override node --bind-address $NODE_IP \
+    --hostname-override node --node-ip "$NODE_IP"
+start_in kube-proxy "$BIN/kube-proxy" --kubeconfig "$STATE/kubeconfig/proxy" --proxy-mode nftables --cluster-cidr "$POD_CIDR" --hostname-override node --bind-address "$NODE_IP" \
     --conntrack-max-per-core 0 --conntrack-tcp-timeout-established 0s --conntrack-tcp-timeout-close-wait 0s
 await 60 kubelet "the node" kubectl wait --for=condition=Ready node/node --timeout=1s

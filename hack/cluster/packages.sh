@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Finds out whether this machine can be a node, and installs Debian's packages that it lacks.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ "$(uname -s)" = Linux ] || fail "a node needs Linux. Point KUBECONFIG at a cluster of yours (kind, minikube) instead"
@@ -18,12 +19,8 @@ done
 if ((${#missing[@]})); then
     command -v apt-get >/dev/null || fail "install ${missing[*]} (the names are Debian's)"
     say "installing ${missing[*]}"
-    log=$(mktemp)
-    if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-        cat "$log" >&2
-        fail "apt-get could not install ${missing[*]}"
-    fi
-    rm -f "$log"
+    quietly "apt-get update" apt-get update
+    DEBIAN_FRONTEND=noninteractive quietly "apt-get install" apt-get install -y --no-install-recommends "${missing[@]}"
 fi
 
 # Whatever is not there now stops a pod much later and with fewer words.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Brings up Kubernetes and Knative on this machine, without a container engine and without
 # images from elsewhere; what is up already is left alone. See README.md here.
+# shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 if [ -n "${KUBECONFIG:-}" ] && [ "$KUBECONFIG" != "$KUBECONFIG_FILE" ]; then
@@ -9,6 +10,11 @@ if [ -n "${KUBECONFIG:-}" ] && [ "$KUBECONFIG" != "$KUBECONFIG_FILE" ]; then
 fi
 here=$ROOT/hack/cluster
 "$here/packages.sh"
+alone
+if [ -d "$STATE" ] && ! running node; then
+    say "removing what is left of a cluster that has ended"
+    "$here/down.sh" --for-up
+fi
 "$here/build.sh"
 "$here/node.sh"
 "$here/images.sh"

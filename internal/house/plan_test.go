@@ -104,6 +104,7 @@ var rooms = map[string]room{
 	// What an operator's author copies knows nothing of the house.
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
+	"examples/expiry":   {never: []string{module + "pkg", module + "internal"}},
 
 	"internal/house": {},
 	"internal/sim": {may: []string{
@@ -117,6 +118,11 @@ var rooms = map[string]room{
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
+	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
+	// Images of the tests are small, and know no more than anybody's would.
+	"test/e2e/images/function": {never: []string{module + "pkg", module + "internal"}},
+	"test/e2e/images/nodekill": {never: append([]string{module}, k8s...)},
+	"test/e2e/images/recorder": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 }
 
 // planned are rooms that may not be there yet; empty when the work is done.
