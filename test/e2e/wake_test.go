@@ -152,14 +152,20 @@ func TestNothingIsLostWhenManyKeysComeDueAtOnceAndTheOperatorIsAtZero(t *testing
 				if runs, err = n.recordedRuns("key-"); err != nil {
 					return err
 				}
-				done := map[string]bool{}
+				missing := map[string][]run{}
+				for i := range keys {
+					missing[fmt.Sprintf("key-%02d", i)] = nil
+				}
 				for _, r := range runs {
+					if of, ok := missing[r.Key]; ok {
+						missing[r.Key] = append(of, r)
+					}
 					if r.Status == 204 {
-						done[r.Key] = true
+						delete(missing, r.Key)
 					}
 				}
-				if len(done) < keys {
-					return fmt.Errorf("%d of %d have; %v", len(done), keys, runs)
+				if len(missing) > 0 {
+					return fmt.Errorf("%d of %d have not; their runs are %v", len(missing), keys, missing)
 				}
 				return nil
 			})
