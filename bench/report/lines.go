@@ -15,6 +15,13 @@ type LineChart struct {
 	Title, Note    string
 	XLabel, YLabel string
 	Lines          []Line
+	Marks          []Mark
+}
+
+// Mark is a point that matters.
+type Mark struct {
+	X, Y  float64
+	Label string
 }
 
 // Line is one of them: points of x and y.
@@ -100,6 +107,10 @@ func (c LineChart) draw(s *svg, offset float64) {
 		}
 		labels = append(labels, at)
 		s.text(left+width+10, at, stroke, "start", `font-size="12" font-weight="600"`, l.Label)
+	}
+	for _, m := range c.Marks {
+		fmt.Fprintf(s, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/>`+"\n", x(m.X), y(m.Y), ink)
+		s.text(x(m.X)-7, y(m.Y)-7, ink, "end", `font-size="12" font-weight="600"`, m.Label)
 	}
 }
 

@@ -101,7 +101,7 @@ func TestPlotsAreWellFormed(t *testing.T) {
 		"lines": Figure{
 			{Title: "MB & hours", XLabel: "hours", YLabel: "MB", Lines: []Line{
 				{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}, Ours: true}, {Label: "same", Points: [][2]float64{{0, 1}, {1, 30}}, Dashed: true}, {Label: "none"},
-			}},
+			}, Marks: []Mark{{0.5, 15, "here & there"}}},
 			{Title: "nothing"},
 		},
 	} {

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"time"
+)
+
+// results are what was measured; each step leaves its own part, so that one can
+// be measured again without the others.
+type results struct {
+	Conditions conditions
+	Idle       *idle      `json:",omitempty"`
+	Wakes      *wakes     `json:",omitempty"`
+	Run        *sparseRun `json:",omitempty"`
+}
+
+// conditions are what a number cannot be read without.
+type conditions struct {
+	Node, Meter string
+	Versions    []string
+	Commit      string
+}
+
+// idle is what each part takes while nobody has anything to do.
+type idle struct {
+	TakenAt time.Time
+	Seconds float64
+	Parts   map[string]partIdle
+}
+
+type partIdle struct {
+	Pods int
+	Rate cost      // a second, of all of them
+	Each []float64 // memory of each, in bytes, with its program
+}
+
+// wakes are what it costs to be woken.
+type wakes struct {
+	TakenAt time.Time
+	Seconds float64
+	Asked   map[string]int       // deliveries, for each form
+	Pods    map[string][]podLife // that they brought up
+	Extra   map[string]float64   // CPU seconds a delivery that a part took beyond what it takes idle
+	Late    map[string][]float64 // seconds from the time that was asked for to the deletion
+	CPU     map[string]float64   // of the resident: CPU seconds a delivery
+}
+
+// podLife is the whole life of one pod.
+type podLife struct {
+	Seconds float64
+	Pod     cost
+	Shim    cost
+}
+
+// sparseRun is what was used in a long time with few deliveries.
+type sparseRun struct {
+	TakenAt time.Time
+	Seconds float64
+	Asked   map[string]int
+	Pods    map[string]int
+	Used    map[string]cost // of the operators and their ApiServerSources, with the runtime's processes beside the pods
+	Late    map[string][]float64
+	Traces  map[string][][2]float64 // of one operator of a form: seconds, bytes
+}
+
+func load(file string) (*results, error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return new(results), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("scaletozero: %w", err)
+	}
+	r := new(results)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("scaletozero: reading %s: %w", file, err)
+	}
+	return r, nil
+}
+
+func (r *results) save(file string) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return fmt.Errorf("scaletozero: %w", err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("scaletozero: %w", err)
+	}
+	return nil
+}
+
+// idleOf adds up what was used in a quiet time.
+func idleOf(used []usage, from, to time.Time) *idle {
+	seconds := to.Sub(from).Seconds()
+	i := &idle{TakenAt: from, Seconds: seconds, Parts: map[string]partIdle{}}
+	for _, u := range used {
+		p := i.Parts[u.part]
+		p.Pods++
+		p.Rate = p.Rate.plus(u.times(1 / seconds))
+		p.Each = append(p.Each, math.Round(u.bytes()/u.seconds))
+		i.Parts[u.part] = p
+	}
+	return i
+}
+
+// each is the idle cost a second of one of the part's pods, with the runtime's process beside it.
+func (i *idle) each(part string) cost {
+	p, shim := i.Parts[part], i.Parts[shimOf+" "+part]
+	if p.Pods == 0 {
+		return cost{}
+	}
+	c := p.Rate.times(1 / float64(p.Pods))
+	if shim.Pods > 0 {
+		c = c.plus(shim.Rate.times(1 / float64(shim.Pods)))
+	}
+	return c
+}
+
+// all is the idle cost a second of several parts, with the runtime's processes beside their pods.
+func (i *idle) all(parts ...string) cost {
+	var c cost
+	for _, p := range parts {
+		c = c.plus(i.Parts[p].Rate).plus(i.Parts[shimOf+" "+p].Rate)
+	}
+	return c
+}
+
+// wakesOf is what was used in a time with deliveries, beyond idle.
+func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int) *wakes {
+	seconds := to.Sub(from).Seconds()
+	w := &wakes{
+		TakenAt: from, Seconds: seconds, Asked: asked, Pods: map[string][]podLife{}, Extra: map[string]float64{}, CPU: map[string]float64{},
+	}
+	deliveries := 0
+	for form, n := range asked {
+		if form != resident {
+			deliveries += n
+		}
+	}
+	shims := map[string]cost{}
+	totals := map[string]cost{}
+	for _, u := range used {
+		totals[u.part] = totals[u.part].plus(u.cost)
+		if u.kind == shimOf {
+			shims[u.name] = u.cost
+		}
+	}
+	for _, u := range used {
+		if u.kind == podOf && u.complete && (u.part == serverless || u.part == defaults || u.part == shared) {
+			w.Pods[u.part] = append(w.Pods[u.part], podLife{Seconds: u.seconds, Pod: u.cost, Shim: shims[u.name]})
+		}
+	}
+	for name, total := range totals {
+		extra := total.CPU - idle.Parts[name].Rate.CPU*seconds
+		switch name {
+		case resident:
+			w.CPU[resident] = extra / float64(max(asked[resident], 1))
+		case serverless, defaults, shared:
+		default:
+			if podOfOperator := name == shimOf+" "+serverless || name == shimOf+" "+defaults || name == shimOf+" "+shared; !podOfOperator {
+				w.Extra[name] = extra / float64(max(deliveries, 1))
+			}
+		}
+	}
+	return w
+}
+
+// of is what one delivery costs the operator itself: all its pods, over all deliveries.
+func (w *wakes) of(form string) cost {
+	if form == resident {
+		return cost{CPU: w.CPU[resident]}
+	}
+	var sum cost
+	for _, life := range w.Pods[form] {
+		sum = sum.plus(life.Pod).plus(life.Shim)
+	}
+	return sum.times(1 / float64(max(w.Asked[form], 1)))
+}
+
+// elsewhere is the CPU time of one delivery in other pods and processes.
+func (w *wakes) elsewhere(parts ...string) float64 {
+	sum := 0.0
+	for _, p := range parts {
+		sum += w.Extra[p] + w.Extra[shimOf+" "+p]
+	}
+	return sum
+}
+
+// hour is what one operator costs in an hour with so many deliveries, without what it shares with others.
+func (r *results) hour(form string, deliveries float64) cost {
+	c := r.Wakes.of(form).times(deliveries)
+	if form == resident {
+		return c.plus(r.Idle.each(resident).times(3600))
+	}
+	return c
+}
+
+// from is the least number of operators for which it pays: so many bytes saved by each make up for what all share.
+func from(saved, share float64) (int, bool) {
+	if saved <= 0 {
+		return 0, false
+	}
+	return int(math.Floor(share/saved)) + 1, true
+}
+
+// runOf adds up what was used in a time with few deliveries.
+func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRun {
+	r := &sparseRun{
+		TakenAt: began, Seconds: ended.Sub(began).Seconds(), Asked: asked,
+		Pods: map[string]int{}, Used: map[string]cost{}, Traces: map[string][][2]float64{},
+	}
+	for _, u := range used {
+		switch name := podPart(u.pod); name {
+		case resident, serverless, defaults, shared, watcher, sharedWatcher:
+			r.Used[name] = r.Used[name].plus(u.cost)
+			if u.kind == podOf {
+				r.Pods[name]++
+			}
+		}
+	}
+	return r
+}
+
+// foretold is what follows for the run from idle and wakes.
+func (r *results) foretold(part string) cost {
+	c := r.Wakes.of(part).times(float64(r.Run.Asked[part]))
+	switch part {
+	case resident, watcher, sharedWatcher:
+		c = c.plus(r.Idle.each(part).times(r.Run.Seconds * float64(r.Run.Pods[part])))
+	}
+	return c
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"log"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// operators are how many of each form there are.
+type operators map[string]int
+
+// forms is their order.
+var forms = []string{resident, serverless, defaults, shared}
+
+func namespace(form string, i int) string { return fmt.Sprintf("%s%s-%d", namespacePrefix, form, i) }
+
+//go:embed shared.yaml
+var sharedManifest string
+
+// deploy makes all operators, each in a namespace of its own, and waits until they are ready.
+func deploy(ctx context.Context, repo string, n operators) error {
+	for _, form := range forms {
+		file := "serverless.yaml"
+		if form == resident {
+			file = "resident.yaml"
+		}
+		if n[form] == 0 {
+			continue
+		}
+		manifest, err := run(ctx, repo, "", "go", "tool", "-modfile=tools/ko/go.mod", "ko", "resolve", "-f", "examples/expiry/config/"+file)
+		if err != nil {
+			return err
+		}
+		for i := range n[form] {
+			ns := namespace(form, i)
+			log.Printf("%s: waiting until it is ready", ns)
+			if _, err := kubectl(ctx, manifestOf(form, manifest, ns), "apply", "-f", "-"); err != nil {
+				return err
+			}
+			kinds := []string{"deployment --for=condition=Available"}
+			if form != resident {
+				kinds = []string{"service.serving.knative.dev --for=condition=Ready", "reschedulesource --for=condition=Ready", "apiserversource --for=condition=Ready"}
+			}
+			for _, kind := range kinds {
+				args := append([]string{"-n", ns, "wait", "--all", "--timeout=5m"}, strings.Fields(kind)...)
+				if _, err := kubectl(ctx, "", args...); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	exampleNamespace = regexp.MustCompile(`(?m)namespace: expiry$`)
+	window           = regexp.MustCompile(`(?m)^ +autoscaling\.knative\.dev/window:.*\n`)
+	timeout          = regexp.MustCompile(`(?m)^ +timeoutSeconds:.*\n`)
+)
+
+// manifestOf makes the example's manifest that of one operator.
+func manifestOf(form, manifest, ns string) string {
+	documents := strings.Split(manifest, "\n---\n")
+	var kept []string
+	for _, d := range documents {
+		if form == shared && strings.Contains(d, "kind: ApiServerSource") {
+			continue
+		}
+		d = exampleNamespace.ReplaceAllString(d, "namespace: "+ns)
+		if strings.Contains(d, "kind: Namespace") {
+			d = strings.ReplaceAll(d, "name: expiry", "name: "+ns)
+		}
+		if form == defaults {
+			d = timeout.ReplaceAllString(window.ReplaceAllString(d, ""), "")
+		}
+		kept = append(kept, d)
+	}
+	if form == shared {
+		kept = append(kept, exampleNamespace.ReplaceAllString(sharedManifest, "namespace: "+ns))
+	}
+	return strings.Join(kept, "\n---\n") + "\n"
+}
+
+// undeploy removes all of them.
+func undeploy(ctx context.Context, n operators) error {
+	args := []string{"delete", "namespace", "--ignore-not-found", "--wait=false"}
+	for _, form := range forms {
+		for i := range n[form] {
+			args = append(args, namespace(form, i))
+		}
+	}
+	_, err := kubectl(ctx, "", args...)
+	return err
+}
+
+// atZero waits until no operator has a pod but the residents.
+func (c *cluster) atZero(ctx context.Context) error {
+	const limit = 5 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		pods, err := c.pods(ctx)
+		if err != nil {
+			return err
+		}
+		var up []string
+		for _, pod := range pods {
+			if p := podPart(pod); p == serverless || p == defaults || p == shared {
+				up = append(up, pod.Namespace+"/"+pod.Name)
+			}
+		}
+		if len(up) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("scaletozero: after %s there are still the pods %s", limit, strings.Join(up, ", "))
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// job is one ConfigMap: the operator is woken when it is made and when it expires.
+type job struct {
+	ns    string
+	after time.Duration // from the beginning
+	lives time.Duration
+}
+
+// work makes the ConfigMaps at their times, and returns when the time is over.
+func (c *cluster) work(ctx context.Context, jobs []job, long time.Duration) error {
+	began := time.Now()
+	errs := make(chan error, len(jobs))
+	var all sync.WaitGroup
+	for i, j := range jobs {
+		all.Go(func() {
+			if wait(ctx, time.Until(began.Add(j.after))) != nil {
+				return
+			}
+			errs <- c.create(ctx, j.ns, fmt.Sprintf("job-%d", i), j.lives)
+		})
+	}
+	err := wait(ctx, long)
+	all.Wait()
+	close(errs)
+	for e := range errs {
+		if e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+func (c *cluster) create(ctx context.Context, ns, name string, lives time.Duration) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"generateName": name + "-", "labels": map[string]string{"expires-after": lives.String()}},
+	})
+	if err != nil {
+		return fmt.Errorf("scaletozero: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+"/api/v1/namespaces/"+ns+"/configmaps", strings.NewReader(string(body)))
+	if err != nil {
+		return fmt.Errorf("scaletozero: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("scaletozero: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusCreated {
+		return fmt.Errorf("scaletozero: making a ConfigMap in %s: %s", ns, resp.Status)
+	}
+	return nil
+}
+
+// lateness listens for ConfigMaps that go, until ctx ends, and gives for each
+// form by how many seconds after their time.
+func (c *cluster) lateness(ctx context.Context) map[string][]float64 {
+	late := map[string][]float64{}
+	for ctx.Err() == nil {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/api/v1/configmaps?watch=1&labelSelector=expires-after", nil)
+		if err != nil {
+			return late
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			_ = wait(ctx, time.Second)
+			continue
+		}
+		for decoder := json.NewDecoder(resp.Body); ; {
+			var event struct {
+				Type   string
+				Object struct{ Metadata metadata }
+			}
+			if err := decoder.Decode(&event); err != nil {
+				break
+			}
+			m := event.Object.Metadata
+			form, found := strings.CutPrefix(m.Namespace, namespacePrefix)
+			lives, err := time.ParseDuration(m.Labels["expires-after"])
+			if event.Type != "DELETED" || !found || err != nil {
+				continue
+			}
+			form, _, _ = strings.Cut(form, "-")
+			late[form] = append(late[form], time.Since(m.CreationTimestamp.Add(lives)).Seconds())
+		}
+		resp.Body.Close()
+	}
+	return late
+}
