@@ -1,0 +1,286 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Each kill happens in the middle of a stream of calls, events and deliveries.
+// The tests here kill what all others use, so none is parallel.
+
+func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		// kill returns once it is done, and says when all that it hit is back.
+		kill func(*namespace) (back func() error)
+		// calm: nobody but who called the controller notices.
+		calm bool
+	}{
+		{name: "the process of the adapter is killed", kill: func(n *namespace) func() error {
+			pod := n.adapterPod()
+			n.killContainer(pod)
+			return n.restarted(pod)
+		}},
+		{name: "the pod of the adapter is deleted without grace", kill: func(n *namespace) func() error {
+			pod := n.adapterPod()
+			n.deleteNow(pod)
+			return func() error { return n.replaced(pod) }
+		}},
+		{name: "the controller is killed", calm: true, kill: func(n *namespace) func() error {
+			pods := n.podsOf(system, "app.kubernetes.io/component="+controller)
+			for _, pod := range pods {
+				n.killContainer(pod)
+			}
+			return n.restarted(pods...)
+		}},
+		{name: "all containers of the node are killed", kill: func(n *namespace) func() error {
+			node := n.adapterPod().Spec.NodeName
+			pods := slices.DeleteFunc(n.podsOf("", ""), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
+			n.nodekill(node)
+			return n.restarted(pods...)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNamespace(t, "crash")
+			n.deploy("operator", 2, streamRules...)
+			s := n.source("crash", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
+			stream := s.stream()
+			stream.flow(100)
+
+			o := outage{from: time.Now(), calm: c.calm}
+			back := c.kill(n)
+			eventually(t, patience, "what was killed is back", back)
+			o.to = time.Now()
+			stream.flow(100)
+			eventually(t, patience, "the cluster is well", n.well)
+			stream.end()
+			stream.judge(o)
+			began := time.Now()
+			other := n.source("after", toService("operator"))
+			t.Logf("a new source was served after %s", time.Since(began).Round(time.Millisecond))
+			other.put("after", `{}`)
+			n.awaitRuns(patience, "after", 1)
+		})
+	}
+}
+
+// adapterPod is the adapter's one pod, once it is ready.
+func (n *namespace) adapterPod() *corev1.Pod {
+	n.t.Helper()
+	var pod *corev1.Pod
+	eventually(n.t, patience, "the adapter has a pod", func() error {
+		var err error
+		if pod, err = n.client.CoreV1().Pods(system).Get(n.t.Context(), adapter+"-0", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		return wellPod(pod)
+	})
+	return pod
+}
+
+// podsOf are the pods of a namespace, "" for all, that a selector selects and
+// that run.
+func (n *namespace) podsOf(namespace, selector string) []*corev1.Pod {
+	n.t.Helper()
+	list, err := n.client.CoreV1().Pods(namespace).List(n.t.Context(), metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var running []*corev1.Pod
+	for _, p := range list.Items {
+		if p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil {
+			running = append(running, &p)
+		}
+	}
+	return running
+}
+
+// deleteNow deletes a pod as kubectl delete --grace-period=0 --force does: the
+// API server forgets it at once, whatever its process does.
+func (n *namespace) deleteNow(pod *corev1.Pod) {
+	n.t.Helper()
+	now := int64(0)
+	if err := n.client.CoreV1().Pods(pod.Namespace).Delete(n.t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// killContainer kills the process of a pod's one container; the pod stays.
+func (n *namespace) killContainer(pod *corev1.Pod) {
+	n.t.Helper()
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	n.nodekill(pod.Spec.NodeName, id)
+}
+
+// nodekill runs images/nodekill on a node and waits for its end.
+func (n *namespace) nodekill(node string, args ...string) {
+	n.t.Helper()
+	root := int64(0)
+	privileged := true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "nodekill-"},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostPID: true, RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{
+				Name: "nodekill", Image: images.nodekill, Args: args,
+				Env:             []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}}},
+				SecurityContext: &corev1.SecurityContext{Privileged: &privileged, RunAsUser: &root},
+			}},
+		},
+	}
+	pods := n.client.CoreV1().Pods(n.name)
+	pod, err := pods.Create(n.t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	eventually(n.t, patience, "nodekill has ended", func() error {
+		if pod, err = pods.Get(n.t.Context(), pod.Name, metav1.GetOptions{}); err != nil {
+			return err // the API server may be in a pod too
+		}
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			return fmt.Errorf("it is %s: %+v", pod.Status.Phase, pod.Status.ContainerStatuses)
+		}
+		return nil
+	})
+	var said []byte
+	eventually(n.t, patience, "the log of nodekill", func() error {
+		said, err = pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(n.t.Context())
+		return err
+	})
+	if n.t.Log(strings.TrimSpace(string(said))); pod.Status.Phase == corev1.PodFailed {
+		n.t.Fatal("nodekill has failed")
+	}
+}
+
+// restarted says whether each container of pods has been started again since,
+// and is well. A pod that is gone has been replaced.
+func (n *namespace) restarted(before ...*corev1.Pod) func() error {
+	left := map[types.UID]*corev1.Pod{}
+	for _, p := range before {
+		left[p.UID] = p
+	}
+	return func() error {
+		list, err := n.client.CoreV1().Pods("").List(n.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		now := map[types.UID]*corev1.Pod{}
+		for i := range list.Items {
+			now[list.Items[i].UID] = &list.Items[i]
+		}
+		var last error
+		for uid, was := range left {
+			is := now[uid]
+			if is == nil || is.DeletionTimestamp != nil || is.Status.Phase == corev1.PodFailed || is.Status.Phase == corev1.PodSucceeded {
+				delete(left, uid)
+				continue
+			}
+			err := wellPod(is)
+			for i, c := range is.Status.ContainerStatuses {
+				if c.RestartCount <= was.Status.ContainerStatuses[i].RestartCount {
+					err = fmt.Errorf("container %s has not been restarted", c.Name)
+				}
+			}
+			if err == nil {
+				delete(left, uid)
+				continue
+			}
+			last = fmt.Errorf("%d of %d pods are not back; %s/%s: %w", len(left), len(before), is.Namespace, is.Name, err)
+		}
+		return last
+	}
+}
+
+// replaced says whether another pod of the same name is well.
+func (n *namespace) replaced(before *corev1.Pod) error {
+	is, err := n.client.CoreV1().Pods(before.Namespace).Get(n.t.Context(), before.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if is.UID == before.UID {
+		return fmt.Errorf("%s is the one before", is.Name)
+	}
+	return wellPod(is)
+}
+
+// wellPod says what a pod lacks to be ready.
+func wellPod(pod *corev1.Pod) error {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+	}
+	var said []string
+	for _, c := range pod.Status.ContainerStatuses {
+		switch {
+		case c.State.Waiting != nil:
+			said = append(said, c.Name+" waits: "+c.State.Waiting.Reason+" "+c.State.Waiting.Message)
+		case c.State.Terminated != nil:
+			said = append(said, c.Name+" ended: "+c.State.Terminated.Reason+" "+c.State.Terminated.Message)
+		}
+		if last := c.LastTerminationState.Terminated; last != nil && last.Message != "" {
+			said = append(said, "it ended before with: "+last.Message)
+		}
+	}
+	return fmt.Errorf("pod %s is %s and not ready: %s", pod.Name, pod.Status.Phase, strings.Join(said, "; "))
+}
+
+// well says what the cluster lacks before other tests can go on: every
+// Deployment and StatefulSet has all its pods, and the webhooks answer.
+func (n *namespace) well() error {
+	ctx := n.t.Context()
+	for _, namespace := range []string{system, "knative-serving", "kube-system", n.name} {
+		deployments, err := n.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, d := range deployments.Items {
+			if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < *d.Spec.Replicas || d.Status.AvailableReplicas < *d.Spec.Replicas || d.Status.Replicas > *d.Spec.Replicas {
+				return fmt.Errorf("deployment %s: %d of %d replicas are available", d.Name, d.Status.AvailableReplicas, *d.Spec.Replicas)
+			}
+		}
+		sets, err := n.client.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, s := range sets.Items {
+			if s.Status.ObservedGeneration < s.Generation || s.Status.UpdatedReplicas < *s.Spec.Replicas || s.Status.AvailableReplicas < *s.Spec.Replicas || s.Status.Replicas > *s.Spec.Replicas {
+				return fmt.Errorf("statefulset %s: %d of %d replicas are available", s.Name, s.Status.AvailableReplicas, *s.Spec.Replicas)
+			}
+		}
+	}
+	return n.admitted()
+}
+
+var knativeRoute = schema.GroupVersionKind{Group: "serving.knative.dev", Version: "v1", Kind: "Route"}
+
+// admitted says whether the webhooks of Knative let an object in.
+func (n *namespace) admitted() error {
+	for gvk, spec := range map[schema.GroupVersionKind]map[string]any{
+		knativeRoute: {"traffic": []any{map[string]any{"configurationName": "none", "latestRevision": true, "percent": int64(100)}}},
+		trigger:      {"broker": "default", "subscriber": map[string]any{"uri": "http://example.com"}},
+	} {
+		resource, err := n.resource(gvk, n.name)
+		if err != nil {
+			return err
+		}
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		o.SetGroupVersionKind(gvk)
+		o.SetName("admitted")
+		if _, err := resource.Create(n.t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

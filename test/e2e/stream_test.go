@@ -1,0 +1,346 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// stream is a source that is called all the time, by callers that repeat what
+// was not answered, as the pages tell them to. It remembers what was
+// acknowledged.
+type stream struct {
+	*source
+	ended   chan struct{}
+	writers sync.WaitGroup
+
+	mu       sync.Mutex
+	promised map[string]string           // key → the mark that was acknowledged last
+	far      map[string]harness.Schedule // keys that stay, as they were acknowledged
+	answered []time.Time                 // when calls were acknowledged
+	failed   map[string]int              // what calls were answered with that had to be repeated
+	wrong    []string                    // what no caller should be told
+}
+
+// streamRules are those of the operator that the source of a stream has.
+var streamRules = []rule{
+	{"flaky/", behaviour{Status: 500, Failures: 1}},
+	{"slow/", behaviour{Work: "3s"}}, // deliveries that are under way whenever something happens
+	{"", behaviour{Work: "100ms"}},
+}
+
+const (
+	streamWriters = 4
+	streamPace    = 150 * time.Millisecond // between the calls of one
+	streamAhead   = 10 * time.Second       // how far away the schedules are, at most
+)
+
+// stream begins to call.
+func (s *source) stream() *stream {
+	f := &stream{source: s, ended: make(chan struct{}), promised: map[string]string{}, far: map[string]harness.Schedule{}, failed: map[string]int{}}
+	for writer := range streamWriters {
+		f.writers.Go(func() { f.write(writer, rand.New(rand.NewPCG(seed, uint64(writer)))) })
+	}
+	return f
+}
+
+// write makes calls of every kind in turn, one after the other.
+func (f *stream) write(writer int, random *rand.Rand) {
+	pace := time.NewTicker(streamPace)
+	defer pace.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-f.ended:
+			return
+		case <-pace.C:
+		}
+		name := fmt.Sprintf("%d.%d", writer, n)
+		at := time.Now().Add(rand.N(streamAhead)).UTC().Format(time.RFC3339Nano)
+		switch random.IntN(8) {
+		case 0:
+			f.bulk(name, at)
+		case 1:
+			f.event("event/"+name, name, at)
+		case 2:
+			f.put("far/"+name, name, time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano))
+		case 3:
+			f.put("flaky/"+name, name, at)
+		case 4:
+			f.put("slow/"+name, name, at)
+		case 5: // also while it is delivered
+			f.put(fmt.Sprintf("hot/%d", writer), name, time.Now().UTC().Format(time.RFC3339Nano))
+		default:
+			f.put("once/"+name, name, at)
+		}
+	}
+}
+
+// put schedules a key with a mark, the type of its event.
+func (f *stream) put(key, mark, at string) {
+	r := f.insist("PUT", harness.KeyPath(key), fmt.Sprintf(`{"dueAt":%q,"event":{"type":%q}}`, at, mark))
+	if r == nil {
+		return
+	}
+	var is harness.Schedule
+	if r.Status > 201 || json.Unmarshal(r.Body, &is) != nil {
+		f.unexpected("PUT "+key, r)
+		return
+	}
+	f.acknowledged(map[string]string{key: mark}, is)
+}
+
+func (f *stream) bulk(mark, at string) {
+	var items []string
+	marks := map[string]string{}
+	for i := range 4 {
+		key := fmt.Sprintf("bulk/%s.%d", mark, i)
+		marks[key] = mark
+		items = append(items, fmt.Sprintf(`{"key":%q,"dueAt":%q,"event":{"type":%q}}`, key, at, mark))
+	}
+	r := f.insist("POST", "/schedules", `{"items":[`+strings.Join(items, ",")+`]}`)
+	if r == nil {
+		return
+	}
+	var all harness.Schedule
+	if r.Status != http.StatusOK || json.Unmarshal(r.Body, &all) != nil {
+		f.unexpected("POST of many", r)
+		return
+	}
+	for _, item := range all.Items {
+		if item.Status > 201 {
+			f.unexpected("POST of many", r)
+			return
+		}
+	}
+	f.acknowledged(marks, all)
+}
+
+func (f *stream) event(key, mark, at string) {
+	r := f.insist("POST", "", "{}", "Ce-Specversion", "1.0", "Ce-Id", mark, "Ce-Source", "/e2e", "Ce-Type", mark, "Ce-Reschedulekey", key, "Ce-Rescheduleat", at)
+	if r == nil {
+		return
+	}
+	if r.Status != http.StatusAccepted {
+		f.unexpected("an event for "+key, r)
+		return
+	}
+	f.acknowledged(map[string]string{key: mark}, harness.Schedule{})
+}
+
+// insist repeats a call until it is answered with something else than that it
+// should be repeated. It gives up, and returns nil, when that takes too long.
+func (f *stream) insist(method, path, body string, headers ...string) *harness.Reply {
+	var reply *harness.Reply
+	err := poll(f.t.Context(), patience, func() error {
+		r, err := f.try(method, path, body, headers...)
+		if err != nil {
+			f.note("no answer")
+			return err
+		}
+		if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
+			f.note(fmt.Sprint(r.Status))
+			return fmt.Errorf("%d %s", r.Status, r.Body)
+		}
+		reply = r
+		return nil
+	})
+	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.wrong = append(f.wrong, fmt.Sprintf("%s %s was repeated in vain for %s: %v", method, path, patience, err))
+	}
+	return reply
+}
+
+func (f *stream) note(failure string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed[failure]++
+}
+
+func (f *stream) unexpected(what string, r *harness.Reply) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wrong = append(f.wrong, fmt.Sprintf("%s was answered with %d %s", what, r.Status, r.Body))
+}
+
+func (f *stream) acknowledged(marks map[string]string, is harness.Schedule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answered = append(f.answered, time.Now())
+	for key, mark := range marks {
+		if strings.HasPrefix(key, "far/") {
+			f.far[key] = is
+		} else {
+			f.promised[key] = mark
+		}
+	}
+}
+
+// flow waits until so many more calls were acknowledged.
+func (f *stream) flow(more int) {
+	f.t.Helper()
+	acknowledged := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.answered)
+	}
+	least := acknowledged() + more
+	eventually(f.t, patience, fmt.Sprintf("%d calls are acknowledged", least), func() error {
+		if n := acknowledged(); n < least {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+}
+
+// end ends the calls, each of them answered.
+func (f *stream) end() {
+	close(f.ended)
+	f.writers.Wait()
+}
+
+// outage is when something was killed and until it was all back.
+type outage struct {
+	from, to time.Time
+	calm     bool // callers and deliveries have nothing to do with what it was
+}
+
+// judge waits for what was acknowledged before the end, and holds it against
+// what came.
+func (f *stream) judge(outages ...outage) {
+	f.t.Helper()
+	for _, wrong := range f.wrong {
+		f.t.Error(wrong)
+	}
+	eventually(f.t, patience, "everything is delivered", func() error {
+		r, err := f.try("GET", "", "")
+		if err != nil {
+			return err
+		}
+		var c harness.Counts
+		if err := json.Unmarshal(r.Body, &c); err != nil || r.Status != http.StatusOK {
+			return fmt.Errorf("%d %s", r.Status, r.Body)
+		}
+		if c.Pending != len(f.far) || c.InFlight > 0 {
+			return fmt.Errorf("%+v, with %d that are far away", c, len(f.far))
+		}
+		return nil
+	})
+	var runs []run
+	eventually(f.t, patience, "the records", func() error {
+		var err error
+		runs, err = f.recordedRuns("")
+		return err
+	})
+	f.notEarly(runs...)
+	byKey := map[string][]run{}
+	for _, r := range runs {
+		byKey[r.Key] = append(byKey[r.Key], r)
+	}
+	for key, mark := range f.promised {
+		if !slices.ContainsFunc(byKey[key], func(r run) bool { return r.Type == mark && r.Status == http.StatusNoContent }) {
+			f.t.Errorf("%s is lost: %s was acknowledged, and what came is %v", key, mark, byKey[key])
+		}
+	}
+	cut := 0
+	for _, of := range byKey {
+		cut += f.oneAtATime(of, outages)
+	}
+	f.stay()
+	f.tell(runs, cut, outages)
+}
+
+// oneAtATime holds that no run of a key began during another, but for those
+// whose delivery an outage has cut off: the operator works on, and is called
+// again. It says how many there were.
+func (f *stream) oneAtATime(runs []run, outages []outage) (cut int) {
+	f.t.Helper()
+	for i := 1; i < len(runs); i++ {
+		before, r := runs[i-1], runs[i]
+		if !before.End.IsZero() && !r.Start.Before(before.End) {
+			continue
+		}
+		if slices.ContainsFunc(outages, func(o outage) bool {
+			return !o.calm && !before.Start.After(o.to) && !r.Start.Before(o.from)
+		}) {
+			cut++
+			continue
+		}
+		f.t.Errorf("two deliveries at once: %s, and %s", before, r)
+	}
+	return cut
+}
+
+// stay holds that what is far away is there as it was acknowledged.
+func (f *stream) stay() {
+	f.t.Helper()
+	there := map[string]harness.Schedule{}
+	for next := ""; ; {
+		r := f.source.call("GET", "/schedules?limit=1000&prefix=far%2F&continue="+next, "")
+		var page harness.Schedule
+		if r.Status != http.StatusOK || json.Unmarshal(r.Body, &page) != nil || page.Continue == nil {
+			f.t.Fatalf("GET: %d %s", r.Status, r.Body)
+		}
+		for _, is := range page.Items {
+			there[is.Key] = is
+		}
+		if next = *page.Continue; next == "" {
+			break
+		}
+	}
+	for key, want := range f.far {
+		if is, ok := there[key]; !ok {
+			f.t.Errorf("%s is lost: it was acknowledged for %s", key, want.DueAt)
+		} else if is.Revision != want.Revision || !is.DueAt.Equal(want.DueAt) {
+			f.t.Errorf("%s was acknowledged as revision %d for %s, and is %d for %s", key, want.Revision, want.DueAt, is.Revision, is.DueAt)
+		}
+	}
+	if len(there) > len(f.far) {
+		f.t.Errorf("%d keys are far away, and %d were acknowledged", len(there), len(f.far))
+	}
+}
+
+// tell logs what happened.
+func (f *stream) tell(runs []run, cut int, outages []outage) {
+	f.t.Helper()
+	f.t.Logf("%d calls acknowledged, for %d keys and %d that are far away; %d runs, %d of them of deliveries that had been cut off; calls that were repeated: %v",
+		len(f.answered), len(f.promised), len(f.far), len(runs), cut, f.failed)
+	var starts []time.Time
+	for _, r := range runs {
+		starts = append(starts, r.Start)
+	}
+	for _, o := range outages {
+		if !slices.ContainsFunc(runs, func(r run) bool { return r.Start.Before(o.from) && (r.End.IsZero() || r.End.After(o.from)) }) {
+			f.t.Error("no delivery was under way when it began: too little happened for this to mean anything")
+		}
+		f.t.Logf("outage of %s: callers had no answer for %s, the operator no delivery for %s", o.to.Sub(o.from).Round(time.Millisecond),
+			longestGap(f.answered, o), longestGap(starts, o))
+	}
+	if o := slices.IndexFunc(outages, func(o outage) bool { return o.calm }); o >= 0 && len(f.failed) > 0 {
+		f.t.Errorf("calls had to be repeated: %v", slices.Sorted(maps.Keys(f.failed)))
+	}
+}
+
+// longestGap is the longest time between two of the instants, of which the
+// latter is during an outage or soon after it.
+func longestGap(instants []time.Time, o outage) time.Duration {
+	slices.SortFunc(instants, time.Time.Compare)
+	var longest time.Duration
+	for i := 1; i < len(instants); i++ {
+		if at := instants[i]; at.After(o.from) && at.Before(o.to.Add(5*time.Second)) {
+			longest = max(longest, at.Sub(instants[i-1]))
+		}
+	}
+	return longest.Round(time.Millisecond)
+}
