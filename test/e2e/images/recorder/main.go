@@ -7,7 +7,8 @@
 //	PUT /call       {"method","url","headers","body","caCerts"}: makes a call, answers with what came back
 //
 // What it keeps is also in a file, if DIR names a folder: a container that is
-// restarted forgets nothing.
+// restarted forgets nothing. TLS_DIR names one with tls.crt and tls.key, to
+// listen with beside plain HTTP.
 package main
 
 import (
@@ -79,6 +80,13 @@ func main() {
 		log.Print(server.ListenAndServe())
 		cancel()
 	}()
+	if dir := os.Getenv("TLS_DIR"); dir != "" {
+		secure := http.Server{Addr: ":8443", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		go func() {
+			log.Print(secure.ListenAndServeTLS(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")))
+			cancel()
+		}()
+	}
 	<-ctx.Done()
 	if err := server.Shutdown(context.Background()); err != nil {
 		log.Fatal(err)
