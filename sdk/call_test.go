@@ -1,0 +1,377 @@
+package sdk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// answer is one answer of a fake source, or what happens instead of one.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error         // there is no answer
+	cut    bool          // the body breaks off
+	takes  time.Duration // or until the context ends
+}
+
+const waiting = `{"key":"k","revision":1,"result":"created","state":"waiting","dueAt":"2090-01-02T03:04:05Z","scheduledAt":"2090-01-02T03:04:05Z","attempt":0,"inFlight":false}`
+
+var (
+	created  = answer{status: 201, body: waiting}
+	reset    = answer{err: errors.New("connection reset by peer")}
+	unborn   = answer{err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	gateway  = answer{status: 502, body: "<html>Bad Gateway</html>"}
+	busy     = refused(503, sdk.ErrUnavailable, "Retry-After", "2")
+	full     = refused(429, sdk.ErrFull, "Retry-After", "1")
+	unproven = refused(401, sdk.ErrUnauthorized)
+)
+
+func refused(status int, code sdk.Code, header ...string) answer {
+	a := answer{status: status, header: http.Header{"Content-Type": {"application/problem+json"}}}
+	a.body = fmt.Sprintf(`{"type":"about:blank","title":"t","status":%d,"detail":"field: is wrong","code":%q,"field":"field"}`, status, code)
+	for i := 0; i < len(header); i += 2 {
+		a.header.Set(header[i], header[i+1])
+	}
+	return a
+}
+
+// fake is a transport that gives the answers in turn, the last one for ever.
+type fake struct {
+	answers  []answer
+	requests []*http.Request
+	bodies   []string
+}
+
+func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
+	a := f.answers[min(len(f.requests), len(f.answers)-1)]
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	f.requests, f.bodies = append(f.requests, r), append(f.bodies, string(body))
+	select {
+	case <-time.After(a.takes):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	h := a.header.Clone()
+	if h == nil {
+		h = http.Header{}
+	}
+	var b io.Reader = strings.NewReader(a.body)
+	if a.cut {
+		b = io.MultiReader(bytes.NewReader([]byte(a.body[:10])), iotest.ErrReader(io.ErrUnexpectedEOF))
+	}
+	return &http.Response{StatusCode: a.status, Header: h, Body: io.NopCloser(b), Request: r}, nil
+}
+
+func (f *fake) client(t *testing.T, opts ...sdk.Option) *sdk.Client {
+	t.Helper()
+	c, err := sdk.New("http://source/ops/web/", append([]sdk.Option{sdk.WithHTTPClient(&http.Client{Transport: f})}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The calls of the table below.
+var (
+	put = func(r sdk.Request, conditions ...sdk.Condition) func(context.Context, *sdk.Client) error {
+		return func(ctx context.Context, c *sdk.Client) error {
+			_, err := c.Schedule(ctx, "k", r, conditions...)
+			return err
+		}
+	}
+	backOff = func(ctx context.Context, c *sdk.Client) error {
+		_, err := c.BackOff(ctx, "k", sdk.Backoff{})
+		return err
+	}
+	cancel = func(conditions ...sdk.Condition) func(context.Context, *sdk.Client) error {
+		return func(ctx context.Context, c *sdk.Client) error { return c.Cancel(ctx, "k", conditions...) }
+	}
+	get = func(ctx context.Context, c *sdk.Client) error {
+		_, err := c.Get(ctx, "k")
+		return err
+	}
+	many = func(items ...sdk.Item) func(context.Context, *sdk.Client) error {
+		return func(ctx context.Context, c *sdk.Client) error {
+			_, err := c.ScheduleAll(ctx, items...)
+			return err
+		}
+	}
+	list = func(ctx context.Context, c *sdk.Client) error {
+		for _, err := range c.List(ctx, sdk.ListOptions{}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+)
+
+func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
+	t.Parallel()
+	gone := answer{status: 204}
+	bulk := answer{status: 200, body: `{"items":[` + waiting + `]}`}
+	for name, c := range map[string]struct {
+		call    func(context.Context, *sdk.Client) error
+		answers []answer
+		tries   int
+		want    error
+		// How long it takes.
+		least, most time.Duration
+	}{
+		"a first try":                          {put(sdk.After(0)), []answer{created}, 1, nil, 0, 0},
+		"a lost answer to a PUT":               {put(sdk.After(0)), []answer{reset, created}, 2, nil, 50 * time.Millisecond, 100 * time.Millisecond},
+		"an answer that breaks off":            {put(sdk.After(0)), []answer{{status: 201, body: waiting, cut: true}, created}, 2, nil, 50 * time.Millisecond, 100 * time.Millisecond},
+		"a proxy without a source":             {put(sdk.After(0)), []answer{gateway, unborn, busy, created}, 4, nil, 2 * time.Second, 3 * time.Second},
+		"each wait is longer":                  {put(sdk.After(0)), []answer{reset, reset, reset, reset, created}, 5, nil, 750 * time.Millisecond, 1500 * time.Millisecond},
+		"Retry-After is honoured":              {put(sdk.After(0)), []answer{busy, created}, 2, nil, 2 * time.Second, 2300 * time.Millisecond},
+		"a date of Retry-After too":            {get, []answer{refused(503, sdk.ErrUnavailable, "Retry-After", "Sat, 01 Jan 2000 00:00:03 GMT"), {status: 200, body: waiting}}, 2, nil, 3 * time.Second, 3400 * time.Millisecond},
+		"one longer than the budget is not":    {put(sdk.After(0)), []answer{refused(503, sdk.ErrUnavailable, "Retry-After", "11")}, 1, sdk.ErrUnavailable, 0, 0},
+		"the budget ends it":                   {get, []answer{unborn}, 7, sdk.ErrUnavailable, 3 * time.Second, 10 * time.Second},
+		"a source that stays full":             {put(sdk.After(0)), []answer{full}, 7, sdk.ErrFull, 6 * time.Second, 10 * time.Second},
+		"a GET":                                {get, []answer{reset, {status: 200, body: waiting}}, 2, nil, 0, time.Second},
+		"a list":                               {list, []answer{reset, {status: 200, body: `{"items":[` + waiting + `],"continue":"x"}`}, gateway, {status: 200, body: `{"items":[],"continue":""}`}}, 4, nil, 0, time.Second},
+		"a DELETE":                             {cancel(), []answer{reset, busy, gone}, 3, nil, 0, 3 * time.Second},
+		"a DELETE under a uid":                 {cancel(sdk.IfUID("u")), []answer{reset, gone}, 2, nil, 0, time.Second},
+		"a DELETE under a revision":            {cancel(sdk.IfRevision(1)), []answer{reset, gone}, 1, sdk.ErrUnavailable, 0, 0},
+		"a PUT under a condition":              {put(sdk.After(0), sdk.IfAbsent()), []answer{reset, created}, 1, sdk.ErrUnavailable, 0, 0},
+		"a PUT under a condition, not begun":   {put(sdk.After(0), sdk.IfAbsent()), []answer{unborn, created}, 2, nil, 0, time.Second},
+		"the policy fail":                      {put(sdk.Request{Policy: sdk.Fail}), []answer{busy, created}, 1, sdk.ErrUnavailable, 0, 0},
+		"a back-off counts once":               {backOff, []answer{reset, created}, 1, sdk.ErrUnavailable, 0, 0},
+		"a back-off at a proxy":                {backOff, []answer{gateway, created}, 1, sdk.ErrUnavailable, 0, 0},
+		"a back-off that was not begun":        {backOff, []answer{unborn, full, created}, 3, nil, time.Second, 2 * time.Second},
+		"many":                                 {many(sdk.Item{Key: "k"}), []answer{reset, bulk}, 2, nil, 0, time.Second},
+		"many with a back-off among them":      {many(sdk.Item{Key: "k", Request: sdk.Request{Backoff: &sdk.Backoff{}}}), []answer{reset, bulk}, 1, sdk.ErrUnavailable, 0, 0},
+		"a refusal is final":                   {put(sdk.After(0)), []answer{refused(400, sdk.ErrInvalid), created}, 1, sdk.ErrInvalid, 0, 0},
+		"so is a full disk":                    {put(sdk.After(0)), []answer{refused(507, sdk.ErrStorageFull, "Retry-After", "1"), created}, 1, sdk.ErrStorageFull, 0, 0},
+		"a refusal after a lost answer":        {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrExists, 0, time.Second},
+		"it tells of the lost answer":          {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrUnavailable, 0, time.Second},
+		"a token that does not count is final": {get, []answer{unproven}, 1, sdk.ErrUnauthorized, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{answers: c.answers}
+				start := time.Now()
+				err := c.call(t.Context(), f.client(t))
+				took := time.Since(start)
+				// Waits are random, so a budget ends them after one more or less.
+				tries := len(f.requests) == c.tries || c.most == 10*time.Second && len(f.requests) >= c.tries-1 && len(f.requests) <= c.tries+1
+				if !errors.Is(err, c.want) || !tries || took < c.least || took > c.most {
+					t.Errorf("%d tries in %s: %v; want %d in %s to %s: %v", len(f.requests), took, err, c.tries, c.least, c.most, c.want)
+				}
+				for i, r := range f.requests[1:] {
+					if r.Method != f.requests[0].Method || f.bodies[i+1] != f.bodies[0] && name != "a list" {
+						t.Errorf("try %d is %s %s, the first %s %s", i+2, r.Method, f.bodies[i+1], f.requests[0].Method, f.bodies[0])
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestTheContextEndsACall(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers []answer
+		ends    time.Duration // by itself
+		cancel  time.Duration
+		want    []error
+		took    time.Duration
+	}{
+		"before a wait that is longer":    {[]answer{busy}, time.Second, 0, []error{sdk.ErrUnavailable}, 0},
+		"in a wait":                       {[]answer{busy}, 0, time.Second, []error{sdk.ErrUnavailable, context.Canceled}, time.Second},
+		"in a try":                        {[]answer{{takes: time.Minute}}, time.Second, 0, []error{context.DeadlineExceeded}, time.Second},
+		"in a later try":                  {[]answer{reset, {takes: time.Minute}}, time.Second, 0, []error{context.DeadlineExceeded, sdk.ErrUnavailable}, time.Second},
+		"a try that was longer than that": {[]answer{{takes: 11 * time.Second, err: errors.New("timeout")}}, 0, 0, []error{sdk.ErrUnavailable}, 11 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if c.ends > 0 {
+					ctx, cancel = context.WithTimeout(ctx, c.ends)
+					defer cancel()
+				}
+				if c.cancel > 0 {
+					time.AfterFunc(c.cancel, cancel)
+				}
+				start := time.Now()
+				err := put(sdk.After(0))(ctx, (&fake{answers: c.answers}).client(t))
+				for _, want := range c.want {
+					if !errors.Is(err, want) {
+						t.Errorf("%v, want %v", err, want)
+					}
+				}
+				if took := time.Since(start); took != c.took {
+					t.Errorf("it took %s, want %s", took, c.took)
+				}
+			})
+		})
+	}
+}
+
+func TestATokenThatWasRenewedMeanwhileIsTriedOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answers []answer
+		tries   int
+		want    error
+	}{
+		"it counts":        {[]answer{unproven, created}, 2, nil},
+		"it does not":      {[]answer{unproven, unproven, created}, 2, sdk.ErrUnauthorized},
+		"it was the other": {[]answer{refused(403, sdk.ErrForbidden), created}, 1, sdk.ErrForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "token")
+			write := func(token string) {
+				if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+			write("old\n")
+			f := &fake{answers: c.answers}
+			renewing := roundTripper(func(r *http.Request) (*http.Response, error) {
+				write(fmt.Sprintf("new%d\n", len(f.requests)))
+				return f.RoundTrip(r)
+			})
+			client, err := sdk.New("http://source/ops/web", sdk.WithTokenFile(file), sdk.WithHTTPClient(&http.Client{Transport: renewing}), sdk.WithRetryBudget(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Also a back-off: a call that was not let in changed nothing.
+			if err := backOff(t.Context(), client); !errors.Is(err, c.want) || len(f.requests) != c.tries {
+				t.Errorf("%d tries: %v, want %d: %v", len(f.requests), err, c.tries, c.want)
+			}
+			for i, want := range []string{"Bearer old", "Bearer new0"}[:c.tries] {
+				if got := f.requests[i].Header.Get("Authorization"); got != want {
+					t.Errorf("try %d is by %q, want %q", i+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestWhatIsSent(t *testing.T) {
+	t.Parallel()
+	for want, call := range map[string]func(context.Context, *sdk.Client) error{
+		`PUT /ops/web/schedules/k {"delay":"5m0s"}`:              put(sdk.After(5 * time.Minute)),
+		`PUT /ops/web/schedules/k {} If-Match="1", "2"`:          put(sdk.Request{}, sdk.IfRevision(1, 2)),
+		`PUT /ops/web/schedules/k {} If-Match=* If-None-Match=*`: put(sdk.Request{}, sdk.IfAbsent(), sdk.IfPresent()),
+		`PUT /ops/web/schedules/k {"backoff":{}}`:                backOff,
+		`DELETE /ops/web/schedules/k `:                           cancel(),
+		`DELETE /ops/web/schedules/k?uid=a%26b  If-Match="1"`:    cancel(sdk.IfUID("a&b"), sdk.IfRevision(1)),
+		`GET /ops/web/schedules/k `:                              get,
+		`GET /ops/web/schedules? `:                               list,
+		`POST /ops/web/schedules {"items":[{"key":"a"}]}`:        many(sdk.Item{Key: "a"}),
+		`GET /ops/web/schedules?limit=5&order=due&prefix=a%2Fb%26 `: func(ctx context.Context, c *sdk.Client) error {
+			for _, err := range c.List(ctx, sdk.ListOptions{Prefix: "a/b&", Order: sdk.ByDue, PageSize: 5}) {
+				return err
+			}
+			return nil
+		},
+		`DELETE /ops/web/schedules?prefix=a%2Fb `: func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelPrefix(ctx, "a/b"); return err },
+		`DELETE /ops/web/schedules?all=true `:     func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelAll(ctx); return err },
+		`GET /ops/web `:                           func(ctx context.Context, c *sdk.Client) error { _, err := c.Counts(ctx); return err },
+		`GET /ops/web/schedules/%2E%2E `:          func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ".."); return err },
+		`GET /ops/web/schedules/a%2F..%2F%2520 `:  func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, "a/../%20"); return err },
+	} {
+		f := &fake{answers: []answer{refused(403, sdk.ErrForbidden)}}
+		if err := call(t.Context(), f.client(t, sdk.WithToken("secret"))); !errors.Is(err, sdk.ErrForbidden) || len(f.requests) != 1 {
+			t.Errorf("%s: %d requests, %v", want, len(f.requests), err)
+			continue
+		}
+		r := f.requests[0]
+		parts := []string{r.Method, r.URL.RequestURI(), f.bodies[0]}
+		for _, name := range []string{"If-Match", "If-None-Match"} {
+			if v := r.Header.Get(name); v != "" {
+				parts = append(parts, name+"="+v)
+			}
+		}
+		if got := strings.Join(parts, " "); got != want {
+			t.Errorf("sent %s, want %s", got, want)
+		}
+		if contentType := r.Header.Get("Content-Type"); r.Header.Get("Authorization") != "Bearer secret" || (contentType == "application/json") != (f.bodies[0] != "") {
+			t.Errorf("%s: the header is %v", want, r.Header)
+		}
+	}
+	f := &fake{answers: []answer{created}}
+	if err := cancel(sdk.IfRevision(1), sdk.IfPresent())(t.Context(), f.client(t)); err == nil || len(f.requests) > 0 {
+		t.Errorf("two conditions of a kind: %v, %d requests", err, len(f.requests))
+	}
+}
+
+func TestAnswersOfSomethingElse(t *testing.T) {
+	t.Parallel()
+	html := http.Header{"Content-Type": {"text/html"}}
+	for name, c := range map[string]struct {
+		call   func(context.Context, *sdk.Client) error
+		answer answer
+		code   sdk.Code // "" is none
+		words  string
+	}{
+		"a redirect":                      {put(sdk.After(0)), answer{status: 301, header: http.Header{"Location": {"https://source/ops/web"}}}, "", "a redirect to https://source/ops/web"},
+		"a proxy's 404 is not a key's":    {get, answer{status: 404, header: html, body: "<h1>404</h1>"}, "", `404: not an answer of a RescheduleSource, but "<h1>404</h1>"`},
+		"a proxy's 409":                   {put(sdk.After(0)), answer{status: 409}, "", "409"},
+		"a proxy's 401":                   {get, answer{status: 401, header: html}, sdk.ErrUnauthorized, "401 unauthenticated"},
+		"a proxy's 403":                   {get, answer{status: 403, header: html, body: "RBAC: access denied"}, sdk.ErrForbidden, "RBAC: access denied"},
+		"a proxy's 504":                   {get, answer{status: 504}, sdk.ErrUnavailable, "504 unavailable"},
+		"a plain 400":                     {get, answer{status: 400, body: "400 Bad Request"}, "", "400 Bad Request"},
+		"a problem without a code":        {get, answer{status: 404, header: http.Header{"Content-Type": {"application/problem+json"}}, body: `{"status":404}`}, "", "404"},
+		"JSON that is no problem":         {get, answer{status: 404, header: http.Header{"Content-Type": {"application/json"}}, body: `{"code":"not_found"}`}, "", "404"},
+		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not that of a RescheduleSource"},
+		"a 200 to DELETE":                 {cancel(), answer{status: 200, body: "{}"}, "", "200: not an answer"},
+		"a 202 to PUT":                    {put(sdk.After(0)), answer{status: 202}, "", "202: not an answer"},
+		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `the answer is about "x"`},
+		"a bulk answer with too few":      {many(sdk.Item{Key: "a"}), answer{status: 200, body: `{"items":[]}`}, "", "1 items were answered with 0"},
+		"a code of a newer source":        {get, refused(418, "teapot"), "teapot", `sdk: getting "k": 418 teapot: field: is wrong`},
+		"a refusal":                       {put(sdk.After(0)), refused(400, sdk.ErrInvalid), sdk.ErrInvalid, `sdk: scheduling "k": 400 invalid_argument: field: is wrong`},
+		"a token that no header can hold": {get, answer{}, "", "the token has blanks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			opts := []sdk.Option{sdk.WithRetryBudget(0)}
+			if strings.HasPrefix(name, "a token") {
+				file := filepath.Join(t.TempDir(), "token")
+				if err := os.WriteFile(file, []byte("hush\nhush"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				opts = append(opts, sdk.WithTokenFile(file))
+			}
+			err := c.call(t.Context(), (&fake{answers: []answer{c.answer}}).client(t, opts...))
+			if err == nil || !strings.Contains(err.Error(), c.words) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("the error is %v, want %s", err, c.words)
+			}
+			var refused *sdk.Error
+			if errors.As(err, &refused) && refused.Code != c.code || c.code != "" && !errors.Is(err, c.code) || errors.Is(err, sdk.ErrNotFound) || errors.Is(err, sdk.ErrExists) {
+				t.Errorf("the error is %#v, want code %q", err, c.code)
+			}
+		})
+	}
+}

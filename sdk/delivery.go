@@ -1,0 +1,208 @@
+package sdk
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// maxDelivery is more than any delivery has: 256 KiB of data, as base64 at most,
+// and its attributes.
+const maxDelivery = 1 << 20
+
+// Delivery is one attempt to wake a sink.
+type Delivery struct {
+	Key      string
+	Revision uint64    // see [Schedule]; a condition for what is done because of this delivery
+	DueAt    time.Time // the same over all attempts
+	Attempt  int       // how many runs in a row failed before: 0 is the first
+
+	// Namespace is that of the RescheduleSource.
+	Namespace string
+
+	// The event. A repeat has the same Source and ID.
+
+	ID, Source, Type, Subject   string
+	Time                        time.Time
+	DataContentType, DataSchema string
+	Data                        []byte
+	// Extensions are the other attributes, by name.
+	Extensions map[string]string
+}
+
+// ReadDelivery reads a request that a RescheduleSource sent, in the binary or
+// the structured mode of CloudEvents. [Retry] answers its errors: nothing is lost
+// then. One that is [ErrInvalid] says that what came is no delivery, and may as
+// well be answered with [Reject].
+func ReadDelivery(r *http.Request) (*Delivery, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxDelivery+1))
+	if err != nil {
+		return nil, fmt.Errorf("sdk: reading a delivery: %w", err)
+	}
+	d := &Delivery{Namespace: r.Header.Get("Kn-Namespace"), Extensions: map[string]string{}}
+	if media(r.Header) == "application/cloudevents+json" {
+		err = d.structured(body)
+	} else {
+		d.DataContentType, d.Data = r.Header.Get("Content-Type"), body
+		err = d.binary(r.Header)
+	}
+	switch {
+	case err != nil:
+	case len(body) > maxDelivery:
+		err = fmt.Errorf("it has more than %d bytes", maxDelivery)
+	case d.Key == "":
+		err = errors.New("there is no reschedulekey: it does not come from a RescheduleSource")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sdk: reading a delivery: %w: %w", ErrInvalid, err)
+	}
+	return d, nil
+}
+
+func (d *Delivery) binary(h http.Header) error {
+	for header, values := range h {
+		name, ok := strings.CutPrefix(header, "Ce-")
+		if !ok {
+			continue
+		}
+		name = strings.ToLower(name)
+		value := percentDecode(values[0])
+		if len(values) > 1 || !utf8.ValidString(value) {
+			return fmt.Errorf("header %s is there twice, or not UTF-8", header)
+		}
+		if err := d.set(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Delivery) structured(body []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil {
+		return err
+	}
+	data, encoded := members["data"], members["data_base64"]
+	delete(members, "data")
+	delete(members, "data_base64")
+	for name, raw := range members {
+		var text string
+		if err := json.Unmarshal(raw, &text); err != nil {
+			text = string(raw) // of a number or a boolean
+		}
+		if err := d.set(name, text); err != nil {
+			return err
+		}
+	}
+	event := Event{DataContentType: d.DataContentType}
+	var text string
+	switch {
+	case encoded != nil:
+		if err := json.Unmarshal(encoded, &text); err != nil {
+			return fmt.Errorf("data_base64: %w", err)
+		}
+		var err error
+		if d.Data, err = base64.StdEncoding.DecodeString(text); err != nil {
+			return fmt.Errorf("data_base64: %w", err)
+		}
+	case data != nil && !event.isJSON() && json.Unmarshal(data, &text) == nil:
+		d.Data = []byte(text)
+	default:
+		d.Data = data
+	}
+	return nil
+}
+
+// set takes an attribute.
+func (d *Delivery) set(name, value string) (err error) {
+	switch name {
+	case "reschedulekey":
+		d.Key = value
+	case "reschedulerevision":
+		d.Revision, err = strconv.ParseUint(value, 10, 64)
+	case "rescheduledueat":
+		d.DueAt, err = time.Parse(time.RFC3339Nano, value)
+	case "rescheduleattempt":
+		d.Attempt, err = strconv.Atoi(value)
+	case "specversion":
+	case "id":
+		d.ID = value
+	case "source":
+		d.Source = value
+	case "type":
+		d.Type = value
+	case "subject":
+		d.Subject = value
+	case "time":
+		d.Time, err = time.Parse(time.RFC3339Nano, value)
+	case "datacontenttype":
+		d.DataContentType = value
+	case "dataschema":
+		d.DataSchema = value
+	default:
+		d.Extensions[name] = value
+	}
+	if err != nil {
+		return fmt.Errorf("attribute %s: %w", name, err)
+	}
+	return nil
+}
+
+// percentDecode decodes a header as the HTTP binding of CloudEvents says. A
+// percent sign without two hex digits is itself: not every sender encodes.
+func percentDecode(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(v))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+// Done answers that the work is done: the key is not due again, save by its
+// maxInterval.
+func Done(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
+
+// Again answers that the work is done and the key is due again in d, or at once
+// when d is not above zero.
+func Again(w http.ResponseWriter, d time.Duration) {
+	again(w, strings.Replace(max(d, 0).String(), "µs", "us", 1)) // a header is ASCII
+}
+
+// Never answers that the work is done, and that maxInterval is not to bring the
+// key back: its object is gone.
+func Never(w http.ResponseWriter) { again(w, "never") }
+
+func again(w http.ResponseWriter, after string) {
+	w.Header().Set("Reschedule-After", after)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// Retry answers that the work failed: the delivery is made again after the
+// source's back-off. A Retry-After that was set on w before can make that
+// later. Why goes to the dead letter sink, once the retries are used up.
+func Retry(w http.ResponseWriter, why error) {
+	http.Error(w, why.Error(), http.StatusServiceUnavailable)
+}
+
+// Reject answers that it is of no use to try again: the delivery goes to the
+// dead letter sink, if there is one, with why.
+func Reject(w http.ResponseWriter, why error) {
+	http.Error(w, why.Error(), http.StatusUnprocessableEntity)
+}

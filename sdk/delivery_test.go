@@ -1,0 +1,113 @@
+package sdk_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+const structured = `{"specversion":"1.0","id":"1","source":"/s","type":"t","reschedulekey":"k","reschedulerevision":"18446744073709551615",` +
+	`"rescheduledueat":"2026-11-21T09:00:00.5Z","rescheduleattempt":3,"flag":true`
+
+func TestReadDelivery(t *testing.T) {
+	t.Parallel()
+	binary := []string{
+		"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Type", "t", "Ce-Reschedulekey", "k",
+		"Ce-Reschedulerevision", "18446744073709551615", "Ce-Rescheduledueat", "2026-11-21T09:00:00.5Z", "Ce-Rescheduleattempt", "3", "Ce-Flag", "true",
+	}
+	inMode := []string{"Content-Type", "Application/CloudEvents+JSON; charset=utf-8"}
+	whole := sdk.Delivery{
+		Key: "k", Revision: 1<<64 - 1, DueAt: time.Date(2026, 11, 21, 9, 0, 0, 5e8, time.UTC), Attempt: 3,
+		ID: "1", Source: "/s", Type: "t", Data: []byte{}, Extensions: map[string]string{"flag": "true"},
+	}
+	with := func(change func(*sdk.Delivery)) *sdk.Delivery {
+		d := whole
+		change(&d)
+		return &d
+	}
+	for name, c := range map[string]struct {
+		header []string // pairs
+		body   string
+		want   *sdk.Delivery
+		words  string // of the error
+	}{
+		"binary":       {header: binary, want: &whole},
+		"with data":    {header: append(binary, "Content-Type", "text/plain"), body: "hi", want: with(func(d *sdk.Delivery) { d.DataContentType, d.Data = "text/plain", []byte("hi") })},
+		"a namespace":  {header: append(binary, "Kn-Namespace", "ops"), want: with(func(d *sdk.Delivery) { d.Namespace = "ops" })},
+		"percent":      {header: append(binary, "Ce-Subject", "%C3%A9%20%25%2F%zz%4"), want: with(func(d *sdk.Delivery) { d.Subject = "é %/%zz%4" })},
+		"not encoded":  {header: append(binary, "Ce-Subject", "é"), want: with(func(d *sdk.Delivery) { d.Subject = "é" })},
+		"all of it":    {header: append(binary, "Ce-Time", "2026-11-21T09:00:00.5Z", "Ce-Dataschema", "http://x"), want: with(func(d *sdk.Delivery) { d.Time, d.DataSchema = d.DueAt, "http://x" })},
+		"structured":   {header: inMode, body: structured + `}`, want: with(func(d *sdk.Delivery) { d.Data = nil })},
+		"JSON data":    {header: inMode, body: structured + `,"data":{ "a":1}}`, want: with(func(d *sdk.Delivery) { d.Data = []byte(`{ "a":1}`) })},
+		"a JSON text":  {header: inMode, body: structured + `,"data":"a"}`, want: with(func(d *sdk.Delivery) { d.Data = []byte(`"a"`) })},
+		"text data":    {header: inMode, body: structured + `,"datacontenttype":"text/plain","data":"a\n"}`, want: with(func(d *sdk.Delivery) { d.DataContentType, d.Data = "text/plain", []byte("a\n") })},
+		"binary data":  {header: inMode, body: structured + `,"datacontenttype":"x/y","data_base64":"AP8="}`, want: with(func(d *sdk.Delivery) { d.DataContentType, d.Data = "x/y", []byte{0, 0xff} })},
+		"no event":     {words: "there is no reschedulekey"},
+		"of another":   {header: []string{"Ce-Id", "1", "Ce-Type", "dev.knative.apiserver.resource.add"}, words: "there is no reschedulekey"},
+		"no UTF-8":     {header: append(binary, "Ce-Subject", "%ff"), words: "not UTF-8"},
+		"no number":    {header: append(binary[:len(binary)-4:len(binary)-4], "Ce-Rescheduleattempt", "x"), words: "attribute rescheduleattempt"},
+		"no instant":   {header: append(binary, "Ce-Time", "noon"), words: "attribute time"},
+		"no JSON":      {header: inMode, body: `{`, words: "unexpected end of JSON"},
+		"no base64":    {header: inMode, body: structured + `,"data_base64":"?"}`, words: "data_base64"},
+		"base64 of 1":  {header: inMode, body: structured + `,"data_base64":1}`, words: "data_base64"},
+		"far too much": {header: binary, body: strings.Repeat("x", 1<<20+1), words: "more than 1048576 bytes"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
+		for i := 0; i < len(c.header); i += 2 {
+			r.Header.Set(c.header[i], c.header[i+1])
+		}
+		got, err := sdk.ReadDelivery(r)
+		switch {
+		case c.want != nil && (err != nil || !reflect.DeepEqual(got, c.want)):
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, c.want)
+		case c.want == nil && (!errors.Is(err, sdk.ErrInvalid) || !strings.Contains(err.Error(), c.words)):
+			t.Errorf("%s: %+v, %v, want %s", name, got, err, c.words)
+		}
+	}
+
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(io.ErrUnexpectedEOF))
+	if _, err := sdk.ReadDelivery(r); !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, sdk.ErrInvalid) {
+		t.Errorf("a connection that broke: %v", err)
+	}
+	r = httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header["Ce-Reschedulekey"] = []string{"a", "b"}
+	if _, err := sdk.ReadDelivery(r); !errors.Is(err, sdk.ErrInvalid) {
+		t.Errorf("two keys: %v", err)
+	}
+}
+
+func TestAnswersToADelivery(t *testing.T) {
+	t.Parallel()
+	again := func(d time.Duration) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { sdk.Again(w, d) }
+	}
+	for name, c := range map[string]struct {
+		answer      func(http.ResponseWriter)
+		status      int
+		after, body string
+	}{
+		"done":                {sdk.Done, 204, "", ""},
+		"again":               {again(5 * time.Minute), 204, "5m0s", ""},
+		"again at once":       {again(0), 204, "0s", ""},
+		"again, as was due":   {again(-time.Hour), 204, "0s", ""},
+		"again in no time":    {again(1500), 204, "1.5us", ""},
+		"never":               {sdk.Never, 204, "never", ""},
+		"retry":               {func(w http.ResponseWriter) { sdk.Retry(w, errors.New("busy")) }, 503, "", "busy\n"},
+		"reject":              {func(w http.ResponseWriter) { sdk.Reject(w, errors.New("no")) }, 422, "", "no\n"},
+		"retry, but not soon": {func(w http.ResponseWriter) { w.Header().Set("Retry-After", "60"); sdk.Retry(w, errors.New("busy")) }, 503, "", "busy\n"},
+	} {
+		w := httptest.NewRecorder()
+		c.answer(w)
+		if after := w.Header().Get("Reschedule-After"); w.Code != c.status || after != c.after || w.Body.String() != c.body {
+			t.Errorf("%s: %d, %q, %q", name, w.Code, after, w.Body)
+		}
+	}
+}

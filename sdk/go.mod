@@ -1,0 +1,3 @@
+module github.com/reschedule-dev/reschedule/sdk
+
+go 1.25.0

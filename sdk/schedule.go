@@ -1,0 +1,122 @@
+package sdk
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// State is that of a key.
+type State string
+
+// The states.
+const (
+	Waiting  State = "waiting"
+	Due      State = "due"      // its time has come: queued, or between two attempts
+	InFlight State = "inFlight" // being delivered, and nothing waits behind it
+)
+
+// Result is what became of a request.
+type Result string
+
+// The results.
+const (
+	Created  Result = "created"  // nothing waited
+	Replaced Result = "replaced" // something waited, and has a new time
+	Merged   Result = "merged"   // the time stayed, the event is new
+	Kept     Result = "kept"     // nothing changed
+)
+
+// Schedule is a key as the source has it.
+type Schedule struct {
+	Key string `json:"key"`
+	// Revision grows with every accepted change and is never used again for the
+	// key. It travels in the delivery too.
+	Revision uint64 `json:"revision"`
+	// Result is what became of the request that this is the answer to.
+	Result Result `json:"result,omitempty"`
+	State  State  `json:"state"`
+	// DueAt is when it is due; retries do not move it.
+	DueAt time.Time `json:"dueAt"`
+	// PreviousDueAt, in the answer to a request, is when the occurrence was due
+	// that waited before; zero if none did.
+	PreviousDueAt time.Time `json:"previousDueAt,omitzero"`
+	// ScheduledAt is when the newest change was accepted.
+	ScheduledAt time.Time `json:"scheduledAt"`
+	// Attempt is how many runs in a row failed.
+	Attempt int `json:"attempt"`
+	// InFlight says that a delivery is under way, of this or an older occurrence.
+	InFlight bool `json:"inFlight"`
+
+	// What was asked for; zero if it was not.
+
+	UID         string         `json:"uid,omitempty"`
+	Reason      string         `json:"reason,omitempty"`
+	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
+	ExpiresAt   time.Time      `json:"expiresAt,omitzero"`
+	Event       *Event         `json:"event,omitempty"`
+}
+
+type plainSchedule Schedule // without methods
+
+type wireSchedule struct {
+	plainSchedule
+	MaxInterval *duration `json:"maxInterval,omitempty"`
+}
+
+// MarshalJSON writes the schedule as the wire has it.
+func (s Schedule) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireSchedule{plainSchedule(s), (*duration)(s.MaxInterval)})
+}
+
+// UnmarshalJSON reads what a source answers. Members that it does not know are
+// passed over.
+func (s *Schedule) UnmarshalJSON(b []byte) error {
+	var w wireSchedule
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*s = Schedule(w.plainSchedule)
+	s.MaxInterval = (*time.Duration)(w.MaxInterval)
+	return nil
+}
+
+// Counts are how much waits at a source. Above 10,000 due keys, Due and the
+// instants may be a few seconds old.
+type Counts struct {
+	Pending  int // waiting and due
+	Due      int // of those, the ones whose time has come, retries among them
+	InFlight int
+	// NextDueAt is when the next key is due, OldestDueAt since when the oldest is;
+	// zero when there is none.
+	NextDueAt, OldestDueAt time.Time
+}
+
+type wireCounts struct {
+	Pending     int        `json:"pending"`
+	Due         int        `json:"due"`
+	InFlight    int        `json:"inFlight"`
+	NextDueAt   *time.Time `json:"nextDueAt"`
+	OldestDueAt *time.Time `json:"oldestDueAt"`
+}
+
+// MarshalJSON writes the counts as the wire has them, where an instant that is
+// not there is null.
+func (c Counts) MarshalJSON() ([]byte, error) {
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight}
+	if !c.NextDueAt.IsZero() {
+		w.NextDueAt = &c.NextDueAt
+	}
+	if !c.OldestDueAt.IsZero() {
+		w.OldestDueAt = &c.OldestDueAt
+	}
+	return json.Marshal(w)
+}
+
+// Outcome is what became of one item of a call for many.
+type Outcome struct {
+	Key string
+	// Schedule is the key's, nil if the item was refused.
+	Schedule *Schedule
+	// Err is why it was refused, an [*Error]; nil if it was not.
+	Err error
+}

@@ -1,0 +1,320 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Bounds of one call for many. The contract's are 1000 and 16 MiB.
+const (
+	maxItems     = 1000
+	maxItemBytes = 8 << 20
+)
+
+// Schedule asks for the key. Conditions are looked at before the policy; a miss
+// is [ErrConflict].
+func (c *Client) Schedule(ctx context.Context, key string, r Request, conditions ...Condition) (*Schedule, error) {
+	s, err := c.schedule(ctx, key, &r, conditions)
+	if err != nil {
+		return nil, fmt.Errorf("sdk: scheduling %q: %w", key, err)
+	}
+	return s, nil
+}
+
+func (c *Client) schedule(ctx context.Context, key string, r *Request, conditions []Condition) (*Schedule, error) {
+	k, err := keyCall(http.MethodPut, key, conditions)
+	if err != nil {
+		return nil, err
+	}
+	if k.body, err = r.body(nil); err != nil {
+		return nil, err
+	}
+	k.want = []int{http.StatusOK, http.StatusCreated}
+	k.repeatable = r.repeatable() && len(k.header) == 0
+	return c.keyed(ctx, k, key)
+}
+
+// BackOff asks for the key after a wait that the source computes from how often
+// it was asked before. It is not made again when its answer is lost, because it
+// would count twice.
+func (c *Client) BackOff(ctx context.Context, key string, b Backoff, conditions ...Condition) (*Schedule, error) {
+	return c.Schedule(ctx, key, Request{Backoff: &b}, conditions...)
+}
+
+// Get returns the key, or [ErrNotFound] once nothing waits and nothing is in
+// flight under it.
+func (c *Client) Get(ctx context.Context, key string) (*Schedule, error) {
+	k, err := keyCall(http.MethodGet, key, nil)
+	if err == nil {
+		k.want, k.repeatable = []int{http.StatusOK}, true
+		var s *Schedule
+		if s, err = c.keyed(ctx, k, key); err == nil {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("sdk: getting %q: %w", key, err)
+}
+
+// keyed makes a call that is answered with the key. That it is this one shows
+// that nothing between cleaned the path.
+func (c *Client) keyed(ctx context.Context, k *call, key string) (*Schedule, error) {
+	var s Schedule
+	if err := c.do(ctx, k, &s); err != nil {
+		return nil, err
+	}
+	if s.Key != key {
+		return nil, fmt.Errorf("the answer is about %q: does something between here and the source change paths?", s.Key)
+	}
+	return &s, nil
+}
+
+// Cancel cancels what waits under the key, and is nil too when there is nothing.
+// Then no delivery starts; one under way may finish, and nothing of its answer
+// has an effect. A condition that misses is [ErrConflict].
+func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) error {
+	k, err := keyCall(http.MethodDelete, key, conditions)
+	if err == nil {
+		k.want, k.repeatable = []int{http.StatusNoContent}, len(k.header) == 0
+		err = c.do(ctx, k, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("sdk: cancelling %q: %w", key, err)
+	}
+	return nil
+}
+
+// CancelPrefix cancels all keys that begin with the prefix, and returns how many
+// there were. After a lost answer it counts those only that were left.
+func (c *Client) CancelPrefix(ctx context.Context, prefix string) (int, error) {
+	return c.cancelMany(ctx, url.Values{"prefix": {prefix}})
+}
+
+// CancelAll is CancelPrefix of every key of the source.
+func (c *Client) CancelAll(ctx context.Context) (int, error) {
+	return c.cancelMany(ctx, url.Values{"all": {"true"}})
+}
+
+func (c *Client) cancelMany(ctx context.Context, which url.Values) (int, error) {
+	var answer struct {
+		Deleted int `json:"deleted"`
+	}
+	k := call{method: http.MethodDelete, path: "/schedules?" + which.Encode(), want: []int{http.StatusOK}, repeatable: true}
+	if err := c.do(ctx, &k, &answer); err != nil {
+		return 0, fmt.Errorf("sdk: cancelling %s: %w", which.Encode(), err)
+	}
+	return answer.Deleted, nil
+}
+
+// Order is that of a list.
+type Order string
+
+// The orders.
+const (
+	ByKey Order = "key"
+	ByDue Order = "due" // by original due time
+)
+
+// ListOptions say what to list; zero is everything, by key.
+type ListOptions struct {
+	Prefix   string // only keys that begin with it
+	Order    Order
+	PageSize int // keys in one call, 1 to 1000; 0 is the source's default, 100
+}
+
+// List walks through the keys, page by page. It ends after the first error. The
+// pages are not a snapshot: what is scheduled or done meanwhile may be missing
+// or there.
+func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, error] {
+	query := url.Values{}
+	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order)} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if o.PageSize != 0 {
+		query.Set("limit", strconv.Itoa(o.PageSize))
+	}
+	return func(yield func(*Schedule, error) bool) {
+		for token := ""; ; {
+			var page struct {
+				Items    []*Schedule `json:"items"`
+				Continue string      `json:"continue"`
+			}
+			k := call{method: http.MethodGet, path: "/schedules?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
+			if token != "" {
+				k.path += "&continue=" + url.QueryEscape(token)
+			}
+			if err := c.do(ctx, &k, &page); err != nil {
+				yield(nil, fmt.Errorf("sdk: listing: %w", err))
+				return
+			}
+			for _, s := range page.Items {
+				if !yield(s, nil) {
+					return
+				}
+			}
+			if token = page.Continue; token == "" {
+				return
+			}
+		}
+	}
+}
+
+// Counts returns how much waits at the source.
+func (c *Client) Counts(ctx context.Context) (*Counts, error) {
+	var n Counts
+	if err := c.do(ctx, &call{method: http.MethodGet, want: []int{http.StatusOK}, repeatable: true}, &n); err != nil {
+		return nil, fmt.Errorf("sdk: counting: %w", err)
+	}
+	return &n, nil
+}
+
+// ScheduleAll asks for many keys, in calls of up to 1000 items. Each item is
+// judged alone, as [Client.Schedule] would, and has its outcome at the same
+// place; the same key twice is applied in order. An error is about a call: the
+// outcomes before it, which are returned too, came true, and those of the
+// call itself are not known.
+func (c *Client) ScheduleAll(ctx context.Context, items ...Item) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(items))
+	for from := 0; from < len(items); {
+		next, err := c.scheduleSome(ctx, items, outcomes, from)
+		if err != nil {
+			return outcomes[:from], fmt.Errorf("sdk: scheduling %d keys from %q on: %w", next-from, items[from].Key, err)
+		}
+		from = next
+	}
+	return outcomes, nil
+}
+
+// scheduleSome makes one call with the items from that place on, as many as fit
+// in, and returns the place after them.
+func (c *Client) scheduleSome(ctx context.Context, items []Item, outcomes []Outcome, from int) (next int, err error) {
+	k := call{method: http.MethodPost, path: "/schedules", want: []int{http.StatusOK}, repeatable: true}
+	k.body = []byte(`{"items":[`)
+	var sent []*Outcome // where the answers belong
+	for next = from; next < len(items) && len(sent) < maxItems && (next == from || len(k.body) < maxItemBytes); next++ {
+		item, o := &items[next], &outcomes[next]
+		o.Key = item.Key
+		b, err := item.body(&item.Key)
+		if err != nil {
+			o.Err = err
+			continue
+		}
+		if len(sent) > 0 {
+			k.body = append(k.body, ',')
+		}
+		k.body = append(k.body, b...)
+		k.repeatable = k.repeatable && item.repeatable()
+		sent = append(sent, o)
+	}
+	if len(sent) == 0 {
+		return next, nil
+	}
+	k.body = append(k.body, "]}"...)
+	var answer struct {
+		Items []itemAnswer `json:"items"`
+	}
+	if err := c.do(ctx, &k, &answer); err != nil {
+		return next, err
+	}
+	if len(answer.Items) != len(sent) {
+		return next, fmt.Errorf("%d items were answered with %d", len(sent), len(answer.Items))
+	}
+	for i := range answer.Items {
+		sent[i].Schedule, sent[i].Err = answer.Items[i].schedule, answer.Items[i].err
+	}
+	return next, nil
+}
+
+// itemAnswer is what became of an item: its schedule, or why there is none.
+type itemAnswer struct {
+	schedule *Schedule
+	err      error
+}
+
+// UnmarshalJSON tells the two by the code.
+func (a *itemAnswer) UnmarshalJSON(b []byte) error {
+	var p problem
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	if p.Code != "" {
+		a.err = &Error{Status: p.Status, Code: Code(p.Code), Field: p.Field, Detail: p.Detail}
+		return nil
+	}
+	return json.Unmarshal(b, &a.schedule)
+}
+
+// body is the request as it is sent.
+func (r *Request) body(key *string) ([]byte, error) {
+	if err := r.Event.check(); err != nil {
+		return nil, err
+	}
+	b, err := r.encode(key)
+	if err != nil {
+		return nil, &Error{Code: ErrInvalid, Detail: err.Error()}
+	}
+	return b, nil
+}
+
+// repeatable says whether the request, made twice, does what it does once, and
+// is answered likewise.
+func (r *Request) repeatable() bool { return r.Backoff == nil && r.Policy != Fail }
+
+// Condition is what has to hold for a change to be made.
+type Condition struct{ header, value, uid string }
+
+// IfRevision wants the key to have that revision, or one of those.
+func IfRevision(revisions ...uint64) Condition {
+	tags := make([]string, len(revisions))
+	for i, r := range revisions {
+		tags[i] = `"` + strconv.FormatUint(r, 10) + `"`
+	}
+	return Condition{header: "If-Match", value: strings.Join(tags, ", ")}
+}
+
+// IfPresent wants the key to be there.
+func IfPresent() Condition { return Condition{header: "If-Match", value: "*"} }
+
+// IfAbsent wants the key not to be there. It is for Schedule only.
+func IfAbsent() Condition { return Condition{header: "If-None-Match", value: "*"} }
+
+// IfUID wants the key, if it is there, to be of the object with that uid. It is
+// for Cancel only: a request says its uid itself.
+func IfUID(uid string) Condition { return Condition{uid: uid} }
+
+// keyCall is a call to a key. What the source refuses it leaves to the source,
+// except for an empty key, whose path is that of all keys for who cleans paths.
+func keyCall(method, key string, conditions []Condition) (*call, error) {
+	if key == "" {
+		return nil, &Error{Code: ErrInvalid, Field: "key", Detail: "key: is empty"}
+	}
+	k := &call{method: method, path: "/schedules/" + escape(key), header: http.Header{}}
+	for _, c := range conditions {
+		switch {
+		case c.header == "" && strings.Contains(k.path, "?"), k.header[c.header] != nil:
+			return nil, errors.New("there are two conditions of the same kind: their order would decide")
+		case c.header == "":
+			k.path += "?uid=" + url.QueryEscape(c.uid)
+		default:
+			k.header[c.header] = []string{c.value}
+		}
+	}
+	return k, nil
+}
+
+// escape makes a key one segment of a path, also . and .., which would be
+// cleaned away.
+func escape(key string) string {
+	if strings.Trim(key, ".") == "" {
+		return strings.ReplaceAll(key, ".", "%2E")
+	}
+	return url.PathEscape(key)
+}

@@ -1,0 +1,240 @@
+package sdk_test
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// schemas are those of the adapter's /openapi.json.
+func schemas(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adapterURL+"/openapi.json", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		Components struct {
+			Schemas map[string]map[string]any `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(b, &document); err != nil || len(document.Components.Schemas) == 0 {
+		t.Fatalf("%v: %s", err, b)
+	}
+	return document.Components.Schemas
+}
+
+func wholeSchedule() sdk.Schedule {
+	e := wholeEvent()
+	e.ID, e.Source, e.Time = "1", "/shop", far
+	return sdk.Schedule{
+		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
+		Attempt: 7, InFlight: true, UID: "u", Reason: "r", MaxInterval: sdk.Duration(0), ExpiresAt: far.Add(3), Event: e,
+	}
+}
+
+// filled says whether every field of a struct is set, so that a field that is new
+// cannot be forgotten here.
+func filled(t *testing.T, v any, except ...string) {
+	t.Helper()
+	s := reflect.ValueOf(v)
+	for _, f := range reflect.VisibleFields(s.Type()) {
+		if s.FieldByIndex(f.Index).IsZero() && !slices.Contains(except, f.Name) {
+			t.Errorf("%T: the test gives %s no value", v, f.Name)
+		}
+	}
+}
+
+func TestTheTypesHaveTheFieldsOfTheSchemaAndTheOtherWayRound(t *testing.T) {
+	t.Parallel()
+	schemas := schemas(t)
+	request, event, schedule := wholeRequest(), wholeEvent(), wholeSchedule()
+	request.Delay, request.Backoff = sdk.Duration(0), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
+	item := sdk.Item{Key: "k", Request: request}
+	counts := sdk.Counts{Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
+	filled(t, item)
+	filled(t, *request.Backoff)
+	filled(t, *event, "ID", "Source", "Time")
+	filled(t, schedule)
+	filled(t, *schedule.Event)
+	filled(t, counts)
+	answered := schedule
+	answered.Result, answered.PreviousDueAt = "", time.Time{}
+	binary := sdk.Event{DataContentType: "x/y", Data: []byte{0xff}}
+
+	for _, c := range []struct {
+		schema string
+		values []any // which have all fields together
+	}{
+		{"ScheduleRequest", []any{request}},
+		{"BulkItem", []any{item}},
+		{"Backoff", []any{request.Backoff}},
+		{"Event", []any{event, binary}},
+		{"EventShown", []any{schedule.Event, binary}},
+		{"Schedule", []any{answered}},
+		{"Scheduled", []any{schedule}},
+		{"Counts", []any{counts, sdk.Counts{}}},
+	} {
+		properties, _ := schemas[c.schema]["properties"].(map[string]any)
+		required, _ := schemas[c.schema]["required"].([]any)
+		got := map[string]any{}
+		for _, v := range c.values {
+			var members map[string]any
+			b, err := json.Marshal(v)
+			if err != nil || json.Unmarshal(b, &members) != nil {
+				t.Fatalf("%s: %v: %s", c.schema, err, b)
+			}
+			for name, value := range members {
+				if !ofType(value, properties[name]) {
+					t.Errorf("%s: %s is %v, which is none of %v", c.schema, name, value, properties[name])
+				}
+				got[name] = value
+			}
+			again := reflect.New(reflect.TypeOf(v))
+			if err := json.Unmarshal(b, again.Interface()); err != nil {
+				t.Errorf("%s: %v: %s", c.schema, err, b)
+			} else if after, err := json.Marshal(again.Interface()); err != nil || string(after) != string(b) {
+				t.Errorf("%s: %s is read as %s, %v", c.schema, b, after, err)
+			}
+		}
+		if schemas[c.schema]["additionalProperties"] != false {
+			for name := range wholeEvent().Extensions {
+				delete(got, name)
+			}
+		}
+		if got, want := slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(properties)); !slices.Equal(got, want) {
+			t.Errorf("%s: the type writes %q, the schema has %q", c.schema, got, want)
+		}
+		empty, err := json.Marshal(reflect.Zero(reflect.Indirect(reflect.ValueOf(c.values[0])).Type()).Interface())
+		if err != nil {
+			t.Fatal(c.schema, err)
+		}
+		for _, name := range required {
+			if name != "result" && !strings.Contains(string(empty), `"`+name.(string)+`":`) {
+				t.Errorf("%s: %s is required, but not in %s", c.schema, name, empty)
+			}
+		}
+	}
+}
+
+// ofType says whether a value of JSON has a type that the schema allows.
+func ofType(value, schema any) bool {
+	s, ok := schema.(map[string]any)
+	if !ok || s["type"] == nil {
+		return true
+	}
+	name := "null"
+	switch v := value.(type) {
+	case string:
+		name = "string"
+	case bool:
+		name = "boolean"
+	case float64:
+		if name = "number"; v == float64(int64(v)) || v >= 1<<63 {
+			return s["type"] == "integer" || s["type"] == "number" || has(s["type"], "integer") || has(s["type"], "number")
+		}
+	case map[string]any:
+		name = "object"
+	}
+	return s["type"] == name || has(s["type"], name)
+}
+
+func has(list any, name string) bool {
+	l, _ := list.([]any)
+	return slices.Contains(l, any(name))
+}
+
+func TestTheWordsAreThoseOfTheSchema(t *testing.T) {
+	t.Parallel()
+	schemas := schemas(t)
+	enum := func(schema, property string) []string {
+		s := schemas[schema]
+		if property != "" {
+			s = s["properties"].(map[string]any)[property].(map[string]any)
+		}
+		var words []string
+		for _, w := range s["enum"].([]any) {
+			if w != nil { // a null is an absent field
+				words = append(words, w.(string))
+			}
+		}
+		slices.Sort(words)
+		return words
+	}
+	for _, c := range []struct {
+		schema, property string
+		words            []string
+	}{
+		{"ScheduleRequest", "policy", words(sdk.Replace, sdk.Earliest, sdk.Latest, sdk.Keep, sdk.Fail)},
+		{"Schedule", "state", words(sdk.Waiting, sdk.Due, sdk.InFlight)},
+		{"Scheduled", "result", words(sdk.Created, sdk.Replaced, sdk.Merged, sdk.Kept)},
+		{"Code", "", words(
+			sdk.ErrInvalid, sdk.ErrUnauthorized, sdk.ErrForbidden, sdk.ErrNotFound, sdk.ErrExists, sdk.ErrExhausted, sdk.ErrConflict,
+			sdk.ErrTooLarge, sdk.ErrFull, sdk.ErrUnavailable, sdk.ErrStorageFull, sdk.ErrMethodNotAllowed, sdk.ErrMediaType,
+		)},
+	} {
+		if want := enum(c.schema, c.property); !slices.Equal(c.words, want) {
+			t.Errorf("%s %s: the words are %q, in the schema %q", c.schema, c.property, c.words, want)
+		}
+	}
+}
+
+func words[S ~string](list ...S) []string {
+	var words []string
+	for _, w := range list {
+		words = append(words, string(w))
+	}
+	slices.Sort(words)
+	return words
+}
+
+func TestRequestsInJSON(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]any{
+		`{}`:               sdk.Request{},
+		`{"delay":"5m0s"}`: sdk.After(5 * time.Minute),
+		`{"delay":"0s"}`:   sdk.After(-time.Hour),
+		`{"dueAt":"2090-01-02T03:04:05.000000006Z"}`: sdk.At(far),
+		`{"backoff":{}}`:                sdk.Request{Backoff: &sdk.Backoff{}},
+		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: sdk.Duration(0)}},
+		`{"event":{}}`:                  sdk.Request{Event: &sdk.Event{}},
+		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
+		`{"event":{"data":"","datacontenttype":"x/y"}}`:  &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
+	} {
+		b, err := json.Marshal(v)
+		if err != nil || string(b) != want {
+			t.Errorf("%+v is %s, %v, want %s", v, b, err, want)
+		}
+		again := reflect.New(reflect.Indirect(reflect.ValueOf(v)).Type())
+		if err := json.Unmarshal(b, again.Interface()); err != nil || !reflect.DeepEqual(again.Elem().Interface(), reflect.Indirect(reflect.ValueOf(v)).Interface()) {
+			t.Errorf("%s is read as %+v, %v", b, again.Elem(), err)
+		}
+	}
+}
+
+func TestWhatANewerSourceSaysIsPassedOver(t *testing.T) {
+	t.Parallel()
+	var s sdk.Schedule
+	err := json.Unmarshal([]byte(`{"key":"k","revision":18446744073709551615,"new":{"a":1},"event":{"size":1.5,"big":12345678901,"none":null}}`), &s)
+	want := sdk.Schedule{Key: "k", Revision: 1<<64 - 1, Event: &sdk.Event{Extensions: map[string]any{"size": 1.5, "big": 12345678901.0}}}
+	if err != nil || !reflect.DeepEqual(s, want) {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+}
