@@ -27,7 +27,8 @@ const patience = 30 * time.Second
 const token = "secret"
 
 var (
-	adapterURL string // of a real adapter, while the tests run
+	binary     string // the adapter's
+	adapterURL string // of the one that most tests share
 	inbox      = &sink{deliveries: map[string]chan *sdk.Delivery{}}
 )
 
@@ -81,7 +82,7 @@ func withAdapter(tests func() int) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	binary := cmp.Or(os.Getenv("ADAPTER_BINARY"), filepath.Join(dir, "adapter"))
+	binary = cmp.Or(os.Getenv("ADAPTER_BINARY"), filepath.Join(dir, "adapter"))
 	if os.Getenv("ADAPTER_BINARY") == "" {
 		build := exec.Command("go", "build", "-C", "..", "-trimpath", "-tags", "grpcnotrace", "-o", binary, "./cmd/adapter")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make test builds it, so that it is there already
@@ -100,11 +101,11 @@ func withAdapter(tests func() int) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	stop, err := start(binary, "--standalone", "--sources", sources, "--data-dir", filepath.Join(dir, "data"),
-		"--token-file", tokens, "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+	address, stop, err := start(sources, filepath.Join(dir, "data"), "127.0.0.1:0", "--token-file", tokens)
 	if err != nil {
 		return 0, err
 	}
+	adapterURL = address
 	if err := os.Setenv("RESCHEDULE_URL", adapterURL+"/default/example"); err != nil {
 		return 0, err
 	}
@@ -112,22 +113,23 @@ func withAdapter(tests func() int) (code int, err error) {
 	return code, stop()
 }
 
-// start starts the adapter in a shell that ends it when its own input does, so
+// start starts an adapter in a shell that ends it when its own input does, so
 // also when this process is killed.
-func start(binary string, args ...string) (stop func() error, err error) {
+func start(sources, data, listen string, more ...string) (address string, stop func() error, err error) {
+	args := append([]string{"--standalone", "--sources", sources, "--data-dir", data, "--listen", listen, "--admin-listen", "127.0.0.1:0"}, more...)
 	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", binary}, args...)...)
 	log := &strings.Builder{}
 	shell.Stderr = log
 	stdin, err := shell.StdinPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	stdout, err := shell.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	if err := shell.Start(); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	stop = func() error {
 		_ = stdin.Close()
@@ -142,12 +144,11 @@ func start(binary string, args ...string) (stop func() error, err error) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		if m := regexp.MustCompile(`^ready: schedule API on (http://\S+),`).FindStringSubmatch(lines.Text()); m != nil {
-			adapterURL = m[1]
-			return stop, nil
+			return m[1], stop, nil
 		}
 	}
 	_ = stop()
-	return nil, fmt.Errorf("the adapter is not ready:\n%s", log)
+	return "", nil, fmt.Errorf("the adapter is not ready:\n%s", log)
 }
 
 // sink remembers what it gets, and answers what the key's last word says.

@@ -77,7 +77,9 @@ func (c *Client) keyed(ctx context.Context, k *call, key string) (*Schedule, err
 
 // Cancel cancels what waits under the key, and is nil too when there is nothing.
 // Then no delivery starts; one under way may finish, and nothing of its answer
-// has an effect. A condition that misses is [ErrConflict].
+// has an effect. What somebody else schedules while Cancel is under way may
+// be cancelled too: [IfUID], or [IfRevision] with that of the delivery, leave it
+// be. A condition that misses is [ErrConflict].
 func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) error {
 	k, err := keyCall(http.MethodDelete, key, conditions)
 	if err == nil {
