@@ -42,7 +42,7 @@ func (f Figure) Write(file string) error {
 
 // SVG draws the figure.
 func (f Figure) SVG() string {
-	const height = 330
+	const height = 340
 	s := newSVG(860, height*len(f), f[0].Title)
 	for i, c := range f {
 		top := float64(height * i)
@@ -57,7 +57,7 @@ func (f Figure) SVG() string {
 
 func (c LineChart) draw(s *svg, offset float64) {
 	const left, width, height = 70.0, 530.0, 210.0
-	top := offset + 52
+	top := offset + 60
 	xMost, yMost := 0.0, 0.0
 	for _, l := range c.Lines {
 		for _, p := range l.Points {
@@ -76,7 +76,7 @@ func (c LineChart) draw(s *svg, offset float64) {
 		s.text(x(v), top+height+18, quiet, "middle", `font-size="12"`, fmt.Sprintf("%g", v))
 	}
 	s.text(left-8, top-10, quiet, "end", `font-size="12"`, c.YLabel)
-	s.text(left+width+10, top+height+18, quiet, "start", `font-size="12"`, c.XLabel)
+	s.text(left+width+22, top+height+18, quiet, "start", `font-size="12"`, c.XLabel)
 	s.text(left, top+height+42, quiet, "start", `font-size="11"`, c.Note)
 
 	var labels []float64
