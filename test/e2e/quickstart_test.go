@@ -27,7 +27,7 @@ const (
 
 // step is a block of commands of a page, and what the page says it prints.
 type step struct {
-	line     int // of the page
+	line     int // of its fence in the page
 	commands string
 	prints   string // "" when the page does not say
 }
@@ -176,7 +176,7 @@ func TestAPageIsComparedAsItsReadersCompareIt(t *testing.T) {
 	t.Parallel()
 	const page = "text\n```sh\necho a\necho b\n```\n\n```text\na …\n```\nmore\n```yaml\nx: y\n```\n```sh\ntrue\n```\n"
 	blocks := steps(page)
-	if len(blocks) != 2 || blocks[0] != (step{3, "echo a\necho b", "a …"}) || blocks[1] != (step{14, "true", ""}) {
+	if len(blocks) != 2 || blocks[0] != (step{2, "echo a\necho b", "a …"}) || blocks[1] != (step{14, "true", ""}) {
 		t.Errorf("the steps are %+v", blocks)
 	}
 	for _, c := range []struct {
