@@ -85,7 +85,7 @@ func (a *Adapter) start(ctx context.Context) error {
 
 // open opens the data directory and recovers. Nothing is listening or
 // delivered yet.
-func (a *Adapter) open(sender *sink.Sender) error {
+func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
 	meter := a.telemetry.meter
 	latency, err := meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long a change waited to be on stable storage."),
@@ -93,7 +93,7 @@ func (a *Adapter) open(sender *sink.Sender) error {
 	if err != nil {
 		return err
 	}
-	a.store, err = store.Open(store.Options{
+	err = a.openStore(ctx, store.Options{
 		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
@@ -111,6 +111,35 @@ func (a *Adapter) open(sender *sink.Sender) error {
 			}
 		}})
 	return err
+}
+
+// openStore opens the store. In a cluster it lets the adapter before come to its
+// end first: that of a pod which was deleted by force ends its deliveries while
+// the next one starts already. A container that gave up would be started again
+// only after a back-off of ten seconds and more.
+func (a *Adapter) openStore(ctx context.Context, o store.Options) error {
+	deadline := time.Now()
+	if a.cfg.Kubernetes != nil {
+		deadline = deadline.Add(handover)
+	}
+	for waiting := false; ; waiting = true {
+		db, err := store.Open(o)
+		if err == nil {
+			a.store = db
+			return nil
+		}
+		if !errors.Is(err, store.ErrInUse) || !time.Now().Before(deadline) {
+			return err
+		}
+		if !waiting {
+			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the adapter before", "dir", o.Dir, "most", handover)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // set puts a source in force, with its ingest rules.

@@ -56,7 +56,7 @@ func (a *Adapter) startInCluster(ctx context.Context) error {
 	}
 	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.cluster.Token, RootCAs: a.cluster.Roots()})
 	a.cluster.OnTrust(sender.Trust)
-	if err := a.open(sender); err != nil {
+	if err := a.open(ctx, sender); err != nil {
 		return err
 	}
 	wanted, others := a.cluster.Sources()

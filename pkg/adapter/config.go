@@ -62,6 +62,10 @@ const (
 	drainAll        = 13 * time.Second
 )
 
+// handover is how long an adapter waits in a cluster for the end of the one
+// before: as long as that may take, by the grace period of its pod.
+const handover = 30 * time.Second
+
 func (c *Config) complete() error {
 	if c.SourcesFile == "" && c.Kubernetes == nil {
 		return errors.New("adapter: sources file is not set: give --sources FILE.yaml with RescheduleSource manifests")

@@ -30,7 +30,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	if err := a.telemetry.start(ctx, metrics.Config{}, tracing.Config{}); err != nil {
 		return err
 	}
-	if err := a.open(sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
+	if err := a.open(ctx, sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
 		return err
 	}
 	if err := a.apply(wanted, compiled); err != nil {

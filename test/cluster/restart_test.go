@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,6 +63,36 @@ func TestWhatWasAcknowledgedOutlivesKill9OfTheAdapter(t *testing.T) {
 	s.call(s.token, "GET", "/schedules/far", "").Into(t, &after)
 	if !after.DueAt.Equal(before.DueAt) || after.Revision != before.Revision {
 		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+// A pod that is deleted by force is replaced while its process ends.
+func TestAnAdapterThatStartsBeforeTheOneBeforeHasEndedTakesOver(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "handover"), "x", to(sink, "in"))
+	s.served()
+	s.put("far", `{"delay":"1h"}`)
+	// Its end takes as long as this delivery: longer than the next one needs to
+	// find the data directory in use.
+	sink.Answer("in", "slow", func(w http.ResponseWriter, _ *http.Request, _ *harness.Delivery) {
+		<-time.After(4 * time.Second)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	s.put("slow", `{}`)
+	sink.Next(t, "in", "slow")
+
+	if err := p.adapter.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.startAdapter(); err != nil {
+		t.Fatal(err)
+	}
+	s.served()
+	if got := s.status("far"); got != http.StatusOK {
+		t.Errorf("what was scheduled: %d", got)
+	}
+	if all := sink.Of("in", "slow"); len(all) != 1 {
+		t.Errorf("%d deliveries of slow, and the first had come to its end", len(all))
 	}
 }
 

@@ -7,10 +7,14 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
+
+// ErrInUse is that of a directory which another process has open.
+var ErrInUse = errors.New("it is in use by another process")
 
 var (
 	errClosed   = errors.New("store: closed")
@@ -64,6 +68,9 @@ func (db *DB) open(o Options) (err error) {
 		return err
 	}
 	lock, err := pebble.LockDirectory(o.Dir, fs)
+	if errors.Is(err, syscall.EAGAIN) {
+		return ErrInUse
+	}
 	if err != nil {
 		return fmt.Errorf("it is in use by another process, or cannot be locked: %w", err)
 	}
