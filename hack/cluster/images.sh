@@ -9,16 +9,27 @@ export CRANE=$BIN/crane
 mkdir -p "$MANIFESTS"
 cd "$ROOT"
 key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,traefik,knative}/*; } | sha256sum)
-if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/pause:latest" >/dev/null 2>&1; then exit 0; fi
+if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 quietly "the base image" hack/base-image.sh "$REGISTRY" "$PLATFORM"
-mkdir "$work/pause"
-cp "$BIN/pause" "$work/pause/"
-tar -C "$work/pause" --owner=0 --group=0 --mtime=@0 --numeric-owner -cf "$work/pause.tar" pause
-quietly "the image of pause" crane append -f "$work/pause.tar" -t "$REGISTRY/pause:raw"
-quietly "the image of pause" crane mutate "$REGISTRY/pause:raw" --set-platform "$PLATFORM" --user 65532 --entrypoint /pause -t "$REGISTRY/pause:latest"
+# image NAME DIRECTORY [FLAGS OF CRANE MUTATE]: of files alone.
+image() {
+    local name=$1 directory=$2
+    shift 2
+    tar -C "$directory" --owner=0 --group=0 --mtime=@0 --sort=name --numeric-owner -cf "$work/files.tar" .
+    quietly "the image of $name" crane append -f "$work/files.tar" -t "$REGISTRY/$name:raw"
+    quietly "the image of $name" crane mutate "$REGISTRY/$name:raw" --set-platform "$PLATFORM" --user 65532 "$@" -t "$REGISTRY/$name:latest"
+}
+install -D "$BIN/pause" "$work/pause/pause"
+image pause "$work/pause" --entrypoint /pause
+# Knative's suites wait for a service with the shell and the curl of this image.
+for program in /bin/sh "$(command -v curl)"; do
+    ldd "$program" | grep -o '/[^ ]*' | sort -u | xargs -I FILE install -D FILE "$work/curl/FILE"
+    install -D "$program" "$work/curl/bin/$(basename "$program")"
+done
+image ubi8/ubi "$work/curl"
 
 # resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
 # below tools/ that has their programs.

@@ -124,7 +124,7 @@ start_in kube-scheduler "$BIN/kube-scheduler" --kubeconfig "$config" --authentic
 
 plugins=/usr/lib/cni
 [ -x $plugins/ptp ] || plugins=/opt/cni/bin
-mkdir -p "$STATE/cni/net.d" "$STATE/containerd/certs.d/$REGISTRY"
+mkdir -p "$STATE/cni/net.d"
 # Each pod has a cable of its own, and the node routes between them.
 cat >"$STATE/cni/net.d/10-pods.conflist" <<JSON
 {"cniVersion": "0.4.0", "name": "pods", "plugins": [{
@@ -132,11 +132,13 @@ cat >"$STATE/cni/net.d/10-pods.conflist" <<JSON
   "ipam": {"type": "host-local", "dataDir": "$STATE/cni/addresses", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}
 }]}
 JSON
-cat >"$STATE/containerd/certs.d/$REGISTRY/hosts.toml" <<TOML
-server = "http://$REGISTRY"
-[host."http://$REGISTRY"]
-  capabilities = ["pull", "resolve"]
-TOML
+# The other is that of the image in which Knative's suites wait for a service; images.sh
+# makes one in its place.
+for host in "$REGISTRY" registry.access.redhat.com; do
+    mkdir -p "$STATE/containerd/certs.d/$host"
+    printf 'server = "http://%s"\n[host."http://%s"]\n  capabilities = ["pull", "resolve"]\n' "$REGISTRY" "$REGISTRY" \
+        >"$STATE/containerd/certs.d/$host/hosts.toml"
+done
 # restrict_oom_score_adj: without CAP_SYS_RESOURCE runc cannot lower the score, and no pod starts.
 cat >"$STATE/containerd/config.toml" <<TOML
 version = 2

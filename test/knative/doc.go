@@ -1,0 +1,17 @@
+// Package knative runs Knative's own conformance suites against RescheduleSource in a
+// cluster: what their authors ask of a source and of an addressable, in their words.
+//
+// It guarantees, when it passes, that Knative Eventing's suites pass: knconf (status
+// conventions, both versions of CloudEvents), oidc (who is refused with a 401), authz (who
+// is refused with a 403, EventPolicies and their filters), and that what PingSource is held
+// to holds for a RescheduleSource: events with Kn-Namespace and ceOverrides, EventTypes in
+// front of a Broker.
+//
+// How it works: the suites are taken from the modules of Knative, not copied. Their image,
+// eventshub, is built by ko. oidc and authz want Knative's authentication and strict
+// transport encryption switched on; the test does that, with a certificate of its own for
+// the adapter, and takes it back. Nothing else may use the cluster meanwhile.
+//
+// Suites that want cert-manager (sinks with TLS by eventshub) are not among them; that
+// deliveries are encrypted is test/e2e's.
+package knative
