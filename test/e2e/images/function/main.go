@@ -107,6 +107,10 @@ func (f function) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	b, err := f.behaviourOf(r)
+	work := time.Duration(0)
+	if err == nil && b.Work != "" {
+		work, err = time.ParseDuration(b.Work)
+	}
 	if err != nil {
 		log.Print(err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -119,9 +123,7 @@ func (f function) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	// Works on when the caller hangs up, as work does.
-	if work, err := time.ParseDuration(b.Work); err == nil {
-		<-time.After(work)
-	}
+	<-time.After(work)
 	r.End, r.Status = time.Now(), b.answer(r.Attempt)
 	if err := f.tell(r); err != nil {
 		log.Print(err)

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func newRecorder(t *testing.T, file string) *recorder {
+	t.Helper()
+	r := &recorder{answers: map[string]answer{}}
+	if err := r.open(file); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// post sends a body to a path and returns the status of the answer.
+func post(r *recorder, path, body string) int {
+	w := httptest.NewRecorder()
+	r.keep(w, httptest.NewRequest("POST", path, strings.NewReader(body)))
+	return w.Code
+}
+
+func TestWhatWasAnsweredOutlivesAContainerThatWasKilledInTheMiddleOfAWrite(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "records")
+	r := newRecorder(t, file)
+	post(r, "/a", "1")
+	post(r, "/b", "2")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, `{"at":"2026-11-2`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	post(newRecorder(t, file), "/c", "3")
+
+	var got []string
+	for _, one := range newRecorder(t, file).records {
+		got = append(got, one.Path, string(one.Body))
+	}
+	if want := []string{"/a", "1", "/b", "2", "/c", "3"}; !slices.Equal(got, want) {
+		t.Errorf("it remembers %q, want %q", got, want)
+	}
+}
+
+func TestAPathIsAnsweredAsToldForAsLongAsTold(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, filepath.Join(t.TempDir(), "records"))
+	for _, told := range []string{`{"path":"/for-ever","status":500}`, `{"path":"/for-long","status":503,"for":"1h"}`, `{"path":"/until-now","status":503,"for":"0s"}`} {
+		r.tell(httptest.NewRecorder(), httptest.NewRequest("PUT", "/answer", strings.NewReader(told)))
+	}
+	for path, want := range map[string]int{"/for-ever": 500, "/for-long": 503, "/until-now": 204, "/never-told": 204} {
+		if got := post(r, path, ""); got != want {
+			t.Errorf("%s is answered with %d, want %d", path, got, want)
+		}
+	}
+	if at := r.records[0].At; time.Since(at) > time.Minute {
+		t.Errorf("it came at %s", at)
+	}
+}
