@@ -65,29 +65,29 @@ func (f *stream) write(writer int, random *rand.Rand) {
 		case <-pace.C:
 		}
 		name := fmt.Sprintf("%d.%d", writer, n)
-		at := time.Now().Add(rand.N(streamAhead)).UTC().Format(time.RFC3339Nano)
+		soon := func() time.Time { return time.Now().Add(time.Duration(random.Int64N(int64(streamAhead)))) }
 		switch random.IntN(8) {
 		case 0:
-			f.bulk(name, at)
+			f.bulk(name, soon(), soon(), soon(), soon())
 		case 1:
-			f.event("event/"+name, name, at)
+			f.event("event/"+name, name, soon())
 		case 2:
-			f.put("far/"+name, name, time.Now().Add(time.Hour).UTC().Format(time.RFC3339Nano))
+			f.put("far/"+name, name, time.Now().Add(time.Hour))
 		case 3:
-			f.put("flaky/"+name, name, at)
+			f.put("flaky/"+name, name, soon())
 		case 4:
-			f.put("slow/"+name, name, at)
+			f.put("slow/"+name, name, soon())
 		case 5: // also while it is delivered
-			f.put(fmt.Sprintf("hot/%d", writer), name, time.Now().UTC().Format(time.RFC3339Nano))
+			f.put(fmt.Sprintf("hot/%d", writer), name, time.Now())
 		default:
-			f.put("once/"+name, name, at)
+			f.put("once/"+name, name, soon())
 		}
 	}
 }
 
 // put schedules a key with a mark, the type of its event.
-func (f *stream) put(key, mark, at string) {
-	r := f.insist("PUT", harness.KeyPath(key), fmt.Sprintf(`{"dueAt":%q,"event":{"type":%q}}`, at, mark))
+func (f *stream) put(key, mark string, at time.Time) {
+	r := f.insist("PUT", harness.KeyPath(key), fmt.Sprintf(`{"dueAt":%q,"event":{"type":%q}}`, at.UTC().Format(time.RFC3339Nano), mark))
 	if r == nil {
 		return
 	}
@@ -99,13 +99,24 @@ func (f *stream) put(key, mark, at string) {
 	f.acknowledged(map[string]string{key: mark}, is)
 }
 
-func (f *stream) bulk(mark, at string) {
+// spread schedules many at once, at any time from now on until then.
+func (f *stream) spread(mark string, many int, within time.Duration) {
+	f.t.Helper()
+	at := make([]time.Time, many)
+	for i := range at {
+		at[i] = time.Now().Add(within * time.Duration(i) / time.Duration(many))
+	}
+	f.bulk(mark, at...)
+}
+
+// bulk schedules as many as there are times.
+func (f *stream) bulk(mark string, at ...time.Time) {
 	var items []string
 	marks := map[string]string{}
-	for i := range 4 {
+	for i, at := range at {
 		key := fmt.Sprintf("bulk/%s.%d", mark, i)
 		marks[key] = mark
-		items = append(items, fmt.Sprintf(`{"key":%q,"dueAt":%q,"event":{"type":%q}}`, key, at, mark))
+		items = append(items, fmt.Sprintf(`{"key":%q,"dueAt":%q,"event":{"type":%q}}`, key, at.UTC().Format(time.RFC3339Nano), mark))
 	}
 	r := f.insist("POST", "/schedules", `{"items":[`+strings.Join(items, ",")+`]}`)
 	if r == nil {
@@ -125,8 +136,8 @@ func (f *stream) bulk(mark, at string) {
 	f.acknowledged(marks, all)
 }
 
-func (f *stream) event(key, mark, at string) {
-	r := f.insist("POST", "", "{}", "Ce-Specversion", "1.0", "Ce-Id", mark, "Ce-Source", "/e2e", "Ce-Type", mark, "Ce-Reschedulekey", key, "Ce-Rescheduleat", at)
+func (f *stream) event(key, mark string, at time.Time) {
+	r := f.insist("POST", "", "{}", "Ce-Specversion", "1.0", "Ce-Id", mark, "Ce-Source", "/e2e", "Ce-Type", mark, "Ce-Reschedulekey", key, "Ce-Rescheduleat", at.UTC().Format(time.RFC3339Nano))
 	if r == nil {
 		return
 	}
@@ -248,10 +259,14 @@ func (f *stream) judge(outages ...outage) {
 	for _, r := range runs {
 		byKey[r.Key] = append(byKey[r.Key], r)
 	}
+	var lost []string
 	for key, mark := range f.promised {
 		if !slices.ContainsFunc(byKey[key], func(r run) bool { return r.Type == mark && r.Status == http.StatusNoContent }) {
-			f.t.Errorf("%s is lost: %s was acknowledged, and what came is %v", key, mark, byKey[key])
+			lost = append(lost, fmt.Sprintf("%s: %s was acknowledged, and what came is %v", key, mark, byKey[key]))
 		}
+	}
+	if len(lost) > 0 {
+		f.t.Errorf("%d of %d are lost, among them\n%s", len(lost), len(f.promised), strings.Join(lost[:min(5, len(lost))], "\n"))
 	}
 	cut := 0
 	for _, of := range byKey {
@@ -299,12 +314,14 @@ func (f *stream) stay() {
 			break
 		}
 	}
+	var lost []string
 	for key, want := range f.far {
-		if is, ok := there[key]; !ok {
-			f.t.Errorf("%s is lost: it was acknowledged for %s", key, want.DueAt)
-		} else if is.Revision != want.Revision || !is.DueAt.Equal(want.DueAt) {
-			f.t.Errorf("%s was acknowledged as revision %d for %s, and is %d for %s", key, want.Revision, want.DueAt, is.Revision, is.DueAt)
+		if is, ok := there[key]; !ok || is.Revision != want.Revision || !is.DueAt.Equal(want.DueAt) {
+			lost = append(lost, fmt.Sprintf("%s was acknowledged as revision %d for %s, and is %d for %s", key, want.Revision, want.DueAt, is.Revision, is.DueAt))
 		}
+	}
+	if len(lost) > 0 {
+		f.t.Errorf("%d of %d that are far away are not there as they were acknowledged, among them\n%s", len(lost), len(f.far), strings.Join(lost[:min(5, len(lost))], "\n"))
 	}
 	if len(there) > len(f.far) {
 		f.t.Errorf("%d keys are far away, and %d were acknowledged", len(there), len(f.far))
