@@ -8,8 +8,17 @@ source hack/cluster/env.sh
 export E2E_LOGS=$PWD/bin/e2e
 rm -rf "$E2E_LOGS"
 mkdir -p "$E2E_LOGS"
+# Knative's suites say so much that it is shown only where they fail.
+suites() {
+    echo "Knative's own suites, in test/knative" >&2
+    if go -C test/knative test -tags e2e -count=1 -timeout 20m ./... >"$E2E_LOGS/suites.log" 2>&1; then return; fi
+    grep -E '^ *--- FAIL|^FAIL|^panic' "$E2E_LOGS/suites.log" >&2
+    return 1
+}
+
 # shellcheck disable=SC2086 # E2E are several
-if go test -tags e2e -count=1 -timeout 45m ${E2E:-} ./test/e2e; then exit 0; fi
+if go test -tags e2e -count=1 -timeout 45m ${E2E:-} ./test/e2e &&
+    { [ -n "${E2E:-}" ] || suites; }; then exit 0; fi
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true
 kubectl get events -A --sort-by=.lastTimestamp >"$E2E_LOGS/events.txt" 2>&1 || true

@@ -12,6 +12,7 @@
 // transport encryption switched on; the test does that, with a certificate of its own for
 // the adapter, and takes it back. Nothing else may use the cluster meanwhile.
 //
-// Suites that want cert-manager (sinks with TLS by eventshub) are not among them; that
+// One feature of oidc is left out, since it waits eleven minutes for a token to expire:
+// test/cluster and test/e2e have such tokens. Suites that want cert-manager (sinks with TLS by eventshub) are not among them; that
 // deliveries are encrypted is test/e2e's.
 package knative

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -173,6 +174,17 @@ func TestAuthenticationAndAuthorization(t *testing.T) {
 	f := feature.NewFeature()
 	name, _ := source(f)
 	env.Test(ctx, t, f)
-	env.TestSet(ctx, t, oidc.AddressableOIDCConformance(resource, kind, name, env.Namespace()))
+	env.TestSet(ctx, t, withoutExpiry(t, oidc.AddressableOIDCConformance(resource, kind, name, env.Namespace())))
 	env.TestSet(ctx, t, authz.AddressableAuthZConformance(resource, kind, name))
+}
+
+// withoutExpiry leaves out the feature that waits eleven minutes for the end of a token.
+func withoutExpiry(t *testing.T, set *feature.FeatureSet) *feature.FeatureSet {
+	t.Helper()
+	all := len(set.Features)
+	set.Features = slices.DeleteFunc(set.Features, func(f *feature.Feature) bool { return strings.Contains(f.Name, "expired") })
+	if len(set.Features) != all-1 {
+		t.Fatalf("%d of %d features are about tokens that have expired", all-len(set.Features), all)
+	}
+	return set
 }
