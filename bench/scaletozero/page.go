@@ -158,8 +158,13 @@ func hourTable(r *results) string {
 		zero := r.hour(serverless, k).CPU
 		rows = append(rows, append(row, fmt.Sprintf("%.1f", r.hour(resident, k).CPU), fmt.Sprintf("%.1f", zero), fmt.Sprintf("%.0f", zero+k*r.Wakes.all())))
 	}
-	most := func(form string) float64 { return home / r.Wakes.of(form).bytes() }
-	return fmt.Sprintf("Resident it takes %.1f GB·s. At zero, in GB·s, with the difference to that; from %.0f deliveries an hour on (%.0f with Knative's own settings) the resident form takes less:\n\n",
+	most := func(form string) string { // deliveries at which both forms take the same
+		if len(r.Wakes.Pods[form]) == 0 {
+			return "not measured"
+		}
+		return fmt.Sprintf("%.0f", home/r.Wakes.of(form).bytes())
+	}
+	return fmt.Sprintf("Resident it takes %.1f GB·s. At zero, in GB·s, with the difference to that; from %s deliveries an hour on (with Knative's own settings %s) the resident form takes less:\n\n",
 		home/1e9, most(serverless), most(defaults)) +
 		report.Table([]string{"deliveries", "at zero", "with Knative's own settings", "with an ApiServerSource of its own", "CPU s, resident", "CPU s, at zero", "and the work elsewhere"}, rows)
 }

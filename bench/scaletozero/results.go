@@ -63,7 +63,8 @@ type sparseRun struct {
 	Seconds float64
 	Asked   map[string]int
 	Pods    map[string]int
-	Used    map[string]cost // of the operators and their ApiServerSources, with the runtime's processes beside the pods
+	There   map[string]float64 // seconds that these were there, added up
+	Used    map[string]cost    // of the operators and their ApiServerSources, with the runtime's processes beside the pods
 	Late    map[string][]float64
 	Traces  map[string][][2]float64 // of one operator of a form: seconds, bytes
 }
@@ -212,7 +213,7 @@ func from(saved, share float64) (int, bool) {
 func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRun {
 	r := &sparseRun{
 		TakenAt: began, Seconds: ended.Sub(began).Seconds(), Asked: asked,
-		Pods: map[string]int{}, Used: map[string]cost{}, Traces: map[string][][2]float64{},
+		Pods: map[string]int{}, There: map[string]float64{}, Used: map[string]cost{}, Traces: map[string][][2]float64{},
 	}
 	for _, u := range used {
 		switch name := podPart(u.pod); name {
@@ -220,6 +221,7 @@ func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRu
 			r.Used[name] = r.Used[name].plus(u.cost)
 			if u.kind == podOf {
 				r.Pods[name]++
+				r.There[name] += u.seconds
 			}
 		}
 	}
@@ -231,7 +233,7 @@ func (r *results) foretold(part string) cost {
 	c := r.Wakes.of(part).times(float64(r.Run.Asked[part]))
 	switch part {
 	case resident, watcher, sharedWatcher:
-		c = c.plus(r.Idle.each(part).times(r.Run.Seconds * float64(r.Run.Pods[part])))
+		c = c.plus(r.Idle.each(part).times(r.Run.There[part]))
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
 var (
@@ -296,6 +297,41 @@ func TestFromHowManyOperatorsItPays(t *testing.T) {
 	}{{10, 0, 1, true}, {10, 95, 10, true}, {10, 100, 11, true}, {0, 0, 0, false}, {-1, 50, 0, false}} {
 		if got, pays := from(c.saved, c.share); got != c.want || pays != c.pays {
 			t.Errorf("from(%v, %v) = %d, %t, want %d, %t", c.saved, c.share, got, pays, c.want, c.pays)
+		}
+	}
+}
+
+func TestThePageHasNumbersOnly(t *testing.T) {
+	t.Parallel()
+	r := &results{
+		Idle: &idle{Parts: map[string]partIdle{
+			resident: {Pods: 2, Rate: cost{10e6, 40e6, 0.001}}, shimOf + " " + resident: {Pods: 2, Rate: cost{Memory: 6e6}}, watcher: {Pods: 1, Rate: cost{8e6, 39e6, 0.001}},
+			adapter: {Pods: 1, Rate: cost{18e6, 33e6, 0.001}}, controller: {Pods: 1, Rate: cost{17e6, 47e6, 0.001}},
+		}},
+		Wakes: &wakes{
+			Asked: map[string]int{serverless: 2, resident: 2}, Extra: map[string]float64{kubernetes: 2, activator: 0.1}, CPU: map[string]float64{resident: 0.01},
+			Pods: map[string][]podLife{serverless: {{40, cost{400e6, 1600e6, 0.2}, cost{120e6, 0, 0}}, {44, cost{400e6, 1600e6, 0.2}, cost{120e6, 0, 0}}}},
+			Late: map[string][]float64{serverless: {1.5}},
+		},
+	}
+	for _, run := range []*sparseRun{nil, {Seconds: 1440, Asked: map[string]int{serverless: 4}, Traces: map[string][][2]float64{serverless: {{0, 0}, {60, 1e6}}}}} {
+		r.Run = run
+		text := page(r) + report.Figure{overOperators(r)}.SVG()
+		if run != nil {
+			text += report.Figure{overTime(r)}.SVG()
+		}
+		for _, bad := range []string{"NaN", "Inf", "%!"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s in\n%s", bad, text)
+			}
+		}
+		for _, want := range []string{
+			"| the operator, resident | each operator | 1 | 5 | 20 | 3 |", "| 2 | 2 | 42 (40 to 44) | 2120 (2120 to 2120) |", "controllers of Kubernetes 2000;",
+			"Resident it takes 100.8 GB·s", "from 48 deliveries an hour on", "| 25 MB, measured | 4 | 1 | 5 |",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("the page lacks %q:\n%s", want, text)
+			}
 		}
 	}
 }
