@@ -16,8 +16,9 @@ suites() {
     return 1
 }
 
+# They wait most of their time, so there may be more of them than cores.
 # shellcheck disable=SC2086 # E2E are several
-if go test -tags e2e -count=1 -timeout 45m ${E2E:-} ./test/e2e &&
+if go test -tags e2e -count=1 -timeout 45m -parallel 6 ${E2E:-} ./test/e2e &&
     { [ -n "${E2E:-}" ] || suites; }; then exit 0; fi
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true
