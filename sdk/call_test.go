@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -140,8 +141,8 @@ func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
 		least, most time.Duration
 	}{
 		"a first try":                          {put(sdk.After(0)), []answer{created}, 1, nil, 0, 0},
-		"a lost answer to a PUT":               {put(sdk.After(0)), []answer{reset, created}, 2, nil, 50 * time.Millisecond, 100 * time.Millisecond},
-		"an answer that breaks off":            {put(sdk.After(0)), []answer{{status: 201, body: waiting, cut: true}, created}, 2, nil, 50 * time.Millisecond, 100 * time.Millisecond},
+		"a lost answer to a PUT":               {put(sdk.After(0)), []answer{reset, created}, 2, nil, 50 * time.Millisecond, 100*time.Millisecond - 1},
+		"an answer that breaks off":            {put(sdk.After(0)), []answer{{status: 201, body: waiting, cut: true}, created}, 2, nil, 50 * time.Millisecond, 100*time.Millisecond - 1},
 		"a proxy without a source":             {put(sdk.After(0)), []answer{gateway, unborn, busy, created}, 4, nil, 2 * time.Second, 3 * time.Second},
 		"each wait is longer":                  {put(sdk.After(0)), []answer{reset, reset, reset, reset, created}, 5, nil, 750 * time.Millisecond, 1500 * time.Millisecond},
 		"Retry-After is honoured":              {put(sdk.After(0)), []answer{busy, created}, 2, nil, 2 * time.Second, 2300 * time.Millisecond},
@@ -223,6 +224,9 @@ func TestTheContextEndsACall(t *testing.T) {
 					if !errors.Is(err, want) {
 						t.Errorf("%v, want %v", err, want)
 					}
+				}
+				if errors.Is(err, sdk.ErrUnavailable) && !slices.Contains(c.want, error(sdk.ErrUnavailable)) {
+					t.Errorf("%v: whose fault is it?", err)
 				}
 				if took := time.Since(start); took != c.took {
 					t.Errorf("it took %s, want %s", took, c.took)
@@ -324,6 +328,33 @@ func TestWhatIsSent(t *testing.T) {
 	f := &fake{answers: []answer{created}}
 	if err := cancel(sdk.IfRevision(1), sdk.IfPresent())(t.Context(), f.client(t)); err == nil || len(f.requests) > 0 {
 		t.Errorf("two conditions of a kind: %v, %d requests", err, len(f.requests))
+	}
+	if _, err := f.client(t).Get(t.Context(), ""); !errors.Is(err, sdk.ErrInvalid) || len(f.requests) > 0 {
+		t.Errorf("an empty key: %v, %d requests", err, len(f.requests))
+	}
+}
+
+func TestManyKeysGoInCallsThatAreNotTooLarge(t *testing.T) {
+	t.Parallel()
+	items := make([]sdk.Item, 1500)
+	for i := range items {
+		items[i].Key = "k"
+	}
+	for i := range 10 { // 1.5 MiB each, as JSON writes it
+		items[i].Event = &sdk.Event{DataContentType: "text/plain", Data: []byte(strings.Repeat("\x01", 256<<10))}
+	}
+	answered := func(n int) answer {
+		return answer{status: 200, body: `{"items":[` + strings.Repeat(waiting+",", n-1) + waiting + `]}`}
+	}
+	f := &fake{answers: []answer{answered(6), answered(1000), refused(507, sdk.ErrStorageFull)}}
+	outcomes, err := f.client(t).ScheduleAll(t.Context(), items...)
+	if !errors.Is(err, sdk.ErrStorageFull) || len(outcomes) != 1006 || outcomes[1005].Schedule == nil || !strings.Contains(err.Error(), `scheduling 494 keys from "k" on`) {
+		t.Errorf("%d outcomes, %v", len(outcomes), err)
+	}
+	for i, want := range []int{6, 1000, 494} {
+		if n := strings.Count(f.bodies[i], `"key":`); n != want || len(f.bodies[i]) > 16<<20 {
+			t.Errorf("call %d has %d items in %d bytes, want %d", i+1, n, len(f.bodies[i]), want)
+		}
 	}
 }
 

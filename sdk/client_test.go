@@ -39,6 +39,7 @@ func TestAddressesAndOptions(t *testing.T) {
 		{"http://h/ops/web", []sdk.Option{sdk.WithToken("")}, "the token is empty"},
 		{"http://h/ops/web", []sdk.Option{sdk.WithToken("hush hush")}, "the token has blanks"},
 		{"https://h/ops/web", []sdk.Option{sdk.WithCACerts("")}, ""},
+		{"https://h/ops/web", []sdk.Option{sdk.WithHTTPClient(http.DefaultClient)}, ""},
 		{"https://h/ops/web", []sdk.Option{sdk.WithCACerts("nonsense")}, "not in PEM format"},
 		{"https://h/ops/web", []sdk.Option{sdk.WithCACerts("x"), sdk.WithHTTPClient(http.DefaultClient)}, "give the CA certificates to its transport"},
 	} {

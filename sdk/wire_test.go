@@ -205,7 +205,7 @@ func words[S ~string](list ...S) []string {
 	return words
 }
 
-func TestRequestsInJSON(t *testing.T) {
+func TestExactJSON(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]any{
 		`{}`:               sdk.Request{},
@@ -215,8 +215,11 @@ func TestRequestsInJSON(t *testing.T) {
 		`{"backoff":{}}`:                sdk.Request{Backoff: &sdk.Backoff{}},
 		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: sdk.Duration(0)}},
 		`{"event":{}}`:                  sdk.Request{Event: &sdk.Event{}},
-		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
-		`{"event":{"data":"","datacontenttype":"x/y"}}`:  &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
+		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`:                                                     sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
+		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null}`: sdk.Counts{Pending: 1, NextDueAt: far},
+		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null}`:                             sdk.Counts{},
+		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello")}, // as it may have come in
+		`{"event":{"data":"","datacontenttype":"x/y"}}`: &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
 	} {
 		b, err := json.Marshal(v)
 		if err != nil || string(b) != want {
