@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +36,14 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 		{name: "the pod of the adapter is deleted without grace", kill: func(n *namespace) func() error {
 			pod := n.adapterPod()
 			n.deleteNow(pod)
+			return func() error { return n.replaced(pod) }
+		}},
+		{name: "the pod of the adapter is evicted, as from a node that is drained", kill: func(n *namespace) func() error {
+			pod := n.adapterPod()
+			err := n.client.PolicyV1().Evictions(system).Evict(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: system}})
+			if err != nil {
+				n.t.Fatal(err)
+			}
 			return func() error { return n.replaced(pod) }
 		}},
 		{name: "the controller is killed", calm: true, kill: func(n *namespace) func() error {

@@ -234,7 +234,7 @@ func (f *stream) judge(outages ...outage) {
 	for _, wrong := range f.wrong {
 		f.t.Error(wrong)
 	}
-	eventually(f.t, patience, "everything is delivered", func() error {
+	eventually(f.t, patience, "nothing is left to be delivered", func() error {
 		r, err := f.try("GET", "", "")
 		if err != nil {
 			return err
@@ -243,8 +243,8 @@ func (f *stream) judge(outages ...outage) {
 		if err := json.Unmarshal(r.Body, &c); err != nil || r.Status != http.StatusOK {
 			return fmt.Errorf("%d %s", r.Status, r.Body)
 		}
-		if c.Pending != len(f.far) || c.InFlight > 0 {
-			return fmt.Errorf("%+v, with %d that are far away", c, len(f.far))
+		if c.Due > 0 || c.InFlight > 0 || c.NextDueAt != nil && time.Until(*c.NextDueAt) < patience {
+			return fmt.Errorf("%+v", c)
 		}
 		return nil
 	})
