@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	authv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -15,19 +13,6 @@ import (
 // Issuer is that of the server's ServiceAccount tokens, and their audience
 // where none is asked for.
 const Issuer = "https://kubernetes.default.svc"
-
-// Token has the API server mint a token for a ServiceAccount, of an hour; for
-// the API server itself if no audience is given.
-func (s *Server) Token(ctx context.Context, namespace, account string, audiences ...string) (string, error) {
-	hour := int64(3600)
-	t, err := s.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authv1.TokenRequest{
-		Spec: authv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &hour},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return "", fmt.Errorf("kube: a token for %s/%s: %w", namespace, account, err)
-	}
-	return t.Status.Token, nil
-}
 
 // As is the config of a ServiceAccount.
 func (s *Server) As(ctx context.Context, namespace, account string) (*rest.Config, error) {

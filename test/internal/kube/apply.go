@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,23 +21,23 @@ import (
 
 // ApplyDir applies every manifest of a directory in the order of the files'
 // names, as kubectl does, without those below it.
-func (s *Server) ApplyDir(ctx context.Context, dir string) error {
+func (c *Cluster) ApplyDir(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("kube: %s has no manifests: %w", dir, err)
 	}
 	slices.Sort(files)
-	return s.ApplyFiles(ctx, files...)
+	return c.ApplyFiles(ctx, files...)
 }
 
 // ApplyFiles applies the manifests of files.
-func (s *Server) ApplyFiles(ctx context.Context, files ...string) error {
+func (c *Cluster) ApplyFiles(ctx context.Context, files ...string) error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return fmt.Errorf("kube: %w", err)
 		}
-		if err := s.Apply(ctx, text); err != nil {
+		if err := c.Apply(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -47,13 +46,21 @@ func (s *Server) ApplyFiles(ctx context.Context, files ...string) error {
 
 // Apply applies manifests, on the server's side and with strict validation,
 // and waits until each CustomResourceDefinition among them is served.
-func (s *Server) Apply(ctx context.Context, manifests []byte) error {
+func (c *Cluster) Apply(ctx context.Context, manifests []byte) error {
+	return c.ApplyIn(ctx, "", manifests)
+}
+
+// ApplyIn is Apply, with a namespace for the objects that want one and name none.
+func (c *Cluster) ApplyIn(ctx context.Context, namespace string, manifests []byte) error {
 	objects, err := Objects(manifests)
 	if err != nil {
 		return err
 	}
 	for _, o := range objects {
-		resource, err := s.Resource(o.GroupVersionKind(), o.GetNamespace())
+		if o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
+		}
+		resource, err := c.Resource(o.GroupVersionKind(), o.GetNamespace())
 		if err != nil {
 			return err
 		}
@@ -69,7 +76,7 @@ func (s *Server) Apply(ctx context.Context, manifests []byte) error {
 			return fmt.Errorf("kube: applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
-			if err := s.served(ctx, resource, o); err != nil {
+			if err := c.served(ctx, resource, o); err != nil {
 				return err
 			}
 		}
@@ -77,24 +84,12 @@ func (s *Server) Apply(ctx context.Context, manifests []byte) error {
 	return nil
 }
 
-// Resource is the client of a kind of objects, in a namespace if they have one.
-func (s *Server) Resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
-	m, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, fmt.Errorf("kube: %w", err)
-	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		return s.Dynamic.Resource(m.Resource).Namespace(namespace), nil
-	}
-	return s.Dynamic.Resource(m.Resource), nil
-}
-
 // served waits until the objects of a definition can be made: until it is
 // established, and until discovery tells of it, which is a moment later.
-func (s *Server) served(ctx context.Context, definitions dynamic.ResourceInterface, definition *unstructured.Unstructured) error {
+func (c *Cluster) served(ctx context.Context, definitions dynamic.ResourceInterface, definition *unstructured.Unstructured) error {
 	group, _, _ := unstructured.NestedString(definition.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(definition.Object, "spec", "names", "kind")
-	return s.api.Until(ctx, func(ctx context.Context) error {
+	return until(ctx, nil, func(ctx context.Context) error {
 		o, err := definitions.Get(ctx, definition.GetName(), metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -106,8 +101,8 @@ func (s *Server) served(ctx context.Context, definitions dynamic.ResourceInterfa
 		}) {
 			return fmt.Errorf("%s is not established: %v", o.GetName(), conditions)
 		}
-		s.mapper.Reset()
-		_, err = s.mapper.RESTMapping(schema.GroupKind{Group: group, Kind: kind})
+		c.Mapper.Reset()
+		_, err = c.Mapper.RESTMapping(schema.GroupKind{Group: group, Kind: kind})
 		return err
 	})
 }

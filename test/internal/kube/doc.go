@@ -9,8 +9,8 @@
 // has them.
 //
 // How it works: [Start] builds what is not built yet, makes keys and
-// certificates, starts both on free ports, and waits for /readyz. Server.Apply
-// and Server.InstallEventing put manifests in.
+// certificates, starts both on free ports, and waits for /readyz. Cluster.Apply
+// and Server.InstallEventing put manifests in. A [Cluster] is any API server, for tests that have one already.
 //
 // There is no controller manager, no scheduler and no node. What tests need of
 // the former is done here (Server.AggregateRoles) or by the tests themselves,

@@ -104,6 +104,14 @@ func (p *Process) Log() string {
 // Until calls done, again and again, until it says so. The error is of the
 // last call; a process that ends meanwhile ends the wait.
 func (p *Process) Until(ctx context.Context, done func(context.Context) error) error {
+	if err := until(ctx, p.exited, done); err != nil {
+		return fmt.Errorf("kube: %s: %w\n%s", p.name, err, p.Log())
+	}
+	return nil
+}
+
+// until calls done until it says so, Patience or ctx is over, or stop is closed.
+func until(ctx context.Context, stop <-chan struct{}, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
@@ -114,10 +122,10 @@ func (p *Process) Until(ctx context.Context, done func(context.Context) error) e
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("kube: %s ended: %w\n%s", p.name, err, p.Log())
+		case <-stop:
+			return fmt.Errorf("it ended: %w", err)
 		case <-ctx.Done():
-			return fmt.Errorf("kube: %s: %w\n%s", p.name, err, p.Log())
+			return err
 		case <-again.C:
 		}
 	}

@@ -12,21 +12,12 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 )
 
 // Server is a running kube-apiserver with its etcd.
 type Server struct {
-	// Config is the administrator's.
-	Config *rest.Config
-	// Client and Dynamic are the administrator's, without a limit on their rate.
-	Client  kubernetes.Interface
-	Dynamic dynamic.Interface
+	*Cluster
 
 	dir       string // of everything it keeps
 	assets    string
@@ -35,7 +26,6 @@ type Server struct {
 	port      int
 	etcd, api *Process
 	etcdURL   string
-	mapper    *restmapper.DeferredDiscoveryRESTMapper
 }
 
 // Start builds what is not built yet and starts a server that keeps its data,
@@ -56,11 +46,10 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if s.port, err = freePort(); err != nil {
 		return nil, err
 	}
-	s.Config = &rest.Config{
+	if s.Cluster, err = Connect(&rest.Config{
 		Host: "https://127.0.0.1:" + strconv.Itoa(s.port), BearerToken: s.token,
-		TLSClientConfig: rest.TLSClientConfig{CAData: s.pki.ca}, QPS: -1,
-	}
-	if err := s.clients(); err != nil {
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.pki.ca},
+	}); err != nil {
 		return nil, fmt.Errorf("kube: clients: %w", err)
 	}
 	if err := s.startEtcd(ctx); err != nil {
@@ -70,22 +59,6 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	return s, nil
-}
-
-func (s *Server) clients() error {
-	var err error
-	if s.Client, err = kubernetes.NewForConfig(s.Config); err != nil {
-		return err
-	}
-	if s.Dynamic, err = dynamic.NewForConfig(s.Config); err != nil {
-		return err
-	}
-	d, err := discovery.NewDiscoveryClientForConfig(s.Config)
-	if err != nil {
-		return err
-	}
-	s.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))
-	return nil
 }
 
 func (s *Server) startEtcd(ctx context.Context) error {
