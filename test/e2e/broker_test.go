@@ -39,6 +39,7 @@ metadata: {name: default, annotations: {eventing.knative.dev/broker.class: MTCha
 }
 
 // subscribe makes a Trigger, with a line of its spec that says which events.
+// Without a policy Knative's retries would not wait at all.
 func (n *namespace) subscribe(name, which, subscriber string) {
 	n.t.Helper()
 	n.apply(fmt.Sprintf(`
@@ -49,14 +50,17 @@ spec:
   broker: default
   %s
   subscriber: %s
-  delivery: {retry: 3, backoffDelay: PT1S, deadLetterSink: {ref: {apiVersion: v1, kind: Service, name: recorder}, uri: /refused}}
+  delivery:
+    retry: 6
+    backoffPolicy: exponential
+    backoffDelay: PT1S
+    deadLetterSink: {ref: {apiVersion: v1, kind: Service, name: recorder}, uri: /refused}
 `, name, which, subscriber))
 	n.ready(trigger, name)
 }
 
-// Subscribers of a Trigger.
+// Subscribers of a Trigger, beside a source.
 const (
-	subscribedSource   = "{ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: later}}"
 	subscribedOperator = "{ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: operator}}"
 	subscribedRecorder = "{ref: {apiVersion: v1, kind: Service, name: recorder}, uri: /due}"
 )
@@ -105,7 +109,7 @@ func TestAnEventThatComesThroughATriggerIsDueWhenItSays(t *testing.T) {
 	address := n.startBroker()
 	n.serve("operator", nil)
 	s := n.source("later", toKsvc("operator"))
-	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", subscribedSource)
+	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
 
 	n.publish(address, `{"order":17}`, "type", "dev.reschedule.e2e.later", "id", "17", "source", "/shop", "subject", "orders", "team", "platform",
 		"reschedulekey", "order-17", "rescheduleafter", "10s")
@@ -155,7 +159,7 @@ func TestAFunctionsReplyEventIsASchedule(t *testing.T) {
 	n.serve("operator", nil)
 	s := n.source("later", toKsvc("operator"))
 	n.subscribe("asked", "filter: {attributes: {type: dev.reschedule.e2e.ask}}", subscribedOperator)
-	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", subscribedSource)
+	n.subscribe("later", "filter: {attributes: {type: dev.reschedule.e2e.later}}", s.ref())
 
 	// The function answers the Broker with an event that comes back after 10 s
 	// by way of the Broker and the source; that with one which the source takes
@@ -207,7 +211,7 @@ func TestADueEventIsPublishedToTheBrokerItCameFromAndGoesRoundOnce(t *testing.T)
 	s := n.source("later", "sink: {ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
 	// What was due has the attributes of a delivery. Without the filter it would
 	// be scheduled again, for ever.
-	n.subscribe("later", "filters: [{cesql: EXISTS rescheduleafter AND NOT EXISTS rescheduledueat}]", subscribedSource)
+	n.subscribe("later", "filters: [{cesql: EXISTS rescheduleafter AND NOT EXISTS rescheduledueat}]", s.ref())
 	n.subscribe("due", "filters: [{cesql: EXISTS rescheduledueat}]", subscribedRecorder)
 	due := func(key string) (of record, all int) {
 		eventually(t, patience, key+" is published", func() error {
@@ -307,4 +311,39 @@ spec:
 		t.Fatal(err)
 	}
 	s.awaitCounts("no ticks come any more", 0)
+}
+
+func TestChangesDuringARestartOfTheAdapterAreSeenBehindABroker(t *testing.T) {
+	// It restarts what all others use, and so is not parallel. ApiServerSource
+	// alone tries for some three seconds, and then forgets a change.
+	const objects = 50
+	s := operated(t, "bridge", "ingest: {key: event.name}\n", rule{"", behaviour{Read: "configmaps"}})
+	s.startBroker()
+	s.subscribe("objects", "filter: {attributes: {kind: ConfigMap}}", s.ref())
+	s.watch("Reference", "{ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
+	names := make([]string, objects)
+	versions := map[string]string{}
+	for i := range names {
+		names[i] = fmt.Sprintf("object-%02d", i)
+		versions[names[i]] = s.makeObject(names[i])
+	}
+	s.awaitSeen("each object was seen", versions)
+
+	// Each changes once, so that a change that is lost is not made up for.
+	before := s.adapterPod()
+	if err := s.client.CoreV1().Pods(system).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	pace := time.NewTicker(100 * time.Millisecond)
+	defer pace.Stop()
+	changed := 0
+	for ; changed < objects && s.replaced(before) != nil; changed++ {
+		versions[names[changed]] = s.change(names[changed], changed)
+		<-pace.C
+	}
+	eventually(t, patience, "the adapter is back", func() error { return s.replaced(before) })
+	t.Logf("the adapter was back after %s; %d objects changed meanwhile", time.Since(began).Round(10*time.Millisecond), changed)
+	s.awaitSeen("the last state of each object was seen", versions)
+	t.Logf("all were seen after %s", time.Since(began).Round(10*time.Millisecond))
 }

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// operated makes the ConfigMaps of a namespace what an operator looks after:
-// ApiServerSource → RescheduleSource → ksvc with three replicas. The source's
-// spec is without its sink.
-func operated(t *testing.T, name, mode, spec string, rules ...rule) *source {
+// operated has an operator look after ConfigMaps of a namespace, once they are
+// watched: RescheduleSource → ksvc with three replicas. The source's spec is
+// without its sink.
+func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	t.Helper()
 	n := newNamespace(t, name)
 	n.apply(`
@@ -45,17 +45,6 @@ subjects: [{kind: ServiceAccount, name: operator}]
 		"autoscaling.knative.dev/max-scale": "3",
 	}, "serviceAccountName: operator\n      containerConcurrency: 10", rules...)
 	s := n.source("objects", toKsvc("operator")+spec)
-	n.apply(`
-apiVersion: sources.knative.dev/v1
-kind: ApiServerSource
-metadata: {name: objects}
-spec:
-  serviceAccountName: operator
-  mode: ` + mode + `
-  resources: [{apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}]
-  sink: {ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: objects}}
-`)
-	n.ready(apiServerSource, "objects")
 	eventually(t, patience, "three replicas are ready", func() error {
 		pods, err := n.replicas("operator")
 		if err != nil {
@@ -72,6 +61,27 @@ spec:
 		return nil
 	})
 	return s
+}
+
+// watch makes an ApiServerSource of the ConfigMaps that are looked after.
+func (n *namespace) watch(mode, sink string) {
+	n.t.Helper()
+	n.apply(fmt.Sprintf(`
+apiVersion: sources.knative.dev/v1
+kind: ApiServerSource
+metadata: {name: objects}
+spec:
+  serviceAccountName: operator
+  mode: %s
+  resources: [{apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}]
+  sink: %s
+`, mode, sink))
+	n.ready(apiServerSource, "objects")
+}
+
+// ref is the source as a sink or subscriber.
+func (s *source) ref() string {
+	return "{ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: " + s.name + "}}"
 }
 
 // makeObject makes a ConfigMap that is looked after, and returns its version.
@@ -224,7 +234,8 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			// With a resync in an hour, the keys of objects that are there wait.
-			s := operated(t, "collapse", mode, c.spec+"maxInterval: 1h\n", rule{"", behaviour{Read: "configmaps", Work: "300ms"}})
+			s := operated(t, "collapse", c.spec+"maxInterval: 1h\n", rule{"", behaviour{Read: "configmaps", Work: "300ms"}})
+			s.watch(mode, s.ref())
 			keyOf := func(name string) string {
 				return strings.NewReplacer("NAMESPACE", s.namespace.name, "NAME", name).Replace(c.key)
 			}
@@ -315,9 +326,10 @@ func TestAFailingKeyBacksOffWithoutHoldingUpTheOthers(t *testing.T) {
 		failures = 5
 		delay    = time.Second
 	)
-	s := operated(t, "failing", "Reference", "ingest: {key: event.name}\ndelivery: {backoffDelay: PT1S}\n",
+	s := operated(t, "failing", "ingest: {key: event.name}\ndelivery: {backoffDelay: PT1S}\n",
 		rule{"broken", behaviour{Read: "configmaps", Status: 500, Failures: failures}},
 		rule{"", behaviour{Read: "configmaps", Work: "300ms"}})
+	s.watch("Reference", s.ref())
 	versions := map[string]string{}
 	for i := range others {
 		name := fmt.Sprintf("object-%02d", i)
