@@ -13,7 +13,7 @@ import (
 // that was built from source does not know.
 func (c *cluster) conditions(ctx context.Context, repo, knative string) (conditions, error) {
 	found := conditions{Commit: "unknown"}
-	if out, err := exec.CommandContext(ctx, "git", "-C", repo, "describe", "--always", "--dirty").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, "git", "-C", repo, "describe", "--always").Output(); err == nil {
 		found.Commit = strings.TrimSpace(string(out))
 	}
 	var nodes struct {
