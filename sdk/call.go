@@ -44,7 +44,7 @@ func (c *Client) do(ctx context.Context, k *call, v any) error {
 	for n := 0; ; n++ {
 		token, err := c.token()
 		if err != nil {
-			return err
+			return withLost(err, lost)
 		}
 		if err = c.try(ctx, k, token, v); err == nil {
 			return nil
