@@ -47,22 +47,27 @@ func TestSchedulesSurviveAnUpgradeAndTheWayBack(t *testing.T) {
 	stream := s.stream()
 	stream.flow(50)
 	var outages []outage
+	var down time.Time // since when an adapter refuses the data
 	for _, step := range []struct {
 		name string
 		*release
 	}{{"upgrade", now}, {"back", before}, {"again", now}} {
-		stream.spread(step.name, schedules, 30*time.Second)
-		o := outage{from: time.Now()}
+		o := outage{from: down}
+		if down.IsZero() {
+			stream.spread(step.name, schedules, 30*time.Second)
+			o.from = time.Now()
+		}
 		err := n.install(step.release)
-		o.to = time.Now()
-		outages = append(outages, o)
 		if step.release == before && err != nil && strings.Contains(err.Error(), otherFormat) {
 			t.Logf("there is no way back from this format, and the data stay as they are: %v", err)
+			down = o.from
 			continue
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
+		o.to = time.Now()
+		outages = append(outages, o)
 		stream.flow(100)
 	}
 	stream.end()
