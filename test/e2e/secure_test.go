@@ -201,7 +201,7 @@ func altered(t *testing.T, token, claim string, value any) string {
 }
 
 func expired(t *testing.T, token string) string {
-	return altered(t, token, "exp", time.Now().Add(-time.Minute).Unix())
+	return altered(t, token, "exp", time.Now().Add(-time.Hour).Unix())
 }
 
 func forged(t *testing.T, token string) string {
