@@ -239,10 +239,23 @@ func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge
 		return schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
 	}
 	items, err := r.Read(header, body, time.Now(), judge)
-	if err != nil || len(items) == 0 {
-		return err
+	if err == nil && len(items) > 0 {
+		err = s.ScheduleTogether(items)
 	}
-	return s.ScheduleTogether(items)
+	a.refused(s.Settings(), err)
+	return err
+}
+
+// refused makes an event that will never be taken known where the owner of its
+// source looks: sources of events tell it in their own logs at best.
+func (a *Adapter) refused(s *schedule.Source, err error) {
+	var refusal *schedule.Error
+	if a.cluster == nil || !errors.As(err, &refusal) {
+		return
+	}
+	if refusal.Code == schedule.CodeInvalid || refusal.Code == schedule.CodeTooLarge {
+		a.cluster.Warn(s, "EventRefused", fmt.Sprintf("an event that was sent to its address was refused: %s", refusal.Detail))
+	}
 }
 
 // lost makes an event that its sink will not get known where its owner looks.

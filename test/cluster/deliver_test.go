@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,13 +139,41 @@ func TestAWarningOnTheSourceTellsWhatBecameOfAnEventThatCouldNotBeDelivered(t *t
 		t.Errorf("the dead letter is %v", d.Attributes)
 	}
 	for _, s := range []*source{dropping, dead} {
-		o, err := s.client.Get(t.Context(), s.name, metav1.GetOptions{})
+		s.warned("418")
+	}
+}
+
+func TestAWarningOnTheSourceTellsOfAnEventThatIsRefused(t *testing.T) {
+	t.Parallel()
+	p, sink := running(t), newSink(t)
+	s := p.create(t, namespace(t, "refused"), "x", to(sink, "in"))
+	s.served()
+	for _, event := range []struct {
+		data, after string
+		status      int
+		says        string
+	}{
+		{`{"big":"` + strings.Repeat("x", 256<<10) + `"}`, "1h", http.StatusRequestEntityTooLarge, "data:"},
+		{`{}`, "soon", http.StatusBadRequest, "rescheduleafter"},
+	} {
+		headers := append([]string{"Content-Type", "application/json", "Ce-Rescheduleafter", event.after}, eventHeaders...)
+		r, err := harness.Do(t.Context(), http.MethodPost, s.address(), event.data, headers...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		settle(t, func() bool {
-			events, err := server.Client.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(o.UID) + ",type=Warning"})
-			return err == nil && len(events.Items) > 0 && strings.Contains(events.Items[0].Message, "418")
-		}, "no warning on %s", s.name)
+		if r.Status != event.status {
+			t.Errorf("%d %s, want %d", r.Status, r.Body, event.status)
+		}
+		s.warned(event.says)
 	}
+}
+
+// warned waits for a Warning on the source whose message has the words.
+func (s *source) warned(words string) {
+	s.t.Helper()
+	uid := s.uid()
+	settle(s.t, func() bool {
+		events, err := server.Client.CoreV1().Events(s.namespace).List(s.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + uid + ",type=Warning"})
+		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, words) })
+	}, "no warning of %q on %s", words, s.name)
 }
