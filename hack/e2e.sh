@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs test/e2e in the cluster; E2E are further flags of go test. On failure what the
-# cluster knows of it is in bin/e2e.
+# Runs test/e2e, and then Knative's own suites (test/knative), in the cluster. E2E are
+# further flags of go test for the first, and leave out the second. Shows how each test
+# ends as it does, and on failure all that they said; what else is known of a failure is
+# in bin/e2e then: objects, events, logs of pods.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
@@ -8,18 +10,20 @@ source hack/cluster/env.sh
 export E2E_LOGS=$PWD/bin/e2e
 rm -rf "$E2E_LOGS"
 mkdir -p "$E2E_LOGS"
-# Knative's suites say so much that it is shown only where they fail.
-suites() {
-    echo "Knative's own suites, in test/knative" >&2
-    if go -C test/knative test -tags e2e -count=1 -timeout 20m ./... >"$E2E_LOGS/suites.log" 2>&1; then return; fi
-    grep -E '^ *--- FAIL|^FAIL|^panic' "$E2E_LOGS/suites.log" >&2
+
+# run NAME DIRECTORY FLAGS...
+run() {
+    local log=$E2E_LOGS/$1.log directory=$2
+    shift 2
+    echo "== $directory" >&2
+    if (cd "$directory" && go test -tags e2e -count=1 -v "$@" .) 2>&1 | tee "$log" | grep --line-buffered -E '^(--- |ok|FAIL|panic|seed)'; then return; fi
+    cat "$log"
     return 1
 }
 
 # They wait most of their time, so there may be more of them than cores.
 # shellcheck disable=SC2086 # E2E are several
-if go test -tags e2e -count=1 -timeout 45m -parallel 6 ${E2E:-} ./test/e2e &&
-    { [ -n "${E2E:-}" ] || suites; }; then exit 0; fi
+if run e2e test/e2e -timeout 45m -parallel 6 ${E2E:-} && { [ -n "${E2E:-}" ] || run suites test/knative -timeout 20m; }; then exit 0; fi
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true
 kubectl get events -A --sort-by=.lastTimestamp >"$E2E_LOGS/events.txt" 2>&1 || true
