@@ -25,8 +25,10 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 		name string
 		// kill returns once it is done, and says when all that it hit is back.
 		kill func(*namespace) (back func() error)
-		// calm: nobody but who called the controller notices.
+		// calm: callers and deliveries have nothing to do with it.
 		calm bool
+		// ksvc: the operator is one, with the ingress and the activator before it.
+		ksvc bool
 	}{
 		{name: "the process of the adapter is killed", kill: func(n *namespace) func() error {
 			pod := n.adapterPod()
@@ -53,7 +55,7 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 			}
 			return n.restarted(pods...)
 		}},
-		{name: "all containers of the node are killed", kill: func(n *namespace) func() error {
+		{name: "all containers of the node are killed", ksvc: true, kill: func(n *namespace) func() error {
 			node := n.adapterPod().Spec.NodeName
 			pods := slices.DeleteFunc(n.podsOf("", ""), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 			n.nodekill(node)
@@ -62,8 +64,14 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNamespace(t, "crash")
-			n.deploy("operator", 2, streamRules...)
-			s := n.source("crash", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
+			sink := toService("operator")
+			if c.ksvc {
+				sink = toKsvc("operator")
+				n.serve("operator", nil, streamRules...)
+			} else {
+				n.deploy("operator", 2, streamRules...)
+			}
+			s := n.source("crash", sink+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 			stream := s.stream()
 			stream.flow(100)
 
@@ -76,7 +84,7 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 			stream.end()
 			stream.judge(o)
 			began := time.Now()
-			other := n.source("after", toService("operator"))
+			other := n.source("after", sink)
 			t.Logf("a new source was served after %s", time.Since(began).Round(time.Millisecond))
 			other.put("after", `{}`)
 			n.awaitRuns(patience, "after", 1)

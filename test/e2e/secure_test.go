@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -357,7 +358,11 @@ func sinksAreToBeTrusted(t *testing.T, s *source) {
 	s = n.secureSource("untrusting", spec)
 	s.put("a", `{}`)
 	eventually(t, patience, "it has been tried in vain", func() error {
-		if now := s.scheduled("a"); now == nil || now.Attempt == nil || *now.Attempt < 2 {
+		now := s.scheduled("a")
+		if now == nil {
+			return final{errors.New("it is delivered")}
+		}
+		if now.Attempt == nil || *now.Attempt < 2 {
 			return fmt.Errorf("it is %+v", now)
 		}
 		return nil

@@ -349,14 +349,14 @@ func (f *stream) tell(runs []run, cut int, outages []outage) {
 	}
 }
 
-// longestGap is the longest time between two of the instants, of which the
-// latter is during an outage or soon after it.
+// longestGap is the longest time between two of the instants that has to do
+// with an outage.
 func longestGap(instants []time.Time, o outage) time.Duration {
 	slices.SortFunc(instants, time.Time.Compare)
 	var longest time.Duration
 	for i := 1; i < len(instants); i++ {
-		if at := instants[i]; at.After(o.from) && at.Before(o.to.Add(5*time.Second)) {
-			longest = max(longest, at.Sub(instants[i-1]))
+		if instants[i].After(o.from) && instants[i-1].Before(o.to) {
+			longest = max(longest, instants[i].Sub(instants[i-1]))
 		}
 	}
 	return longest.Round(time.Millisecond)
