@@ -83,7 +83,13 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 			eventually(t, patience, "the cluster is well", n.well)
 			stream.end()
 			stream.judge(o)
+			// What comes new is served as well, by who has to lead for that.
 			began := time.Now()
+			if c.ksvc {
+				n.serve("new", nil, streamRules...)
+				sink = toKsvc("new")
+				t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
+			}
 			other := n.source("after", sink)
 			t.Logf("a new source was served after %s", time.Since(began).Round(time.Millisecond))
 			other.put("after", `{}`)
