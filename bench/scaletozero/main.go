@@ -200,7 +200,7 @@ func (b *bench) idle(ctx context.Context) error {
 	b.results.Idle = idleOf(r.between(began, ended), began, ended)
 	for _, name := range slices.Sorted(maps.Keys(b.results.Idle.Parts)) {
 		p := b.results.Idle.Parts[name]
-		log.Printf("%-22s %2d: %6.1f MB and %6.1f of programs, %6.2f thousandths of a core", name, p.Pods, p.Rate.Memory/1e6, p.Rate.Text/1e6, p.Rate.CPU*1e3)
+		log.Printf("%-22s %4.1f: %6.1f MB and %6.1f of programs, %6.2f thousandths of a core", name, p.Pods, p.Rate.Memory/1e6, p.Rate.Text/1e6, p.Rate.CPU*1e3)
 	}
 	return nil
 }

@@ -70,10 +70,9 @@ func idleTable(r *results) string {
 		{eventing, "Knative Eventing without its Broker", "all sources", false},
 	} {
 		p, shim := r.Idle.Parts[row.part], r.Idle.Parts[shimOf+" "+row.part]
-		pods := max(p.Pods, 1)
-		shown := p.Pods
+		shown := math.Round(p.Pods)
 		if row.each {
-			p.Rate, shim.Rate = p.Rate.times(1/float64(pods)), shim.Rate.times(1/float64(pods))
+			p.Rate, shim.Rate = p.Rate.times(1/max(p.Pods, 1)), shim.Rate.times(1/max(shim.Pods, 1))
 			shown = min(shown, 1)
 		}
 		rows = append(rows, []string{
@@ -177,7 +176,7 @@ var sizes = []float64{50e6, 100e6, 250e6}
 // at zero it would have no cache.
 func (r *results) sized(size, deliveries float64) (home, zero float64) {
 	measured := r.Idle.Parts[resident]
-	more := size - measured.Rate.bytes()/float64(max(measured.Pods, 1))
+	more := size - measured.Rate.bytes()/max(measured.Pods, 1)
 	home = r.hour(resident, 0).bytes()/3600 + more
 	zero = r.hour(serverless, deliveries).bytes()/3600 + more*r.life(serverless)*deliveries/3600
 	return home, zero
@@ -185,14 +184,14 @@ func (r *results) sized(size, deliveries float64) (home, zero float64) {
 
 func breakEvenTable(r *results) string {
 	measured := r.Idle.Parts[resident]
-	small := measured.Rate.bytes() / float64(max(measured.Pods, 1))
+	small := measured.Rate.bytes() / max(measured.Pods, 1)
 	watch := r.Idle.each(watcher)
 	var rows [][]string
 	for _, size := range append([]float64{small, 0}, sizes...) {
 		name, count := mb(size)+" MB, computed", cost.bytes
 		switch size {
 		case 0:
-			name, count = mb(measured.Rate.Memory/float64(max(measured.Pods, 1)))+" MB: the same, programs not counted", func(c cost) float64 { return c.Memory }
+			name, count = mb(measured.Rate.Memory/max(measured.Pods, 1))+" MB: the same, programs not counted", func(c cost) float64 { return c.Memory }
 		case small:
 			name = mb(size) + " MB, measured"
 		}

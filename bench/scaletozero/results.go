@@ -34,7 +34,7 @@ type idle struct {
 }
 
 type partIdle struct {
-	Pods int
+	Pods float64   // on average: some may have been replaced meanwhile
 	Rate cost      // a second, of all of them
 	Each []float64 // memory of each, in bytes, with its program
 }
@@ -101,7 +101,7 @@ func idleOf(used []usage, from, to time.Time) *idle {
 	i := &idle{TakenAt: from, Seconds: seconds, Parts: map[string]partIdle{}}
 	for _, u := range used {
 		p := i.Parts[u.part]
-		p.Pods++
+		p.Pods += u.seconds / seconds
 		p.Rate = p.Rate.plus(u.times(1 / seconds))
 		p.Each = append(p.Each, math.Round(u.bytes()/u.seconds))
 		i.Parts[u.part] = p
@@ -115,9 +115,9 @@ func (i *idle) each(part string) cost {
 	if p.Pods == 0 {
 		return cost{}
 	}
-	c := p.Rate.times(1 / float64(p.Pods))
+	c := p.Rate.times(1 / p.Pods)
 	if shim.Pods > 0 {
-		c = c.plus(shim.Rate.times(1 / float64(shim.Pods)))
+		c = c.plus(shim.Rate.times(1 / shim.Pods))
 	}
 	return c
 }
