@@ -307,7 +307,7 @@ spec:
 			t.Errorf("run %d has a tick of %s before, not the newest", i, age)
 		}
 	}
-	if err := n.dynamic.Resource(pingSource.GroupVersion().WithResource("pingsources")).Namespace(n.name).Delete(t.Context(), "ticks", metav1.DeleteOptions{}); err != nil {
+	if err := n.Dynamic.Resource(pingSource.GroupVersion().WithResource("pingsources")).Namespace(n.name).Delete(t.Context(), "ticks", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.awaitCounts("no ticks come any more", 0)
@@ -331,7 +331,7 @@ func TestChangesDuringARestartOfTheAdapterAreSeenBehindABroker(t *testing.T) {
 
 	// Each changes once, so that a change that is lost is not made up for.
 	before := s.adapterPod()
-	if err := s.client.CoreV1().Pods(system).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
+	if err := s.Client.CoreV1().Pods(system).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

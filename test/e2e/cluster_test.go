@@ -11,15 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned"
@@ -35,12 +28,8 @@ const (
 
 // cluster is that of KUBECONFIG.
 type cluster struct {
-	config    *rest.Config
-	client    kubernetes.Interface
-	dynamic   dynamic.Interface
-	sources   versioned.Interface
-	discovery discovery.DiscoveryInterface
-	mapper    *restmapper.DeferredDiscoveryRESTMapper
+	*kube.Cluster
+	sources versioned.Interface
 }
 
 // connect makes the clients. It takes no default for the two variables: tests
@@ -58,30 +47,24 @@ func connect() (*cluster, error) {
 	if len(missing) > 0 {
 		return nil, errors.Join(missing...)
 	}
-	c := &cluster{}
-	var err error
-	if c.config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig(); err != nil {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
 		return nil, fmt.Errorf("KUBECONFIG=%s cannot be used: %w", os.Getenv("KUBECONFIG"), err)
 	}
-	c.config.QPS = -1
-	if c.client, err = kubernetes.NewForConfig(c.config); err != nil {
+	c := &cluster{}
+	if c.Cluster, err = kube.Connect(config); err != nil {
 		return nil, err
 	}
-	if c.dynamic, err = dynamic.NewForConfig(c.config); err != nil {
+	if c.sources, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	if c.sources, err = versioned.NewForConfig(c.config); err != nil {
-		return nil, err
-	}
-	c.discovery = c.client.Discovery()
-	c.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.discovery))
 	return c, nil
 }
 
 // missing says, a sentence for each thing, what the tests need and the cluster
 // does not have, and what to do.
 func (c *cluster) missing(ctx context.Context) []error {
-	if _, err := c.client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return []error{fmt.Errorf("the cluster of KUBECONFIG=%s does not answer: make cluster-up starts one: %w", os.Getenv("KUBECONFIG"), err)}
 	}
 	const (
@@ -96,7 +79,7 @@ func (c *cluster) missing(ctx context.Context) []error {
 		{"eventing.knative.dev", "Trigger", "Knative Eventing", knative},
 		{"sources.reschedule.dev", "RescheduleSource", "RescheduleSource", ours},
 	} {
-		if _, err := c.mapper.RESTMapping(schema.GroupKind{Group: k.group, Kind: k.kind}); err != nil {
+		if _, err := c.Mapper.RESTMapping(schema.GroupKind{Group: k.group, Kind: k.kind}); err != nil {
 			missing = append(missing, fmt.Errorf("there is no kind %s.%s: %s is not installed; %s", k.kind, k.group, k.of, k.cure))
 		}
 	}
@@ -110,7 +93,7 @@ func (c *cluster) missing(ctx context.Context) []error {
 			missing = append(missing, fmt.Errorf("deployment %s in %s is not available: %s does not run; %s: %w", d.name, d.namespace, d.of, d.cure, err))
 		}
 	}
-	if _, err := c.client.AppsV1().StatefulSets(system).Get(ctx, adapter, metav1.GetOptions{}); err != nil {
+	if _, err := c.Client.AppsV1().StatefulSets(system).Get(ctx, adapter, metav1.GetOptions{}); err != nil {
 		missing = append(missing, fmt.Errorf("there is no statefulset %s in %s: RescheduleSource is not installed; %s: %w", adapter, system, ours, err))
 	}
 	return missing
@@ -119,7 +102,7 @@ func (c *cluster) missing(ctx context.Context) []error {
 // available waits a while for a deployment that was just applied.
 func (c *cluster) available(ctx context.Context, namespace, name string) error {
 	return poll(ctx, patience, func() error {
-		d, err := c.client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		d, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return final{err}
 		}
@@ -132,53 +115,11 @@ func (c *cluster) available(ctx context.Context, namespace, name string) error {
 	})
 }
 
-// apply applies manifests on the server's side. Those without a namespace that
-// are of a kind that has one go into the given one.
-func (c *cluster) apply(ctx context.Context, namespace, manifests string) error {
-	objects, err := kube.Objects([]byte(manifests))
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		if o.GetNamespace() == "" {
-			o.SetNamespace(namespace)
-		}
-		resource, err := c.resource(o.GroupVersionKind(), o.GetNamespace())
-		if err != nil {
-			return err
-		}
-		data, err := o.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		force := true
-		_, err = resource.Patch(ctx, o.GetName(), "application/apply-patch+yaml", data, metav1.PatchOptions{
-			FieldManager: "e2e", Force: &force, FieldValidation: metav1.FieldValidationStrict,
-		})
-		if err != nil {
-			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
-		}
-	}
-	return nil
-}
-
-// resource is the client of a kind, in a namespace if its objects have one.
-func (c *cluster) resource(gvk schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
-	m, err := c.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return nil, err
-	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		return c.dynamic.Resource(m.Resource).Namespace(namespace), nil
-	}
-	return c.dynamic.Resource(m.Resource), nil
-}
-
 // proxied calls a port of a service's pods by way of the API server.
 func (c *cluster) proxied(ctx context.Context, method, namespace, service, path string, query map[string]string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	request := c.client.CoreV1().RESTClient().Verb(method).Namespace(namespace).Resource("services").
+	request := c.Client.CoreV1().RESTClient().Verb(method).Namespace(namespace).Resource("services").
 		Name("http:" + service + ":80").SubResource("proxy").Suffix(path).Body(body)
 	for name, value := range query {
 		request = request.Param(name, value)

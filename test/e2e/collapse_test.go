@@ -87,7 +87,7 @@ func (s *source) ref() string {
 // makeObject makes a ConfigMap that is looked after, and returns its version.
 func (n *namespace) makeObject(name string) string {
 	n.t.Helper()
-	o, err := n.client.CoreV1().ConfigMaps(n.name).Create(n.t.Context(),
+	o, err := n.Client.CoreV1().ConfigMaps(n.name).Create(n.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"e2e": "object"}}}, metav1.CreateOptions{})
 	if err != nil {
 		n.t.Fatal(err)
@@ -98,7 +98,7 @@ func (n *namespace) makeObject(name string) string {
 // change writes something new into one, and returns its version.
 func (n *namespace) change(name string, value int) string {
 	n.t.Helper()
-	o, err := n.client.CoreV1().ConfigMaps(n.name).Patch(n.t.Context(), name, types.MergePatchType,
+	o, err := n.Client.CoreV1().ConfigMaps(n.name).Patch(n.t.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"data":{"value":"%d"}}`, value), metav1.PatchOptions{})
 	if err != nil {
 		n.t.Fatal(err)
@@ -299,7 +299,7 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 
 			// What is gone is seen to be gone, and not looked after any more.
 			for _, name := range names {
-				if err := s.client.CoreV1().ConfigMaps(s.namespace.name).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				if err := s.Client.CoreV1().ConfigMaps(s.namespace.name).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				versions[keyOf(name)] = ""

@@ -42,7 +42,7 @@ func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
 		}},
 		{name: "the pod of the adapter is evicted, as from a node that is drained", kill: func(n *namespace) func() error {
 			pod := n.adapterPod()
-			err := n.client.PolicyV1().Evictions(system).Evict(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: system}})
+			err := n.Client.PolicyV1().Evictions(system).Evict(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: system}})
 			if err != nil {
 				n.t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func (n *namespace) adapterPod() *corev1.Pod {
 	var pod *corev1.Pod
 	eventually(n.t, patience, "the adapter has a pod", func() error {
 		var err error
-		if pod, err = n.client.CoreV1().Pods(system).Get(n.t.Context(), adapter+"-0", metav1.GetOptions{}); err != nil {
+		if pod, err = n.Client.CoreV1().Pods(system).Get(n.t.Context(), adapter+"-0", metav1.GetOptions{}); err != nil {
 			return err
 		}
 		return wellPod(pod)
@@ -116,7 +116,7 @@ func (n *namespace) adapterPod() *corev1.Pod {
 // that run.
 func (n *namespace) podsOf(namespace, selector string) []*corev1.Pod {
 	n.t.Helper()
-	list, err := n.client.CoreV1().Pods(namespace).List(n.t.Context(), metav1.ListOptions{LabelSelector: selector})
+	list, err := n.Client.CoreV1().Pods(namespace).List(n.t.Context(), metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (n *namespace) podsOf(namespace, selector string) []*corev1.Pod {
 func (n *namespace) deleteNow(pod *corev1.Pod) {
 	n.t.Helper()
 	now := int64(0)
-	if err := n.client.CoreV1().Pods(pod.Namespace).Delete(n.t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+	if err := n.Client.CoreV1().Pods(pod.Namespace).Delete(n.t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -162,7 +162,7 @@ func (n *namespace) nodekill(node string, args ...string) {
 			}},
 		},
 	}
-	pods := n.client.CoreV1().Pods(n.name)
+	pods := n.Client.CoreV1().Pods(n.name)
 	pod, err := pods.Create(n.t.Context(), pod, metav1.CreateOptions{})
 	if err != nil {
 		n.t.Fatal(err)
@@ -194,7 +194,7 @@ func (n *namespace) restarted(before ...*corev1.Pod) func() error {
 		left[p.UID] = p
 	}
 	return func() error {
-		list, err := n.client.CoreV1().Pods("").List(n.t.Context(), metav1.ListOptions{})
+		list, err := n.Client.CoreV1().Pods("").List(n.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (n *namespace) restarted(before ...*corev1.Pod) func() error {
 
 // replaced says whether another pod of the same name is well.
 func (n *namespace) replaced(before *corev1.Pod) error {
-	is, err := n.client.CoreV1().Pods(before.Namespace).Get(n.t.Context(), before.Name, metav1.GetOptions{})
+	is, err := n.Client.CoreV1().Pods(before.Namespace).Get(n.t.Context(), before.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func wellPod(pod *corev1.Pod) error {
 func (n *namespace) well() error {
 	ctx := n.t.Context()
 	for _, namespace := range []string{system, "knative-serving", "kube-system", n.name} {
-		deployments, err := n.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+		deployments, err := n.Client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -273,7 +273,7 @@ func (n *namespace) well() error {
 				return fmt.Errorf("deployment %s: %d of %d replicas are available", d.Name, d.Status.AvailableReplicas, *d.Spec.Replicas)
 			}
 		}
-		sets, err := n.client.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})
+		sets, err := n.Client.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (n *namespace) admitted() error {
 		knativeRoute: {"traffic": []any{map[string]any{"configurationName": "none", "latestRevision": true, "percent": int64(100)}}},
 		trigger:      {"broker": "default", "subscriber": map[string]any{"uri": "http://example.com"}},
 	} {
-		resource, err := n.resource(gvk, n.name)
+		resource, err := n.Resource(gvk, n.name)
 		if err != nil {
 			return err
 		}

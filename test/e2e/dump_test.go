@@ -53,7 +53,7 @@ func (n *namespace) dump(ctx context.Context) {
 // and without what is in EndpointSlices too.
 func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, error)) {
 	// What of the lists could be read is returned beside an error.
-	lists, err := discovery.ServerPreferredNamespacedResources(n.discovery)
+	lists, err := discovery.ServerPreferredNamespacedResources(n.Discovery)
 	if err != nil {
 		n.t.Log(err)
 	}
@@ -67,7 +67,7 @@ func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, 
 			if kind.Name == "secrets" || kind.Name == "endpoints" || !slices.Contains(kind.Verbs, "list") {
 				continue
 			}
-			objects, err := n.dynamic.Resource(gv.WithResource(kind.Name)).Namespace(n.name).List(ctx, metav1.ListOptions{})
+			objects, err := n.Dynamic.Resource(gv.WithResource(kind.Name)).Namespace(n.name).List(ctx, metav1.ListOptions{})
 			if err != nil || len(objects.Items) == 0 {
 				continue // metrics of pods and the like cannot always be had
 			}
@@ -82,7 +82,7 @@ func (n *namespace) dumpObjects(ctx context.Context, write func(string, []byte, 
 
 // dumpLogs writes the logs of pods, a file for each container.
 func (n *namespace) dumpLogs(ctx context.Context, namespace, selector string, write func(string, []byte, error)) {
-	pods, err := n.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	pods, err := n.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		n.t.Log(err)
 		return
@@ -98,7 +98,7 @@ func (n *namespace) dumpLogs(ctx context.Context, namespace, selector string, wr
 					name += ".previous"
 				}
 				most := int64(5000)
-				text, err := n.client.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &most}).DoRaw(ctx)
+				text, err := n.Client.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: &most}).DoRaw(ctx)
 				write(name, text, err)
 			}
 		}

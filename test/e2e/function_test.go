@@ -122,7 +122,7 @@ func toService(name string) string {
 // replicas are the pods of a ksvc that are there to serve: not those that are
 // on their way out.
 func (n *namespace) replicas(name string) ([]corev1.Pod, error) {
-	list, err := n.client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=" + name})
+	list, err := n.Client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=" + name})
 	if err != nil {
 		return nil, err
 	}

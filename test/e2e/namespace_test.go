@@ -30,7 +30,7 @@ func newNamespace(t *testing.T, name string) *namespace {
 	t.Helper()
 	// Not of the seed: a namespace of the run before may still be going.
 	n := &namespace{cluster: world, t: t, name: "e2e-" + name + "-" + strconv.FormatUint(rand.Uint64N(36*36*36*36*36), 36)}
-	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
+	_, err := n.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func newNamespace(t *testing.T, name string) *namespace {
 		if t.Failed() {
 			n.dump(ctx)
 		}
-		if err := n.client.CoreV1().Namespaces().Delete(ctx, n.name, metav1.DeleteOptions{}); err != nil {
+		if err := n.Client.CoreV1().Namespaces().Delete(ctx, n.name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -51,7 +51,7 @@ func newNamespace(t *testing.T, name string) *namespace {
 // apply applies manifests, into this namespace where they name none.
 func (n *namespace) apply(manifests string) {
 	n.t.Helper()
-	if err := n.cluster.apply(n.t.Context(), n.name, manifests); err != nil {
+	if err := n.ApplyIn(n.t.Context(), n.name, []byte(manifests)); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -71,7 +71,7 @@ var (
 // has the conditions.
 func (n *namespace) ready(kind schema.GroupVersionKind, name string) *unstructured.Unstructured {
 	n.t.Helper()
-	resource, err := n.resource(kind, n.name)
+	resource, err := n.Resource(kind, n.name)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func tail(text string) string {
 // one leaves nothing but what the page leaves.
 func cleanUpQuickstart(t *testing.T) {
 	t.Helper()
-	namespaces := world.client.CoreV1().Namespaces()
+	namespaces := world.Client.CoreV1().Namespaces()
 	remove := func(ctx context.Context) error {
 		return poll(ctx, patience, func() error {
 			err := namespaces.Delete(ctx, quickstartNamespace, metav1.DeleteOptions{})

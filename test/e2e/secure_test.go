@@ -252,7 +252,7 @@ spec:
 
 func (s *source) withdraw(name string) {
 	s.t.Helper()
-	policies, err := s.resource(eventPolicy, s.namespace.name)
+	policies, err := s.Resource(eventPolicy, s.namespace.name)
 	if err == nil {
 		err = policies.Delete(s.t.Context(), name, metav1.DeleteOptions{})
 	}
@@ -339,7 +339,7 @@ func deliveriesBearTokens(t *testing.T, s *source) {
 		t.Fatal("the source says nothing of its ServiceAccount")
 	}
 	for audience, want := range map[string]bool{"the-sink": true, "another-sink": false, s.audience(): false} {
-		review, err := n.client.AuthenticationV1().TokenReviews().Create(t.Context(),
+		review, err := n.Client.AuthenticationV1().TokenReviews().Create(t.Context(),
 			&authv1.TokenReview{Spec: authv1.TokenReviewSpec{Token: token, Audiences: []string{audience}}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -427,7 +427,7 @@ spec:
 	n := 0
 	change := func() error {
 		n++
-		_, err := o.client.CoreV1().ConfigMaps(o.name).Patch(t.Context(), "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{})
+		_, err := o.Client.CoreV1().ConfigMaps(o.name).Patch(t.Context(), "watched", types.MergePatchType, fmt.Appendf(nil, `{"data":{"n":"%d"}}`, n), metav1.PatchOptions{})
 		return err
 	}
 
@@ -463,7 +463,7 @@ spec:
 // started.
 func (n *namespace) events(t *testing.T, status int) int {
 	t.Helper()
-	text, err := n.client.CoreV1().Services(system).ProxyGet("http", adapter, "http-metrics", "metrics", nil).DoRaw(t.Context())
+	text, err := n.Client.CoreV1().Services(system).ProxyGet("http", adapter, "http-metrics", "metrics", nil).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +509,7 @@ func strictIsHTTPSOnly(t *testing.T, s *source) {
 // features sets flags of Knative Eventing until the end of the test.
 func (n *namespace) features(flags map[string]string) {
 	n.t.Helper()
-	configuration := n.client.CoreV1().ConfigMaps(system)
+	configuration := n.Client.CoreV1().ConfigMaps(system)
 	set := func(ctx context.Context, flags map[string]string) error {
 		text, err := json.Marshal(map[string]any{"data": flags})
 		if err == nil {
@@ -562,7 +562,7 @@ func (n *namespace) plainAgain(s *source) {
 // secret makes one with a certificate until the end of the test.
 func (n *namespace) secret(namespace, name string, files map[string]string) {
 	n.t.Helper()
-	secrets := n.client.CoreV1().Secrets(namespace)
+	secrets := n.Client.CoreV1().Secrets(namespace)
 	_, err := secrets.Create(n.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.SecretTypeTLS, StringData: files}, metav1.CreateOptions{})
 	if err != nil {
 		n.t.Fatal(err)
@@ -577,7 +577,7 @@ func (n *namespace) secret(namespace, name string, files map[string]string) {
 // trusted has Knative's senders trust an authority until the end of the test.
 func (n *namespace) trusted(ca *authority) {
 	n.t.Helper()
-	bundles := n.client.CoreV1().ConfigMaps(system)
+	bundles := n.Client.CoreV1().ConfigMaps(system)
 	bundle, err := bundles.Create(n.t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: n.name + "-", Labels: map[string]string{"networking.knative.dev/trust-bundle": "true"}},
 		Data:       map[string]string{"ca.crt": ca.pem},

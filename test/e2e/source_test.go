@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,19 +75,16 @@ func (s *source) audience() string {
 // if need be.
 func (n *namespace) token(account string, audiences ...string) string {
 	n.t.Helper()
-	accounts := n.client.CoreV1().ServiceAccounts(n.name)
+	accounts := n.Client.CoreV1().ServiceAccounts(n.name)
 	_, err := accounts.Create(n.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		n.t.Fatal(err)
 	}
-	hour := int64(3600)
-	r, err := accounts.CreateToken(n.t.Context(), account, &authv1.TokenRequest{
-		Spec: authv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &hour},
-	}, metav1.CreateOptions{})
+	token, err := n.Token(n.t.Context(), n.name, account, audiences...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return r.Status.Token
+	return token
 }
 
 // try calls the schedule API below the address, from within the cluster, with
@@ -173,7 +169,7 @@ func (s *source) warned(reason string) string {
 	uid := string(s.get().UID)
 	said := ""
 	eventually(s.t, patience, "an Event "+reason+" on "+s.name, func() error {
-		list, err := s.client.CoreV1().Events(s.namespace.name).List(s.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + uid})
+		list, err := s.Client.CoreV1().Events(s.namespace.name).List(s.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + uid})
 		if err != nil {
 			return err
 		}
@@ -194,7 +190,7 @@ func (s *source) warned(reason string) string {
 // adapter's clock to say, and another node's may be off by a little.
 func (n *namespace) notEarly(runs ...run) {
 	n.t.Helper()
-	nodes, err := n.client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
+	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestSchedulesSurviveAnUpgradeAndTheWayBack(t *testing.T) {
 // platforms are those of the nodes, as ko names them.
 func (n *namespace) platforms() string {
 	n.t.Helper()
-	nodes, err := n.client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
+	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func (n *namespace) install(r *release) error {
 	}
 	return poll(n.t.Context(), patience, func() error {
 		for component, image := range map[string]string{controller: r.controller, adapter: r.adapter} {
-			pods, err := n.client.CoreV1().Pods(system).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
+			pods, err := n.Client.CoreV1().Pods(system).List(n.t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + component})
 			if err != nil {
 				return err
 			}
