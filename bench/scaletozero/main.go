@@ -56,6 +56,8 @@ type bench struct {
 	wakesFor time.Duration
 	runFor   time.Duration
 	results  *results
+
+	conditions conditions // saved with idle: the other steps want the same
 }
 
 type step struct {
@@ -151,7 +153,7 @@ func (b *bench) chooseMeter(ctx context.Context, from string) error {
 		return err
 	}
 	c.Meter = meterName
-	b.results.Conditions = c
+	b.conditions = c
 	log.Printf("%s; %s; %s", c.Node, strings.Join(c.Versions, ", "), c.Meter)
 	return nil
 }
@@ -197,6 +199,7 @@ func (b *bench) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.results.Conditions = b.conditions
 	b.results.Idle = idleOf(r.between(began, ended), began, ended)
 	for _, name := range slices.Sorted(maps.Keys(b.results.Idle.Parts)) {
 		p := b.results.Idle.Parts[name]
