@@ -16,7 +16,7 @@ LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/
 
 .PHONY: help
 help: ## Print this
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # grpcnotrace leaves out a debug page of gRPC's that nobody serves, whose templates keep
 # the linker from leaving out every method that nobody calls: a fifth of the adapter.
@@ -78,6 +78,10 @@ bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 .PHONY: bench-cluster
 bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and 10,000 sources
 	go test -run '^$$' -bench Idle -benchtime 1x -timeout 1h ./test/cluster
+
+.PHONY: bench-scale-to-zero
+bench-scale-to-zero: ## Measure in the cluster what an operator costs resident, and at zero; writes docs/scale-to-zero.md
+	source hack/cluster/env.sh; go -C bench run ./scaletozero
 
 # One fuzz target at a time is all that go test takes.
 .PHONY: fuzz
