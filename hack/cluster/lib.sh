@@ -25,6 +25,9 @@ KUBERNETES_IP=10.96.0.1
 DNS_IP=10.96.0.10
 CABLE=reschedule0 # the host's end
 
+# What a proxy of the machine cannot reach.
+export NO_PROXY=${NO_PROXY:+$NO_PROXY,}$HOST_IP,$NODE_IP
+
 REGISTRY=$HOST_IP:5000
 BASE_IMAGE=$REGISTRY/base:nonroot
 PLATFORM=linux/$(go env GOARCH)

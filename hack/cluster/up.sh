@@ -22,6 +22,6 @@ fi
 cat >"$STATE/env" <<ENV
 export KUBECONFIG=$KUBECONFIG_FILE
 export KO_DOCKER_REPO=$REGISTRY/reschedule KO_DEFAULTBASEIMAGE=$BASE_IMAGE KO_DEFAULTPLATFORMS=$PLATFORM
-export PATH=$BIN:\$PATH
+export PATH=$BIN:\$PATH NO_PROXY=$NO_PROXY
 ENV
 say "up after $SECONDS s. For kubectl and ko: source $STATE/env"
