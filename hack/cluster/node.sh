@@ -42,6 +42,7 @@ if ! running node; then
     in_node sysctl -qw net.ipv4.ip_forward=1
     ip route add "$SERVICE_CIDR" via "$NODE_IP"
     ip route add "$POD_CIDR" via "$NODE_IP"
+    touch "$STATE/network" # else up.sh was interrupted, and begins anew
 fi
 # start_in NAME COMMAND...: in the node.
 start_in() {

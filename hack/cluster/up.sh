@@ -11,8 +11,8 @@ fi
 here=$ROOT/hack/cluster
 "$here/packages.sh"
 alone
-if [ -d "$STATE" ] && ! running node; then
-    say "removing what is left of a cluster that has ended"
+if [ -d "$STATE" ] && ! { running node && [ -f "$STATE/network" ]; }; then
+    say "removing what is left of a cluster that has ended, or was not finished"
     "$here/down.sh" --for-up
 fi
 "$here/build.sh"
