@@ -22,22 +22,7 @@ import (
 func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	t.Helper()
 	n := newNamespace(t, name)
-	n.apply(`
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: operator}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: operator}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: operator}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
-subjects: [{kind: ServiceAccount, name: operator}]
-`)
+	n.watcher("operator")
 	// With a limit the activator stands before the pods and gives each a run in
 	// turn; without, whoever keeps connections to some would leave others out.
 	n.serveWith("operator", map[string]string{

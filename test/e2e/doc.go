@@ -7,7 +7,7 @@
 //
 // How it works: it takes the cluster of KUBECONFIG, which make cluster-up and
 // make deploy bring up or which is anybody's with Knative and this product in
-// it, and pushes two images of its own to KO_DOCKER_REPO. Each test has a
+// it, and pushes images of its own to KO_DOCKER_REPO. Each test has a
 // namespace, with a recorder in it that keeps what it is sent and calls the
 // schedule API from where pods call; functions tell the recorder of each run.
 // The namespaces of tests that failed are written to a folder, logs and all:

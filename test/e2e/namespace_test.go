@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,27 @@ func (n *namespace) apply(manifests string) {
 	if err := n.ApplyIn(n.t.Context(), n.name, []byte(manifests)); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// watcher makes a ServiceAccount that may watch the namespace's ConfigMaps.
+func (n *namespace) watcher(account string) {
+	n.t.Helper()
+	n.apply(strings.ReplaceAll(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: NAME}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: NAME}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: NAME}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: NAME}
+subjects: [{kind: ServiceAccount, name: NAME}]
+`, "NAME", account))
 }
 
 // Kinds that are waited for.

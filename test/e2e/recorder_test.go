@@ -90,14 +90,17 @@ func (n *namespace) records(path string) []record {
 
 // recorded is what records returns, for who waits while the recorder may be
 // away.
-func (n *namespace) recorded(path string) ([]record, error) {
+func (n *namespace) recorded(path string) ([]record, error) { return n.kept("recorder", path) }
+
+// kept is what any recorder of the namespace got on a path, or with "" on all.
+func (n *namespace) kept(recorder, path string) ([]record, error) {
 	var query map[string]string
 	if path != "" {
 		query = map[string]string{"path": path}
 	}
-	text, err := n.proxied(n.t.Context(), "GET", n.name, "recorder", "records", query, nil)
+	text, err := n.proxied(n.t.Context(), "GET", n.name, recorder, "records", query, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the recorder: %w", err)
+		return nil, fmt.Errorf("recorder %s: %w", recorder, err)
 	}
 	var records []record
 	return records, json.Unmarshal(text, &records)

@@ -298,16 +298,6 @@ spec:
 	return "https://" + host, ca
 }
 
-// kept is what another recorder than the namespace's first got on a path.
-func (n *namespace) kept(recorder, path string) ([]record, error) {
-	text, err := n.proxied(n.t.Context(), "GET", n.name, recorder, "records", map[string]string{"path": path}, nil)
-	if err != nil {
-		return nil, fmt.Errorf("recorder %s: %w", recorder, err)
-	}
-	var records []record
-	return records, json.Unmarshal(text, &records)
-}
-
 // awaitKept waits for the first request.
 func (n *namespace) awaitKept(recorder, path string) record {
 	n.t.Helper()
@@ -393,22 +383,8 @@ func (n *namespace) secureSource(name, spec string) *source {
 
 func knativeSourcesBringTokens(t *testing.T, s *source) {
 	o := newNamespace(t, "watching")
+	o.watcher("watcher")
 	o.apply(`
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: watcher}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: watcher}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: watcher}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: watcher}
-subjects: [{kind: ServiceAccount, name: watcher}]
----
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: watched, labels: {e2e: object}}
