@@ -23,11 +23,12 @@ type fakeSource struct {
 	sink    http.Handler
 	backoff time.Duration
 
+	suspended bool // it delivers nothing
+
 	mu       sync.Mutex
 	dead     bool
 	keys     map[string]*occurrence
 	calls    []string
-	timers   []*time.Timer
 	revision uint64
 }
 
@@ -145,7 +146,7 @@ func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
 	}
 	o.stop()
 	o.waiting, o.dueAt = true, at
-	if !o.inFlight {
+	if !o.inFlight && !f.suspended {
 		o.timer = time.AfterFunc(time.Until(at), func() { f.deliver(key, o) })
 	}
 }
@@ -229,7 +230,7 @@ func request(key string, e sdk.Event) *http.Request {
 	return r
 }
 
-// pending is what the source still has, and forgets.
+// close ends all timers.
 func (f *fakeSource) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
