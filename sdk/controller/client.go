@@ -17,6 +17,7 @@ const settleTimeout = 30 * time.Second
 func (s *server) settle(t target, o outcome) outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
+	t.client = true
 	event := &sdk.Event{Type: dueType, Data: dueOf(t).json()}
 	again := o.after
 	if o.err == nil && !o.gone && !o.final && again == 0 {
@@ -42,6 +43,14 @@ func (s *server) settle(t target, o outcome) outcome {
 	}
 	s.answers.keep(t.key, answer{outcome: o, of: []target{t}})
 	return outcome{}
+}
+
+// settleFailure is settle for what is behind a source otherwise.
+func (s *server) settleFailure(t target, o outcome) outcome {
+	if o.err == nil {
+		return o
+	}
+	return s.settle(t, o)
 }
 
 // reason is as much of an error as the schedule API takes.

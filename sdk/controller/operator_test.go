@@ -129,14 +129,24 @@ func cluster(objects ...client.Object) ctrl.Options {
 	return o
 }
 
-// startManager starts an operator, as main.go does.
-func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, append(opts, WithListener(l))...)
+	return l
+}
+
+// startManager starts an operator, as main.go does.
+func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
+	t.Helper()
+	l := newServer(opts).listener
+	if l == nil {
+		l = listen(t)
+		opts = append(opts, WithListener(l))
+	}
+	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,9 @@ type target struct {
 	queue   *queue
 	request reconcile.Request
 	key     string
+	// client says that the client counts its failures, also when it is brought
+	// back by a delivery: the waits grow as if it were the first that failed.
+	client bool
 }
 
 // due is the data of an event that brings back a request, or several.
@@ -35,13 +38,14 @@ type due struct {
 	Controller string `json:"controller,omitempty"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name,omitempty"`
+	Client     bool   `json:"client,omitempty"` // see target
 	Requests   []due  `json:"requests,omitempty"`
 }
 
 func dueOf(ts ...target) due {
 	all := make([]due, len(ts))
 	for i, t := range ts {
-		all[i] = due{Controller: t.queue.name, Namespace: t.request.Namespace, Name: t.request.Name}
+		all[i] = due{Controller: t.queue.name, Namespace: t.request.Namespace, Name: t.request.Name, Client: t.client}
 	}
 	if len(all) == 1 {
 		return all[0]

@@ -128,7 +128,7 @@ func (q *queue) join(t target, settle func(target, outcome) outcome) *run {
 
 // target is the request with its canonical key.
 func (q *queue) target(request reconcile.Request) target {
-	return target{q, request, q.prefix + "/" + request.Namespace + "/" + request.Name}
+	return target{queue: q, request: request, key: q.prefix + "/" + request.Namespace + "/" + request.Name}
 }
 
 // current is the run of the request that is under way.

@@ -120,15 +120,19 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, bool) {
 			return answer{outcome: outcome{err: err}}, true
 		}
 	}
-	var settle func(target, outcome) outcome
-	if p.key == "" && s.client != nil {
-		settle = s.settle
-	}
 	if len(p.run) > 0 {
 		s.answers.forget(p.key)
 	}
 	runs := make([]*run, len(p.run))
 	for i, t := range p.run {
+		var settle func(target, outcome) outcome
+		switch {
+		case s.client == nil:
+		case p.key == "":
+			settle = s.settle
+		case t.client:
+			settle = s.settleFailure
+		}
 		runs[i] = t.queue.join(t, settle)
 	}
 	targets, outcomes := p.known, p.outcomes
@@ -164,7 +168,7 @@ func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
 		if key == "" {
 			key = c.gvk.Kind + "/" + c.name.Namespace + "/" + c.name.Name
 		}
-		return &plan{key: e.key(), run: []target{{s.queues[0], reconcile.Request{NamespacedName: c.name}, key}}}, nil
+		return &plan{key: e.key(), run: []target{{queue: s.queues[0], request: reconcile.Request{NamespacedName: c.name}, key: key}}}, nil
 	}
 	fed, err := s.feeder.read(ctx, c, e.retried())
 	if err != nil {
@@ -200,7 +204,7 @@ func (s *server) planDue(e *event) (*plan, error) {
 		d.Requests = []due{d}
 	}
 	for _, d := range d.Requests {
-		p.run = append(p.run, s.named(d.Controller, types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, key)...)
+		p.run = append(p.run, s.named(d, key)...)
 	}
 	if len(p.run) == 0 {
 		p.run = s.ofKey(key)
@@ -305,14 +309,15 @@ func (s *server) behind(p *plan, c *change, wishes []delayed) {
 	}
 }
 
-// named is the target of a controller, if there is such a one.
-func (s *server) named(controller string, name types.NamespacedName, key string) []target {
-	if name.Name == "" {
+// named is the target that data names, if there is such a controller.
+func (s *server) named(d due, key string) []target {
+	if d.Name == "" {
 		return nil
 	}
 	for _, q := range s.all() {
-		if q.name == controller {
-			t := q.target(reconcile.Request{NamespacedName: name})
+		if q.name == d.Controller {
+			t := q.target(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}})
+			t.client = d.Client
 			if q.prefix == "" {
 				t.key = key
 			}
@@ -334,7 +339,7 @@ func (s *server) ofKey(key string) []target {
 	for _, q := range s.all() {
 		switch t := q.target(request); {
 		case q.prefix == "": // a handler without a manager takes every kind
-			return []target{{q, request, key}}
+			return []target{{queue: q, request: request, key: key}}
 		case q.kind.Kind == parts[0]:
 			ofKind = append(ofKind, t)
 		case q.name == parts[0]:

@@ -37,7 +37,9 @@ type occurrence struct {
 	inFlight bool
 	dueAt    time.Time
 	event    sdk.Event
-	attempt  int
+	attempt  int // failed runs
+	put      int // how often it was scheduled through the API
+	tries    int // failed deliveries in a row
 	revision uint64
 	timer    *time.Timer
 }
@@ -111,6 +113,8 @@ func (f *fakeSource) must(err error) {
 // put is a PUT, under the lock.
 func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 	o := f.of(key)
+	o.tries = 0
+	o.put++
 	var delay time.Duration
 	switch {
 	case r.Backoff != nil:
@@ -142,7 +146,7 @@ func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
 	f.revision++
 	o.revision = f.revision
 	if o.waiting && earliest && o.dueAt.Before(at) {
-		return
+		at = o.dueAt
 	}
 	o.stop()
 	o.waiting, o.dueAt = true, at
@@ -174,7 +178,7 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 		return
 	}
 	o.waiting, o.inFlight = false, true
-	event, revision := o.event, o.revision
+	event, put := o.event, o.put
 	r := request(key, event)
 	r.Header.Set("Ce-Rescheduleattempt", strconv.Itoa(o.attempt))
 	f.mu.Unlock()
@@ -188,22 +192,19 @@ func (f *fakeSource) deliver(key string, o *occurrence) {
 	o.inFlight = false
 	newer := o.waiting
 	switch after := w.Header().Get("Reschedule-After"); {
+	case w.Code >= 500 && o.put != put: // a newer occurrence decides
 	case w.Code >= 500:
-		if !newer {
-			o.attempt++
-			f.wait(key, time.Now().Add(f.backoff<<(o.attempt-1)), false)
-			return
-		}
-		if o.revision != revision && o.attempt == 0 {
-			o.attempt = 1
-		}
+		o.attempt++
+		o.tries++
+		f.wait(key, time.Now().Add(f.backoff<<(o.tries-1)), true)
+		return
 	case w.Code >= 300:
 		f.t.Errorf("%s was answered with %d %s", key, w.Code, w.Body)
 	case after != "" && after != "never":
 		d, err := time.ParseDuration(after)
 		f.must(err)
 		if !newer {
-			o.attempt = 0
+			o.attempt, o.tries = 0, 0
 			if typ := w.Header().Get("Ce-Type"); typ != "" {
 				o.event = sdk.Event{Type: typ, Data: w.Body.Bytes()}
 			}
