@@ -76,6 +76,7 @@ type delayed struct {
 func (s *server) schedule(ctx context.Context, ds []delayed) error {
 	items := make([]sdk.Item, len(ds))
 	for i, d := range ds {
+		s.answers.forget(d.key) // it is not all any more that the key waits for
 		items[i] = sdk.Item{Key: d.key, Request: sdk.Request{
 			Delay: &ds[i].after, Policy: sdk.Earliest, Event: &sdk.Event{Type: dueType, Data: dueOf(d.target).json()},
 		}}

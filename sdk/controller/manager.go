@@ -10,7 +10,6 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -41,6 +40,9 @@ type manager struct {
 // unless an address is given.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
 	s := newServer(opts)
+	if s.resync != nil && s.client == nil {
+		return nil, errors.New("controller: WithResync needs WithClient")
+	}
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
 	if !s.replicas {
@@ -149,6 +151,9 @@ func (m *manager) Start(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	m.server.log.Info("Serving events", "address", l.Addr().String())
+	if m.server.resync != nil {
+		go m.server.askForResync(inner)
+	}
 	var err error
 	select {
 	case <-ctx.Done():
@@ -191,9 +196,9 @@ func (m *manager) learnKinds() error {
 			return err
 		}
 		q := s.queue
-		q.kind, q.prefix = gvk.GroupKind(), q.name
-		if q.kind != (schema.GroupKind{}) && !taken[q.kind.Kind] {
-			taken[q.kind.Kind], q.prefix = true, q.kind.Kind
+		q.gvk, q.prefix = gvk, q.name
+		if !gvk.Empty() && !taken[gvk.Kind] {
+			taken[gvk.Kind], q.prefix = true, gvk.Kind
 		}
 	}
 	return nil

@@ -131,7 +131,12 @@ func cluster(objects ...client.Object) ctrl.Options {
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	return listenAt(t, "127.0.0.1:0")
+}
+
+func listenAt(t *testing.T, address string) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

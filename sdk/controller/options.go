@@ -18,6 +18,7 @@ type options struct {
 	listener    net.Listener
 	concurrency int
 	replicas    bool
+	resync      *Resync
 }
 
 // WithClient lets the operator call the schedule API itself: for events that do
@@ -38,6 +39,10 @@ func WithBackoff(b sdk.Backoff) Option { return func(o *options) { o.backoff = b
 // filled when a kind is read first, and ends with the process. Field indexes
 // need it.
 func WithCachedReads() Option { return func(o *options) { o.cachedReads = true } }
+
+// WithResync lists all objects for every new revision of the service, and now
+// and then. It needs [WithClient].
+func WithResync(r Resync) Option { return func(o *options) { o.resync = &r } }
 
 // WithReplicas is for a service that may have more than one replica at a time.
 // What a replica remembers of an object is not true any more when another one

@@ -62,7 +62,7 @@ func (d due) json() []byte {
 // caused.
 type answer struct {
 	outcome
-	// of are the targets that are to be due again.
+	// of are the targets that are to be due again, none if the event says it.
 	of []target
 }
 
@@ -97,6 +97,10 @@ func (a answer) write(w http.ResponseWriter, key string, steer bool) {
 		after := strings.Replace(a.after.String(), "µs", "us", 1) // a header is ASCII
 		h := w.Header()
 		h.Set("Reschedule-After", after)
+		if len(a.of) == 0 { // with the event that it has
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		h.Set("Ce-Specversion", "1.0")
 		h.Set("Ce-Id", rand.Text())
 		h.Set("Ce-Source", "/controllers/"+percentEncode(a.of[0].queue.name))

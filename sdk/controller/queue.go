@@ -49,10 +49,10 @@ type wish struct {
 // afterwards. It has no timers: what is wanted later is part of an outcome.
 type queue struct {
 	name string
-	// kind is that of the objects which the controller is for, zero if it is for
+	// gvk is that of the objects which the controller is for, zero if it is for
 	// none; prefix is what its keys begin with, "" if every key is its. Both are
 	// set before it starts.
-	kind   schema.GroupKind
+	gvk    schema.GroupVersionKind
 	prefix string
 	// stray takes what is enqueued while no event is fed: by a source that is no
 	// watch, for example.

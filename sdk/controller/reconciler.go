@@ -47,7 +47,7 @@ func noteRead(ctx context.Context, scheme *runtime.Scheme, key client.ObjectKey,
 		return
 	}
 	gvk, unknown := apiutil.GVKForObject(o, scheme)
-	if unknown != nil || gvk.GroupKind() != n.queue.kind {
+	if unknown != nil || gvk.GroupKind() != n.queue.gvk.GroupKind() {
 		return
 	}
 	n.queue.mu.Lock()

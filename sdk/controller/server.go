@@ -56,6 +56,8 @@ type plan struct {
 	run      []target
 	// elsewhere is what comes up under other keys.
 	elsewhere []delayed
+	// resync is the controller whose objects are to come up.
+	resync *queue
 }
 
 // ServeHTTP answers an event when the outcome of all that it caused is known
@@ -89,7 +91,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // nobody listens any more
 	}
 	key, steer := p.key, false
-	if a.after > 0 && key == "" {
+	if len(a.of) > 0 && key == "" {
 		key, steer = a.of[0].key, true
 		s.once("RequeueAfter is lost unless a Broker hands the reply on: give NewManager a client, or send the events through a RescheduleSource")
 	}
@@ -112,10 +114,13 @@ func (s *server) once(message string, about ...any) {
 
 // carryOut is not ok when ctx ended first.
 func (s *server) carryOut(ctx context.Context, p *plan) (answer, bool) {
-	if len(p.elsewhere) > 0 {
-		for _, d := range p.elsewhere {
-			s.answers.forget(d.key)
+	if p.resync != nil {
+		if err := s.resyncNow(ctx, p.resync); err != nil {
+			return answer{outcome: outcome{err: err}}, true
 		}
+		return answer{outcome: outcome{after: cmp.Or(s.resync.Every, farAway)}}, true
+	}
+	if len(p.elsewhere) > 0 {
 		if err := s.schedule(ctx, p.elsewhere); err != nil {
 			return answer{outcome: outcome{err: err}}, true
 		}
@@ -194,6 +199,9 @@ func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
 // somebody else asked for. Predicates have no say in it.
 func (s *server) planDue(e *event) (*plan, error) {
 	p := &plan{key: e.key()}
+	if p.resync = s.resyncOf(p.key); p.resync != nil {
+		return p, nil
+	}
 	key := cmp.Or(p.key, e.attributes["subject"])
 	var d due
 	if e.typ() == dueType && len(e.data) > 0 {
@@ -285,7 +293,7 @@ func (s *server) beside(p *plan, wishes []delayed) {
 func (s *server) behind(p *plan, c *change, wishes []delayed) {
 	here := map[string]bool{}
 	for _, d := range wishes {
-		self := len(wishes) == 1 && d.queue.kind == c.gvk.GroupKind() && d.request.NamespacedName == c.name
+		self := len(wishes) == 1 && d.queue.gvk.GroupKind() == c.gvk.GroupKind() && d.request.NamespacedName == c.name
 		if s.client == nil || d.key == p.key || self {
 			here[d.key] = true
 			p.here(d)
@@ -297,7 +305,7 @@ func (s *server) behind(p *plan, c *change, wishes []delayed) {
 	last, known := s.answers.last(p.key)
 	switch {
 	case ok && here[own.key], !ok && len(here) > 0:
-	case ok && p.fed.verb == deleted && own.queue.kind == c.gvk.GroupKind() && own.request.NamespacedName == c.name:
+	case ok && p.fed.verb == deleted && own.queue.gvk.GroupKind() == c.gvk.GroupKind() && own.request.NamespacedName == c.name:
 		p.known, p.outcomes = append(p.known, own), append(p.outcomes, outcome{gone: true})
 	case known && last.after > 0:
 		for _, t := range last.of {
@@ -340,7 +348,7 @@ func (s *server) ofKey(key string) []target {
 		switch t := q.target(request); {
 		case q.prefix == "": // a handler without a manager takes every kind
 			return []target{{queue: q, request: request, key: key}}
-		case q.kind.Kind == parts[0]:
+		case q.gvk.Kind == parts[0]:
 			ofKind = append(ofKind, t)
 		case q.name == parts[0]:
 			ofName = append(ofName, t)
