@@ -205,6 +205,67 @@ func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
 	}
 }
 
+// TestMaxIntervalBringsBackWhatPredicatesKnow is about a key whose event is the
+// same every time, in a process that has seen it.
+func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 50ms%s\n", l.Addr(), canonical)})
+	d := &diary{next: map[string][]step{}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	source := &operator{t: t, url: address + "configs"}
+	attributes := changed("resource.update", "")
+	attributes["kind"], attributes["namespace"], attributes["name"], attributes["time"] = "ConfigMap", "ns", "a", "2026-11-21T09:00:00Z"
+	if a := source.send(attributes, toJSON(configMap("a", 1))); a.code != http.StatusAccepted {
+		t.Fatalf("the event was answered with %s %s", a, a.body)
+	}
+	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
+}
+
+// TestKeysAreThoseOfTheDocumentation sends what an object owns, in both modes
+// of an ApiServerSource, through the key that docs/sdk.md advises.
+func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/sdk.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(canonical), "\n") {
+		if !strings.Contains(string(page), strings.TrimSpace(line)) {
+			t.Errorf("docs/sdk.md has no line %q", line)
+		}
+	}
+	address := adapter(t, map[string]string{"configs": "\n  sink: {uri: \"http://127.0.0.1:1\"}\n  suspend: true" + canonical + "\n"})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &operator{t: t, url: address + "configs"}
+	for want, e := range map[string]struct{ what, kind, namespace, data string }{
+		"ConfigMap/ns/a":     {"resource.add", "ConfigMap", "ns", toJSON(configMap("x", 1))},
+		"ConfigMap/ns/own":   {"resource.add", "Secret", "ns", secret("own")},
+		"Secret/ns/x":        {"resource.add", "Secret", "ns", strings.ReplaceAll(secret("pod"), "ConfigMap", "Pod")},
+		"Secret/reference/x": {"ref.add", "Secret", "reference", `{"apiVersion":"v1","kind":"Secret","namespace":"reference","name":"x"}`},
+		"Node//x":            {"ref.delete", "Node", "", `{"apiVersion":"v1","kind":"Node","name":"x"}`},
+	} {
+		attributes := changed(e.what, "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = e.kind, e.namespace, "x"
+		if want == "ConfigMap/ns/a" {
+			attributes["name"] = "a"
+		}
+		if a := source.send(attributes, e.data); a.code != http.StatusAccepted {
+			t.Errorf("%s: answered with %s %s", want, a, a.body)
+		}
+		if _, err := c.Get(t.Context(), want); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // goal is how often every object is run by the operator that dies.
 const goal = 4
 

@@ -41,7 +41,7 @@ func (s *server) settle(t target, o outcome) outcome {
 		s.answers.forget(t.key)
 		return outcome{err: fmt.Errorf("the outcome of %s is not durable: %w", t.key, err)}
 	}
-	s.answers.keep(t.key, answer{outcome: o, of: []target{t}})
+	s.answers.keep(t.key, "", answer{outcome: o, of: []target{t}})
 	return outcome{}
 }
 

@@ -35,7 +35,7 @@ func after(d time.Duration) step { return step{result: reconcile.Result{RequeueA
 var (
 	zero     = step{}
 	fails    = step{err: errBoom}
-	requeue  = step{result: reconcile.Result{Requeue: true}} //nolint:staticcheck // a row of the table
+	requeue  = step{result: reconcile.Result{Requeue: true}}
 	terminal = step{err: reconcile.TerminalError(errBoom)}
 	panics   = step{panicked: true}
 )
@@ -66,7 +66,7 @@ func (p *play) Reconcile(context.Context, reconcile.Request) (reconcile.Result, 
 	p.twice = p.twice || p.busy
 	p.busy = true
 	p.mu.Unlock()
-	time.Sleep(s.takes) //nolint:forbidigo // fake time
+	time.Sleep(s.takes)
 	p.mu.Lock()
 	p.busy = false
 	p.mu.Unlock()
@@ -96,7 +96,7 @@ func TestResultsMeanWhatTheyMeanToControllerRuntime(t *testing.T) {
 		"an error with RequeueAfter":            {steps: []step{{result: reconcile.Result{RequeueAfter: time.Hour}, err: errBoom}}},
 		"a panic":                               {steps: []step{panics, panics, zero}},
 		"RequeueAfter":                          {steps: []step{after(time.Minute), after(time.Hour), after(1)}},
-		"RequeueAfter with Requeue":             {steps: []step{{result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute}}}}, //nolint:staticcheck // a row of the table
+		"RequeueAfter with Requeue":             {steps: []step{{result: reconcile.Result{Requeue: true, RequeueAfter: time.Minute}}}},
 		"RequeueAfter below zero":               {steps: []step{after(-time.Minute)}},
 		"RequeueAfter resets the counter":       {steps: []step{fails, fails, fails, after(100 * ms), fails, fails}},
 		"Requeue":                               {steps: []step{requeue, requeue, requeue}},
@@ -216,10 +216,10 @@ func besideSource(t *testing.T, steps []step, events []time.Duration) (at []time
 func (p *play) watch(t *testing.T, events []time.Duration, send func()) []time.Duration {
 	send()
 	for _, at := range events {
-		time.Sleep(at - time.Since(p.start)) //nolint:forbidigo // fake time
+		time.Sleep(at - time.Since(p.start))
 		send()
 	}
-	time.Sleep(24 * time.Hour) //nolint:forbidigo // fake time
+	time.Sleep(24 * time.Hour)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.twice {

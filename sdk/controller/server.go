@@ -49,7 +49,10 @@ func newServer(opts []Option) *server {
 // plan is what an event leads to.
 type plan struct {
 	key string // of the delivery, "" if a RescheduleSource did not send it
-	fed *feed
+	// time is the event's own. With another delivery of the same event it is the
+	// same, also when maxInterval brings it back.
+	time string
+	fed  *feed
 	// known are outcomes without a run.
 	known    []target
 	outcomes []outcome
@@ -154,7 +157,7 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, bool) {
 		p.fed.remember()
 	}
 	if p.key != "" {
-		s.answers.keep(p.key, a)
+		s.answers.keep(p.key, p.time, a)
 	}
 	return a, true
 }
@@ -186,7 +189,7 @@ func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{key: e.key(), fed: fed}
+	p := &plan{key: e.key(), time: e.attributes["time"], fed: fed}
 	if p.key == "" {
 		s.beside(p, wishes)
 	} else {
@@ -289,7 +292,8 @@ func (s *server) beside(p *plan, wishes []delayed) {
 // The event may have taken the place of an occurrence that waited under the
 // key. When predicates let it pass by, or handlers map it to others, that must
 // not be lost: the key's own request is answered for as it was the last time,
-// or run.
+// or run. It is run as well when the event is the one of the last time: then the
+// source wants a run, and there is nothing new that predicates could see.
 func (s *server) behind(p *plan, c *change, wishes []delayed) {
 	here := map[string]bool{}
 	for _, d := range wishes {
@@ -302,7 +306,7 @@ func (s *server) behind(p *plan, c *change, wishes []delayed) {
 		}
 	}
 	own, ok := keyed(s.ofKey(p.key), p.key)
-	last, known := s.answers.last(p.key)
+	last, known := s.answers.last(p.key, p.time)
 	switch {
 	case ok && here[own.key], !ok && len(here) > 0:
 	case ok && p.fed.verb == deleted && own.queue.gvk.GroupKind() == c.gvk.GroupKind() && own.request.NamespacedName == c.name:
@@ -406,11 +410,12 @@ type answers struct {
 
 type remembered struct {
 	answer
+	time  string    // of the event
 	dueAt time.Time // if it is to be due again
 }
 
 // keep remembers an answer, if it is no failure.
-func (a *answers) keep(key string, is answer) {
+func (a *answers) keep(key, eventTime string, is answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.of, key)
@@ -423,7 +428,7 @@ func (a *answers) keep(key string, is answer) {
 		}
 		delete(a.of, other)
 	}
-	a.of[key] = remembered{is, time.Now().Add(is.after)}
+	a.of[key] = remembered{is, eventTime, time.Now().Add(is.after)}
 }
 
 func (a *answers) forget(key string) {
@@ -433,11 +438,12 @@ func (a *answers) forget(key string) {
 }
 
 // last is the last answer under the key, as it is now. It is not known any more
-// when its time has come.
-func (a *answers) last(key string) (answer, bool) {
+// when its time has come, nor for the event that it was the answer to.
+func (a *answers) last(key, eventTime string) (answer, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r, ok := a.of[key]
+	ok = ok && (eventTime == "" || eventTime != r.time)
 	if ok && r.after > 0 {
 		r.after = time.Until(r.dueAt)
 		ok = r.after > 0

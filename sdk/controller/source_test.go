@@ -77,10 +77,6 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPost:
 		var body struct{ Items []sdk.Item }
 		f.must(json.NewDecoder(r.Body).Decode(&body))
-		type item struct {
-			Status int `json:"status"`
-			*sdk.Schedule
-		}
 		var answer bytes.Buffer
 		for i, it := range body.Items {
 			b, err := json.Marshal(f.put(it.Key, it.Request))
