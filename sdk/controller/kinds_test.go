@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -183,7 +182,6 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	if a, runs := <-answers, l.take(); a != "204 <nil>" || runs != "new<nil>" {
 		t.Errorf("answered with %q, read %q", a, runs)
 	}
-	event.SetManagedFields([]metav1.ManagedFieldsEntry{})
 	if err := lagging.Delete(t.Context(), &have); err != nil {
 		t.Fatal(err)
 	}

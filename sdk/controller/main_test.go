@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // binary is the adapter's.
@@ -24,6 +27,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, mortalOperator(dir, os.Getenv("OPERATOR_LISTEN")))
 		os.Exit(1)
 	}
+	ctrl.SetLogger(logr.Discard())
 	code, err := withAdapter(m.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "controller:", err)

@@ -50,8 +50,8 @@ func WithResync(r Resync) Option { return func(o *options) { o.resync = &r } }
 // changes let every update pass.
 func WithReplicas() Option { return func(o *options) { o.replicas = true } }
 
-// WithListener serves there instead of on $PORT. The listener should take no
-// connections for others before: it is closed in the end.
+// WithListener serves there instead of on $PORT. The listener is closed in the
+// end.
 func WithListener(l net.Listener) Option { return func(o *options) { o.listener = l } }
 
 // WithConcurrency is how many requests [Handler] reconciles at once, 1 by

@@ -15,7 +15,7 @@ import (
 var (
 	errStopping = errors.New("the operator is stopping")
 	errRequeue  = errors.New("the reconciler asked for a retry")
-	errPanicked = errors.New("the reconciler failed")
+	errPanicked = errors.New("the reconciler panicked")
 )
 
 // run is one run of a request, or the place for one, and those who wait for its
