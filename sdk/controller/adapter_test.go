@@ -26,9 +26,12 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// canonical is the ingest.key of docs/sdk.md.
+// canonical is the ingest of docs/sdk.md.
 const canonical = `
   ingest:
+    when: >-
+      !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration)
+      || event.data.metadata.generation != event.data.status.observedGeneration
     key: >-
       has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
       ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
@@ -227,9 +230,9 @@ func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
 	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
 }
 
-// TestKeysAreThoseOfTheDocumentation sends what an object owns, in both modes
-// of an ApiServerSource, through the key that docs/sdk.md advises.
-func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
+// TestTheIngestOfTheDocumentation sends what an object owns, in both modes of an
+// ApiServerSource, through the key that docs/sdk.md advises, and statuses.
+func TestTheIngestOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/sdk.md")
 	if err != nil {
@@ -263,6 +266,15 @@ func TestKeysAreThoseOfTheDocumentation(t *testing.T) {
 		}
 		if _, err := c.Get(t.Context(), want); err != nil {
 			t.Error(err)
+		}
+	}
+	for generation, taken := range map[int]bool{4: false, 5: true} {
+		name := fmt.Sprint("status-", generation)
+		attributes := changed("resource.update", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "Deployment", "ns", name
+		source.send(attributes, fmt.Sprintf(`{"metadata":{"generation":%d},"status":{"observedGeneration":4}}`, generation))
+		if _, err := c.Get(t.Context(), "Deployment/ns/"+name); (err == nil) != taken {
+			t.Errorf("generation %d: %v", generation, err)
 		}
 	}
 }

@@ -76,19 +76,30 @@ func (i *informers) reader() client.Reader {
 	return i.live
 }
 
-// GetInformer implements cache.Informers.
-func (i *informers) GetInformer(_ context.Context, o client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+// GetInformer implements cache.Informers. What a controller watches is in the
+// cache before it starts: it says so then if it may not be listed.
+func (i *informers) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	k, err := kindOf(o, i.scheme)
 	if err != nil {
 		return nil, err
+	}
+	if i.cached != nil {
+		if _, err := i.cached.GetInformer(ctx, o, opts...); err != nil {
+			return nil, err
+		}
 	}
 	return i.of(k), nil
 }
 
 // GetInformerForKind implements cache.Informers.
-func (i *informers) GetInformerForKind(_ context.Context, gvk schema.GroupVersionKind, _ ...cache.InformerGetOption) (cache.Informer, error) {
+func (i *informers) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	if !i.scheme.Recognizes(gvk) {
 		return nil, runtime.NewNotRegisteredErrForKind(i.scheme.Name(), gvk)
+	}
+	if i.cached != nil {
+		if _, err := i.cached.GetInformerForKind(ctx, gvk, opts...); err != nil {
+			return nil, err
+		}
 	}
 	return i.of(kind{GroupVersionKind: gvk}), nil
 }

@@ -36,8 +36,8 @@ func WithMaxInterval(d time.Duration) Option { return func(o *options) { o.maxIn
 func WithBackoff(b sdk.Backoff) Option { return func(o *options) { o.backoff = b } }
 
 // WithCachedReads reads through the cache that a manager usually has. It is
-// filled when a kind is read first, and ends with the process. Field indexes
-// need it.
+// filled with what is watched before events are served, with other kinds when
+// they are read first, and ends with the process. Field indexes need it.
 func WithCachedReads() Option { return func(o *options) { o.cachedReads = true } }
 
 // WithResync lists all objects for every new revision of the service, and now
