@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -121,6 +122,38 @@ func TestControllersOfAllMakes(t *testing.T) {
 		defer l.mu.Unlock()
 		return slices.Equal(l.lines, []string{"forless ns/stray"}), fmt.Sprint(l.lines)
 	})
+}
+
+// TestPredicatesOfTheirOwnMake are shown an update of an object that was not seen
+// before as something that they let pass.
+func TestPredicatesOfTheirOwnMake(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]predicate.Predicate{
+		"data": predicate.Funcs{UpdateFunc: func(e crevent.UpdateEvent) bool {
+			return !reflect.DeepEqual(e.ObjectOld.(*corev1.ConfigMap).Data, e.ObjectNew.(*corev1.ConfigMap).Data)
+		}},
+		"labels":           predicate.LabelChangedPredicate{},
+		"annotations":      predicate.AnnotationChangedPredicate{},
+		"generation":       predicate.GenerationChangedPredicate{},
+		"resource version": predicate.ResourceVersionChangedPredicate{},
+		"updates only": predicate.Funcs{
+			CreateFunc: func(crevent.CreateEvent) bool { return false },
+			UpdateFunc: func(e crevent.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
+		},
+	} {
+		l := &log{}
+		op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+			return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}, builder.WithPredicates(p)).Complete(l.as("run"))
+		})
+		o := configMap("a", 1)
+		o.ResourceVersion = "7"
+		for i, want := range []string{"run ns/a", ""} { // without a key, so that nothing else asks for a run
+			a := op.send(changed("resource.update", ""), toJSON(o))
+			if runs := l.take(); runs != want {
+				t.Errorf("%s: update %d is answered with %s, ran %q, want %q", name, i, a, runs, want)
+			}
+		}
+	}
 }
 
 // laggingCache is a cache that is behind the API server.

@@ -55,6 +55,7 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 		{"its own key", "ConfigMap/ns/hour", toJSON(configMap("hour", 1)), "200 1h0m0s", "ns/hour", ""},
 		{"its own object, under any key", "/api/hour", toJSON(configMap("hour", 2)), "200 1h0m0s", "ns/hour", ""},
 		{"what it owns", "Secret/ns/s", secret("hour"), "204", "", "earliest ConfigMap/ns/hour 0s"},
+		{"its status, after that was scheduled", "ConfigMap/ns/hour", toJSON(configMap("hour", 2)), "200 1h0m0s", "ns/hour", ""},
 		{"others", key, account("hour,zero"), "204", "", "earliest ConfigMap/ns/hour 0s, earliest ConfigMap/ns/zero 0s"},
 		{"one of them under its own key", "ConfigMap/ns/hour", account("hour,zero"), "200 1h0m0s", "ns/hour", "earliest ConfigMap/ns/zero 0s"},
 	} {

@@ -432,6 +432,13 @@ func TestAnUpdateAfterAFailureIsNews(t *testing.T) {
 			t.Errorf("%d: answered with %s %q, ran %q", i, a, a.body, runs)
 		}
 	}
+	for i, want := range []string{"503", "503", "204", "204"} { // without a source too
+		fail = want == "503"
+		a := op.send(changed("resource.update", ""), toJSON(configMap("a", 2)))
+		if runs := c.ran(); a.String() != want || (len(runs) == 1) != (i < 3) {
+			t.Errorf("%d: without a source it is answered with %s %q, and ran %q", i, a, a.body, runs)
+		}
+	}
 	// The retry of a delivery is one, whatever was seen.
 	retry := changed("resource.update", key)
 	retry["rescheduleattempt"] = "1"
