@@ -1,0 +1,393 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// canonical is the ingest of docs/sdk.md.
+const canonical = `
+  ingest:
+    when: >-
+      !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration)
+      || event.data.metadata.generation != event.data.status.observedGeneration
+    key: >-
+      has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
+      ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
+      : event.kind + '/' + event.namespace + '/' + event.name`
+
+// eventually polls until ok, and reports the last state. Processes that begin
+// again and again are slow on a small machine.
+func eventually(t *testing.T, what string, ok func() (bool, string)) {
+	t.Helper()
+	late, look := time.After(4*patience), time.NewTicker(5*time.Millisecond)
+	defer look.Stop()
+	for {
+		done, state := ok()
+		if done {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("%s has not come true in %s: %s", what, 4*patience, state)
+		}
+	}
+}
+
+// diary is a reconciler's results by name, and when it ran.
+type diary struct {
+	mu   sync.Mutex
+	next map[string][]step
+	at   map[string][]time.Time
+}
+
+func (d *diary) result(r reconcile.Request) (reconcile.Result, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil {
+		d.at = map[string][]time.Time{}
+	}
+	d.at[r.Name] = append(d.at[r.Name], time.Now())
+	steps := d.next[r.Name]
+	if len(steps) == 0 {
+		return reconcile.Result{}, nil
+	}
+	d.next[r.Name] = steps[1:]
+	if steps[0].panicked {
+		panic("boom")
+	}
+	return steps[0].result, steps[0].err
+}
+
+func (d *diary) runs(name string) []time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]time.Time(nil), d.at[name]...)
+}
+
+// TestWithTheRealAdapter sends what an ApiServerSource sends to a source, and
+// straight to the operator.
+func TestWithTheRealAdapter(t *testing.T) {
+	t.Parallel()
+	rows := map[string]struct {
+		steps []step
+		waits []time.Duration // at least, before each run but the first
+	}{
+		"zero":         {nil, nil},
+		"error":        {[]step{fails, fails, fails}, []time.Duration{20 * ms, 40 * ms, 80 * ms}},
+		"panic":        {[]step{panics}, []time.Duration{20 * ms}},
+		"requeue":      {[]step{requeue, requeue}, []time.Duration{20 * ms, 40 * ms}},
+		"terminal":     {[]step{terminal, zero}, nil},
+		"requeueafter": {[]step{after(200 * ms), after(50 * ms)}, []time.Duration{200 * ms, 50 * ms}},
+		"reset":        {[]step{fails, fails, after(100 * ms), fails, fails}, []time.Duration{20 * ms, 40 * ms, 100 * ms, 20 * ms, 40 * ms}},
+	}
+	for _, mode := range []string{"behind", "beside"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t)
+			address := adapter(t, map[string]string{"configs": fmt.Sprintf(
+				"\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.02S}%s\n", l.Addr(), canonical)})
+			c, err := sdk.New(address + "configs")
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &diary{next: map[string][]step{}}
+			ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+			var objects []client.Object
+			for name, row := range rows {
+				objects = append(objects, configMap(name, 1))
+				d.next[name] = row.steps
+			}
+			opts := []Option{WithListener(l)}
+			if mode == "beside" {
+				opts = append(opts, WithClient(c), WithBackoff(sdk.Backoff{Base: 20 * ms}))
+			}
+			op := startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
+				ours.Client = mgr.GetClient()
+				return ours.SetupWithManager(mgr)
+			}, opts...)
+			to, want := op, 204
+			if mode == "behind" {
+				to, want = &operator{t: t, url: address + "configs"}, 202
+			}
+			for name := range rows {
+				attributes := changed("resource.add", "")
+				attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", name
+				if a := to.send(attributes, toJSON(configMap(name, 1))); a.code != want {
+					t.Fatalf("%s: the event was answered with %s %s", name, a, a.body)
+				}
+			}
+			for name, row := range rows {
+				eventually(t, name+", and nothing left", func() (bool, string) {
+					_, err := c.Get(t.Context(), "ConfigMap/ns/"+name)
+					runs := d.runs(name)
+					return len(runs) >= len(row.waits)+1 && errors.Is(err, sdk.ErrNotFound), fmt.Sprint(runs, err)
+				})
+				runs := d.runs(name)
+				if len(runs) != len(row.waits)+1 {
+					t.Errorf("%s: %d runs, want %d", name, len(runs), len(row.waits)+1)
+					continue
+				}
+				for i, wait := range row.waits {
+					if got := runs[i+1].Sub(runs[i]); got < wait {
+						t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestATimerOutlivesEventsThatPredicatesFilter sends the operator's own status
+// updates after it asked to be run again: the timer they have taken the place of
+// goes off nevertheless.
+func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", l.Addr(), canonical)})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &diary{next: map[string][]step{"a": {after(3 * time.Second)}}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	source := &operator{t: t, url: address + "configs"}
+	send := func(kind, object string) {
+		attributes := changed("resource.update", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = kind, "ns", "a"
+		if a := source.send(attributes, object); a.code != 202 {
+			t.Fatalf("the event was answered with %s %s", a, a.body)
+		}
+	}
+	send("ConfigMap", toJSON(configMap("a", 1)))
+	revision := uint64(0)
+	waiting := func() (bool, string) {
+		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
+		if err != nil || s.State != sdk.Waiting || s.Revision == revision || !s.DueAt.After(time.Now()) {
+			return false, fmt.Sprint(s, err)
+		}
+		revision = s.Revision
+		return true, ""
+	}
+	eventually(t, "its timer", waiting)
+	for range 3 {
+		send("ConfigMap", toJSON(configMap("a", 1))) // the status: the generation is the same
+		eventually(t, "its timer again", waiting)
+	}
+	if n := len(d.runs("a")); n != 1 {
+		t.Errorf("%d runs before the timer", n)
+	}
+	eventually(t, "the second run", func() (bool, string) { return len(d.runs("a")) == 2, fmt.Sprint(d.runs("a")) })
+	if runs := d.runs("a"); runs[1].Sub(runs[0]) < 3*time.Second {
+		t.Errorf("the second run came after %s", runs[1].Sub(runs[0]))
+	}
+}
+
+// TestMaxIntervalBringsBackWhatPredicatesKnow is about a key whose event is the
+// same every time, in a process that has seen it.
+func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 50ms%s\n", l.Addr(), canonical)})
+	d := &diary{next: map[string][]step{}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	source := &operator{t: t, url: address + "configs"}
+	attributes := changed("resource.update", "")
+	attributes["kind"], attributes["namespace"], attributes["name"], attributes["time"] = "ConfigMap", "ns", "a", "2026-11-21T09:00:00Z"
+	if a := source.send(attributes, toJSON(configMap("a", 1))); a.code != http.StatusAccepted {
+		t.Fatalf("the event was answered with %s %s", a, a.body)
+	}
+	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
+}
+
+// TestTheIngestOfTheDocumentation sends what an object owns, in both modes of an
+// ApiServerSource, through the key that docs/sdk.md advises, and statuses.
+func TestTheIngestOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/sdk.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(canonical), "\n") {
+		if !strings.Contains(string(page), strings.TrimSpace(line)) {
+			t.Errorf("docs/sdk.md has no line %q", line)
+		}
+	}
+	address := adapter(t, map[string]string{"configs": "\n  sink: {uri: \"http://127.0.0.1:1\"}\n  suspend: true" + canonical + "\n"})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := &operator{t: t, url: address + "configs"}
+	for want, e := range map[string]struct{ what, kind, namespace, data string }{
+		"ConfigMap/ns/a":     {"resource.add", "ConfigMap", "ns", toJSON(configMap("x", 1))},
+		"ConfigMap/ns/own":   {"resource.add", "Secret", "ns", secret("own")},
+		"Secret/ns/x":        {"resource.add", "Secret", "ns", strings.ReplaceAll(secret("pod"), "ConfigMap", "Pod")},
+		"Secret/reference/x": {"ref.add", "Secret", "reference", `{"apiVersion":"v1","kind":"Secret","namespace":"reference","name":"x"}`},
+		"Node//x":            {"ref.delete", "Node", "", `{"apiVersion":"v1","kind":"Node","name":"x"}`},
+	} {
+		attributes := changed(e.what, "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = e.kind, e.namespace, "x"
+		if want == "ConfigMap/ns/a" {
+			attributes["name"] = "a"
+		}
+		if a := source.send(attributes, e.data); a.code != http.StatusAccepted {
+			t.Errorf("%s: answered with %s %s", want, a, a.body)
+		}
+		if _, err := c.Get(t.Context(), want); err != nil {
+			t.Error(err)
+		}
+	}
+	for generation, taken := range map[int]bool{4: false, 5: true} {
+		name := fmt.Sprint("status-", generation)
+		attributes := changed("resource.update", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "Deployment", "ns", name
+		source.send(attributes, fmt.Sprintf(`{"metadata":{"generation":%d},"status":{"observedGeneration":4}}`, generation))
+		if _, err := c.Get(t.Context(), "Deployment/ns/"+name); (err == nil) != taken {
+			t.Errorf("generation %d: %v", generation, err)
+		}
+	}
+}
+
+// goal is how often every object is run by the operator that dies.
+const goal = 4
+
+// mortal counts its runs of an object in a file, which it makes in one go, and
+// wants another one soon until the goal is reached. Now and then it kills its
+// process: before, during and around the answer of a run.
+type mortal struct{ dir string }
+
+func (m mortal) die(chance int) {
+	if rand.IntN(chance) == 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (m mortal) Reconcile(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+	m.die(20)
+	file := filepath.Join(m.dir, r.Name)
+	b, _ := os.ReadFile(file) // there is none at first
+	n, _ := strconv.Atoi(string(b))
+	n++
+	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(n)), 0o600); err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return reconcile.Result{}, err
+	}
+	m.die(20)
+	if rand.IntN(10) == 0 {
+		go func() {
+			<-time.After(rand.N(2 * ms)) // about when the answer is on its way
+			m.die(1)
+		}()
+	}
+	if n >= goal {
+		return reconcile.Result{}, nil
+	}
+	if rand.IntN(4) == 0 {
+		return reconcile.Result{}, errBoom
+	}
+	return reconcile.Result{RequeueAfter: 10 * ms}, nil
+}
+
+// mortalOperator is the main of an operator that kills itself.
+func mortalOperator(dir, at string) error {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at)
+	if err != nil {
+		return err
+	}
+	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster(), WithListener(l))
+	if err != nil {
+		return err
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(mortal{dir}); err != nil {
+		return err
+	}
+	return mgr.Start(context.Background())
+}
+
+// TestKilledAtAnyPointNothingIsLost kills the operator again and again. Whatever
+// was asked for comes true: every object reaches its goal, and then nothing is
+// left.
+func TestKilledAtAnyPointNothingIsLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := listen(t)
+	at := l.Addr().String()
+	l.Close()
+	address := adapter(t, map[string]string{"mortal": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.01S, backoffPolicy: linear}%s\n", at, canonical)})
+	c, err := sdk.New(address + "mortal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	lives := make(chan int)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			process := exec.CommandContext(ctx, os.Args[0])
+			process.Env = append(os.Environ(), "OPERATOR_DIR="+dir, "OPERATOR_LISTEN="+at)
+			_ = process.Run()
+		}
+		lives <- n
+	}()
+	const objects = 12
+	source := &operator{t: t, url: address + "mortal"}
+	for i := range objects {
+		attributes := changed("resource.add", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", fmt.Sprint(i)
+		if a := source.send(attributes, toJSON(configMap(fmt.Sprint(i), 1))); a.code != http.StatusAccepted {
+			t.Fatalf("the event was answered with %s %s", a, a.body)
+		}
+	}
+	eventually(t, "every goal, and nothing left", func() (bool, string) {
+		var short []string
+		for i := range objects {
+			b, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i)))
+			if n, _ := strconv.Atoi(string(b)); err != nil || n < goal {
+				short = append(short, fmt.Sprintf("%d: %s", i, b))
+			}
+		}
+		counts, err := c.Counts(t.Context())
+		return len(short) == 0 && err == nil && counts.Pending+counts.InFlight == 0, fmt.Sprint(strings.Join(short, ", "), counts, err)
+	})
+	cancel()
+	if n := <-lives; n < 3 {
+		t.Errorf("the operator lived %d times only", n)
+	} else {
+		t.Logf("the operator lived %d times", n)
+	}
+}

@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// settleTimeout is more than the calls of a client take with their retries.
+const settleTimeout = 30 * time.Second
+
+// settle makes an outcome durable through the client. What it returns is left
+// to tell the sender: nothing, or that the source could not be reached.
+func (s *server) settle(t target, o outcome) outcome {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	t.client = true
+	event := &sdk.Event{Type: dueType, Data: dueOf(t).json()}
+	again := o.after
+	if o.err == nil && !o.gone && !o.final && again == 0 {
+		again = s.maxInterval
+	}
+	var err error
+	switch {
+	case o.err != nil:
+		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Backoff: &s.backoff, Event: event, Reason: reason(o.err)})
+		if errors.Is(err, sdk.ErrExhausted) {
+			s.log.Error(o.err, "Giving up: the attempts of the back-off are used up", "key", t.key)
+			err = nil
+		}
+	case again > 0:
+		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Delay: &again, Policy: sdk.Replace, Event: event})
+	case o.final:
+	default:
+		err = s.client.Cancel(ctx, t.key)
+	}
+	if err != nil {
+		s.answers.forget(t.key)
+		return outcome{err: fmt.Errorf("the outcome of %s is not durable: %w", t.key, err)}
+	}
+	s.answers.keep(t.key, "", answer{outcome: o, of: []target{t}})
+	return outcome{}
+}
+
+// settleFailure is settle for what is behind a source otherwise.
+func (s *server) settleFailure(t target, o outcome) outcome {
+	if o.err == nil {
+		return o
+	}
+	return s.settle(t, o)
+}
+
+// reason is as much of an error as the schedule API takes.
+func reason(err error) string {
+	text := []rune(err.Error())
+	clean := make([]rune, 0, 200)
+	for _, c := range text[:min(len(text), 200)] {
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
+			c = ' '
+		}
+		clean = append(clean, c)
+	}
+	return string(clean)
+}
+
+// delayed is a target that is to be run after a while, or now if that is 0.
+type delayed struct {
+	target
+	after time.Duration
+}
+
+// schedule brings targets up under keys of their own.
+func (s *server) schedule(ctx context.Context, ds []delayed) error {
+	items := make([]sdk.Item, len(ds))
+	for i, d := range ds {
+		s.answers.forget(d.key) // it is not all any more that the key waits for
+		items[i] = sdk.Item{Key: d.key, Request: sdk.Request{
+			Delay: &ds[i].after, Policy: sdk.Earliest, Event: &sdk.Event{Type: dueType, Data: dueOf(d.target).json()},
+		}}
+	}
+	outcomes, err := s.client.ScheduleAll(ctx, items...)
+	for _, o := range outcomes {
+		err = errors.Join(err, o.Err)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/controller"
+)
+
+var reconciler = reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	return reconcile.Result{RequeueAfter: 5 * time.Minute}, nil
+})
+
+// The main of an operator that is behind a RescheduleSource.
+func ExampleNewManager() {
+	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{})
+	if err == nil {
+		err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconciler)
+	}
+	if err == nil {
+		err = mgr.Start(ctrl.SetupSignalHandler())
+	}
+	fmt.Fprintln(os.Stderr, err)
+}
+
+// An operator that keeps its timers itself, and whose events come straight from
+// an ApiServerSource.
+func ExampleWithClient() {
+	source, err := sdk.FromEnv()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{},
+		controller.WithClient(source),
+		controller.WithResync(controller.Resync{Window: 10 * time.Minute, Every: 10 * time.Hour}),
+	)
+	fmt.Fprintln(os.Stderr, mgr, err)
+}
+
+// A reconciler without a manager.
+func ExampleHandler() {
+	http.Handle("/", controller.Handler(reconciler))
+}

@@ -1,0 +1,234 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// maxSeen is how many objects are remembered, to be the old ones of updates. One
+// that was forgotten costs a run.
+const maxSeen = 1000
+
+// catchUp is how long an event waits until the cache has its object. One that a
+// selector keeps out of the cache never is there.
+const catchUp = 5 * time.Second
+
+// unknown marks an old object that is made up: predicates that compare labels
+// or annotations see a difference.
+const unknown = "sdk.reschedule.dev/unknown"
+
+// feeder hands changes to the handlers of informers.
+type feeder struct {
+	informers *informers
+
+	mu   sync.Mutex
+	seen map[objectKey]client.Object // nil: nothing is remembered
+}
+
+type objectKey struct {
+	kind
+	types.NamespacedName
+}
+
+// feed is a change that has become the objects of handlers.
+type feed struct {
+	feeder *feeder
+	verb   verb
+	of     []fed
+}
+
+// fed is the object in one form; old is nil when it was not seen before.
+type fed struct {
+	kind     kind
+	name     types.NamespacedName
+	old, new client.Object
+}
+
+// read makes objects of what was sent. It reads live what was sent as a name
+// only, or in another version than that of the handlers. Unless fresh, the old
+// objects are those that were seen last.
+func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error) {
+	n := &feed{feeder: f, verb: c.verb}
+	for _, k := range f.informers.kinds(c.gvk.GroupKind()) {
+		o, err := f.object(k, c)
+		if err != nil {
+			return nil, err
+		}
+		if c.object == nil || k.GroupVersionKind != c.gvk && c.verb != deleted {
+			switch err = f.informers.live.Get(ctx, c.name, o); {
+			case apierrors.IsNotFound(err):
+				n.verb = deleted
+			case err != nil:
+				return nil, fmt.Errorf("reading %s %s, of which an event came: %w", k.Kind, c.name, err)
+			case n.verb == deleted:
+				n.verb = updated // there is another one of its name
+			}
+		}
+		item := fed{kind: k, name: c.name, new: o}
+		if !fresh {
+			item.old = f.last(objectKey{k, c.name})
+		}
+		n.of = append(n.of, item)
+		f.wait(ctx, n.verb, item)
+	}
+	return n, nil
+}
+
+// object is the object that was sent, or one with its name only.
+func (f *feeder) object(k kind, c *change) (client.Object, error) {
+	var o client.Object
+	switch k.form {
+	case unstructuredForm:
+		o = &unstructured.Unstructured{}
+	case metadataForm:
+		o = &metav1.PartialObjectMetadata{}
+	default:
+		v, err := f.informers.scheme.New(k.GroupVersionKind)
+		if err != nil {
+			return nil, err
+		}
+		var ok bool
+		if o, ok = v.(client.Object); !ok {
+			return nil, fmt.Errorf("%s is no kind of objects", k)
+		}
+	}
+	if c.object != nil && k.GroupVersionKind == c.gvk {
+		if err := json.Unmarshal(c.object, o); err != nil {
+			return nil, fmt.Errorf("%w: the object does not fit %T: %w", errUnreadable, o, err)
+		}
+	}
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	o.SetNamespace(c.name.Namespace)
+	o.SetName(c.name.Name)
+	return o, nil
+}
+
+// wait lets a cache that is read catch up with the event: what a resident
+// controller reads is never older than what woke it.
+func (f *feeder) wait(ctx context.Context, v verb, item fed) {
+	if f.informers.cached == nil || item.kind.form == metadataForm {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		have := item.new.DeepCopyObject().(client.Object)
+		err := f.informers.cached.Get(ctx, item.name, have)
+		switch {
+		case v == deleted && (apierrors.IsNotFound(err) || err == nil && have.GetUID() != item.new.GetUID()):
+			return
+		case v != deleted && err == nil && !older(have, item.new):
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// older compares resource versions, which are numbers that grow.
+func older(a, b client.Object) bool {
+	va, errA := strconv.ParseUint(a.GetResourceVersion(), 10, 64)
+	vb, errB := strconv.ParseUint(b.GetResourceVersion(), 10, 64)
+	return errA == nil && errB == nil && va < vb
+}
+
+func (f *feeder) last(k objectKey) client.Object {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[k]
+}
+
+// call calls the handlers; enqueued says whether that has led to anything. What
+// panics in a predicate or a handler is an error.
+func (n *feed) call(enqueued func() bool) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a predicate or handler panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	for _, item := range n.of {
+		informer := n.feeder.informers.of(item.kind)
+		switch {
+		case n.verb == deleted:
+			informer.each(func(h toolscache.ResourceEventHandler) { h.OnDelete(item.new) })
+		case n.verb == added:
+			informer.each(func(h toolscache.ResourceEventHandler) { h.OnAdd(item.new, false) })
+		case item.old != nil:
+			informer.each(func(h toolscache.ResourceEventHandler) { h.OnUpdate(item.old, item.new) })
+		default:
+			// Nobody knows what has changed. It is taken for everything, and when that is
+			// not enough for the predicates, as a resident controller takes every object
+			// when it starts.
+			informer.each(func(h toolscache.ResourceEventHandler) { h.OnUpdate(before(item.new), item.new) })
+			if !enqueued() {
+				informer.each(func(h toolscache.ResourceEventHandler) { h.OnAdd(item.new, false) })
+			}
+		}
+	}
+	return nil
+}
+
+// before makes up what an object was like before an update.
+func before(o client.Object) client.Object {
+	old := o.DeepCopyObject().(client.Object)
+	old.SetGeneration(o.GetGeneration() - 1)
+	old.SetResourceVersion("")
+	for _, m := range []struct {
+		get func() map[string]string
+		set func(map[string]string)
+	}{{old.GetLabels, old.SetLabels}, {old.GetAnnotations, old.SetAnnotations}} {
+		marked := maps.Clone(m.get())
+		if marked == nil {
+			marked = map[string]string{}
+		}
+		marked[unknown] = ""
+		m.set(marked)
+	}
+	return old
+}
+
+// remember keeps the objects as those that were seen last. It is called when all
+// that the event has caused went well: what failed comes again, and is news
+// then.
+func (n *feed) remember() {
+	n.feeder.mu.Lock()
+	defer n.feeder.mu.Unlock()
+	if n.feeder.seen == nil {
+		return
+	}
+	for _, item := range n.of {
+		k := objectKey{item.kind, item.name}
+		if n.verb == deleted {
+			delete(n.feeder.seen, k)
+			continue
+		}
+		if last := n.feeder.seen[k]; last != nil && older(item.new, last) {
+			continue
+		}
+		for other := range n.feeder.seen {
+			if len(n.feeder.seen) < maxSeen {
+				break
+			}
+			delete(n.feeder.seen, other)
+		}
+		n.feeder.seen[k] = item.new
+	}
+}

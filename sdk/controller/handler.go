@@ -1,0 +1,49 @@
+package controller
+
+import (
+	"context"
+	"net/http"
+
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Handler drives a single reconciler without a manager: every event of an
+// ApiServerSource is about the object that it names, of whatever kind, and
+// what is due again comes back under the same key.
+//
+//	http.Handle("/", controller.Handler(reconciler))
+//
+// It panics if there is no reconciler.
+func Handler(r reconcile.Reconciler, opts ...Option) http.Handler {
+	return newHandler(context.Background(), r, opts...)
+}
+
+func newHandler(ctx context.Context, r reconcile.Reconciler, opts ...Option) *server {
+	if r == nil {
+		panic("controller: Handler needs a reconciler")
+	}
+	s := newServer(opts)
+	s.log = ctrl.Log.WithName("reschedule")
+	q := newQueue("reschedule", s.stray)
+	q.prefix = ""
+	s.queues = []*queue{q}
+	skip := true
+	c, err := crcontroller.NewUnmanaged(q.name, crcontroller.Options{
+		Reconciler:              &watched{r, q},
+		MaxConcurrentReconciles: s.concurrency,
+		SkipNameValidation:      &skip,
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return q
+		},
+	})
+	if err != nil {
+		panic("controller: " + err.Error())
+	}
+	go func() { // without sources it cannot fail
+		_ = c.Start(ctx)
+	}()
+	return s
+}

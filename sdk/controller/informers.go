@@ -1,0 +1,249 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// informers is the cache of a manager whose informers watch nothing: what is
+// sent to the operator is fed to their handlers. Reads go to the API server, or
+// to a real cache.
+type informers struct {
+	scheme *runtime.Scheme
+	live   client.Reader
+	cached cache.Cache // nil: reads are live
+
+	mu     sync.Mutex
+	byKind map[kind]*informer
+}
+
+var _ cache.Cache = &informers{}
+
+// kind is a kind in one of the forms in which objects are handled.
+type kind struct {
+	schema.GroupVersionKind
+	form
+}
+
+type form int
+
+const (
+	typed form = iota
+	unstructuredForm
+	metadataForm
+)
+
+func kindOf(o runtime.Object, scheme *runtime.Scheme) (kind, error) {
+	gvk, err := apiutil.GVKForObject(o, scheme)
+	k := kind{GroupVersionKind: gvk}
+	switch o.(type) {
+	case runtime.Unstructured:
+		k.form = unstructuredForm
+	case *metav1.PartialObjectMetadata:
+		k.form = metadataForm
+	}
+	return k, err
+}
+
+// Get implements client.Reader.
+func (i *informers) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	err := i.reader().Get(ctx, key, o, opts...)
+	noteRead(ctx, i.scheme, key, o, err)
+	return err
+}
+
+// List implements client.Reader.
+func (i *informers) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return i.reader().List(ctx, list, opts...)
+}
+
+func (i *informers) reader() client.Reader {
+	if i.cached != nil {
+		return i.cached
+	}
+	return i.live
+}
+
+// GetInformer implements cache.Informers. What a controller watches is in the
+// cache before it starts: it says so then if it may not be listed.
+func (i *informers) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	k, err := kindOf(o, i.scheme)
+	if err != nil {
+		return nil, err
+	}
+	if i.cached != nil {
+		if _, err := i.cached.GetInformer(ctx, o, opts...); err != nil {
+			return nil, err
+		}
+	}
+	return i.of(k), nil
+}
+
+// GetInformerForKind implements cache.Informers.
+func (i *informers) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
+	if !i.scheme.Recognizes(gvk) {
+		return nil, runtime.NewNotRegisteredErrForKind(i.scheme.Name(), gvk)
+	}
+	if i.cached != nil {
+		if _, err := i.cached.GetInformerForKind(ctx, gvk, opts...); err != nil {
+			return nil, err
+		}
+	}
+	return i.of(kind{GroupVersionKind: gvk}), nil
+}
+
+func (i *informers) of(k kind) *informer {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.byKind[k] == nil {
+		i.byKind[k] = &informer{}
+	}
+	return i.byKind[k]
+}
+
+// kinds are those with handlers, in all versions and forms.
+func (i *informers) kinds(gk schema.GroupKind) []kind {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var ks []kind
+	for k := range i.byKind {
+		if k.GroupKind() == gk {
+			ks = append(ks, k)
+		}
+	}
+	slices.SortFunc(ks, func(a, b kind) int { return int(a.form) - int(b.form) })
+	return ks
+}
+
+// RemoveInformer implements cache.Informers.
+func (i *informers) RemoveInformer(ctx context.Context, o client.Object) error {
+	k, err := kindOf(o, i.scheme)
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	delete(i.byKind, k)
+	i.mu.Unlock()
+	if i.cached != nil {
+		return i.cached.RemoveInformer(ctx, o)
+	}
+	return nil
+}
+
+// Start implements cache.Informers.
+func (i *informers) Start(ctx context.Context) error {
+	if i.cached != nil {
+		return i.cached.Start(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// WaitForCacheSync implements cache.Informers.
+func (i *informers) WaitForCacheSync(ctx context.Context) bool {
+	return i.cached == nil || i.cached.WaitForCacheSync(ctx)
+}
+
+// IndexField implements client.FieldIndexer.
+func (i *informers) IndexField(ctx context.Context, o client.Object, field string, extract client.IndexerFunc) error {
+	if i.cached == nil {
+		return fmt.Errorf("controller: the index %q of %T needs a cache, and reads are live: give controller.WithCachedReads() to NewManager, or list without the index", field, o)
+	}
+	return i.cached.IndexField(ctx, o, field, extract)
+}
+
+// informer keeps the handlers of a kind.
+type informer struct {
+	mu       sync.Mutex
+	handlers []*registration
+}
+
+var _ cache.Informer = &informer{}
+
+type registration struct {
+	toolscache.ResourceEventHandler
+}
+
+// each calls every handler in turn.
+func (i *informer) each(call func(toolscache.ResourceEventHandler)) {
+	i.mu.Lock()
+	handlers := slices.Clone(i.handlers)
+	i.mu.Unlock()
+	for _, h := range handlers {
+		call(h.ResourceEventHandler)
+	}
+}
+
+// AddEventHandler implements cache.Informer.
+func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	r := &registration{h}
+	i.handlers = append(i.handlers, r)
+	return r, nil
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.Informer. There is no resync.
+func (i *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, _ time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
+// AddEventHandlerWithOptions implements cache.Informer.
+func (i *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(h)
+}
+
+// RemoveEventHandler implements cache.Informer.
+func (i *informer) RemoveEventHandler(h toolscache.ResourceEventHandlerRegistration) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.handlers = slices.DeleteFunc(i.handlers, func(r *registration) bool { return r == h })
+	return nil
+}
+
+// AddIndexers implements cache.Informer.
+func (*informer) AddIndexers(toolscache.Indexers) error {
+	return errors.New("controller: an informer that is fed by events has no store to index")
+}
+
+// HasSynced implements cache.Informer.
+func (*informer) HasSynced() bool { return true }
+
+// HasSyncedChecker implements cache.Informer.
+func (*informer) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
+
+// IsStopped implements cache.Informer.
+func (*informer) IsStopped() bool { return false }
+
+// HasSynced implements toolscache.ResourceEventHandlerRegistration.
+func (*registration) HasSynced() bool { return true }
+
+// HasSyncedChecker implements toolscache.ResourceEventHandlerRegistration.
+func (*registration) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
+
+// synced is done: there is nothing to wait for.
+type synced struct{}
+
+var always = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// Name implements toolscache.DoneChecker.
+func (synced) Name() string { return "events" }
+
+// Done implements toolscache.DoneChecker.
+func (synced) Done() <-chan struct{} { return always }

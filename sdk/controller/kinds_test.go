@@ -1,0 +1,278 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	crevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// log is what reconcilers of several controllers did.
+type log struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *log) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+func (l *log) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	slices.Sort(lines)
+	return strings.Join(lines, ", ")
+}
+
+// as is a reconciler that logs under a name.
+func (l *log) as(name string) reconcile.Reconciler {
+	return reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+		l.add(name + " " + r.String())
+		return reconcile.Result{RequeueAfter: time.Hour}, nil
+	})
+}
+
+// TestControllersOfAllMakes is about the ways to watch: several controllers for
+// a kind, without a kind, objects without a type, metadata only, and sources
+// that are no watches.
+func TestControllersOfAllMakes(t *testing.T) {
+	t.Parallel()
+	l := &log{}
+	stray := make(chan crevent.GenericEvent)
+	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		untyped := &unstructured.Unstructured{}
+		untyped.SetAPIVersion("v1")
+		untyped.SetKind("Secret")
+		mapped := func(_ context.Context, o client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "of-" + o.GetName()}}}
+		}
+		for _, err := range []error{
+			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("first")),
+			ctrl.NewControllerManagedBy(mgr).Named("second").For(&corev1.ConfigMap{}).Complete(l.as("second")),
+			ctrl.NewControllerManagedBy(mgr).For(untyped).Complete(l.as("untyped")),
+			ctrl.NewControllerManagedBy(mgr).Named("metadata").For(&corev1.Pod{}, builder.OnlyMetadata).Complete(l.as("metadata")),
+			ctrl.NewControllerManagedBy(mgr).Named("forless").Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(mapped)).
+				WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
+			ctrl.NewControllerManagedBy(mgr).Named("typed").WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Endpoints{}, //nolint:staticcheck // any type will do
+				&handler.TypedEnqueueRequestForObject[*corev1.Endpoints]{}, predicate.TypedFuncs[*corev1.Endpoints]{})).Complete(l.as("typed")), //nolint:staticcheck // see above
+		} {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	object := func(kind string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"a","namespace":"ns","labels":{"a":"b"}}}`, kind)
+	}
+	for _, e := range []struct {
+		key, data, runs string
+	}{
+		{"ConfigMap/ns/a", object("ConfigMap"), "first ns/a, second ns/a"},
+		{"Secret/ns/a", object("Secret"), "untyped ns/a"},
+		{"Pod/ns/a", object("Pod"), "metadata ns/a"},
+		{"Service/ns/a", object("Service"), "forless /of-a"},
+		{"Endpoints/ns/a", object("Endpoints"), "typed ns/a"},
+		{"ConfigMap/ns/a", "", "first ns/a, second ns/a"},
+		{"configmap/ns/a", "", "first ns/a"},
+		{"second/ns/a", "", "second ns/a"},
+		{"Pod/ns/a", "", "metadata ns/a"},
+		{"forless//of-a", "", "forless /of-a"},
+		{"Endpoints/ns/a", "", "typed ns/a"},
+	} {
+		attributes := changed("resource.update", e.key)
+		if e.data == "" {
+			attributes = dueEvent(e.key)
+		}
+		a := op.send(attributes, e.data)
+		if runs := l.take(); a.String() != "200 1h0m0s" || runs != e.runs {
+			t.Errorf("%s %s: answered with %s %s, ran %q, want %q", e.key, e.data, a, a.body, runs, e.runs)
+		}
+	}
+	stray <- crevent.GenericEvent{Object: configMap("stray", 1)}
+	eventually(t, "the run of a stray", func() (bool, string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return slices.Equal(l.lines, []string{"forless ns/stray"}), fmt.Sprint(l.lines)
+	})
+}
+
+// TestPredicatesOfTheirOwnMake are shown an update of an object that was not seen
+// before as something that they let pass.
+func TestPredicatesOfTheirOwnMake(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]predicate.Predicate{
+		"data": predicate.Funcs{UpdateFunc: func(e crevent.UpdateEvent) bool {
+			return !reflect.DeepEqual(e.ObjectOld.(*corev1.ConfigMap).Data, e.ObjectNew.(*corev1.ConfigMap).Data)
+		}},
+		"labels":           predicate.LabelChangedPredicate{},
+		"annotations":      predicate.AnnotationChangedPredicate{},
+		"generation":       predicate.GenerationChangedPredicate{},
+		"resource version": predicate.ResourceVersionChangedPredicate{},
+		"updates only": predicate.Funcs{
+			CreateFunc: func(crevent.CreateEvent) bool { return false },
+			UpdateFunc: func(e crevent.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
+		},
+	} {
+		l := &log{}
+		op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+			return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}, builder.WithPredicates(p)).Complete(l.as("run"))
+		})
+		o := configMap("a", 1)
+		o.ResourceVersion = "7"
+		for i, want := range []string{"run ns/a", ""} { // without a key, so that nothing else asks for a run
+			a := op.send(changed("resource.update", ""), toJSON(o))
+			if runs := l.take(); runs != want {
+				t.Errorf("%s: update %d is answered with %s, ran %q, want %q", name, i, a, runs, want)
+			}
+		}
+	}
+}
+
+// laggingCache is a cache that is behind the API server.
+type laggingCache struct {
+	*informertest.FakeInformers
+	client.Client
+}
+
+func (c laggingCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return c.Client.Get(ctx, key, o, opts...)
+}
+
+func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	return c.Client.List(ctx, l, opts...)
+}
+
+// TestACacheIsReadWhenItIsAsNewAsTheEvent says that a run never reads something
+// older than what woke it.
+func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
+	t.Parallel()
+	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build()}
+	o := cluster()
+	newClient := o.NewClient
+	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return lagging, nil }
+	o.NewClient = func(cfg *rest.Config, co client.Options) (client.Client, error) {
+		if co.Cache.Reader != client.Reader(lagging) {
+			t.Error("the client does not read through the cache")
+		}
+		return newClient(cfg, co)
+	}
+	l := &log{}
+	op := startManager(t, o, func(mgr ctrl.Manager) error {
+		if err := mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "data.x", func(client.Object) []string { return nil }); err != nil {
+			return err
+		}
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			var o corev1.ConfigMap
+			err := mgr.GetCache().Get(ctx, r.NamespacedName, &o)
+			l.add(fmt.Sprint(o.Data["x"], err))
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}))
+	}, WithCachedReads())
+	var have corev1.ConfigMap
+	if err := lagging.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
+		t.Fatal(err)
+	}
+	have.Data = map[string]string{"x": "new"}
+	event := have.DeepCopy()
+	event.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	event.ResourceVersion = "1000" // the next one of the fake
+	answers := make(chan string, 1)
+	go func() {
+		a, err := op.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(event))
+		answers <- fmt.Sprint(a, err)
+	}()
+	if err := lagging.Update(t.Context(), &have); err != nil || have.ResourceVersion != "1000" {
+		t.Fatal(have.ResourceVersion, err)
+	}
+	if a, runs := <-answers, l.take(); a != "204 <nil>" || runs != "new<nil>" {
+		t.Errorf("answered with %q, read %q", a, runs)
+	}
+	if err := lagging.Delete(t.Context(), &have); err != nil {
+		t.Fatal(err)
+	}
+	if a := op.send(changed("resource.delete", "ConfigMap/ns/a"), toJSON(event)); a.String() != "204 never" {
+		t.Errorf("a deletion is answered with %s", a)
+	}
+}
+
+// TestResync is about objects that no event told of, through the real adapter.
+func TestResync(t *testing.T) {
+	lis := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", lis.Addr(), canonical)})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []client.Object
+	for i := range 7 {
+		objects = append(objects, configMap(fmt.Sprint("c", i), 1))
+	}
+	const key = "resync/configmap"
+	var last *sdk.Schedule
+	for i, revision := range []string{"op-00001", "op-00002"} {
+		t.Setenv("K_REVISION", revision)
+		if i > 0 {
+			lis = listenAt(t, lis.Addr().String())
+		}
+		var mgr ctrl.Manager
+		ours := &configs{busy: map[reconcile.Request]bool{}}
+		op := startManager(t, cluster(objects...), func(m ctrl.Manager) error {
+			mgr, ours.Client = m, m.GetClient()
+			return ours.SetupWithManager(m)
+		}, WithListener(lis), WithClient(c), WithResync(Resync{Window: 100 * ms}))
+		var runs []string
+		eventually(t, "a run of every object, and nothing left but the mark", func() (bool, string) {
+			runs = append(runs, ours.ran()...)
+			n, err := c.Counts(t.Context())
+			if err != nil {
+				return false, err.Error()
+			}
+			s, err := c.Get(t.Context(), key)
+			last = s
+			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > farAway/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
+		})
+		runs = append(runs, ours.ran()...)
+		slices.Sort(runs)
+		if len(runs) != len(objects) || len(slices.Compact(runs)) != len(objects) {
+			t.Errorf("%s: ran %q", revision, runs)
+		}
+		mgr.(*manager).server.askForResync(t.Context())
+		if s, err := c.Get(t.Context(), key); err != nil || s.Revision != last.Revision {
+			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
+		}
+		if err := op.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := NewManager(&rest.Config{}, cluster(), WithResync(Resync{})); err == nil || !strings.Contains(err.Error(), "WithClient") {
+		t.Errorf("without a client: %v", err)
+	}
+}

@@ -1,0 +1,205 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// gracePeriod is that of controller-runtime, in which what is under way ends.
+const gracePeriod = 30 * time.Second
+
+// manager is a manager whose controllers are driven by events that come in over
+// HTTP.
+type manager struct {
+	ctrl.Manager
+	server *server
+	seams  []*seam
+	grace  time.Duration
+}
+
+// NewManager is ctrl.NewManager for an operator that runs as a Knative Service:
+// its controllers watch nothing, keep no timers, and are driven by the
+// CloudEvents that Start serves on $PORT (8080 by default).
+//
+// Of the options, those of leader election do not count, nor do the
+// SyncPeriod and the namespaces and selectors of the cache unless reads are
+// cached: which objects are watched is said by the ApiServerSource. The default
+// port of metrics is the one where events come in, so that metrics are off
+// unless an address is given.
+func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
+	s := newServer(opts)
+	if s.resync != nil && s.client == nil {
+		return nil, errors.New("controller: WithResync needs WithClient")
+	}
+	in := &informers{byKind: map[kind]*informer{}}
+	s.feeder = &feeder{informers: in}
+	if !s.replicas {
+		s.feeder.seen = map[objectKey]client.Object{}
+	}
+	o.LeaderElection = false
+	o.Metrics.BindAddress = cmp.Or(o.Metrics.BindAddress, "0")
+	newCache, newClient := o.NewCache, o.NewClient
+	if newCache == nil {
+		newCache = cache.New
+	}
+	o.NewCache = func(cfg *rest.Config, co cache.Options) (cache.Cache, error) {
+		in.scheme = co.Scheme
+		live, err := client.New(cfg, client.Options{HTTPClient: co.HTTPClient, Scheme: co.Scheme, Mapper: co.Mapper})
+		if err != nil {
+			return nil, err
+		}
+		in.live = live
+		if s.cachedReads {
+			if in.cached, err = newCache(cfg, co); err != nil {
+				return nil, err
+			}
+		}
+		return in, nil
+	}
+	o.NewClient = func(cfg *rest.Config, co client.Options) (client.Client, error) {
+		if in.cached == nil {
+			co.Cache = nil
+		} else {
+			co.Cache.Reader = in.cached
+		}
+		if newClient == nil {
+			c, err := client.New(cfg, co)
+			return notingClient{c}, err
+		}
+		c, err := newClient(cfg, co)
+		if in.cached == nil {
+			in.live = c // one of the operator's own, which may know more
+		}
+		return notingClient{c}, err
+	}
+	m, err := ctrl.NewManager(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	s.log = m.GetLogger().WithName("reschedule")
+	w := &manager{Manager: m, server: s, grace: gracePeriod}
+	if o.GracefulShutdownTimeout != nil {
+		w.grace = *o.GracefulShutdownTimeout
+	}
+	return w, nil
+}
+
+// GetAPIReader is that of the manager, whose reads are noted.
+func (m *manager) GetAPIReader() client.Reader {
+	return notingReader{m.Manager.GetAPIReader(), m.GetScheme()}
+}
+
+// Add adds a runnable, and takes over the queue if it is a controller.
+func (m *manager) Add(r crmanager.Runnable) error {
+	s, err := adopt(r, m.server.stray)
+	if err != nil {
+		return err
+	}
+	if err := m.Manager.Add(r); err != nil || s == nil {
+		return err
+	}
+	m.server.mu.Lock()
+	defer m.server.mu.Unlock()
+	m.seams = append(m.seams, s)
+	m.server.queues = append(m.server.queues, s.queue)
+	return nil
+}
+
+// Start starts the manager, serves events once all controllers work, and ends
+// in the reverse order: no run begins any more when ctx ends, those under way
+// end and are answered, and then the manager stops.
+func (m *manager) Start(ctx context.Context) error {
+	if err := m.learnKinds(); err != nil {
+		return err
+	}
+	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- m.Manager.Start(inner) }()
+	for _, s := range m.seams {
+		select {
+		case <-s.queue.ready:
+		case <-ctx.Done():
+			stop()
+			return <-ended
+		case err := <-ended:
+			return cmp.Or(err, errors.New("controller: the manager ended by itself"))
+		}
+	}
+	// Not before: a port that takes connections is what Knative takes for readiness.
+	l := m.server.listener
+	if l == nil {
+		var err error
+		if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+cmp.Or(os.Getenv("PORT"), "8080")); err != nil {
+			stop()
+			return errors.Join(fmt.Errorf("controller: events cannot come in: %w", err), <-ended)
+		}
+	}
+	srv := &http.Server{Handler: m.server, ReadHeaderTimeout: 10 * time.Second}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	m.server.log.Info("Serving events", "address", l.Addr().String())
+	if m.server.resync != nil {
+		go m.server.askForResync(inner)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	case err = <-ended:
+		_ = srv.Close()
+		return err
+	}
+	m.drain(ctx, srv)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// drain lets what is under way end, within the grace period.
+func (m *manager) drain(ctx context.Context, srv *http.Server) {
+	ctx = context.WithoutCancel(ctx)
+	if m.grace >= 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.grace)
+		defer cancel()
+	}
+	m.server.stopping.Store(true)
+	for _, s := range m.seams {
+		s.queue.halt()
+	}
+	for _, s := range m.seams {
+		s.queue.drain(ctx)
+	}
+	_ = srv.Shutdown(ctx) // what is left is answered when the process ends: by nothing
+	_ = srv.Close()
+}
+
+// learnKinds finds out what the controllers are for, and which keys are theirs:
+// Kind/namespace/name are those of the first controller of a kind.
+func (m *manager) learnKinds() error {
+	taken := map[string]bool{}
+	for _, s := range m.seams {
+		gvk, err := s.reconciled(m.GetScheme())
+		if err != nil {
+			return err
+		}
+		q := s.queue
+		q.gvk, q.prefix = gvk, q.name
+		if !gvk.Empty() && !taken[gvk.Kind] {
+			taken[gvk.Kind], q.prefix = true, gvk.Kind
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"net"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// Option is a choice that [NewManager] or [Handler] is given.
+type Option func(*options)
+
+type options struct {
+	client      *sdk.Client
+	maxInterval time.Duration
+	backoff     sdk.Backoff
+	cachedReads bool
+	listener    net.Listener
+	concurrency int
+	replicas    bool
+	resync      *Resync
+}
+
+// WithClient lets the operator call the schedule API itself: for events that do
+// not come from a RescheduleSource, and for requests that an event of another
+// key leads to.
+func WithClient(c *sdk.Client) Option { return func(o *options) { o.client = c } }
+
+// WithMaxInterval brings a request back after d when a run of it succeeded and
+// asked for nothing, where the outcome goes through the client. Behind a
+// RescheduleSource its maxInterval does that.
+func WithMaxInterval(d time.Duration) Option { return func(o *options) { o.maxInterval = d } }
+
+// WithBackoff is the back-off after a failed run, where the outcome goes through
+// the client. Behind a RescheduleSource its delivery.backoffDelay counts.
+func WithBackoff(b sdk.Backoff) Option { return func(o *options) { o.backoff = b } }
+
+// WithCachedReads reads through the cache that a manager usually has. It is
+// filled with what is watched before events are served, with other kinds when
+// they are read first, and ends with the process. Field indexes need it.
+func WithCachedReads() Option { return func(o *options) { o.cachedReads = true } }
+
+// WithResync lists all objects for every new revision of the service, and now
+// and then. It needs [WithClient].
+func WithResync(r Resync) Option { return func(o *options) { o.resync = &r } }
+
+// WithReplicas is for a service that may have more than one replica at a time.
+// What a replica remembers of an object is not true any more when another one
+// has seen it since, so that nothing is remembered: predicates that look for
+// changes let every update pass.
+func WithReplicas() Option { return func(o *options) { o.replicas = true } }
+
+// WithListener serves there instead of on $PORT. The listener is closed in the
+// end.
+func WithListener(l net.Listener) Option { return func(o *options) { o.listener = l } }
+
+// WithConcurrency is how many requests [Handler] reconciles at once, 1 by
+// default. A manager's controllers have MaxConcurrentReconciles.
+func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }

@@ -1,0 +1,237 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// fakeSource is a RescheduleSource in memory, as docs/http-api.md has it, as far
+// as the tests need it. It calls its sink without a network, so that it works
+// under fake time.
+type fakeSource struct {
+	t       *testing.T
+	sink    http.Handler
+	backoff time.Duration
+
+	suspended bool // it delivers nothing
+
+	mu       sync.Mutex
+	dead     bool
+	keys     map[string]*occurrence
+	calls    []string
+	revision uint64
+}
+
+type occurrence struct {
+	waiting  bool
+	inFlight bool
+	dueAt    time.Time
+	event    sdk.Event
+	attempt  int // failed runs
+	put      int // how often it was scheduled through the API
+	tries    int // failed deliveries in a row
+	revision uint64
+	timer    *time.Timer
+}
+
+func newFakeSource(t *testing.T, backoff time.Duration) *fakeSource {
+	return &fakeSource{t: t, backoff: backoff, keys: map[string]*occurrence{}}
+}
+
+// client calls it without a network.
+func (f *fakeSource) client() *sdk.Client {
+	c, err := sdk.New("http://source/ns/name", sdk.WithHTTPClient(&http.Client{Transport: f}), sdk.WithRetryBudget(time.Second))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *fakeSource) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	key := strings.TrimPrefix(r.URL.Path, "/ns/name/schedules")
+	key = strings.TrimPrefix(key, "/")
+	switch r.Method {
+	case http.MethodPost:
+		var body struct{ Items []sdk.Item }
+		f.must(json.NewDecoder(r.Body).Decode(&body))
+		var answer bytes.Buffer
+		for i, it := range body.Items {
+			b, err := json.Marshal(f.put(it.Key, it.Request))
+			f.must(err)
+			fmt.Fprintf(&answer, "%s{\"status\":200,%s", strings.Repeat(",", min(i, 1)), b[1:])
+		}
+		fmt.Fprintf(w, `{"items":[%s]}`, &answer)
+	case http.MethodPut:
+		var request sdk.Request
+		f.must(json.NewDecoder(r.Body).Decode(&request))
+		f.must(json.NewEncoder(w).Encode(f.put(key, request)))
+	case http.MethodDelete:
+		f.calls = append(f.calls, "cancel "+key)
+		if o := f.keys[key]; o != nil {
+			o.stop()
+			delete(f.keys, key)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusMethodNotAllowed)
+	}
+}
+
+func (f *fakeSource) must(err error) {
+	if err != nil {
+		f.t.Error(err)
+	}
+}
+
+// put is a PUT, under the lock.
+func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
+	o := f.of(key)
+	o.tries = 0
+	o.put++
+	var delay time.Duration
+	switch {
+	case r.Backoff != nil:
+		o.attempt++
+		delay = r.Backoff.Base << (o.attempt - 1)
+		f.calls = append(f.calls, fmt.Sprintf("back off %s %d", key, o.attempt))
+	default:
+		delay = *r.Delay
+		o.attempt = 0
+		f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, delay))
+	}
+	if r.Event != nil {
+		o.event = *r.Event
+	}
+	f.wait(key, time.Now().Add(delay), r.Policy == sdk.Earliest)
+	return &sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, DueAt: o.dueAt}
+}
+
+func (f *fakeSource) of(key string) *occurrence {
+	if f.keys[key] == nil {
+		f.keys[key] = &occurrence{}
+	}
+	return f.keys[key]
+}
+
+// wait lets the key be due then, or sooner.
+func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
+	o := f.of(key)
+	f.revision++
+	o.revision = f.revision
+	if o.waiting && earliest && o.dueAt.Before(at) {
+		at = o.dueAt
+	}
+	o.stop()
+	o.waiting, o.dueAt = true, at
+	if !o.inFlight && !f.suspended {
+		o.timer = time.AfterFunc(time.Until(at), func() { f.deliver(key, o) })
+	}
+}
+
+func (o *occurrence) stop() {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	o.waiting = false
+}
+
+// ingest takes an event of an ApiServerSource, as it is sent to the address.
+func (f *fakeSource) ingest(key string, e sdk.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.of(key).event = e
+	f.wait(key, time.Now(), true)
+}
+
+// deliver makes one attempt.
+func (f *fakeSource) deliver(key string, o *occurrence) {
+	f.mu.Lock()
+	if !o.waiting || o.inFlight || f.keys[key] != o {
+		f.mu.Unlock()
+		return
+	}
+	o.waiting, o.inFlight = false, true
+	event, put := o.event, o.put
+	r := request(key, event)
+	r.Header.Set("Ce-Rescheduleattempt", strconv.Itoa(o.attempt))
+	f.mu.Unlock()
+	w := httptest.NewRecorder()
+	f.sink.ServeHTTP(w, r)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.keys[key] != o {
+		return // cancelled
+	}
+	o.inFlight = false
+	newer := o.waiting
+	switch after := w.Header().Get("Reschedule-After"); {
+	case w.Code >= 500 && o.put != put: // a newer occurrence decides
+	case w.Code >= 500:
+		o.attempt++
+		o.tries++
+		f.wait(key, time.Now().Add(f.backoff<<(o.tries-1)), true)
+		return
+	case w.Code >= 300:
+		f.t.Errorf("%s was answered with %d %s", key, w.Code, w.Body)
+	case after != "" && after != "never":
+		d, err := time.ParseDuration(after)
+		f.must(err)
+		if !newer {
+			o.attempt, o.tries = 0, 0
+			if typ := w.Header().Get("Ce-Type"); typ != "" {
+				o.event = sdk.Event{Type: typ, Data: w.Body.Bytes()}
+			}
+		}
+		f.wait(key, time.Now().Add(d), true)
+	case !newer:
+		delete(f.keys, key)
+		return
+	}
+	if o.waiting {
+		f.wait(key, o.dueAt, false)
+	}
+}
+
+// request is an event over HTTP, a delivery if there is a key.
+func request(key string, e sdk.Event) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(e.Data))
+	r.Header.Set("Content-Type", "application/json")
+	for name, value := range map[string]string{"specversion": "1.0", "id": "1", "source": "test", "type": e.Type, "subject": e.Subject, "reschedulekey": key} {
+		if value != "" {
+			r.Header.Set("Ce-"+name, value)
+		}
+	}
+	return r
+}
+
+// close ends all timers.
+func (f *fakeSource) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.keys {
+		o.stop()
+	}
+}
