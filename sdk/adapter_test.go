@@ -29,7 +29,7 @@ func wholeEvent() *sdk.Event {
 
 func wholeRequest() sdk.Request {
 	return sdk.Request{
-		DueAt: far, Policy: sdk.Replace, Jitter: 0.5, Event: wholeEvent(), MaxInterval: sdk.Duration(90 * time.Minute),
+		DueAt: far, Policy: sdk.Replace, Jitter: 0.5, Event: wholeEvent(), MaxInterval: new(90 * time.Minute),
 		ExpiresAt: far.AddDate(1, 0, 0), UID: "3f1c", Reason: "<because>",
 	}
 }
@@ -90,7 +90,7 @@ func TestDataIsThatOfItsContentType(t *testing.T) {
 		"attributes":         {Type: "é t\"", Subject: "100% é", Extensions: map[string]any{"s": "a b", "b": false, "n": int32(0)}},
 	} {
 		key := "data/" + name
-		s, err := c.Schedule(t.Context(), key, sdk.Request{Delay: sdk.Duration(0), Event: &e})
+		s, err := c.Schedule(t.Context(), key, sdk.Request{Delay: new(time.Duration(0)), Event: &e})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -120,7 +120,7 @@ func TestADeliveryIsReadInBothModes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"demo", "structured"} {
 		key := "GitRepo/é%/" + name
-		s, err := source(t, name).Schedule(t.Context(), key, sdk.Request{Delay: sdk.Duration(0), Event: wholeEvent()})
+		s, err := source(t, name).Schedule(t.Context(), key, sdk.Request{Delay: new(time.Duration(0)), Event: wholeEvent()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestTheAnswerDecidesWhatIsNext(t *testing.T) {
 	for answer, next := range map[string]time.Duration{"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": 0} {
 		key := "answer/" + answer
 		r := sdk.After(0)
-		r.MaxInterval = sdk.Duration(time.Minute)
+		r.MaxInterval = new(time.Minute)
 		if _, err := c.Schedule(t.Context(), key, r); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestConditionsAndPolicies(t *testing.T) {
 		"no revision":             {schedule(sdk.Request{}, sdk.IfRevision()), sdk.ErrInvalid},
 		"a uid of a request":      {schedule(sdk.Request{}, sdk.IfUID("u")), sdk.ErrInvalid},
 		"fail":                    {schedule(sdk.Request{Policy: sdk.Fail}), sdk.ErrExists},
-		"two times":               {schedule(sdk.Request{DueAt: far, Delay: sdk.Duration(0)}), sdk.ErrInvalid},
+		"two times":               {schedule(sdk.Request{DueAt: far, Delay: new(time.Duration(0))}), sdk.ErrInvalid},
 		"cancel another uid":      {c.Cancel(ctx, "c", sdk.IfUID("v")), sdk.ErrConflict},
 		"cancel an old revision":  {c.Cancel(ctx, "c", sdk.IfRevision(first.Revision)), sdk.ErrConflict},
 		"cancel what is absent":   {c.Cancel(ctx, "none", sdk.IfPresent()), sdk.ErrConflict},

@@ -78,7 +78,7 @@ func ExampleClient_Schedule() {
 	}
 	for _, wait := range []time.Duration{time.Hour, 2 * time.Hour, time.Minute} {
 		s, err := c.Schedule(ctx, "mail", sdk.Request{
-			Delay:  sdk.Duration(wait),
+			Delay:  new(wait),
 			Policy: sdk.Earliest,
 			Event:  &sdk.Event{Type: "com.example.mail", Data: []byte(`{"to":"ada@example.com"}`)},
 		})
@@ -148,7 +148,7 @@ func ExampleClient_Cancel() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := c.Schedule(ctx, "GitRepo/team-a/docs", sdk.Request{UID: "new", Delay: sdk.Duration(time.Hour)}); err != nil {
+	if _, err := c.Schedule(ctx, "GitRepo/team-a/docs", sdk.Request{UID: "new", Delay: new(time.Hour)}); err != nil {
 		log.Fatal(err)
 	}
 	for _, uid := range []string{"old", "new"} {
@@ -168,7 +168,7 @@ func ExampleClient_ScheduleAll() {
 	}
 	outcomes, err := c.ScheduleAll(ctx,
 		sdk.Item{Key: "resync/a", Request: sdk.After(time.Minute)},
-		sdk.Item{Key: "resync/b", Request: sdk.Request{Delay: sdk.Duration(time.Minute), Jitter: 1}},
+		sdk.Item{Key: "resync/b", Request: sdk.Request{Delay: new(time.Minute), Jitter: 1}},
 		sdk.Item{Key: "resync/c", Request: sdk.Request{Jitter: 2}},
 	)
 	if err != nil {

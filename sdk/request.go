@@ -34,7 +34,7 @@ type Request struct {
 	// Event is what to deliver; nil is the one that the key has.
 	Event *Event `json:"event,omitempty"`
 	// MaxInterval is after how long the key is due again when a run succeeded and
-	// asked for nothing; 0 is never, nil the source's. See [Duration].
+	// asked for nothing; 0 is never, nil the source's: new(time.Hour).
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
 	// ExpiresAt is from when on it is not delivered any more, retries included.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
@@ -45,15 +45,10 @@ type Request struct {
 }
 
 // After asks for a key in d, or at once when d is not above zero.
-func After(d time.Duration) Request { return Request{Delay: Duration(max(d, 0))} }
+func After(d time.Duration) Request { return Request{Delay: new(max(d, 0))} }
 
 // At asks for a key at an instant, or at once when it is past.
 func At(t time.Time) Request { return Request{DueAt: t} }
-
-// Duration is for the fields where no duration is another thing than 0:
-//
-//	sdk.Request{MaxInterval: sdk.Duration(time.Hour)}
-func Duration(d time.Duration) *time.Duration { return &d }
 
 // Backoff asks for a wait that grows with the key's attempt counter, by one
 // with every such request: min(Base·Factor^(attempt-1), Cap). The source

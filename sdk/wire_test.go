@@ -46,7 +46,7 @@ func wholeSchedule() sdk.Schedule {
 	e.ID, e.Source, e.Time = "1", "/shop", far
 	return sdk.Schedule{
 		Key: "k", Revision: 1 << 63, Result: sdk.Merged, State: sdk.InFlight, DueAt: far, PreviousDueAt: far.Add(1), ScheduledAt: far.Add(2),
-		Attempt: 7, InFlight: true, UID: "u", Reason: "r", MaxInterval: sdk.Duration(0), ExpiresAt: far.Add(3), Event: e,
+		Attempt: 7, InFlight: true, UID: "u", Reason: "r", MaxInterval: new(time.Duration(0)), ExpiresAt: far.Add(3), Event: e,
 	}
 }
 
@@ -66,7 +66,7 @@ func TestTheTypesHaveTheFieldsOfTheSchemaAndTheOtherWayRound(t *testing.T) {
 	t.Parallel()
 	schemas := schemas(t)
 	request, event, schedule := wholeRequest(), wholeEvent(), wholeSchedule()
-	request.Delay, request.Backoff = sdk.Duration(0), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
+	request.Delay, request.Backoff = new(time.Duration(0)), &sdk.Backoff{Base: 1, Factor: 1.5, Cap: time.Hour, MaxAttempts: 3}
 	item := sdk.Item{Key: "k", Request: request}
 	counts := sdk.Counts{Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
 	filled(t, item)
@@ -213,7 +213,7 @@ func TestExactJSON(t *testing.T) {
 		`{"delay":"0s"}`:   sdk.After(-time.Hour),
 		`{"dueAt":"2090-01-02T03:04:05.000000006Z"}`: sdk.At(far),
 		`{"backoff":{}}`:                sdk.Request{Backoff: &sdk.Backoff{}},
-		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: sdk.Duration(0)}},
+		`{"key":"","maxInterval":"0s"}`: sdk.Item{Request: sdk.Request{MaxInterval: new(time.Duration(0))}},
 		`{"event":{}}`:                  sdk.Request{Event: &sdk.Event{}},
 		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`:                                                     sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null}`: sdk.Counts{Pending: 1, NextDueAt: far},
