@@ -1,0 +1,109 @@
+// Command operator is written with controller-runtime, as anybody's is, and does
+// what its objects say; see [step]. It tells the recorder of the start and the
+// end of each run, and keeps nothing: it may be gone between two runs.
+//
+// Its controllers are those that FOR names: configmaps, for ConfigMaps with
+// Secrets of their own, and namespaces. WITH are the options of its manager, and
+// NAMESPACE is where it looks.
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/controller"
+)
+
+func main() {
+	ctrl.SetLogger(zap.New())
+	if err := serve(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func serve() error {
+	namespace := os.Getenv("NAMESPACE")
+	options, err := choices(os.Getenv("WITH"))
+	if err != nil {
+		return fmt.Errorf("WITH: %w", err)
+	}
+	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}},
+		Controller: config.Controller{MaxConcurrentReconciles: 10},
+	}, options...)
+	if err != nil {
+		return err
+	}
+	to := recorder{url: os.Getenv("RECORDER")}
+	for controllers := range strings.FieldsSeq(cmp.Or(os.Getenv("FOR"), "configmaps")) {
+		p := performer{Client: mgr.GetClient(), recorder: to, pod: os.Getenv("HOSTNAME")}
+		b := ctrl.NewControllerManagedBy(mgr)
+		switch controllers {
+		case "configmaps":
+			p.kind, p.object = "ConfigMap", func() client.Object { return &corev1.ConfigMap{} }
+			b.For(p.object(), labelled("e2e", "object")).Owns(&corev1.Secret{})
+		case "namespaces":
+			p.kind, p.object = "Namespace", func() client.Object { return &corev1.Namespace{} }
+			b.For(p.object(), labelled("e2e", namespace))
+		default:
+			return fmt.Errorf("FOR: there is no controller %q", controllers)
+		}
+		if err := b.Complete(p); err != nil {
+			return err
+		}
+	}
+	return mgr.Start(ctrl.SetupSignalHandler())
+}
+
+// labelled is the predicate that lets objects with a label pass.
+func labelled(name, value string) builder.ForOption {
+	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[name] == value }))
+}
+
+// choices reads options such as "client backoff=1s resync=10s".
+func choices(words string) (options []controller.Option, err error) {
+	for word := range strings.FieldsSeq(words) {
+		name, value, _ := strings.Cut(word, "=")
+		d := time.Duration(0)
+		if value != "" {
+			if d, err = time.ParseDuration(value); err != nil {
+				return nil, err
+			}
+		}
+		switch name {
+		case "client":
+			source, err := sdk.FromEnv()
+			if err != nil {
+				return nil, err
+			}
+			options = append(options, controller.WithClient(source))
+		case "backoff":
+			options = append(options, controller.WithBackoff(sdk.Backoff{Base: d}))
+		case "max-interval":
+			options = append(options, controller.WithMaxInterval(d))
+		case "resync":
+			options = append(options, controller.WithResync(controller.Resync{Window: d}))
+		case "cached-reads":
+			options = append(options, controller.WithCachedReads())
+		case "replicas":
+			options = append(options, controller.WithReplicas())
+		default:
+			return nil, fmt.Errorf("there is no option %q", word)
+		}
+	}
+	return options, nil
+}
