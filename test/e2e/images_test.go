@@ -23,6 +23,8 @@ var built = []struct {
 	{".", "test/e2e/images/function", &images.function},
 	{".", "test/e2e/images/nodekill", &images.nodekill},
 	{"test/operator", ".", &images.operator},
+	{"test/operators", "chaospod", &images.chaospod},
+	{"test/operators", "cainjector", &images.cainjector},
 }
 
 // ko runs the ko of tools/ko in a module of the checkout, and returns what it

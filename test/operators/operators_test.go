@@ -1,0 +1,40 @@
+// Package operators holds public operators to run from zero replicas: their
+// controllers are those of the modules that they are published in, and only their
+// main programs are ours.
+package operators
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestTheirModulesAreAsPublished wants the modules of the operators to be what go.sum
+// has the sums of, and none to be replaced but ours.
+func TestTheirModulesAreAsPublished(t *testing.T) {
+	t.Parallel()
+	var module struct {
+		Replace []struct{ Old struct{ Path string } }
+	}
+	if err := json.Unmarshal(output(t, "mod", "edit", "-json"), &module); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range module.Replace {
+		if r.Old.Path != "github.com/reschedule-dev/reschedule/sdk" {
+			t.Errorf("go.mod replaces %s: it is to be as it was published", r.Old.Path)
+		}
+	}
+	if said := string(output(t, "mod", "verify")); strings.TrimSpace(said) != "all modules verified" {
+		t.Errorf("go mod verify: %s", said)
+	}
+}
+
+func output(t *testing.T, args ...string) []byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
