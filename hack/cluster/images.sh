@@ -24,12 +24,22 @@ image() {
 }
 install -D "$BIN/pause" "$work/pause/pause"
 image pause "$work/pause" --entrypoint /pause
+# programs DIRECTORY FILES...: with the libraries that they want.
+programs() {
+    local directory=$1
+    shift
+    { ldd "$@" | grep -o '/[^ ]* (' | tr -d ' ('; printf '%s\n' "$@"; } | sort -u | xargs -I FILE install -D FILE "$directory/FILE"
+}
 # Knative's suites wait for a service with the shell and the curl of this image.
-for program in /bin/sh "$(command -v curl)"; do
-    ldd "$program" | grep -o '/[^ ]*' | sort -u | xargs -I FILE install -D FILE "$work/curl/FILE"
-    install -D "$program" "$work/curl/bin/$(basename "$program")"
-done
+programs "$work/curl" /bin/sh "$(command -v curl)"
 image ubi8/ubi "$work/curl"
+# What examples/python-function runs in: Debian's Python in the place of Docker Hub's, which
+# has no compiled modules either.
+library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+programs "$work/python" /usr/bin/python3 "$library"/lib-dynload/*.so
+tar -C / --exclude={__pycache__,test,idlelib,lib2to3,'config-*',sitecustomize.py} -c "${library#/}" | tar -C "$work/python" -x
+image library/python "$work/python"
+quietly "the image of library/python" crane tag "$REGISTRY/library/python:latest" 3-slim
 
 # resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
 # below tools/ that has their programs.

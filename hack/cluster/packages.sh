@@ -14,6 +14,8 @@ missing=()
 for command in "${!package_of[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
 done
+# Not any on the PATH: an image is made of it.
+/usr/bin/python3 -c 'import http.server, ssl' 2>/dev/null || missing+=(python3)
 [ -x /usr/lib/cni/ptp ] || [ -x /opt/cni/bin/ptp ] || missing+=(containernetworking-plugins)
 
 if ((${#missing[@]})); then
