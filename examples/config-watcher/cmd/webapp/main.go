@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"log"
 	"net/http"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -14,5 +17,8 @@ func main() {
 	server := http.Server{Addr: ":8080", ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write(greeting)
 	})}
-	log.Fatal(server.ListenAndServe())
+	go func() { log.Fatal(server.ListenAndServe()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	<-ctx.Done()
 }

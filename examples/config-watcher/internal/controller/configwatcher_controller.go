@@ -104,7 +104,7 @@ func (r *ConfigWatcherReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	}
 	if pods > 0 {
 		r.Recorder.Eventf(watcher, configMap, corev1.EventTypeNormal, "RestartedPods", "Restart",
-			"Restarted %d pods, as ConfigMap %s has changed", pods, watcher.Spec.ConfigMap)
+			"ConfigMap %s has changed; pods restarted: %d", watcher.Spec.ConfigMap, pods)
 	}
 	before = watcher.Status.DeepCopy()
 	restarted(watcher, pods, time.Now())
