@@ -57,15 +57,11 @@ spec:
 	return s
 }
 
-// ownerText is the namespace as the owner of cluster-scoped objects, which go with
-// it, in YAML.
+// ownerText is owner in YAML.
 func (n *namespace) ownerText() string {
 	n.t.Helper()
-	o, err := n.Client.CoreV1().Namespaces().Get(n.t.Context(), n.name, metav1.GetOptions{})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return fmt.Sprintf("{apiVersion: v1, kind: Namespace, name: %s, uid: %s}", o.Name, o.UID)
+	o := n.owner()
+	return fmt.Sprintf("{apiVersion: %s, kind: %s, name: %s, uid: %s}", o.APIVersion, o.Kind, o.Name, o.UID)
 }
 
 // chaosPodCRD is of the types in controller-runtime's examples/crd/pkg.
