@@ -48,9 +48,7 @@ func TestAnOperatorInPythonThatOnlyAnswersDoesItsWorkFromZero(t *testing.T) {
 	for _, kind := range []schema.GroupVersionKind{knativeService, rescheduling, apiServerSource} {
 		n.ready(kind, n.name)
 	}
-	s := &source{namespace: n, name: n.name}
-	s.read()
-	s.token = n.token("caller", s.audience())
+	s := n.existing(n.name)
 	n.atZero(n.name)
 
 	// It may not do its work yet: it is tried again and again, and as soon as it
@@ -99,20 +97,36 @@ func TestAnOperatorInPythonThatOnlyAnswersDoesItsWorkFromZero(t *testing.T) {
 	n.atZero(n.name)
 }
 
+// rendered are the manifests of an example, with all that it makes, its
+// namespace too, named as this namespace is.
+func (n *namespace) rendered(example, name string) string {
+	n.t.Helper()
+	text, err := exec.CommandContext(n.t.Context(), "kubectl", "kustomize", example).Output()
+	if err != nil {
+		n.t.Fatalf("kubectl kustomize %s: %v", example, err)
+	}
+	return strings.ReplaceAll(string(text), name, n.name)
+}
+
+// existing is a source that was applied with others and is ready.
+func (n *namespace) existing(name string) *source {
+	n.t.Helper()
+	s := &source{namespace: n, name: name}
+	s.read()
+	s.token = n.token("caller", s.audience())
+	return s
+}
+
 // applyPython applies the example under the name of the namespace, save what
 // grants the function its rights, which it returns.
 func (n *namespace) applyPython() (grant string) {
 	n.t.Helper()
-	rendered, err := exec.CommandContext(n.t.Context(), "kubectl", "kustomize", pythonExample).Output()
-	if err != nil {
-		n.t.Fatalf("kubectl kustomize %s: %v", pythonExample, err)
-	}
-	objects := strings.Split(strings.ReplaceAll(string(rendered), pythonName, n.name), "\n---\n")
+	objects := strings.Split(n.rendered(pythonExample, pythonName), "\n---\n")
 	at := slices.IndexFunc(objects, func(o string) bool {
 		return strings.Contains(o, "\nkind: ClusterRoleBinding\nmetadata:\n  name: "+n.name+"\n")
 	})
 	if at < 0 {
-		n.t.Fatalf("%s grants the function nothing:\n%s", pythonExample, rendered)
+		n.t.Fatalf("%s grants the function nothing:\n%s", pythonExample, strings.Join(objects, "\n---\n"))
 	}
 	grant = objects[at]
 	n.t.Cleanup(func() {
