@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -210,9 +211,7 @@ func TestWhatThePythonFunctionAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { // one after the other: they share the API server
 			metadata := map[string]any{"uid": "1", "resourceVersion": "7", "creationTimestamp": ago(c.age)}
-			for name, value := range c.object {
-				metadata[name] = value
-			}
+			maps.Copy(metadata, c.object)
 			api.set(metadata, c.get, c.delete)
 			key := c.key
 			if key == "" {
