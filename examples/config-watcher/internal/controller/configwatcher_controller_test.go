@@ -1,203 +1,20 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/reschedule-dev/reschedule/examples/config-watcher/api/v1"
 )
-
-const namespace = "team-a"
-
-// scene is a namespace with a ConfigWatcher, its ConfigMap and two pods, an hour
-// old, in a bubble of fake time; and the operator.
-type scene struct {
-	*ConfigWatcherReconciler
-	t        *testing.T
-	recorder *events.FakeRecorder
-	fails    func(verb string, o client.Object) error // what the API server says; nil: nothing fails
-	result   reconcile.Result                         // of the newest run
-	err      error
-}
-
-func play(t *testing.T, act func(*scene)) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		scheme := runtime.NewScheme()
-		if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
-			t.Fatal(err)
-		}
-		s := &scene{t: t, recorder: events.NewFakeRecorder(10)}
-		said := func(verb string, o client.Object) error {
-			if s.fails == nil {
-				return nil
-			}
-			return s.fails(verb, o)
-		}
-		s.ConfigWatcherReconciler = &ConfigWatcherReconciler{Recorder: s.recorder, Client: fake.NewClientBuilder().
-			WithScheme(scheme).WithStatusSubresource(&v1.ConfigWatcher{}).
-			WithInterceptorFuncs(interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-					if err := said("get", o); err != nil {
-						return err
-					}
-					return c.Get(ctx, key, o, opts...)
-				},
-				List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-					if err := said("list", nil); err != nil {
-						return err
-					}
-					return c.List(ctx, l, opts...)
-				},
-				Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-					if err := said("delete", o); err != nil {
-						return err
-					}
-					return c.Delete(ctx, o, opts...)
-				},
-				SubResourceUpdate: func(ctx context.Context, c client.Client, resource string, o client.Object, opts ...client.SubResourceUpdateOption) error {
-					if err := said("update", o); err != nil {
-						return err
-					}
-					return c.SubResource(resource).Update(ctx, o, opts...)
-				},
-			}).Build()}
-		s.create(&v1.ConfigWatcher{
-			ObjectMeta: metav1.ObjectMeta{Name: "webapp", Generation: 1},
-			Spec: v1.ConfigWatcherSpec{
-				ConfigMap: "webapp-config", PodSelector: map[string]string{"app": "webapp"}, RolloutDelay: metav1.Duration{Duration: time.Minute},
-			},
-		})
-		s.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "webapp-config"}, Data: map[string]string{"greeting": "Welcome"}})
-		s.start("a", nil)
-		s.start("b", nil)
-		time.Sleep(time.Hour)
-		act(s)
-	})
-}
-
-func (s *scene) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-func (s *scene) create(o client.Object) {
-	s.t.Helper()
-	if o.GetNamespace() == "" {
-		o.SetNamespace(namespace)
-	}
-	s.must(s.Create(s.t.Context(), o))
-}
-
-// start makes a pod of the Deployment, or another one.
-func (s *scene) start(name string, change func(*corev1.Pod)) {
-	s.t.Helper()
-	controls := true
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID(name), Labels: map[string]string{"app": "webapp"}, CreationTimestamp: metav1.Now(),
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "webapp", UID: "webapp", Controller: &controls}},
-	}}
-	if change != nil {
-		change(pod)
-	}
-	s.create(pod)
-}
-
-// write changes the ConfigMap.
-func (s *scene) write(greeting string) {
-	s.t.Helper()
-	s.edit(func(c *corev1.ConfigMap) { c.Data["greeting"] = greeting })
-}
-
-func (s *scene) edit(change func(*corev1.ConfigMap)) {
-	s.t.Helper()
-	var c corev1.ConfigMap
-	s.must(s.Get(s.t.Context(), types.NamespacedName{Namespace: namespace, Name: "webapp-config"}, &c))
-	change(&c)
-	s.must(s.Update(s.t.Context(), &c))
-}
-
-// respec changes what is wanted.
-func (s *scene) respec(change func(*v1.ConfigWatcher)) {
-	s.t.Helper()
-	w := s.watcher()
-	change(w)
-	w.Generation++
-	s.must(s.Update(s.t.Context(), w))
-}
-
-func (s *scene) remove(o client.Object, name string) {
-	s.t.Helper()
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	s.must(s.Delete(s.t.Context(), o))
-}
-
-// run is a call of Reconcile.
-func (s *scene) run() {
-	s.t.Helper()
-	s.result, s.err = s.Reconcile(s.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: "webapp"}})
-}
-
-// changed is a scene in which the operator has seen a change.
-func (s *scene) changed() {
-	s.t.Helper()
-	s.run()
-	s.write("Hello")
-	s.run()
-	s.must(s.err)
-}
-
-func (s *scene) watcher() *v1.ConfigWatcher {
-	s.t.Helper()
-	w := &v1.ConfigWatcher{}
-	s.must(s.Get(s.t.Context(), types.NamespacedName{Namespace: namespace, Name: "webapp"}, w))
-	return w
-}
-
-// pods are those of all namespaces that are not on their way out.
-func (s *scene) pods() (names []string) {
-	s.t.Helper()
-	var pods corev1.PodList
-	s.must(s.List(s.t.Context(), &pods))
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp.IsZero() {
-			names = append(names, p.Name)
-		}
-	}
-	return names
-}
-
-// said are the Events since the last call.
-func (s *scene) said() (said []string) {
-	for {
-		select {
-		case e := <-s.recorder.Events:
-			said = append(said, e)
-		default:
-			return said
-		}
-	}
-}
 
 func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 	t.Parallel()
@@ -218,7 +35,7 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 			reason: v1.UpToDate, pods: all,
 		},
 		"nothing has changed": {
-			act:    func(s *scene) { s.run(); time.Sleep(time.Hour); s.run() },
+			act:    func(s *scene) { s.run(); s.wait(time.Hour); s.run() },
 			reason: v1.UpToDate, pods: all,
 		},
 		"changed": {
@@ -226,25 +43,25 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 			after: time.Minute, reason: v1.RestartPending, pods: all,
 		},
 		"woken before the time": {
-			act:   func(s *scene) { s.changed(); time.Sleep(time.Minute - time.Millisecond); s.run() },
+			act:   func(s *scene) { s.changed(); s.wait(time.Minute - time.Millisecond); s.run() },
 			after: time.Millisecond, reason: v1.RestartPending, pods: all,
 		},
 		"due": {
-			act:    func(s *scene) { s.changed(); time.Sleep(time.Minute); s.run() },
+			act:    func(s *scene) { s.changed(); s.wait(time.Minute); s.run() },
 			reason: v1.UpToDate, restarts: 1, events: reported,
 		},
 		"long overdue": {
-			act:    func(s *scene) { s.changed(); time.Sleep(24 * time.Hour); s.run() },
+			act:    func(s *scene) { s.changed(); s.wait(24 * time.Hour); s.run() },
 			reason: v1.UpToDate, restarts: 1, events: reported,
 		},
 		"woken again after that": {
-			act:    func(s *scene) { s.changed(); time.Sleep(time.Minute); s.run(); s.start("new", nil); s.run() },
+			act:    func(s *scene) { s.changed(); s.wait(time.Minute); s.run(); s.start("new", nil); s.run() },
 			reason: v1.UpToDate, pods: []string{"new"}, restarts: 1, events: reported,
 		},
 		"changed again meanwhile": {
 			act: func(s *scene) {
 				s.changed()
-				time.Sleep(40 * time.Second)
+				s.wait(40 * time.Second)
 				s.write("Good morning")
 				s.run()
 			},
@@ -253,12 +70,12 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 		"changed again meanwhile, and due": {
 			act: func(s *scene) {
 				s.changed()
-				time.Sleep(40 * time.Second)
+				s.wait(40 * time.Second)
 				s.write("Good morning")
 				s.run()
-				time.Sleep(20 * time.Second)
+				s.wait(20 * time.Second)
 				s.run()
-				time.Sleep(40 * time.Second) // nothing is left of the second change
+				s.wait(40 * time.Second) // nothing is left of the second change
 				s.run()
 			},
 			reason: v1.UpToDate, restarts: 1, events: reported,
@@ -267,10 +84,10 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 			act: func(s *scene) {
 				s.changed()
 				s.write("Good morning")
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 				s.start("new", nil)
-				time.Sleep(time.Hour)
+				s.wait(time.Hour)
 				s.run()
 			},
 			reason: v1.UpToDate, pods: []string{"new"}, restarts: 1, events: reported,
@@ -278,12 +95,12 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 		"a change taken back, which pods may have": {
 			act: func(s *scene) {
 				s.changed()
-				time.Sleep(10 * time.Second)
+				s.wait(10 * time.Second)
 				s.start("between", nil)
-				time.Sleep(10 * time.Second)
+				s.wait(10 * time.Second)
 				s.write("Welcome")
 				s.run()
-				time.Sleep(40 * time.Second)
+				s.wait(40 * time.Second)
 				s.run()
 			},
 			reason: v1.UpToDate, restarts: 1,
@@ -332,9 +149,9 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 		"pods that have it already": {
 			act: func(s *scene) {
 				s.changed()
-				time.Sleep(time.Second)
+				s.wait(time.Second)
 				s.start("new", nil)
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 			},
 			reason: v1.UpToDate, pods: []string{"new"}, restarts: 1, events: reported,
@@ -344,9 +161,9 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 				s.remove(&corev1.Pod{}, "a")
 				s.remove(&corev1.Pod{}, "b")
 				s.changed()
-				time.Sleep(time.Second)
+				s.wait(time.Second)
 				s.start("new", nil)
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 			},
 			reason: v1.UpToDate, pods: []string{"new"},
@@ -360,9 +177,9 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 				s.start("f-bare", func(p *corev1.Pod) { p.OwnerReferences = nil })
 				s.start("g-going", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/slow"} })
 				s.remove(&corev1.Pod{}, "g-going")
-				time.Sleep(time.Second)
+				s.wait(time.Second)
 				s.changed()
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 			},
 			reason: v1.UpToDate, pods: []string{"c-other", "d-succeeded", "e-failed", "f-bare", "c-elsewhere"}, restarts: 1, events: reported,
@@ -385,7 +202,7 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 				s.changed()
 				s.remove(&corev1.ConfigMap{}, "webapp-config")
 				s.run()
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 			},
 			reason: v1.ConfigMapNotFound, pods: all,
@@ -395,7 +212,7 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 				s.changed()
 				s.remove(&corev1.ConfigMap{}, "webapp-config")
 				s.run()
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "webapp-config"}})
 				s.run()
 			},
@@ -448,7 +265,7 @@ func TestAConfigWatcherThatIsGoneOrGoingRestartsNothing(t *testing.T) {
 				s.respec(func(w *v1.ConfigWatcher) { w.Finalizers = finalizers })
 				s.changed()
 				s.remove(&v1.ConfigWatcher{}, "webapp")
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.run()
 				if s.err != nil || !s.result.IsZero() || len(s.pods()) != 2 {
 					t.Errorf("it returned %+v, %v, and pods %v are left", s.result, s.err, s.pods())
@@ -477,7 +294,7 @@ func TestARunThatFailsIsTakenUpByTheNext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(s *scene) {
 				s.changed()
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				refused := errors.New("not now")
 				s.fails = func(verb string, o client.Object) error {
 					if verb != c.verb || c.name != "" && o.GetName() != c.name || c.object != nil && kindOf(s, o) != kindOf(s, c.object) {
@@ -497,7 +314,7 @@ func TestARunThatFailsIsTakenUpByTheNext(t *testing.T) {
 					t.Errorf("nothing is pending any more: %+v", w.Status)
 				}
 
-				time.Sleep(time.Second)
+				s.wait(time.Second)
 				s.start("new", nil)
 				s.run()
 				if s.err != nil || !s.result.IsZero() {
@@ -512,12 +329,6 @@ func TestARunThatFailsIsTakenUpByTheNext(t *testing.T) {
 			})
 		})
 	}
-}
-
-func kindOf(s *scene, o client.Object) string {
-	gvk, err := s.GroupVersionKindFor(o)
-	s.must(err)
-	return gvk.Kind
 }
 
 // A change counts as seen when that is on record: whoever could not write it
@@ -536,7 +347,7 @@ func TestAChangeThatCannotBeWrittenDownIsSeenAgain(t *testing.T) {
 			t.Errorf("it returned %+v", s.result)
 		}
 		s.fails = nil
-		time.Sleep(10 * time.Second)
+		s.wait(10 * time.Second)
 		if s.run(); s.err != nil || s.result.RequeueAfter != time.Minute {
 			t.Errorf("then it returned %+v, %v", s.result, s.err)
 		}
@@ -553,7 +364,7 @@ func TestAPodThatWentByItselfIsNoFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, func(s *scene) {
 				s.changed()
-				time.Sleep(time.Minute)
+				s.wait(time.Minute)
 				s.fails = func(verb string, o client.Object) error {
 					if verb == "delete" && o.GetName() == "a" {
 						return said
@@ -576,7 +387,7 @@ func TestAnEmptySelectorSelectsNothing(t *testing.T) {
 	play(t, func(s *scene) {
 		s.respec(func(w *v1.ConfigWatcher) { w.Spec.PodSelector = nil })
 		s.changed()
-		time.Sleep(time.Minute)
+		s.wait(time.Minute)
 		s.run()
 		if !errors.Is(s.err, reconcile.TerminalError(nil)) || len(s.pods()) != 2 {
 			t.Errorf("it returned %v, and pods %v are left", s.err, s.pods())
