@@ -124,7 +124,7 @@ func TestReplicasOfAnOperatorNeverRunAKeyTwiceAtOnce(t *testing.T) {
 		objects, changes = 10, 5
 		step             = "work=3s"
 	)
-	o := newOperator(t, form{mode: "Resource", with: "replicas", concurrency: 5, annotations: map[string]string{
+	o := newOperator(t, form{mode: "Resource", with: "replicas cached-reads", concurrency: 5, annotations: map[string]string{
 		"autoscaling.knative.dev/min-scale": "3",
 		"autoscaling.knative.dev/max-scale": "3",
 	}})

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,7 +88,7 @@ func (p performer) next(ctx context.Context, r *run, o client.Object) error {
 // perform does the words of a step one after the other:
 //
 //	work=2s         takes so long
-//	own             makes a Secret of the object's name and its own, if there is none
+//	own             makes a Lease of the object's name and its own, if there is none
 //	exit            ends the process
 //	exit=2ms        ends it so long after the end was told, when it is on its way to the answer
 //	after=2s        the result
@@ -141,13 +141,13 @@ func die() {
 	panic(err)
 }
 
-// own makes the object's Secret.
+// own makes the object's Lease.
 func (p performer) own(ctx context.Context, o client.Object) error {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
-	if err := controllerutil.SetControllerReference(o, s, p.Scheme()); err != nil {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	if err := controllerutil.SetControllerReference(o, l, p.Scheme()); err != nil {
 		return err
 	}
-	if err := p.Create(ctx, s); !apierrors.IsAlreadyExists(err) {
+	if err := p.Create(ctx, l); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil
