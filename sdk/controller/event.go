@@ -154,7 +154,7 @@ type change struct {
 	gvk  schema.GroupVersionKind
 	name types.NamespacedName // a cluster-scoped object has no namespace
 	// object is the object as JSON, nil if only its name was sent.
-	object []byte
+	object, metadata json.RawMessage
 }
 
 // apiServerTypes are the events of an ApiServerSource, in its two modes.
@@ -176,21 +176,30 @@ func readChange(e *event) (*change, error) {
 	if !ok {
 		return nil, nil
 	}
-	// Of both modes: an object, and an ObjectReference.
+	// An object has its name in its metadata, and may have anything beside them; an
+	// ObjectReference is its name.
 	var object struct {
-		APIVersion, Kind, Namespace, Name string
-		Metadata                          struct{ Namespace, Name string }
+		APIVersion string
+		Kind       string
+		Metadata   json.RawMessage
 	}
-	if err := json.Unmarshal(e.data, &object); err != nil {
+	var name struct{ Namespace, Name string }
+	err := json.Unmarshal(e.data, &object)
+	if err == nil && t.whole && object.Metadata != nil {
+		err = json.Unmarshal(object.Metadata, &name)
+	} else if err == nil && !t.whole {
+		err = json.Unmarshal(e.data, &name)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: the data of a %s: %w", errUnreadable, e.typ(), err)
 	}
 	c := &change{
 		verb: t.verb,
 		gvk:  schema.FromAPIVersionAndKind(object.APIVersion, object.Kind),
-		name: types.NamespacedName{Namespace: object.Namespace, Name: object.Name},
+		name: types.NamespacedName{Namespace: name.Namespace, Name: name.Name},
 	}
 	if t.whole {
-		c.object, c.name = e.data, types.NamespacedName{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}
+		c.object, c.metadata = e.data, object.Metadata
 	}
 	if c.gvk.Kind == "" || c.gvk.Version == "" || c.name.Name == "" {
 		return nil, fmt.Errorf("%w: the data of a %s has no apiVersion, kind or name", errUnreadable, e.typ())

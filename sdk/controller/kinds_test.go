@@ -257,7 +257,7 @@ func TestResync(t *testing.T) {
 			}
 			s, err := c.Get(t.Context(), key)
 			last = s
-			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > farAway/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
+			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > longest/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
 		})
 		runs = append(runs, ours.ran()...)
 		slices.Sort(runs)

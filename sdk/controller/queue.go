@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -17,6 +16,15 @@ var (
 	errRequeue  = errors.New("the reconciler asked for a retry")
 	errPanicked = errors.New("the reconciler panicked")
 )
+
+// saysAgain is the priority that a controller is told with every request, and
+// says again when it speaks of the run: nobody else does, and priorities do not
+// count.
+const saysAgain = -0x7e5c4ed
+
+// longest is the longest wait that is asked for: the contract has a limit of
+// 100 years.
+const longest = 10 * 365 * 24 * time.Hour
 
 // run is one run of a request, or the place for one, and those who wait for its
 // outcome. Who comes before it has begun joins it.
@@ -49,10 +57,10 @@ type wish struct {
 // afterwards. It has no timers: what is wanted later is part of an outcome.
 type queue struct {
 	name string
-	// gvk is that of the objects which the controller is for, zero if it is for
+	// kind is that of the objects which the controller is for, zero if it is for
 	// none; prefix is what its keys begin with, "" if every key is its. Both are
 	// set before it starts.
-	gvk    schema.GroupVersionKind
+	kind   kind
 	prefix string
 	// stray takes what is enqueued while no event is fed: by a source that is no
 	// watch, for example.
@@ -97,11 +105,11 @@ func (q *queue) feed() func() []wish {
 	}
 }
 
-// fed says whether anything was enqueued.
-func (q *queue) fed() bool {
+// fed is how much was enqueued.
+func (q *queue) fed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.wishes) > 0
+	return len(q.wishes)
 }
 
 // join asks for a run of the target, and returns the one that it will be.
@@ -142,7 +150,7 @@ func (q *queue) current(request reconcile.Request) *run {
 // run.
 func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
 	for _, request := range requests {
-		if w := (wish{request, max(o.After, 0)}); !q.add(o, w) {
+		if w := (wish{request, min(max(o.After, 0), longest)}); !q.add(o, w) {
 			q.stray(q, w)
 		}
 	}
@@ -152,11 +160,8 @@ func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Reque
 func (q *queue) add(o priorityqueue.AddOpts, w wish) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if r := q.running[w.request]; r != nil && r.ended && (o.RateLimited || w.after > 0) {
-		r.limited = r.limited || o.RateLimited
-		if w.after > 0 && (r.requeue == 0 || w.after < r.requeue) {
-			r.requeue = w.after
-		}
+	if r := q.running[w.request]; r != nil && o.Priority != nil && *o.Priority == saysAgain {
+		r.limited, r.requeue = o.RateLimited, w.after
 		return true
 	}
 	if q.feeding {
@@ -286,7 +291,7 @@ func (q *queue) drain(ctx context.Context) {
 // GetWithPriority is Get.
 func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	request, shutdown := q.Get()
-	return request, 0, shutdown
+	return request, saysAgain, shutdown
 }
 
 // Add is AddWithOpts.
