@@ -44,6 +44,7 @@ func (s *server) settle(t target, o outcome) outcome {
 	}
 	s.answers.forget(t.key) // it waits for something else from here on
 	if err != nil {
+		s.log.Error(err, "The outcome of a run is not durable, and the run is to be repeated", "key", t.key)
 		return outcome{err: fmt.Errorf("the outcome of %s is not durable: %w", t.key, err)}
 	}
 	return outcome{}

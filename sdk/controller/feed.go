@@ -55,6 +55,8 @@ type feed struct {
 	feeder *feeder
 	verb   verb
 	of     []fed
+	// bare says that of an object that is gone only the name is known.
+	bare bool
 }
 
 // fed is the object in one form; old is nil when it was not seen before.
@@ -76,17 +78,28 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			return nil, err
 		}
 		bytes := len(c.object)
-		if c.object == nil || k.GroupVersionKind != c.gvk && k.form != metadataForm && c.verb != deleted {
+		whole := c.object != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
+		if !whole && (c.object == nil || c.verb != deleted) {
 			switch err = f.informers.live.Get(ctx, c.name, o); {
 			case apierrors.IsNotFound(err):
 				n.verb = deleted
 			case err != nil:
 				return nil, fmt.Errorf("reading %s %s, of which an event came: %w", k.Kind, c.name, err)
-			case n.verb == deleted:
-				n.verb = updated // there is another one of its name
+			default:
+				whole = true
+				if n.verb == deleted {
+					n.verb = updated // there is another one of its name
+				}
 			}
 			text, _ := json.Marshal(o) // for its length
 			bytes = len(text)
+		}
+		if !whole {
+			if last := f.last(objectKey{k, c.name}); last != nil {
+				o = last
+			} else {
+				n.bare = true
+			}
 		}
 		item := fed{kind: k, name: c.name, new: o, bytes: bytes}
 		if !fresh {

@@ -21,9 +21,10 @@ import (
 // sent to the operator is fed to their handlers. Reads go to the API server, or
 // to a real cache.
 type informers struct {
-	scheme *runtime.Scheme
-	live   client.Reader
-	cached cache.Cache // nil: reads are live
+	scheme  *runtime.Scheme
+	options cache.Options // what a resident operator would have in its cache
+	live    client.Reader
+	cached  cache.Cache // nil: reads are live
 
 	mu      sync.Mutex
 	byKind  map[kind]*informer

@@ -242,10 +242,9 @@ func TestResync(t *testing.T) {
 		if i > 0 {
 			lis = listenAt(t, lis.Addr().String())
 		}
-		var mgr ctrl.Manager
 		ours := &configs{busy: map[reconcile.Request]bool{}}
 		op := startManager(t, cluster(objects...), func(m ctrl.Manager) error {
-			mgr, ours.Client = m, m.GetClient()
+			ours.Client = m.GetClient()
 			return ours.SetupWithManager(m)
 		}, WithListener(lis), WithClient(c), WithResync(Resync{Window: 100 * ms}))
 		var runs []string
@@ -264,7 +263,7 @@ func TestResync(t *testing.T) {
 		if len(runs) != len(objects) || len(slices.Compact(runs)) != len(objects) {
 			t.Errorf("%s: ran %q", revision, runs)
 		}
-		mgr.(*manager).server.askForResync(t.Context())
+		op.manager.server.askForResync(t.Context())
 		if s, err := c.Get(t.Context(), key); err != nil || s.Revision != last.Revision {
 			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
 		}

@@ -16,12 +16,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -136,11 +140,28 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 		{same, toJSON(theirs), "204"}, // as maxInterval brings it back
 		{changed("ref.update", "ConfigMap/ns/theirs"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"theirs"}`, "204"},
 		{changed("resource.update", "ConfigMap/ns/theirs"), secret("theirs"), "204"},
-		{changed("resource.update", "ConfigMap/ns/gone"), secret("gone"), "204 never"},
 		{changed("resource.delete", "ConfigMap/ns/theirs"), toJSON(theirs), "204 never"},
+		{changed("resource.update", "ConfigMap/ns/past"), toJSON(configMap("past", 1)), "204"},
+		{changed("ref.delete", "ConfigMap/ns/past"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"past"}`, "204 never"}, // it was seen
 	} {
 		if a, runs := op.send(e.attributes, e.data), l.take(); a.String() != e.want || runs != "" {
 			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
+		}
+	}
+	// Nobody can tell whose an object was of which the name is known, and that it
+	// is gone.
+	gone := `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"gone"}`
+	for _, e := range []struct {
+		attributes map[string]string
+		data       string
+	}{
+		{changed("resource.update", "ConfigMap/ns/gone"), secret("gone")},
+		{changed("ref.delete", "ConfigMap/ns/gone"), gone},
+		{changed("ref.update", "any"), gone},
+		{changed("ref.delete", ""), gone},
+	} {
+		if a, runs := op.send(e.attributes, e.data), l.take(); runs != "ran ns/gone" {
+			t.Errorf("%v: answered with %s, ran %q", e.attributes, a, runs)
 		}
 	}
 	// The same of an object of ours, in a process that does not know it.
@@ -602,7 +623,7 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 				asked := &client.ListOptions{}
 				asked.ApplyOptions(opts)
 				p, ok := pages[asked.Continue]
-				if !ok || asked.Limit != resyncPage {
+				if !ok || asked.Limit != pageSize {
 					return fmt.Errorf("no such page: %v", asked)
 				}
 				for _, name := range p.names {
@@ -637,6 +658,106 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 	}
 	if a := op.send(dueEvent("resync/former"), ""); a.String() != "204 never" {
 		t.Errorf("the mark of a controller of old is answered with %s", a)
+	}
+}
+
+// TestAResyncListsWhatAResidentOperatorWould is about the namespaces and selectors
+// of the manager's cache.
+func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
+	t.Parallel()
+	selector := func(s string) labels.Selector {
+		l, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	field := fields.OneTermEqualSelector("metadata.name", "a")
+	o := cluster()
+	mapper, err := o.MapperProvider(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper.(*meta.DefaultRESTMapper).AddSpecific(corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithResource("nodes"), corev1.SchemeGroupVersion.WithResource("node"), meta.RESTScopeRoot)
+	two := map[string]cache.Config{"b": {LabelSelector: selector("of=b")}, "a": {}}
+	for name, row := range map[string]struct {
+		options cache.Options
+		object  client.Object
+		want    string
+	}{
+		"nothing":                    {cache.Options{}, &corev1.ConfigMap{}, " <nil> <nil>"},
+		"selectors":                  {cache.Options{DefaultLabelSelector: selector("x=y"), DefaultFieldSelector: field}, &corev1.ConfigMap{}, " x=y metadata.name=a"},
+		"namespaces":                 {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.ConfigMap{}, "a x=y <nil>, b of=b <nil>"},
+		"no namespaces for the kind": {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.Node{}, " x=y <nil>"},
+		"of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Label: selector("kind=c"), Namespaces: map[string]cache.Config{"b": {}, "c": {FieldSelector: field}}}, &corev1.Secret{}: {Field: field},
+		}}, &corev1.ConfigMap{}, "b kind=c <nil>, c kind=c metadata.name=a"},
+		"selectors of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Field: field}}}, &corev1.ConfigMap{}, "a <nil> metadata.name=a, b of=b metadata.name=a"},
+	} {
+		row.options.Mapper = mapper
+		in := &informers{scheme: scheme.Scheme, options: row.options}
+		k, err := kindOf(row.object, scheme.Scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes, err := in.scopes(k)
+		var got []string
+		for _, s := range scopes {
+			got = append(got, fmt.Sprint(s.Namespace, " ", s.LabelSelector, " ", s.FieldSelector))
+		}
+		if got := strings.Join(got, ", "); got != row.want || err != nil {
+			t.Errorf("%s: lists %q, %v, want %q", name, got, err, row.want)
+		}
+	}
+}
+
+// TestAReplicaThatNobodyWaitsForEndsItsRun is about a request that is cut off,
+// and repeated to another replica.
+func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
+	t.Parallel()
+	began, ended := make(chan string, 9), make(chan error, 9)
+	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			began <- r.Name
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return reconcile.Result{}, ctx.Err()
+		}))
+	}, WithReplicas())
+	send := func(ctx context.Context, name string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := (&operator{t: t, url: op.url, ctx: ctx}).try(dueEvent("ConfigMap/ns/"+name), "")
+			done <- err
+		}()
+		return done
+	}
+	cut := func(cancel context.CancelFunc, done <-chan error) {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	first, cancelFirst := context.WithCancel(t.Context())
+	one := send(first, "a")
+	<-began
+	second, cancelSecond := context.WithCancel(t.Context())
+	two := send(second, "b") // waits: there is one worker
+	q := func() *queue { return op.manager.server.all()[0] }
+	eventually(t, "the second one", func() (bool, string) { return q().Len() == 1, "" })
+	cut(cancelSecond, two)
+	eventually(t, "no second one", func() (bool, string) { return q().Len() == 0, "" })
+	select {
+	case err := <-ended:
+		t.Errorf("the first one ended with %v", err)
+	default:
+	}
+	cut(cancelFirst, one)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the run ended with %v", err)
+	}
+	if len(began) > 0 {
+		t.Errorf("%s began", <-began)
 	}
 }
 

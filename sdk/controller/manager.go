@@ -56,7 +56,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 		newCache = cache.New
 	}
 	o.NewCache = func(cfg *rest.Config, co cache.Options) (cache.Cache, error) {
-		in.scheme = co.Scheme
+		in.scheme, in.options = co.Scheme, co
 		live, err := client.New(cfg, client.Options{HTTPClient: co.HTTPClient, Scheme: co.Scheme, Mapper: co.Mapper})
 		if err != nil {
 			return nil, err

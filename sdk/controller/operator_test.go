@@ -102,9 +102,11 @@ func (c *configs) ran() []string {
 
 // operator is a process of one, and a way to send it events.
 type operator struct {
-	t    *testing.T
-	url  string
-	stop func() error
+	t       *testing.T
+	url     string
+	stop    func() error
+	manager *manager
+	ctx     context.Context // of its requests; nil: that of the test
 }
 
 // cluster is what a manager needs of an API server. The controllers of other
@@ -160,7 +162,7 @@ func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	op := &operator{t: t, url: "http://" + l.Addr().String()}
+	op := &operator{t: t, url: "http://" + l.Addr().String(), manager: mgr.(*manager)}
 	op.stop = sync.OnceValue(func() error {
 		cancel()
 		select {
@@ -210,7 +212,11 @@ func (op *operator) send(attributes map[string]string, data string) answered {
 }
 
 func (op *operator) try(attributes map[string]string, data string) (answered, error) {
-	r, err := http.NewRequestWithContext(op.t.Context(), http.MethodPost, op.url, strings.NewReader(data))
+	ctx := op.ctx
+	if ctx == nil {
+		ctx = op.t.Context()
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, op.url, strings.NewReader(data))
 	if err != nil {
 		return answered{}, err
 	}

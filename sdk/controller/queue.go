@@ -15,6 +15,8 @@ var (
 	errStopping = errors.New("the operator is stopping")
 	errRequeue  = errors.New("the reconciler asked for a retry")
 	errPanicked = errors.New("the reconciler panicked")
+
+	errAbandoned = errors.New("nobody waits for the run any more")
 )
 
 // saysAgain is the priority that a controller is told with every request, and
@@ -38,9 +40,11 @@ type run struct {
 
 	// What happened in it, under the lock of the queue.
 
-	ended   bool  // Reconcile has returned or panicked: from here on the controller speaks
-	failure error // what it returned
-	missing bool  // it read its own object, and there was none
+	waiters int                // who wait for the outcome
+	cancel  context.CancelFunc // ends Reconcile
+	ended   bool               // Reconcile has returned or panicked: from here on the controller speaks
+	failure error              // what it returned
+	missing bool               // it read its own object, and there was none
 	forgot  bool
 	limited bool
 	requeue time.Duration
@@ -131,7 +135,26 @@ func (q *queue) join(t target, settle func(target, outcome) outcome) *run {
 	if settle != nil {
 		r.settle = settle
 	}
+	r.waiters++
 	return r
+}
+
+// leave says that somebody does not wait for the run any more. When nobody does,
+// it is not to begin, or to end soon: with replicas it may have begun elsewhere.
+func (q *queue) leave(r *run) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.waiters--; r.waiters > 0 {
+		return
+	}
+	if q.waiting[r.request] == r {
+		r.err = errAbandoned
+		close(r.done)
+		delete(q.waiting, r.request)
+		q.order = slices.DeleteFunc(q.order, func(of reconcile.Request) bool { return of == r.request })
+	} else if r.cancel != nil {
+		r.cancel()
+	}
 }
 
 // target is the request with its canonical key.

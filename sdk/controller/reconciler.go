@@ -31,13 +31,18 @@ func (w *watched) Reconcile(ctx context.Context, request reconcile.Request) (res
 	if r == nil { // called by somebody else than a worker
 		return w.Reconciler.Reconcile(ctx, request)
 	}
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, noteKey{}, note{r, w.queue}))
+	defer cancel()
+	w.queue.mu.Lock()
+	r.cancel = cancel
+	w.queue.mu.Unlock()
 	defer func() {
 		w.queue.mu.Lock()
 		defer w.queue.mu.Unlock()
 		r.ended, r.failure = true, err
 	}()
 	err = errPanicked // unless it returns
-	result, err = w.Reconciler.Reconcile(context.WithValue(ctx, noteKey{}, note{r, w.queue}), request)
+	result, err = w.Reconciler.Reconcile(ctx, request)
 	result.Priority = nil
 	return result, err
 }

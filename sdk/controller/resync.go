@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -17,8 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -40,18 +42,16 @@ type Resync struct {
 // controller, for which revision it was done, and wakes the operator to do it.
 const resyncPrefix = "resync/"
 
-const (
-	// resyncPage is how many objects one delivery brings up: the next one goes on,
-	// so that none takes longer than its timeout, whatever there is to list.
-	resyncPage = 500
-	askAgain   = time.Minute
-)
+// pageSize is how many objects one delivery brings up: the next one goes on, so
+// that none takes longer than its timeout, whatever there is to list.
+const pageSize = 500
 
 // askForResync lets the source wake the operator for a resync of every
-// controller for which this revision has not done it.
+// controller for which this revision has not done it. In the beginning there may
+// be no source yet, or no adapter.
 func (s *server) askForResync(ctx context.Context) {
 	revision := os.Getenv("K_REVISION")
-	_ = wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		asked := true
 		for _, q := range s.all() {
 			if err := s.askForResyncOf(ctx, q, revision); err != nil {
@@ -59,8 +59,15 @@ func (s *server) askForResync(ctx context.Context) {
 				s.log.Error(err, "The objects cannot be listed yet; it is tried again", "controller", q.name)
 			}
 		}
-		return asked, nil
-	})
+		if asked {
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *server) askForResyncOf(ctx context.Context, q *queue, revision string) error {
@@ -80,7 +87,7 @@ func (s *server) askForResyncOf(ctx context.Context, q *queue, revision string) 
 }
 
 // planResync is true if the key is that of a resync.
-func (s *server) planResync(p *plan, from string) bool {
+func (s *server) planResync(p *plan, from due) bool {
 	name, ok := strings.CutPrefix(p.key, resyncPrefix)
 	if !ok || strings.Contains(name, "/") || s.feeder == nil {
 		return false
@@ -97,30 +104,43 @@ func (s *server) planResync(p *plan, from string) bool {
 
 // resyncNow brings up a page of the objects that the controller is for, as far
 // as its predicates let them pass.
-func (s *server) resyncNow(ctx context.Context, q *queue, from string) answer {
-	next, more, err := s.resyncPage(ctx, q, from)
-	switch {
-	case err != nil:
-		return answer{outcome: outcome{err: fmt.Errorf("listing %s for a resync: %w", q.kind.Kind, err)}}
-	case more:
-		return answer{outcome: outcome{after: time.Millisecond}, due: due{Controller: q.name, Continue: next}}
+func (s *server) resyncNow(ctx context.Context, q *queue, from due) (answer, error) {
+	next, err := s.resyncPage(ctx, q, from)
+	if err != nil {
+		return answer{}, fmt.Errorf("listing %s for a resync: %w", q.kind.Kind, err)
 	}
-	return answer{outcome: outcome{after: cmp.Or(s.resync.Every, s.maxInterval, longest)}, due: due{Controller: q.name}}
+	if next != nil {
+		return answer{outcome: outcome{after: time.Millisecond}, due: *next}, nil
+	}
+	return answer{outcome: outcome{after: cmp.Or(s.resync.Every, s.maxInterval, longest)}, due: due{Controller: q.name}}, nil
 }
 
-// resyncPage returns where the next page begins, if there is more.
-func (s *server) resyncPage(ctx context.Context, q *queue, from string) (next string, more bool, err error) {
-	list, err := listOf(q.kind, s.feeder.informers.scheme)
+// resyncPage returns where the next page begins, nil if there is none.
+func (s *server) resyncPage(ctx context.Context, q *queue, from due) (next *due, err error) {
+	in := s.feeder.informers
+	scopes, err := in.scopes(q.kind)
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
-	err = s.feeder.informers.live.List(ctx, list, client.Limit(resyncPage), client.Continue(from))
-	if from != "" && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
+	i := 0
+	for i+1 < len(scopes) && scopes[i].Namespace < from.Namespace {
+		i++
+	}
+	list, err := listOf(q.kind, in.scheme)
+	if err != nil {
+		return nil, err
+	}
+	scope := scopes[i]
+	scope.Limit, scope.Continue = pageSize, from.Continue
+	next = &due{Controller: q.name, Namespace: scope.Namespace}
+	err = in.live.List(ctx, list, &scope)
+	if from.Continue != "" && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
 		var status apierrors.APIStatus
 		_ = errors.As(err, &status)
-		return status.Status().Continue, true, nil // in a newer list, or in none: from the beginning
+		next.Continue = status.Status().Continue // in a newer list, or in none: from the beginning
+		return next, nil
 	} else if err != nil {
-		return "", false, err
+		return nil, err
 	}
 	var found []delayed
 	err = meta.EachListItem(list, func(item runtime.Object) error {
@@ -140,10 +160,61 @@ func (s *server) resyncPage(ctx context.Context, q *queue, from string) (next st
 		}
 		return err
 	})
-	if err != nil {
-		return "", false, err
+	if err == nil {
+		err = s.schedule(ctx, found)
 	}
-	return list.GetContinue(), list.GetContinue() != "", s.schedule(ctx, found)
+	switch next.Continue = list.GetContinue(); {
+	case err != nil:
+		return nil, err
+	case next.Continue != "":
+		return next, nil
+	case i+1 < len(scopes):
+		next.Namespace = scopes[i+1].Namespace
+		return next, nil
+	}
+	return nil, nil
+}
+
+// scopes are what a resident controller would list of a kind, by namespace: as
+// the options of the manager's cache say it. The operator may have no right to
+// list more.
+func (i *informers) scopes(k kind) ([]client.ListOptions, error) {
+	var own cache.ByObject
+	for o, by := range i.options.ByObject {
+		gvk, err := apiutil.GVKForObject(o, i.scheme)
+		if err != nil {
+			return nil, err
+		}
+		if gvk == k.GroupVersionKind {
+			own = by
+		}
+	}
+	namespaces := i.options.DefaultNamespaces
+	if own.Namespaces != nil {
+		namespaces = own.Namespaces
+	}
+	if namespaced, err := apiutil.IsGVKNamespaced(k.GroupVersionKind, i.options.Mapper); err != nil {
+		return nil, err
+	} else if !namespaced || len(namespaces) == 0 {
+		namespaces = map[string]cache.Config{metav1.NamespaceAll: {}}
+	}
+	var scopes []client.ListOptions
+	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+		scope := client.ListOptions{Namespace: name}
+		for _, c := range []cache.Config{
+			namespaces[name], {LabelSelector: own.Label, FieldSelector: own.Field}, i.options.DefaultNamespaces[name],
+			{LabelSelector: i.options.DefaultLabelSelector, FieldSelector: i.options.DefaultFieldSelector},
+		} {
+			if scope.LabelSelector == nil {
+				scope.LabelSelector = c.LabelSelector
+			}
+			if scope.FieldSelector == nil {
+				scope.FieldSelector = c.FieldSelector
+			}
+		}
+		scopes = append(scopes, scope)
+	}
+	return scopes, nil
 }
 
 // listOf is a list of the kind in its form.

@@ -78,7 +78,7 @@ type plan struct {
 	outlives []target
 	// resync is the controller whose objects are to come up, from there on.
 	resync *queue
-	from   string
+	from   due
 }
 
 // ServeHTTP answers an event when the outcome of all that it caused is known
@@ -102,6 +102,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		p, err = s.plan(r.Context(), e)
 	}
+	var a answer
+	if err == nil {
+		a, err = s.carryOut(r.Context(), p)
+	}
 	switch {
 	case errors.Is(err, errUnreadable), errors.Is(err, errUnknownKey):
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -111,7 +115,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer{outcome: outcome{err: err}}.write(w, "")
 		return
 	}
-	a := s.carryOut(r.Context(), p)
 	key := p.key
 	if len(a.of) > 0 && key == "" {
 		key = a.of[0].key
@@ -139,14 +142,14 @@ func (s *server) once(message string, about ...any) {
 	}
 }
 
-// carryOut does what is planned.
-func (s *server) carryOut(ctx context.Context, p *plan) answer {
+// carryOut does what is planned. That a run failed is in the answer.
+func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 	if p.resync != nil {
 		return s.resyncNow(ctx, p.resync, p.from)
 	}
 	if len(p.elsewhere) > 0 {
 		if err := s.schedule(ctx, p.elsewhere); err != nil {
-			return answer{outcome: outcome{err: err}}
+			return answer{}, err
 		}
 	}
 	runs := make([]*run, len(p.run))
@@ -167,13 +170,18 @@ func (s *server) carryOut(ctx context.Context, p *plan) answer {
 		case <-r.done:
 			targets, outcomes = append(targets, p.run[i]), append(outcomes, r.outcome)
 		case <-ctx.Done():
+			if s.replicas {
+				for i, r := range runs {
+					p.run[i].queue.leave(r)
+				}
+			}
 			// Whoever listens is not told that it is done.
-			return answer{outcome: outcome{err: fmt.Errorf("the request ended before the run of %s: %w", p.run[i].key, context.Cause(ctx))}}
+			return answer{}, fmt.Errorf("the request ended before the run of %s: %w", p.run[i].key, context.Cause(ctx))
 		}
 	}
 	a := worst(targets, outcomes)
 	if a.err != nil {
-		return a
+		return a, nil
 	}
 	if p.fed != nil {
 		p.fed.remember()
@@ -184,7 +192,7 @@ func (s *server) carryOut(ctx context.Context, p *plan) answer {
 		// have another one.
 		a.after, a.of = time.Millisecond, p.outlives
 	}
-	return a
+	return a, nil
 }
 
 // plan says what is to be done about an event.
@@ -218,7 +226,7 @@ func (s *server) planDue(p *plan, e *event) error {
 		// Data that is not ours is somebody's own, and the key says it all.
 		_ = json.Unmarshal(e.data, &d)
 	}
-	if s.planResync(p, d.Continue) {
+	if s.planResync(p, d) {
 		return nil
 	}
 	if len(d.Requests) == 0 {
@@ -298,8 +306,14 @@ func (s *server) feed(fed *feed) ([]delayed, error) {
 	}
 	var all []delayed
 	for i, q := range queues {
+		wishes := ends[i]()
+		if fed.bare && q.kind.GroupKind() == fed.of[0].kind.GroupKind() {
+			// Predicates cannot know it by its name. That it is not there any more is what
+			// its reconciler finds.
+			wishes = append(wishes, wish{request: reconcile.Request{NamespacedName: fed.of[0].name}})
+		}
 		soonest := map[reconcile.Request]int{}
-		for _, w := range ends[i]() {
+		for _, w := range wishes {
 			at, there := soonest[w.request]
 			if !there {
 				soonest[w.request] = len(all)
@@ -406,15 +420,10 @@ func (s *server) arrive(ctx context.Context, p *plan, t target) error {
 		return err
 	}
 	wishes, err := s.feed(fed)
-	switch {
-	case err != nil:
-		return err
-	case slices.ContainsFunc(wishes, func(d delayed) bool { return t.is(d.target) }):
+	if slices.ContainsFunc(wishes, func(d delayed) bool { return t.is(d.target) }) {
 		p.run = append(p.run, t)
-	case fed.verb == deleted:
-		p.decide(t, outcome{gone: true})
 	}
-	return nil
+	return err
 }
 
 // named is the target that data names, if there is such a controller.
