@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // The tests of this file are about events, timers and failures that a careless
@@ -489,7 +490,7 @@ func TestReadsAfterTheRunCountForNothing(t *testing.T) {
 // TestFieldsBesideTheMetadata are nobody's business here.
 func TestFieldsBesideTheMetadata(t *testing.T) {
 	t.Parallel()
-	e := &event{map[string]string{"type": "dev.knative.apiserver.resource.add"}, []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}
+	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
 	if c, err := readChange(e); err != nil || c.name.Name != "a" {
 		t.Errorf("%v, %v", c, err)
 	}
@@ -543,6 +544,44 @@ func TestWhatIsRememberedHasAnEnd(t *testing.T) {
 	if n := len(s.answers.of); n != maxAnswers {
 		t.Errorf("%d answers", n)
 	}
+}
+
+// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
+func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers{of: map[string]remembered{}}
+		is := answer{outcome: outcome{after: time.Minute}}
+		known := func(about, eventTime string, want time.Duration) {
+			t.Helper()
+			if last, known, p := a.open("k", eventTime); known != (want > 0) || last.after != want {
+				t.Errorf("%s: known %t, after %s, want %s", about, known, last.after, want)
+			} else if known {
+				a.keep(p, eventTime, last)
+			}
+		}
+		_, _, p := a.open("k", "1")
+		known("while the first event is under way", "2", 0)
+		a.keep(p, "1", is)
+		known("after another event has come", "3", 0)
+		_, _, p = a.open("k", "4")
+		a.forget("k")
+		a.keep(p, "4", is)
+		known("after something came up", "5", 0)
+		_, _, p = a.open("k", "6")
+		a.keep(p, "6", is)
+		time.Sleep(time.Second)
+		known("later", "7", 59*time.Second)
+		time.Sleep(time.Second)
+		known("later again", "8", 58*time.Second)
+		known("the same event", "8", 0)
+		_, _, p = a.open("k", "9")
+		a.keep(p, "9", is)
+		known("an event without a time", "", 0)
+		_, _, p = a.open("k", "10")
+		a.keep(p, "10", is)
+		time.Sleep(time.Minute)
+		known("when its time has come", "11", 0)
+	})
 }
 
 // TestTheKeysOfAHandler may be anything that names an object.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // dueType is that of the events which bring a key back.
@@ -120,11 +122,11 @@ func (a answer) write(w http.ResponseWriter, key string) {
 			"Content-Type":     "application/json",
 			"Ce-Specversion":   "1.0",
 			"Ce-Id":            rand.Text(),
-			"Ce-Source":        "/controllers/" + percentEncode(d.controller()),
+			"Ce-Source":        "/controllers/" + cloudevent.PercentEncode(d.controller()),
 			"Ce-Type":          dueType,
-			"Ce-Subject":       percentEncode(key),
+			"Ce-Subject":       cloudevent.PercentEncode(key),
 
-			"Ce-Reschedulekey":    percentEncode(key),
+			"Ce-Reschedulekey":    cloudevent.PercentEncode(key),
 			"Ce-Rescheduleafter":  after,
 			"Ce-Reschedulepolicy": "replace",
 		} {

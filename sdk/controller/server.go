@@ -111,7 +111,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	case err != nil:
-		s.log.Error(err, "An event is refused, and is to come again", "type", e.typeOrNone())
+		s.log.Error(err, "An event is refused, and is to come again", "type", r.Header.Get("Ce-Type"), "key", r.Header.Get("Ce-Reschedulekey"))
 		answer{outcome: outcome{err: err}}.write(w, "")
 		return
 	}
@@ -121,13 +121,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.once("RequeueAfter is lost unless a Broker hands the reply on: give NewManager a client, or send the events through a RescheduleSource")
 	}
 	a.write(w, key)
-}
-
-func (e *event) typeOrNone() string {
-	if e == nil {
-		return ""
-	}
-	return e.typ()
 }
 
 // once logs a message once in the life of the process. There is an end to it:
@@ -196,12 +189,12 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 }
 
 // plan says what is to be done about an event.
-func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
+func (s *server) plan(ctx context.Context, e event) (*plan, error) {
 	c, err := readChange(e)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{key: e.key(), time: e.attributes["time"]}
+	p := &plan{key: e.key(), time: e.Attributes["time"]}
 	if p.key != "" {
 		p.last, p.known, p.page = s.answers.open(p.key, p.time)
 	}
@@ -219,12 +212,12 @@ func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
 
 // planDue plans what brings back requests that were run before, or that
 // somebody else asked for. Predicates have no say in it.
-func (s *server) planDue(p *plan, e *event) error {
-	key := cmp.Or(p.key, e.attributes["subject"])
+func (s *server) planDue(p *plan, e event) error {
+	key := cmp.Or(p.key, e.Attributes["subject"])
 	var d due
-	if e.typ() == dueType && len(e.data) > 0 {
+	if e.typ() == dueType && len(e.Data) > 0 {
 		// Data that is not ours is somebody's own, and the key says it all.
-		_ = json.Unmarshal(e.data, &d)
+		_ = json.Unmarshal(e.Data, &d)
 	}
 	if s.planResync(p, d) {
 		return nil
