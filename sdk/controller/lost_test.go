@@ -451,14 +451,14 @@ func TestStraysAreKept(t *testing.T) {
 	f := newFakeSource(t, time.Second)
 	defer f.close()
 	f.suspended = true
-	var q workqueue.TypedRateLimitingInterface[reconcile.Request]
+	queues := make(chan workqueue.TypedRateLimitingInterface[reconcile.Request], 1)
 	startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
 		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).WatchesRawSource(source.Func(func(_ context.Context, of workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			q = of
+			queues <- of
 			return nil
 		})).Complete((&log{}).as("ran"))
 	}, WithClient(f.client()))
-	eventually(t, "the start", func() (bool, string) { return q != nil, "" })
+	q := <-queues
 	q.Add(playRequest)
 	eventually(t, "a call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 0s", c })
 	q.AddAfter(playRequest, time.Hour)
