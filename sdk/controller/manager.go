@@ -34,9 +34,9 @@ type manager struct {
 // its controllers watch nothing, keep no timers, and are driven by the
 // CloudEvents that Start serves on $PORT (8080 by default).
 //
-// Of the options, those of leader election do not count, nor do the
-// SyncPeriod and the namespaces and selectors of the cache unless reads are
-// cached: which objects are watched is said by the ApiServerSource. The default
+// Of the options, those of leader election do not count, nor does the
+// SyncPeriod of the cache. Its namespaces and selectors are for a [Resync] and
+// for cached reads: which objects are watched is said by the ApiServerSource. The default
 // port of metrics is the one where events come in, so that metrics are off
 // unless an address is given.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
