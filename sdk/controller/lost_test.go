@@ -95,17 +95,17 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 		read = f
 		for _, row := range []struct {
 			err  error
-			want string
+			want int
 			runs string
 		}{
-			{errors.New("the API server is away"), "503", ""},
-			{nil, "200 1h0m0s", "ran ns/sa"},
-			{apierrors.NewForbidden(corev1.Resource("configmaps"), "site", nil), "503", ""},
-			{apierrors.NewNotFound(corev1.Resource("configmaps"), "site"), "204", ""},
+			{errors.New("the API server is away"), 503, ""},
+			{nil, 200, "ran ns/sa"},
+			{apierrors.NewForbidden(corev1.Resource("configmaps"), "site", nil), 503, ""},
+			{apierrors.NewNotFound(corev1.Resource("configmaps"), "site"), 200, ""}, // the timer of the last run
 		} {
 			fails = row.err
 			a := op.send(changed("resource.add", "any "+name), account("x"))
-			if runs := l.take(); a.String() != row.want && row.err != nil || runs != row.runs {
+			if runs := l.take(); a.code != row.want || runs != row.runs {
 				t.Errorf("%s that ends with %v: answered with %s %s, ran %q", name, row.err, a, a.body, runs)
 			}
 		}
@@ -194,12 +194,12 @@ func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
 // requests, when an event comes that leads to some of them only.
 func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 	t.Parallel()
-	after := map[string]time.Duration{"all": time.Hour, "labels": time.Minute}
+	after, fails := map[string]time.Duration{"all": time.Hour, "labels": time.Minute}, error(nil)
 	l := &log{}
 	as := func(name string) reconcile.Reconciler {
 		return reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
 			l.add(name + " " + r.String())
-			return reconcile.Result{RequeueAfter: after[name]}, nil
+			return reconcile.Result{RequeueAfter: after[name]}, fails
 		})
 	}
 	o := configMap("a", 1)
@@ -230,6 +230,19 @@ func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 		if i%2 == 1 && !strings.Contains(a.body, `"requests":[`) {
 			t.Errorf("%d: what comes back is %s", i, a.body)
 		}
+	}
+	// Also when one of them fails, and when its time has come.
+	fails, after["labels"] = errBoom, ms
+	for i, want := range []string{"503", "200"} {
+		a := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("z"))
+		if runs := l.take(); fmt.Sprint(a.code) != want || runs != "labels ns/z" {
+			t.Errorf("%d with a failure: answered with %s, ran %q", i, a, runs)
+		}
+		fails = nil
+	}
+	<-time.After(5 * ms) // what waits is due: the event took its place
+	if a, runs := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("w")), l.take(); runs != "labels ns/w, labels ns/x, labels ns/y, labels ns/z" {
+		t.Errorf("answered with %s, ran %q", a, runs)
 	}
 	// A process that knows nothing looks at both.
 	op = startManager(t, cluster(o), set)
@@ -551,36 +564,34 @@ func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := answers{of: map[string]remembered{}}
 		is := answer{outcome: outcome{after: time.Minute}}
-		known := func(about, eventTime string, want time.Duration) {
+		opened := func(about, eventTime string, want bool, after time.Duration) page {
 			t.Helper()
-			if last, known, p := a.open("k", eventTime); known != (want > 0) || last.after != want {
-				t.Errorf("%s: known %t, after %s, want %s", about, known, last.after, want)
-			} else if known {
-				a.keep(p, eventTime, last)
+			last, known, p := a.open("k", eventTime)
+			if known != want || last.after != after {
+				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
 			}
+			return p
 		}
-		_, _, p := a.open("k", "1")
-		known("while the first event is under way", "2", 0)
-		a.keep(p, "1", is)
-		known("after another event has come", "3", 0)
-		_, _, p = a.open("k", "4")
+		first := opened("the first event", "1", false, 0)
+		opened("while that is under way", "2", false, 0)
+		a.keep(first, "1", is)
+		p := opened("after another event has come", "3", false, 0)
 		a.forget("k")
+		a.keep(p, "3", is)
+		p = opened("after something came up", "4", false, 0)
 		a.keep(p, "4", is)
-		known("after something came up", "5", 0)
-		_, _, p = a.open("k", "6")
-		a.keep(p, "6", is)
 		time.Sleep(time.Second)
-		known("later", "7", 59*time.Second)
-		time.Sleep(time.Second)
-		known("later again", "8", 58*time.Second)
-		known("the same event", "8", 0)
-		_, _, p = a.open("k", "9")
-		a.keep(p, "9", is)
-		known("an event without a time", "", 0)
-		_, _, p = a.open("k", "10")
-		a.keep(p, "10", is)
-		time.Sleep(time.Minute)
-		known("when its time has come", "11", 0)
+		p = opened("later", "5", true, 59*time.Second)
+		opened("after that has failed", "6", false, 59*time.Second)
+		a.keep(p, "5", is)
+		p = opened("after a page that was turned", "7", false, 59*time.Second)
+		a.keep(p, "7", is)
+		p = opened("the same event", "7", false, time.Minute)
+		a.keep(p, "7", is)
+		p = opened("an event without a time", "", false, time.Minute)
+		a.keep(p, "8", is)
+		time.Sleep(time.Hour)
+		opened("when its time has come", "9", true, 0)
 	})
 }
 

@@ -61,7 +61,8 @@ type plan struct {
 	// time is the event's own. With another delivery of the same event it is the
 	// same, also when maxInterval brings it back.
 	time string
-	// last is the answer before, if it is known, and page where this one is kept.
+	// last is the answer before, known whether it says all, and page where this one
+	// is kept.
 	last  answer
 	known bool
 	page  page
@@ -359,8 +360,8 @@ func (s *server) beside(p *plan, wishes []delayed) {
 //
 // The event may have taken the place of an occurrence that waited under the
 // key, and that must not be lost when predicates let it pass by, or handlers
-// map it to others. If the last answer is known, what it has asked for lasts.
-// If not, the objects that the key stands for are looked at as when an operator
+// map it to others: what the last answer has asked for lasts. If that may not be
+// all, the objects that the key stands for are looked at as when an operator
 // starts.
 func (s *server) behind(ctx context.Context, p *plan, c *change, wishes []delayed) error {
 	for _, d := range wishes {
@@ -377,7 +378,7 @@ func (s *server) behind(ctx context.Context, p *plan, c *change, wishes []delaye
 	}
 	for _, t := range p.last.of {
 		if !slices.ContainsFunc(p.run, t.is) && !p.deletes(t, c) {
-			p.decide(t, p.last.outcome)
+			p.here(delayed{t, p.last.after})
 		}
 	}
 	for _, t := range own {
@@ -510,7 +511,7 @@ type answers struct {
 type remembered struct {
 	page
 	answer
-	known bool      // false while an event of the key is under way
+	known bool      // nothing has happened since
 	time  string    // of the event
 	dueAt time.Time // if it is to be due again
 }
@@ -521,9 +522,10 @@ type page struct {
 	n   uint64
 }
 
-// open returns the last answer under the key, as it is now, and turns the page.
-// It is not known any more when its time has come, nor for the event that it
-// was the answer to, nor for one that cannot be told from it.
+// open turns the page of a key. The last answer says what waits under the key,
+// as long as nothing took its place; its wait is what is left of it, 0 if its time
+// has come. It is known what came of everything before, unless an event is under
+// way or failed, or this one may be the one that was the last.
 func (a *answers) open(key, eventTime string) (last answer, known bool, next page) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -539,15 +541,13 @@ func (a *answers) open(key, eventTime string) (last answer, known bool, next pag
 		}
 		delete(a.of, other)
 	}
-	a.of[key] = remembered{page: next}
+	known = r.known && eventTime != "" && eventTime != r.time
+	r.page, r.known = next, false
+	a.of[key] = r
 	if r.after > 0 {
-		r.after = time.Until(r.dueAt)
-		r.known = r.known && r.after > 0
+		r.after = max(time.Until(r.dueAt), 0)
 	}
-	if !r.known || eventTime == "" || eventTime == r.time {
-		return answer{}, false, next
-	}
-	return r.answer, true, next
+	return r.answer, known, next
 }
 
 // keep remembers an answer, if nothing has come up for the key since its page
