@@ -663,16 +663,18 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 		next  string
 		err   error
 	}{
-		"": {names: []string{"a"}, next: "b"}, "b": {err: expired}, "b2": {names: []string{"b", "c"}, next: "d"}, "d": {names: []string{"d"}},
-		"gone": {err: apierrors.NewGone("away")},
+		"one ": {names: []string{"a"}, next: "b"}, "one b": {err: expired}, "one b2": {names: []string{"b", "c"}, next: "d"}, "one d": {names: []string{"d"}},
+		"two ": {names: []string{"e"}, next: "f"}, "two f": {names: []string{"f"}}, "one gone": {err: apierrors.NewGone("away")},
+		"zero ": {},
 	}
 	o := cluster()
+	o.Cache.DefaultNamespaces = map[string]cache.Config{"zero": {}, "two": {}, "one": {}}
 	o.NewClient = func(*rest.Config, client.Options) (client.Client, error) {
 		return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 			List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
 				asked := &client.ListOptions{}
 				asked.ApplyOptions(opts)
-				p, ok := pages[asked.Continue]
+				p, ok := pages[asked.Namespace+" "+asked.Continue]
 				if !ok || asked.Limit != pageSize {
 					return fmt.Errorf("no such page: %v", asked)
 				}
@@ -688,10 +690,13 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 	eventually(t, "the mark", func() (bool, string) { c := f.called(); return c == "replace resync/configmap 0s", c })
 	data := ""
 	for i, want := range []struct{ calls, after, data string }{
-		{"earliest ConfigMap/ns/a 0s", "1ms", `{"controller":"configmap","continue":"b"}`},
-		{"", "1ms", `{"controller":"configmap","continue":"b2"}`},
-		{"earliest ConfigMap/ns/b 0s, earliest ConfigMap/ns/c 0s", "1ms", `{"controller":"configmap","continue":"d"}`},
-		{"earliest ConfigMap/ns/d 0s", "1h0m0s", `{"controller":"configmap"}`},
+		{"earliest ConfigMap/ns/a 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"b"}`},
+		{"", "1ms", `{"controller":"configmap","namespace":"one","continue":"b2"}`},
+		{"earliest ConfigMap/ns/b 0s, earliest ConfigMap/ns/c 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"d"}`},
+		{"earliest ConfigMap/ns/d 0s", "1ms", `{"controller":"configmap","namespace":"two"}`},
+		{"earliest ConfigMap/ns/e 0s", "1ms", `{"controller":"configmap","namespace":"two","continue":"f"}`},
+		{"earliest ConfigMap/ns/f 0s", "1ms", `{"controller":"configmap","namespace":"zero"}`},
+		{"", "1h0m0s", `{"controller":"configmap"}`},
 	} {
 		a := op.send(dueEvent("resync/configmap"), data)
 		if calls := f.called(); calls != want.calls || a.after != want.after || a.body != want.data {
@@ -700,7 +705,7 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 		data = a.body
 	}
 	for data, want := range map[string]string{
-		`{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503",
+		`{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503", `{"namespace":"zzz"}`: "200 1h0m0s",
 	} {
 		if a := op.send(dueEvent("resync/configmap"), data); a.String() != want {
 			t.Errorf("%s: answered with %s %s", data, a, a.body)
