@@ -1,16 +1,14 @@
 package sdk
 
 import (
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // maxDelivery is more than any delivery has: 256 KiB of data, as base64 at most,
@@ -42,82 +40,24 @@ type Delivery struct {
 // then. One that is [ErrInvalid] says that what came is no delivery, and may as
 // well be answered with [Reject].
 func ReadDelivery(r *http.Request) (*Delivery, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxDelivery+1))
-	if err != nil {
+	e, err := cloudevent.Read(r, maxDelivery)
+	switch {
+	case errors.Is(err, cloudevent.ErrUnreadable):
+		return nil, fmt.Errorf("sdk: reading a delivery: %w: %w", ErrInvalid, err)
+	case err != nil:
 		return nil, fmt.Errorf("sdk: reading a delivery: %w", err)
 	}
-	d := &Delivery{Namespace: r.Header.Get("Kn-Namespace"), Extensions: map[string]string{}}
-	if media(r.Header) == "application/cloudevents+json" {
-		err = d.structured(body)
-	} else {
-		d.DataContentType, d.Data = r.Header.Get("Content-Type"), body
-		err = d.binary(r.Header)
+	d := &Delivery{Namespace: r.Header.Get("Kn-Namespace"), Data: e.Data, Extensions: map[string]string{}}
+	for name, value := range e.Attributes {
+		err = errors.Join(err, d.set(name, value))
 	}
-	switch {
-	case err != nil:
-	case len(body) > maxDelivery:
-		err = fmt.Errorf("it has more than %d bytes", maxDelivery)
-	case d.Key == "":
+	if d.Key == "" {
 		err = errors.New("there is no reschedulekey: it does not come from a RescheduleSource")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sdk: reading a delivery: %w: %w", ErrInvalid, err)
 	}
 	return d, nil
-}
-
-func (d *Delivery) binary(h http.Header) error {
-	for header, values := range h {
-		name, ok := strings.CutPrefix(header, "Ce-")
-		if !ok {
-			continue
-		}
-		name = strings.ToLower(name)
-		value := percentDecode(values[0])
-		if len(values) > 1 || !utf8.ValidString(value) {
-			return fmt.Errorf("header %s is there twice, or not UTF-8", header)
-		}
-		if err := d.set(name, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *Delivery) structured(body []byte) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil {
-		return err
-	}
-	data, encoded := members["data"], members["data_base64"]
-	delete(members, "data")
-	delete(members, "data_base64")
-	for name, raw := range members {
-		var text string
-		if err := json.Unmarshal(raw, &text); err != nil {
-			text = string(raw) // of a number or a boolean
-		}
-		if err := d.set(name, text); err != nil {
-			return err
-		}
-	}
-	event := Event{DataContentType: d.DataContentType}
-	var text string
-	switch {
-	case encoded != nil:
-		if err := json.Unmarshal(encoded, &text); err != nil {
-			return fmt.Errorf("data_base64: %w", err)
-		}
-		var err error
-		if d.Data, err = base64.StdEncoding.DecodeString(text); err != nil {
-			return fmt.Errorf("data_base64: %w", err)
-		}
-	case data != nil && !event.isJSON() && json.Unmarshal(data, &text) == nil:
-		d.Data = []byte(text)
-	default:
-		d.Data = data
-	}
-	return nil
 }
 
 // set takes an attribute.
@@ -153,26 +93,6 @@ func (d *Delivery) set(name, value string) (err error) {
 		return fmt.Errorf("attribute %s: %w", name, err)
 	}
 	return nil
-}
-
-// percentDecode decodes a header as the HTTP binding of CloudEvents says. A
-// percent sign without two hex digits is itself: not every sender encodes.
-func percentDecode(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b = append(b, byte(v))
-				i += 2
-				continue
-			}
-		}
-		b = append(b, s[i])
-	}
-	return string(b)
 }
 
 // Done answers that the work is done: the key is not due again, save by its

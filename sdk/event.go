@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
-	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // Event is what a key's delivery carries, as far as somebody set it: attributes
@@ -40,11 +41,7 @@ func (e *Event) check() error {
 }
 
 // isJSON says whether the data is JSON by its content type.
-func (e *Event) isJSON() bool {
-	media, _, _ := strings.Cut(e.DataContentType, ";")
-	media = strings.ToLower(strings.TrimSpace(media))
-	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
-}
+func (e *Event) isJSON() bool { return cloudevent.IsJSON(e.DataContentType) }
 
 // MarshalJSON writes the event as the wire has it. The data comes in at the
 // end, as it is.

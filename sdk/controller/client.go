@@ -23,25 +23,30 @@ func (s *server) settle(t target, o outcome) outcome {
 	if o.err == nil && !o.gone && !o.final && again == 0 {
 		again = s.maxInterval
 	}
+	// The key has it too, for the runs whose outcome is an answer.
+	var interval *time.Duration
+	if s.maxInterval > 0 {
+		interval = &s.maxInterval
+	}
 	var err error
 	switch {
 	case o.err != nil:
-		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Backoff: &s.backoff, Event: event, Reason: reason(o.err)})
+		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Backoff: &s.backoff, MaxInterval: interval, Event: event, Reason: reason(o.err)})
 		if errors.Is(err, sdk.ErrExhausted) {
 			s.log.Error(o.err, "Giving up: the attempts of the back-off are used up", "key", t.key)
 			err = nil
 		}
 	case again > 0:
-		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Delay: &again, Policy: sdk.Replace, Event: event})
+		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Delay: &again, MaxInterval: interval, Policy: sdk.Replace, Event: event})
 	case o.final:
 	default:
 		err = s.client.Cancel(ctx, t.key)
 	}
+	s.answers.forget(t.key) // it waits for something else from here on
 	if err != nil {
-		s.answers.forget(t.key)
+		s.log.Error(err, "The outcome of a run is not durable, and the run is to be repeated", "key", t.key)
 		return outcome{err: fmt.Errorf("the outcome of %s is not durable: %w", t.key, err)}
 	}
-	s.answers.keep(t.key, "", answer{outcome: o, of: []target{t}})
 	return outcome{}
 }
 

@@ -14,16 +14,31 @@
 // grows with the failures in a row, RequeueAfter comes back then and resets
 // the count, a TerminalError is not retried. An event is answered when the
 // runs that it caused have ended and their outcome is durable; until then the
-// sender has it. So a process that is killed loses nothing, and a panic, or a
-// schedule API that cannot be reached, is a 503 for which the event comes again.
+// sender has it. So a process that is killed loses nothing, and a panic, a
+// schedule API that cannot be reached, or a predicate or map function that could
+// not read, is a 503 for which the event comes again. What no repetition mends
+// is a 400: what is no event, and a key of which no controller knows what it
+// stands for. An event of a kind that nobody watches is dropped.
+//
+// In doubt there is a run too many, never one too few: when this process has
+// not seen an object before, or does not know what its key waits for, an update
+// is a change. But what predicates would keep out of an operator that starts,
+// such as objects of another class, is not run.
 //
 // One request is never reconciled twice at once within the process. What comes
-// for it during a run leads to one more. When the process is asked to stop,
-// nothing begins any more, what runs ends and is answered, and the rest is
-// told to come again.
+// for it during a run leads to one more. Between processes (replicas, and two
+// revisions while one takes the place of the other) it is the RescheduleSource
+// that delivers a key to one at a time, so a process whose connection broke may
+// still be at it when the next one begins.
+//
+// When the process is asked to stop, nothing begins any more, what runs ends
+// and is answered, and the rest is told to come again. After the
+// GracefulShutdownTimeout the contexts of runs end, and then the manager takes
+// no longer than that again.
 //
 // There are no timers in the process, no watches, and without a client no calls
-// but those of the reconcilers.
+// but those of the reconcilers. Waits are those of [time.Duration], of at most
+// ten years; what is finer than the clock of the source is rounded up.
 //
 // # How it works
 //

@@ -39,17 +39,3 @@ func FuzzEvent(f *testing.F) {
 		}
 	})
 }
-
-func TestHeadersAreEncodedAndDecoded(t *testing.T) {
-	t.Parallel()
-	for text, header := range map[string]string{
-		"ConfigMap/ns/a": "ConfigMap/ns/a", "é \"%": "%C3%A9%20%22%25", "\n": "%0A",
-	} {
-		if got := percentEncode(text); got != header || percentDecode(got) != text {
-			t.Errorf("%q is encoded as %q, and decoded as %q", text, got, percentDecode(got))
-		}
-	}
-	if got := percentDecode("100% %4"); got != "100% %4" {
-		t.Errorf("what is not encoded becomes %q", got)
-	}
-}

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxSeen is how many objects are remembered, to be the old ones of updates. One
-// that was forgotten costs a run.
-const maxSeen = 1000
+// maxSeen is how many bytes of objects, in JSON, are remembered, to be the old
+// ones of updates. One that was forgotten costs a run.
+const maxSeen = 16 << 20
 
 // catchUp is how long an event waits until the cache has its object. One that a
 // selector keeps out of the cache never is there.
@@ -34,8 +34,15 @@ const unknown = "sdk.reschedule.dev/unknown"
 type feeder struct {
 	informers *informers
 
-	mu   sync.Mutex
-	seen map[objectKey]client.Object // nil: nothing is remembered
+	mu    sync.Mutex
+	seen  map[objectKey]seen // nil: nothing is remembered
+	bytes int                // of all that was seen
+}
+
+// seen is an object as it was last.
+type seen struct {
+	client.Object
+	bytes int
 }
 
 type objectKey struct {
@@ -48,6 +55,8 @@ type feed struct {
 	feeder *feeder
 	verb   verb
 	of     []fed
+	// bare says that of an object that is gone only the name is known.
+	bare bool
 }
 
 // fed is the object in one form; old is nil when it was not seen before.
@@ -55,6 +64,7 @@ type fed struct {
 	kind     kind
 	name     types.NamespacedName
 	old, new client.Object
+	bytes    int // of the new one
 }
 
 // read makes objects of what was sent. It reads live what was sent as a name
@@ -67,17 +77,31 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 		if err != nil {
 			return nil, err
 		}
-		if c.object == nil || k.GroupVersionKind != c.gvk && c.verb != deleted {
+		bytes := len(c.object)
+		whole := c.object != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
+		if !whole && (c.object == nil || c.verb != deleted) {
 			switch err = f.informers.live.Get(ctx, c.name, o); {
 			case apierrors.IsNotFound(err):
 				n.verb = deleted
 			case err != nil:
 				return nil, fmt.Errorf("reading %s %s, of which an event came: %w", k.Kind, c.name, err)
-			case n.verb == deleted:
-				n.verb = updated // there is another one of its name
+			default:
+				whole = true
+				if n.verb == deleted {
+					n.verb = updated // there is another one of its name
+				}
+			}
+			text, _ := json.Marshal(o) // for its length
+			bytes = len(text)
+		}
+		if !whole {
+			if last := f.last(objectKey{k, c.name}); last != nil {
+				o = last
+			} else {
+				n.bare = true
 			}
 		}
-		item := fed{kind: k, name: c.name, new: o}
+		item := fed{kind: k, name: c.name, new: o, bytes: bytes}
 		if !fresh {
 			item.old = f.last(objectKey{k, c.name})
 		}
@@ -105,8 +129,12 @@ func (f *feeder) object(k kind, c *change) (client.Object, error) {
 			return nil, fmt.Errorf("%s is no kind of objects", k)
 		}
 	}
-	if c.object != nil && k.GroupVersionKind == c.gvk {
-		if err := json.Unmarshal(c.object, o); err != nil {
+	if c.object != nil {
+		data := []byte(c.object)
+		if k.GroupVersionKind != c.gvk { // the metadata are the same in all versions
+			data = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":%s}`, k.GroupVersion(), k.Kind, c.metadata)
+		}
+		if err := json.Unmarshal(data, o); err != nil {
 			return nil, fmt.Errorf("%w: the object does not fit %T: %w", errUnreadable, o, err)
 		}
 	}
@@ -153,12 +181,12 @@ func older(a, b client.Object) bool {
 func (f *feeder) last(k objectKey) client.Object {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.seen[k]
+	return f.seen[k].Object
 }
 
-// call calls the handlers; enqueued says whether that has led to anything. What
-// panics in a predicate or a handler is an error.
-func (n *feed) call(enqueued func() bool) (err error) {
+// call calls the handlers; enqueued says how much that has led to. What panics in
+// a predicate or a handler is an error.
+func (n *feed) call(enqueued func() int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("a predicate or handler panicked: %v\n%s", p, debug.Stack())
@@ -177,10 +205,12 @@ func (n *feed) call(enqueued func() bool) (err error) {
 			// Nobody knows what has changed. It is taken for everything, and when that is
 			// not enough for the predicates, as a resident controller takes every object
 			// when it starts.
-			informer.each(func(h toolscache.ResourceEventHandler) { h.OnUpdate(before(item.new), item.new) })
-			if !enqueued() {
-				informer.each(func(h toolscache.ResourceEventHandler) { h.OnAdd(item.new, false) })
-			}
+			informer.each(func(h toolscache.ResourceEventHandler) {
+				n := enqueued()
+				if h.OnUpdate(before(item.new), item.new); enqueued() == n {
+					h.OnAdd(item.new, false)
+				}
+			})
 		}
 	}
 	return nil
@@ -216,19 +246,27 @@ func (n *feed) remember() {
 	}
 	for _, item := range n.of {
 		k := objectKey{item.kind, item.name}
-		if n.verb == deleted {
-			delete(n.feeder.seen, k)
+		last, ok := n.feeder.seen[k]
+		if ok && n.verb != deleted && older(item.new, last) {
 			continue
 		}
-		if last := n.feeder.seen[k]; last != nil && older(item.new, last) {
+		n.feeder.drop(k)
+		if n.verb == deleted {
 			continue
 		}
 		for other := range n.feeder.seen {
-			if len(n.feeder.seen) < maxSeen {
+			if n.feeder.bytes+item.bytes <= maxSeen {
 				break
 			}
-			delete(n.feeder.seen, other)
+			n.feeder.drop(other)
 		}
-		n.feeder.seen[k] = item.new
+		n.feeder.seen[k] = seen{item.new, item.bytes}
+		n.feeder.bytes += item.bytes
 	}
+}
+
+// drop forgets an object, under the lock.
+func (f *feeder) drop(k objectKey) {
+	f.bytes -= f.seen[k].bytes
+	delete(f.seen, k)
 }

@@ -12,9 +12,14 @@ import (
 
 // Handler drives a single reconciler without a manager: every event of an
 // ApiServerSource is about the object that it names, of whatever kind, and
-// what is due again comes back under the same key.
+// what is due again comes back under the same key. Keys that somebody else
+// schedules are Kind/namespace/name, namespace/name or name.
 //
 //	http.Handle("/", controller.Handler(reconciler))
+//
+// To stop, let the server's Shutdown wait for what runs. The handler does not see
+// what the reconciler reads: an object that is gone, and whose deletion no event
+// has told of, is looked for again with every maxInterval.
 //
 // It panics if there is no reconciler.
 func Handler(r reconcile.Reconciler, opts ...Option) http.Handler {

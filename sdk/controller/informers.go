@@ -21,12 +21,14 @@ import (
 // sent to the operator is fed to their handlers. Reads go to the API server, or
 // to a real cache.
 type informers struct {
-	scheme *runtime.Scheme
-	live   client.Reader
-	cached cache.Cache // nil: reads are live
+	scheme  *runtime.Scheme
+	options cache.Options // what a resident operator would have in its cache
+	live    client.Reader
+	cached  cache.Cache // nil: reads are live
 
-	mu     sync.Mutex
-	byKind map[kind]*informer
+	mu      sync.Mutex
+	byKind  map[kind]*informer
+	failure error // of a read since an event began to be fed
 }
 
 var _ cache.Cache = &informers{}
@@ -59,9 +61,7 @@ func kindOf(o runtime.Object, scheme *runtime.Scheme) (kind, error) {
 
 // Get implements client.Reader.
 func (i *informers) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	err := i.reader().Get(ctx, key, o, opts...)
-	noteRead(ctx, i.scheme, key, o, err)
-	return err
+	return i.reader().Get(ctx, key, o, opts...)
 }
 
 // List implements client.Reader.
@@ -71,9 +71,21 @@ func (i *informers) List(ctx context.Context, list client.ObjectList, opts ...cl
 
 func (i *informers) reader() client.Reader {
 	if i.cached != nil {
-		return i.cached
+		return notingReader{i.cached, i}
 	}
-	return i.live
+	return notingReader{i.live, i}
+}
+
+// failed is why a read has failed since the last call, if one has.
+func (i *informers) failed() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := i.failure
+	i.failure = nil
+	if err != nil {
+		err = fmt.Errorf("a predicate or handler could not read: %w", err)
+	}
+	return err
 }
 
 // GetInformer implements cache.Informers. What a controller watches is in the

@@ -12,9 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -92,12 +94,15 @@ func TestControllersOfAllMakes(t *testing.T) {
 	object := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"a","namespace":"ns","labels":{"a":"b"}}}`, kind)
 	}
+	name := func(kind string) string { return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"namespace":"ns","name":"a"}`, kind) }
 	for _, e := range []struct {
 		key, data, runs string
 	}{
 		{"ConfigMap/ns/a", object("ConfigMap"), "first ns/a, second ns/a"},
 		{"Secret/ns/a", object("Secret"), "untyped ns/a"},
 		{"Pod/ns/a", object("Pod"), "metadata ns/a"},
+		{"Secret/ns/a", name("Secret"), "untyped ns/a"},
+		{"Pod/ns/a", name("Pod"), "metadata ns/a"},
 		{"Service/ns/a", object("Service"), "forless /of-a"},
 		{"Endpoints/ns/a", object("Endpoints"), "typed ns/a"},
 		{"ConfigMap/ns/a", "", "first ns/a, second ns/a"},
@@ -108,8 +113,11 @@ func TestControllersOfAllMakes(t *testing.T) {
 		{"Endpoints/ns/a", "", "typed ns/a"},
 	} {
 		attributes := changed("resource.update", e.key)
-		if e.data == "" {
+		switch {
+		case e.data == "":
 			attributes = dueEvent(e.key)
+		case !strings.Contains(e.data, "metadata"):
+			attributes = changed("ref.update", e.key)
 		}
 		a := op.send(attributes, e.data)
 		if runs := l.take(); a.String() != "200 1h0m0s" || runs != e.runs {
@@ -223,6 +231,83 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	}
 }
 
+// TestHandlersThatAnOperatorAddsItself are those of the informers of the manager's
+// cache, without a controller.
+func TestHandlersThatAnOperatorAddsItself(t *testing.T) {
+	t.Parallel()
+	for _, real := range []*informertest.FakeInformers{nil, {Scheme: scheme.Scheme}} {
+		o := cluster()
+		var opts []Option
+		if real != nil {
+			o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return real, nil }
+			opts = append(opts, WithCachedReads())
+		}
+		l := &log{}
+		op := startManager(t, o, func(ctrl.Manager) error { return nil }, opts...)
+		c, ctx := op.manager.GetCache(), t.Context()
+		gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		i, err := c.GetInformerForKind(ctx, gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := c.GetInformer(ctx, &corev1.ConfigMap{}); same != i || err != nil {
+			t.Errorf("another informer: %v", err)
+		}
+		if _, there := byKind(real)[gvk]; there != (real != nil) {
+			t.Error("the real cache does not know of the kind")
+		}
+		handle := toolscache.ResourceEventHandlerFuncs{AddFunc: func(o any) { l.add(o.(*corev1.ConfigMap).Name) }}
+		first, err := i.AddEventHandler(handle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := i.AddEventHandlerWithResyncPeriod(handle, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		handled := func(want string) {
+			t.Helper()
+			if a, got := op.send(changed("resource.add", ""), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
+				t.Errorf("answered with %s, handled %q, want %q", a, got, want)
+			}
+		}
+		handled("a, a")
+		if err := i.RemoveEventHandler(first); err != nil {
+			t.Fatal(err)
+		}
+		handled("a")
+		for range 2 {
+			if err := c.RemoveInformer(ctx, &corev1.ConfigMap{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, there := byKind(real)[gvk]; there {
+			t.Error("the real cache still knows of the kind")
+		}
+		handled("")
+		if _, err := c.GetInformerForKind(ctx, gvk.GroupVersion().WithKind("Nothing")); err == nil {
+			t.Error("an informer of a kind that is not in the scheme")
+		}
+		if err := c.RemoveInformer(ctx, &unstructured.Unstructured{}); err == nil {
+			t.Error("an object without a kind had an informer")
+		}
+		if err := i.AddIndexers(nil); err == nil {
+			t.Error("an index of nothing")
+		}
+		if !i.HasSynced() || i.IsStopped() || !first.HasSynced() || !c.WaitForCacheSync(ctx) {
+			t.Error("it waits for something")
+		}
+		<-i.HasSyncedChecker().Done()
+		<-first.HasSyncedChecker().Done()
+	}
+}
+
+func byKind(c *informertest.FakeInformers) map[schema.GroupVersionKind]toolscache.SharedIndexInformer {
+	if c == nil {
+		return nil
+	}
+	return c.InformersByGVK
+}
+
 // TestResync is about objects that no event told of, through the real adapter.
 func TestResync(t *testing.T) {
 	lis := listen(t)
@@ -242,10 +327,9 @@ func TestResync(t *testing.T) {
 		if i > 0 {
 			lis = listenAt(t, lis.Addr().String())
 		}
-		var mgr ctrl.Manager
 		ours := &configs{busy: map[reconcile.Request]bool{}}
 		op := startManager(t, cluster(objects...), func(m ctrl.Manager) error {
-			mgr, ours.Client = m, m.GetClient()
+			ours.Client = m.GetClient()
 			return ours.SetupWithManager(m)
 		}, WithListener(lis), WithClient(c), WithResync(Resync{Window: 100 * ms}))
 		var runs []string
@@ -257,14 +341,14 @@ func TestResync(t *testing.T) {
 			}
 			s, err := c.Get(t.Context(), key)
 			last = s
-			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > farAway/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
+			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > longest/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
 		})
 		runs = append(runs, ours.ran()...)
 		slices.Sort(runs)
 		if len(runs) != len(objects) || len(slices.Compact(runs)) != len(objects) {
 			t.Errorf("%s: ran %q", revision, runs)
 		}
-		mgr.(*manager).server.askForResync(t.Context())
+		op.manager.server.askForResync(t.Context())
 		if s, err := c.Get(t.Context(), key); err != nil || s.Revision != last.Revision {
 			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
 		}

@@ -24,18 +24,19 @@ const gracePeriod = 30 * time.Second
 // HTTP.
 type manager struct {
 	ctrl.Manager
-	server *server
-	seams  []*seam
-	grace  time.Duration
+	server    *server
+	informers *informers
+	seams     []*seam
+	grace     time.Duration
 }
 
 // NewManager is ctrl.NewManager for an operator that runs as a Knative Service:
 // its controllers watch nothing, keep no timers, and are driven by the
 // CloudEvents that Start serves on $PORT (8080 by default).
 //
-// Of the options, those of leader election do not count, nor do the
-// SyncPeriod and the namespaces and selectors of the cache unless reads are
-// cached: which objects are watched is said by the ApiServerSource. The default
+// Of the options, those of leader election do not count, nor does the
+// SyncPeriod of the cache. Its namespaces and selectors are for a [Resync] and
+// for cached reads: which objects are watched is said by the ApiServerSource. The default
 // port of metrics is the one where events come in, so that metrics are off
 // unless an address is given.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
@@ -46,7 +47,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
 	if !s.replicas {
-		s.feeder.seen = map[objectKey]client.Object{}
+		s.feeder.seen = map[objectKey]seen{}
 	}
 	o.LeaderElection = false
 	o.Metrics.BindAddress = cmp.Or(o.Metrics.BindAddress, "0")
@@ -55,7 +56,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 		newCache = cache.New
 	}
 	o.NewCache = func(cfg *rest.Config, co cache.Options) (cache.Cache, error) {
-		in.scheme = co.Scheme
+		in.scheme, in.options = co.Scheme, co
 		live, err := client.New(cfg, client.Options{HTTPClient: co.HTTPClient, Scheme: co.Scheme, Mapper: co.Mapper})
 		if err != nil {
 			return nil, err
@@ -76,20 +77,20 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 		}
 		if newClient == nil {
 			c, err := client.New(cfg, co)
-			return notingClient{c}, err
+			return notingClient{c, in}, err
 		}
 		c, err := newClient(cfg, co)
 		if in.cached == nil {
 			in.live = c // one of the operator's own, which may know more
 		}
-		return notingClient{c}, err
+		return notingClient{c, in}, err
 	}
 	m, err := ctrl.NewManager(cfg, o)
 	if err != nil {
 		return nil, err
 	}
 	s.log = m.GetLogger().WithName("reschedule")
-	w := &manager{Manager: m, server: s, grace: gracePeriod}
+	w := &manager{Manager: m, server: s, informers: in, grace: gracePeriod}
 	if o.GracefulShutdownTimeout != nil {
 		w.grace = *o.GracefulShutdownTimeout
 	}
@@ -98,7 +99,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 
 // GetAPIReader is that of the manager, whose reads are noted.
 func (m *manager) GetAPIReader() client.Reader {
-	return notingReader{m.Manager.GetAPIReader(), m.GetScheme()}
+	return notingReader{m.Manager.GetAPIReader(), m.informers}
 }
 
 // Add adds a runnable, and takes over the queue if it is a controller.
@@ -121,6 +122,9 @@ func (m *manager) Add(r crmanager.Runnable) error {
 // in the reverse order: no run begins any more when ctx ends, those under way
 // end and are answered, and then the manager stops.
 func (m *manager) Start(ctx context.Context) error {
+	if l := m.server.listener; l != nil {
+		defer l.Close()
+	}
 	if err := m.learnKinds(); err != nil {
 		return err
 	}
@@ -128,9 +132,9 @@ func (m *manager) Start(ctx context.Context) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- m.Manager.Start(inner) }()
-	for _, s := range m.seams {
+	for _, q := range m.server.all() {
 		select {
-		case <-s.queue.ready:
+		case <-q.ready:
 		case <-ctx.Done():
 			stop()
 			return <-ended
@@ -176,11 +180,12 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 		defer cancel()
 	}
 	m.server.stopping.Store(true)
-	for _, s := range m.seams {
-		s.queue.halt()
+	queues := m.server.all()
+	for _, q := range queues {
+		q.halt()
 	}
-	for _, s := range m.seams {
-		s.queue.drain(ctx)
+	for _, q := range queues {
+		q.drain(ctx)
 	}
 	_ = srv.Shutdown(ctx) // what is left is answered when the process ends: by nothing
 	_ = srv.Close()
@@ -191,14 +196,14 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 func (m *manager) learnKinds() error {
 	taken := map[string]bool{}
 	for _, s := range m.seams {
-		gvk, err := s.reconciled(m.GetScheme())
+		k, err := s.reconciled(m.GetScheme())
 		if err != nil {
 			return err
 		}
 		q := s.queue
-		q.gvk, q.prefix = gvk, q.name
-		if !gvk.Empty() && !taken[gvk.Kind] {
-			taken[gvk.Kind], q.prefix = true, gvk.Kind
+		q.kind, q.prefix = k, q.name
+		if !k.Empty() && !taken[k.Kind] {
+			taken[k.Kind], q.prefix = true, k.Kind
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -36,7 +37,7 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 		"zero": "204", "hour": "200 1h0m0s", "fails": "503", "final": "204", "gone": "204 never",
 		"zero,hour": "200 1h0m0s", "hour,minute,zero": "200 1m0s", "hour,fails": "503", "final,fails": "503", "zero,gone": "204", "gone,none": "204 never",
 	} {
-		a := alone.send(changed("resource.add", key), account(names))
+		a := alone.send(changed("resource.add", "ServiceAccount/ns/"+names), account(names))
 		if runs := c.ran(); a.String() != want || len(runs) != strings.Count(names, ",")+1 {
 			t.Errorf("%s: answered with %s, want %s; ran %q", names, a, want, runs)
 		}
@@ -60,11 +61,7 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 		{"one of them under its own key", "ConfigMap/ns/hour", account("hour,zero"), "200 1h0m0s", "ns/hour", "earliest ConfigMap/ns/zero 0s"},
 	} {
 		a := with.send(changed("resource.update", e.key), e.object)
-		f.mu.Lock()
-		calls := strings.Join(f.calls, ", ")
-		f.calls = nil
-		f.mu.Unlock()
-		if runs := strings.Join(c.ran(), " "); a.String() != e.want || runs != e.runs || calls != e.calls {
+		if runs, calls := strings.Join(c.ran(), " "), f.called(); a.String() != e.want || runs != e.runs || calls != e.calls {
 			t.Errorf("%s: answered with %s %s, ran %q, called %q", e.about, a, a.body, runs, calls)
 		}
 	}
@@ -91,13 +88,15 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 		err    error
 		calls  string
 	}{
-		"again":             {result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
-		"failed":            {err: errBoom, calls: "back off ConfigMap/ns/a 1"},
-		"a retry":           {result: reconcile.Result{Requeue: true}, calls: "back off ConfigMap/ns/a 1"},
-		"done":              {calls: "cancel ConfigMap/ns/a"},
-		"done, maxInterval": {opts: []Option{WithMaxInterval(time.Minute)}, calls: "replace ConfigMap/ns/a 1m0s"},
-		"gone, maxInterval": {opts: []Option{WithMaxInterval(time.Minute)}, object: "b", calls: "cancel ConfigMap/ns/b"},
-		"given up":          {err: reconcile.TerminalError(errBoom)},
+		"again":               {result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
+		"failed":              {err: errBoom, calls: "back off ConfigMap/ns/a 1"},
+		"a retry":             {result: reconcile.Result{Requeue: true}, calls: "back off ConfigMap/ns/a 1"},
+		"done":                {calls: "cancel ConfigMap/ns/a"},
+		"done, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, calls: "replace ConfigMap/ns/a 1m0s, then every 1m0s"},
+		"failed, maxInterval": {opts: []Option{WithMaxInterval(time.Minute)}, err: errBoom, calls: "back off ConfigMap/ns/a 1, then every 1m0s"},
+		"for ever":            {result: reconcile.Result{RequeueAfter: math.MaxInt64}, calls: "replace ConfigMap/ns/a 87600h0m0s"},
+		"gone, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, object: "b", calls: "cancel ConfigMap/ns/b"},
+		"given up":            {err: reconcile.TerminalError(errBoom)},
 	} {
 		f := newFakeSource(t, time.Second)
 		f.sink = http.NotFoundHandler()
@@ -109,7 +108,7 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 			object.Name = row.object
 		}
 		a := op.send(changed("resource.update", ""), toJSON(object))
-		if calls := strings.Join(f.calls, ", "); a.String() != "204" || calls != row.calls {
+		if calls := f.called(); a.String() != "204" || calls != row.calls {
 			t.Errorf("%s: answered with %s %s, called %q, want %q", name, a, a.body, calls, row.calls)
 		}
 		f.close()

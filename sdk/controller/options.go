@@ -27,8 +27,9 @@ type options struct {
 func WithClient(c *sdk.Client) Option { return func(o *options) { o.client = c } }
 
 // WithMaxInterval brings a request back after d when a run of it succeeded and
-// asked for nothing, where the outcome goes through the client. Behind a
-// RescheduleSource its maxInterval does that.
+// asked for nothing, where the outcome goes through the client, and for as long
+// as the source has the key. Behind a RescheduleSource its maxInterval does
+// that.
 func WithMaxInterval(d time.Duration) Option { return func(o *options) { o.maxInterval = d } }
 
 // WithBackoff is the back-off after a failed run, where the outcome goes through
@@ -41,13 +42,16 @@ func WithBackoff(b sdk.Backoff) Option { return func(o *options) { o.backoff = b
 func WithCachedReads() Option { return func(o *options) { o.cachedReads = true } }
 
 // WithResync lists all objects for every new revision of the service, and now
-// and then. It needs [WithClient].
+// and then: those that a resident operator would have in its cache, as
+// ctrl.Options.Cache says it. It needs [WithClient].
 func WithResync(r Resync) Option { return func(o *options) { o.resync = &r } }
 
 // WithReplicas is for a service that may have more than one replica at a time.
 // What a replica remembers of an object is not true any more when another one
 // has seen it since, so that nothing is remembered: predicates that look for
-// changes let every update pass.
+// changes let every update pass. So it is when others than the operator schedule
+// its keys. The context of a run ends when nobody waits for its answer any more:
+// another replica may have the event by then.
 func WithReplicas() Option { return func(o *options) { o.replicas = true } }
 
 // WithListener serves there instead of on $PORT. The listener is closed in the

@@ -4,11 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // dueType is that of the events which bring a key back.
@@ -33,6 +34,13 @@ type target struct {
 	client bool
 }
 
+func (t target) is(other target) bool { return t.queue == other.queue && t.request == other.request }
+
+// isOf says that the target's own object is the one that has changed.
+func (t target) isOf(c *change) bool {
+	return t.queue.kind.GroupKind() == c.gvk.GroupKind() && t.request.NamespacedName == c.name
+}
+
 // due is the data of an event that brings back a request, or several.
 type due struct {
 	Controller string `json:"controller,omitempty"`
@@ -40,6 +48,8 @@ type due struct {
 	Name       string `json:"name,omitempty"`
 	Client     bool   `json:"client,omitempty"` // see target
 	Requests   []due  `json:"requests,omitempty"`
+	// Continue is where the list of a resync goes on.
+	Continue string `json:"continue,omitempty"`
 }
 
 func dueOf(ts ...target) due {
@@ -53,6 +63,14 @@ func dueOf(ts ...target) due {
 	return due{Requests: all}
 }
 
+// controller is the name of the first one.
+func (d due) controller() string {
+	if len(d.Requests) > 0 {
+		d = d.Requests[0]
+	}
+	return d.Controller
+}
+
 func (d due) json() []byte {
 	b, _ := json.Marshal(d) // it has strings only
 	return b
@@ -62,8 +80,8 @@ func (d due) json() []byte {
 // caused.
 type answer struct {
 	outcome
-	// of are the targets that are to be due again, none if the event says it.
-	of []target
+	of  []target // those that are to be due again
+	due due      // the data of the event that brings the key back, if not these
 }
 
 // worst combines the outcomes of targets: a failure fails all of them, else
@@ -85,48 +103,41 @@ func worst(ts []target, outcomes []outcome) answer {
 	return a
 }
 
-// write answers the sender. Under key it has the delivery, which is the subject
-// of the next one; steer adds what makes of the reply a command for a
-// RescheduleSource that it is sent to.
-func (a answer) write(w http.ResponseWriter, key string, steer bool) {
+// write answers the sender. The event in the answer says by its attributes too
+// when it is to be due: otherwise a RescheduleSource that has sent the delivery
+// would keep the event that it has, and a Broker could not hand it to one.
+func (a answer) write(w http.ResponseWriter, key string) {
 	switch {
 	case a.err != nil:
 		text := a.err.Error()
 		http.Error(w, strings.ToValidUTF8(text[:min(len(text), 1024)], ""), http.StatusServiceUnavailable)
 	case a.after > 0:
 		after := strings.Replace(a.after.String(), "µs", "us", 1) // a header is ASCII
-		h := w.Header()
-		h.Set("Reschedule-After", after)
-		if len(a.of) == 0 { // with the event that it has
-			w.WriteHeader(http.StatusNoContent)
-			return
+		d := a.due
+		if len(a.of) > 0 {
+			d = dueOf(a.of...)
 		}
-		h.Set("Ce-Specversion", "1.0")
-		h.Set("Ce-Id", rand.Text())
-		h.Set("Ce-Source", "/controllers/"+percentEncode(a.of[0].queue.name))
-		h.Set("Ce-Type", dueType)
-		h.Set("Ce-Subject", percentEncode(key))
-		if steer {
-			h.Set("Ce-Reschedulekey", percentEncode(key))
-			h.Set("Ce-Rescheduleafter", after)
-			h.Set("Ce-Reschedulepolicy", "replace")
+		for name, value := range map[string]string{
+			"Reschedule-After": after,
+			"Content-Type":     "application/json",
+			"Ce-Specversion":   "1.0",
+			"Ce-Id":            rand.Text(),
+			"Ce-Source":        "/controllers/" + cloudevent.PercentEncode(d.controller()),
+			"Ce-Type":          dueType,
+			"Ce-Subject":       cloudevent.PercentEncode(key),
+
+			"Ce-Reschedulekey":    cloudevent.PercentEncode(key),
+			"Ce-Rescheduleafter":  after,
+			"Ce-Reschedulepolicy": "replace",
+		} {
+			w.Header().Set(name, value)
 		}
-		h.Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusOK)
-		_, _ = w.Write(dueOf(a.of...).json())
+		_, _ = w.Write(d.json())
 	case a.gone:
 		w.Header().Set("Reschedule-After", "never")
 		w.WriteHeader(http.StatusNoContent)
 	default:
 		w.WriteHeader(http.StatusNoContent)
 	}
-}
-
-// keyed finds the target whose key it is.
-func keyed(ts []target, key string) (target, bool) {
-	i := slices.IndexFunc(ts, func(t target) bool { return t.key == key })
-	if i < 0 {
-		return target{}, false
-	}
-	return ts[i], true
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -16,7 +15,18 @@ var (
 	errStopping = errors.New("the operator is stopping")
 	errRequeue  = errors.New("the reconciler asked for a retry")
 	errPanicked = errors.New("the reconciler panicked")
+
+	errAbandoned = errors.New("nobody waits for the run any more")
 )
+
+// saysAgain is the priority that a controller is told with every request, and
+// says again when it speaks of the run: nobody else does, and priorities do not
+// count.
+const saysAgain = -0x7e5c4ed
+
+// longest is the longest wait that is asked for: the contract has a limit of
+// 100 years.
+const longest = 10 * 365 * 24 * time.Hour
 
 // run is one run of a request, or the place for one, and those who wait for its
 // outcome. Who comes before it has begun joins it.
@@ -30,9 +40,11 @@ type run struct {
 
 	// What happened in it, under the lock of the queue.
 
-	ended   bool  // Reconcile has returned or panicked: from here on the controller speaks
-	failure error // what it returned
-	missing bool  // it read its own object, and there was none
+	waiters int                // who wait for the outcome
+	cancel  context.CancelFunc // ends Reconcile
+	ended   bool               // Reconcile has returned or panicked: from here on the controller speaks
+	failure error              // what it returned
+	missing bool               // it read its own object, and there was none
 	forgot  bool
 	limited bool
 	requeue time.Duration
@@ -49,10 +61,10 @@ type wish struct {
 // afterwards. It has no timers: what is wanted later is part of an outcome.
 type queue struct {
 	name string
-	// gvk is that of the objects which the controller is for, zero if it is for
+	// kind is that of the objects which the controller is for, zero if it is for
 	// none; prefix is what its keys begin with, "" if every key is its. Both are
 	// set before it starts.
-	gvk    schema.GroupVersionKind
+	kind   kind
 	prefix string
 	// stray takes what is enqueued while no event is fed: by a source that is no
 	// watch, for example.
@@ -97,11 +109,11 @@ func (q *queue) feed() func() []wish {
 	}
 }
 
-// fed says whether anything was enqueued.
-func (q *queue) fed() bool {
+// fed is how much was enqueued.
+func (q *queue) fed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.wishes) > 0
+	return len(q.wishes)
 }
 
 // join asks for a run of the target, and returns the one that it will be.
@@ -123,7 +135,26 @@ func (q *queue) join(t target, settle func(target, outcome) outcome) *run {
 	if settle != nil {
 		r.settle = settle
 	}
+	r.waiters++
 	return r
+}
+
+// leave says that somebody does not wait for the run any more. When nobody does,
+// it is not to begin, or to end soon: with replicas it may have begun elsewhere.
+func (q *queue) leave(r *run) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.waiters--; r.waiters > 0 {
+		return
+	}
+	if q.waiting[r.request] == r {
+		r.err = errAbandoned
+		close(r.done)
+		delete(q.waiting, r.request)
+		q.order = slices.DeleteFunc(q.order, func(of reconcile.Request) bool { return of == r.request })
+	} else if r.cancel != nil {
+		r.cancel()
+	}
 }
 
 // target is the request with its canonical key.
@@ -142,7 +173,7 @@ func (q *queue) current(request reconcile.Request) *run {
 // run.
 func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
 	for _, request := range requests {
-		if w := (wish{request, max(o.After, 0)}); !q.add(o, w) {
+		if w := (wish{request, min(max(o.After, 0), longest)}); !q.add(o, w) {
 			q.stray(q, w)
 		}
 	}
@@ -152,11 +183,8 @@ func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Reque
 func (q *queue) add(o priorityqueue.AddOpts, w wish) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if r := q.running[w.request]; r != nil && r.ended && (o.RateLimited || w.after > 0) {
-		r.limited = r.limited || o.RateLimited
-		if w.after > 0 && (r.requeue == 0 || w.after < r.requeue) {
-			r.requeue = w.after
-		}
+	if r := q.running[w.request]; r != nil && o.Priority != nil && *o.Priority == saysAgain {
+		r.limited, r.requeue = o.RateLimited, w.after
 		return true
 	}
 	if q.feeding {
@@ -286,7 +314,7 @@ func (q *queue) drain(ctx context.Context) {
 // GetWithPriority is Get.
 func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	request, shutdown := q.Get()
-	return request, 0, shutdown
+	return request, saysAgain, shutdown
 }
 
 // Add is AddWithOpts.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,55 +24,92 @@ type note struct {
 	queue *queue
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. Priorities do not count, and theirs
+// is what tells the calls of the controller from those of handlers.
 func (w *watched) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
 	r := w.queue.current(request)
 	if r == nil { // called by somebody else than a worker
 		return w.Reconciler.Reconcile(ctx, request)
 	}
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, noteKey{}, note{r, w.queue}))
+	defer cancel()
+	w.queue.mu.Lock()
+	r.cancel = cancel
+	w.queue.mu.Unlock()
 	defer func() {
 		w.queue.mu.Lock()
 		defer w.queue.mu.Unlock()
 		r.ended, r.failure = true, err
 	}()
 	err = errPanicked // unless it returns
-	result, err = w.Reconciler.Reconcile(context.WithValue(ctx, noteKey{}, note{r, w.queue}), request)
+	result, err = w.Reconciler.Reconcile(ctx, request)
+	result.Priority = nil
 	return result, err
 }
 
-// noteRead notes in the run of ctx that its own object was or was not there.
-func noteRead(ctx context.Context, scheme *runtime.Scheme, key client.ObjectKey, o client.Object, err error) {
+// noteGet notes in the run of ctx that its own object was or was not there.
+func (i *informers) noteGet(ctx context.Context, key client.ObjectKey, o client.Object, err error) {
 	n, ok := ctx.Value(noteKey{}).(note)
-	if !ok || n.run.request.NamespacedName != key || err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case !ok:
+		i.noteFailure(ctx, err)
+		return
+	case n.run.request.NamespacedName != key, err != nil && !apierrors.IsNotFound(err):
 		return
 	}
-	gvk, unknown := apiutil.GVKForObject(o, scheme)
-	if unknown != nil || gvk.GroupKind() != n.queue.gvk.GroupKind() {
+	gvk, unknown := apiutil.GVKForObject(o, i.scheme)
+	if unknown != nil || gvk.GroupKind() != n.queue.kind.GroupKind() {
 		return
 	}
 	n.queue.mu.Lock()
 	defer n.queue.mu.Unlock()
-	n.run.missing = err != nil
+	if !n.run.ended { // what it left behind may go on reading
+		n.run.missing = err != nil
+	}
 }
 
-// notingReader and notingClient note what a run reads.
+// noteFailure notes that what is no run could not read while an event is fed. A
+// map function cannot return an error: it logs it, and maps to nothing.
+func (i *informers) noteFailure(ctx context.Context, err error) {
+	if err == nil || ctx.Value(noteKey{}) != nil || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) {
+		return // another try would find nothing else
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failure = err
+}
+
+// notingReader and notingClient note what is read.
 type notingReader struct {
 	client.Reader
-	scheme *runtime.Scheme
+	in *informers
 }
 
 // Get implements client.Reader.
 func (r notingReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	err := r.Reader.Get(ctx, key, o, opts...)
-	noteRead(ctx, r.scheme, key, o, err)
+	r.in.noteGet(ctx, key, o, err)
 	return err
 }
 
-type notingClient struct{ client.Client }
+// List implements client.Reader.
+func (r notingReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := r.Reader.List(ctx, list, opts...)
+	r.in.noteFailure(ctx, err)
+	return err
+}
+
+type notingClient struct {
+	client.Client
+	in *informers
+}
 
 // Get implements client.Reader.
 func (c notingClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	err := c.Client.Get(ctx, key, o, opts...)
-	noteRead(ctx, c.Scheme(), key, o, err)
-	return err
+	return notingReader{c.Client, c.in}.Get(ctx, key, o, opts...)
+}
+
+// List implements client.Reader.
+func (c notingClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return notingReader{c.Client, c.in}.List(ctx, list, opts...)
 }

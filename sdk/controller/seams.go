@@ -7,10 +7,8 @@ import (
 	"unsafe"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
@@ -69,10 +67,10 @@ func adopt(r crmanager.Runnable, stray func(*queue, wish)) (*seam, error) {
 // reconciled is the kind whose objects a controller is for, as For says it: the
 // first that it watches without mapping its objects to others; zero if there
 // is none.
-func (s *seam) reconciled(scheme *runtime.Scheme) (schema.GroupVersionKind, error) {
+func (s *seam) reconciled(scheme *runtime.Scheme) (kind, error) {
 	watches, err := field[[]source.TypedSource[reconcile.Request]](s.controller, "startWatches")
 	if err != nil {
-		return schema.GroupVersionKind{}, err
+		return kind{}, err
 	}
 	for _, w := range *watches {
 		v := reflect.Indirect(reflect.ValueOf(w))
@@ -84,10 +82,10 @@ func (s *seam) reconciled(scheme *runtime.Scheme) (schema.GroupVersionKind, erro
 			continue
 		}
 		if o, ok := o.Interface().(client.Object); ok {
-			return apiutil.GVKForObject(o, scheme)
+			return kindOf(o, scheme)
 		}
 	}
-	return schema.GroupVersionKind{}, nil
+	return kind{}, nil
 }
 
 // mapsToItself says that a handler is an EnqueueRequestForObject, of whatever

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,13 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// readTimeout is how long an event may take to come in.
+	readTimeout = time.Minute
+	// maxOnce is how many different messages are logged once.
+	maxOnce = 1000
 )
 
 // server turns events into runs, and their outcomes into answers.
@@ -33,6 +41,7 @@ type server struct {
 
 	stopping atomic.Bool
 	logged   sync.Map // what was logged once
+	lines    atomic.Int64
 }
 
 func newServer(opts []Option) *server {
@@ -52,15 +61,25 @@ type plan struct {
 	// time is the event's own. With another delivery of the same event it is the
 	// same, also when maxInterval brings it back.
 	time string
-	fed  *feed
-	// known are outcomes without a run.
-	known    []target
+	// last is the answer before, known whether it says all, and page where this one
+	// is kept.
+	last  answer
+	known bool
+	page  page
+
+	fed *feed
+	run []target
+	// decided are targets whose outcome needs no run.
+	decided  []target
 	outcomes []outcome
-	run      []target
 	// elsewhere is what comes up under other keys.
 	elsewhere []delayed
-	// resync is the controller whose objects are to come up.
+	// outlives is what the key stands for when its event tells of the deletion of
+	// something else.
+	outlives []target
+	// resync is the controller whose objects are to come up, from there on.
 	resync *queue
+	from   due
 }
 
 // ServeHTTP answers an event when the outcome of all that it caused is known
@@ -72,64 +91,60 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.stopping.Load() {
-		answer{outcome: outcome{err: errStopping}}.write(w, "", false)
+		answer{outcome: outcome{err: errStopping}}.write(w, "")
 		return
 	}
+	// The time is for the body only: one that ends later would end a run.
+	reading := http.NewResponseController(w)
+	_ = reading.SetReadDeadline(time.Now().Add(readTimeout)) // a recorder has none
 	e, err := readEvent(r)
+	_ = reading.SetReadDeadline(time.Time{})
 	var p *plan
 	if err == nil {
 		p, err = s.plan(r.Context(), e)
 	}
+	var a answer
+	if err == nil {
+		a, err = s.carryOut(r.Context(), p)
+	}
 	switch {
-	case errors.Is(err, errUnreadable):
+	case errors.Is(err, errUnreadable), errors.Is(err, errUnknownKey):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	case err != nil:
-		s.log.Error(err, "An event is refused, and is to come again", "type", e.typeOrNone())
-		answer{outcome: outcome{err: err}}.write(w, "", false)
+		s.log.Error(err, "An event is refused, and is to come again", "type", r.Header.Get("Ce-Type"), "key", r.Header.Get("Ce-Reschedulekey"))
+		answer{outcome: outcome{err: err}}.write(w, "")
 		return
 	}
-	a, ok := s.carryOut(r.Context(), p)
-	if !ok {
-		return // nobody listens any more
-	}
-	key, steer := p.key, false
+	key := p.key
 	if len(a.of) > 0 && key == "" {
-		key, steer = a.of[0].key, true
+		key = a.of[0].key
 		s.once("RequeueAfter is lost unless a Broker hands the reply on: give NewManager a client, or send the events through a RescheduleSource")
 	}
-	a.write(w, key, steer)
+	a.write(w, key)
 }
 
-func (e *event) typeOrNone() string {
-	if e == nil {
-		return ""
-	}
-	return e.typ()
-}
-
-// once logs a message once in the life of the process.
+// once logs a message once in the life of the process. There is an end to it:
+// what it is about comes from outside.
 func (s *server) once(message string, about ...any) {
+	if s.lines.Load() >= maxOnce {
+		return
+	}
 	if _, before := s.logged.LoadOrStore(fmt.Sprint(message, about), true); !before {
+		s.lines.Add(1)
 		s.log.Info(message, about...)
 	}
 }
 
-// carryOut is not ok when ctx ended first.
-func (s *server) carryOut(ctx context.Context, p *plan) (answer, bool) {
+// carryOut does what is planned. That a run failed is in the answer.
+func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 	if p.resync != nil {
-		if err := s.resyncNow(ctx, p.resync); err != nil {
-			return answer{outcome: outcome{err: err}}, true
-		}
-		return answer{outcome: outcome{after: cmp.Or(s.resync.Every, farAway)}}, true
+		return s.resyncNow(ctx, p.resync, p.from)
 	}
 	if len(p.elsewhere) > 0 {
 		if err := s.schedule(ctx, p.elsewhere); err != nil {
-			return answer{outcome: outcome{err: err}}, true
+			return answer{}, err
 		}
-	}
-	if len(p.run) > 0 {
-		s.answers.forget(p.key)
 	}
 	runs := make([]*run, len(p.run))
 	for i, t := range p.run {
@@ -143,73 +158,70 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, bool) {
 		}
 		runs[i] = t.queue.join(t, settle)
 	}
-	targets, outcomes := p.known, p.outcomes
+	targets, outcomes := p.decided, p.outcomes
 	for i, r := range runs {
 		select {
 		case <-r.done:
 			targets, outcomes = append(targets, p.run[i]), append(outcomes, r.outcome)
 		case <-ctx.Done():
-			return answer{}, false
+			if s.replicas {
+				for i, r := range runs {
+					p.run[i].queue.leave(r)
+				}
+			}
+			// Whoever listens is not told that it is done.
+			return answer{}, fmt.Errorf("the request ended before the run of %s: %w", p.run[i].key, context.Cause(ctx))
 		}
 	}
 	a := worst(targets, outcomes)
-	if a.err == nil && p.fed != nil {
+	if a.err != nil {
+		return a, nil
+	}
+	if p.fed != nil {
 		p.fed.remember()
 	}
-	if p.key != "" {
-		s.answers.keep(p.key, p.time, a)
+	s.answers.keep(p.page, p.time, a)
+	if a.after == 0 && !a.gone && len(p.outlives) > 0 {
+		// To the source the event is the end of the key, for maxInterval too. It is to
+		// have another one.
+		a.after, a.of = time.Millisecond, p.outlives
 	}
-	return a, true
+	return a, nil
 }
 
 // plan says what is to be done about an event.
-func (s *server) plan(ctx context.Context, e *event) (*plan, error) {
+func (s *server) plan(ctx context.Context, e event) (*plan, error) {
 	c, err := readChange(e)
 	if err != nil {
 		return nil, err
 	}
-	if c == nil {
-		return s.planDue(e)
+	p := &plan{key: e.key(), time: e.Attributes["time"]}
+	if p.key != "" {
+		p.last, p.known, p.page = s.answers.open(p.key, p.time)
 	}
-	if s.feeder == nil {
-		key := e.key()
-		if key == "" {
-			key = c.gvk.Kind + "/" + c.name.Namespace + "/" + c.name.Name
-		}
-		return &plan{key: e.key(), run: []target{{queue: s.queues[0], request: reconcile.Request{NamespacedName: c.name}, key: key}}}, nil
+	switch {
+	case c == nil:
+		err = s.planDue(p, e)
+	case s.feeder == nil:
+		key := cmp.Or(p.key, c.gvk.Kind+"/"+c.name.Namespace+"/"+c.name.Name)
+		p.run = []target{{queue: s.queues[0], request: reconcile.Request{NamespacedName: c.name}, key: key}}
+	default:
+		err = s.planChange(ctx, p, c, e.retried())
 	}
-	fed, err := s.feeder.read(ctx, c, e.retried())
-	if err != nil {
-		return nil, err
-	}
-	if len(fed.of) == 0 {
-		s.once("Events of a kind that no controller watches are dropped", "kind", c.gvk.String())
-	}
-	wishes, err := s.feed(fed)
-	if err != nil {
-		return nil, err
-	}
-	p := &plan{key: e.key(), time: e.attributes["time"], fed: fed}
-	if p.key == "" {
-		s.beside(p, wishes)
-	} else {
-		s.behind(p, c, wishes)
-	}
-	return p, nil
+	return p, err
 }
 
 // planDue plans what brings back requests that were run before, or that
 // somebody else asked for. Predicates have no say in it.
-func (s *server) planDue(e *event) (*plan, error) {
-	p := &plan{key: e.key()}
-	if p.resync = s.resyncOf(p.key); p.resync != nil {
-		return p, nil
-	}
-	key := cmp.Or(p.key, e.attributes["subject"])
+func (s *server) planDue(p *plan, e event) error {
+	key := cmp.Or(p.key, e.Attributes["subject"])
 	var d due
-	if e.typ() == dueType && len(e.data) > 0 {
+	if e.typ() == dueType && len(e.Data) > 0 {
 		// Data that is not ours is somebody's own, and the key says it all.
-		_ = json.Unmarshal(e.data, &d)
+		_ = json.Unmarshal(e.Data, &d)
+	}
+	if s.planResync(p, d) {
+		return nil
 	}
 	if len(d.Requests) == 0 {
 		d.Requests = []due{d}
@@ -221,9 +233,48 @@ func (s *server) planDue(e *event) (*plan, error) {
 		p.run = s.ofKey(key)
 	}
 	if len(p.run) == 0 {
-		s.once("Events of a type or key that no controller knows are dropped", "type", e.typ(), "key", key)
+		return s.unknownKey(key)
 	}
-	return p, nil
+	return nil
+}
+
+// errUnknownKey marks a key that is due and of which nobody can say what it
+// stands for. Who has scheduled it made a mistake and is to hear of it.
+var errUnknownKey = errors.New("this operator does not know the key")
+
+func (s *server) unknownKey(key string) error {
+	var known []string
+	for _, q := range s.all() {
+		switch {
+		case q.prefix == "":
+			known = append(known, "Kind/namespace/name", "namespace/name", "name")
+		default:
+			known = append(known, q.prefix+"/namespace/name")
+		}
+	}
+	return fmt.Errorf("%w %q: its keys are %s", errUnknownKey, key, strings.Join(known, ", "))
+}
+
+// planChange plans what an ApiServerSource tells.
+func (s *server) planChange(ctx context.Context, p *plan, c *change, retried bool) error {
+	// What was seen last is of use only while it is known what came of it.
+	fed, err := s.feeder.read(ctx, c, retried || p.key != "" && !p.known)
+	if err != nil {
+		return err
+	}
+	if len(fed.of) == 0 {
+		s.once("Events of a kind that no controller watches are dropped", "kind", c.gvk.String())
+	}
+	wishes, err := s.feed(fed)
+	if err != nil {
+		return err
+	}
+	p.fed = fed
+	if p.key == "" {
+		s.beside(p, wishes)
+		return nil
+	}
+	return s.behind(ctx, p, c, wishes)
 }
 
 // feed calls the handlers, and returns what they have enqueued. One event is fed
@@ -236,18 +287,27 @@ func (s *server) feed(fed *feed) ([]delayed, error) {
 	for i, q := range queues {
 		ends[i] = q.feed()
 	}
-	err := fed.call(func() bool {
+	in := fed.feeder.informers
+	_ = in.failed() // of before
+	err := fed.call(func() (n int) {
 		for _, q := range queues {
-			if q.fed() {
-				return true
-			}
+			n += q.fed()
 		}
-		return false
+		return n
 	})
+	if err == nil {
+		err = in.failed()
+	}
 	var all []delayed
 	for i, q := range queues {
+		wishes := ends[i]()
+		if fed.bare && q.kind.GroupKind() == fed.of[0].kind.GroupKind() {
+			// Predicates cannot know it by its name. That it is not there any more is what
+			// its reconciler finds.
+			wishes = append(wishes, wish{request: reconcile.Request{NamespacedName: fed.of[0].name}})
+		}
 		soonest := map[reconcile.Request]int{}
-		for _, w := range ends[i]() {
+		for _, w := range wishes {
 			at, there := soonest[w.request]
 			if !there {
 				soonest[w.request] = len(all)
@@ -272,7 +332,16 @@ func (p *plan) here(d delayed) {
 		p.run = append(p.run, d.target)
 		return
 	}
-	p.known, p.outcomes = append(p.known, d.target), append(p.outcomes, outcome{after: d.after})
+	p.decide(d.target, outcome{after: d.after})
+}
+
+func (p *plan) decide(t target, o outcome) {
+	p.decided, p.outcomes = append(p.decided, t), append(p.outcomes, o)
+}
+
+// has says whether anything is planned for a target under the key of the event.
+func (p *plan) has(t target) bool {
+	return slices.ContainsFunc(p.run, t.is) || slices.ContainsFunc(p.decided, t.is)
 }
 
 // beside plans what comes straight from an ApiServerSource or a Broker.
@@ -290,35 +359,65 @@ func (s *server) beside(p *plan, wishes []delayed) {
 // own key comes up under keys of its own, if there is a client.
 //
 // The event may have taken the place of an occurrence that waited under the
-// key. When predicates let it pass by, or handlers map it to others, that must
-// not be lost: the key's own request is answered for as it was the last time,
-// or run. It is run as well when the event is the one of the last time: then the
-// source wants a run, and there is nothing new that predicates could see.
-func (s *server) behind(p *plan, c *change, wishes []delayed) {
-	here := map[string]bool{}
+// key, and that must not be lost when predicates let it pass by, or handlers
+// map it to others: what the last answer has asked for lasts. If that may not be
+// all, the objects that the key stands for are looked at as when an operator
+// starts.
+func (s *server) behind(ctx context.Context, p *plan, c *change, wishes []delayed) error {
 	for _, d := range wishes {
-		self := len(wishes) == 1 && d.queue.gvk.GroupKind() == c.gvk.GroupKind() && d.request.NamespacedName == c.name
+		self := len(wishes) == 1 && d.isOf(c)
 		if s.client == nil || d.key == p.key || self {
-			here[d.key] = true
 			p.here(d)
 		} else {
 			p.elsewhere = append(p.elsewhere, d)
 		}
 	}
-	own, ok := keyed(s.ofKey(p.key), p.key)
-	last, known := s.answers.last(p.key, p.time)
-	switch {
-	case ok && here[own.key], !ok && len(here) > 0:
-	case ok && p.fed.verb == deleted && own.queue.gvk.GroupKind() == c.gvk.GroupKind() && own.request.NamespacedName == c.name:
-		p.known, p.outcomes = append(p.known, own), append(p.outcomes, outcome{gone: true})
-	case known && last.after > 0:
-		for _, t := range last.of {
-			p.known, p.outcomes = append(p.known, t), append(p.outcomes, last.outcome)
-		}
-	case known:
-	case ok:
-		p.run = append(p.run, own)
+	own := s.ofKey(p.key)
+	if s.client != nil { // then each has a key of its own
+		own = slices.DeleteFunc(own, func(t target) bool { return t.key != p.key })
 	}
+	for _, t := range p.last.of {
+		if !slices.ContainsFunc(p.run, t.is) && !p.deletes(t, c) {
+			p.here(delayed{t, p.last.after})
+		}
+	}
+	for _, t := range own {
+		if c.verb == deleted && !p.deletes(t, c) {
+			p.outlives = append(p.outlives, t)
+		}
+		switch {
+		case p.has(t):
+		case p.deletes(t, c):
+			p.decide(t, outcome{gone: true})
+		case p.known, t.isOf(c):
+		default:
+			if err := s.arrive(ctx, p, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// deletes says that the event tells of the end of the target's object.
+func (p *plan) deletes(t target, c *change) bool { return p.fed.verb == deleted && t.isOf(c) }
+
+// arrive runs a target if its predicates let pass what its object is now, as they
+// do when a resident operator starts.
+func (s *server) arrive(ctx context.Context, p *plan, t target) error {
+	if t.queue.kind.Empty() {
+		p.run = append(p.run, t)
+		return nil
+	}
+	fed, err := s.feeder.read(ctx, &change{verb: updated, gvk: t.queue.kind.GroupVersionKind, name: t.request.NamespacedName}, true)
+	if err != nil {
+		return err
+	}
+	wishes, err := s.feed(fed)
+	if slices.ContainsFunc(wishes, func(d delayed) bool { return t.is(d.target) }) {
+		p.run = append(p.run, t)
+	}
+	return err
 }
 
 // named is the target that data names, if there is such a controller.
@@ -343,16 +442,20 @@ func (s *server) named(d due, key string) []target {
 // controller/namespace/name stands for.
 func (s *server) ofKey(key string) []target {
 	parts := strings.Split(key, "/")
+	queues := s.all()
+	if len(queues) == 1 && queues[0].prefix == "" { // a handler without a manager takes every kind, and none
+		parts = append([]string{"any", ""}[:max(3-len(parts), 0)], parts...)
+	}
 	if len(parts) != 3 || parts[0] == "" || parts[2] == "" {
 		return nil
 	}
 	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: parts[1], Name: parts[2]}}
 	var ofKind, ofName []target
-	for _, q := range s.all() {
+	for _, q := range queues {
 		switch t := q.target(request); {
-		case q.prefix == "": // a handler without a manager takes every kind
+		case q.prefix == "":
 			return []target{{queue: q, request: request, key: key}}
-		case q.gvk.Kind == parts[0]:
+		case q.kind.Kind == parts[0]:
 			ofKind = append(ofKind, t)
 		case q.name == parts[0]:
 			ofName = append(ofName, t)
@@ -365,88 +468,101 @@ func (s *server) ofKey(key string) []target {
 }
 
 // stray runs what was enqueued by something else than an event. Nobody waits
-// for the answer, so that only a client can keep what is wanted later.
+// for the answer, so that only a client can keep it.
 func (s *server) stray(q *queue, w wish) {
 	t := q.target(w.request)
 	lost := func(err error) {
-		s.log.Error(err, "A request that no event led to is lost", "key", t.key)
-	}
-	if w.after > 0 {
-		if s.client == nil {
-			lost(errors.New("it is wanted later, and there is no client"))
-			return
+		if err != nil {
+			s.log.Error(err, "A request that no event led to is lost", "key", t.key)
 		}
+	}
+	switch {
+	case s.client != nil:
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 			defer cancel()
-			if err := s.schedule(ctx, []delayed{{t, w.after}}); err != nil {
-				lost(err)
-			}
+			lost(s.schedule(ctx, []delayed{{t, w.after}}))
 		}()
-		return
+	case w.after > 0:
+		lost(errors.New("it is wanted later, and there is no client"))
+	default:
+		r := q.join(t, nil)
+		go func() {
+			<-r.done
+			if r.after > 0 {
+				lost(errors.New("it is wanted again later, and there is no client"))
+			}
+			lost(r.err)
+		}()
 	}
-	var settle func(target, outcome) outcome
-	if s.client != nil {
-		settle = s.settle
-	}
-	r := q.join(t, settle)
-	go func() {
-		<-r.done
-		if r.err != nil || r.after > 0 && settle == nil {
-			lost(errors.Join(r.err, errors.New("nothing brings it back")))
-		}
-	}()
 }
 
 // maxAnswers is how many answers are remembered. One that was forgotten costs a
 // run.
 const maxAnswers = 10_000
 
-// answers are the last answers by key.
+// answers are the last answers by key, as long as they are true.
 type answers struct {
-	mu sync.Mutex
-	of map[string]remembered
+	mu    sync.Mutex
+	of    map[string]remembered // nil: nothing is remembered
+	pages uint64
 }
 
 type remembered struct {
+	page
 	answer
+	known bool      // nothing has happened since
 	time  string    // of the event
 	dueAt time.Time // if it is to be due again
 }
 
-// keep remembers an answer, if it is no failure.
-func (a *answers) keep(key, eventTime string, is answer) {
+// page is where the answer to an event is kept.
+type page struct {
+	key string
+	n   uint64
+}
+
+// open turns the page of a key. The last answer says what waits under the key,
+// as long as nothing took its place; its wait is what is left of it, 0 if its time
+// has come. It is known what came of everything before, unless an event is under
+// way or failed, or this one may be the one that was the last.
+func (a *answers) open(key, eventTime string) (last answer, known bool, next page) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.of, key)
-	if is.err != nil || a.of == nil {
-		return
+	if a.of == nil {
+		return answer{}, false, page{}
 	}
+	a.pages++
+	next = page{key, a.pages}
+	r, ok := a.of[key]
 	for other := range a.of {
-		if len(a.of) < maxAnswers {
+		if ok || len(a.of) < maxAnswers {
 			break
 		}
 		delete(a.of, other)
 	}
-	a.of[key] = remembered{is, eventTime, time.Now().Add(is.after)}
+	known = r.known && eventTime != "" && eventTime != r.time
+	r.page, r.known = next, false
+	a.of[key] = r
+	if r.after > 0 {
+		r.after = max(time.Until(r.dueAt), 0)
+	}
+	return r.answer, known, next
 }
 
+// keep remembers an answer, if nothing has come up for the key since its page
+// was opened.
+func (a *answers) keep(p page, eventTime string, is answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r, ok := a.of[p.key]; ok && r.page == p {
+		a.of[p.key] = remembered{p, is, true, eventTime, time.Now().Add(is.after)}
+	}
+}
+
+// forget says that the key waits for something else than an answer has said.
 func (a *answers) forget(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.of, key)
-}
-
-// last is the last answer under the key, as it is now. It is not known any more
-// when its time has come, nor for the event that it was the answer to.
-func (a *answers) last(key, eventTime string) (answer, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r, ok := a.of[key]
-	ok = ok && (eventTime == "" || eventTime != r.time)
-	if ok && r.after > 0 {
-		r.after = time.Until(r.dueAt)
-		ok = r.after > 0
-	}
-	return r.answer, ok
 }

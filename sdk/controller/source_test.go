@@ -39,9 +39,19 @@ type occurrence struct {
 	event    sdk.Event
 	attempt  int // failed runs
 	put      int // how often it was scheduled through the API
+	reason   string
 	tries    int // failed deliveries in a row
 	revision uint64
 	timer    *time.Timer
+}
+
+// called are the calls since the last time.
+func (f *fakeSource) called() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := strings.Join(f.calls, ", ")
+	f.calls = nil
+	return calls
 }
 
 func newFakeSource(t *testing.T, backoff time.Duration) *fakeSource {
@@ -95,6 +105,15 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			delete(f.keys, key)
 		}
 		w.WriteHeader(http.StatusNoContent)
+	case http.MethodGet:
+		o := f.keys[key]
+		if o == nil {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"code":"not_found"}`)
+			return
+		}
+		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, State: sdk.Waiting, Reason: o.reason, Event: &o.event}))
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
@@ -111,6 +130,7 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 	o := f.of(key)
 	o.tries = 0
 	o.put++
+	o.reason = r.Reason
 	var delay time.Duration
 	switch {
 	case r.Backoff != nil:
@@ -121,6 +141,9 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 		delay = *r.Delay
 		o.attempt = 0
 		f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, delay))
+	}
+	if r.MaxInterval != nil {
+		f.calls[len(f.calls)-1] += fmt.Sprint(", then every ", *r.MaxInterval)
 	}
 	if r.Event != nil {
 		o.event = *r.Event

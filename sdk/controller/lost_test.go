@@ -1,0 +1,858 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	crevent "sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
+)
+
+// The tests of this file are about events, timers and failures that a careless
+// operator would lose, and about runs that nobody asked for.
+
+// TestAMapFunctionThatCannotReadLosesNoEvent is about reads that a resident
+// operator makes from its cache, where they do not fail. Here they are live, and
+// a map function cannot return an error.
+func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
+	t.Parallel()
+	o := cluster()
+	var fails error
+	o.NewClient = func(*rest.Config, client.Options) (client.Client, error) {
+		return fake.NewClientBuilder().WithObjects(configMap("site", 1)).WithInterceptorFuncs(interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				if fails != nil {
+					return fails
+				}
+				return c.List(ctx, l, opts...)
+			},
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if fails != nil {
+					return fails
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		}).Build(), nil
+	}
+	l := &log{}
+	var read func(context.Context) error
+	var mgr ctrl.Manager
+	op := startManager(t, o, func(m ctrl.Manager) error {
+		mgr = m
+		return ctrl.NewControllerManagedBy(mgr).Named("reads").
+			Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+				if read(ctx) != nil {
+					return nil // as everybody does, after a line in the log
+				}
+				return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(o)}}
+			})).
+			Complete(l.as("ran"))
+	})
+	get := func(r client.Reader) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return r.Get(ctx, types.NamespacedName{Namespace: "ns", Name: "site"}, &corev1.ConfigMap{})
+		}
+	}
+	list := func(r client.Reader) func(context.Context) error {
+		return func(ctx context.Context) error { return r.List(ctx, &corev1.ConfigMapList{}) }
+	}
+	for name, f := range map[string]func(context.Context) error{
+		"get of the client": get(mgr.GetClient()), "list of the client": list(mgr.GetClient()),
+		"get of the cache": get(mgr.GetCache()), "list of the cache": list(mgr.GetCache()),
+	} {
+		read = f
+		for _, row := range []struct {
+			err  error
+			want int
+			runs string
+		}{
+			{errors.New("the API server is away"), 503, ""},
+			{nil, 200, "ran ns/sa"},
+			{apierrors.NewForbidden(corev1.Resource("configmaps"), "site", nil), 503, ""},
+			{apierrors.NewNotFound(corev1.Resource("configmaps"), "site"), 200, ""}, // the timer of the last run
+		} {
+			fails = row.err
+			a := op.send(changed("resource.add", "any "+name), account("x"))
+			if runs := l.take(); a.code != row.want || runs != row.runs {
+				t.Errorf("%s that ends with %v: answered with %s %s, ran %q", name, row.err, a, a.body, runs)
+			}
+		}
+	}
+	read = get(mgr.GetAPIReader()) // of a cluster that is not there
+	if a := op.send(changed("resource.add", ""), account("x")); a.code != 503 {
+		t.Errorf("get of the API reader: answered with %s", a)
+	}
+}
+
+// TestAnObjectThatPredicatesKeepOutIsNotRun is about operators that share a kind
+// with others: what is not theirs is never reconciled, whatever the process
+// knows, and whatever brings its key up.
+func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
+	t.Parallel()
+	ours, theirs := configMap("ours", 1), configMap("theirs", 1)
+	ours.Labels = map[string]string{"class": "ours"}
+	l := &log{}
+	op := startManager(t, cluster(ours, theirs), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).
+			For(&corev1.ConfigMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()["class"] == "ours" }))).
+			Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return nil })).
+			Complete(l.as("ran"))
+	})
+	same := changed("resource.update", "ConfigMap/ns/theirs")
+	for i, e := range []struct {
+		attributes map[string]string
+		data, want string
+	}{
+		{changed("resource.add", "ConfigMap/ns/theirs"), toJSON(theirs), "204"},
+		{changed("resource.update", "ConfigMap/ns/theirs"), toJSON(theirs), "204"},
+		{same, toJSON(theirs), "204"},
+		{same, toJSON(theirs), "204"}, // as maxInterval brings it back
+		{changed("ref.update", "ConfigMap/ns/theirs"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"theirs"}`, "204"},
+		{changed("resource.update", "ConfigMap/ns/theirs"), secret("theirs"), "204"},
+		{changed("resource.delete", "ConfigMap/ns/theirs"), toJSON(theirs), "204 never"},
+		{changed("resource.update", "ConfigMap/ns/past"), toJSON(configMap("past", 1)), "204"},
+		{changed("ref.delete", "ConfigMap/ns/past"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"past"}`, "204 never"}, // it was seen
+	} {
+		if a, runs := op.send(e.attributes, e.data), l.take(); a.String() != e.want || runs != "" {
+			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
+		}
+	}
+	// Nobody can tell whose an object was of which the name is known, and that it
+	// is gone.
+	gone := `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"gone"}`
+	for _, e := range []struct {
+		attributes map[string]string
+		data       string
+	}{
+		{changed("resource.update", "ConfigMap/ns/gone"), secret("gone")},
+		{changed("ref.delete", "ConfigMap/ns/gone"), gone},
+		{changed("ref.update", "any"), gone},
+		{changed("ref.delete", ""), gone},
+	} {
+		if a, runs := op.send(e.attributes, e.data), l.take(); runs != "ran ns/gone" {
+			t.Errorf("%v: answered with %s, ran %q", e.attributes, a, runs)
+		}
+	}
+	// The same of an object of ours, in a process that does not know it.
+	if a, runs := op.send(changed("resource.update", "ConfigMap/ns/ours"), secret("ours")), l.take(); a.code != 200 || runs != "ran ns/ours" {
+		t.Errorf("an object of ours: answered with %s, ran %q", a, runs)
+	}
+}
+
+// TestEveryHandlerSeesAnUpdateThatItDoesNotKnow says that it does not matter to
+// one controller that the predicates of another let an update pass.
+func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	l := &log{}
+	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+		data := predicate.Funcs{UpdateFunc: func(e crevent.UpdateEvent) bool {
+			return !reflect.DeepEqual(e.ObjectOld.(*corev1.ConfigMap).Data, e.ObjectNew.(*corev1.ConfigMap).Data)
+		}}
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("all")),
+			ctrl.NewControllerManagedBy(mgr).Named("data").For(&corev1.ConfigMap{}, builder.WithPredicates(data)).Complete(l.as("data")))
+	})
+	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
+	if runs := l.take(); runs != "all ns/a, data ns/a" {
+		t.Errorf("answered with %s, ran %q", a, runs)
+	}
+}
+
+// TestATimerOfAnotherRequestOfTheKeyLasts is about keys that stand for several
+// requests, when an event comes that leads to some of them only.
+func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
+	t.Parallel()
+	after, fails := map[string]time.Duration{"all": time.Hour, "labels": time.Minute}, error(nil)
+	l := &log{}
+	as := func(name string) reconcile.Reconciler {
+		return reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+			l.add(name + " " + r.String())
+			return reconcile.Result{RequeueAfter: after[name]}, fails
+		})
+	}
+	o := configMap("a", 1)
+	set := func(mgr ctrl.Manager) error {
+		return errors.Join(
+			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(as("all")),
+			ctrl.NewControllerManagedBy(mgr).Named("labels").For(&corev1.ConfigMap{}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+				Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+					return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: "ns", Name: o.GetAnnotations()["configs"]}}}
+				})).
+				Complete(as("labels")))
+	}
+	op := startManager(t, cluster(o), set)
+	for i, e := range []struct {
+		what, key, object, runs string
+		atMost                  time.Duration
+	}{
+		{"update", "ConfigMap/ns/a", toJSON(o), "all ns/a, labels ns/a", time.Minute},
+		{"update", "ConfigMap/ns/a", toJSON(o), "all ns/a", time.Minute}, // the other one still waits
+		{"add", "ServiceAccount/ns/sa", account("x"), "labels ns/x", time.Minute},
+		{"add", "ServiceAccount/ns/sa", account("y"), "labels ns/y", time.Minute}, // with x
+	} {
+		a := op.send(changed("resource."+e.what, e.key), e.object)
+		runs := l.take()
+		if d, err := time.ParseDuration(a.after); err != nil || runs != e.runs || d > e.atMost || d < e.atMost-patience {
+			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
+		}
+		if i%2 == 1 && !strings.Contains(a.body, `"requests":[`) {
+			t.Errorf("%d: what comes back is %s", i, a.body)
+		}
+	}
+	// Also when one of them fails, and when its time has come.
+	fails, after["labels"] = errBoom, ms
+	for i, want := range []string{"503", "200"} {
+		a := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("z"))
+		if runs := l.take(); fmt.Sprint(a.code) != want || runs != "labels ns/z" {
+			t.Errorf("%d with a failure: answered with %s, ran %q", i, a, runs)
+		}
+		fails = nil
+	}
+	<-time.After(5 * ms) // what waits is due: the event took its place
+	if a, runs := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("w")), l.take(); runs != "labels ns/w, labels ns/x, labels ns/y, labels ns/z" {
+		t.Errorf("answered with %s, ran %q", a, runs)
+	}
+	// A process that knows nothing looks at both.
+	op = startManager(t, cluster(o), set)
+	if a, runs := op.send(changed("resource.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"}}`), l.take(); runs != "all ns/a, labels ns/a" {
+		t.Errorf("answered with %s, ran %q", a, runs)
+	}
+}
+
+// TestAnEventThatComesTwiceIsRunTwice is about the same event, which a source
+// delivers again when it does not know the answer, or for maxInterval. Its
+// object was seen, but that is no reason to pass over it.
+func TestAnEventThatComesTwiceIsRunTwice(t *testing.T) {
+	t.Parallel()
+	l := &log{}
+	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).Named("maps").
+			Watches(&corev1.ServiceAccount{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
+			Complete(l.as("ran"))
+	})
+	same := changed("resource.update", "a key of any form")
+	timeless := changed("resource.update", "another key")
+	delete(timeless, "time")
+	for i, e := range []map[string]string{same, same, timeless, timeless} {
+		if a, runs := op.send(e, account("x")), l.take(); a.String() != "200 1h0m0s" || runs != "ran ns/sa" {
+			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
+		}
+	}
+}
+
+// TestWhatComesUpDuringARunIsNotForgotten schedules a request while it runs: what
+// the run asks for is not all any more that its key waits for.
+func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.suspended = true
+	f.sink = http.NotFoundHandler()
+	began, end := make(chan struct{}, 9), make(chan struct{})
+	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
+		began <- struct{}{}
+		<-end
+		return reconcile.Result{RequeueAfter: time.Hour}, nil
+	}}
+	op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
+	answers := make(chan string)
+	go func() {
+		a, err := op.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))
+		answers <- fmt.Sprintln(a, err)
+	}()
+	<-began
+	if a := op.send(changed("resource.update", "Secret/ns/s"), secret("a")); a.String() != "204" || f.called() != "earliest ConfigMap/ns/a 0s" {
+		t.Fatalf("what it owns is answered with %s", a)
+	}
+	close(end)
+	if a := <-answers; a != "200 1h0m0s <nil>\n" {
+		t.Errorf("answered with %s", a)
+	}
+	c.ran()
+	// Now a status takes the place of what was scheduled.
+	if a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1))); len(c.ran()) != 1 {
+		t.Errorf("the status is answered with %s, and nothing is run", a)
+	}
+}
+
+// TestWhatTheClientKeepsIsNotDone is about outcomes that the client has made
+// durable, so that the answer says nothing: an event that predicates drop must
+// not take their place.
+func TestWhatTheClientKeepsIsNotDone(t *testing.T) {
+	t.Parallel()
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.suspended = true
+	f.sink = http.NotFoundHandler()
+	var failure error
+	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, failure }}
+	op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
+	status := func() string {
+		a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))
+		return fmt.Sprintln(a, c.ran(), f.called())
+	}
+	if got := status(); got != "204 [ns/a] \n" {
+		t.Fatal(got)
+	}
+	if got := status(); got != "204 [] \n" {
+		t.Errorf("a status of an object that is done: %s", got)
+	}
+	failure = errBoom
+	if a := op.send(dueEvent("ConfigMap/ns/a"), `{"controller":"configmap","namespace":"ns","name":"a","client":true}`); a.String() != "204" || f.called() != "back off ConfigMap/ns/a 1" {
+		t.Errorf("a failure that the client counts is answered with %s", a)
+	}
+	c.ran()
+	failure = nil
+	if got := status(); got != "204 [ns/a] \n" {
+		t.Errorf("a status during the back-off: %s", got)
+	}
+}
+
+// TestTheEndOfARequestIsNoSuccess is about who gives a request less time than its
+// run takes, and would say 200 for a handler that says nothing.
+func TestTheEndOfARequestIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	end := make(chan struct{})
+	defer close(end)
+	h := Handler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		<-end
+		return reconcile.Result{}, nil
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), ms)
+	defer cancel()
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, request("ConfigMap/ns/a", playEvent).WithContext(ctx)); w.Code != 503 {
+		t.Errorf("answered with %d %s", w.Code, w.Body)
+	}
+}
+
+// deadlines notes what deadlines its reader gets.
+type deadlines struct {
+	httptest.ResponseRecorder
+	of []time.Time
+}
+
+// SetReadDeadline implements what http.ResponseController looks for.
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.of = append(d.of, at)
+	return nil
+}
+
+func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
+	t.Parallel()
+	var d deadlines
+	Handler(&play{}).ServeHTTP(&d, request("ConfigMap/ns/a", playEvent))
+	if len(d.of) != 2 || time.Until(d.of[0]) > readTimeout || time.Until(d.of[0]) < readTimeout-patience || !d.of[1].IsZero() {
+		t.Errorf("deadlines %v", d.of)
+	}
+}
+
+// TestADelayOfAHandlerIsNotTheOutcomeOfARun tells the calls of handlers from those
+// of the controller, which both speak of a request that has just been run.
+func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(*queue){
+		"AddAfter":       func(q *queue) { q.AddAfter(playRequest, time.Minute) },
+		"AddRateLimited": func(q *queue) { q.AddRateLimited(playRequest) },
+		"with a priority": func(q *queue) {
+			q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(int)}, playRequest)
+		},
+	} {
+		var strays []wish
+		q := newQueue("q", func(_ *queue, w wish) { strays = append(strays, w) })
+		r := q.join(q.target(playRequest), nil)
+		_, priority, _ := q.GetWithPriority()
+		r.ended = true
+		feeding := q.feed()
+		call(q)
+		wishes := feeding()
+		call(q)
+		q.Forget(playRequest)
+		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour, Priority: &priority}, playRequest)
+		q.Done(playRequest)
+		if <-r.done; r.outcome != (outcome{after: time.Hour}) || len(wishes) != 1 || len(strays) != 1 {
+			t.Errorf("%s: the outcome is %+v, the event led to %v, nothing to %v", name, r.outcome, wishes, strays)
+		}
+	}
+}
+
+// TestAPriorityChangesNothing is about results that have one.
+func TestAPriorityChangesNothing(t *testing.T) {
+	t.Parallel()
+	priority := 7
+	for want, result := range map[string]reconcile.Result{
+		"200 1m0s": {RequeueAfter: time.Minute, Priority: &priority}, "503": {Requeue: true, Priority: &priority}, "204": {Priority: &priority},
+	} {
+		c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return result, nil }}
+		if a := start(t, c, []client.Object{configMap("a", 1)}).send(dueEvent("ConfigMap/ns/a"), ""); a.String() != want {
+			t.Errorf("%v is answered with %s", result, a)
+		}
+	}
+}
+
+// TestADelayOfAHandlerEndsNoTimer is about handlers that wait for more events.
+func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
+	t.Parallel()
+	delays := map[string]time.Duration{"soon": time.Second, "late": 2 * time.Hour}
+	l := &log{}
+	setup := func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Watches(&corev1.ServiceAccount{}, handler.Funcs{
+			UpdateFunc: func(_ context.Context, e crevent.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+				q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}, delays[e.ObjectNew.GetAnnotations()["configs"]])
+			},
+		}).Complete(l.as("ran"))
+	}
+	op := startManager(t, cluster(configMap("a", 1)), setup)
+	for i, e := range []struct {
+		object, runs string
+		after        time.Duration
+	}{
+		{toJSON(configMap("a", 1)), "ran ns/a", time.Hour},
+		{account("late"), "", time.Hour},
+		{account("soon"), "", time.Second},
+	} {
+		a := op.send(changed("resource.update", "ConfigMap/ns/a"), e.object)
+		if d, _ := time.ParseDuration(a.after); l.take() != e.runs || d > e.after || d < e.after-patience {
+			t.Errorf("%d: answered with %s %s", i, a, a.body)
+		}
+	}
+	// Beside a source it is scheduled.
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.sink = http.NotFoundHandler()
+	op = startManager(t, cluster(configMap("a", 1)), setup, WithClient(f.client()))
+	if a, calls := op.send(changed("resource.update", ""), account("late")), f.called(); a.String() != "204" || calls != "earliest ConfigMap/ns/a 2h0m0s" {
+		t.Errorf("beside a source: answered with %s, called %q", a, calls)
+	}
+}
+
+// TestStraysAreKept is about what is enqueued without an event.
+func TestStraysAreKept(t *testing.T) {
+	t.Parallel()
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.suspended = true
+	queues := make(chan workqueue.TypedRateLimitingInterface[reconcile.Request], 1)
+	startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).WatchesRawSource(source.Func(func(_ context.Context, of workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queues <- of
+			return nil
+		})).Complete((&log{}).as("ran"))
+	}, WithClient(f.client()))
+	q := <-queues
+	q.Add(playRequest)
+	eventually(t, "a call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 0s", c })
+	q.AddAfter(playRequest, time.Hour)
+	eventually(t, "another call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 1h0m0s", c })
+}
+
+// TestReadsAfterTheRunCountForNothing is about goroutines that a run has left
+// behind.
+func TestReadsAfterTheRunCountForNothing(t *testing.T) {
+	t.Parallel()
+	q := newQueue("q", nil)
+	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
+	r := q.join(q.target(playRequest), nil)
+	ctx := context.WithValue(t.Context(), noteKey{}, note{r, q})
+	in := &informers{scheme: scheme.Scheme}
+	gone := apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
+	for _, step := range []struct {
+		err     error
+		ended   bool
+		missing bool
+	}{{gone, false, true}, {nil, false, false}, {gone, true, false}} {
+		r.ended = step.ended
+		if in.noteGet(ctx, playRequest.NamespacedName, &corev1.ConfigMap{}, step.err); r.missing != step.missing {
+			t.Errorf("after %v, ended %t: missing is %t", step.err, step.ended, r.missing)
+		}
+	}
+}
+
+// TestFieldsBesideTheMetadata are nobody's business here.
+func TestFieldsBesideTheMetadata(t *testing.T) {
+	t.Parallel()
+	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
+	if c, err := readChange(e); err != nil || c.name.Name != "a" {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+// TestAnOwnedObjectOfAnotherVersionIsDeleted: its owner is in the metadata, which
+// all versions have.
+func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := &configs{}
+	op := start(t, c, []client.Object{configMap("a", 1)})
+	deletion := strings.Replace(secret("a"), `"apiVersion":"v1"`, `"apiVersion":"v2"`, 1)
+	if a := op.send(changed("resource.delete", ""), deletion); len(c.ran()) != 1 {
+		t.Errorf("answered with %s, nothing ran", a)
+	}
+}
+
+// TestWhatIsRememberedHasAnEnd is about memory: of objects, and of what is logged
+// only once because of what was sent.
+func TestWhatIsRememberedHasAnEnd(t *testing.T) {
+	t.Parallel()
+	f := &feeder{seen: map[objectKey]seen{}}
+	remember := func(v verb, name string, bytes int) {
+		o := configMap(name, 1)
+		o.ResourceVersion = "1"
+		(&feed{feeder: f, verb: v, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}}).remember()
+	}
+	for i := range 100 {
+		remember(added, fmt.Sprint(i), maxSeen/10)
+		remember(updated, fmt.Sprint(i), maxSeen/10)
+	}
+	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
+		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
+	}
+	for i := range 100 {
+		remember(deleted, fmt.Sprint(i), 1)
+	}
+	if len(f.seen) != 0 || f.bytes != 0 {
+		t.Errorf("%d objects of %d bytes after they were deleted", len(f.seen), f.bytes)
+	}
+	s := newServer(nil)
+	for i := range 2 * maxOnce {
+		s.once("it happened", "number", i)
+	}
+	if n := s.lines.Load(); n != maxOnce {
+		t.Errorf("%d lines", n)
+	}
+	for i := range 2 * maxAnswers {
+		s.answers.open(fmt.Sprint(i), "")
+	}
+	if n := len(s.answers.of); n != maxAnswers {
+		t.Errorf("%d answers", n)
+	}
+}
+
+// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
+func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers{of: map[string]remembered{}}
+		is := answer{outcome: outcome{after: time.Minute}}
+		opened := func(about, eventTime string, want bool, after time.Duration) page {
+			t.Helper()
+			last, known, p := a.open("k", eventTime)
+			if known != want || last.after != after {
+				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
+			}
+			return p
+		}
+		first := opened("the first event", "1", false, 0)
+		opened("while that is under way", "2", false, 0)
+		a.keep(first, "1", is)
+		p := opened("after another event has come", "3", false, 0)
+		a.forget("k")
+		a.keep(p, "3", is)
+		p = opened("after something came up", "4", false, 0)
+		a.keep(p, "4", is)
+		time.Sleep(time.Second)
+		p = opened("later", "5", true, 59*time.Second)
+		opened("after that has failed", "6", false, 59*time.Second)
+		a.keep(p, "5", is)
+		p = opened("after a page that was turned", "7", false, 59*time.Second)
+		a.keep(p, "7", is)
+		p = opened("the same event", "7", false, time.Minute)
+		a.keep(p, "7", is)
+		p = opened("an event without a time", "", false, time.Minute)
+		a.keep(p, "8", is)
+		time.Sleep(time.Hour)
+		opened("when its time has come", "9", true, 0)
+	})
+}
+
+// TestTheKeysOfAHandler may be anything that names an object.
+func TestTheKeysOfAHandler(t *testing.T) {
+	t.Parallel()
+	got := make(chan reconcile.Request, 1)
+	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+		got <- r
+		return reconcile.Result{}, nil
+	}))
+	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(key, sdk.Event{Type: dueType}))
+		var ran string
+		if w.Code == 204 {
+			ran = (<-got).String()
+		}
+		if ran != want || (w.Code == 400) != (want == "") {
+			t.Errorf("%s: answered with %d %s, ran %q", key, w.Code, w.Body, ran)
+		}
+	}
+}
+
+// TestTheRealAdapterKeepsTheAnswer says what is scheduled after an answer: the
+// request, also when an event of something else led to it.
+func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 100ms%s\n", l.Addr(), canonical)})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &diary{next: map[string][]step{"a": {after(time.Hour)}}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	startManager(t, cluster(configMap("a", 1), configMap("b", 1)), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	to := &operator{t: t, url: address + "configs"}
+	send := func(what, name string) {
+		attributes := changed(what, "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "Secret", "ns", "s"
+		if a := to.send(attributes, secret(name)); a.code != http.StatusAccepted {
+			t.Fatalf("answered with %s %s", a, a.body)
+		}
+	}
+	send("resource.add", "a")
+	eventually(t, "the request of the owner", func() (bool, string) {
+		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
+		return err == nil && s.Event != nil && s.Event.Type == dueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
+	})
+	// To the source a deletion is the end of the key, and here it is its owner's.
+	send("resource.delete", "b")
+	eventually(t, "three runs of the owner, by maxInterval", func() (bool, string) { return len(d.runs("b")) >= 3, fmt.Sprint(d.runs("b")) })
+}
+
+// TestAResyncGoesPageByPage lists many objects, and the list expires meanwhile.
+func TestAResyncGoesPageByPage(t *testing.T) {
+	t.Parallel()
+	f := newFakeSource(t, 100*ms)
+	f.suspended = true
+	defer f.close()
+	expired := apierrors.NewResourceExpired("too old")
+	expired.ErrStatus.Continue = "b2"
+	pages := map[string]struct {
+		names []string
+		next  string
+		err   error
+	}{
+		"one ": {names: []string{"a"}, next: "b"}, "one b": {err: expired}, "one b2": {names: []string{"b", "c"}, next: "d"}, "one d": {names: []string{"d"}},
+		"two ": {names: []string{"e"}, next: "f"}, "two f": {names: []string{"f"}}, "one gone": {err: apierrors.NewGone("away")},
+		"zero ": {},
+	}
+	o := cluster()
+	o.Cache.DefaultNamespaces = map[string]cache.Config{"zero": {}, "two": {}, "one": {}}
+	o.NewClient = func(*rest.Config, client.Options) (client.Client, error) {
+		return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+			List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
+				asked := &client.ListOptions{}
+				asked.ApplyOptions(opts)
+				p, ok := pages[asked.Namespace+" "+asked.Continue]
+				if !ok || asked.Limit != pageSize {
+					return fmt.Errorf("no such page: %v", asked)
+				}
+				for _, name := range p.names {
+					l.(*corev1.ConfigMapList).Items = append(l.(*corev1.ConfigMapList).Items, *configMap(name, 1))
+				}
+				l.SetContinue(p.next)
+				return p.err
+			},
+		}).Build(), nil
+	}
+	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{}), WithMaxInterval(time.Hour))
+	eventually(t, "the mark", func() (bool, string) { c := f.called(); return c == "replace resync/configmap 0s", c })
+	data := ""
+	for i, want := range []struct{ calls, after, data string }{
+		{"earliest ConfigMap/ns/a 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"b"}`},
+		{"", "1ms", `{"controller":"configmap","namespace":"one","continue":"b2"}`},
+		{"earliest ConfigMap/ns/b 0s, earliest ConfigMap/ns/c 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"d"}`},
+		{"earliest ConfigMap/ns/d 0s", "1ms", `{"controller":"configmap","namespace":"two"}`},
+		{"earliest ConfigMap/ns/e 0s", "1ms", `{"controller":"configmap","namespace":"two","continue":"f"}`},
+		{"earliest ConfigMap/ns/f 0s", "1ms", `{"controller":"configmap","namespace":"zero"}`},
+		{"", "1h0m0s", `{"controller":"configmap"}`},
+	} {
+		a := op.send(dueEvent("resync/configmap"), data)
+		if calls := f.called(); calls != want.calls || a.after != want.after || a.body != want.data {
+			t.Errorf("%d: answered with %s %s, called %q", i, a, a.body, calls)
+		}
+		data = a.body
+	}
+	for data, want := range map[string]string{
+		`{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503", `{"namespace":"zzz"}`: "200 1h0m0s",
+	} {
+		if a := op.send(dueEvent("resync/configmap"), data); a.String() != want {
+			t.Errorf("%s: answered with %s %s", data, a, a.body)
+		}
+	}
+	if a := op.send(dueEvent("resync/former"), ""); a.String() != "204 never" {
+		t.Errorf("the mark of a controller of old is answered with %s", a)
+	}
+}
+
+// TestAResyncListsWhatAResidentOperatorWould is about the namespaces and selectors
+// of the manager's cache.
+func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
+	t.Parallel()
+	selector := func(s string) labels.Selector {
+		l, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	field := fields.OneTermEqualSelector("metadata.name", "a")
+	o := cluster()
+	mapper, err := o.MapperProvider(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mapper.(*meta.DefaultRESTMapper).AddSpecific(corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithResource("nodes"), corev1.SchemeGroupVersion.WithResource("node"), meta.RESTScopeRoot)
+	two := map[string]cache.Config{"b": {LabelSelector: selector("of=b")}, "a": {}}
+	for name, row := range map[string]struct {
+		options cache.Options
+		object  client.Object
+		want    string
+	}{
+		"nothing":                    {cache.Options{}, &corev1.ConfigMap{}, " <nil> <nil>"},
+		"selectors":                  {cache.Options{DefaultLabelSelector: selector("x=y"), DefaultFieldSelector: field}, &corev1.ConfigMap{}, " x=y metadata.name=a"},
+		"namespaces":                 {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.ConfigMap{}, "a x=y <nil>, b of=b <nil>"},
+		"no namespaces for the kind": {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.Node{}, " x=y <nil>"},
+		"of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {Label: selector("kind=c"), Namespaces: map[string]cache.Config{"b": {}, "c": {FieldSelector: field}}}, &corev1.Secret{}: {Field: field},
+		}}, &corev1.ConfigMap{}, "b kind=c <nil>, c kind=c metadata.name=a"},
+		"selectors of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Field: field}}}, &corev1.ConfigMap{}, "a <nil> metadata.name=a, b of=b metadata.name=a"},
+	} {
+		row.options.Mapper = mapper
+		in := &informers{scheme: scheme.Scheme, options: row.options}
+		k, err := kindOf(row.object, scheme.Scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scopes, err := in.scopes(k)
+		var got []string
+		for _, s := range scopes {
+			got = append(got, fmt.Sprint(s.Namespace, " ", s.LabelSelector, " ", s.FieldSelector))
+		}
+		if got := strings.Join(got, ", "); got != row.want || err != nil {
+			t.Errorf("%s: lists %q, %v, want %q", name, got, err, row.want)
+		}
+	}
+}
+
+// TestAReplicaThatNobodyWaitsForEndsItsRun is about a request that is cut off,
+// and repeated to another replica.
+func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
+	t.Parallel()
+	began, ended := make(chan string, 9), make(chan error, 9)
+	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
+		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+			began <- r.Name
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return reconcile.Result{}, ctx.Err()
+		}))
+	}, WithReplicas())
+	send := func(ctx context.Context, name string) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := (&operator{t: t, url: op.url, ctx: ctx}).try(dueEvent("ConfigMap/ns/"+name), "")
+			done <- err
+		}()
+		return done
+	}
+	cut := func(cancel context.CancelFunc, done <-chan error) {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	first, cancelFirst := context.WithCancel(t.Context())
+	one := send(first, "a")
+	<-began
+	second, cancelSecond := context.WithCancel(t.Context())
+	two := send(second, "b") // waits: there is one worker
+	q := func() *queue { return op.manager.server.all()[0] }
+	eventually(t, "the second one", func() (bool, string) { return q().Len() == 1, "" })
+	cut(cancelSecond, two)
+	eventually(t, "no second one", func() (bool, string) { return q().Len() == 0, "" })
+	select {
+	case err := <-ended:
+		t.Errorf("the first one ended with %v", err)
+	default:
+	}
+	cut(cancelFirst, one)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the run ended with %v", err)
+	}
+	if len(began) > 0 {
+		t.Errorf("%s began", <-began)
+	}
+}
+
+// TestAResyncIsAskedForUntilTheSourceHears begins while the source is down.
+func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSource(t, time.Second)
+		f.suspended, f.dead = true, true
+		defer f.close()
+		s := newServer([]Option{WithClient(f.client()), WithResync(Resync{})})
+		q := newQueue("c", nil)
+		q.kind.Kind = "C"
+		s.queues = []*queue{newQueue("forless", nil), q}
+		var asked sync.WaitGroup
+		asked.Go(func() { s.askForResync(t.Context()) })
+		time.Sleep(10 * time.Minute)
+		f.mu.Lock()
+		f.dead = false
+		f.mu.Unlock()
+		asked.Wait()
+		if calls := f.called(); calls != "replace resync/c 0s" {
+			t.Errorf("called %q", calls)
+		}
+		s.askForResync(t.Context())
+		if calls := f.called(); calls != "" {
+			t.Errorf("the same revision called %q", calls)
+		}
+	})
+}
+
+// TestAWaitInAnAnswerIsASCII because it is a header.
+func TestAWaitInAnAnswerIsASCII(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	q := newQueue("é", nil)
+	answer{outcome: outcome{after: 3 * time.Microsecond}, of: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
+	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
+		t.Errorf("%v", h)
+	}
+	if !slices.Contains(w.Header()["Content-Type"], "application/json") {
+		t.Errorf("%v", w.Header())
+	}
+}
