@@ -94,7 +94,9 @@ func TestControllersOfAllMakes(t *testing.T) {
 	object := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"a","namespace":"ns","labels":{"a":"b"}}}`, kind)
 	}
-	name := func(kind string) string { return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"namespace":"ns","name":"a"}`, kind) }
+	name := func(kind string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"namespace":"ns","name":"a"}`, kind)
+	}
 	for _, e := range []struct {
 		key, data, runs string
 	}{
