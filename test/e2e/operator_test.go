@@ -371,7 +371,7 @@ func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
 			o.waiting(key)
 			o.remove("deleted")
 			runs = o.left(key)
-			if last := runs[len(runs)-1].step(); last != "gone" && f.mode == "Resource" {
+			if last := runs[len(runs)-1].step(); last != "gone" {
 				t.Errorf("the last run of what was deleted was %q: %v", last, runs)
 			}
 
