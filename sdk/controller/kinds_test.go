@@ -94,7 +94,9 @@ func TestControllersOfAllMakes(t *testing.T) {
 	object := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":"a","namespace":"ns","labels":{"a":"b"}}}`, kind)
 	}
-	name := func(kind string) string { return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"namespace":"ns","name":"a"}`, kind) }
+	name := func(kind string) string {
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"namespace":"ns","name":"a"}`, kind)
+	}
 	for _, e := range []struct {
 		key, data, runs string
 	}{
@@ -351,6 +353,12 @@ func TestResync(t *testing.T) {
 		op.manager.server.askForResync(t.Context())
 		if s, err := c.Get(t.Context(), key); err != nil || s.Revision != last.Revision {
 			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
+		}
+		for of, want := range map[string]bool{"op-0": false, revision: true, "": true} {
+			p := &plan{key: key}
+			if is, err := op.manager.server.planResync(p, due{Revision: of}); !is || (err == nil) != want || (p.resync != nil) != want {
+				t.Errorf("%s: that of %q is planned as %v, %v", revision, of, p, err)
+			}
 		}
 		if err := op.stop(); err != nil {
 			t.Error(err)

@@ -220,8 +220,8 @@ func (s *server) planDue(p *plan, e event) error {
 		// Data that is not ours is somebody's own, and the key says it all.
 		_ = json.Unmarshal(e.Data, &d)
 	}
-	if s.planResync(p, d) {
-		return nil
+	if is, err := s.planResync(p, d); is || err != nil {
+		return err
 	}
 	if len(d.Requests) == 0 {
 		d.Requests = []due{d}
@@ -335,7 +335,15 @@ func (p *plan) here(d delayed) {
 	p.decide(d.target, outcome{after: d.after})
 }
 
+// decide settles what comes of a target without a run: the sooner of what is
+// said of it.
 func (p *plan) decide(t target, o outcome) {
+	if i := slices.IndexFunc(p.decided, t.is); i >= 0 {
+		if o.after < p.outcomes[i].after {
+			p.outcomes[i] = o
+		}
+		return
+	}
 	p.decided, p.outcomes = append(p.decided, t), append(p.outcomes, o)
 }
 
