@@ -3,13 +3,11 @@ package controller
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -29,9 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -498,84 +496,6 @@ func TestOneRequestIsNeverRunTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// TestStopping lets what runs end and be answered, and nothing begin.
-func TestStopping(t *testing.T) {
-	t.Parallel()
-	began, end := make(chan struct{}, 9), make(chan struct{})
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
-		began <- struct{}{}
-		<-end
-		return reconcile.Result{RequeueAfter: time.Hour}, nil
-	}}
-	op := start(t, c, []client.Object{configMap("a", 1), configMap("b", 1)})
-	answers := make(chan string, 2)
-	send := func(name string) {
-		a, err := op.try(dueEvent("ConfigMap/ns/"+name), "")
-		answers <- fmt.Sprint(name, " ", a, " ", err)
-	}
-	go send("a")
-	<-began
-	go send("b") // waits: there is one worker
-	stopped := make(chan error, 1)
-	go func() { stopped <- op.stop() }()
-	if got, want := <-answers, "b 503 <nil>"; got != want && !strings.HasPrefix(got, "b 0") {
-		t.Errorf("what waited was answered with %s, want %s", got, want)
-	}
-	close(end)
-	if got, want := <-answers, "a 200 1h0m0s <nil>"; got != want {
-		t.Errorf("what ran was answered with %s, want %s", got, want)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestWhatIsReadWhileItStopsIsAnswered is about an event that has not led to any
-// run yet when the operator stops.
-func TestWhatIsReadWhileItStopsIsAnswered(t *testing.T) {
-	t.Parallel()
-	reading, read := make(chan struct{}, 9), make(chan struct{})
-	o := cluster()
-	o.NewClient = func(*rest.Config, client.Options) (client.Client, error) {
-		return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
-				reading <- struct{}{}
-				<-read
-				return nil
-			},
-		}).Build(), nil
-	}
-	op := startManager(t, o, func(mgr ctrl.Manager) error {
-		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete((&log{}).as("ran"))
-	})
-	answers, stopped := make(chan string, 1), make(chan error, 1)
-	go func() {
-		a, err := op.try(changed("ref.update", ""), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
-		answers <- fmt.Sprint(a.code, " ", strings.TrimSpace(a.body), " ", err)
-	}()
-	<-reading
-	go func() { stopped <- op.stop() }()
-	eventually(t, "the end of the queue", func() (bool, string) { return op.manager.server.all()[0].ShuttingDown(), "" })
-	close(read)
-	if got, want := <-answers, "503 the operator is stopping <nil>"; got != want {
-		t.Errorf("answered with %q, want %q", got, want)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-}
-
-// TestWhatAFailedRunIsAnsweredWith says why, as far as it is known.
-func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
-	t.Parallel()
-	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
-		w := httptest.NewRecorder()
-		if Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
-			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
-		}
-	}
-}
-
 // other is a request of another type.
 type other string
 
@@ -595,6 +515,11 @@ func TestWhatDoesNotFitIsRefusedAtTheStart(t *testing.T) {
 	}
 	if err := mgr.Add(struct{ crcontroller.Controller }{}); err == nil {
 		t.Error("a controller of another make is taken")
+	}
+	for _, r := range []crmanager.Runnable{crmanager.RunnableFunc(nil), &struct{ crmanager.Runnable }{}} {
+		if err := mgr.Add(r); err != nil {
+			t.Errorf("what is no controller: %v", err)
+		}
 	}
 	err = mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "x", nil)
 	if err == nil || !strings.Contains(err.Error(), "WithCachedReads") {

@@ -174,19 +174,23 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 		}
 	}
 	a := worst(targets, outcomes)
-	if a.err != nil {
-		return a, nil
+	if a.err == nil {
+		s.succeeded(p, &a)
 	}
+	return a, nil
+}
+
+// succeeded remembers what has come of a plan, and says what else is to come.
+func (s *server) succeeded(p *plan, a *answer) {
 	if p.fed != nil {
 		p.fed.remember()
 	}
-	s.answers.keep(p.page, p.time, a)
+	s.answers.keep(p.page, p.time, *a)
 	if a.after == 0 && !a.gone && len(p.outlives) > 0 {
 		// To the source the event is the end of the key, for maxInterval too. It is to
 		// have another one.
 		a.after, a.of = time.Millisecond, p.outlives
 	}
-	return a, nil
 }
 
 // plan says what is to be done about an event.
