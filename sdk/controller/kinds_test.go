@@ -28,8 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-
-	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // log is what reconcilers of several controllers did.
@@ -308,57 +306,4 @@ func byKind(c *informertest.FakeInformers) map[schema.GroupVersionKind]toolscach
 		return nil
 	}
 	return c.InformersByGVK
-}
-
-// TestResync is about objects that no event told of, through the real adapter.
-func TestResync(t *testing.T) {
-	lis := listen(t)
-	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", lis.Addr(), canonical)})
-	c, err := sdk.New(address + "configs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var objects []client.Object
-	for i := range 7 {
-		objects = append(objects, configMap(fmt.Sprint("c", i), 1))
-	}
-	const key = "resync/configmap"
-	var last *sdk.Schedule
-	for i, revision := range []string{"op-00001", "op-00002"} {
-		t.Setenv("K_REVISION", revision)
-		if i > 0 {
-			lis = listenAt(t, lis.Addr().String())
-		}
-		ours := &configs{busy: map[reconcile.Request]bool{}}
-		op := startManager(t, cluster(objects...), func(m ctrl.Manager) error {
-			ours.Client = m.GetClient()
-			return ours.SetupWithManager(m)
-		}, WithListener(lis), WithClient(c), WithResync(Resync{Window: 100 * ms}))
-		var runs []string
-		eventually(t, "a run of every object, and nothing left but the mark", func() (bool, string) {
-			runs = append(runs, ours.ran()...)
-			n, err := c.Counts(t.Context())
-			if err != nil {
-				return false, err.Error()
-			}
-			s, err := c.Get(t.Context(), key)
-			last = s
-			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > longest/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
-		})
-		runs = append(runs, ours.ran()...)
-		slices.Sort(runs)
-		if len(runs) != len(objects) || len(slices.Compact(runs)) != len(objects) {
-			t.Errorf("%s: ran %q", revision, runs)
-		}
-		op.manager.server.askForResync(t.Context())
-		if s, err := c.Get(t.Context(), key); err != nil || s.Revision != last.Revision {
-			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
-		}
-		if err := op.stop(); err != nil {
-			t.Error(err)
-		}
-	}
-	if _, err := NewManager(&rest.Config{}, cluster(), WithResync(Resync{})); err == nil || !strings.Contains(err.Error(), "WithClient") {
-		t.Errorf("without a client: %v", err)
-	}
 }

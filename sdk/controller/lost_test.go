@@ -5,27 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -37,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/reschedule-dev/reschedule/sdk"
-	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // The tests of this file are about events, timers and failures that a careless
@@ -340,45 +330,6 @@ func TestWhatTheClientKeepsIsNotDone(t *testing.T) {
 	}
 }
 
-// TestTheEndOfARequestIsNoSuccess is about who gives a request less time than its
-// run takes, and would say 200 for a handler that says nothing.
-func TestTheEndOfARequestIsNoSuccess(t *testing.T) {
-	t.Parallel()
-	end := make(chan struct{})
-	defer close(end)
-	h := Handler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
-		<-end
-		return reconcile.Result{}, nil
-	}))
-	ctx, cancel := context.WithTimeout(t.Context(), ms)
-	defer cancel()
-	w := httptest.NewRecorder()
-	if h.ServeHTTP(w, request("ConfigMap/ns/a", playEvent).WithContext(ctx)); w.Code != 503 {
-		t.Errorf("answered with %d %s", w.Code, w.Body)
-	}
-}
-
-// deadlines notes what deadlines its reader gets.
-type deadlines struct {
-	httptest.ResponseRecorder
-	of []time.Time
-}
-
-// SetReadDeadline implements what http.ResponseController looks for.
-func (d *deadlines) SetReadDeadline(at time.Time) error {
-	d.of = append(d.of, at)
-	return nil
-}
-
-func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
-	t.Parallel()
-	var d deadlines
-	Handler(&play{}).ServeHTTP(&d, request("ConfigMap/ns/a", playEvent))
-	if len(d.of) != 2 || time.Until(d.of[0]) > readTimeout || time.Until(d.of[0]) < readTimeout-patience || !d.of[1].IsZero() {
-		t.Errorf("deadlines %v", d.of)
-	}
-}
-
 // TestADelayOfAHandlerIsNotTheOutcomeOfARun tells the calls of handlers from those
 // of the controller, which both speak of a request that has just been run.
 func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
@@ -430,7 +381,9 @@ func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
 	setup := func(mgr ctrl.Manager) error {
 		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Watches(&corev1.ServiceAccount{}, handler.Funcs{
 			UpdateFunc: func(_ context.Context, e crevent.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-				q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}}, delays[e.ObjectNew.GetAnnotations()["configs"]])
+				for name := range strings.SplitSeq(e.ObjectNew.GetAnnotations()["configs"], ",") {
+					q.AddAfter(playRequest, delays[name])
+				}
 			},
 		}).Complete(l.as("ran"))
 	}
@@ -442,9 +395,11 @@ func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
 		{toJSON(configMap("a", 1)), "ran ns/a", time.Hour},
 		{account("late"), "", time.Hour},
 		{account("soon"), "", time.Second},
+		{account("late,soon,late"), "", time.Second},
+		{account("late,now,now,soon"), "ran ns/a", time.Hour},
 	} {
 		a := op.send(changed("resource.update", "ConfigMap/ns/a"), e.object)
-		if d, _ := time.ParseDuration(a.after); l.take() != e.runs || d > e.after || d < e.after-patience {
+		if d, _ := time.ParseDuration(a.after); l.take() != e.runs || d > e.after || d < e.after-patience || strings.Contains(a.body, "requests") {
 			t.Errorf("%d: answered with %s %s", i, a, a.body)
 		}
 	}
@@ -478,37 +433,6 @@ func TestStraysAreKept(t *testing.T) {
 	eventually(t, "another call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 1h0m0s", c })
 }
 
-// TestReadsAfterTheRunCountForNothing is about goroutines that a run has left
-// behind.
-func TestReadsAfterTheRunCountForNothing(t *testing.T) {
-	t.Parallel()
-	q := newQueue("q", nil)
-	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
-	r := q.join(q.target(playRequest), nil)
-	ctx := context.WithValue(t.Context(), noteKey{}, note{r, q})
-	in := &informers{scheme: scheme.Scheme}
-	gone := apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
-	for _, step := range []struct {
-		err     error
-		ended   bool
-		missing bool
-	}{{gone, false, true}, {nil, false, false}, {gone, true, false}} {
-		r.ended = step.ended
-		if in.noteGet(ctx, playRequest.NamespacedName, &corev1.ConfigMap{}, step.err); r.missing != step.missing {
-			t.Errorf("after %v, ended %t: missing is %t", step.err, step.ended, r.missing)
-		}
-	}
-}
-
-// TestFieldsBesideTheMetadata are nobody's business here.
-func TestFieldsBesideTheMetadata(t *testing.T) {
-	t.Parallel()
-	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
-	if c, err := readChange(e); err != nil || c.name.Name != "a" {
-		t.Errorf("%v, %v", c, err)
-	}
-}
-
 // TestAnOwnedObjectOfAnotherVersionIsDeleted: its owner is in the metadata, which
 // all versions have.
 func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
@@ -518,101 +442,6 @@ func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
 	deletion := strings.Replace(secret("a"), `"apiVersion":"v1"`, `"apiVersion":"v2"`, 1)
 	if a := op.send(changed("resource.delete", ""), deletion); len(c.ran()) != 1 {
 		t.Errorf("answered with %s, nothing ran", a)
-	}
-}
-
-// TestWhatIsRememberedHasAnEnd is about memory: of objects, and of what is logged
-// only once because of what was sent.
-func TestWhatIsRememberedHasAnEnd(t *testing.T) {
-	t.Parallel()
-	f := &feeder{seen: map[objectKey]seen{}}
-	remember := func(v verb, name string, bytes int) {
-		o := configMap(name, 1)
-		o.ResourceVersion = "1"
-		(&feed{feeder: f, verb: v, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}}).remember()
-	}
-	for i := range 100 {
-		remember(added, fmt.Sprint(i), maxSeen/10)
-		remember(updated, fmt.Sprint(i), maxSeen/10)
-	}
-	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
-		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
-	}
-	for i := range 100 {
-		remember(deleted, fmt.Sprint(i), 1)
-	}
-	if len(f.seen) != 0 || f.bytes != 0 {
-		t.Errorf("%d objects of %d bytes after they were deleted", len(f.seen), f.bytes)
-	}
-	s := newServer(nil)
-	for i := range 2 * maxOnce {
-		s.once("it happened", "number", i)
-	}
-	if n := s.lines.Load(); n != maxOnce {
-		t.Errorf("%d lines", n)
-	}
-	for i := range 2 * maxAnswers {
-		s.answers.open(fmt.Sprint(i), "")
-	}
-	if n := len(s.answers.of); n != maxAnswers {
-		t.Errorf("%d answers", n)
-	}
-}
-
-// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
-func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := answers{of: map[string]remembered{}}
-		is := answer{outcome: outcome{after: time.Minute}}
-		opened := func(about, eventTime string, want bool, after time.Duration) page {
-			t.Helper()
-			last, known, p := a.open("k", eventTime)
-			if known != want || last.after != after {
-				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
-			}
-			return p
-		}
-		first := opened("the first event", "1", false, 0)
-		opened("while that is under way", "2", false, 0)
-		a.keep(first, "1", is)
-		p := opened("after another event has come", "3", false, 0)
-		a.forget("k")
-		a.keep(p, "3", is)
-		p = opened("after something came up", "4", false, 0)
-		a.keep(p, "4", is)
-		time.Sleep(time.Second)
-		p = opened("later", "5", true, 59*time.Second)
-		opened("after that has failed", "6", false, 59*time.Second)
-		a.keep(p, "5", is)
-		p = opened("after a page that was turned", "7", false, 59*time.Second)
-		a.keep(p, "7", is)
-		p = opened("the same event", "7", false, time.Minute)
-		a.keep(p, "7", is)
-		p = opened("an event without a time", "", false, time.Minute)
-		a.keep(p, "8", is)
-		time.Sleep(time.Hour)
-		opened("when its time has come", "9", true, 0)
-	})
-}
-
-// TestTheKeysOfAHandler may be anything that names an object.
-func TestTheKeysOfAHandler(t *testing.T) {
-	t.Parallel()
-	got := make(chan reconcile.Request, 1)
-	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-		got <- r
-		return reconcile.Result{}, nil
-	}))
-	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(key, sdk.Event{Type: dueType}))
-		var ran string
-		if w.Code == 204 {
-			ran = (<-got).String()
-		}
-		if ran != want || (w.Code == 400) != (want == "") {
-			t.Errorf("%s: answered with %d %s, ran %q", key, w.Code, w.Body, ran)
-		}
 	}
 }
 
@@ -648,211 +477,4 @@ func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
 	// To the source a deletion is the end of the key, and here it is its owner's.
 	send("resource.delete", "b")
 	eventually(t, "three runs of the owner, by maxInterval", func() (bool, string) { return len(d.runs("b")) >= 3, fmt.Sprint(d.runs("b")) })
-}
-
-// TestAResyncGoesPageByPage lists many objects, and the list expires meanwhile.
-func TestAResyncGoesPageByPage(t *testing.T) {
-	t.Parallel()
-	f := newFakeSource(t, 100*ms)
-	f.suspended = true
-	defer f.close()
-	expired := apierrors.NewResourceExpired("too old")
-	expired.ErrStatus.Continue = "b2"
-	pages := map[string]struct {
-		names []string
-		next  string
-		err   error
-	}{
-		"one ": {names: []string{"a"}, next: "b"}, "one b": {err: expired}, "one b2": {names: []string{"b", "c"}, next: "d"}, "one d": {names: []string{"d"}},
-		"two ": {names: []string{"e"}, next: "f"}, "two f": {names: []string{"f"}}, "one gone": {err: apierrors.NewGone("away")},
-		"zero ": {},
-	}
-	o := cluster()
-	o.Cache.DefaultNamespaces = map[string]cache.Config{"zero": {}, "two": {}, "one": {}}
-	o.NewClient = func(*rest.Config, client.Options) (client.Client, error) {
-		return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-			List: func(_ context.Context, _ client.WithWatch, l client.ObjectList, opts ...client.ListOption) error {
-				asked := &client.ListOptions{}
-				asked.ApplyOptions(opts)
-				p, ok := pages[asked.Namespace+" "+asked.Continue]
-				if !ok || asked.Limit != pageSize {
-					return fmt.Errorf("no such page: %v", asked)
-				}
-				for _, name := range p.names {
-					l.(*corev1.ConfigMapList).Items = append(l.(*corev1.ConfigMapList).Items, *configMap(name, 1))
-				}
-				l.SetContinue(p.next)
-				return p.err
-			},
-		}).Build(), nil
-	}
-	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{}), WithMaxInterval(time.Hour))
-	eventually(t, "the mark", func() (bool, string) { c := f.called(); return c == "replace resync/configmap 0s", c })
-	data := ""
-	for i, want := range []struct{ calls, after, data string }{
-		{"earliest ConfigMap/ns/a 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"b"}`},
-		{"", "1ms", `{"controller":"configmap","namespace":"one","continue":"b2"}`},
-		{"earliest ConfigMap/ns/b 0s, earliest ConfigMap/ns/c 0s", "1ms", `{"controller":"configmap","namespace":"one","continue":"d"}`},
-		{"earliest ConfigMap/ns/d 0s", "1ms", `{"controller":"configmap","namespace":"two"}`},
-		{"earliest ConfigMap/ns/e 0s", "1ms", `{"controller":"configmap","namespace":"two","continue":"f"}`},
-		{"earliest ConfigMap/ns/f 0s", "1ms", `{"controller":"configmap","namespace":"zero"}`},
-		{"", "1h0m0s", `{"controller":"configmap"}`},
-	} {
-		a := op.send(dueEvent("resync/configmap"), data)
-		if calls := f.called(); calls != want.calls || a.after != want.after || a.body != want.data {
-			t.Errorf("%d: answered with %s %s, called %q", i, a, a.body, calls)
-		}
-		data = a.body
-	}
-	for data, want := range map[string]string{
-		`{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503", `{"namespace":"zzz"}`: "200 1h0m0s",
-	} {
-		if a := op.send(dueEvent("resync/configmap"), data); a.String() != want {
-			t.Errorf("%s: answered with %s %s", data, a, a.body)
-		}
-	}
-	if a := op.send(dueEvent("resync/former"), ""); a.String() != "204 never" {
-		t.Errorf("the mark of a controller of old is answered with %s", a)
-	}
-}
-
-// TestAResyncListsWhatAResidentOperatorWould is about the namespaces and selectors
-// of the manager's cache.
-func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
-	t.Parallel()
-	selector := func(s string) labels.Selector {
-		l, err := labels.Parse(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}
-	field := fields.OneTermEqualSelector("metadata.name", "a")
-	o := cluster()
-	mapper, err := o.MapperProvider(nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mapper.(*meta.DefaultRESTMapper).AddSpecific(corev1.SchemeGroupVersion.WithKind("Node"), corev1.SchemeGroupVersion.WithResource("nodes"), corev1.SchemeGroupVersion.WithResource("node"), meta.RESTScopeRoot)
-	two := map[string]cache.Config{"b": {LabelSelector: selector("of=b")}, "a": {}}
-	for name, row := range map[string]struct {
-		options cache.Options
-		object  client.Object
-		want    string
-	}{
-		"nothing":                    {cache.Options{}, &corev1.ConfigMap{}, " <nil> <nil>"},
-		"selectors":                  {cache.Options{DefaultLabelSelector: selector("x=y"), DefaultFieldSelector: field}, &corev1.ConfigMap{}, " x=y metadata.name=a"},
-		"namespaces":                 {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.ConfigMap{}, "a x=y <nil>, b of=b <nil>"},
-		"no namespaces for the kind": {cache.Options{DefaultNamespaces: two, DefaultLabelSelector: selector("x=y")}, &corev1.Node{}, " x=y <nil>"},
-		"of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}: {Label: selector("kind=c"), Namespaces: map[string]cache.Config{"b": {}, "c": {FieldSelector: field}}}, &corev1.Secret{}: {Field: field},
-		}}, &corev1.ConfigMap{}, "b kind=c <nil>, c kind=c metadata.name=a"},
-		"selectors of the kind": {cache.Options{DefaultNamespaces: two, ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {Field: field}}}, &corev1.ConfigMap{}, "a <nil> metadata.name=a, b of=b metadata.name=a"},
-	} {
-		row.options.Mapper = mapper
-		in := &informers{scheme: scheme.Scheme, options: row.options}
-		k, err := kindOf(row.object, scheme.Scheme)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scopes, err := in.scopes(k)
-		var got []string
-		for _, s := range scopes {
-			got = append(got, fmt.Sprint(s.Namespace, " ", s.LabelSelector, " ", s.FieldSelector))
-		}
-		if got := strings.Join(got, ", "); got != row.want || err != nil {
-			t.Errorf("%s: lists %q, %v, want %q", name, got, err, row.want)
-		}
-	}
-}
-
-// TestAReplicaThatNobodyWaitsForEndsItsRun is about a request that is cut off,
-// and repeated to another replica.
-func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
-	t.Parallel()
-	began, ended := make(chan string, 9), make(chan error, 9)
-	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
-		return ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-			began <- r.Name
-			<-ctx.Done()
-			ended <- ctx.Err()
-			return reconcile.Result{}, ctx.Err()
-		}))
-	}, WithReplicas())
-	send := func(ctx context.Context, name string) <-chan error {
-		done := make(chan error, 1)
-		go func() {
-			_, err := (&operator{t: t, url: op.url, ctx: ctx}).try(dueEvent("ConfigMap/ns/"+name), "")
-			done <- err
-		}()
-		return done
-	}
-	cut := func(cancel context.CancelFunc, done <-chan error) {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("it ended with %v", err)
-		}
-	}
-	first, cancelFirst := context.WithCancel(t.Context())
-	one := send(first, "a")
-	<-began
-	second, cancelSecond := context.WithCancel(t.Context())
-	two := send(second, "b") // waits: there is one worker
-	q := func() *queue { return op.manager.server.all()[0] }
-	eventually(t, "the second one", func() (bool, string) { return q().Len() == 1, "" })
-	cut(cancelSecond, two)
-	eventually(t, "no second one", func() (bool, string) { return q().Len() == 0, "" })
-	select {
-	case err := <-ended:
-		t.Errorf("the first one ended with %v", err)
-	default:
-	}
-	cut(cancelFirst, one)
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the run ended with %v", err)
-	}
-	if len(began) > 0 {
-		t.Errorf("%s began", <-began)
-	}
-}
-
-// TestAResyncIsAskedForUntilTheSourceHears begins while the source is down.
-func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFakeSource(t, time.Second)
-		f.suspended, f.dead = true, true
-		defer f.close()
-		s := newServer([]Option{WithClient(f.client()), WithResync(Resync{})})
-		q := newQueue("c", nil)
-		q.kind.Kind = "C"
-		s.queues = []*queue{newQueue("forless", nil), q}
-		var asked sync.WaitGroup
-		asked.Go(func() { s.askForResync(t.Context()) })
-		time.Sleep(10 * time.Minute)
-		f.mu.Lock()
-		f.dead = false
-		f.mu.Unlock()
-		asked.Wait()
-		if calls := f.called(); calls != "replace resync/c 0s" {
-			t.Errorf("called %q", calls)
-		}
-		s.askForResync(t.Context())
-		if calls := f.called(); calls != "" {
-			t.Errorf("the same revision called %q", calls)
-		}
-	})
-}
-
-// TestAWaitInAnAnswerIsASCII because it is a header.
-func TestAWaitInAnAnswerIsASCII(t *testing.T) {
-	t.Parallel()
-	w := httptest.NewRecorder()
-	q := newQueue("é", nil)
-	answer{outcome: outcome{after: 3 * time.Microsecond}, of: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
-	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
-		t.Errorf("%v", h)
-	}
-	if !slices.Contains(w.Header()["Content-Type"], "application/json") {
-		t.Errorf("%v", w.Header())
-	}
 }

@@ -123,7 +123,7 @@ func (m *manager) Add(r crmanager.Runnable) error {
 // end and are answered, and then the manager stops.
 func (m *manager) Start(ctx context.Context) error {
 	if l := m.server.listener; l != nil {
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 	}
 	if err := m.learnKinds(); err != nil {
 		return err

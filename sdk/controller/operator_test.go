@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -495,38 +496,6 @@ func TestOneRequestIsNeverRunTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// TestStopping lets what runs end and be answered, and nothing begin.
-func TestStopping(t *testing.T) {
-	t.Parallel()
-	began, end := make(chan struct{}, 9), make(chan struct{})
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
-		began <- struct{}{}
-		<-end
-		return reconcile.Result{RequeueAfter: time.Hour}, nil
-	}}
-	op := start(t, c, []client.Object{configMap("a", 1), configMap("b", 1)})
-	answers := make(chan string, 2)
-	send := func(name string) {
-		a, err := op.try(dueEvent("ConfigMap/ns/"+name), "")
-		answers <- fmt.Sprint(name, " ", a, " ", err)
-	}
-	go send("a")
-	<-began
-	go send("b") // waits: there is one worker
-	stopped := make(chan error, 1)
-	go func() { stopped <- op.stop() }()
-	if got, want := <-answers, "b 503 <nil>"; got != want && !strings.HasPrefix(got, "b 0") {
-		t.Errorf("what waited was answered with %s, want %s", got, want)
-	}
-	close(end)
-	if got, want := <-answers, "a 200 1h0m0s <nil>"; got != want {
-		t.Errorf("what ran was answered with %s, want %s", got, want)
-	}
-	if err := <-stopped; err != nil {
-		t.Error(err)
-	}
-}
-
 // other is a request of another type.
 type other string
 
@@ -546,6 +515,11 @@ func TestWhatDoesNotFitIsRefusedAtTheStart(t *testing.T) {
 	}
 	if err := mgr.Add(struct{ crcontroller.Controller }{}); err == nil {
 		t.Error("a controller of another make is taken")
+	}
+	for _, r := range []crmanager.Runnable{crmanager.RunnableFunc(nil), &struct{ crmanager.Runnable }{}} {
+		if err := mgr.Add(r); err != nil {
+			t.Errorf("what is no controller: %v", err)
+		}
 	}
 	err = mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "x", nil)
 	if err == nil || !strings.Contains(err.Error(), "WithCachedReads") {

@@ -48,8 +48,9 @@ type due struct {
 	Name       string `json:"name,omitempty"`
 	Client     bool   `json:"client,omitempty"` // see target
 	Requests   []due  `json:"requests,omitempty"`
-	// Continue is where the list of a resync goes on.
+	// Continue is where the list of a resync goes on, Revision which one it is for.
 	Continue string `json:"continue,omitempty"`
+	Revision string `json:"revision,omitempty"`
 }
 
 func dueOf(ts ...target) due {

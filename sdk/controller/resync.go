@@ -81,25 +81,29 @@ func (s *server) askForResyncOf(ctx context.Context, q *queue, revision string) 
 	}
 	r := sdk.After(0)
 	r.Policy, r.Reason = sdk.Replace, revision
-	r.Event = &sdk.Event{Type: dueType, Data: due{Controller: q.name}.json()} // from the first page on
+	r.Event = &sdk.Event{Type: dueType, Data: due{Controller: q.name, Revision: revision}.json()} // from the first page on
 	_, err = s.client.Schedule(ctx, key, r)
 	return err
 }
 
-// planResync is true if the key is that of a resync.
-func (s *server) planResync(p *plan, from due) bool {
+// planResync is true if the key is that of a resync. A revision asks for one
+// before it has the traffic: the one before it is not to do it in its place.
+func (s *server) planResync(p *plan, from due) (bool, error) {
 	name, ok := strings.CutPrefix(p.key, resyncPrefix)
 	if !ok || strings.Contains(name, "/") || s.feeder == nil {
-		return false
+		return false, nil
+	}
+	if this := os.Getenv("K_REVISION"); from.Revision != "" && from.Revision != this {
+		return true, fmt.Errorf("this resync is for the revision %s, and this is %q", from.Revision, this)
 	}
 	queues := s.all()
 	i := slices.IndexFunc(queues, func(q *queue) bool { return q.name == name && !q.kind.Empty() })
 	if i < 0 || s.resync == nil {
 		p.decide(target{}, outcome{gone: true}) // an older version of the operator wanted it
-		return true
+		return true, nil
 	}
 	p.resync, p.from = queues[i], from
-	return true
+	return true, nil
 }
 
 // resyncNow brings up a page of the objects that the controller is for, as far
@@ -112,6 +116,7 @@ func (s *server) resyncNow(ctx context.Context, q *queue, from due) (answer, err
 	if next != nil {
 		return answer{outcome: outcome{after: time.Millisecond}, due: *next}, nil
 	}
+	// The next time it is for whoever is there then.
 	return answer{outcome: outcome{after: cmp.Or(s.resync.Every, s.maxInterval, longest)}, due: due{Controller: q.name}}, nil
 }
 
@@ -132,7 +137,7 @@ func (s *server) resyncPage(ctx context.Context, q *queue, from due) (next *due,
 	}
 	scope := scopes[i]
 	scope.Limit, scope.Continue = pageSize, from.Continue
-	next = &due{Controller: q.name, Namespace: scope.Namespace}
+	next = &due{Controller: q.name, Namespace: scope.Namespace, Revision: from.Revision}
 	err = in.live.List(ctx, list, &scope)
 	if from.Continue != "" && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
 		var status apierrors.APIStatus

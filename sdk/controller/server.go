@@ -174,19 +174,23 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 		}
 	}
 	a := worst(targets, outcomes)
-	if a.err != nil {
-		return a, nil
+	if a.err == nil {
+		s.succeeded(p, &a)
 	}
+	return a, nil
+}
+
+// succeeded remembers what has come of a plan, and says what else is to come.
+func (s *server) succeeded(p *plan, a *answer) {
 	if p.fed != nil {
 		p.fed.remember()
 	}
-	s.answers.keep(p.page, p.time, a)
+	s.answers.keep(p.page, p.time, *a)
 	if a.after == 0 && !a.gone && len(p.outlives) > 0 {
 		// To the source the event is the end of the key, for maxInterval too. It is to
 		// have another one.
 		a.after, a.of = time.Millisecond, p.outlives
 	}
-	return a, nil
 }
 
 // plan says what is to be done about an event.
@@ -220,8 +224,8 @@ func (s *server) planDue(p *plan, e event) error {
 		// Data that is not ours is somebody's own, and the key says it all.
 		_ = json.Unmarshal(e.Data, &d)
 	}
-	if s.planResync(p, d) {
-		return nil
+	if is, err := s.planResync(p, d); is || err != nil {
+		return err
 	}
 	if len(d.Requests) == 0 {
 		d.Requests = []due{d}
@@ -335,7 +339,15 @@ func (p *plan) here(d delayed) {
 	p.decide(d.target, outcome{after: d.after})
 }
 
+// decide settles what comes of a target without a run: the sooner of what is
+// said of it.
 func (p *plan) decide(t target, o outcome) {
+	if i := slices.IndexFunc(p.decided, t.is); i >= 0 {
+		if o.after < p.outcomes[i].after {
+			p.outcomes[i] = o
+		}
+		return
+	}
 	p.decided, p.outcomes = append(p.decided, t), append(p.outcomes, o)
 }
 

@@ -1,0 +1,194 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
+)
+
+// deadlines notes what deadlines its reader gets.
+type deadlines struct {
+	httptest.ResponseRecorder
+	of []time.Time
+}
+
+// SetReadDeadline implements what http.ResponseController looks for.
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.of = append(d.of, at)
+	return nil
+}
+
+func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
+	t.Parallel()
+	var d deadlines
+	Handler(&play{}).ServeHTTP(&d, request("ConfigMap/ns/a", playEvent))
+	if len(d.of) != 2 || time.Until(d.of[0]) > readTimeout || time.Until(d.of[0]) < readTimeout-patience || !d.of[1].IsZero() {
+		t.Errorf("deadlines %v", d.of)
+	}
+}
+
+// TestReadsAfterTheRunCountForNothing is about goroutines that a run has left
+// behind.
+func TestReadsAfterTheRunCountForNothing(t *testing.T) {
+	t.Parallel()
+	q := newQueue("q", nil)
+	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
+	r := q.join(q.target(playRequest), nil)
+	ctx := context.WithValue(t.Context(), noteKey{}, note{r, q})
+	in := &informers{scheme: scheme.Scheme}
+	gone := apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
+	for _, step := range []struct {
+		err     error
+		ended   bool
+		missing bool
+	}{{gone, false, true}, {nil, false, false}, {gone, true, false}} {
+		r.ended = step.ended
+		if in.noteGet(ctx, playRequest.NamespacedName, &corev1.ConfigMap{}, step.err); r.missing != step.missing {
+			t.Errorf("after %v, ended %t: missing is %t", step.err, step.ended, r.missing)
+		}
+	}
+}
+
+// TestFieldsBesideTheMetadata are nobody's business here.
+func TestFieldsBesideTheMetadata(t *testing.T) {
+	t.Parallel()
+	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
+	if c, err := readChange(e); err != nil || c.name.Name != "a" {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+// TestWhatIsRememberedHasAnEnd is about memory: of objects, and of what is logged
+// only once because of what was sent.
+func TestWhatIsRememberedHasAnEnd(t *testing.T) {
+	t.Parallel()
+	f := &feeder{seen: map[objectKey]seen{}}
+	remember := func(v verb, name string, bytes int) {
+		o := configMap(name, 1)
+		o.ResourceVersion = "1"
+		(&feed{feeder: f, verb: v, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}}).remember()
+	}
+	for i := range 100 {
+		remember(added, fmt.Sprint(i), maxSeen/10)
+		remember(updated, fmt.Sprint(i), maxSeen/10)
+	}
+	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
+		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
+	}
+	for i := range 100 {
+		remember(deleted, fmt.Sprint(i), 1)
+	}
+	if len(f.seen) != 0 || f.bytes != 0 {
+		t.Errorf("%d objects of %d bytes after they were deleted", len(f.seen), f.bytes)
+	}
+	s := newServer(nil)
+	for i := range 2 * maxOnce {
+		s.once("it happened", "number", i)
+	}
+	if n := s.lines.Load(); n != maxOnce {
+		t.Errorf("%d lines", n)
+	}
+	for i := range 2 * maxAnswers {
+		s.answers.open(fmt.Sprint(i), "")
+	}
+	if n := len(s.answers.of); n != maxAnswers {
+		t.Errorf("%d answers", n)
+	}
+}
+
+// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
+func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers{of: map[string]remembered{}}
+		is := answer{outcome: outcome{after: time.Minute}}
+		opened := func(about, eventTime string, want bool, after time.Duration) page {
+			t.Helper()
+			last, known, p := a.open("k", eventTime)
+			if known != want || last.after != after {
+				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
+			}
+			return p
+		}
+		first := opened("the first event", "1", false, 0)
+		opened("while that is under way", "2", false, 0)
+		a.keep(first, "1", is)
+		p := opened("after another event has come", "3", false, 0)
+		a.forget("k")
+		a.keep(p, "3", is)
+		p = opened("after something came up", "4", false, 0)
+		a.keep(p, "4", is)
+		time.Sleep(time.Second)
+		p = opened("later", "5", true, 59*time.Second)
+		opened("after that has failed", "6", false, 59*time.Second)
+		a.keep(p, "5", is)
+		p = opened("after a page that was turned", "7", false, 59*time.Second)
+		a.keep(p, "7", is)
+		p = opened("the same event", "7", false, time.Minute)
+		a.keep(p, "7", is)
+		p = opened("an event without a time", "", false, time.Minute)
+		a.keep(p, "8", is)
+		time.Sleep(time.Hour)
+		opened("when its time has come", "9", true, 0)
+	})
+}
+
+// TestTheKeysOfAHandler may be anything that names an object.
+func TestTheKeysOfAHandler(t *testing.T) {
+	t.Parallel()
+	got := make(chan reconcile.Request, 1)
+	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+		got <- r
+		return reconcile.Result{}, nil
+	}))
+	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request(key, sdk.Event{Type: dueType}))
+		var ran string
+		if w.Code == 204 {
+			ran = (<-got).String()
+		}
+		if ran != want || (w.Code == 400) != (want == "") {
+			t.Errorf("%s: answered with %d %s, ran %q", key, w.Code, w.Body, ran)
+		}
+	}
+}
+
+// TestAWaitInAnAnswerIsASCII because it is a header.
+func TestAWaitInAnAnswerIsASCII(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	q := newQueue("é", nil)
+	answer{outcome: outcome{after: 3 * time.Microsecond}, of: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
+	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
+		t.Errorf("%v", h)
+	}
+	if !slices.Contains(w.Header()["Content-Type"], "application/json") {
+		t.Errorf("%v", w.Header())
+	}
+}
+
+// TestWhatAFailedRunIsAnsweredWith says why, as far as it is known.
+func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
+	t.Parallel()
+	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
+		w := httptest.NewRecorder()
+		if Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
+			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
+		}
+	}
+}
