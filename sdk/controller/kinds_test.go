@@ -168,9 +168,12 @@ func TestPredicatesOfTheirOwnMake(t *testing.T) {
 type laggingCache struct {
 	*informertest.FakeInformers
 	client.Client
+	looked chan struct{} // closed when somebody has
+	once   *sync.Once
 }
 
 func (c laggingCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	defer c.once.Do(func() { close(c.looked) })
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
@@ -182,7 +185,7 @@ func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...cli
 // older than what woke it.
 func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	t.Parallel()
-	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build()}
+	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build(), make(chan struct{}), &sync.Once{}}
 	o := cluster()
 	newClient := o.NewClient
 	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return lagging, nil }
@@ -205,7 +208,7 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 		}))
 	}, WithCachedReads())
 	var have corev1.ConfigMap
-	if err := lagging.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
+	if err := lagging.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
 		t.Fatal(err)
 	}
 	have.Data = map[string]string{"x": "new"}
@@ -217,6 +220,7 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 		a, err := op.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(event))
 		answers <- fmt.Sprint(a, err)
 	}()
+	<-lagging.looked
 	if err := lagging.Update(t.Context(), &have); err != nil || have.ResourceVersion != "1000" {
 		t.Fatal(have.ResourceVersion, err)
 	}
