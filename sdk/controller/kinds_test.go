@@ -23,11 +23,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // log is what reconcilers of several controllers did.
@@ -232,6 +235,78 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	}
 	if a := op.send(changed("resource.delete", "ConfigMap/ns/a"), toJSON(event)); a.String() != "204 never" {
 		t.Errorf("a deletion is answered with %s", a)
+	}
+}
+
+// TestAnObjectOfAnotherVersionIsReadAnew, and not into what was sent: the reader
+// would leave in it what it does not find.
+func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
+	t.Parallel()
+	sent := configMap("a", 1)
+	sent.APIVersion, sent.Labels = "v2", map[string]string{"sent": "yes"}
+	in := &informers{scheme: scheme.Scheme, byKind: map[kind]*informer{}, live: fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			if key.Name != "a" || o.GetLabels() != nil {
+				t.Errorf("read into %v", o)
+			}
+			o.SetLabels(map[string]string{"read": "yes"})
+			return nil
+		},
+	}).Build()}
+	typed := kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+	metadata := kind{typed.GroupVersionKind, metadataForm}
+	in.of(typed)
+	in.of(metadata)
+	c, err := readChange(event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.update"}, Data: []byte(toJSON(sent))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fed, err := (&feeder{informers: in}).read(t.Context(), c, true)
+	if err != nil || len(fed.of) != 2 {
+		t.Fatal(fed, err)
+	}
+	for _, item := range fed.of {
+		want := map[kind]string{typed: "read", metadata: "sent"}[item.kind]
+		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.bare {
+			t.Errorf("%v: %v", item.kind, item.new)
+		}
+	}
+}
+
+// TestACacheIsWaitedForUntilAnObjectIsGone says when a deletion has come to it.
+func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
+	t.Parallel()
+	o := configMap("a", 1)
+	o.UID = "one"
+	for _, row := range []struct {
+		uid   types.UID
+		waits bool
+	}{{"one", true}, {"", true}, {"two", false}} {
+		lagging := laggingCache{&informertest.FakeInformers{}, fake.NewClientBuilder().WithObjects(o.DeepCopy()).Build(), make(chan struct{}), &sync.Once{}}
+		f := &feeder{informers: &informers{cached: lagging}}
+		gone := configMap("a", 1)
+		gone.UID = row.uid
+		waited := make(chan struct{})
+		go func() {
+			f.wait(t.Context(), deleted, fed{name: client.ObjectKeyFromObject(gone), new: gone})
+			close(waited)
+		}()
+		<-lagging.looked
+		if row.waits {
+			select {
+			case <-waited:
+				t.Errorf("%q: what is still there was taken for gone", row.uid)
+			case <-time.After(20 * ms): // it looks every 10 ms
+			}
+			if err := lagging.Delete(t.Context(), o.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-waited:
+		case <-time.After(catchUp - time.Second):
+			t.Errorf("%q: it waits for what is gone", row.uid)
+		}
 	}
 }
 
