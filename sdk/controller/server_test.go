@@ -192,3 +192,15 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 		}
 	}
 }
+
+// TestTheReasonOfAFailureIsText that the schedule API takes.
+func TestTheReasonOfAFailureIsText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a\nb\tc\x7f\u0085d": "a b c  d", "a\xffb": "a\ufffdb", strings.Repeat("é", 300): strings.Repeat("é", 200), "": "",
+	} {
+		if got := reason(errors.New(text)); got != want {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}
