@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -62,6 +63,14 @@ func (l *log) as(name string) reconcile.Reconciler {
 	})
 }
 
+// sourceOfItsOwn is none of controller-runtime's, and of no kind.
+type sourceOfItsOwn struct{ Handler handler.EventHandler }
+
+// Start implements source.Source.
+func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return nil
+}
+
 // TestControllersOfAllMakes is about the ways to watch: several controllers for
 // a kind, without a kind, objects without a type, metadata only, and sources
 // that are no watches.
@@ -82,7 +91,7 @@ func TestControllersOfAllMakes(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(untyped).Complete(l.as("untyped")),
 			ctrl.NewControllerManagedBy(mgr).Named("metadata").For(&corev1.Pod{}, builder.OnlyMetadata).Complete(l.as("metadata")),
 			ctrl.NewControllerManagedBy(mgr).Named("forless").Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(mapped)).
-				WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
+				WatchesRawSource(sourceOfItsOwn{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
 			ctrl.NewControllerManagedBy(mgr).Named("typed").WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Endpoints{}, //nolint:staticcheck // any type will do
 				&handler.TypedEnqueueRequestForObject[*corev1.Endpoints]{}, predicate.TypedFuncs[*corev1.Endpoints]{})).Complete(l.as("typed")), //nolint:staticcheck // see above
 		} {
