@@ -204,3 +204,17 @@ func TestTheReasonOfAFailureIsText(t *testing.T) {
 		}
 	}
 }
+
+// TestProbesAreAnswered with a GET on the port of events: it is open when all
+// controllers work.
+func TestProbesAreAnswered(t *testing.T) {
+	t.Parallel()
+	h := Handler(&play{})
+	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "PUT": 405} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, "/healthz", nil))
+		if w.Code != want || (w.Header().Get("Allow") == "GET, HEAD, POST") != (want == 405) {
+			t.Errorf("%s: %d %v", method, w.Code, w.Header())
+		}
+	}
+}
