@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -60,15 +62,14 @@ func (s *server) settleFailure(t target, o outcome) outcome {
 
 // reason is as much of an error as the schedule API takes.
 func reason(err error) string {
-	text := []rune(err.Error())
-	clean := make([]rune, 0, 200)
-	for _, c := range text[:min(len(text), 200)] {
-		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
-			c = ' '
+	text := strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
 		}
-		clean = append(clean, c)
-	}
-	return string(clean)
+		return c
+	}, err.Error())
+	runes := []rune(text)
+	return string(runes[:min(len(runes), 200)])
 }
 
 // delayed is a target that is to be run after a while, or now if that is 0.

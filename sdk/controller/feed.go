@@ -73,13 +73,17 @@ type fed struct {
 func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error) {
 	n := &feed{feeder: f, verb: c.verb}
 	for _, k := range f.informers.kinds(c.gvk.GroupKind()) {
-		o, err := f.object(k, c)
+		bytes, data := len(c.object), c.object
+		whole := data != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
+		live := !whole && (data == nil || c.verb != deleted)
+		if live {
+			data = nil // it is read into an empty object
+		}
+		o, err := f.object(k, c, data)
 		if err != nil {
 			return nil, err
 		}
-		bytes := len(c.object)
-		whole := c.object != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
-		if !whole && (c.object == nil || c.verb != deleted) {
+		if live {
 			switch err = f.informers.live.Get(ctx, c.name, o); {
 			case apierrors.IsNotFound(err):
 				n.verb = deleted
@@ -111,8 +115,9 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 	return n, nil
 }
 
-// object is the object that was sent, or one with its name only.
-func (f *feeder) object(k kind, c *change) (client.Object, error) {
+// object is the object that was sent, as far as a kind can have it, or one with
+// its name only.
+func (f *feeder) object(k kind, c *change, data []byte) (client.Object, error) {
 	var o client.Object
 	switch k.form {
 	case unstructuredForm:
@@ -129,8 +134,7 @@ func (f *feeder) object(k kind, c *change) (client.Object, error) {
 			return nil, fmt.Errorf("%s is no kind of objects", k)
 		}
 	}
-	if c.object != nil {
-		data := []byte(c.object)
+	if data != nil {
 		if k.GroupVersionKind != c.gvk { // the metadata are the same in all versions
 			data = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":%s}`, k.GroupVersion(), k.Kind, c.metadata)
 		}
@@ -158,7 +162,7 @@ func (f *feeder) wait(ctx context.Context, v verb, item fed) {
 		have := item.new.DeepCopyObject().(client.Object)
 		err := f.informers.cached.Get(ctx, item.name, have)
 		switch {
-		case v == deleted && (apierrors.IsNotFound(err) || err == nil && have.GetUID() != item.new.GetUID()):
+		case v == deleted && (apierrors.IsNotFound(err) || err == nil && item.new.GetUID() != "" && have.GetUID() != item.new.GetUID()):
 			return
 		case v != deleted && err == nil && !older(have, item.new):
 			return

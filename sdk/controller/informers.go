@@ -135,7 +135,6 @@ func (i *informers) kinds(gk schema.GroupKind) []kind {
 			ks = append(ks, k)
 		}
 	}
-	slices.SortFunc(ks, func(a, b kind) int { return int(a.form) - int(b.form) })
 	return ks
 }
 

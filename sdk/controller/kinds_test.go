@@ -17,17 +17,21 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	crevent "sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // log is what reconcilers of several controllers did.
@@ -59,6 +63,14 @@ func (l *log) as(name string) reconcile.Reconciler {
 	})
 }
 
+// sourceOfItsOwn is none of controller-runtime's, and of no kind.
+type sourceOfItsOwn struct{ Handler handler.EventHandler }
+
+// Start implements source.Source.
+func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	return nil
+}
+
 // TestControllersOfAllMakes is about the ways to watch: several controllers for
 // a kind, without a kind, objects without a type, metadata only, and sources
 // that are no watches.
@@ -79,7 +91,7 @@ func TestControllersOfAllMakes(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(untyped).Complete(l.as("untyped")),
 			ctrl.NewControllerManagedBy(mgr).Named("metadata").For(&corev1.Pod{}, builder.OnlyMetadata).Complete(l.as("metadata")),
 			ctrl.NewControllerManagedBy(mgr).Named("forless").Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(mapped)).
-				WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
+				WatchesRawSource(sourceOfItsOwn{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
 			ctrl.NewControllerManagedBy(mgr).Named("typed").WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Endpoints{}, //nolint:staticcheck // any type will do
 				&handler.TypedEnqueueRequestForObject[*corev1.Endpoints]{}, predicate.TypedFuncs[*corev1.Endpoints]{})).Complete(l.as("typed")), //nolint:staticcheck // see above
 		} {
@@ -168,9 +180,12 @@ func TestPredicatesOfTheirOwnMake(t *testing.T) {
 type laggingCache struct {
 	*informertest.FakeInformers
 	client.Client
+	looked chan struct{} // closed when somebody has
+	once   *sync.Once
 }
 
 func (c laggingCache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	defer c.once.Do(func() { close(c.looked) })
 	return c.Client.Get(ctx, key, o, opts...)
 }
 
@@ -182,7 +197,7 @@ func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...cli
 // older than what woke it.
 func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	t.Parallel()
-	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build()}
+	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build(), make(chan struct{}), &sync.Once{}}
 	o := cluster()
 	newClient := o.NewClient
 	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return lagging, nil }
@@ -205,7 +220,7 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 		}))
 	}, WithCachedReads())
 	var have corev1.ConfigMap
-	if err := lagging.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
+	if err := lagging.Client.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "a"}, &have); err != nil {
 		t.Fatal(err)
 	}
 	have.Data = map[string]string{"x": "new"}
@@ -217,6 +232,7 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 		a, err := op.try(changed("resource.update", "ConfigMap/ns/a"), toJSON(event))
 		answers <- fmt.Sprint(a, err)
 	}()
+	<-lagging.looked
 	if err := lagging.Update(t.Context(), &have); err != nil || have.ResourceVersion != "1000" {
 		t.Fatal(have.ResourceVersion, err)
 	}
@@ -228,6 +244,78 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	}
 	if a := op.send(changed("resource.delete", "ConfigMap/ns/a"), toJSON(event)); a.String() != "204 never" {
 		t.Errorf("a deletion is answered with %s", a)
+	}
+}
+
+// TestAnObjectOfAnotherVersionIsReadAnew, and not into what was sent: the reader
+// would leave in it what it does not find.
+func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
+	t.Parallel()
+	sent := configMap("a", 1)
+	sent.APIVersion, sent.Labels = "v2", map[string]string{"sent": "yes"}
+	in := &informers{scheme: scheme.Scheme, byKind: map[kind]*informer{}, live: fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			if key.Name != "a" || o.GetLabels() != nil {
+				t.Errorf("read into %v", o)
+			}
+			o.SetLabels(map[string]string{"read": "yes"})
+			return nil
+		},
+	}).Build()}
+	typed := kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+	metadata := kind{typed.GroupVersionKind, metadataForm}
+	in.of(typed)
+	in.of(metadata)
+	c, err := readChange(event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.update"}, Data: []byte(toJSON(sent))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fed, err := (&feeder{informers: in}).read(t.Context(), c, true)
+	if err != nil || len(fed.of) != 2 {
+		t.Fatal(fed, err)
+	}
+	for _, item := range fed.of {
+		want := map[kind]string{typed: "read", metadata: "sent"}[item.kind]
+		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.bare {
+			t.Errorf("%v: %v", item.kind, item.new)
+		}
+	}
+}
+
+// TestACacheIsWaitedForUntilAnObjectIsGone says when a deletion has come to it.
+func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
+	t.Parallel()
+	o := configMap("a", 1)
+	o.UID = "one"
+	for _, row := range []struct {
+		uid   types.UID
+		waits bool
+	}{{"one", true}, {"", true}, {"two", false}} {
+		lagging := laggingCache{&informertest.FakeInformers{}, fake.NewClientBuilder().WithObjects(o.DeepCopy()).Build(), make(chan struct{}), &sync.Once{}}
+		f := &feeder{informers: &informers{cached: lagging}}
+		gone := configMap("a", 1)
+		gone.UID = row.uid
+		waited := make(chan struct{})
+		go func() {
+			f.wait(t.Context(), deleted, fed{name: client.ObjectKeyFromObject(gone), new: gone})
+			close(waited)
+		}()
+		<-lagging.looked
+		if row.waits {
+			select {
+			case <-waited:
+				t.Errorf("%q: what is still there was taken for gone", row.uid)
+			case <-time.After(20 * ms): // it looks every 10 ms
+			}
+			if err := lagging.Delete(t.Context(), o.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case <-waited:
+		case <-time.After(catchUp - time.Second):
+			t.Errorf("%q: it waits for what is gone", row.uid)
+		}
 	}
 }
 

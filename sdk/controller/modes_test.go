@@ -46,6 +46,9 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 	if want := `"requests":[`; !strings.Contains(a.body, want) || strings.Contains(a.body, "zero") {
 		t.Errorf("what comes back is %s", a.body)
 	}
+	if a := alone.send(changed("resource.delete", "ConfigMap/ns/hour"), secret("hour")); a.String() != "200 1h0m0s" {
+		t.Errorf("the deletion of what it owns is answered with %s", a)
+	}
 	c.ran()
 
 	f := newFakeSource(t, time.Second)

@@ -7,7 +7,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// Option is a choice that [NewManager] or [Handler] is given.
+// Option is a choice that [NewManager] or [Handler] is given. WithCachedReads,
+// WithResync and WithListener say nothing to Handler.
 type Option func(*options)
 
 type options struct {

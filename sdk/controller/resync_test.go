@@ -82,8 +82,14 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 		}
 		data = a.body
 	}
+	if a := op.send(dueEvent("resync/configmap"), `{"namespace":"zzz"}`); a.after != "1h0m0s" {
+		t.Errorf("a namespace that is not listed any more is answered with %s", a)
+	}
+	first := pages["zero "]
+	first.err = pages["one gone"].err
+	pages["zero "] = first
 	for data, want := range map[string]string{
-		`{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503", `{"namespace":"zzz"}`: "200 1h0m0s", `{"revision":"op-2"}`: "503",
+		`{"namespace":"zero"}`: "503", `{"continue":"gone"}`: "200 1ms", `{"continue":"nowhere"}`: "503", `{"revision":"op-2"}`: "503",
 	} {
 		if a := op.send(dueEvent("resync/configmap"), data); a.String() != want {
 			t.Errorf("%s: answered with %s %s", data, a, a.body)

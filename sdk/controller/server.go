@@ -85,8 +85,12 @@ type plan struct {
 // ServeHTTP answers an event when the outcome of all that it caused is known
 // and, where the answer does not carry it, durable.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", http.MethodPost)
+	switch r.Method {
+	case http.MethodPost:
+	case http.MethodGet, http.MethodHead:
+		return // for probes: who answers is ready
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
 		http.Error(w, "events are sent with POST", http.StatusMethodNotAllowed)
 		return
 	}
@@ -455,7 +459,7 @@ func (s *server) named(d due, key string) []target {
 func (s *server) ofKey(key string) []target {
 	parts := strings.Split(key, "/")
 	queues := s.all()
-	if len(queues) == 1 && queues[0].prefix == "" { // a handler without a manager takes every kind, and none
+	if s.feeder == nil { // a handler without a manager takes every kind, and none
 		parts = append([]string{"any", ""}[:max(3-len(parts), 0)], parts...)
 	}
 	if len(parts) != 3 || parts[0] == "" || parts[2] == "" {

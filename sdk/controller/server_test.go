@@ -162,7 +162,7 @@ func TestTheKeysOfAHandler(t *testing.T) {
 		if w.Code == 204 {
 			ran = (<-got).String()
 		}
-		if ran != want || (w.Code == 400) != (want == "") {
+		if ran != want || (w.Code == 400) != (want == "") || w.Code == 400 && !strings.Contains(w.Body.String(), ": its keys are Kind/namespace/name, namespace/name, name") {
 			t.Errorf("%s: answered with %d %s, ran %q", key, w.Code, w.Body, ran)
 		}
 	}
@@ -189,6 +189,32 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 		w := httptest.NewRecorder()
 		if Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
 			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestTheReasonOfAFailureIsText that the schedule API takes.
+func TestTheReasonOfAFailureIsText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"a\nb\tc\x7f\u0085d": "a b c  d", "a\xffb": "a\ufffdb", strings.Repeat("é", 300): strings.Repeat("é", 200), "": "",
+	} {
+		if got := reason(errors.New(text)); got != want {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}
+
+// TestProbesAreAnswered with a GET on the port of events: it is open when all
+// controllers work.
+func TestProbesAreAnswered(t *testing.T) {
+	t.Parallel()
+	h := Handler(&play{})
+	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "PUT": 405} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(method, "/healthz", nil))
+		if w.Code != want || (w.Header().Get("Allow") == "GET, HEAD, POST") != (want == 405) {
+			t.Errorf("%s: %d %v", method, w.Code, w.Header())
 		}
 	}
 }
