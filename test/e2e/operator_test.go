@@ -299,9 +299,18 @@ func (o *operator) left(key string) []run {
 	return o.of(key)
 }
 
-// done is left, and fails unless the runs were these.
+// done waits for the last of these runs of a key, and that nothing is left of
+// it, and fails unless the runs were these. Beside a source nothing may be there
+// of it before, too: while the ApiServerSource waits for its next try.
 func (o *operator) done(key string, want ...string) []run {
 	o.t.Helper()
+	eventually(o.t, patience, key+" is run to the end", func() error {
+		got := stepsOf(o.of(key))
+		if len(got) == 0 || got[len(got)-1] != want[len(want)-1] {
+			return fmt.Errorf("its runs were %q", got)
+		}
+		return nil
+	})
 	runs := o.left(key)
 	if got := stepsOf(runs); !slices.Equal(got, want) {
 		o.t.Errorf("the runs of %s were %q, want %q: %v", key, got, want, runs)
