@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ subjects: [{kind: ServiceAccount, name: operator}]
 	}
 	spec := toKsvc("operator")
 	if !f.beside {
-		spec += "ingest:\n  key: >-\n    " + f.ingestKey() + "\n"
+		spec += o.ingest()
 	}
 	sink := "{apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: objects}"
 	if f.beside {
@@ -96,14 +97,27 @@ spec: {serviceAccountName: operator, mode: %s, resources: %s, sink: {ref: %s}}
 	n.ready(apiServerSource, "objects")
 }
 
-// ingestKey is the key of docs/sdk.md.
-func (f form) ingestKey() string {
-	own := "event.kind + '/' + event.namespace + '/' + event.name"
-	if f.namespaces {
-		return own // there is nothing that they own
+// ingest is the one that docs/sdk.md has for a kind that owns others.
+func (o *operator) ingest() string {
+	o.t.Helper()
+	text, err := os.ReadFile("../../docs/sdk.md")
+	if err != nil {
+		o.t.Fatal(err)
 	}
-	return "has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')" +
-		" ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name : " + own
+	_, from, found := strings.Cut(string(text), "\n  ingest:\n")
+	ingest, _, ends := strings.Cut(from, "\n---\n")
+	if !found || !ends {
+		o.t.Fatal("docs/sdk.md has no ingest")
+	}
+	return "ingest:\n" + strings.NewReplacer("\n  ", "\n", "Website", o.kind()).Replace("\n"+ingest)
+}
+
+// kind is that of its objects.
+func (f form) kind() string {
+	if f.namespaces {
+		return "Namespace"
+	}
+	return "ConfigMap"
 }
 
 // service is its ksvc.
@@ -193,11 +207,7 @@ func (n *namespace) owner() metav1.OwnerReference {
 // objects is the client of what the operator is for.
 func (o *operator) objects() dynamic.ResourceInterface {
 	o.t.Helper()
-	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
-	if o.namespaces {
-		kind.Kind = "Namespace"
-	}
-	r, err := o.Resource(kind, o.namespace.name)
+	r, err := o.Resource(schema.GroupVersionKind{Version: "v1", Kind: o.kind()}, o.namespace.name)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -216,21 +226,20 @@ func (o *operator) full(name string) string {
 // key is that of an object.
 func (o *operator) key(name string) string {
 	if o.namespaces {
-		return "Namespace//" + o.full(name)
+		return o.kind() + "//" + o.full(name)
 	}
-	return "ConfigMap/" + o.namespace.name + "/" + name
+	return o.kind() + "/" + o.namespace.name + "/" + name
 }
 
 // create makes an object with a script of what is done with it, and returns its
 // key.
 func (o *operator) create(name, script string) string {
 	o.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": o.kind()}}
 	u.SetName(o.full(name))
 	u.SetLabels(map[string]string{"e2e": "object"})
 	u.SetAnnotations(map[string]string{"e2e/script": script})
 	if o.namespaces {
-		u.SetKind("Namespace")
 		u.SetLabels(map[string]string{"e2e": o.namespace.name})
 		u.SetOwnerReferences([]metav1.OwnerReference{o.owner()})
 	}
