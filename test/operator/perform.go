@@ -89,6 +89,7 @@ func (p performer) next(ctx context.Context, r *run, o client.Object) error {
 //
 //	work=2s         takes so long
 //	own             makes a Lease of the object's name and its own, if there is none
+//	term            asks the process to end, as the kubelet does
 //	exit            ends the process
 //	exit=2ms        ends it so long after the end was told, when it is on its way to the answer
 //	after=2s        the result
@@ -111,6 +112,10 @@ func (p performer) perform(ctx context.Context, step string, o client.Object) (r
 			<-time.After(d)
 		case "own":
 			if err := p.own(ctx, o); err != nil {
+				return result, err
+			}
+		case "term":
+			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 				return result, err
 			}
 		case "exit":
