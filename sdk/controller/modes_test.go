@@ -119,6 +119,17 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// A back-off that is used up is an end.
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.sink, f.suspended = http.NotFoundHandler(), true
+	tired := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()), WithBackoff(sdk.Backoff{Base: time.Hour, MaxAttempts: 1}))
+	failure = errBoom
+	for i, want := range []string{"back off ConfigMap/ns/a 1", ""} {
+		if a, calls := tired.send(changed("resource.update", ""), toJSON(configMap("a", 1))), f.called(); a.String() != "204" || calls != want {
+			t.Errorf("failure %d is answered with %s %s, called %q", i, a, a.body, calls)
+		}
+	}
 	// Without a client a Broker can hand on the reply.
 	op := start(t, c, []client.Object{configMap("a", 1)})
 	result, failure = reconcile.Result{RequeueAfter: time.Hour}, nil
