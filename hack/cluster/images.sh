@@ -14,22 +14,37 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 quietly "the base image" hack/base-image.sh "$REGISTRY" "$PLATFORM"
-# image NAME DIRECTORY [FLAGS OF CRANE MUTATE]: of files alone.
+# image NAME:TAG DIRECTORY [FLAGS OF CRANE MUTATE]: of files alone.
 image() {
-    local name=$1 directory=$2
+    local image=$1 directory=$2
     shift 2
     tar -C "$directory" --owner=0 --group=0 --mtime=@0 --sort=name --numeric-owner -cf "$work/files.tar" .
-    quietly "the image of $name" crane append -f "$work/files.tar" -t "$REGISTRY/$name:raw"
-    quietly "the image of $name" crane mutate "$REGISTRY/$name:raw" --set-platform "$PLATFORM" --user 65532 "$@" -t "$REGISTRY/$name:latest"
+    quietly "the image $image" crane append -f "$work/files.tar" -t "$REGISTRY/${image%:*}:raw"
+    quietly "the image $image" crane mutate "$REGISTRY/${image%:*}:raw" --set-platform "$PLATFORM" --user 65532 "$@" -t "$REGISTRY/$image"
+}
+# programs DIRECTORY FILES...: with the libraries that they want.
+programs() {
+    local directory=$1
+    shift
+    { ldd "$@" | grep -o '/[^ ]* (' | tr -d ' ('; printf '%s\n' "$@"; } | sort -u | xargs -I FILE install -D FILE "$directory/FILE"
 }
 install -D "$BIN/pause" "$work/pause/pause"
-image pause "$work/pause" --entrypoint /pause
+image pause:latest "$work/pause" --entrypoint /pause
 # Knative's suites wait for a service with the shell and the curl of this image.
-for program in /bin/sh "$(command -v curl)"; do
-    ldd "$program" | grep -o '/[^ ]*' | sort -u | xargs -I FILE install -D FILE "$work/curl/FILE"
-    install -D "$program" "$work/curl/bin/$(basename "$program")"
-done
-image ubi8/ubi "$work/curl"
+programs "$work/curl" /bin/sh "$(command -v curl)"
+image ubi8/ubi:latest "$work/curl"
+# What examples/python-function runs in: Debian's Python in the place of Docker Hub's, which
+# has no compiled modules either.
+library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+programs "$work/python" /usr/bin/python3 "$library"/lib-dynload/*.so
+tar -C / --exclude={__pycache__,test,idlelib,lib2to3,'config-*',sitecustomize.py} -c "${library#/}" | tar -C "$work/python" -x
+image library/python:3-slim "$work/python"
+# And examples/shell-function.
+busybox=$(command -v busybox)
+programs "$work/busybox" "$busybox"
+mkdir -p "$work/busybox/bin"
+"$busybox" --list | xargs -I APPLET ln -sf "$busybox" "$work/busybox/bin/APPLET"
+image library/busybox:stable "$work/busybox"
 
 # resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
 # below tools/ that has their programs.

@@ -28,6 +28,9 @@ kubectl wait --for=condition=Established customresourcedefinitions --all --timeo
 apply -f "$MANIFESTS/eventing.yaml" -f "$MANIFESTS/serving.yaml" -f "$MANIFESTS/traefik.yaml"
 kubectl -n knative-serving patch configmap config-network --type merge -p '{"data":{"ingress-class":"traefik.ingress.networking.knative.dev"}}' >/dev/null
 
+# The node finds images of Docker Hub in the registry (node.sh); Serving would ask Docker Hub.
+kubectl -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local,index.docker.io"}}' >/dev/null
+
 for namespace in kube-system knative-serving knative-eventing; do
     for deployment in $(kubectl -n $namespace get deployments -o name); do
         await 240 - "${deployment#*/} in $namespace" kubectl -n $namespace rollout status "$deployment" --timeout=1s

@@ -133,9 +133,9 @@ cat >"$STATE/cni/net.d/10-pods.conflist" <<JSON
   "ipam": {"type": "host-local", "dataDir": "$STATE/cni/addresses", "ranges": [[{"subnet": "$POD_CIDR"}]], "routes": [{"dst": "0.0.0.0/0"}]}
 }]}
 JSON
-# The other is that of the image in which Knative's suites wait for a service; images.sh
-# makes one in its place.
-for host in "$REGISTRY" registry.access.redhat.com; do
+# The others are those of images which Knative's suites and our examples name; images.sh makes
+# some in their place.
+for host in "$REGISTRY" registry.access.redhat.com docker.io; do
     mkdir -p "$STATE/containerd/certs.d/$host"
     printf 'server = "http://%s"\n[host."http://%s"]\n  capabilities = ["pull", "resolve"]\n' "$REGISTRY" "$REGISTRY" \
         >"$STATE/containerd/certs.d/$host/hosts.toml"

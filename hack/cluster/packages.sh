@@ -8,12 +8,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 declare -A package_of=(
     [containerd]=containerd [runc]=runc [nft]=nftables [conntrack]=conntrack [ip]=iproute2 [openssl]=openssl
-    [nsenter]=util-linux [sysctl]=procps [gcc]=gcc [mount]=mount [curl]=curl
+    [nsenter]=util-linux [sysctl]=procps [gcc]=gcc [mount]=mount [curl]=curl [busybox]=busybox
 )
 missing=()
 for command in "${!package_of[@]}"; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
 done
+# Not any on the PATH: an image is made of it.
+/usr/bin/python3 -c 'import http.server, ssl' 2>/dev/null || missing+=(python3)
 [ -x /usr/lib/cni/ptp ] || [ -x /opt/cni/bin/ptp ] || missing+=(containernetworking-plugins)
 
 if ((${#missing[@]})); then

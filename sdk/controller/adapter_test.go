@@ -26,14 +26,18 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// canonical is the ingest of docs/sdk.md.
+// canonical is the ingest of docs/sdk.md, for ConfigMaps and what they own.
 const canonical = `
   ingest:
     when: >-
-      !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration)
-      || event.data.metadata.generation != event.data.status.observedGeneration
+      event.kind == 'ConfigMap'
+      ? !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration)
+        || event.data.metadata.generation != event.data.status.observedGeneration
+      : has(event.data.metadata) && has(event.data.metadata.ownerReferences)
+        && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
     key: >-
-      has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
+      has(event.data.metadata) && has(event.data.metadata.ownerReferences)
+      && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
       ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
       : event.kind + '/' + event.namespace + '/' + event.name`
 
@@ -230,18 +234,18 @@ func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
 	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
 }
 
-// TestTheIngestOfTheDocumentation sends what an object owns, in both modes of an
-// ApiServerSource, through the key that docs/sdk.md advises, and statuses.
+// TestTheIngestOfTheDocumentation sends what objects are, own and have nothing to
+// do with, in both modes of an ApiServerSource, through the key that docs/sdk.md
+// advises, and statuses.
 func TestTheIngestOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/sdk.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.SplitSeq(strings.TrimSpace(canonical), "\n") {
-		if !strings.Contains(string(page), strings.TrimSpace(line)) {
-			t.Errorf("docs/sdk.md has no line %q", line)
-		}
+	documented := strings.TrimSpace(strings.ReplaceAll(canonical, "ConfigMap", "Website"))
+	if !strings.Contains(string(page), documented) {
+		t.Errorf("docs/sdk.md has another ingest than\n%s", documented)
 	}
 	address := adapter(t, map[string]string{"configs": "\n  sink: {uri: \"http://127.0.0.1:1\"}\n  suspend: true" + canonical + "\n"})
 	c, err := sdk.New(address + "configs")
@@ -249,32 +253,29 @@ func TestTheIngestOfTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := &operator{t: t, url: address + "configs"}
-	for want, e := range map[string]struct{ what, kind, namespace, data string }{
-		"ConfigMap/ns/a":     {"resource.add", "ConfigMap", "ns", toJSON(configMap("x", 1))},
-		"ConfigMap/ns/own":   {"resource.add", "Secret", "ns", secret("own")},
-		"Secret/ns/x":        {"resource.add", "Secret", "ns", strings.ReplaceAll(secret("pod"), "ConfigMap", "Pod")},
-		"Secret/reference/x": {"ref.add", "Secret", "reference", `{"apiVersion":"v1","kind":"Secret","namespace":"reference","name":"x"}`},
-		"Node//x":            {"ref.delete", "Node", "", `{"apiVersion":"v1","kind":"Node","name":"x"}`},
+	const status = `{"metadata":{"generation":%d},"status":{"observedGeneration":4}}`
+	for key, e := range map[string]struct {
+		what, kind, data string
+		taken            bool
+	}{
+		"ConfigMap/ns/made":      {"resource.add", "ConfigMap", toJSON(configMap("made", 1)), true},
+		"ConfigMap/ns/named":     {"ref.update", "ConfigMap", `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"named"}`, true},
+		"ConfigMap//cluster":     {"ref.delete", "ConfigMap", `{"apiVersion":"v1","kind":"ConfigMap","name":"cluster"}`, true},
+		"ConfigMap/ns/reported":  {"resource.update", "ConfigMap", fmt.Sprintf(status, 4), false},
+		"ConfigMap/ns/specified": {"resource.update", "ConfigMap", fmt.Sprintf(status, 5), true},
+		"ConfigMap/ns/own":       {"resource.add", "Secret", secret("own"), true},
+		"Secret/ns/stranger":     {"resource.add", "Secret", strings.ReplaceAll(secret("pod"), "ConfigMap", "Pod"), false},
+		"Secret/ns/orphan":       {"resource.delete", "Secret", `{"metadata":{}}`, false},
+		"Secret/ns/unknown":      {"ref.add", "Secret", `{"apiVersion":"v1","kind":"Secret","namespace":"ns","name":"unknown"}`, false},
 	} {
 		attributes := changed(e.what, "")
-		attributes["kind"], attributes["namespace"], attributes["name"] = e.kind, e.namespace, "x"
-		if want == "ConfigMap/ns/a" {
-			attributes["name"] = "a"
+		parts := strings.Split(key, "/")
+		attributes["kind"], attributes["namespace"], attributes["name"] = e.kind, parts[1], parts[2]
+		if a := source.send(attributes, e.data); a.code != http.StatusAccepted && e.taken {
+			t.Errorf("%s: answered with %s %s", key, a, a.body)
 		}
-		if a := source.send(attributes, e.data); a.code != http.StatusAccepted {
-			t.Errorf("%s: answered with %s %s", want, a, a.body)
-		}
-		if _, err := c.Get(t.Context(), want); err != nil {
-			t.Error(err)
-		}
-	}
-	for generation, taken := range map[int]bool{4: false, 5: true} {
-		name := fmt.Sprint("status-", generation)
-		attributes := changed("resource.update", "")
-		attributes["kind"], attributes["namespace"], attributes["name"] = "Deployment", "ns", name
-		source.send(attributes, fmt.Sprintf(`{"metadata":{"generation":%d},"status":{"observedGeneration":4}}`, generation))
-		if _, err := c.Get(t.Context(), "Deployment/ns/"+name); (err == nil) != taken {
-			t.Errorf("generation %d: %v", generation, err)
+		if _, err := c.Get(t.Context(), key); (err == nil) != e.taken {
+			t.Errorf("%s, %s of a %s: %v", key, e.what, e.kind, err)
 		}
 	}
 }

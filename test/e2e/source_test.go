@@ -29,8 +29,7 @@ type source struct {
 func (n *namespace) source(name, spec string) *source {
 	n.t.Helper()
 	s := &source{namespace: n, name: name}
-	n.apply(fmt.Sprintf("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s}\nspec:\n  %s",
-		name, strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ")))
+	n.apply(manifestOf(name, spec))
 	n.ready(rescheduling, name)
 	s.read()
 	s.token = n.token("caller", s.audience())
@@ -42,6 +41,12 @@ func (n *namespace) source(name, spec string) *source {
 		return err
 	})
 	return s
+}
+
+// manifestOf is that of a source.
+func manifestOf(name, spec string) string {
+	return fmt.Sprintf("\n---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s}\nspec:\n  %s",
+		name, strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  "))
 }
 
 // get is the object.

@@ -3,7 +3,7 @@
 // end of each run, and keeps nothing: it may be gone between two runs.
 //
 // Its controllers are those that FOR names: configmaps, for ConfigMaps with
-// Secrets of their own, and namespaces. WITH are the options of its manager, and
+// Leases of their own, and namespaces. WITH are the options of its manager, and
 // NAMESPACE is where it looks.
 package main
 
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -55,7 +56,7 @@ func serve() error {
 		switch controllers {
 		case "configmaps":
 			p.kind, p.object = "ConfigMap", func() client.Object { return &corev1.ConfigMap{} }
-			b.For(p.object(), labelled("e2e", "object")).Owns(&corev1.Secret{})
+			b.For(p.object(), labelled("e2e", "object")).Owns(&coordinationv1.Lease{})
 		case "namespaces":
 			p.kind, p.object = "Namespace", func() client.Object { return &corev1.Namespace{} }
 			b.For(p.object(), labelled("e2e", namespace))

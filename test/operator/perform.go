@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -51,8 +51,17 @@ func (p performer) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if err := p.recorder.tell(ctx, r); err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.Data.Step == "panic" {
-		panic("as it was told")
+	for word := range strings.FieldsSeq(r.Data.Step) {
+		switch name, value, _ := strings.Cut(word, "="); {
+		case name == "panic":
+			panic("as it was told")
+		case name == "exit":
+			d, err := time.ParseDuration(value)
+			if err != nil {
+				return result, err
+			}
+			time.AfterFunc(d, die)
+		}
 	}
 	return result, failure
 }
@@ -79,8 +88,9 @@ func (p performer) next(ctx context.Context, r *run, o client.Object) error {
 // perform does the words of a step one after the other:
 //
 //	work=2s         takes so long
-//	own             makes a Secret of the object's name and its own, if there is none
-//	exit, exit=2ms  ends the process, at once or meanwhile
+//	own             makes a Lease of the object's name and its own, if there is none
+//	exit            ends the process
+//	exit=2ms        ends it so long after the end was told, when it is on its way to the answer
 //	after=2s        the result
 //	requeue
 //	error
@@ -104,10 +114,9 @@ func (p performer) perform(ctx context.Context, step string, o client.Object) (r
 				return result, err
 			}
 		case "exit":
-			if d == 0 {
+			if value == "" {
 				die()
 			}
-			time.AfterFunc(d, die)
 		case "after":
 			result.RequeueAfter = d
 		case "requeue":
@@ -128,17 +137,17 @@ func (p performer) perform(ctx context.Context, step string, o client.Object) (r
 // but without the kubelet's waits before it starts a container again, which
 // grow.
 func die() {
-	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()) //nolint:gosec // itself
+	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	panic(err)
 }
 
-// own makes the object's Secret.
+// own makes the object's Lease.
 func (p performer) own(ctx context.Context, o client.Object) error {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
-	if err := controllerutil.SetControllerReference(o, s, p.Scheme()); err != nil {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}}
+	if err := controllerutil.SetControllerReference(o, l, p.Scheme()); err != nil {
 		return err
 	}
-	if err := p.Create(ctx, s); !apierrors.IsAlreadyExists(err) {
+	if err := p.Create(ctx, l); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil

@@ -1,0 +1,455 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+// form is how an operator with controller-runtime, that of test/operator, is
+// run: docs/sdk.md has the forms.
+type form struct {
+	beside      bool   // the events come straight from the ApiServerSource
+	mode        string // of the ApiServerSource
+	namespaces  bool   // it is for Namespaces, not for ConfigMaps
+	with        string // the options of its manager
+	audience    string // of its token; "" is that of its source
+	concurrency int    // of a pod; 0: no limit
+	annotations map[string]string
+}
+
+// operator is one that runs, with the source of its timers.
+type operator struct {
+	*source
+	form
+}
+
+var leaseKind = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+
+// newOperator makes a namespace for an operator that is not there yet.
+func newOperator(t *testing.T, f form) *operator {
+	t.Helper()
+	return &operator{&source{namespace: newNamespace(t, "operator")}, f}
+}
+
+// start starts it, and waits until everything is ready. It begins with a pod.
+func (o *operator) start() {
+	o.t.Helper()
+	n, f := o.namespace, o.form
+	n.apply(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: operator}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: operator}
+rules:
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: operator}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
+subjects: [{kind: ServiceAccount, name: operator}]
+`)
+	if f.namespaces {
+		n.seeNamespaces("operator")
+	}
+	spec := toKsvc("operator")
+	if !f.beside {
+		spec += "ingest:\n  key: >-\n    " + f.ingestKey() + "\n"
+	}
+	sink := "{apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: objects}"
+	if f.beside {
+		sink = "{apiVersion: serving.knative.dev/v1, kind: Service, name: operator}"
+	}
+	resources := `[{apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}, {apiVersion: coordination.k8s.io/v1, kind: Lease}]`
+	if f.namespaces {
+		resources = fmt.Sprintf(`[{apiVersion: v1, kind: Namespace, selector: {matchLabels: {e2e: %s}}}]`, n.name)
+	}
+	// All at once, in the order of docs/sdk.md.
+	n.apply(o.service() + manifestOf("objects", spec) + fmt.Sprintf(`
+---
+apiVersion: sources.knative.dev/v1
+kind: ApiServerSource
+metadata: {name: objects}
+spec: {serviceAccountName: operator, mode: %s, resources: %s, sink: {ref: %s}}
+`, f.mode, resources, sink))
+	n.ready(knativeService, "operator")
+	o.source = n.source("objects", spec)
+	n.ready(apiServerSource, "objects")
+}
+
+// ingestKey is the key of docs/sdk.md.
+func (f form) ingestKey() string {
+	own := "event.kind + '/' + event.namespace + '/' + event.name"
+	if f.namespaces {
+		return own // there is nothing that they own
+	}
+	return "has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')" +
+		" ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name : " + own
+}
+
+// service is its ksvc.
+func (o *operator) service() string {
+	o.t.Helper()
+	n, f := o.namespace, o.form
+	annotations := map[string]string{"autoscaling.knative.dev/max-scale": "1"}
+	maps.Copy(annotations, quickly)
+	maps.Copy(annotations, f.annotations)
+	text, err := json.Marshal(annotations)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	controllers := "configmaps"
+	if f.namespaces {
+		controllers = "namespaces"
+	}
+	audience := f.audience
+	if audience == "" {
+		audience = "sources.reschedule.dev/reschedulesource/" + n.name + "/objects"
+	}
+	// Without a client it has neither an address nor a token.
+	var url, mounts, volumes string
+	if slices.Contains(strings.Fields(f.with), "client") {
+		url = fmt.Sprintf(", {name: RESCHEDULE_URL, value: 'http://%s.%s.svc/%s/objects'}", adapter, system, n.name)
+		mounts = "volumeMounts: [{name: reschedule, mountPath: /var/run/reschedule, readOnly: true}]"
+		volumes = "volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: " + audience + ", expirationSeconds: 3600}}]}}]"
+	}
+	return fmt.Sprintf(`
+---
+apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: operator, labels: {networking.knative.dev/visibility: cluster-local}}
+spec:
+  template:
+    metadata: {annotations: %s}
+    spec:
+      serviceAccountName: operator
+      timeoutSeconds: 600
+      containerConcurrency: %d
+      containers:
+      - image: %s
+        env: [{name: NAMESPACE, value: %s}, {name: RECORDER, value: %q}, {name: FOR, value: %s}, {name: WITH, value: %q}%s]
+        securityContext: %s
+        %s
+      %s
+`, text, f.concurrency, images.operator, n.name, n.recorderURL(), controllers, f.with, url, restricted, mounts, volumes)
+}
+
+// change makes a new revision, in another form.
+func (o *operator) change(f form) {
+	o.t.Helper()
+	o.form = f
+	o.apply(o.service())
+	o.ready(knativeService, "operator")
+}
+
+// seeNamespaces lets an account read Namespaces, for as long as the test is.
+func (n *namespace) seeNamespaces(account string) {
+	n.t.Helper()
+	meta := metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{n.owner()}}
+	_, err := n.Client.RbacV1().ClusterRoles().Create(n.t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}}},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = n.Client.RbacV1().ClusterRoleBindings().Create(n.t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: meta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: n.name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: n.name, Name: account}},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// owner is the namespace as the owner of cluster-scoped objects, which go with it.
+func (n *namespace) owner() metav1.OwnerReference {
+	n.t.Helper()
+	o, err := n.Client.CoreV1().Namespaces().Get(n.t.Context(), n.name, metav1.GetOptions{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: o.Name, UID: o.UID}
+}
+
+// objects is the client of what the operator is for.
+func (o *operator) objects() dynamic.ResourceInterface {
+	o.t.Helper()
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	if o.namespaces {
+		kind.Kind = "Namespace"
+	}
+	r, err := o.Resource(kind, o.namespace.name)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return r
+}
+
+// full is the name of an object. That of a Namespace has to be one of its own in
+// the cluster.
+func (o *operator) full(name string) string {
+	if o.namespaces {
+		return o.namespace.name + "-" + name
+	}
+	return name
+}
+
+// key is that of an object.
+func (o *operator) key(name string) string {
+	if o.namespaces {
+		return "Namespace//" + o.full(name)
+	}
+	return "ConfigMap/" + o.namespace.name + "/" + name
+}
+
+// create makes an object with a script of what is done with it, and returns its
+// key.
+func (o *operator) create(name, script string) string {
+	o.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
+	u.SetName(o.full(name))
+	u.SetLabels(map[string]string{"e2e": "object"})
+	u.SetAnnotations(map[string]string{"e2e/script": script})
+	if o.namespaces {
+		u.SetKind("Namespace")
+		u.SetLabels(map[string]string{"e2e": o.namespace.name})
+		u.SetOwnerReferences([]metav1.OwnerReference{o.owner()})
+	}
+	if _, err := o.objects().Create(o.t.Context(), u, metav1.CreateOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+	return o.key(name)
+}
+
+// instruct gives an object another script.
+func (o *operator) instruct(name, script string) {
+	o.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e/script":%q}}}`, script)
+	if _, err := o.objects().Patch(o.t.Context(), o.full(name), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// version is that of an object.
+func (o *operator) version(name string) string {
+	o.t.Helper()
+	u, err := o.objects().Get(o.t.Context(), o.full(name), metav1.GetOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return u.GetResourceVersion()
+}
+
+func (o *operator) remove(name string) {
+	o.t.Helper()
+	if err := o.objects().Delete(o.t.Context(), o.full(name), metav1.DeleteOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// step is what was done in a run.
+func (r run) step() string {
+	var done struct{ Step string }
+	_ = json.Unmarshal(r.Data, &done) // a function's has none
+	return done.Step
+}
+
+func stepsOf(runs []run) (of []string) {
+	for _, r := range runs {
+		of = append(of, r.step())
+	}
+	return of
+}
+
+// of are the runs of a key so far, in the order of their starts.
+func (o *operator) of(key string) []run {
+	o.t.Helper()
+	return slices.DeleteFunc(o.runs(key), func(r run) bool { return r.Key != key })
+}
+
+// left waits until nothing is left of a key that was run, and returns its runs.
+func (o *operator) left(key string) []run {
+	o.t.Helper()
+	o.awaitRuns(patience, key, 1)
+	eventually(o.t, patience, "nothing is left of "+key, func() error {
+		if is := o.scheduled(key); is != nil {
+			return fmt.Errorf("it is %s, due %s, attempt %d; its runs are %v", is.State, is.DueAt, *is.Attempt, o.of(key))
+		}
+		return nil
+	})
+	return o.of(key)
+}
+
+// done waits for the last of these runs of a key, and that nothing is left of
+// it, and fails unless the runs were these. Beside a source nothing may be there
+// of it before, too: while the ApiServerSource waits for its next try.
+func (o *operator) done(key string, want ...string) []run {
+	o.t.Helper()
+	eventually(o.t, patience, key+" is run to the end", func() error {
+		got := stepsOf(o.of(key))
+		if len(got) == 0 || got[len(got)-1] != want[len(want)-1] {
+			return fmt.Errorf("its runs were %q", got)
+		}
+		return nil
+	})
+	runs := o.left(key)
+	if got := stepsOf(runs); !slices.Equal(got, want) {
+		o.t.Errorf("the runs of %s were %q, want %q: %v", key, got, want, runs)
+	}
+	return runs
+}
+
+// TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero is one in each form.
+func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]form{
+		"behind a source": {mode: "Resource"},
+		"behind a source, names of objects without one": {mode: "Reference", namespaces: true},
+		"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const again = 100 * time.Second // longer than Serving takes to zero
+			o := newOperator(t, f)
+			o.start()
+			o.withoutPods()
+
+			// A change wakes it, and so does what it asked for then.
+			created := time.Now()
+			key := o.create("timed", "after="+again.String()+", ok")
+			first := o.awaitRuns(patience, key, 1)[0]
+			t.Logf("cold: the first run began %s after the object was made", first.Start.Sub(created).Round(time.Millisecond))
+			waiting := o.waiting(key)
+			if after := waiting.DueAt.Sub(first.End); after < again || after > again+10*time.Second {
+				t.Errorf("it asked for %s, and is due again after %s", again, after)
+			}
+			o.atZero("operator")
+			if time.Now().After(waiting.DueAt) {
+				t.Fatalf("Serving took longer than %s to zero: make again longer", again)
+			}
+			runs := o.done(key, "after="+again.String(), "ok")
+			second := runs[len(runs)-1]
+			late := second.Start.Sub(waiting.DueAt)
+			t.Logf("cold: the second run began %s after its time", late.Round(time.Millisecond))
+			if late < -100*time.Millisecond || second.Pod == first.Pod {
+				t.Errorf("the second run began %s late, in %s, the first was in %s", late, second.Pod, first.Pod)
+			}
+
+			// It has a pod now. All that Reconcile can return:
+			failing := []string{"error", "requeue", "panic", "error", "ok"}
+			key = o.create("failing", strings.Join(failing, ", "))
+			o.counted(key, 4)
+			runs = o.done(key, failing...)
+			for i := range runs[1:] {
+				wait := time.Second << i
+				if gap := runs[i+1].Start.Sub(runs[i].End); gap < wait || gap > wait+3*time.Second {
+					t.Errorf("after failure %d it was retried after %s, want %s", i+1, gap, wait)
+				}
+			}
+			o.done(o.create("final", "terminal"), "terminal")
+
+			// What is changed during a run has another one, behind it.
+			key = o.create("changed", "work=2s")
+			o.underWay(key, "work=2s")
+			o.instruct("changed", "ok")
+			if runs = o.done(key, "work=2s", "ok"); len(runs) == 2 && runs[1].Start.Before(runs[0].End) {
+				t.Errorf("two runs at once: %v", runs)
+			}
+
+			// What is deleted is not woken for any more.
+			key = o.create("deleted", "after=1h")
+			o.waiting(key)
+			o.remove("deleted")
+			runs = o.left(key)
+			if last := runs[len(runs)-1].step(); last != "gone" {
+				t.Errorf("the last run of what was deleted was %q: %v", last, runs)
+			}
+
+			if !f.namespaces {
+				o.ownsLeases()
+			}
+		})
+	}
+}
+
+// withoutPods waits until it has none: those that are on their way out may still
+// take an event.
+func (o *operator) withoutPods() {
+	o.t.Helper()
+	eventually(o.t, patience, "the operator has no pod", func() error {
+		pods, err := o.Client.CoreV1().Pods(o.namespace.name).List(o.t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=operator"})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("it has %d", len(pods.Items))
+		}
+		return err
+	})
+}
+
+// counted watches a key that fails so often, and fails unless the source counts
+// its runs.
+func (o *operator) counted(key string, failures int) {
+	o.t.Helper()
+	seen := map[int]bool{}
+	eventually(o.t, patience, "the last failure of "+key+" is counted", func() error {
+		before := len(o.of(key))
+		is := o.scheduled(key)
+		if is == nil || *is.InFlight || is.State == "inFlight" || len(o.of(key)) != before {
+			return errors.New("it is being run, or not scheduled")
+		}
+		attempt := *is.Attempt
+		if attempt != before {
+			return final{fmt.Errorf("the source counts %d attempts after %d runs", attempt, before)}
+		}
+		seen[attempt] = true
+		if attempt < failures {
+			return fmt.Errorf("it has failed %d times", attempt)
+		}
+		return nil
+	})
+}
+
+// ownsLeases deletes what an object owns, of which its owner hears.
+func (o *operator) ownsLeases() {
+	o.t.Helper()
+	key := o.create("owner", "own after=1h")
+	leases, err := o.Resource(leaseKind, o.namespace.name)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.waiting(key)
+	before, err := leases.Get(o.t.Context(), "owner", metav1.GetOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if err := leases.Delete(o.t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+	eventually(o.t, patience, "its owner has another Lease", func() error {
+		after, err := leases.Get(o.t.Context(), "owner", metav1.GetOptions{})
+		if err == nil && after.GetUID() == before.GetUID() {
+			err = errors.New("it is the one before")
+		}
+		return err
+	})
+	o.awaitCounts("all of it under the key of the owner", 1)
+	o.waiting(key)
+}

@@ -1,0 +1,178 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// forms are those of docs/sdk.md for objects with others of their own.
+var forms = map[string]form{
+	"behind a source": {mode: "Resource"},
+	"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s"},
+}
+
+// underWay waits for a run with a step that has not ended, and returns it.
+func (o *operator) underWay(key, step string) run {
+	o.t.Helper()
+	var is run
+	eventually(o.t, patience, key+" is in "+step, func() error {
+		runs := o.of(key)
+		if len(runs) == 0 {
+			return errors.New("it was not run")
+		}
+		if is = runs[len(runs)-1]; is.step() != step || !is.End.IsZero() {
+			return fmt.Errorf("its last run is %s, in %q", is, is.step())
+		}
+		return nil
+	})
+	return is
+}
+
+// deletePod deletes a pod, by force or not.
+func (o *operator) deletePod(name string, force bool) {
+	o.t.Helper()
+	options := metav1.DeleteOptions{}
+	if force {
+		options.GracePeriodSeconds = new(int64)
+	}
+	if err := o.Client.CoreV1().Pods(o.namespace.name).Delete(o.t.Context(), name, options); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func TestAnOperatorThatIsKilledAtAnyPointLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOperator(t, f)
+			o.start()
+			// Its process ends: before the work, in the middle of it, and around the answer.
+			for i, step := range []string{"exit", "work=1s exit", "exit=0s after=2s", "exit=1ms after=2s", "exit=3ms after=2s", "exit=10ms after=2s"} {
+				o.done(o.create(fmt.Sprintf("killed-%d", i), step+", ok"), step, "ok")
+			}
+			// Each time is an attempt. Beside a source the waits after those that it
+			// could not deliver are of the occurrence, which an error ends.
+			failing := []string{"after=1s", "exit", "error", "work=1s exit", "error", "ok"}
+			waits := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+			if f.beside {
+				waits[2] = time.Second
+			}
+			runs := o.done(o.create("failing", strings.Join(failing, ", ")), failing...)
+			for i, wait := range waits {
+				const work = time.Second
+				if gap := runs[i+2].Start.Sub(runs[i+1].Start); gap < wait || gap > wait+work+3*time.Second {
+					t.Errorf("after failure %d it was retried after %s, want %s", i+1, gap, wait)
+				}
+			}
+
+			// Its pod goes.
+			key := o.create("forced", "after=1s, work=20s, ok")
+			killed := o.underWay(key, "work=20s")
+			o.deletePod(killed.Pod, true)
+			runs = o.done(key, "after=1s", "work=20s", "ok")
+			if is := runs[1]; !is.End.IsZero() || runs[2].Pod == is.Pod {
+				t.Errorf("it was not killed: %v", runs)
+			}
+		})
+	}
+}
+
+func TestARunThatHasBegunEndsAndCountsWhenTheOperatorIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, f := range forms {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOperator(t, f)
+			o.start()
+			for name, stop := range map[string]func(run){
+				"deleted": func(r run) { o.deletePod(r.Pod, false) },
+				"revised": func(run) {
+					f.annotations = map[string]string{"e2e/revision": "another"}
+					o.change(f)
+				},
+			} {
+				const step = "work=10s after=2s"
+				key := o.create(name, step+", ok")
+				stop(o.underWay(key, step))
+				runs := o.done(key, step, "ok")
+				first, second := runs[0], runs[1]
+				if first.End.IsZero() || second.Pod == first.Pod {
+					t.Errorf("%s: it was not stopped, or did not end: %v", name, runs)
+				}
+				if gap := second.Start.Sub(first.End); gap < 2*time.Second {
+					t.Errorf("%s: it came up again after %s, want 2s", name, gap)
+				}
+			}
+		})
+	}
+}
+
+// TestReplicasOfAnOperatorNeverRunAKeyTwiceAtOnce has three, of which one is
+// killed.
+func TestReplicasOfAnOperatorNeverRunAKeyTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	const (
+		objects, changes = 10, 5
+		step             = "work=3s"
+	)
+	o := newOperator(t, form{mode: "Resource", with: "replicas cached-reads", concurrency: 5, annotations: map[string]string{
+		"autoscaling.knative.dev/min-scale": "3",
+		"autoscaling.knative.dev/max-scale": "3",
+	}})
+	o.start()
+	names, versions := make([]string, objects), map[string]string{}
+	for i := range names {
+		names[i] = fmt.Sprintf("object-%d", i)
+		versions[o.create(names[i], step)] = o.version(names[i])
+	}
+	// Runs that the pod was in when it was killed: they may go on for a moment when
+	// their delivery has failed already.
+	killed := map[string]bool{}
+	for change := range changes {
+		pod := o.underWay(o.key(names[0]), step).Pod
+		for _, name := range names {
+			versions[o.key(name)] = o.namespace.change(name, change)
+		}
+		if change != changes/2 {
+			continue
+		}
+		for _, r := range o.runs("") {
+			if r.Pod == pod && r.End.IsZero() {
+				killed[r.Run] = true
+			}
+		}
+		o.deletePod(pod, true)
+	}
+	eventually(t, patience, "the last state of each object was seen", func() error {
+		all, err := o.tellings()
+		if err != nil {
+			return err
+		}
+		newest := last(all)
+		for key, version := range versions {
+			if r := newest[key]; r.Seen != version {
+				return fmt.Errorf("%s saw version %q of %s, want %s", r, r.Seen, key, version)
+			}
+		}
+		return nil
+	})
+	o.awaitCounts("nothing is left", 0)
+	all, err := o.tellings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := oneAtATime(t, slices.DeleteFunc(all, func(r telling) bool { return killed[r.Run] }))
+	t.Logf("%d runs of %d changes in %d pods, at most %d at once; %d were killed", is.runs, objects*(changes+1), len(is.pods), is.most, len(killed))
+	if len(is.pods) < 2 || is.most < 2 || len(killed) == 0 {
+		t.Errorf("there were no replicas at work: %+v", is)
+	}
+}
