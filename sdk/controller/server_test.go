@@ -239,3 +239,15 @@ func TestARunThatCannotReadSaysSoItself(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWhatIsOlder is known of numbers only.
+func TestWhatIsOlder(t *testing.T) {
+	t.Parallel()
+	for versions, want := range map[[2]string]bool{{"9", "10"}: true, {"10", "9"}: false, {"9", "9"}: false, {"", "9"}: false, {"9", ""}: false, {"9", "x"}: false} {
+		a, b := configMap("a", 1), configMap("a", 1)
+		a.ResourceVersion, b.ResourceVersion = versions[0], versions[1]
+		if older(a, b) != want {
+			t.Errorf("%q: %t", versions, !want)
+		}
+	}
+}
