@@ -255,3 +255,31 @@ func TestAStartThatFailsEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatDoesNotBeginIsNoSuccess: neither what comes when the operator stops, nor
+// a run that everybody who asked for it has left.
+func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	s := Handler(&play{}).(*server)
+	s.stopping.Store(true)
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 {
+		t.Errorf("answered with %d %s", w.Code, w.Body)
+	}
+	q := newQueue("q", nil)
+	r := q.join(q.target(playRequest), nil)
+	q.join(q.target(playRequest), nil)
+	if q.leave(r); q.Len() != 1 {
+		t.Error("somebody still waits for it")
+	}
+	if q.leave(r); q.Len() != 0 || len(q.order) != 0 {
+		t.Error("it is to begin")
+	}
+	if <-r.done; !errors.Is(r.err, errAbandoned) {
+		t.Errorf("it ended with %v", r.err)
+	}
+	q.halt()
+	if r := q.join(q.target(playRequest), nil); !errors.Is(r.err, errStopping) {
+		t.Errorf("after the end it ended with %v", r.err)
+	}
+}
