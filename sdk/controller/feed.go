@@ -92,7 +92,7 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			default:
 				whole = true
 				if n.verb == deleted {
-					n.verb = updated // there is another one of its name
+					n.verb, fresh = updated, true // there is another one of its name
 				}
 			}
 			text, _ := json.Marshal(o) // for its length
@@ -106,8 +106,8 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			}
 		}
 		item := fed{kind: k, name: c.name, new: o, bytes: bytes}
-		if !fresh {
-			item.old = f.last(objectKey{k, c.name})
+		if last := f.last(objectKey{k, c.name}); !fresh && last != nil && last.GetUID() == o.GetUID() {
+			item.old = last
 		}
 		n.of = append(n.of, item)
 		f.wait(ctx, n.verb, item)

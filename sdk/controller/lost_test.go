@@ -61,6 +61,9 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 	var mgr ctrl.Manager
 	op := startManager(t, o, func(m ctrl.Manager) error {
 		mgr = m
+		if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("config")); err != nil {
+			return err
+		}
 		return ctrl.NewControllerManagedBy(mgr).Named("reads").
 			Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 				if read(ctx) != nil {
@@ -98,6 +101,19 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 			if runs := l.take(); a.code != row.want || runs != row.runs {
 				t.Errorf("%s that ends with %v: answered with %s %s, ran %q", name, row.err, a, a.body, runs)
 			}
+		}
+	}
+	// What the package reads itself: an object of which only the name came, and one
+	// that an event of another stands for.
+	fails = apierrors.NewTimeoutError("later", 1)
+	for _, e := range []struct{ what, key, data string }{
+		{"ref.update", "", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
+		{"resource.update", "reads/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
+		{"resource.update", "ConfigMap/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
+	} {
+		a := op.send(changed(e.what, e.key), e.data)
+		if runs := l.take(); e.key == "reads/ns/x" && runs != "ran ns/x" || e.key != "reads/ns/x" && a.code != 503 {
+			t.Errorf("%s %s: answered with %s %s, ran %q", e.what, e.key, a, a.body, runs)
 		}
 	}
 	read = get(mgr.GetAPIReader()) // of a cluster that is not there
@@ -181,6 +197,24 @@ func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
 	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
 	if runs := l.take(); runs != "all ns/a, data ns/a" {
 		t.Errorf("answered with %s, ran %q", a, runs)
+	}
+}
+
+// TestANewObjectOfTheSameNameIsNews, also when its generation is that of the one
+// before, whose deletion nobody has told of.
+func TestANewObjectOfTheSameNameIsNews(t *testing.T) {
+	t.Parallel()
+	c := &configs{}
+	op := start(t, c, nil)
+	for i, e := range []struct {
+		uid  types.UID
+		runs int
+	}{{"one", 1}, {"one", 0}, {"two", 1}, {"two", 0}} {
+		o := configMap("a", 1)
+		o.UID = e.uid
+		if a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(o)); len(c.ran()) != e.runs {
+			t.Errorf("%d: answered with %s, want %d runs", i, a, e.runs)
+		}
 	}
 }
 

@@ -61,6 +61,7 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 		{"what it owns", "Secret/ns/s", secret("hour"), "204", "", "earliest ConfigMap/ns/hour 0s"},
 		{"its status, after that was scheduled", "ConfigMap/ns/hour", toJSON(configMap("hour", 2)), "200 1h0m0s", "ns/hour", ""},
 		{"others", key, account("hour,zero"), "204", "", "earliest ConfigMap/ns/hour 0s, earliest ConfigMap/ns/zero 0s"},
+		{"what maps to none, under a key that is not known", "ConfigMap/ns/minute", account(""), "200 1m0s", "ns/minute", ""},
 		{"one of them under its own key", "ConfigMap/ns/hour", account("hour,zero"), "200 1h0m0s", "ns/hour", "earliest ConfigMap/ns/zero 0s"},
 	} {
 		a := with.send(changed("resource.update", e.key), e.object)
@@ -117,6 +118,17 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 		f.close()
 		if err := op.stop(); err != nil {
 			t.Error(err)
+		}
+	}
+	// A back-off that is used up is an end.
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	f.sink, f.suspended = http.NotFoundHandler(), true
+	tired := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()), WithBackoff(sdk.Backoff{Base: time.Hour, MaxAttempts: 1}))
+	failure = errBoom
+	for i, want := range []string{"back off ConfigMap/ns/a 1", ""} {
+		if a, calls := tired.send(changed("resource.update", ""), toJSON(configMap("a", int64(i)))), f.called(); a.String() != "204" || calls != want {
+			t.Errorf("failure %d is answered with %s %s, called %q", i, a, a.body, calls)
 		}
 	}
 	// Without a client a Broker can hand on the reply.

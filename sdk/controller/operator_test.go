@@ -315,6 +315,7 @@ func TestAnOperatorRunsUnchanged(t *testing.T) {
 		{"a key that is due, of nobody", dueEvent("Pod/ns/a"), "", "400", ""},
 		{"an object that is deleted", changed("resource.delete", "ConfigMap/ns/gone"), toJSON(configMap("gone", 1)), "204 never", "ns/gone"},
 		{"a name that is deleted", changed("ref.update", "ConfigMap/ns/gone"), strings.ReplaceAll(ref, `"a"`, `"gone"`), "204 never", "ns/gone"},
+		{"a name that is deleted, and there again", changed("ref.delete", key), ref, "200 1ms", "ns/a"},
 		{"a key of what is gone", dueEvent("ConfigMap/ns/gone"), "", "204 never", "ns/gone"},
 		{"no event", nil, "{}", "400", ""},
 		{"an event without an object", changed("resource.add", key), "{}", "400", ""},

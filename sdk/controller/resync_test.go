@@ -237,3 +237,21 @@ func TestResync(t *testing.T) {
 		t.Errorf("without a client: %v", err)
 	}
 }
+
+// TestListsOfAllForms are of the type in which a controller handles its objects.
+func TestListsOfAllForms(t *testing.T) {
+	t.Parallel()
+	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	for form, want := range map[form]string{typed: "*v1.ConfigMapList /, Kind=", unstructuredForm: "*unstructured.UnstructuredList /v1, Kind=ConfigMapList", metadataForm: "*v1.PartialObjectMetadataList /v1, Kind=ConfigMapList"} {
+		l, err := listOf(kind{gvk, form}, scheme.Scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%T %s", l, l.GetObjectKind().GroupVersionKind()); got != want {
+			t.Errorf("%v: %s, want %s", form, got, want)
+		}
+	}
+	if _, err := listOf(kind{GroupVersionKind: gvk.GroupVersion().WithKind("Nothing")}, scheme.Scheme); err == nil {
+		t.Error("a list of nothing")
+	}
+}

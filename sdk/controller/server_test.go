@@ -87,6 +87,12 @@ func TestWhatIsRememberedHasAnEnd(t *testing.T) {
 		remember(added, fmt.Sprint(i), maxSeen/10)
 		remember(updated, fmt.Sprint(i), maxSeen/10)
 	}
+	o := configMap("99", 2)
+	o.ResourceVersion = "0"
+	(&feed{feeder: f, verb: updated, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}}).remember()
+	if f.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
+		t.Error("something older was remembered")
+	}
 	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
 		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
 	}
@@ -215,6 +221,33 @@ func TestProbesAreAnswered(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(method, "/healthz", nil))
 		if w.Code != want || (w.Header().Get("Allow") == "GET, HEAD, POST") != (want == 405) {
 			t.Errorf("%s: %d %v", method, w.Code, w.Header())
+		}
+	}
+}
+
+// TestARunThatCannotReadSaysSoItself: it is not the fault of the event that is fed
+// meanwhile.
+func TestARunThatCannotReadSaysSoItself(t *testing.T) {
+	t.Parallel()
+	in := &informers{}
+	in.noteFailure(context.WithValue(t.Context(), noteKey{}, note{}), errBoom)
+	if err := in.failed(); err != nil {
+		t.Error(err)
+	}
+	in.noteFailure(t.Context(), errBoom)
+	if err := in.failed(); !errors.Is(err, errBoom) || in.failed() != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatIsOlder is known of numbers only.
+func TestWhatIsOlder(t *testing.T) {
+	t.Parallel()
+	for versions, want := range map[[2]string]bool{{"9", "10"}: true, {"10", "9"}: false, {"9", "9"}: false, {"", "9"}: false, {"9", ""}: false, {"9", "x"}: false} {
+		a, b := configMap("a", 1), configMap("a", 1)
+		a.ResourceVersion, b.ResourceVersion = versions[0], versions[1]
+		if older(a, b) != want {
+			t.Errorf("%q: %t", versions, !want)
 		}
 	}
 }

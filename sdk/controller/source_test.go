@@ -97,6 +97,12 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		var request sdk.Request
 		f.must(json.NewDecoder(r.Body).Decode(&request))
+		if b := request.Backoff; b != nil && b.MaxAttempts > 0 && f.of(key).attempt >= b.MaxAttempts {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"code":"attempts_exhausted"}`)
+			return
+		}
 		f.must(json.NewEncoder(w).Encode(f.put(key, request)))
 	case http.MethodDelete:
 		f.calls = append(f.calls, "cancel "+key)

@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -36,9 +40,10 @@ func TestStopping(t *testing.T) {
 	go send("a")
 	<-began
 	go send("b") // waits: there is one worker
+	eventually(t, "the other one", func() (bool, string) { return op.manager.server.all()[0].Len() == 1, "" })
 	stopped := make(chan error, 1)
 	go func() { stopped <- op.stop() }()
-	if got, want := <-answers, "b 503 <nil>"; got != want && !strings.HasPrefix(got, "b 0") {
+	if got, want := <-answers, "b 503 <nil>"; got != want {
 		t.Errorf("what waited was answered with %s, want %s", got, want)
 	}
 	close(end)
@@ -150,5 +155,131 @@ func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
 	}
 	if len(began) > 0 {
 		t.Errorf("%s began", <-began)
+	}
+}
+
+// TestStoppingDoesNotWaitForEver ends the context of a run after the grace period.
+func TestStoppingDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	began, ended := make(chan struct{}), make(chan struct{})
+	o := cluster()
+	o.GracefulShutdownTimeout = new(50 * ms)
+	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, WithListener(listen(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		close(began)
+		<-ctx.Done()
+		close(ended)
+		return reconcile.Result{}, ctx.Err()
+	})); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		_ = mgr.Start(ctx) // it may say that the period was too short
+		close(stopped)
+	}()
+	op := &operator{t: t, url: "http://" + mgr.(*manager).server.listener.Addr().String()}
+	go func() { _, _ = op.try(dueEvent("ConfigMap/ns/a"), "") }() // cut off
+	<-began
+	stop()
+	for _, c := range []chan struct{}{ended, stopped} {
+		select {
+		case <-c:
+		case <-time.After(patience):
+			t.Fatal("it has not ended")
+		}
+	}
+}
+
+// silentCache does not come up.
+type silentCache struct{ *informertest.FakeInformers }
+
+// GetInformer implements cache.Informers.
+func (silentCache) GetInformer(ctx context.Context, _ client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAStartThatFailsEnds with the reason, and one that is stopped without.
+func TestAStartThatFailsEnds(t *testing.T) {
+	busy := listen(t)
+	defer busy.Close()
+	_, port, err := net.SplitHostPort(busy.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PORT", port)
+	closed := listen(t)
+	closed.Close()
+	silent := silentCache{&informertest.FakeInformers{}}
+	for name, row := range map[string]struct {
+		cache   cache.Cache
+		timeout time.Duration
+		opts    []Option
+		stop    time.Duration
+		want    string
+	}{
+		"a cache that does not come up":     {cache: silent, timeout: 50 * ms, want: "timed out waiting"},
+		"stopped while the cache comes up":  {cache: silent, timeout: time.Hour, stop: 50 * ms},
+		"a port that is taken":              {want: "events cannot come in"},
+		"a listener that does not work":     {opts: []Option{WithListener(closed)}, want: "use of closed"},
+		"a listener, stopped while it runs": {opts: []Option{WithListener(listen(t))}, stop: 50 * ms},
+	} {
+		o := cluster()
+		o.Controller.CacheSyncTimeout = row.timeout
+		if row.cache != nil {
+			o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return row.cache, nil }
+			row.opts = append(row.opts, WithCachedReads(), WithListener(listen(t)))
+		}
+		mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, row.opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete((&log{}).as("ran")); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(row.stop, patience))
+		err = mgr.Start(ctx)
+		if row.want == "" && err != nil || row.want != "" && (err == nil || !strings.Contains(err.Error(), row.want) || ctx.Err() != nil) {
+			t.Errorf("%s: it ended with %v", name, err)
+		}
+		cancel()
+		if l := mgr.(*manager).server.listener; l != nil {
+			if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%s: its listener is open", name)
+			}
+		}
+	}
+}
+
+// TestWhatDoesNotBeginIsNoSuccess: neither what comes when the operator stops, nor
+// a run that everybody who asked for it has left.
+func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	s := Handler(&play{}).(*server)
+	s.stopping.Store(true)
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 {
+		t.Errorf("answered with %d %s", w.Code, w.Body)
+	}
+	q := newQueue("q", nil)
+	r := q.join(q.target(playRequest), nil)
+	q.join(q.target(playRequest), nil)
+	if q.leave(r); q.Len() != 1 {
+		t.Error("somebody still waits for it")
+	}
+	if q.leave(r); q.Len() != 0 || len(q.order) != 0 {
+		t.Error("it is to begin")
+	}
+	if <-r.done; !errors.Is(r.err, errAbandoned) {
+		t.Errorf("it ended with %v", r.err)
+	}
+	q.halt()
+	if r := q.join(q.target(playRequest), nil); !errors.Is(r.err, errStopping) {
+		t.Errorf("after the end it ended with %v", r.err)
 	}
 }
