@@ -272,10 +272,14 @@ func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 	if a, runs := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("w")), l.take(); runs != "labels ns/w, labels ns/x, labels ns/y, labels ns/z" {
 		t.Errorf("answered with %s, ran %q", a, runs)
 	}
-	// A process that knows nothing looks at both.
-	op = startManager(t, cluster(o), set)
-	if a, runs := op.send(changed("resource.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"}}`), l.take(); runs != "all ns/a, labels ns/a" {
-		t.Errorf("answered with %s, ran %q", a, runs)
+	// A process that knows nothing looks at both, unless each has a key of its own.
+	f := newFakeSource(t, time.Second)
+	defer f.close()
+	for want, opts := range map[string][]Option{"all ns/a, labels ns/a": nil, "all ns/a": {WithClient(f.client())}} {
+		op = startManager(t, cluster(o), set, opts...)
+		if a, runs := op.send(changed("resource.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"ns"}}`), l.take(); runs != want {
+			t.Errorf("answered with %s, ran %q, want %q", a, runs, want)
+		}
 	}
 }
 

@@ -228,7 +228,7 @@ func (s *server) planDue(p *plan, e event) error {
 		// Data that is not ours is somebody's own, and the key says it all.
 		_ = json.Unmarshal(e.Data, &d)
 	}
-	if is, err := s.planResync(p, d); is || err != nil {
+	if is, err := s.planResync(p, d); is {
 		return err
 	}
 	if len(d.Requests) == 0 {
