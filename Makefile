@@ -11,7 +11,7 @@ N ?= 1000
 # Rooms, without what starts processes.
 ROOMS = $$(go list ./... | grep -vE '/(test|examples)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, and operators written with it.
-MODULES := sdk examples/config-watcher test/operator test/operators
+MODULES := sdk examples/config-watcher test/operators
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml

@@ -22,7 +22,7 @@ var built = []struct {
 	{".", "test/e2e/images/recorder", &images.recorder},
 	{".", "test/e2e/images/function", &images.function},
 	{".", "test/e2e/images/nodekill", &images.nodekill},
-	{"test/operator", ".", &images.operator},
+	{"test/operators", "obedient", &images.operator},
 	{"test/operators", "chaospod", &images.chaospod},
 	{"test/operators", "cainjector", &images.cainjector},
 }

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// form is how an operator with controller-runtime, that of test/operator, is
-// run: docs/sdk.md has the forms.
+// form is how an operator with controller-runtime, test/operators/obedient, is run:
+// docs/sdk.md has the forms.
 type form struct {
 	beside      bool   // the events come straight from the ApiServerSource
 	mode        string // of the ApiServerSource

@@ -1,6 +1,6 @@
-// Package operators holds public operators to run from zero replicas: their
-// controllers are those of the modules that they are published in, and only their
-// main programs are ours.
+// Package operators holds operators to run from zero replicas. Those of others are
+// public: their controllers are those of the modules that they are published in,
+// and only their main programs are ours.
 package operators
 
 import (

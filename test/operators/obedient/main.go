@@ -1,6 +1,7 @@
-// Command operator is written with controller-runtime, as anybody's is, and does
-// what its objects say; see [step]. It tells the recorder of the start and the
-// end of each run, and keeps nothing: it may be gone between two runs.
+// Command obedient is an operator that is written with controller-runtime, as
+// anybody's is, and does what its objects say; see [step]. It tells the recorder
+// of the start and the end of each run, and keeps nothing: it may be gone between
+// two runs.
 //
 // Its controllers are those that FOR names: configmaps, for ConfigMaps with
 // Leases of their own, and namespaces. WITH are the options of its manager, and
