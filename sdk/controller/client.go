@@ -39,10 +39,16 @@ func (s *server) settle(t target, o outcome) outcome {
 			err = nil
 		}
 	case again > 0:
-		_, err = s.client.Schedule(ctx, t.key, sdk.Request{Delay: &again, MaxInterval: interval, Policy: sdk.Replace, Event: event})
-	case o.final:
+		r := sdk.Request{Delay: &again, MaxInterval: interval, Policy: sdk.Replace, Event: event}
+		if _, err = s.client.Schedule(ctx, t.key, r, t.unchanged()); errors.Is(err, sdk.ErrConflict) {
+			r.Policy = sdk.Earliest
+			_, err = s.client.Schedule(ctx, t.key, r)
+		}
+	case o.final, t.revision == 0: // there was nothing
 	default:
-		err = s.client.Cancel(ctx, t.key)
+		if err = s.client.Cancel(ctx, t.key, t.unchanged()); errors.Is(err, sdk.ErrConflict) {
+			err = nil
+		}
 	}
 	s.answers.forget(t.key) // it waits for something else from here on
 	if err != nil {
@@ -50,6 +56,29 @@ func (s *server) settle(t target, o outcome) outcome {
 		return outcome{err: fmt.Errorf("the outcome of %s is not durable: %w", t.key, err)}
 	}
 	return outcome{}
+}
+
+// look notes what waits under the target's key before its run. The run's outcome
+// takes the place of that, but not of what somebody asks for meanwhile.
+func (s *server) look(ctx context.Context, t *target) error {
+	waits, err := s.client.Get(ctx, t.key)
+	switch {
+	case errors.Is(err, sdk.ErrNotFound):
+		t.revision = 0
+	case err != nil:
+		return fmt.Errorf("the outcome of %s could not be kept: %w", t.key, err)
+	default:
+		t.revision = waits.Revision
+	}
+	return nil
+}
+
+// unchanged wants that nobody has asked for the key since look.
+func (t target) unchanged() sdk.Condition {
+	if t.revision == 0 {
+		return sdk.IfAbsent()
+	}
+	return sdk.IfRevision(t.revision)
 }
 
 // settleFailure is settle for what is behind a source otherwise.

@@ -88,18 +88,21 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 	for name, row := range map[string]struct {
 		opts   []Option
 		object string
+		waits  bool // something does under the key
 		result reconcile.Result
 		err    error
 		calls  string
 	}{
+		"sooner or later":     {waits: true, result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
 		"again":               {result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
 		"failed":              {err: errBoom, calls: "back off ConfigMap/ns/a 1"},
 		"a retry":             {result: reconcile.Result{Requeue: true}, calls: "back off ConfigMap/ns/a 1"},
-		"done":                {calls: "cancel ConfigMap/ns/a"},
+		"done":                {waits: true, calls: "cancel ConfigMap/ns/a"},
+		"done, nothing waits": {},
 		"done, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, calls: "replace ConfigMap/ns/a 1m0s, then every 1m0s"},
 		"failed, maxInterval": {opts: []Option{WithMaxInterval(time.Minute)}, err: errBoom, calls: "back off ConfigMap/ns/a 1, then every 1m0s"},
 		"for ever":            {result: reconcile.Result{RequeueAfter: math.MaxInt64}, calls: "replace ConfigMap/ns/a 87600h0m0s"},
-		"gone, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, object: "b", calls: "cancel ConfigMap/ns/b"},
+		"gone, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, object: "b", waits: true, calls: "cancel ConfigMap/ns/b"},
 		"given up":            {err: reconcile.TerminalError(errBoom)},
 	} {
 		f := newFakeSource(t, time.Second)
@@ -110,6 +113,9 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 		object := configMap("a", 1)
 		if row.object != "" {
 			object.Name = row.object
+		}
+		if row.waits {
+			f.ingest("ConfigMap/ns/"+object.Name, sdk.Event{})
 		}
 		a := op.send(changed("resource.update", ""), toJSON(object))
 		if calls := f.called(); a.String() != "204" || calls != row.calls {
@@ -137,5 +143,55 @@ func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
 	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
 	if a.String() != "200 1h0m0s" || a.Get("Ce-Reschedulekey") != "ConfigMap/ns/a" || a.Get("Ce-Rescheduleafter") != "1h0m0s" {
 		t.Errorf("without a client it is answered with %s %v", a, a.Header)
+	}
+}
+
+// TestWhatIsAskedForDuringARunIsNotCancelledByItsOutcome is about events beside a
+// source: what waited before a run is replaced by its outcome, what somebody has
+// asked for meanwhile lasts.
+func TestWhatIsAskedForDuringARunIsNotCancelledByItsOutcome(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		waits  bool // something did before the run
+		result reconcile.Result
+		want   time.Duration
+	}{
+		"done, something waited":  {true, reconcile.Result{}, 5 * time.Minute},
+		"done, nothing waited":    {false, reconcile.Result{}, 5 * time.Minute},
+		"later, something waited": {true, reconcile.Result{RequeueAfter: time.Hour}, 5 * time.Minute},
+		"later, nothing waited":   {false, reconcile.Result{RequeueAfter: time.Hour}, 5 * time.Minute},
+		"sooner":                  {true, reconcile.Result{RequeueAfter: time.Minute}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFakeSource(t, time.Second)
+			defer f.close()
+			f.sink, f.suspended = http.NotFoundHandler(), true
+			if row.waits {
+				f.ingest("ConfigMap/ns/a", sdk.Event{})
+			}
+			other := f.client()
+			c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
+				_, err := other.Schedule(t.Context(), "ConfigMap/ns/a", sdk.Request{Delay: new(5 * time.Minute), Policy: sdk.Replace})
+				return row.result, err
+			}}
+			op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
+			began := time.Now()
+			if a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1))); a.String() != "204" {
+				t.Errorf("answered with %s %s", a, a.body)
+			}
+			if err := op.stop(); err != nil {
+				t.Error(err)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			o := f.keys["ConfigMap/ns/a"]
+			if o == nil || !o.waiting {
+				t.Fatal("nothing waits")
+			}
+			if in := o.dueAt.Sub(began); in < row.want || in > row.want+patience {
+				t.Errorf("it is due after %s, want %s", in, row.want)
+			}
+		})
 	}
 }

@@ -32,6 +32,9 @@ type target struct {
 	// client says that the client counts its failures, also when it is brought
 	// back by a delivery: the waits grow as if it were the first that failed.
 	client bool
+	// revision is what waited under the key before the run, 0 if nothing did; see
+	// look.
+	revision uint64
 }
 
 func (t target) is(other target) bool { return t.queue == other.queue && t.request == other.request }

@@ -150,6 +150,13 @@ func (s *server) carryOut(ctx context.Context, p *plan) (answer, error) {
 			return answer{}, err
 		}
 	}
+	if p.key == "" && s.client != nil {
+		for i := range p.run {
+			if err := s.look(ctx, &p.run[i]); err != nil {
+				return answer{}, err
+			}
+		}
+	}
 	runs := make([]*run, len(p.run))
 	for i, t := range p.run {
 		var settle func(target, outcome) outcome

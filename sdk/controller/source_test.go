@@ -83,6 +83,12 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	key := strings.TrimPrefix(r.URL.Path, "/ns/name/schedules")
 	key = strings.TrimPrefix(key, "/")
+	o := f.keys[key]
+	if match := r.Header.Get("If-Match"); match != "" && (o == nil || match != fmt.Sprintf("%q", strconv.FormatUint(o.revision, 10))) ||
+		r.Header.Get("If-None-Match") == "*" && o != nil {
+		f.refuse(w, http.StatusPreconditionFailed, "precondition_failed")
+		return
+	}
 	switch r.Method {
 	case http.MethodPost:
 		var body struct{ Items []sdk.Item }
@@ -98,31 +104,33 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		var request sdk.Request
 		f.must(json.NewDecoder(r.Body).Decode(&request))
 		if b := request.Backoff; b != nil && b.MaxAttempts > 0 && f.of(key).attempt >= b.MaxAttempts {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusConflict)
-			fmt.Fprint(w, `{"code":"attempts_exhausted"}`)
+			f.refuse(w, http.StatusConflict, "attempts_exhausted")
 			return
 		}
 		f.must(json.NewEncoder(w).Encode(f.put(key, request)))
 	case http.MethodDelete:
 		f.calls = append(f.calls, "cancel "+key)
-		if o := f.keys[key]; o != nil {
+		if o != nil {
 			o.stop()
 			delete(f.keys, key)
 		}
 		w.WriteHeader(http.StatusNoContent)
 	case http.MethodGet:
-		o := f.keys[key]
 		if o == nil {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"code":"not_found"}`)
+			f.refuse(w, http.StatusNotFound, "not_found")
 			return
 		}
-		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, State: sdk.Waiting, Reason: o.reason, Event: &o.event}))
+		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, Reason: o.reason, Event: &o.event}))
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
+}
+
+// refuse answers with a code of the schedule API.
+func (f *fakeSource) refuse(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"code":%q}`, code)
 }
 
 func (f *fakeSource) must(err error) {
