@@ -62,14 +62,13 @@ func (s *server) settle(t target, o outcome) outcome {
 // takes the place of that, but not of what somebody asks for meanwhile.
 func (s *server) look(ctx context.Context, t *target) error {
 	waits, err := s.client.Get(ctx, t.key)
-	switch {
-	case errors.Is(err, sdk.ErrNotFound):
-		t.revision = 0
-	case err != nil:
-		return fmt.Errorf("the outcome of %s could not be kept: %w", t.key, err)
-	default:
-		t.revision = waits.Revision
+	if errors.Is(err, sdk.ErrNotFound) {
+		return nil
 	}
+	if err != nil {
+		return fmt.Errorf("the outcome of %s could not be kept: %w", t.key, err)
+	}
+	t.revision = waits.Revision
 	return nil
 }
 

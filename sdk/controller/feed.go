@@ -91,22 +91,23 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 				return nil, fmt.Errorf("reading %s %s, of which an event came: %w", k.Kind, c.name, err)
 			default:
 				whole = true
+				text, _ := json.Marshal(o) // for its length
+				bytes = len(text)
 				if n.verb == deleted {
 					n.verb, fresh = updated, true // there is another one of its name
 				}
 			}
-			text, _ := json.Marshal(o) // for its length
-			bytes = len(text)
 		}
-		if !whole {
-			if last := f.last(objectKey{k, c.name}); last != nil {
-				o = last
-			} else {
-				n.bare = true
-			}
+		last := f.last(objectKey{k, c.name})
+		switch {
+		case whole:
+		case last != nil:
+			o = last
+		default:
+			n.bare = true
 		}
 		item := fed{kind: k, name: c.name, new: o, bytes: bytes}
-		if last := f.last(objectKey{k, c.name}); !fresh && last != nil && last.GetUID() == o.GetUID() {
+		if !fresh && last != nil && last.GetUID() == o.GetUID() {
 			item.old = last
 		}
 		n.of = append(n.of, item)

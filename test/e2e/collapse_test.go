@@ -22,7 +22,7 @@ import (
 func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	t.Helper()
 	n := newNamespace(t, name)
-	n.watcher("operator")
+	n.account("operator", `[{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]`)
 	// With a limit the activator stands before the pods and gives each a run in
 	// turn; without, whoever keeps connections to some would leave others out.
 	n.serveWith("operator", map[string]string{

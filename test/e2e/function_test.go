@@ -62,25 +62,34 @@ func (n *namespace) serve(name string, annotations map[string]string, rules ...r
 	n.serveWith(name, annotations, "", rules...)
 }
 
-// serveWith is serve with a line for the spec of the revision.
-func (n *namespace) serveWith(name string, annotations map[string]string, spec string, rules ...rule) {
+// serveWith is serve with fields for the spec of the revision.
+func (n *namespace) serveWith(name string, annotations map[string]string, fields string, rules ...rule) {
+	n.t.Helper()
+	n.apply(n.ksvc(name, annotations, fields, n.container(rules)))
+	n.ready(knativeService, name)
+}
+
+// ksvc is a ksvc in YAML, with annotations of its revision, fields of its spec, as
+// in {}, and a container.
+func (n *namespace) ksvc(name string, annotations map[string]string, fields, container string) string {
 	n.t.Helper()
 	text, err := json.Marshal(annotations)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.apply(fmt.Sprintf(`
+	if fields != "" {
+		fields += ", "
+	}
+	return fmt.Sprintf(`
+---
 apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: %s, labels: {networking.knative.dev/visibility: cluster-local}}
 spec:
   template:
     metadata: {annotations: %s}
-    spec:
-      %s
-      containers: [%s]
-`, name, text, spec, n.container(rules)))
-	n.ready(knativeService, name)
+    spec: {%scontainers: [%s]}
+`, name, text, fields, container)
 }
 
 // toKsvc is the spec of a source whose sink is a ksvc.

@@ -57,10 +57,11 @@ func (n *namespace) apply(manifests string) {
 	}
 }
 
-// watcher makes a ServiceAccount that may watch the namespace's ConfigMaps.
-func (n *namespace) watcher(account string) {
+// account makes a ServiceAccount that may do in the namespace what the rules of
+// a Role, in YAML, let it.
+func (n *namespace) account(name, rules string) {
 	n.t.Helper()
-	n.apply(strings.ReplaceAll(`
+	n.apply(strings.NewReplacer("NAME", name, "RULES", rules).Replace(`
 apiVersion: v1
 kind: ServiceAccount
 metadata: {name: NAME}
@@ -68,14 +69,14 @@ metadata: {name: NAME}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: NAME}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]
+rules: RULES
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: NAME}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: NAME}
 subjects: [{kind: ServiceAccount, name: NAME}]
-`, "NAME", account))
+`))
 }
 
 // Kinds that are waited for.

@@ -51,24 +51,9 @@ func newOperator(t *testing.T, f form) *operator {
 func (o *operator) start() {
 	o.t.Helper()
 	n, f := o.namespace, o.form
-	n.apply(`
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: operator}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: operator}
-rules:
+	n.account("operator", `
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}
-- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: operator}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: operator}
-subjects: [{kind: ServiceAccount, name: operator}]
-`)
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create]}`)
 	if f.namespaces {
 		n.seeNamespaces("operator")
 	}
@@ -127,10 +112,6 @@ func (o *operator) service() string {
 	annotations := map[string]string{"autoscaling.knative.dev/max-scale": "1"}
 	maps.Copy(annotations, quickly)
 	maps.Copy(annotations, f.annotations)
-	text, err := json.Marshal(annotations)
-	if err != nil {
-		n.t.Fatal(err)
-	}
 	controllers := "configmaps"
 	if f.namespaces {
 		controllers = "namespaces"
@@ -143,28 +124,13 @@ func (o *operator) service() string {
 	var url, mounts, volumes string
 	if slices.Contains(strings.Fields(f.with), "client") {
 		url = fmt.Sprintf(", {name: RESCHEDULE_URL, value: 'http://%s.%s.svc/%s/objects'}", adapter, system, n.name)
-		mounts = "volumeMounts: [{name: reschedule, mountPath: /var/run/reschedule, readOnly: true}]"
-		volumes = "volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: " + audience + ", expirationSeconds: 3600}}]}}]"
+		mounts = ", volumeMounts: [{name: reschedule, mountPath: /var/run/reschedule, readOnly: true}]"
+		volumes = ", volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: " + audience + ", expirationSeconds: 3600}}]}}]"
 	}
-	return fmt.Sprintf(`
----
-apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: operator, labels: {networking.knative.dev/visibility: cluster-local}}
-spec:
-  template:
-    metadata: {annotations: %s}
-    spec:
-      serviceAccountName: operator
-      timeoutSeconds: 600
-      containerConcurrency: %d
-      containers:
-      - image: %s
-        env: [{name: NAMESPACE, value: %s}, {name: RECORDER, value: %q}, {name: FOR, value: %s}, {name: WITH, value: %q}%s]
-        securityContext: %s
-        %s
-      %s
-`, text, f.concurrency, images.operator, n.name, n.recorderURL(), controllers, f.with, url, restricted, mounts, volumes)
+	return n.ksvc("operator", annotations,
+		fmt.Sprintf("serviceAccountName: operator, timeoutSeconds: 600, containerConcurrency: %d%s", f.concurrency, volumes),
+		fmt.Sprintf("{image: %q, env: [{name: NAMESPACE, value: %s}, {name: RECORDER, value: %q}, {name: FOR, value: %s}, {name: WITH, value: %q}%s], securityContext: %s%s}",
+			images.operator, n.name, n.recorderURL(), controllers, f.with, url, restricted, mounts))
 }
 
 // change makes a new revision, in another form.

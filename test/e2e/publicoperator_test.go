@@ -25,21 +25,7 @@ func (n *namespace) publicOperator(name, image, spec, resources string) *source 
 	n.t.Helper()
 	annotations := map[string]string{"autoscaling.knative.dev/max-scale": "1"}
 	maps.Copy(annotations, quickly)
-	text, err := json.Marshal(annotations)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.apply(fmt.Sprintf(`
-apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: %s, labels: {networking.knative.dev/visibility: cluster-local}}
-spec:
-  template:
-    metadata: {annotations: %s}
-    spec:
-      serviceAccountName: %s
-      containers: [{image: %q, securityContext: %s}]
-`, name, text, name, image, restricted))
+	n.apply(n.ksvc(name, annotations, "serviceAccountName: "+name, fmt.Sprintf("{image: %q, securityContext: %s}", image, restricted)))
 	n.ready(knativeService, name)
 	s := n.source(name, toKsvc(name)+spec)
 	n.apply(fmt.Sprintf(`
@@ -83,43 +69,6 @@ spec:
         properties:
           spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
-`
-
-// chaosPodAccounts are those of the operator, and of who watches for it.
-const chaosPodAccounts = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: chaospod}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: chaospod}
-rules:
-- {apiGroups: [chaosapps.metamagical.io], resources: [chaospods, chaospods/finalizers], verbs: [get, update]}
-- {apiGroups: [""], resources: [pods], verbs: [get, create, delete]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: chaospod}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: chaospod}
-subjects: [{kind: ServiceAccount, name: chaospod}]
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: watcher}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: watcher}
-rules:
-- {apiGroups: [chaosapps.metamagical.io], resources: [chaospods], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: watcher}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: watcher}
-subjects: [{kind: ServiceAccount, name: watcher}]
 `
 
 // chaosPod is one of a test: it has a pod of its name, which is to be stopped, and
@@ -213,7 +162,12 @@ func TestTheChaosPodOfControllerRuntimesExamplesRunsFromZeroWithOnlyItsMainChang
 	const stop = 90 * time.Second // longer than Serving takes to zero
 	n := newNamespace(t, "chaospod")
 	n.apply(strings.ReplaceAll(chaosPodCRD, "OWNER", n.ownerText()))
-	n.apply(chaosPodAccounts)
+	n.account("chaospod", `
+- {apiGroups: [chaosapps.metamagical.io], resources: [chaospods, chaospods/finalizers], verbs: [get, update]}
+- {apiGroups: [""], resources: [pods], verbs: [get, create, delete]}`)
+	n.account("watcher", `
+- {apiGroups: [chaosapps.metamagical.io], resources: [chaospods], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}`)
 	c := chaosPod{n, "victim"}
 	// The operator's own pods are none that it is to be told of: when they come and go,
 	// it would be woken.
@@ -287,7 +241,7 @@ spec:
 }
 
 // cainjectorRoles let the cainjector read what it has in its cache, and write the
-// webhook of the test; and have such, and the namespace's Secrets, watched.
+// webhook of the test; and have such watched.
 const cainjectorRoles = `
 apiVersion: v1
 kind: ServiceAccount
@@ -309,10 +263,6 @@ metadata: {name: NAME-operator, ownerReferences: [OWNER]}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME-operator}
 subjects: [{kind: ServiceAccount, name: cainjector, namespace: NAME}]
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: watcher}
----
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: NAME-watcher, ownerReferences: [OWNER]}
@@ -324,17 +274,6 @@ kind: ClusterRoleBinding
 metadata: {name: NAME-watcher, ownerReferences: [OWNER]}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: NAME-watcher}
 subjects: [{kind: ServiceAccount, name: watcher, namespace: NAME}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: watcher}
-rules: [{apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: watcher}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: watcher}
-subjects: [{kind: ServiceAccount, name: watcher}]
 `
 
 // webhookWithoutCA is one for objects that there are not, and wants the CA of a
@@ -377,6 +316,7 @@ func TestTheCAInjectorOfCertManagerRunsFromZeroWithOnlyItsMainReplaced(t *testin
 	t.Parallel()
 	n := newNamespace(t, "cainjector")
 	in := strings.NewReplacer("NAME", n.name, "OWNER", n.ownerText())
+	n.account("watcher", `[{apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}]`)
 	n.apply(in.Replace(cainjectorRoles))
 	s := n.publicOperator("cainjector", images.cainjector, `
 delivery: {backoffDelay: PT1S}
