@@ -229,21 +229,21 @@ type rules struct {
 type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
-func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) error {
+func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
 	value, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
-		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
+		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
 	}
 	r := value.(rules)
 	if r.Rules == nil {
-		return schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
+		return nil, schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
 	}
 	items, err := r.Read(header, body, time.Now(), judge)
 	if err == nil && len(items) > 0 {
 		err = s.ScheduleTogether(items)
 	}
 	a.refused(s.Settings(), err)
-	return err
+	return items, err
 }
 
 // refused makes an event that will never be taken known where the owner of its

@@ -17,9 +17,9 @@ type watchman struct {
 	err   error
 }
 
-func (w *watchman) Admit(_ *http.Request, a Access) (Judge, error) {
+func (w *watchman) Admit(_ *http.Request, a Access) (Caller, error) {
 	w.asked = append(w.asked, a)
-	return w.judge, w.err
+	return Caller{User: "somebody", Judge: w.judge}, w.err
 }
 
 func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
