@@ -180,7 +180,7 @@ func FuzzTokens(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		tokens, err := parseTokens(b)
 		if (err == nil) != (len(tokens) > 0) {
-			t.Fatalf("%q %v", tokens, err)
+			t.Fatalf("%v %v", tokens, err)
 		}
 		all := new(Tokens)
 		all.set.Store(newTokenSet(tokens))
