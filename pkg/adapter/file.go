@@ -106,7 +106,7 @@ func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
 			return a.Stop()
 		case <-reload:
 			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("the sources stay as they were: the file cannot be used", "file", a.cfg.SourcesFile, "error", err)
+				a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
 			} else {
 				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 			}

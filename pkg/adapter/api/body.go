@@ -55,10 +55,10 @@ func (c *call) readBody(b []byte) ([]byte, error) {
 		}
 		// A byte more than there may be tells a body that is too large.
 		end := min(int64(from+step), most+1)
+		if int64(cap(b)) < end {
+			b = append(make([]byte, 0, min(max(2*int64(cap(b)), end), most+1)), b...)
+		}
 		for int64(len(b)) < end {
-			if len(b) == cap(b) {
-				b = append(make([]byte, 0, min(max(2*cap(b), smallBody), int(most)+1)), b...)
-			}
 			n, err := c.r.Body.Read(b[len(b):min(cap(b), int(end))])
 			b = b[:len(b)+n]
 			if err == nil && int64(len(b)) != announced {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -120,6 +121,9 @@ func (c *call) bulk() error {
 	if blank(d.buf.Bytes()) {
 		return schedule.Invalid("items", "is missing")
 	}
+	if err := c.grow(int64(min(maxItems, d.buf.Len()/itemText)) * itemBytes); err != nil {
+		return err
+	}
 	batch, err := d.bulk(ingest.TraceContext(c.r.Header))
 	if err != nil {
 		return err
@@ -134,7 +138,8 @@ func (c *call) bulk() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	b := append(buf.b, `{"items":[`...)
+	b := slices.Grow(buf.b, min(300*len(batch.outcomes), streamBytes))
+	b = append(b, `{"items":[`...)
 	for i, o := range batch.outcomes {
 		if i > 0 {
 			b = append(b, ',')

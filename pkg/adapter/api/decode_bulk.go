@@ -9,7 +9,7 @@ import (
 const maxItems = 1000
 
 // pooledItems is the largest batch whose room is kept for later requests.
-const pooledItems = 128
+const pooledItems = 256
 
 var bulkFields = names{"items"}
 

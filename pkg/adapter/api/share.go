@@ -28,6 +28,9 @@ const (
 	// entryBytes is what reading a key takes: an event of 256 KiB, twice, with
 	// its attributes. It is held until the size is known.
 	entryBytes = 1 << 20
+	// itemBytes is what an item of a bulk call takes beside its text, which has
+	// at least itemText bytes: the request, the entry, the answer's view.
+	itemBytes, itemText = 1 << 10, 10
 	// refusalTime is how long a caller who was not let in may take to read so.
 	refusalTime = 5 * time.Second
 )
