@@ -138,7 +138,7 @@ func (c *call) bulk() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	b := slices.Grow(buf.b, min(300*len(batch.outcomes), streamBytes))
+	b := slices.Grow(buf.b, min(600*len(batch.outcomes), streamBytes+2<<10))
 	b = append(b, `{"items":[`...)
 	for i, o := range batch.outcomes {
 		if i > 0 {
