@@ -258,6 +258,7 @@ func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	for range 60 {
 		client := &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
+			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
 		}}
 		for range 200 {
 			body, write := io.Pipe()
