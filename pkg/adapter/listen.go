@@ -20,7 +20,7 @@ import (
 // api counts:
 //
 //	plain connections     2,048 of about 20 KiB                             40 MiB
-//	TLS connections         512 of about 60 KiB and a window of 64 KiB      62 MiB
+//	TLS connections         512 of about 45 KiB and a window of 64 KiB      55 MiB
 //	admin connections       256 of about 20 KiB                              5 MiB
 //	incomplete requests   beyond 4 KiB each, of all connections together    16 MiB
 const (
