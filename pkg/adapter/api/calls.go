@@ -204,7 +204,7 @@ func (c *call) receive() error {
 	if err := c.readBody(&body); err != nil {
 		return err
 	}
-	if err := c.ingest(c.src, c.r.Header, body.Bytes(), c.judge); err != nil {
+	if err := c.ingest(c.r.Context(), c.src, c.r.Header, body.Bytes(), c.judge); err != nil {
 		return err
 	}
 	c.writeHeader(http.StatusAccepted)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"cmp"
 	"errors"
 	"log/slog"
@@ -193,7 +194,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ source, _ http.Header, body []byte, judge Judge) error {
+	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) error {
 		if judge != nil {
 			return judge(nil)
 		}

@@ -47,6 +47,9 @@ func (p *parts) event() (*schedule.Event, error) {
 	}
 	ec := version.NewContext()
 	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
+		if err := checkText(name, p.attributes[name]); err != nil {
+			return nil, err
+		}
 		if err := setAttribute(version, ec, name, p.attributes[name]); err != nil {
 			return nil, schedule.Invalid(name, "%v", err)
 		}
@@ -66,11 +69,25 @@ func (p *parts) event() (*schedule.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if year := e.Time.UTC().Year(); year < 0 || year > 9999 {
-		return nil, schedule.Invalid("time", "has no RFC 3339 form in UTC")
-	}
 	p.restore(e)
 	return e, nil
+}
+
+// checkText refuses what the SDK lets through, and what cannot be stored or
+// sent as it came. Other texts can: headers carry them percent-encoded.
+func checkText(name string, value any) error {
+	s, ok := value.(string)
+	if !ok || s == "" {
+		return nil
+	}
+	switch name {
+	case "time":
+		_, err := schedule.ParseTime(name, s)
+		return err
+	case "datacontenttype":
+		return schedule.ValidateContentType(name, strings.TrimSpace(s))
+	}
+	return nil
 }
 
 // bounded refuses attributes that no HTTP header block will hold, so that an

@@ -150,8 +150,18 @@ func (p patterns) CallCost(function, _ string, args []ref.Val, result ref.Val) *
 		if pattern, ok := args[len(args)-1].(types.String); ok {
 			cost += uint64(length(args[0])) * p[string(pattern)] / stepsPerCost
 		}
-	default:
-		return nil
+	default: // size counts the characters of a text, duration parses it
+		n := 0
+		for _, a := range args {
+			switch a.(type) {
+			case types.String, types.Bytes:
+				n += length(a)
+			}
+		}
+		if n < bytesOfPart {
+			return nil
+		}
+		cost += uint64(n / 8)
 	}
 	return &cost
 }
