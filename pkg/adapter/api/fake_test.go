@@ -1,8 +1,8 @@
 package api
 
 import (
-	"context"
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
