@@ -194,6 +194,7 @@ type world struct {
 	sinkURL string
 	mu      sync.Mutex
 	got     []event.Event
+	binary  bool // mode of the newest; data that claims to be an event is never sent in it
 	answer  func(http.ResponseWriter)
 }
 
@@ -283,7 +284,7 @@ func (w *world) receive(rw http.ResponseWriter, req *http.Request) {
 		rw.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	w.got = append(w.got, *e)
+	w.got, w.binary = append(w.got, *e), req.Header.Get("Ce-Specversion") != ""
 	w.answer(rw)
 }
 
@@ -338,7 +339,7 @@ func (x *expectation) same(got *event.Event, binary bool) string {
 		case "dataschema":
 			is, want = uri(value(got.DataSchema())), uri(want)
 		case "datacontenttype":
-			if is, want = got.DataContentType(), strings.TrimSpace(want); want == "" || binary && strings.HasPrefix(strings.ToLower(is), "application/cloudevents") {
+			if is, want = got.DataContentType(), strings.TrimSpace(want); want == "" {
 				want = is
 			}
 		case "time":
@@ -440,7 +441,7 @@ func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectat
 		case o.Kind != schedule.Succeeded || len(w.got) != 1:
 			w.t.Errorf("%s, key %q, %+v: not delivered: %d %q", name, d.Key, x.supply.attributes, o.Kind, o.Failure.Data)
 		default:
-			if wrong := x.same(&w.got[0], name == "binary"); wrong != "" {
+			if wrong := x.same(&w.got[0], w.binary); wrong != "" {
 				w.t.Errorf("%s, key %q: %s", name, d.Key, wrong)
 			}
 		}
@@ -538,4 +539,52 @@ func jsonText(s string) []byte {
 		panic(err)
 	}
 	return b
+}
+
+func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
+	t.Parallel()
+	// Whatever spec.ceOverrides is accepted arrives in both modes; what is not
+	// is refused with the name of the field.
+	r := seeded(t)
+	w := &world{t: t, answer: func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusNoContent) }}
+	srv := httptest.NewServer(http.HandlerFunc(w.receive))
+	defer srv.Close()
+	sender := sink.New(sink.Config{Log: slog.New(slog.DiscardHandler)})
+	defer sender.Close()
+	accepted := 0
+	for range 300 {
+		overrides := map[string]string{}
+		for range 1 + r.IntN(2) {
+			overrides[pick(r, "team", "x", "data", "time", "subject", "a-b", "é", "Odd", "datacontenttype", "traceparent", "rescheduleattempt", "id", text(r))] = text(r)
+		}
+		names, err := json.Marshal(overrides)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource","metadata":{"name":"a","namespace":"ns"},
+			"spec":{"sink":{"uri":%q},"ceOverrides":{"extensions":%s},"delivery":{"format":%q}}}`, srv.URL, names, pick(r, "json", "binary")))
+		if err != nil {
+			if !strings.Contains(err.Error(), "ceOverrides.extensions") {
+				t.Errorf("%s: %v names no field", names, err)
+			}
+			continue
+		}
+		accepted++
+		w.got = nil
+		entry := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: time.Now()}
+		if a, _ := schedule.NewAttempt(set[0], "key", entry, "store"); sender.Send(t.Context(), a).Kind != schedule.Succeeded || len(w.got) != 1 {
+			t.Errorf("%s: not delivered", names)
+			continue
+		}
+		x := expectation{supply: supply{attributes: map[string]any{}}}
+		for name, value := range overrides {
+			x.supply.attributes[name] = value
+		}
+		if wrong := x.same(&w.got[0], w.binary); wrong != "" {
+			t.Errorf("%s: %s", names, wrong)
+		}
+	}
+	if accepted < 10 {
+		t.Errorf("only %d were accepted", accepted)
+	}
 }

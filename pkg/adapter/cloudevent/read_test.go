@@ -3,6 +3,7 @@ package cloudevent
 import (
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -234,12 +235,23 @@ func FuzzRead(f *testing.F) {
 	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data_base64":1}`)
 	f.Add("application/cloudevents-batch+json", "", "", `[{"specversion":"0.3","id":"i","source":"/s","type":"t","datacontentencoding":"base64","data":"aGk="}]`)
 	f.Add("text/plain", "1.0", "%C3", "x")
+	f.Add("application/cloudevents-batch+json", "", "", "["+strings.Repeat(`{"specversion":"1.0","id":"i","source":"/s","type":"t"},`, 900)+"1]")
+	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)+"}")
+	f.Add("application/cloudevents+json", "", "", `{`+strings.Repeat(`"x":1,`, 9000)+`"y":2}`)
+	f.Add("text/plain; a=\"\x01\"", "1.0", "2026-01-01T00:00:00+24:30", "x")
 	f.Fuzz(func(t *testing.T, media, version, value, body string) {
 		h := header("Content-Type", media, "Ce-Id", value, "Ce-Source", value, "Ce-Type", value, "Ce-X", value, "Ce-Time", value)
 		if version != "" {
 			h.Set("Ce-Specversion", version)
 		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		events, err := Read(h, []byte(body))
+		runtime.ReadMemStats(&after)
+		// An event and a reply cost memory by their size, whatever is in them.
+		if n, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+256*(len(body)+len(value))); n > most {
+			t.Fatalf("%d bytes allocated for a body of %d", n, len(body))
+		}
 		var refused *schedule.Error
 		if err != nil && !errors.As(err, &refused) {
 			t.Fatalf("%v is no *schedule.Error", err)

@@ -53,6 +53,12 @@ func TestExpression_SensibleOnesAreCheap(t *testing.T) {
 		"(['a'] + ['b', event.name]).size() == 3 && event.name in (['a'] + ['site'])",
 		"{'a': [1, 2], 'b': [event.name]}['b'][0] == 'site'",
 		"timestamp('2026-01-02T03:04:05Z') + duration('1h') > timestamp('2026-01-02T03:04:05Z') && b'x' + b'y' == b'xy'",
+		"event.kind == 'Website' ? !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration) " +
+			"|| event.data.metadata.generation != event.data.status.observedGeneration : has(event.data.metadata) && has(event.data.metadata.ownerReferences) " +
+			"&& event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'Website') || true",
+		"(has(event.data.metadata) && has(event.data.metadata.ownerReferences) && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'Website') " +
+			"? 'Website/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name " +
+			": event.kind + '/' + event.namespace + '/' + event.name) == 'GitRepo/team-a/site'",
 		"'a' + event.name + string(1) + string(2.5) == 'asite12.5'",
 	} {
 		out, cost, err := when(t, text).Eval(t.Context(), object)
