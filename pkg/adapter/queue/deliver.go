@@ -16,13 +16,14 @@ type Delivery struct {
 	// retry time, it was taken.
 	Lateness time.Duration
 
-	key string // in the store; a dead letter's differs from Attempt.Key
+	key    string // in the store; a dead letter's differs from Attempt.Key
+	flight *flight
 }
 
 // Take hands out the next key that is due, nil when there is none now or the
-// source is suspended. The caller makes the attempt at once, since a change
-// that is accepted from now on counts as one during the delivery, and calls
-// [Source.Finish] in any case.
+// source is suspended. A change that is accepted from now on counts as one
+// during the delivery, and until the attempt has begun (Attempt.Begin) it calls
+// the attempt off. The caller calls [Source.Finish] in any case.
 func (s *Source) Take() (*Delivery, error) {
 	if err := s.enter(); err != nil {
 		return nil, nil // a removed source has nothing due
@@ -77,12 +78,14 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
 		return nil, s.drop(row.Key, e, settings)
 	}
-	st.flights[at] = &flight{schedule.Flight{Entry: e, Own: true}}
+	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
+	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
+	st.flights[at] = f
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
 		s.own.Add(1)
 	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key}, nil
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
 }
 
 // later looks at a key again whose entry could not be read just now.

@@ -76,6 +76,8 @@ type flightKey struct {
 // flight is a delivery under way. Its fields change under the stripe's lock.
 type flight struct {
 	schedule.Flight
+	cancel  func()        // ends the attempt, once there is one
+	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }
 
 func (s *Source) stripeOf(key string) int {
