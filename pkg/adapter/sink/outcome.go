@@ -14,8 +14,9 @@ import (
 const (
 	maxFailureData = 1024     // kept for the dead letter
 	maxDrain       = 64 << 10 // to use the connection again
-	drainTime      = time.Second
-	replyTime      = 30 * time.Second
+
+	drainTime = time.Second
+	replyTime = 30 * time.Second
 )
 
 // kind is the one meaning of every status.
@@ -41,7 +42,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	}
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
-		limit.Reset(drainTime)
+		limit.Reset(s.drainPatience)
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, maxFailureData))
 		drain(resp)
 	}
@@ -61,11 +62,11 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Re
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
 	o.Never = header.never
 	if !o.Never && asks(resp.Header) {
-		limit.Reset(replyTime)
+		limit.Reset(s.replyPatience)
 		o.Again = s.reply(ctx, a, resp, hasHeader)
 	}
 	if resp.Body != http.NoBody {
-		limit.Reset(drainTime)
+		limit.Reset(s.drainPatience)
 		drain(resp)
 	}
 	if hasHeader && !o.Never {

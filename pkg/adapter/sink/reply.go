@@ -49,7 +49,7 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 	}
 	claim := s.replies.Claim(a.Source.Namespace, a.Source.UID)
 	defer claim.Release()
-	body, err := readReply(ctx, &claim, resp.Body, most)
+	body, err := s.readReply(ctx, &claim, resp.Body, most)
 	if err != nil && structured {
 		s.warn(a, err)
 		return nil
@@ -66,14 +66,14 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 }
 
 // readReply reads a body of at most so many bytes, within the claim.
-func readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) ([]byte, error) {
+func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) ([]byte, error) {
 	b := make([]byte, 0, freeReply/4)
 	for {
 		if len(b) == cap(b) {
 			size := min(2*cap(b), most+1)
 			if size > freeReply {
 				if err := claim.Grow(ctx, replyCopies*int64(size)-claim.Held()); err != nil {
-					return nil, fmt.Errorf("the reply finds no memory within %s", replyTime)
+					return nil, fmt.Errorf("the reply finds no memory within %s", s.replyPatience)
 				}
 			}
 			b = append(make([]byte, 0, size), b...)
@@ -86,7 +86,7 @@ func readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most in
 		case errors.Is(err, io.EOF):
 			return b, nil
 		case err != nil && ctx.Err() != nil:
-			return nil, fmt.Errorf("the reply did not come within %s", replyTime)
+			return nil, fmt.Errorf("the reply did not come within %s", s.replyPatience)
 		case err != nil:
 			return nil, fmt.Errorf("the reply broke off: %w", err)
 		}

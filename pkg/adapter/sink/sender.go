@@ -54,6 +54,8 @@ type Sender struct {
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak: must not keep settings that were replaced
 	routes     cache[schedule.Target, *route]
 	transports cache[string, *http.Transport]
+
+	drainPatience, replyPatience time.Duration // tests have less patience
 }
 
 // DefaultReplyBytes bounds the memory of all replies that are being read.
@@ -81,6 +83,8 @@ func New(cfg Config) *Sender {
 		cfg:     cfg,
 		conns:   &conns{dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}, limit: cfg.IdlePerHost},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
+
+		drainPatience: drainTime, replyPatience: replyTime,
 	}
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
 	s.roots.Store(cfg.RootCAs)
