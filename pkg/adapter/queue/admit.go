@@ -114,7 +114,7 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 			return nil, nil, false, err
 		}
 	}
-	return s.apply(keys, settings)
+	return s.apply(keys)
 }
 
 // judge decides about one request and notes its effect.
@@ -250,7 +250,7 @@ func (s *Source) release(keys []judged) {
 
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way.
-func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, begun, bool, error) {
+func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.changed && (k.stored != nil || k.now != nil) {
@@ -274,7 +274,7 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 			if k.stored != nil {
 				s.keys.Add(-1)
 			}
-			s.q.metrics.expired(settings)
+			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {
 			s.acceptedDuring(k.flight, a)

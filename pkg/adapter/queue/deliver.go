@@ -36,7 +36,7 @@ func (s *Source) Take() (*Delivery, error) {
 	for {
 		now := s.now()
 		s.page.Lock()
-		row, ok := s.page.Pop(now.UnixNano())
+		row, ok := s.next(settings, now)
 		low := s.page.NeedsLoad()
 		s.page.Unlock()
 		if low {
@@ -45,7 +45,13 @@ func (s *Source) Take() (*Delivery, error) {
 		if !ok {
 			return nil, nil
 		}
-		if d, err := s.start(row, settings, now); d != nil || err != nil {
+		d, err := s.start(row, settings, now)
+		if d == nil && schedule.IsDeadLetterKey(row.Key) {
+			s.page.Lock()
+			s.page.letters.flights--
+			s.page.Unlock()
+		}
+		if d != nil || err != nil {
 			return d, err
 		}
 	}
@@ -71,12 +77,12 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		return nil, nil
 	}
 	if e.Expired(now) {
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
 	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
 	if !ok {
 		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
 	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
@@ -112,13 +118,13 @@ func (s *Source) later(row timer.Row, err error) {
 }
 
 // drop removes an entry that is not to be delivered. The caller holds the stripe.
-func (s *Source) drop(key string, e *schedule.Entry, settings *schedule.Source) error {
+func (s *Source) drop(key string, e *schedule.Entry) error {
 	c := store.Change{Source: s.uid, Key: key, Old: e}
 	if _, err := s.q.store.Apply(true, c); err != nil {
 		return s.q.fatal(err)
 	}
 	s.count(c)
-	s.q.metrics.expired(settings)
+	s.expired.Add(1)
 	return nil
 }
 
@@ -157,7 +163,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	stored, settings, now := cur, s.Settings(), s.now()
 	if cur != nil && !f.Own && cur.Expired(now) { // what waited is not there any more, swept or not
 		cur = nil
-		s.q.metrics.expired(settings)
+		s.expired.Add(1)
 	}
 	step := f.Finish(d.key, cur, o, settings, revision, s.q.storeID, now)
 	var changes [2]store.Change
@@ -191,6 +197,9 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 func (s *Source) land(st *stripe, d *Delivery, f *flight) {
 	delete(st.flights, flightKey{s, d.key})
 	if d.Entry.DeadLetter != nil {
+		s.page.Lock()
+		s.page.letters.flights--
+		s.page.Unlock()
 		return
 	}
 	s.flights.Add(-1)

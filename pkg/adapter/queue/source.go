@@ -26,10 +26,12 @@ type Source struct {
 	page struct {
 		sync.Mutex
 		*timer.Page
+		letters letters
 	}
 
 	keys        atomic.Int64 // entries of keys
 	deadLetters atomic.Int64
+	expired     atomic.Int64 // since the start
 	flights     atomic.Int64 // deliveries under way
 	own         atomic.Int64 // those with nothing behind them: their entry is not pending
 }
@@ -166,6 +168,9 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
+	if l := &s.page.letters; len(l.parked) > 0 && l.room(s.Settings()) {
+		return time.Unix(0, l.parked[0].At)
+	}
 	at, ok := s.page.Head()
 	if !ok {
 		return time.Time{}

@@ -91,7 +91,7 @@ const (
 )
 
 // Dispositions are all there are.
-var Dispositions = []Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
 type Step struct {
