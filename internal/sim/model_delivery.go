@@ -195,7 +195,8 @@ func (m *model) checkAttempt(e *entry, k *key, a *schedule.Attempt, bad func(pro
 }
 
 // checkOrder looks at what started at an earlier instant: of the keys of the
-// source that were ready before, none that is still there may be older.
+// source that were ready before, none that is still there may be older. Dead
+// letters have slots, and an order, of their own.
 func (m *model) checkOrder() {
 	if len(m.started) == 0 || !time.Now().After(m.started[0].at) {
 		return
@@ -203,6 +204,9 @@ func (m *model) checkOrder() {
 	wall := m.wall().Add(-time.Since(m.started[0].at))
 	for _, st := range m.started {
 		for name, k := range st.s.keys {
+			if k.cur == nil || k.cur.dead != nil || st.e.dead != nil {
+				continue
+			}
 			if !st.s.gone && k.changed.Before(st.at) && m.startable(st.s, k, wall) && k.cur.at().Before(st.e.at()) && m.readySince(k, wall, st.at) {
 				m.fail("oldest first: at %s %q, of %s, was due and another of %s was started; upAt %s", wall, name, k.cur.at(), st.e.at(), m.upAt)
 			}
