@@ -1,13 +1,10 @@
 package sink
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -150,26 +147,5 @@ func TestIdleConnection_ClosedByTheSinkIsNoFailure(t *testing.T) {
 		if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Succeeded {
 			t.Fatalf("delivery %d: %+v %s", i, o, o.Failure.Data)
 		}
-	}
-}
-
-func TestDialling_EndsWithItsAttempt(t *testing.T) {
-	t.Parallel()
-	// What was dialled for an attempt that is over is given up: the transport by
-	// itself goes on, and attempts that end early would leave any number behind.
-	s, _ := newSender(t)
-	ended := make(chan error, 1)
-	ctx, stop := context.WithCancel(context.Background())
-	s.conns.dialer.ControlContext = func(ctx context.Context, _, _ string, _ syscall.RawConn) error {
-		stop() // the attempt's
-		<-ctx.Done()
-		ended <- ctx.Err()
-		return ctx.Err()
-	}
-	if o := s.Send(ctx, attempt("http://127.0.0.1:1")); o.Kind != schedule.Aborted {
-		t.Errorf("%+v", o)
-	}
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
 	}
 }

@@ -50,7 +50,7 @@ func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) (*p
 // conns dials the connections of all transports, and bounds those that are
 // idle: above the limit the one that is idle longest is closed.
 type conns struct {
-	dialer net.Dialer
+	dialer func(ctx context.Context, network, address string) (net.Conn, error)
 	limit  int
 
 	mu   sync.Mutex
@@ -92,7 +92,7 @@ func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, er
 	if way != nil {
 		defer context.AfterFunc(way.ctx, cancel)()
 	}
-	dialled, err := p.dialer.DialContext(ctx, network, address)
+	dialled, err := p.dialer(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

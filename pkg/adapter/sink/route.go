@@ -53,11 +53,15 @@ func (s *Sender) transport(caCerts string) (*http.Transport, error) {
 // proxy is that of the environment, but for what only the cluster can reach: a
 // proxy would be told events and tokens for nothing.
 func proxy(req *http.Request) (*url.URL, error) {
-	host := strings.ToLower(req.URL.Hostname())
-	if strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local") {
+	if inCluster(req.URL.Hostname()) {
 		return nil, nil
 	}
 	return http.ProxyFromEnvironment(req)
+}
+
+func inCluster(host string) bool {
+	host = strings.ToLower(host)
+	return strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
 }
 
 // redact keeps a password out of logs and dead letters.

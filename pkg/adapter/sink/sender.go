@@ -41,6 +41,8 @@ type Config struct {
 	// ReplyBytes bounds the memory of all replies that are being read, default
 	// DefaultReplyBytes.
 	ReplyBytes int64
+	// Dial connects to a sink; nil means over TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the wall clock, for a Retry-After with a date; nil means time.Now.
 	Now func() time.Time
 }
@@ -79,9 +81,12 @@ func New(cfg Config) *Sender {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
 	s := &Sender{
 		cfg:     cfg,
-		conns:   &conns{dialer: net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}, limit: cfg.IdlePerHost},
+		conns:   &conns{dialer: cfg.Dial, limit: cfg.IdlePerHost},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
 
 		drainPatience: drainTime, replyPatience: replyTime,
