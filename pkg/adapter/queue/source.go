@@ -168,8 +168,8 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
-	if l := &s.page.letters; len(l.parked) > 0 && l.room(s.Settings()) {
-		return time.Unix(0, l.parked[0].At)
+	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.room(s.Settings()) {
+		return s.now()
 	}
 	at, ok := s.page.Head()
 	if !ok {
