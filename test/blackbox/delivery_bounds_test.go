@@ -57,8 +57,10 @@ func bounded(t *testing.T, a *harness.Adapter) {
 	if v := a.Verdict(); v != "" {
 		t.Fatalf("the adapter ended: %s", v)
 	}
-	if n := a.PeakMemory(t); n > most && !harness.RaceEnabled {
-		t.Errorf("%d MiB at most", n>>20)
+	n := a.PeakMemory(t)
+	t.Logf("%d MiB at most", n>>20)
+	if n > most && !harness.RaceEnabled {
+		t.Error("that is too much")
 	}
 }
 
@@ -131,7 +133,6 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close()
 
 	s := &source{name: "no-byte"}
 	o := alone(t, nil, s)
@@ -146,12 +147,13 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 		t.Fatal(log)
 	}
 	s.put(t, "older", "")
-	for !s.get(t, "older").InFlight {
+	for v := s.get(t, "older"); v.InFlight == nil || !*v.InFlight; v = s.get(t, "older") {
 	}
 	if r := s.call(t, http.MethodDelete, harness.KeyPath("older"), ""); r.Status != http.StatusNoContent {
 		t.Fatal(r)
 	}
 	s.put(t, "newer", "") // its connection is tried later than that of the older
+	full.Close()
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -159,7 +161,6 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 		}
 		r, err := http.ReadRequest(bufio.NewReader(c))
 		if err != nil { // the one that filled the queue has nothing to say
-			full.Close()
 			_ = c.Close()
 			continue
 		}
