@@ -132,7 +132,7 @@ func show(db *store.DB, source, key string, stdout io.Writer) error {
 
 // list prints all entries, page by page; page reads those after a key.
 func list(db *store.DB, source string, page func(after string) ([]store.Item, bool, error), stdout io.Writer) error {
-	after := ""
+	after, unreadable := "", 0
 	for {
 		items, more, err := page(after)
 		if err != nil {
@@ -140,6 +140,10 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 		}
 		for _, item := range items {
 			after = item.Key
+			if item.Entry == nil {
+				unreadable++
+				continue
+			}
 			key := item.Key
 			if letter := item.Entry.DeadLetter; letter != nil {
 				key = letter.Key // the one it was delivered for
@@ -149,9 +153,13 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 			}
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
+	if unreadable > 0 {
+		return fmt.Errorf("%d entries cannot be read and are left out: adapter verify tells which", unreadable)
+	}
+	return nil
 }
 
 func flagSet(usage string, stderr io.Writer) *flag.FlagSet {

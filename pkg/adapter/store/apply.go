@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // scratch is what an Apply encodes in.
@@ -35,9 +34,16 @@ type delta struct {
 
 // Apply implements Store.
 func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
+	if !db.gate.enter() {
+		return nil, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return nil, err
 	}
+	// The housekeeper holds records and rows against each other meanwhile, or not.
+	db.keeper.rows.RLock()
+	defer db.keeper.rows.RUnlock()
 	b := db.db.NewBatch()
 	s := scratches.Get().(*scratch)
 	defer s.release()
@@ -70,12 +76,17 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
 	}
+	for i := range changes {
+		if changes[i].Corrupt {
+			db.keeper.want(changes[i].Source, true)
+		}
+	}
 	return c, nil
 }
 
 // add puts one change into the batch.
 func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]delta, error) {
-	if c.Old == nil && c.New == nil {
+	if c.Old == nil && c.New == nil && !c.Corrupt {
 		return deltas, nil
 	}
 	if err := checkNames(c.Source, c.Key); err != nil {
@@ -107,7 +118,7 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	if (c.Old == nil) == (c.New == nil) {
+	if (c.Old == nil && !c.Corrupt) == (c.New == nil) {
 		return deltas, nil
 	}
 	n := int64(1)
@@ -129,11 +140,7 @@ func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
-	if schedule.IsDeadLetterKey(key) {
-		deltas[i].sum.dead += n
-	} else {
-		deltas[i].sum.keys += n
-	}
+	deltas[i].sum.count(key, n)
 	return deltas, nil
 }
 
@@ -182,6 +189,10 @@ type commit struct {
 
 // Wait implements Commit.
 func (c *commit) Wait() error {
+	if !c.db.gate.enter() {
+		return ErrClosed // whether the change made it to the disk is not known here
+	}
+	defer c.db.gate.leave()
 	if c.batch == nil {
 		return c.db.sync()
 	}
