@@ -33,7 +33,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	if err := a.open(ctx, sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
 		return err
 	}
-	if err := a.apply(wanted, compiled); err != nil {
+	if err := a.apply(ctx, wanted, compiled); err != nil {
 		return err
 	}
 	if err := a.administer(); err != nil {
@@ -62,11 +62,14 @@ func readSources(file string) ([]*schedule.Source, []rules, error) {
 }
 
 // apply makes the wanted sources the ones there are.
-func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
-	if err := a.keepOnly(wanted); err != nil {
+func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled []rules) error {
+	if err := a.keepOnly(ctx, wanted); err != nil {
 		return err
 	}
 	for i, s := range wanted {
+		if ctx.Err() != nil {
+			return ctx.Err() // the end has begun: the next start goes on
+		}
 		if err := a.set(s, compiled[i]); err != nil {
 			return err
 		}
@@ -76,7 +79,7 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 
 // reload reads the sources and tokens anew. On an error everything stays as it
 // was.
-func (a *Adapter) reload() error {
+func (a *Adapter) reload(ctx context.Context) error {
 	wanted, compiled, err := readSources(a.cfg.SourcesFile)
 	if err != nil {
 		return err
@@ -86,21 +89,38 @@ func (a *Adapter) reload() error {
 			return err
 		}
 	}
-	return a.apply(wanted, compiled)
+	return a.apply(ctx, wanted, compiled)
 }
 
-// obey reloads when it is told to, until ctx ends.
+// obey reloads when it is told to, until ctx ends. A reload may have to wait
+// for the disk: the end does not wait for the reload.
 func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
-	for {
+	done := make(chan struct{})
+	for next := reload; ; {
 		select {
 		case <-ctx.Done():
 			return a.Stop()
-		case <-reload:
-			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("the sources stay as they were: the file cannot be used", "file", a.cfg.SourcesFile, "error", err)
-			} else {
-				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
-			}
+		case <-next:
+			next = nil // one at a time
+			a.following.Go(func() {
+				a.reloadNow(ctx)
+				select {
+				case done <- struct{}{}:
+				case <-ctx.Done():
+				}
+			})
+		case <-done:
+			next = reload
 		}
+	}
+}
+
+func (a *Adapter) reloadNow(ctx context.Context) {
+	switch err := a.reload(ctx); {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.cfg.Log.Error("the sources stay as they were: the file cannot be used", "file", a.cfg.SourcesFile, "error", err)
+	default:
+		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}
 }

@@ -100,11 +100,6 @@ func TestFilesAreReadDocumentByDocument(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"an empty file", "", nil},
-		{"only blanks", "\n \n", nil},
-		{"only comments", "# nothing\n", nil},
-		{"only separators", "---\n---\n# nothing\n---\n", nil},
-		{"null", "null", nil},
 		{"one", a, []string{"a"}},
 		{"two", a + "---\n" + b, []string{"a", "b"}},
 		{"two in the file's order", "---\n" + b + "--- # next\n" + a + "---\n", []string{"b", "a"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -118,7 +119,19 @@ func (db *DB) recount(source string) (s sum, err error) {
 		return s, err
 	}
 	defer it.done(&err)
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			if err != nil {
+				return s, err
+			}
+			for _, item := range items {
+				s.count(item.Key, 1)
+			}
+			if it.gap = nil; !ok {
+				break
+			}
+		}
 		s.count(string(it.Key()[len(prefix):]), 1)
 	}
 	return s, nil

@@ -167,6 +167,9 @@ func (db *DB) usable() error {
 	return nil
 }
 
+// GiveUp ends all waiting for room: what waits now, or has to later, fails.
+func (db *DB) GiveUp() { db.full.stop() }
+
 // Close implements Store.
 func (db *DB) Close() error {
 	if db.gate.closed.Swap(true) {

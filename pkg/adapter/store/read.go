@@ -187,7 +187,15 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		return nil, false, err
 	}
 	defer it.done(&err)
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			if items, more, err = db.named(items, source, it.gap, limit); more || err != nil {
+				return items, more, err
+			}
+			if it.gap = nil; !ok {
+				break
+			}
+		}
 		key := string(it.Key()[len(head):])
 		if len(items) >= limit {
 			return items, true, nil
@@ -195,6 +203,39 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		e, err := db.item(it, source, key)
 		if err != nil {
 			return items, false, err
+		}
+		items = append(items, Item{Key: key, Entry: e})
+	}
+	return items, false, nil
+}
+
+// named appends the entries of the records in the span, up to limit items in all.
+// A block that cannot be read hides them; the due index has a row of each.
+func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, more bool, err error) {
+	prefix := appendSource(nil, tableDue, source)
+	it, err := db.scan(db.db, prefix, successor(prefix))
+	if err != nil {
+		return items, false, err
+	}
+	defer it.done(&err)
+	var keys []string
+	for ok := it.First(); ok; ok = it.Next() {
+		row, err := parseTimed(it.Key()[len(prefix):])
+		if err == nil && s.has(appendRecordKey(nil, source, row.Key)) {
+			keys = append(keys, row.Key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		e, err := db.Get(source, key)
+		if err != nil && !isCorrupt(err) {
+			return items, false, err
+		}
+		if e == nil && err == nil {
+			continue // a row that does not follow from a record any more
+		}
+		if len(items) >= limit {
+			return items, true, nil
 		}
 		items = append(items, Item{Key: key, Entry: e})
 	}
