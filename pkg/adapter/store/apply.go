@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
@@ -94,6 +95,12 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	}
 	var err error
 	s.key = appendRecordKey(s.key[:0], c.Source, c.Key)
+	if c.Corrupt { // a range hides what is below without reading it; a key does not
+		err = b.DeleteRange(s.key, append(bytes.Clone(s.key), end), nil)
+	}
+	if err != nil {
+		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
+	}
 	if c.New == nil {
 		err = b.Delete(s.key, nil)
 	} else if s.value, err = appendRecord(s.value[:0], c.New); err == nil {

@@ -31,6 +31,30 @@ const maxPlaces = 10_000
 type places struct {
 	sync.Mutex
 	seen map[string]bool
+	gaps []span // that scans had to pass over: to find one takes some reads
+}
+
+// known is where rows can be read again behind key, nil when that is not known.
+func (p *places) known(key []byte) []byte {
+	p.Lock()
+	defer p.Unlock()
+	for i := range p.gaps {
+		if p.gaps[i].has(key) {
+			return p.gaps[i].to
+		}
+	}
+	return nil
+}
+
+// maxGaps bounds the gaps that are remembered.
+const maxGaps = 1000
+
+func (p *places) learn(s span) {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.gaps) < maxGaps {
+		p.gaps = append(p.gaps, s)
+	}
 }
 
 // Corrupt is how many corrupt places were met since Open. It counts up to

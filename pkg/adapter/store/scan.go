@@ -90,19 +90,34 @@ func (s *scan) settle(ok bool, key []byte) bool {
 		return ok
 	}
 	from := bytes.Clone(key)
-	to, ok := s.behind(from)
+	to := s.db.places.known(from)
+	if to == nil || bytes.Compare(to, s.upper) >= 0 || !s.try(to) {
+		to = s.behind(from)
+		s.db.places.learn(span{from, to})
+	}
 	s.gap = &span{from, to}
-	return ok
+	return s.Valid()
+}
+
+// try goes to the first row from key on and says whether that can be read. An
+// iterator that has failed is not used again.
+func (s *scan) try(key []byte) bool {
+	_ = s.Close()
+	if err := s.open(); err != nil {
+		return true // a reason to end; the iterator before says that it is closed
+	}
+	return s.Iterator.SeekGE(key) || !pebble.IsCorruptionError(s.Error())
 }
 
 // probeBytes is how much of a row's key, behind what all rows in reach have in
 // common, is looked at to find the end of an unreadable block.
 const probeBytes = 64
 
-// behind finds out by trying from which key on rows can be read again, and goes
-// there. The engine does not tell where a block ends: steps that double, then
-// halves, over the keys as numbers.
-func (s *scan) behind(from []byte) (to []byte, ok bool) {
+// behind finds from which key on rows can be read again, and goes there. The
+// engine does not tell where a block ends, but how many bytes of its tables are
+// between two keys, which it knows without reading the blocks: that grows where
+// one ends. Keys are taken for numbers, and the place is found by halves.
+func (s *scan) behind(from []byte) []byte {
 	common := 0
 	for common < min(len(from), len(s.upper)) && from[common] == s.upper[common] {
 		common++
@@ -113,49 +128,43 @@ func (s *scan) behind(from []byte) (to []byte, ok bool) {
 		return new(big.Int).SetBytes(b)
 	}
 	key := func(n *big.Int) []byte {
-		return n.FillBytes(make([]byte, common+probeBytes))
+		k := n.FillBytes(make([]byte, common+probeBytes))
+		copy(k, from[:common])
+		return k
 	}
-	low, end, step := number(from), number(s.upper), big.NewInt(1)
-	try := func(n *big.Int) bool {
-		if n.Cmp(end) >= 0 {
-			return true
+	bytesTo := func(n *big.Int) uint64 {
+		size, err := s.db.db.EstimateDiskUsage(from, key(n))
+		if err != nil {
+			return 0
 		}
-		at := key(n)
-		copy(at, from[:common])
-		_ = s.Close() // it has failed
-		if err := s.open(); err != nil {
-			return false
-		}
-		to = at
-		ok = s.Iterator.SeekGE(at)
-		return ok || !pebble.IsCorruptionError(s.Error())
+		return size
 	}
-	high := new(big.Int).Add(low, step)
-	for !try(high) {
-		low.Set(high)
-		step.Lsh(step, 1)
-		high = new(big.Int).Add(low, step)
-	}
-	for {
-		middle := new(big.Int).Add(low, high)
-		if middle.Rsh(middle, 1); middle.Cmp(low) == 0 {
-			break
+	one := big.NewInt(1)
+	low, end := new(big.Int).Add(number(from), one), new(big.Int).Sub(number(s.upper), one)
+	for low.Cmp(end) < 0 {
+		size, high := bytesTo(low), end
+		if bytesTo(high) <= size {
+			break // one block to the end
 		}
-		if try(middle) {
-			high = middle
-		} else {
-			low = middle
+		for {
+			middle := new(big.Int).Add(low, high)
+			if middle.Rsh(middle, 1); middle.Cmp(low) == 0 {
+				break
+			}
+			if bytesTo(middle) > size {
+				high = middle
+			} else {
+				low = middle
+			}
 		}
-	}
-	if high.Cmp(end) >= 0 {
-		_ = s.Close()
-		if err := s.open(); err != nil {
-			return s.upper, false
+		if s.try(key(high)) {
+			return key(high)
 		}
-		return s.upper, false
+		low = high
 	}
-	try(high)
-	return to, ok
+	_ = s.Close()
+	_ = s.open() // nothing more is there, so it stays where it is: nowhere
+	return s.upper
 }
 
 // derived calls each for the index rows in the span that follow from the
