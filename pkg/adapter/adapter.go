@@ -50,7 +50,6 @@ type Adapter struct {
 	// profiling is served on the admin address while it is true.
 	profiling atomic.Bool
 	stop      sync.Once
-	following sync.WaitGroup // what keeps the sources in step
 	stopping  atomic.Bool
 	started   func() bool // ends what waits for the end during the start; nil before
 }

@@ -77,10 +77,10 @@ const lastWords = time.Second
 // follow keeps in step with the cluster until ctx ends.
 func (a *Adapter) follow(ctx context.Context) error {
 	ended := make(chan struct{})
-	a.following.Go(func() {
+	go func() {
 		defer close(ended)
 		a.cluster.Run(ctx, plane{a})
-	})
+	}()
 	<-ctx.Done()
 	select {
 	case <-ended:

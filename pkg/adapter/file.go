@@ -102,13 +102,13 @@ func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
 			return a.Stop()
 		case <-next:
 			next = nil // one at a time
-			a.following.Go(func() {
+			go func() {
 				a.reloadNow(ctx)
 				select {
 				case done <- struct{}{}:
 				case <-ctx.Done():
 				}
-			})
+			}()
 		case <-done:
 			next = reload
 		}

@@ -69,7 +69,6 @@ func (a *Adapter) close() error {
 	if a.store != nil {
 		err = a.store.Close() // waits for the calls that are in it
 	}
-	a.following.Wait()
 	if a.cluster != nil {
 		a.cluster.Close()
 	}

@@ -91,7 +91,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 
 // maxAgain is how many keys of a source may wait to be read once more. With
 // more of them the disk does not read at all: the source waits with them.
-var maxAgain int64 = 64 // less in tests
+const maxAgain = 64
 
 func (s *Source) stuck() bool { return s.again.Load() >= maxAgain }
 

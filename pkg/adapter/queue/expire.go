@@ -17,10 +17,8 @@ const (
 	sweepIdle  = 10 * time.Second
 	// From its start the sweeper goes at most once in so many times what that took.
 	sweepFactor = 20
+	sweepRows   = 256 // at a time
 )
-
-// sweepRows is how many rows the sweeper reads at a time.
-var sweepRows = 256 // less in tests
 
 // expiry is when the sweeper is needed next.
 type expiry struct {

@@ -27,7 +27,7 @@ const (
 
 // revisionBlock is how many revisions one fsync reserves. A start wastes at
 // most that many: 2^64 of them last for 17 million million starts.
-var revisionBlock uint64 = 1 << 20 // less in tests
+const revisionBlock = 1 << 20
 
 // revisions hands out revisions below a bound that is on stable storage.
 type revisions struct {

@@ -146,7 +146,7 @@ func (db *DB) startKeeper() error {
 const tidyAgain = 10 * time.Second
 
 // tidyRows bounds the rows of one step, between which changes go on.
-var tidyRows = 1000 // less in tests
+const tidyRows = 1000
 
 var errEnding = errors.New("store: ending")
 
