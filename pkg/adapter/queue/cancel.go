@@ -130,11 +130,11 @@ func (s *Source) cancelStripe(st *stripe, prefix string) error {
 		if at.source != s || f.Own || f.Cancelled || !strings.HasPrefix(at.key, prefix) || schedule.IsDeadLetterKey(at.key) {
 			continue
 		}
-		e, err := s.q.store.Get(s.uid, at.key)
+		e, unreadable, err := s.get(at.key)
 		if err != nil {
 			return err
 		}
-		if e == nil {
+		if e == nil && !unreadable {
 			shown := st.show()
 			f.Cancel()
 			shown()
