@@ -103,6 +103,9 @@ func (c *configs) take() (changed bool) {
 			bundles = append(bundles, cm)
 		}
 		data[cm.Name] = cm.Data
+		if cm.Data == nil {
+			data[cm.Name] = map[string]string{} // it is there, and says nothing
+		}
 	}
 	c.trust.set(bundles)
 	for name, apply := range map[string]func(map[string]string, bool){
@@ -111,7 +114,7 @@ func (c *configs) take() (changed bool) {
 		ceilings.ConfigMapName: func(d map[string]string, again bool) { changed = c.ceilings(d, again) || changed },
 	} {
 		before, again := c.seen[name]
-		if again && maps.Equal(before, data[name]) {
+		if again && maps.Equal(before, data[name]) && (before == nil) == (data[name] == nil) {
 			continue
 		}
 		c.seen[name] = data[name]
