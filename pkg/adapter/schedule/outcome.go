@@ -34,14 +34,13 @@ type Again struct {
 	Reply *Event // the event to deliver; nil: the same
 }
 
-func (a *Again) time(now time.Time) time.Time {
-	switch {
-	case a.At.IsZero():
-		return now.Add(a.After)
-	case a.At.Before(now):
-		return now
+// time is when the key is due again, not before the least wait.
+func (a *Again) time(now time.Time, least time.Duration) time.Time {
+	after := a.After
+	if !a.At.IsZero() {
+		after = a.At.Sub(now)
 	}
-	return a.At
+	return now.Add(max(after, least, 0))
 }
 
 // Flight is a delivery under way.
@@ -119,7 +118,7 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	}
 	switch {
 	case o.Kind == Succeeded && waiting != nil:
-		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
+		s.Next, s.Changed = f.succeedBefore(waiting, o, src, revision, now)
 	case o.Kind == Succeeded:
 		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
 	default:
@@ -134,7 +133,7 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case e.DeadLetter != nil:
 		return nil
 	case o.Again != nil:
-		n := e.renew(revision, now, o.Again.time(now))
+		n := e.renew(revision, now, o.Again.time(now, src.Ceilings.MinDelay))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -142,7 +141,7 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case o.Never || e.Event.deleted() || interval <= 0:
 		return nil
 	default:
-		return e.renew(revision, now, now.Add(interval))
+		return e.renew(revision, now, now.Add(max(interval, src.Ceilings.MinDelay)))
 	}
 }
 
@@ -156,7 +155,7 @@ func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
 }
 
 // succeedBefore is what a success makes of the newer occurrence behind it.
-func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now time.Time) (*Entry, bool) {
+func (f *Flight) succeedBefore(waiting *Entry, o Outcome, src *Source, revision uint64, now time.Time) (*Entry, bool) {
 	n := *waiting
 	n.UnfinishedAt = time.Time{}
 	if !f.OwnCounter {
@@ -164,7 +163,7 @@ func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now t
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		if at := o.Again.time(now); at.Before(n.At()) {
+		if at := o.Again.time(now, src.Ceilings.MinDelay); at.Before(n.At()) {
 			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, revision, true
 		}
 	}
@@ -222,7 +221,7 @@ func (f *Flight) giveUp(key string, waiting *Entry, o Outcome, src *Source, revi
 		s.Next, s.Changed = f.failed(waiting), true
 		s.Next.Tries = 0 // were those of the delivered occurrence, which is done with
 	case o.Kind == Failed && interval > 0 && f.Entry.DeadLetter == nil:
-		s.Next, s.Changed = f.Entry.renew(revision, now, now.Add(interval)), true
+		s.Next, s.Changed = f.Entry.renew(revision, now, now.Add(max(interval, src.Ceilings.MinDelay))), true
 	default:
 		s.Changed = true
 	}
