@@ -26,11 +26,12 @@ func (s *scratch) release() {
 	}
 }
 
-// delta is how a source's counter changes.
+// delta is how a source's counters change.
 type delta struct {
 	source string
 	*counter
 	sum
+	volume
 }
 
 // Apply implements Store.
@@ -52,6 +53,10 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	}
 	for i := range deltas {
 		d := &deltas[i]
+		if err := d.volume.merge(b, s, d.source); err != nil {
+			b.Close()
+			return nil, err
+		}
 		if d.sum == (sum{}) {
 			continue
 		}
@@ -69,6 +74,7 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
+		deltas[i].counter.bytes.Add(deltas[i].volume.bytes)
 	}
 	return c, nil
 }
@@ -107,17 +113,20 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	if (c.Old == nil) == (c.New == nil) {
+	n, grown := int64(0), c.New.Size(c.Key)-c.Old.Size(c.Key)
+	if c.Old != nil {
+		n--
+	}
+	if c.New != nil {
+		n++
+	}
+	if n == 0 && grown == 0 {
 		return deltas, nil
 	}
-	n := int64(1)
-	if c.New == nil {
-		n = -1
-	}
-	return db.count(deltas, c.Source, c.Key, n)
+	return db.count(deltas, c.Source, c.Key, n, grown)
 }
 
-func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error) {
+func (db *DB) count(deltas []delta, source, key string, n, grown int64) ([]delta, error) {
 	i := len(deltas) - 1
 	for ; i >= 0 && deltas[i].source != source; i-- {
 	}
@@ -129,6 +138,7 @@ func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
+	deltas[i].volume.add(volume{bytes: grown, entries: n})
 	if schedule.IsDeadLetterKey(key) {
 		deltas[i].sum.dead += n
 	} else {

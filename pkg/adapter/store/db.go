@@ -103,6 +103,9 @@ func (db *DB) start(readOnly bool) error {
 	if readOnly {
 		return nil
 	}
+	if err := db.distrustVolumes(); err != nil {
+		return err
+	}
 	return db.resumePurges()
 }
 

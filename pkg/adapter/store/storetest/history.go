@@ -193,6 +193,9 @@ func agree(t *testing.T, f *fixture, h *History) {
 		if keys != wantK || dead != wantD || err != nil {
 			t.Fatal(keys, dead, err)
 		}
+		if bytes, err := f.Bytes(source); bytes != m.bytes(source) || err != nil {
+			t.Fatal(bytes, m.bytes(source), err)
+		}
 	}
 	expired, next, err := f.Expired(now, 1000)
 	wantExpired, wantNext := m.expired(now)
