@@ -14,6 +14,7 @@ import (
 // name, never a key.
 type metrics struct {
 	expiredCount metric.Int64Counter
+	refusedCount metric.Int64Counter
 	observing    metric.Registration
 }
 
@@ -35,10 +36,15 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	}
 	m.expiredCount, err = meter.Int64Counter("reschedule_expired",
 		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
+	refused, e := meter.Int64Counter("reschedule_quota_refused",
+		metric.WithDescription("Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace."))
+	fail(e)
+	m.refusedCount = refused
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
+	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
 	fail(e)
@@ -56,6 +62,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
 			o.ObserveInt64(letters, c.DeadLetters, labels)
+			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			age := 0.0
 			if !c.OldestDueAt.IsZero() {
 				age = max(q.cfg.Now().Sub(c.OldestDueAt).Seconds(), 0)
@@ -63,12 +70,17 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, inFlight, letters, lag)
+	}, pending, due, inFlight, letters, stored, lag)
 	return &m, err
 }
 
 func (m *metrics) expired(s *schedule.Source) {
 	m.expiredCount.Add(context.Background(), 1, metric.WithAttributeSet(Labels(s)))
+}
+
+func (m *metrics) refusedFor(s *schedule.Source, quota string) {
+	m.refusedCount.Add(context.Background(), 1, metric.WithAttributes(
+		attribute.String("namespace", s.Namespace), attribute.String("name", s.Name), attribute.String("quota", quota)))
 }
 
 func (m *metrics) close() {
