@@ -7,6 +7,9 @@
 //     no delivery of an older occurrence starts;
 //   - from [Source.Take] to [Source.Finish] the key is not handed out again;
 //   - it is never handed out before its time by Config.Now, nor after its expiry;
+//   - what makes a source or a namespace exceed a quota is refused before it is
+//     stored, exactly, whatever comes in at once; what does not grow never is,
+//     nor an outcome, nor a removal;
 //   - an outcome changes only what it is about: what was accepted during a
 //     delivery stays, as package schedule says.
 //
