@@ -19,6 +19,9 @@ type entry struct {
 	// olderAt is when an older occurrence was due whose delivery is out, if what
 	// waits is an event that came in behind it.
 	olderAt time.Time
+	// owedAt is the event's own time, after a crash brought the older occurrence
+	// back: the key is due then once more.
+	owedAt time.Time
 
 	attempt uint32 // failed runs of the key in a row
 	tries   uint32 // failed deliveries of this occurrence
@@ -313,7 +316,7 @@ func (m *model) up(matches func() string) {
 }
 
 // recovered is an occurrence after a restart: an event never postpones what
-// was in delivery and is due again now.
+// was in delivery and is due again now, and it has its own time afterwards.
 func recovered(e *entry) *entry {
 	if e == nil || e.olderAt.IsZero() {
 		return e
@@ -321,7 +324,7 @@ func recovered(e *entry) *entry {
 	n := *e
 	n.olderAt = time.Time{}
 	if e.olderAt.Before(n.dueAt) {
-		n.dueAt, n.retryAt = e.olderAt, time.Time{}
+		n.dueAt, n.retryAt, n.owedAt = e.olderAt, time.Time{}, e.dueAt
 	}
 	return &n
 }

@@ -284,29 +284,17 @@ func (m *model) finish(s *source, k *key, o schedule.Outcome) {
 }
 
 func (m *model) succeed(s *source, k *key, f *flight, o schedule.Outcome, now time.Time) {
-	again := time.Time{}
-	if o.Again != nil {
-		if again = o.Again.At; again.IsZero() {
-			again = now.Add(o.Again.After)
-		}
-		again = latest(now, again)
-	}
+	again := askedFor(o, now)
 	if k.cur != nil && !f.own { // something newer waits
-		n := *k.cur
-		n.olderAt = time.Time{}
-		if !f.ownCounter {
-			n.attempt, n.tries = 0, 0
-		}
-		if o.Again != nil && again.Before(n.at()) {
-			n.dueAt, n.retryAt, n.rev = again, time.Time{}, m.token()
-		}
-		m.set(k, &n)
+		m.sooner(k, f, again)
 		return
 	}
 	interval := f.e.interval(s)
 	switch {
 	case f.e.dead != nil:
 		m.set(k, nil)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, again, now))
 	case o.Again != nil:
 		n := m.renewed(f.e, now, again)
 		if o.Again.Reply != nil {
@@ -318,6 +306,41 @@ func (m *model) succeed(s *source, k *key, f *flight, o schedule.Outcome, now ti
 	default:
 		m.set(k, m.renewed(f.e, now, now.Add(interval)))
 	}
+}
+
+// askedFor is the time that an answer asks for, zero when it asks for none.
+func askedFor(o schedule.Outcome, now time.Time) time.Time {
+	switch {
+	case o.Again == nil:
+		return time.Time{}
+	case o.Again.At.IsZero():
+		return now.Add(o.Again.After)
+	}
+	return latest(now, o.Again.At)
+}
+
+// sooner is what an answer that settles a run makes of the newer occurrence
+// behind it.
+func (m *model) sooner(k *key, f *flight, again time.Time) {
+	n := *k.cur
+	n.olderAt = time.Time{}
+	if !f.ownCounter {
+		n.attempt, n.tries = 0, 0
+	}
+	if !again.IsZero() && again.Before(n.at()) {
+		n.dueAt, n.retryAt, n.rev = again, time.Time{}, m.token()
+	}
+	m.set(k, &n)
+}
+
+// owed is the occurrence at the time of an event that came in behind a delivery
+// which a crash cut off, or at the time that the sink asks for, if that is sooner.
+func (m *model) owed(e *entry, again, now time.Time) *entry {
+	at := e.owedAt
+	if !again.IsZero() && again.Before(at) {
+		at = again
+	}
+	return m.renewed(e, now, latest(now, at))
 }
 
 func deleted(e *schedule.Event) bool {
@@ -337,6 +360,11 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	tries := f.e.tries + 1
 	giveUp := o.Kind == schedule.Rejected || d.Retry != nil && int(tries) > *d.Retry
 	behind := k.cur != nil && !f.own
+	again := askedFor(o, now)
+	if o.Kind == schedule.Rejected && !again.IsZero() {
+		m.rejectedAgain(s, k, f, o, again, now)
+		return "give up"
+	}
 	if f.superseded { // what took its place decides about the key
 		if giveUp {
 			m.deadLetter(s, k, f, o, now)
@@ -347,8 +375,8 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	n := *f.e
 	if behind {
 		n = *k.cur
+		n.olderAt = time.Time{}
 	}
-	n.olderAt = time.Time{}
 	if !f.ownCounter {
 		n.attempt++
 	}
@@ -357,11 +385,13 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 			m.set(k, nil)
 			return "expire"
 		}
-		n.tries = tries
 		retry := now.Add(pause(d, tries, o.RetryAfter))
+		if !again.IsZero() {
+			retry = again
+		}
 		switch {
 		case !behind:
-			n.retryAt = retry
+			n.tries, n.retryAt = tries, retry
 		case retry.Before(n.at()): // an event never postpones
 			n.dueAt, n.retryAt = f.e.dueAt, retry
 		}
@@ -372,14 +402,31 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	interval := f.e.interval(s)
 	switch {
 	case behind:
-		n.tries = 0
 		m.set(k, &n)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, time.Time{}, now))
 	case o.Kind == schedule.Failed && interval > 0 && f.e.dead == nil:
 		m.set(k, m.renewed(f.e, now, now.Add(interval)))
 	default:
 		m.set(k, nil)
 	}
 	return "give up"
+}
+
+// rejectedAgain gives the event up and has the key due again when the sink asks
+// for it, as after a success.
+func (m *model) rejectedAgain(s *source, k *key, f *flight, o schedule.Outcome, again, now time.Time) {
+	m.deadLetter(s, k, f, o, now)
+	switch {
+	case k.cur != nil && !f.own:
+		m.sooner(k, f, again)
+	case f.e.dead != nil:
+		m.set(k, nil)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, again, now))
+	default:
+		m.set(k, m.renewed(f.e, now, again))
+	}
 }
 
 // deadLetter is what becomes of an event that is given up, if there is a sink

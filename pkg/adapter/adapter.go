@@ -235,7 +235,7 @@ type rules struct {
 type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
-func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
+func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
 	value, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
 		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
@@ -244,7 +244,7 @@ func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge
 	if r.Rules == nil {
 		return nil, schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
 	}
-	items, err := r.Read(header, body, time.Now(), judge)
+	items, err := r.Read(ctx, header, body, time.Now(), judge)
 	if err == nil && len(items) > 0 {
 		err = s.ScheduleTogether(items)
 	}

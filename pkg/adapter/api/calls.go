@@ -225,7 +225,7 @@ func (c *call) receive() error {
 	if err != nil {
 		return err
 	}
-	items, err := c.ingest(c.src, c.r.Header, body, c.caller.Judge)
+	items, err := c.ingest(c.r.Context(), c.src, c.r.Header, body, c.caller.Judge)
 	if err != nil {
 		c.auditError(auditEvent, "", err)
 		return err

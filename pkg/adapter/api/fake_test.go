@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -195,7 +196,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
 		if judge != nil {
 			return nil, judge(nil)
 		}

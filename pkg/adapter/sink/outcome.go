@@ -47,6 +47,9 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 		drain(resp)
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
+	if header, ok := s.rescheduleAfter(a, resp.Header); ok && !header.never {
+		o.Again = &schedule.Again{After: header.after}
+	}
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		o.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.cfg.Now())
 	}

@@ -133,6 +133,36 @@ func TestRetryAfterCountsOn429And503Only(t *testing.T) {
 	}
 }
 
+func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
+	t.Parallel()
+	// A failing answer that names a time is read as asking for it; "never" and
+	// what cannot be read is ignored.
+	for _, tt := range []struct {
+		code  int
+		value string
+		want  *schedule.Again
+	}{
+		{500, "5m", &schedule.Again{After: 5 * time.Minute}},
+		{404, "90", &schedule.Again{After: 90 * time.Second}},
+		{503, "0", &schedule.Again{}},
+		{400, "PT1H", &schedule.Again{After: time.Hour}},
+		{301, "1s", &schedule.Again{After: time.Second}},
+		{500, "never", nil},
+		{422, "never", nil},
+		{500, "-5m", nil},
+		{409, "soon", nil},
+	} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Reschedule-After", tt.value)
+			w.WriteHeader(tt.code)
+		})
+		s, _ := newSender(t)
+		if o := send(t, s, attempt(url)); o.Kind != kind(tt.code) || o.Never || o.Failure.Code != tt.code || !cmp.Equal(o.Again, tt.want) {
+			t.Errorf("%d, Reschedule-After %q: %+v, want %+v", tt.code, tt.value, o, tt.want)
+		}
+	}
+}
+
 func TestRescheduleAfter(t *testing.T) {
 	t.Parallel()
 	ok := func(d time.Duration) schedule.Outcome {
@@ -178,18 +208,6 @@ func TestRescheduleAfter(t *testing.T) {
 				t.Errorf("%q on %d: %d warnings, want %d", tt.value, code, l.warnings(), tt.warnings)
 			}
 		}
-	}
-}
-
-func TestRescheduleAfterCountsOnASuccessOnly(t *testing.T) {
-	t.Parallel()
-	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Reschedule-After", "5m")
-		w.WriteHeader(http.StatusInternalServerError)
-	})
-	s, _ := newSender(t)
-	if o := send(t, s, attempt(url)); o.Again != nil || o.Kind != schedule.Failed {
-		t.Errorf("%+v", o)
 	}
 }
 
