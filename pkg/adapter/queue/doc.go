@@ -4,7 +4,7 @@
 // It guarantees, for one key:
 //
 //   - a change is durable when its call returned without error, and from then on
-//     no delivery of an older occurrence starts;
+//     no delivery of an older occurrence starts, nor writes a first byte;
 //   - from [Source.Take] to [Source.Finish] the key is not handed out again;
 //   - it is never handed out before its time by Config.Now, nor after its expiry;
 //   - what makes a source or a namespace exceed a quota is refused before it is
