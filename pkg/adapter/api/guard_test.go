@@ -9,19 +9,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // watchman notes what it is asked.
 type watchman struct {
 	asked []Access
+	user  string
 	judge Judge
 	err   error
 }
 
-func (w *watchman) Admit(_ *http.Request, a Access) (Judge, error) {
+func (w *watchman) Admit(_ *http.Request, a Access) (Caller, error) {
 	w.asked = append(w.asked, a)
-	return w.judge, w.err
+	return Caller{User: w.user, Judge: w.judge}, w.err
 }
 
 func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
@@ -65,9 +67,9 @@ func TestEvents_AreJudgedUntilTheCallerHangsUp(t *testing.T) {
 	// What is done for an event ends with the request that brought it.
 	e := newEdge(t)
 	ctx, hangUp := context.WithCancel(t.Context())
-	e.ingest = func(judging context.Context, _ source, _ http.Header, _ []byte, _ Judge) error {
+	e.ingest = func(judging context.Context, _ source, _ http.Header, _ []byte, _ Judge) ([]queue.Item, error) {
 		hangUp()
-		return judging.Err()
+		return nil, judging.Err()
 	}
 	r := httptest.NewRequestWithContext(ctx, "POST", base, strings.NewReader("{}"))
 	r.Header.Set("Ce-Specversion", "1.0")
