@@ -65,7 +65,7 @@ var rooms = map[string]room{
 		never: append([]string{module + "pkg/adapter/store"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/sink": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/ingest": {

@@ -94,10 +94,13 @@ type source struct {
 	gone     bool
 	before   map[*key]bool // keys that were there when a call of several began: they count until it ends
 
-	inFlight  int // dead letters too
+	inFlight  int // of keys
+	letters   int // dead letters in flight
 	tokens    float64
 	tokensAt  time.Time
 	blockedAt time.Time // until then something else than time held deliveries back
+
+	lettersBlockedAt time.Time // the same for dead letters
 }
 
 func (s *source) key(name string) *key {
@@ -260,7 +263,7 @@ func (m *model) step(from schedule.State, on string, to schedule.State) {
 func (m *model) down() {
 	m.flying = map[*key]schedule.State{}
 	for _, s := range m.sources {
-		s.inFlight = 0
+		s.inFlight, s.letters = 0, 0
 		for _, k := range s.keys {
 			if k.fl != nil {
 				m.flying[k], k.fl = m.state(k), nil

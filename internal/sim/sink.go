@@ -13,6 +13,11 @@ import (
 // about the answer, and the model learns it before the queue does.
 func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	w := p.w
+	wrote, ok := a.Begin()
+	if !ok {
+		return schedule.Outcome{}
+	}
+	wrote()
 	w.mu.Lock()
 	s := w.incarnations[a.Source]
 	var k *key

@@ -15,8 +15,8 @@ import (
 
 // Ingester takes the CloudEvents of one request to a source's address. It
 // returns what they asked for once all of them are durable, or with an error
-// none was taken. The body is the callee's to keep; ctx ends when the caller hangs
-// up. A judge that is not nil is asked about each event.
+// none was taken. The body is the callee's to keep; ctx ends when the caller
+// hangs up. A judge that is not nil is asked about each event.
 type Ingester interface {
 	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
 }

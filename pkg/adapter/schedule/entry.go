@@ -94,6 +94,29 @@ func (e *Entry) EventID(storeID string) string {
 	return storeID + "-" + strconv.FormatUint(e.Occurrence, 10)
 }
 
+// entryBytes is what Size counts of every entry: its times and counters, the
+// rows of the indexes, and the first idBytes of each the event's id and the
+// trace context, which come and go.
+const (
+	entryBytes = 128
+	idBytes    = 64
+)
+
+// Size is what the entry under the key counts in quotas of bytes: its key,
+// attributes and data, before compression, and a fixed amount for the rest. It
+// follows from what callers choose alone, so that a replacement by the same does
+// not grow, whatever was attempted meanwhile. Nil, no entry, counts nothing.
+func (e *Entry) Size(key string) int64 {
+	if e == nil {
+		return 0
+	}
+	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + e.Event.size()
+	if d := e.DeadLetter; d != nil {
+		n += len(d.Key) + len(d.ID) + len(d.Failure.Dest) + len(d.Failure.Data)
+	}
+	return int64(n)
+}
+
 func (e *Entry) interval(src *Source) time.Duration {
 	if e.MaxInterval != nil {
 		return *e.MaxInterval

@@ -64,7 +64,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"alone", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
 	{"alone", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
-	{"a PUT behind", "aborted", "aborted, unchanged"},
+	{"a PUT behind", "aborted", "superseded, unchanged"},
 	{"a PUT behind", "2xx", "delivered, unchanged"}, // its counter stays its own
 	{"a PUT behind", "again in 30 s", "delivered [due 30, 1/0, 9.6]"},
 	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
@@ -109,7 +109,7 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
 	{"an event behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
-	{"a PUT behind, expired", "aborted", "aborted, unchanged"},
+	{"a PUT behind, expired", "aborted", "superseded, unchanged"},
 	{"a PUT behind, expired", "2xx", "delivered, gone"},
 	{"a PUT behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
 	{"a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
@@ -151,7 +151,7 @@ func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
 	// Nothing of an answer has an effect after a DELETE.
 	for outcome, o := range outcomes {
 		for _, situation := range []string{"deleted", "deleted and PUT anew"} {
-			check(situation, outcome, map[OutcomeKind]string{Aborted: "aborted", Succeeded: "delivered", Failed: "superseded", Rejected: "superseded"}[o.Kind]+", unchanged")
+			check(situation, outcome, map[OutcomeKind]string{Aborted: "superseded", Succeeded: "delivered", Failed: "superseded", Rejected: "superseded"}[o.Kind]+", unchanged")
 		}
 	}
 	for situation := range situations {

@@ -9,7 +9,7 @@ type OutcomeKind uint8
 
 // The kinds of outcome.
 const (
-	Aborted   OutcomeKind = iota // cut off by ourselves: as if it had not started
+	Aborted   OutcomeKind = iota // cut off by ourselves, or called off before it started: as if it had not
 	Succeeded                    // 2xx
 	Failed                       // worth another attempt
 	Rejected                     // not worth another attempt
@@ -70,6 +70,10 @@ func (f *Flight) Accept(c Change, ingested bool) {
 	f.OwnCounter = f.OwnCounter || !ingested
 }
 
+// CalledOff says that a request or a DELETE took the place of the occurrence:
+// an attempt of it that has not begun must not begin any more.
+func (f *Flight) CalledOff() bool { return f.Superseded || f.Cancelled }
+
 // Cancel notes that the key was deleted during the flight.
 func (f *Flight) Cancel() { f.Own, f.Cancelled = false, true }
 
@@ -83,12 +87,12 @@ const (
 	DeadLettered Disposition = "dead_lettered"
 	Dropped      Disposition = "dropped" // given up without a dead letter sink
 	Expired      Disposition = "expired"
-	Superseding  Disposition = "superseded" // failed, but something newer took its place
+	Superseding  Disposition = "superseded" // failed or not begun, and something newer took its place
 	Unfinished   Disposition = "aborted"
 )
 
 // Dispositions are all there are.
-var Dispositions = []Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
 type Step struct {
@@ -109,6 +113,9 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	s := Step{Next: cur, Disposition: Unfinished}
 	switch o.Kind {
 	case Aborted:
+		if f.CalledOff() {
+			s.Disposition = Superseding
+		}
 		return s
 	case Succeeded:
 		s.Disposition = Delivered

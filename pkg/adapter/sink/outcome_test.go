@@ -234,15 +234,6 @@ func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(http.ResponseWriter){
 		"no answer": func(http.ResponseWriter) {},
-		"half an answer": func(w http.ResponseWriter) {
-			io.WriteString(w, "dripping")
-			w.(http.Flusher).Flush()
-		},
-		"half an event": func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "application/cloudevents+json")
-			io.WriteString(w, `{"specversion":`)
-			w.(http.Flusher).Flush()
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -260,18 +251,6 @@ func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
 			}
 			<-closed
 		})
-	}
-}
-
-func TestAnAnswerThatBreaksOffIsAFailure(t *testing.T) {
-	t.Parallel()
-	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "100")
-		io.WriteString(w, "short")
-	})
-	s, _ := newSender(t)
-	if o := send(t, s, attempt(url)); o.Kind != schedule.Failed || o.Failure.Code != 0 {
-		t.Errorf("%+v", o)
 	}
 }
 
