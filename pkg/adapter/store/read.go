@@ -187,9 +187,10 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		return nil, false, err
 	}
 	defer it.done(&err)
+	held := 0
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			if items, more, err = db.named(items, source, it.gap, limit); more || err != nil {
+			if items, more, err = db.named(items, source, it.gap, limit, pageBytes); more || err != nil {
 				return items, more, err
 			}
 			if it.gap = nil; !ok {
@@ -197,7 +198,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 			}
 		}
 		key := string(it.Key()[len(head):])
-		if len(items) >= limit {
+		if len(items) >= limit || held >= pageBytes {
 			return items, true, nil
 		}
 		e, err := db.item(it, source, key)
@@ -205,13 +206,15 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 			return items, false, err
 		}
 		items = append(items, Item{Key: key, Entry: e})
+		held += dataBytes(e)
 	}
 	return items, false, nil
 }
 
-// named appends the entries of the records in the span, up to limit items in all.
+// named appends the entries of the records in the span, up to limit items and about so
+// many bytes of events.
 // A block that cannot be read hides them; the due index has a row of each.
-func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, more bool, err error) {
+func (db *DB) named(items []Item, source string, s *span, limit, most int) (_ []Item, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -226,6 +229,7 @@ func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, 
 		}
 	}
 	slices.Sort(keys)
+	held := 0
 	for _, key := range slices.Compact(keys) {
 		e, err := db.Get(source, key)
 		if err != nil && !isCorrupt(err) {
@@ -234,12 +238,24 @@ func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, 
 		if e == nil && err == nil {
 			continue // a row that does not follow from a record any more
 		}
-		if len(items) >= limit {
+		if len(items) >= limit || held >= most {
 			return items, true, nil
 		}
 		items = append(items, Item{Key: key, Entry: e})
+		held += dataBytes(e)
 	}
 	return items, false, nil
+}
+
+// pageBytes ends a page of List and ListDue early: so many keys as fit a limit
+// may have events of 256 KiB each.
+const pageBytes = 1 << 20
+
+func dataBytes(e *schedule.Entry) int {
+	if e == nil || e.Event == nil {
+		return 0
+	}
+	return len(e.Event.Data)
 }
 
 // item decodes the record that the scan is at, nil if it is corrupt.
