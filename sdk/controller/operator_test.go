@@ -145,7 +145,14 @@ func listenAt(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// startManager starts an operator, as main.go does.
+// trusting lets in what comes, as if it had a good token.
+func trusting(o *options) { o.verify = func(*http.Request) error { return nil } }
+
+// open is what NewManager does without WithAudience.
+func open(o *options) { o.verify = nil }
+
+// startManager starts an operator, as main.go does. It trusts its senders, unless
+// the options say otherwise.
 func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
 	t.Helper()
 	l := newServer(opts).listener
@@ -153,7 +160,7 @@ func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, 
 		l = listen(t)
 		opts = append(opts, WithListener(l))
 	}
-	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, opts...)
+	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, append([]Option{trusting}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
