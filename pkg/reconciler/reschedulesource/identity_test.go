@@ -49,6 +49,33 @@ func authenticated(s *v1alpha1.RescheduleSource) {
 	but(condition("OIDCIdentityCreated", "True", "", ""))(s)
 }
 
+// naming lets the spec ask for tokens itself.
+func naming(s *v1alpha1.RescheduleSource) {
+	audience := "operator"
+	s.Spec.Sink.Audience = &audience
+}
+
+// identified is what a settled source is that names an audience where
+// authentication-oidc is off: its own address asks for no tokens.
+func identified(s *v1alpha1.RescheduleSource) {
+	naming(s)
+	name := accountName
+	s.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: &name}
+	s.Status.SinkAudience = s.Spec.Sink.Audience
+	but(condition("OIDCIdentityCreated", "True", "", ""))(s)
+}
+
+// toDeadLetters is the same of its dead letter sink.
+func toDeadLetters(s *v1alpha1.RescheduleSource) {
+	identified(s)
+	dead := uri("http://dead.ops")
+	dead.Audience, s.Spec.Sink.Audience = s.Spec.Sink.Audience, nil
+	s.Status.DeadLetterSinkAudience, s.Status.SinkAudience = s.Status.SinkAudience, nil
+	deadLettersTo(dead)(s)
+	deadLettersResolvedTo("http://dead.ops")(s)
+	but(deadLettersResolved)(s)
+}
+
 func TestTheIdentityFollowsTheFlag(t *testing.T) {
 	t.Parallel()
 	const unowned = "service account " + accountName + " not owned by RescheduleSource git-repos"
@@ -95,6 +122,21 @@ func TestTheIdentityFollowsTheFlag(t *testing.T) {
 			r.WantStatusUpdates = becomes(settled(authenticated, failed(uncreated)))
 		}),
 		{
+			Name: "off, and the spec names an audience: the account is made", Key: key,
+			Objects: []runtime.Object{source(naming), adapter(1, 1)}, WantCreates: []runtime.Object{account()},
+			WantStatusUpdates: becomes(settled(identified)),
+		}, {
+			Name: "off, and the spec names an audience: the account stays", Key: key,
+			Objects: []runtime.Object{settled(identified), adapter(1, 1), account()},
+		}, {
+			Name: "off, and the spec names an audience of its dead letters", Key: key,
+			Objects: []runtime.Object{settled(toDeadLetters), adapter(1, 1), account()},
+		}, {
+			Name: "off, and the spec names an audience: the account is somebody else's", Key: key,
+			Objects: []runtime.Object{source(naming), adapter(1, 1), ownedBy("another")},
+			WantErr: true, WantEvents: []string{Eventf("Warning", "InternalError", unowned)},
+			WantStatusUpdates: becomes(settled(identified, failed(unowned))),
+		}, {
 			Name: "off: the account is removed", Key: key,
 			Objects:           []runtime.Object{settled(authenticated), adapter(1, 1), account()},
 			WantDeletes:       deletion,
