@@ -35,7 +35,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	if err := a.open(ctx, sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
 		return err
 	}
-	if err := a.apply(wanted, compiled); err != nil {
+	if err := a.apply(ctx, wanted, compiled); err != nil {
 		return err
 	}
 	if err := a.administer(); err != nil {
@@ -88,11 +88,14 @@ func readCeilings(file string) (*ceilings.Config, error) {
 }
 
 // apply makes the wanted sources the ones there are.
-func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
-	if err := a.keepOnly(wanted); err != nil {
+func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled []rules) error {
+	if err := a.keepOnly(ctx, wanted); err != nil {
 		return err
 	}
 	for i, s := range wanted {
+		if ctx.Err() != nil {
+			return ctx.Err() // the end has begun: the next start goes on
+		}
 		if err := a.set(s, compiled[i]); err != nil {
 			return err
 		}
@@ -102,7 +105,7 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 
 // reload reads the sources and tokens anew. On an error everything stays as it
 // was.
-func (a *Adapter) reload() error {
+func (a *Adapter) reload(ctx context.Context) error {
 	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
 	if err != nil {
 		return err
@@ -112,21 +115,38 @@ func (a *Adapter) reload() error {
 			return err
 		}
 	}
-	return a.apply(wanted, compiled)
+	return a.apply(ctx, wanted, compiled)
 }
 
-// obey reloads when it is told to, until ctx ends.
+// obey reloads when it is told to, until ctx ends. A reload may have to wait
+// for the disk: the end does not wait for the reload.
 func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
-	for {
+	done := make(chan struct{})
+	for next := reload; ; {
 		select {
 		case <-ctx.Done():
 			return a.Stop()
-		case <-reload:
-			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("the sources stay as they were: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "error", err)
-			} else {
-				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
-			}
+		case <-next:
+			next = nil // one at a time
+			go func() {
+				a.reloadNow(ctx)
+				select {
+				case done <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}()
+		case <-done:
+			next = reload
 		}
+	}
+}
+
+func (a *Adapter) reloadNow(ctx context.Context) {
+	switch err := a.reload(ctx); {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.cfg.Log.Error("the sources stay as they were: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "error", err)
+	default:
+		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}
 }

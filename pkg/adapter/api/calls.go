@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -164,7 +165,12 @@ func (c *call) cancelAll() error {
 	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
 		return err
 	}
-	n, err := c.src.CancelAll(prefix)
+	// Millions of keys take longer than an answer may: the time for that begins
+	// when they are gone. A server without deadlines needs none moved.
+	deadline := http.NewResponseController(c.w)
+	_ = deadline.SetWriteDeadline(time.Time{})
+	n, err := c.src.CancelAll(c.r.Context(), prefix)
+	_ = deadline.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// writeTimeout is how long a request may take, with its answer.
+const writeTimeout = 2 * time.Minute
+
 // Server returns a server for h with the bounds that a public port needs; the
 // caller listens and shuts down.
 //
@@ -20,7 +23,7 @@ func Server(h http.Handler) *http.Server {
 		Handler:                      h,
 		ReadHeaderTimeout:            10 * time.Second,
 		ReadTimeout:                  time.Minute,
-		WriteTimeout:                 2 * time.Minute,
+		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  2 * time.Minute,
 		MaxHeaderBytes:               64 << 10,
 		DisableGeneralOptionsHandler: true, // OPTIONS * is answered as any unknown path

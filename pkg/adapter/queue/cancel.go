@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -45,10 +46,10 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, int, error) {
 	changes := make([]store.Change, 0, len(keys))
 	pending := 0
 	for _, k := range keys {
-		if k.stored != nil {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored})
+		if k.stored != nil || k.corrupt {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, Corrupt: k.corrupt})
 		}
-		if k.now != nil && !k.own {
+		if k.now != nil && !k.own || k.corrupt {
 			pending++
 		}
 	}
@@ -61,28 +62,37 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, int, error) {
 	}
 	for _, k := range keys {
 		if k.flight != nil {
-			if k.flight.Own {
-				s.own.Add(-1)
-			}
-			k.flight.Cancel()
+			s.cancelFlight(k)
 		}
 	}
 	return commit, pending, nil
+}
+
+func (s *Source) cancelFlight(k judged) {
+	defer s.stripe(k.key).show()()
+	if k.flight.Own {
+		s.own.Add(-1)
+	}
+	k.flight.Cancel()
 }
 
 // cancelPage bounds the keys that CancelAll holds at a time.
 const cancelPage = 256
 
 // CancelAll cancels all keys with the prefix, "" for all, page by page, and
-// returns how many were waiting or due. It returns once that is durable. Keys
-// that are scheduled meanwhile may stay.
-func (s *Source) CancelAll(prefix string) (int, error) {
+// returns how many were waiting or due, or could not be read. It returns once
+// that is durable. Keys that are scheduled meanwhile may stay. When ctx ends it
+// stops between two pages: what is cancelled by then stays so.
+func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 	if err := s.enter(); err != nil {
 		return 0, err
 	}
 	defer s.leave()
 	total, after := 0, ""
 	for {
+		if ctx.Err() != nil {
+			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
+		}
 		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage)
 		if err != nil {
 			return total, err
@@ -125,7 +135,9 @@ func (s *Source) cancelStripe(st *stripe, prefix string) error {
 			return err
 		}
 		if e == nil {
+			shown := st.show()
 			f.Cancel()
+			shown()
 		}
 	}
 	return nil

@@ -521,7 +521,7 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 			time.Sleep(time.Duration(r.IntN(30)) * time.Second)
 			synctest.Wait()
 		case r.IntN(10) == 0:
-			if _, err := s.CancelAll([]string{"", "k1"}[r.IntN(2)]); err != nil {
+			if _, err := s.CancelAll(t.Context(), []string{"", "k1"}[r.IntN(2)]); err != nil {
 				t.Fatal(err)
 			}
 		case r.IntN(10) == 0:

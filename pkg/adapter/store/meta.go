@@ -39,6 +39,10 @@ type revisions struct {
 
 // NextRevision implements Store.
 func (db *DB) NextRevision() (uint64, error) {
+	if !db.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return 0, err
 	}
@@ -66,7 +70,11 @@ func (db *DB) reserveRevisions(r uint64) error {
 			return fmt.Errorf("store: writing %s: %w", row, err)
 		}
 	}
-	if err := db.durably(b); err != nil {
+	c, err := db.commit(b, false)
+	if err == nil {
+		err = c.Wait()
+	}
+	if err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)
@@ -82,9 +90,13 @@ func (db *DB) Clock() (time.Time, error) {
 
 // SetClock implements Store.
 func (db *DB) SetClock(t time.Time) error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
 	db.clock.Lock()
 	defer db.clock.Unlock()
-	if !t.After(db.clock.at) {
+	if t.Equal(db.clock.at) {
 		return nil
 	}
 	at := nanos(t)
@@ -95,7 +107,7 @@ func (db *DB) SetClock(t time.Time) error {
 	return nil
 }
 
-// write sets one row of the meta table.
+// write sets one row.
 func (db *DB) write(key, value []byte, lazy bool) error {
 	b := db.db.NewBatch()
 	if err := b.Set(key, value, nil); err != nil {
@@ -184,6 +196,9 @@ func (db *DB) meta(key string) (string, error) {
 	value, closer, err := db.db.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return "", nil
+	}
+	if pebble.IsCorruptionError(err) {
+		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes it anew): %w", key, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", key, err)
