@@ -103,17 +103,26 @@ func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled
 	return nil
 }
 
-// reload reads the sources and tokens anew. On an error everything stays as it
-// was.
+// reload reads the sources and tokens anew, each on its own: a token is revoked
+// whatever is wrong with the sources. What cannot be read stays as it was.
 func (a *Adapter) reload(ctx context.Context) error {
+	return errors.Join(a.reloadTokens(), a.reloadSources(ctx))
+}
+
+func (a *Adapter) reloadTokens() error {
+	if a.tokens == nil {
+		return nil
+	}
+	if err := a.tokens.Reload(a.cfg.TokenFile); err != nil {
+		return fmt.Errorf("the tokens stay as they were: %w", err)
+	}
+	return nil
+}
+
+func (a *Adapter) reloadSources(ctx context.Context) error {
 	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
 	if err != nil {
-		return err
-	}
-	if a.tokens != nil {
-		if err := a.tokens.Reload(a.cfg.TokenFile); err != nil {
-			return err
-		}
+		return fmt.Errorf("the sources stay as they were: %w", err)
 	}
 	return a.apply(ctx, wanted, compiled)
 }
@@ -145,7 +154,7 @@ func (a *Adapter) reloadNow(ctx context.Context) {
 	switch err := a.reload(ctx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		a.cfg.Log.Error("the sources stay as they were: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "error", err)
+		a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "tokens", a.cfg.TokenFile, "error", err)
 	default:
 		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}

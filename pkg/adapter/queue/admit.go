@@ -78,17 +78,21 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 		return err
 	}
 	defer s.leave()
-	commit, wake, err := s.admitLocked(items, out, together)
+	commit, begun, wake, err := s.admitLocked(items, out, together)
 	if err != nil {
 		return err
 	}
 	if wake {
 		s.q.cfg.Wake(s)
 	}
-	return s.q.wait(commit)
+	if err := s.q.wait(commit); err != nil {
+		return err
+	}
+	begun.wait()
+	return nil
 }
 
-func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
+func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, begun, bool, error) {
 	defer s.lock(items)()
 	settings, now := s.Settings(), s.now()
 	keys, of := s.openAll(items, now)
@@ -111,14 +115,14 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 			}
 		default:
 			s.release(keys)
-			return nil, false, err
+			return nil, nil, false, err
 		}
 	}
 	if full != nil && !accepted {
 		s.release(keys)
-		return nil, false, full
+		return nil, nil, false, full
 	}
-	return s.apply(keys, settings)
+	return s.apply(keys)
 }
 
 // judge decides about one request and notes its effect.
@@ -237,7 +241,7 @@ func (k *judged) begin(now time.Time) {
 
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way.
-func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, bool, error) {
+func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.now != nil) {
@@ -248,8 +252,9 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 	commit, err := s.q.store.Apply(false, changes...)
 	if err != nil {
 		s.release(keys)
-		return nil, false, s.q.fatal(err)
+		return nil, nil, false, s.q.fatal(err)
 	}
+	var began begun
 	wake := false
 	for _, c := range changes {
 		wake = s.accept(c) || wake
@@ -260,13 +265,16 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 			s.settle(k)
 		}
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
-			s.q.metrics.expired(settings)
+			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {
 			s.acceptedDuring(k, a)
 		}
+		if len(k.accepts) > 0 {
+			began.callOff(k.flight)
+		}
 	}
-	return commit, wake, nil
+	return commit, began, wake, nil
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,7 +84,7 @@ func (s *Source) reserve(k *judged, e *schedule.Entry, settings *schedule.Source
 	t.reserving.Lock()
 	defer t.reserving.Unlock()
 	if quota, detail := s.over(more, settings); quota != "" {
-		s.q.metrics.refusedFor(settings, quota)
+		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
 	if err := s.q.room(more.bytes, t.bytes.Load()+more.bytes); err != nil {
@@ -102,6 +103,8 @@ const (
 	ceilingPending = "max-pending"
 	ceilingBytes   = "max-bytes"
 )
+
+var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes}
 
 // over names the quota that so much more would exceed, "" for none.
 func (s *Source) over(more reservation, settings *schedule.Source) (quota, detail string) {

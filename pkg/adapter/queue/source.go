@@ -27,7 +27,8 @@ type Source struct {
 	page struct {
 		sync.Mutex
 		*timer.Page
-		queued bool // a load waits for its turn, or is under way
+		letters letters
+		queued  bool // a load waits for its turn, or is under way
 	}
 	again atomic.Int64 // keys that wait to be read once more
 
@@ -35,8 +36,10 @@ type Source struct {
 	keys        atomic.Int64 // entries of keys
 	bytes       atomic.Int64 // of all entries, dead letters too
 	deadLetters atomic.Int64
-	flights     atomic.Int64 // deliveries under way
-	own         atomic.Int64 // those with nothing behind them: their entry is not pending
+	expired     atomic.Int64              // since the start
+	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
+	flights     atomic.Int64              // deliveries under way
+	own         atomic.Int64              // those with nothing behind them: their entry is not pending
 }
 
 func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
@@ -114,6 +117,8 @@ type flightKey struct {
 // flight is a delivery under way. Its fields change under the stripe's lock.
 type flight struct {
 	schedule.Flight
+	cancel  func()        // ends the attempt, once there is one
+	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }
 
 func (s *Source) stripe(key string) *stripe { return &s.q.stripes[s.stripeOf(key)] }
@@ -191,6 +196,9 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
+	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.room(s.Settings()) {
+		return s.now()
+	}
 	at, ok := s.page.Head()
 	if !ok {
 		return time.Time{}

@@ -22,11 +22,13 @@ type Entry struct {
 	ExpiresAt   time.Time // not delivered from then on
 	// UnfinishedAt is set when an event was accepted while an older occurrence,
 	// due then, was in delivery. Should the process end before the outcome of
-	// that delivery is known, the key is due then: an event never cancels.
+	// that delivery is known, the key is due then: an event never cancels. From
+	// that restart on it is after DueAt: the event's own time, at which the key
+	// is due once more.
 	UnfinishedAt time.Time
 
 	Attempt uint32 // the key's counter: failed runs in a row
-	Tries   uint32 // failed deliveries of this occurrence, for retry and its back-off
+	Tries   uint32 // failed deliveries of this occurrence's event, for retry and its back-off
 
 	MaxInterval *time.Duration // nil: the source's
 	UID         string
@@ -64,6 +66,15 @@ func (e *Entry) At() time.Time {
 		return e.RetryAt
 	}
 	return e.DueAt
+}
+
+// owedAt is when the key is due once more, whatever comes of the occurrence;
+// zero: it is not. See UnfinishedAt.
+func (e *Entry) owedAt() time.Time {
+	if e.UnfinishedAt.After(e.DueAt) {
+		return e.UnfinishedAt
+	}
+	return time.Time{}
 }
 
 // Expired says whether the occurrence must not be delivered any more.

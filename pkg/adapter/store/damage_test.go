@@ -99,9 +99,9 @@ func TestDamage_StopsNothingElse(t *testing.T) {
 	t.Parallel()
 	fs, keys := wholeStore(t)
 	_, size := table(t, fs)
-	step := int64(4000)
+	step := int64(6000)
 	if testing.Short() {
-		step *= 3
+		step *= 2
 	}
 	var lost, refused, places int
 	for at := int64(100); at < size*9/10; at += step { // the index of the table is at its end

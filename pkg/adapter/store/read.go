@@ -187,6 +187,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		return nil, false, err
 	}
 	defer it.done(&err)
+	held := 0
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
 			if items, more, err = db.named(items, source, it.gap, limit); more || err != nil {
@@ -197,7 +198,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 			}
 		}
 		key := string(it.Key()[len(head):])
-		if len(items) >= limit {
+		if len(items) >= limit || held >= pageBytes {
 			return items, true, nil
 		}
 		e, err := db.item(it, source, key)
@@ -205,6 +206,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 			return items, false, err
 		}
 		items = append(items, Item{Key: key, Entry: e})
+		held += dataBytes(e)
 	}
 	return items, false, nil
 }
@@ -240,6 +242,17 @@ func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, 
 		items = append(items, Item{Key: key, Entry: e})
 	}
 	return items, false, nil
+}
+
+// pageBytes ends a page of List and ListDue early: so many keys as fit a limit
+// may have events of 256 KiB each.
+const pageBytes = 1 << 20
+
+func dataBytes(e *schedule.Entry) int {
+	if e == nil || e.Event == nil {
+		return 0
+	}
+	return len(e.Event.Data)
 }
 
 // item decodes the record that the scan is at, nil if it is corrupt.

@@ -55,8 +55,8 @@ type Store interface {
 	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
 
 	// List returns up to limit keys with the prefix that come after the given
-	// key, in key order. Dead letters are not listed. An entry that cannot be read
-	// has its key and no Entry.
+	// key, in key order, and ends early where their events are large. Dead
+	// letters are not listed. An entry that cannot be read has its key and no Entry.
 	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
 
 	// ListDue is List ordered by original due time, then key. It looks at no
