@@ -24,6 +24,10 @@ const (
 	ConditionOIDCIdentityCreated apis.ConditionType = "OIDCIdentityCreated"
 )
 
+// ReasonNotFound is why a target is not resolved that does not exist: of
+// SinkProvided and DeadLetterSinkResolved.
+const ReasonNotFound = "NotFound"
+
 // parts are what Ready sums up, in the order in which it quotes them.
 var parts = []apis.ConditionType{
 	ConditionSinkProvided,
