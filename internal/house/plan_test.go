@@ -49,6 +49,7 @@ var rooms = map[string]room{
 	"cmd/controller": {may: []string{"pkg/reconciler/reschedulesource"}, never: []string{module + "pkg/adapter"}},
 
 	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
+	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
 	"pkg/adapter/queue": {
@@ -56,7 +57,7 @@ var rooms = map[string]room{
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -72,7 +73,7 @@ var rooms = map[string]room{
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget"},
 		never: k8s,
 	},
 	"pkg/adapter/sources": {
@@ -89,7 +90,7 @@ var rooms = map[string]room{
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/adapter/budget",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect"},

@@ -36,10 +36,34 @@ type Source struct {
 
 	IngestKey, IngestWhen string // CEL, "" = none
 
+	IngestPolicies []Policy      // what an event may ask for
+	IngestMaxDelay time.Duration // the longest delay that an event may ask for
+	// EventsNeedToken requires a token of an admitted caller for each event, also
+	// where the cluster requires none.
+	EventsNeedToken bool
+	// RBACOnly admits no caller to the schedule API for its namespace alone.
+	RBACOnly bool
+	Audit    bool // a log line for each admitted change
+
 	MaxInFlight  int
 	MaxPerSecond int // 0 = no limit
 	MaxPending   int64
-	Suspend      bool
+	MaxBytes     int64 // stored, before compression; 0 = no limit of its own
+	// Ceilings bound the sources of the namespace together.
+	Ceilings Ceilings
+	Suspend  bool
+}
+
+// Ceilings are the administrator's bounds of a namespace, over the sum of its
+// sources; 0 = none.
+type Ceilings struct {
+	MaxPending   int64
+	MaxBytes     int64 // stored, before compression
+	MaxInFlight  int
+	MaxPerSecond int
+	// MinDelay raises every shorter wait that a request, an event or an outcome
+	// asks for; retries are not affected.
+	MinDelay time.Duration
 }
 
 // Path is the source's address below the host, "namespace/name"; both are DNS

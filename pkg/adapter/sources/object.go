@@ -46,10 +46,14 @@ func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error
 		Policy:       r.policy("spec.conflictPolicy", *spec.ConflictPolicy),
 		IngestPolicy: r.policy("spec.ingest.conflictPolicy", *spec.Ingest.ConflictPolicy),
 		IngestKey:    spec.Ingest.Key, IngestWhen: spec.Ingest.When,
-		MaxInFlight: int(*spec.Limits.MaxInFlight), MaxPerSecond: int(*spec.Limits.MaxPerSecond),
-		MaxPending: *spec.Limits.MaxPending,
-		Suspend:    spec.Suspend,
+		IngestPolicies:  r.policies("spec.ingest.policies", *spec.Ingest.Policies),
+		IngestMaxDelay:  r.duration("spec.ingest.maxDelay", *spec.Ingest.MaxDelay),
+		EventsNeedToken: *spec.Ingest.Authentication == v1alpha1.AuthenticationRequired,
+		RBACOnly:        *spec.Access == v1alpha1.AccessRBAC,
+		Audit:           spec.Audit,
+		Suspend:         spec.Suspend,
 	}
+	limits(src, spec.Limits)
 	if spec.MaxInterval != nil {
 		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
 	}
@@ -57,6 +61,26 @@ func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
 	}
 	return src, r.errs
+}
+
+// limits are the spec's, or the defaults.
+func limits(src *schedule.Source, l *v1alpha1.RescheduleSourceLimits) {
+	src.MaxInFlight, src.MaxPending = schedule.DefaultMaxInFlight, schedule.DefaultMaxPending
+	if l == nil {
+		return
+	}
+	if l.MaxInFlight != nil {
+		src.MaxInFlight = int(*l.MaxInFlight)
+	}
+	if l.MaxPerSecond != nil {
+		src.MaxPerSecond = int(*l.MaxPerSecond)
+	}
+	if l.MaxPending != nil {
+		src.MaxPending = *l.MaxPending
+	}
+	if l.MaxBytes != nil {
+		src.MaxBytes = l.MaxBytes.Value()
+	}
 }
 
 func uid(o *v1alpha1.RescheduleSource) string {
@@ -116,12 +140,23 @@ func (r *reader) policy(field string, p v1alpha1.ConflictPolicy) schedule.Policy
 	return policy
 }
 
+func (r *reader) policies(field string, list []v1alpha1.ConflictPolicy) []schedule.Policy {
+	policies := make([]schedule.Policy, len(list))
+	for i, p := range list {
+		policies[i] = r.policy(fmt.Sprintf("%s[%d]", field, i), p)
+	}
+	return policies
+}
+
 func (r *reader) delivery(d *eventingduckv1.DeliverySpec) schedule.Delivery {
 	out := schedule.Delivery{
 		Linear:       *d.BackoffPolicy == eventingduckv1.BackoffPolicyLinear,
 		BackoffDelay: r.isoDuration("spec.delivery.backoffDelay", *d.BackoffDelay),
-		Timeout:      r.isoDuration("spec.delivery.timeout", *d.Timeout),
+		Timeout:      schedule.DefaultTimeout,
 		Structured:   d.Format != nil && *d.Format == eventingduckv1.DeliveryFormatJson,
+	}
+	if d.Timeout != nil {
+		out.Timeout = r.isoDuration("spec.delivery.timeout", *d.Timeout)
 	}
 	if d.Retry != nil {
 		retry := int(*d.Retry)

@@ -39,11 +39,13 @@ var readyLine = regexp.MustCompile(`^ready: schedule API on (http://\S+), probes
 
 // Launch starts an adapter and returns once it says that it is ready. When it
 // ends before, the error quotes its log.
-func Launch(flags ...string) (*Adapter, error) {
-	a := &Adapter{cmd: exec.Command(Binary, flags...), logs: newLogs(), exited: make(chan struct{})}
+func Launch(flags ...string) (*Adapter, error) { return Process{}.Launch(flags...) }
+
+// Launch is [Launch] under p's limits.
+func (p Process) Launch(flags ...string) (*Adapter, error) {
+	cmd, gone := p.command(flags)
+	a := &Adapter{cmd: cmd, logs: newLogs(), exited: make(chan struct{})}
 	a.cmd.Stderr = a.logs
-	// The race detector's exit code must not be taken for one of the adapter's.
-	a.cmd.Env = append(a.cmd.Environ(), "GORACE=exitcode=66 halt_on_error=1")
 	stdout, err := a.cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("harness: launching: %w", err)
@@ -68,6 +70,7 @@ func Launch(flags ...string) (*Adapter, error) {
 		_, _ = io.Copy(io.Discard, stdout) // its end is the process's
 		guard.dismiss()
 		a.err = a.cmd.Wait()
+		gone()
 		close(a.exited)
 	}()
 	select {

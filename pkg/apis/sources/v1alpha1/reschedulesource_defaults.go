@@ -12,16 +12,21 @@ const (
 	DefaultDelay                      = "0s"
 	DefaultBackoffPolicy              = eventingduckv1.BackoffPolicyExponential
 	DefaultBackoffDelay               = "PT1S"
-	DefaultTimeout                    = "PT10M"
 	DefaultConflictPolicy             = ConflictPolicyReplace
 	DefaultIngestConflictPolicy       = ConflictPolicyEarliest
-	DefaultMaxInFlight          int32 = 100
-	DefaultMaxPerSecond         int32 = 0
-	DefaultMaxPending           int64 = 1_000_000
+	DefaultIngestMaxDelay             = "8760h"
+	DefaultAuthentication             = AuthenticationCluster
+	DefaultAccess                     = AccessNamespace
 )
 
+// DefaultIngestPolicies are the policies that an event may ask for.
+func DefaultIngestPolicies() []ConflictPolicy {
+	return []ConflictPolicy{ConflictPolicyEarliest, ConflictPolicyKeep}
+}
+
 // SetDefaults fills in every default. delivery.retry, delivery.retryAfterMax
-// and maxInterval have none: their absence means something.
+// and maxInterval have none: their absence means something. The limits and
+// delivery.timeout have none either: their defaults are the administrator's.
 func (s *RescheduleSource) SetDefaults(ctx context.Context) {
 	s.Spec.SetDefaults(apis.WithinParent(ctx, s.ObjectMeta))
 }
@@ -37,7 +42,6 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	s.Delivery.DeadLetterSink.SetDefaults(ctx)
 	setDefault(&s.Delivery.BackoffPolicy, DefaultBackoffPolicy)
 	setDefault(&s.Delivery.BackoffDelay, DefaultBackoffDelay)
-	setDefault(&s.Delivery.Timeout, DefaultTimeout)
 
 	setDefault(&s.Delay, DefaultDelay)
 	setDefault(&s.ConflictPolicy, DefaultConflictPolicy)
@@ -46,13 +50,10 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 		s.Ingest = &RescheduleSourceIngest{}
 	}
 	setDefault(&s.Ingest.ConflictPolicy, DefaultIngestConflictPolicy)
-
-	if s.Limits == nil {
-		s.Limits = &RescheduleSourceLimits{}
-	}
-	setDefault(&s.Limits.MaxInFlight, DefaultMaxInFlight)
-	setDefault(&s.Limits.MaxPerSecond, DefaultMaxPerSecond)
-	setDefault(&s.Limits.MaxPending, DefaultMaxPending)
+	setDefault(&s.Ingest.Policies, DefaultIngestPolicies())
+	setDefault(&s.Ingest.MaxDelay, DefaultIngestMaxDelay)
+	setDefault(&s.Ingest.Authentication, DefaultAuthentication)
+	setDefault(&s.Access, DefaultAccess)
 }
 
 func setDefault[T any](field **T, value T) {

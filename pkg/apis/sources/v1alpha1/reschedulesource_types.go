@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
@@ -69,10 +70,33 @@ type RescheduleSourceSpec struct {
 	// +optional
 	Limits *RescheduleSourceLimits `json:"limits,omitempty"`
 
+	// Access says which callers the namespace alone admits to the schedule API;
+	// default namespace.
+	// +optional
+	Access *Access `json:"access,omitempty"`
+
+	// Audit makes the adapter log a line for each admitted change: time, caller,
+	// verb, key and result.
+	// +optional
+	Audit bool `json:"audit,omitempty"`
+
 	// Suspend stops deliveries; schedules are still accepted.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
 }
+
+// Access says which callers may use the schedule API.
+type Access string
+
+// The kinds of access.
+const (
+	// AccessNamespace admits every ServiceAccount of the source's namespace, and
+	// callers that RBAC admits.
+	AccessNamespace Access = "namespace"
+	// AccessRBAC admits only callers that RBAC admits, also those of the source's
+	// namespace.
+	AccessRBAC Access = "rbac"
+)
 
 // ConflictPolicy decides about the time of a key that already waits.
 type ConflictPolicy string
@@ -102,9 +126,37 @@ type RescheduleSourceIngest struct {
 	// ConflictPolicy is that of events that name none; default earliest.
 	// +optional
 	ConflictPolicy *ConflictPolicy `json:"conflictPolicy,omitempty"`
+
+	// Policies are the policies that an event may ask for with reschedulepolicy;
+	// default earliest and keep, which neither remove nor postpone a schedule.
+	// Empty: an event may ask for none.
+	// +optional
+	Policies *[]ConflictPolicy `json:"policies,omitempty"`
+
+	// MaxDelay bounds the delay that an event may ask for; default 8760h.
+	// +optional
+	MaxDelay *string `json:"maxDelay,omitempty"`
+
+	// Authentication says whether events need a token of an admitted caller;
+	// default cluster.
+	// +optional
+	Authentication *Authentication `json:"authentication,omitempty"`
 }
 
-// RescheduleSourceLimits bound what a source may take.
+// Authentication says whether CloudEvents need a token.
+type Authentication string
+
+// The kinds of authentication.
+const (
+	// AuthenticationCluster follows Knative's flag authentication-oidc.
+	AuthenticationCluster Authentication = "cluster"
+	// AuthenticationRequired always requires a token.
+	AuthenticationRequired Authentication = "required"
+)
+
+// RescheduleSourceLimits bound what a source may take. The administrator's
+// ceilings bound each of them; a limit that is not set is the administrator's
+// default.
 type RescheduleSourceLimits struct {
 	// MaxInFlight is how many deliveries may run in parallel; default 100.
 	// +optional
@@ -118,6 +170,12 @@ type RescheduleSourceLimits struct {
 	// is refused; one that waits can still be replaced.
 	// +optional
 	MaxPending *int64 `json:"maxPending,omitempty"`
+
+	// MaxBytes is how many bytes may be stored: keys, attributes and data, before
+	// compression; default: the namespace's share. Over it growth is refused; an
+	// entry can still be replaced by one that is not larger.
+	// +optional
+	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
 }
 
 // RescheduleSourceStatus is what was observed of a source.

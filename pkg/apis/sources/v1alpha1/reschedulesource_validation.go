@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -30,10 +31,28 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(validateDuration("delay", s.Delay))
 	errs = errs.Also(validatePolicy("conflictPolicy", s.ConflictPolicy))
 	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
-	if s.Ingest != nil {
-		errs = errs.Also(validatePolicy("conflictPolicy", s.Ingest.ConflictPolicy).ViaField("ingest"))
-	}
+	errs = errs.Also(s.Ingest.validate().ViaField("ingest"))
+	errs = errs.Also(validateOneOf("access", s.Access, AccessNamespace, AccessRBAC))
 	return errs.Also(s.Limits.validate().ViaField("limits"))
+}
+
+func (i *RescheduleSourceIngest) validate() *apis.FieldError {
+	if i == nil {
+		return nil
+	}
+	errs := validatePolicy("conflictPolicy", i.ConflictPolicy)
+	if i.Policies != nil {
+		seen := map[ConflictPolicy]bool{}
+		for n, p := range *i.Policies {
+			errs = errs.Also(validatePolicy(apis.CurrentField, &p).ViaFieldIndex("policies", n))
+			if seen[p] {
+				errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%.64q is listed twice", p), apis.CurrentField).ViaFieldIndex("policies", n))
+			}
+			seen[p] = true
+		}
+	}
+	errs = errs.Also(validateDuration("maxDelay", i.MaxDelay))
+	return errs.Also(validateOneOf("authentication", i.Authentication, AuthenticationCluster, AuthenticationRequired))
 }
 
 func (l *RescheduleSourceLimits) validate() *apis.FieldError {
@@ -44,7 +63,11 @@ func (l *RescheduleSourceLimits) validate() *apis.FieldError {
 	// former has suspend.
 	errs := validateAtLeast("maxInFlight", l.MaxInFlight, 1)
 	errs = errs.Also(validateAtLeast("maxPerSecond", l.MaxPerSecond, 0))
-	return errs.Also(validateAtLeast("maxPending", l.MaxPending, 1))
+	errs = errs.Also(validateAtLeast("maxPending", l.MaxPending, 1))
+	if l.MaxBytes != nil && l.MaxBytes.Sign() <= 0 {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%s is not more than 0", l.MaxBytes), "maxBytes"))
+	}
+	return errs
 }
 
 func validateAtLeast[T int32 | int64](field string, value *T, least T) *apis.FieldError {
@@ -55,14 +78,18 @@ func validateAtLeast[T int32 | int64](field string, value *T, least T) *apis.Fie
 }
 
 func validatePolicy(field string, p *ConflictPolicy) *apis.FieldError {
-	if p == nil {
+	return validateOneOf(field, p, ConflictPolicyReplace, ConflictPolicyEarliest, ConflictPolicyLatest, ConflictPolicyKeep, ConflictPolicyFail)
+}
+
+func validateOneOf[T ~string](field string, value *T, allowed ...T) *apis.FieldError {
+	if value == nil || slices.Contains(allowed, *value) {
 		return nil
 	}
-	switch *p {
-	case ConflictPolicyReplace, ConflictPolicyEarliest, ConflictPolicyLatest, ConflictPolicyKeep, ConflictPolicyFail:
-		return nil
+	names := make([]string, len(allowed))
+	for i, a := range allowed {
+		names[i] = string(a)
 	}
-	return apis.ErrGeneric(fmt.Sprintf("%.64q is not one of replace, earliest, latest, keep, fail", *p), field)
+	return apis.ErrGeneric(fmt.Sprintf("%.64q is not one of %s", *value, strings.Join(names, ", ")), field)
 }
 
 // validateDelivery takes the place of DeliverySpec.Validate, which wants a

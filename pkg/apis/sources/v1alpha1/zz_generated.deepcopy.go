@@ -46,6 +46,25 @@ func (in *RescheduleSourceIngest) DeepCopyInto(out *RescheduleSourceIngest) {
 		*out = new(ConflictPolicy)
 		**out = **in
 	}
+	if in.Policies != nil {
+		in, out := &in.Policies, &out.Policies
+		*out = new([]ConflictPolicy)
+		if **in != nil {
+			in, out := *in, *out
+			*out = make([]ConflictPolicy, len(*in))
+			copy(*out, *in)
+		}
+	}
+	if in.MaxDelay != nil {
+		in, out := &in.MaxDelay, &out.MaxDelay
+		*out = new(string)
+		**out = **in
+	}
+	if in.Authentication != nil {
+		in, out := &in.Authentication, &out.Authentication
+		*out = new(Authentication)
+		**out = **in
+	}
 	return
 }
 
@@ -76,6 +95,11 @@ func (in *RescheduleSourceLimits) DeepCopyInto(out *RescheduleSourceLimits) {
 		in, out := &in.MaxPending, &out.MaxPending
 		*out = new(int64)
 		**out = **in
+	}
+	if in.MaxBytes != nil {
+		in, out := &in.MaxBytes, &out.MaxBytes
+		x := (*in).DeepCopy()
+		*out = &x
 	}
 	return
 }
@@ -156,6 +180,11 @@ func (in *RescheduleSourceSpec) DeepCopyInto(out *RescheduleSourceSpec) {
 		in, out := &in.Limits, &out.Limits
 		*out = new(RescheduleSourceLimits)
 		(*in).DeepCopyInto(*out)
+	}
+	if in.Access != nil {
+		in, out := &in.Access, &out.Access
+		*out = new(Access)
+		**out = **in
 	}
 	return
 }

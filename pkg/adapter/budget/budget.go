@@ -1,0 +1,233 @@
+package budget
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+)
+
+// ErrFull is the error of a claim that cannot even wait: too many do, or it
+// asks for more than there is at all.
+var ErrFull = errors.New("budget: too many claims wait")
+
+// maxWaiting bounds the claims that wait: each is looked at whenever something
+// is given back.
+const maxWaiting = 1024
+
+// Budget is a number of bytes. It is safe for concurrent use.
+type Budget struct {
+	total int64
+	freed func()
+
+	mu         sync.Mutex
+	used       int64
+	namespaces map[string]*namespace
+	waiting    list.List // of *waiter
+	missed     bool      // a TryGrow was refused since freed was called
+}
+
+type namespace struct {
+	held    int64
+	sources map[string]*source
+}
+
+// source is one that has claims; the others take no memory.
+type source struct {
+	namespace   *namespace
+	held        int64
+	first, last *Claim // by age
+}
+
+// Claim is what one request or delivery of a source holds. It is for one
+// goroutine at a time, and must not be copied once it holds something.
+type Claim struct {
+	budget          *Budget
+	namespace, name string
+
+	held           int64
+	source         *source // nil while nothing is held
+	older, younger *Claim
+}
+
+type waiter struct {
+	claim *Claim
+	n     int64
+	done  chan struct{} // closed when it was granted
+}
+
+// New returns a budget. When a TryGrow was refused, freed is called once
+// something was given back since, without any lock held; nil: nobody wants to
+// know.
+func New(total int64, freed func()) *Budget {
+	return &Budget{total: total, freed: freed, namespaces: map[string]*namespace{}}
+}
+
+// Total is what the budget has.
+func (b *Budget) Total() int64 { return b.total }
+
+// Used is what is held of it now.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
+}
+
+// Claim returns a claim of the source that holds nothing yet.
+func (b *Budget) Claim(namespace, source string) Claim {
+	return Claim{budget: b, namespace: namespace, name: source}
+}
+
+// Held is what the claim holds.
+func (c *Claim) Held() int64 { return c.held }
+
+// TryGrow takes n more if the source may have them now.
+func (c *Claim) TryGrow(n int64) bool {
+	if n <= 0 {
+		return true
+	}
+	b := c.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ok := b.grant(c, n)
+	b.missed = b.missed || !ok
+	return ok
+}
+
+// Grow takes n more, and waits for them until ctx ends. On an error the claim
+// holds what it held.
+func (c *Claim) Grow(ctx context.Context, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	b := c.budget
+	b.mu.Lock()
+	if b.grant(c, n) {
+		b.mu.Unlock()
+		return nil
+	}
+	if n > b.total || b.waiting.Len() >= maxWaiting {
+		b.mu.Unlock()
+		return ErrFull
+	}
+	w := &waiter{c, n, make(chan struct{})}
+	place := b.waiting.PushBack(w)
+	b.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.done: // in the same moment
+		return nil
+	default:
+	}
+	b.waiting.Remove(place)
+	return ctx.Err()
+}
+
+// Shrink gives n back.
+func (c *Claim) Shrink(n int64) {
+	if n = min(n, c.held); n <= 0 {
+		return
+	}
+	b := c.budget
+	b.mu.Lock()
+	b.giveBack(c, n)
+	tell := b.missed && b.freed != nil
+	b.missed = false
+	b.mu.Unlock()
+	if tell {
+		b.freed()
+	}
+}
+
+// Release gives everything back. The claim may grow again.
+func (c *Claim) Release() { c.Shrink(c.held) }
+
+// grant takes n for the claim if its source may have them. The caller holds
+// the lock.
+func (b *Budget) grant(c *Claim, n int64) bool {
+	free := b.total - b.used - n // after
+	if free < 0 {
+		return false
+	}
+	ns := b.namespaces[c.namespace]
+	var src *source
+	if ns != nil {
+		left := free - ns.held - n // what the namespace could still take after
+		if left < 0 {
+			return false
+		}
+		src = ns.sources[c.name]
+		if src != nil && 2*(src.held+n) > left && (c.held == 0 || src.first != c) {
+			return false
+		}
+	}
+	if ns == nil {
+		ns = &namespace{sources: map[string]*source{}}
+		b.namespaces[c.namespace] = ns
+	}
+	if src == nil {
+		src = &source{namespace: ns}
+		ns.sources[c.name] = src
+	}
+	if c.held == 0 {
+		c.source, c.older = src, src.last
+		if src.last != nil {
+			src.last.younger = c
+		} else {
+			src.first = c
+		}
+		src.last = c
+	}
+	b.used += n
+	ns.held += n
+	src.held += n
+	c.held += n
+	return true
+}
+
+// giveBack returns n of the claim and grants what fits then. The caller holds
+// the lock.
+func (b *Budget) giveBack(c *Claim, n int64) {
+	src := c.source
+	b.used -= n
+	src.namespace.held -= n
+	src.held -= n
+	if c.held -= n; c.held == 0 {
+		src.forget(c)
+		if src.first == nil {
+			delete(src.namespace.sources, c.name)
+		}
+		if len(src.namespace.sources) == 0 {
+			delete(b.namespaces, c.namespace)
+		}
+	}
+	for e := b.waiting.Front(); e != nil; {
+		next, w := e.Next(), e.Value.(*waiter)
+		if b.grant(w.claim, w.n) {
+			b.waiting.Remove(e)
+			close(w.done)
+		}
+		e = next
+	}
+}
+
+// forget takes a claim out of the source's.
+func (s *source) forget(c *Claim) {
+	if c.older != nil {
+		c.older.younger = c.younger
+	} else {
+		s.first = c.younger
+	}
+	if c.younger != nil {
+		c.younger.older = c.older
+	} else {
+		s.last = c.older
+	}
+	c.source, c.older, c.younger = nil, nil, nil
+}

@@ -1,0 +1,286 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const mib = 1 << 20
+
+// fill lets claims of the sources grow by step in turn until none can, each
+// claim up to most, and returns what each source holds.
+func fill(b *Budget, sources [][2]string, step, most int64) []int64 {
+	held := make([]int64, len(sources))
+	for grew := true; grew; {
+		grew = false
+		for i, s := range sources {
+			c := b.Claim(s[0], s[1])
+			for c.Held() < most && c.TryGrow(step) {
+				held[i] += step
+				grew = true
+			}
+		}
+	}
+	return held
+}
+
+func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
+	t.Parallel()
+	// However many claims one source has, three quarters stay for the others.
+	b := New(128*mib, nil)
+	if got := fill(b, [][2]string{{"a", "x"}}, mib/16, mib/16)[0]; got > 32*mib || got < 31*mib {
+		t.Errorf("one source holds %d of %d", got, b.Total())
+	}
+}
+
+func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
+	t.Parallel()
+	// More sources do not bring a namespace more than half of the budget.
+	b := New(128*mib, nil)
+	var sources [][2]string
+	for i := range 50 {
+		sources = append(sources, [2]string{"a", strconv.Itoa(i)})
+	}
+	fill(b, sources, mib/16, mib/16)
+	if got := b.Used(); got > 64*mib || got < 60*mib {
+		t.Errorf("one namespace holds %d of %d", got, b.Total())
+	}
+	newcomer := b.Claim("b", "x")
+	if !newcomer.TryGrow(16 * mib) {
+		t.Error("another namespace finds no room for its largest body")
+	}
+}
+
+func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
+	t.Parallel()
+	// A namespace with one source holds what one with ten holds; a newcomer
+	// finds something free.
+	b := New(128*mib, nil)
+	sources := [][2]string{{"alone", "x"}}
+	for i := range 10 {
+		sources = append(sources, [2]string{"many", strconv.Itoa(i)})
+	}
+	// The many go first, and take all that they can.
+	many := fill(b, sources[1:], mib/64, mib/64)
+	fill(b, sources[:1], mib/64, mib/64)
+	var sum int64
+	for i, n := range many {
+		sum += n
+		if n < many[0]/2 || n > many[0]*2 {
+			t.Errorf("source %d of the many holds %d, the first %d", i, n, many[0])
+		}
+	}
+	for _, c := range []string{"new", "newer", "newest"} {
+		claim := b.Claim(c, "x")
+		if !claim.TryGrow(mib) {
+			t.Errorf("namespace %s finds nothing free: %d of %d are held, %d by the many", c, b.Used(), b.Total(), sum)
+		}
+	}
+}
+
+func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
+	t.Parallel()
+	// Twenty bodies of one source that grow side by side do not lock each other
+	// out: the oldest one can always become complete.
+	b := New(128*mib, nil)
+	claims := make([]Claim, 20)
+	for i := range claims {
+		claims[i] = b.Claim("a", "x")
+	}
+	for grew := true; grew; {
+		grew = false
+		for i := range claims {
+			grew = claims[i].Held() < 2*mib && claims[i].TryGrow(mib/4) || grew
+		}
+	}
+	for i := range claims {
+		for claims[i].Held() < 16*mib {
+			if !claims[i].TryGrow(mib / 4) {
+				t.Fatalf("claim %d, the oldest, ends at %d", i, claims[i].Held())
+			}
+		}
+		claims[i].Release()
+	}
+	if b.Used() != 0 || len(b.namespaces) != 0 {
+		t.Errorf("%d are held by %d namespaces at the end", b.Used(), len(b.namespaces))
+	}
+}
+
+func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
+	t.Parallel()
+	// A claim that fits is granted while one that does not fit waits.
+	synctest.Test(t, func(t *testing.T) {
+		b := New(128*mib, nil)
+		holder := b.Claim("a", "x")
+		holder.TryGrow(30 * mib)
+		large := b.Claim("a", "x")
+		granted := make(chan error, 1)
+		go func() { granted <- large.Grow(t.Context(), 16*mib) }()
+		synctest.Wait()
+		small := b.Claim("a", "x")
+		if !small.TryGrow(mib) {
+			t.Error("the small one is refused")
+		}
+		small.Release()
+		select {
+		case <-granted:
+			t.Error("the large one did not wait")
+		default:
+		}
+		holder.Release()
+		if err := <-granted; err != nil || large.Held() != 16*mib {
+			t.Errorf("the large one got %d in the end: %v", large.Held(), err)
+		}
+	})
+}
+
+func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
+	t.Parallel()
+	// A claim that gave up holds nothing, and is not in the way.
+	synctest.Test(t, func(t *testing.T) {
+		b := New(mib, nil)
+		holder := b.Claim("a", "x")
+		holder.TryGrow(mib)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := b.Claim("b", "x")
+		if err := late.Grow(ctx, mib/2); !errors.Is(err, context.DeadlineExceeded) || late.Held() != 0 {
+			t.Errorf("%v, holds %d", err, late.Held())
+		}
+		holder.Release()
+		if b.waiting.Len() != 0 || b.Used() != 0 {
+			t.Errorf("%d wait, %d are held", b.waiting.Len(), b.Used())
+		}
+	})
+}
+
+func TestWaitingClaims_AreBounded(t *testing.T) {
+	t.Parallel()
+	// Above a thousand waiting claims, and for more than there is, there is no
+	// waiting.
+	synctest.Test(t, func(t *testing.T) {
+		b := New(mib, nil)
+		holder := b.Claim("a", "x")
+		holder.TryGrow(mib)
+		if err := holder.Grow(t.Context(), mib+1); !errors.Is(err, ErrFull) {
+			t.Errorf("more than there is: %v", err)
+		}
+		ended := make(chan error, maxWaiting)
+		for range maxWaiting {
+			go func() {
+				c := b.Claim("b", "x")
+				err := c.Grow(t.Context(), 1)
+				c.Release()
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		c := b.Claim("c", "x")
+		if err := c.Grow(t.Context(), 1); !errors.Is(err, ErrFull) {
+			t.Errorf("with %d waiting: %v", maxWaiting, err)
+		}
+		holder.Release()
+		for range maxWaiting {
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestFreed_IsCalledAfterARefusal(t *testing.T) {
+	t.Parallel()
+	// Who was refused is told once that something was given back, and nobody
+	// else ever is.
+	calls := 0
+	b := New(mib, func() { calls++ })
+	one, two := b.Claim("a", "x"), b.Claim("b", "x")
+	one.TryGrow(mib)
+	one.Release()
+	if calls != 0 {
+		t.Errorf("told %d times without a refusal", calls)
+	}
+	one.TryGrow(mib)
+	if two.TryGrow(mib) {
+		t.Fatal("granted twice")
+	}
+	one.Shrink(mib / 2)
+	one.Release()
+	if calls != 1 {
+		t.Errorf("told %d times after one refusal", calls)
+	}
+}
+
+func TestRandomClaims_KeepTheSums(t *testing.T) {
+	t.Parallel()
+	// Whatever is taken and given back, the sums are right, the total is never
+	// exceeded, and no share is above what it may be.
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("BUDGET_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	random := rand.New(rand.NewPCG(seed, 0))
+	b := New(64*mib, nil)
+	claims := make([]Claim, 200)
+	for i := range claims {
+		claims[i] = b.Claim(fmt.Sprint(random.IntN(5)), fmt.Sprint(random.IntN(4)))
+	}
+	for range 100_000 {
+		c := &claims[random.IntN(len(claims))]
+		before, had := c.Held(), len(b.namespaces)
+		switch n := random.Int64N(mib); random.IntN(4) {
+		case 0:
+			c.Release()
+		case 1:
+			c.Shrink(n)
+		default:
+			if ok := c.TryGrow(n); ok != (c.Held() == before+n) {
+				t.Fatalf("seed %d: granted %v, from %d to %d by %d", seed, ok, before, c.Held(), n)
+			} else if ns := b.namespaces[c.namespace]; ok && n > 0 && len(b.namespaces) == had && ns.held > n && ns.held > b.total/2 {
+				t.Fatalf("seed %d: a namespace holds %d", seed, ns.held)
+			}
+		}
+		if b.used < 0 || b.used > b.total {
+			t.Fatalf("seed %d: %d are held", seed, b.used)
+		}
+	}
+	var sum int64
+	for i := range claims {
+		sum += claims[i].Held()
+	}
+	var shares, inSources int64
+	for _, ns := range b.namespaces {
+		shares += ns.held
+		for _, s := range ns.sources {
+			inSources += s.held
+		}
+	}
+	if sum != b.used || shares != sum || inSources != sum {
+		t.Errorf("seed %d: claims hold %d, namespaces %d, sources %d, used is %d", seed, sum, shares, inSources, b.used)
+	}
+	for i := range claims {
+		claims[i].Release()
+	}
+	if b.used != 0 || len(b.namespaces) != 0 {
+		t.Errorf("seed %d: %d left in %d namespaces", seed, b.used, len(b.namespaces))
+	}
+}
+
+func BenchmarkGrowAndRelease(b *testing.B) {
+	budget := New(128*mib, nil)
+	other := budget.Claim("ns", "src")
+	other.TryGrow(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		c := budget.Claim("ns", "src")
+		c.TryGrow(4096)
+		c.Release()
+	}
+}
