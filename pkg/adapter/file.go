@@ -18,7 +18,7 @@ import (
 // startFromFile starts a standalone adapter. What can be wrong in a file is
 // found before the data directory is touched.
 func (a *Adapter) startFromFile(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return err
 	}
@@ -46,8 +46,9 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 }
 
 // readSources reads the file and compiles the ingest rules of all its sources,
-// or says what is wrong with any of them.
-func readSources(file string) ([]*schedule.Source, []rules, error) {
+// or says what is wrong with any of them: also of a source that requires tokens
+// where there are none, which everybody could send events to.
+func readSources(file string, tokens bool) ([]*schedule.Source, []rules, error) {
 	wanted, err := sources.ReadFile(file)
 	if err != nil {
 		return nil, nil, err
@@ -56,6 +57,9 @@ func readSources(file string) ([]*schedule.Source, []rules, error) {
 	for i, s := range wanted {
 		if compiled[i].Rules, err = ingest.Compile(s); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
+		}
+		if s.EventsNeedToken && !tokens {
+			problems = append(problems, fmt.Errorf("source %s: spec.ingest.authentication is required, and there are no tokens: give --token-file FILE", s.Path()))
 		}
 	}
 	return wanted, compiled, errors.Join(problems...)
@@ -77,7 +81,7 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 // reload reads the sources and tokens anew. On an error everything stays as it
 // was.
 func (a *Adapter) reload() error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -43,11 +42,11 @@ type tokens struct {
 	line    *line
 }
 
-func newTokens(call tokenRequest, never apiAudiences, log *slog.Logger) *tokens {
+func newTokens(call tokenRequest, never apiAudiences) *tokens {
 	return &tokens{
 		call: call, never: never, cache: lru.NewLRUExpireCache(maxTokens),
 		// A namespace with thousands of audiences waits behind itself.
-		line: newLine(lane{slots: maxTokenRequests, share: maxTokenShare, wait: callTimeout, take: callTimeout}, log, time.Now),
+		line: newLine(lane{slots: maxTokenRequests, share: maxTokenShare, wait: callTimeout, take: callTimeout}),
 	}
 }
 

@@ -233,7 +233,7 @@ func TestSourcesAreLookedAtWhenWhatTheyShowChanges(t *testing.T) {
 	t.Run("a flag", func(t *testing.T) {
 		t.Parallel()
 		c, cmw := twoSources(t)
-		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features"}, Data: map[string]string{"authentication-oidc": "enabled"}})
+		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "knative-eventing", Name: "config-features"}, Data: map[string]string{"authentication-oidc": "enabled"}})
 		c.expect(t, gitRepos, second)
 	})
 }
