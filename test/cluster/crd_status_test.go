@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
@@ -37,19 +38,18 @@ func TestTheAPIServerWritesTheDefaultsDown(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "defaults")
 	const (
-		delivery = "delivery: {backoffPolicy: exponential, backoffDelay: PT1S, timeout: PT10M}\n"
-		ingest   = "ingest: {conflictPolicy: earliest}\n"
-		limits   = "limits: {maxInFlight: 100, maxPerSecond: 0, maxPending: 1000000}\n"
-		top      = "delay: 0s\nconflictPolicy: replace\nsuspend: false\n"
+		delivery = "delivery: {backoffPolicy: exponential, backoffDelay: PT1S}\n"
+		events   = "conflictPolicy: earliest, policies: [earliest, keep], maxDelay: 8760h, authentication: cluster"
+		ingest   = "ingest: {" + events + "}\n"
+		top      = "delay: 0s\nconflictPolicy: replace\naccess: namespace\naudit: false\nsuspend: false\n"
 	)
 	for _, c := range []struct{ name, spec, want string }{
-		{"nothing", "", delivery + ingest + limits + top},
-		{"empty parts", "delivery: {}\ningest: {}\nlimits: {}\n", delivery + ingest + limits + top},
+		{"nothing", "", delivery + ingest + top},
+		{"empty parts", "delivery: {}\ningest: {}\nlimits: {}\n", delivery + ingest + "limits: {}\n" + top},
 		{"some", "delivery: {retry: 3}\ningest: {key: event.id}\nlimits: {maxInFlight: 7}\n",
-			"delivery: {retry: 3, backoffPolicy: exponential, backoffDelay: PT1S, timeout: PT10M}\n" +
-				"ingest: {key: event.id, conflictPolicy: earliest}\n" +
-				"limits: {maxInFlight: 7, maxPerSecond: 0, maxPending: 1000000}\n" + top},
-		{"nulls", "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\n", delivery + ingest + limits + top},
+			"delivery: {retry: 3, backoffPolicy: exponential, backoffDelay: PT1S}\n" +
+				"ingest: {key: event.id, " + events + "}\nlimits: {maxInFlight: 7}\n" + top},
+		{"nulls", "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\n", delivery + ingest + top},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -94,6 +94,8 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 	}
 	retry, pending, most, keys := int32(3), int64(5), int32(7), int64(9)
 	policy, later := v1alpha1.ConflictPolicyKeep, v1alpha1.ConflictPolicyLatest
+	policies, required, rbac := []v1alpha1.ConflictPolicy{policy}, v1alpha1.AuthenticationRequired, v1alpha1.AccessRBAC
+	bytes := quantity.MustParse("10Gi")
 	linear, binary := eventingduckv1.BackoffPolicyLinear, eventingduckv1.DeliveryFormatBinary
 	address := duckv1.Addressable{Name: text("https"), URL: url, CACerts: text(certificates), Audience: text("whom")}
 	s := &v1alpha1.RescheduleSource{
@@ -105,8 +107,10 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 				RetryAfterMax: text("PT3S"), Format: &binary,
 			},
 			Delay: text("1s"), ConflictPolicy: &policy, MaxInterval: text("2s"),
-			Ingest:  &v1alpha1.RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &later},
-			Limits:  &v1alpha1.RescheduleSourceLimits{MaxInFlight: &most, MaxPerSecond: &most, MaxPending: &keys},
+			Ingest:  &v1alpha1.RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &later, Policies: &policies, MaxDelay: text("3s"), Authentication: &required},
+			Limits:  &v1alpha1.RescheduleSourceLimits{MaxInFlight: &most, MaxPerSecond: &most, MaxPending: &keys, MaxBytes: &bytes},
+			Access:  &rbac,
+			Audit:   true,
 			Suspend: true,
 		},
 		Status: v1alpha1.RescheduleSourceStatus{
@@ -150,7 +154,7 @@ func certificate(t *testing.T) string {
 func wholly(t *testing.T, path string, v reflect.Value) {
 	t.Helper()
 	switch v.Interface().(type) {
-	case apis.URL, apis.VolatileTime, metav1.Time:
+	case apis.URL, apis.VolatileTime, metav1.Time, quantity.Quantity:
 		return
 	}
 	switch v.Kind() {

@@ -37,6 +37,7 @@ func defaults(name string) *schedule.Source {
 			BackoffDelay: schedule.DefaultBackoffDelay, Timeout: schedule.DefaultTimeout,
 		},
 		Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
+		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour,
 		MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending,
 	}
 }
@@ -52,9 +53,10 @@ func fullExample() *schedule.Source {
 			Retry: &retry, BackoffDelay: time.Second, Timeout: 10 * time.Minute, RetryAfterMax: &max,
 		},
 		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Hour,
-		IngestKey:   "event.kind + '/' + event.namespace + '/' + event.name",
-		IngestWhen:  "event.data.metadata.generation != event.data.status.observedGeneration",
-		MaxInFlight: 100, MaxPending: 1000000,
+		IngestKey:      "event.kind + '/' + event.namespace + '/' + event.name",
+		IngestWhen:     "event.data.metadata.generation != event.data.status.observedGeneration",
+		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour,
+		MaxInFlight: 100, MaxPending: 1000000, MaxBytes: 10 << 30,
 	}
 }
 
@@ -165,6 +167,15 @@ func TestEveryFieldHasItsMeaning(t *testing.T) {
 		{"conflictPolicy: latest", func(s *schedule.Source) { s.Policy = schedule.Latest }},
 		{"ingest: {conflictPolicy: keep}", func(s *schedule.Source) { s.IngestPolicy = schedule.Keep }},
 		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Source) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
+		{"ingest: {policies: []}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{} }},
+		{"ingest: {policies: [latest, fail]}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
+		{"ingest: {maxDelay: PT1H}", func(s *schedule.Source) { s.IngestMaxDelay = time.Hour }},
+		{"ingest: {authentication: required}", func(s *schedule.Source) { s.EventsNeedToken = true }},
+		{"ingest: {authentication: cluster}", func(*schedule.Source) {}},
+		{"access: rbac", func(s *schedule.Source) { s.RBACOnly = true }},
+		{"audit: true", func(s *schedule.Source) { s.Audit = true }},
+		{"limits: {maxBytes: 10Gi}", func(s *schedule.Source) { s.MaxBytes = 10 << 30 }},
+		{"limits: {maxBytes: 4096}", func(s *schedule.Source) { s.MaxBytes = 4096 }},
 		{"limits: {maxInFlight: 1}", func(s *schedule.Source) { s.MaxInFlight = 1 }},
 		{"limits: {maxPerSecond: 7}", func(s *schedule.Source) { s.MaxPerSecond = 7 }},
 		{"limits: {maxPending: 5000000000}", func(s *schedule.Source) { s.MaxPending = 5000000000 }},

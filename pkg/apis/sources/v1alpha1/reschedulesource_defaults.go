@@ -9,14 +9,14 @@ import (
 
 // The defaults, as a manifest spells them.
 const (
-	DefaultDelay                      = "0s"
-	DefaultBackoffPolicy              = eventingduckv1.BackoffPolicyExponential
-	DefaultBackoffDelay               = "PT1S"
-	DefaultConflictPolicy             = ConflictPolicyReplace
-	DefaultIngestConflictPolicy       = ConflictPolicyEarliest
-	DefaultIngestMaxDelay             = "8760h"
-	DefaultAuthentication             = AuthenticationCluster
-	DefaultAccess                     = AccessNamespace
+	DefaultDelay                = "0s"
+	DefaultBackoffPolicy        = eventingduckv1.BackoffPolicyExponential
+	DefaultBackoffDelay         = "PT1S"
+	DefaultConflictPolicy       = ConflictPolicyReplace
+	DefaultIngestConflictPolicy = ConflictPolicyEarliest
+	DefaultIngestMaxDelay       = "8760h"
+	DefaultAuthentication       = AuthenticationCluster
+	DefaultAccess               = AccessNamespace
 )
 
 // DefaultIngestPolicies are the policies that an event may ask for.

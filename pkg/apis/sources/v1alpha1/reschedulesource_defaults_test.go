@@ -16,23 +16,23 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}
 	o.SetDefaults(t.Context())
 
-	exponential, second, minutes := eventingduckv1.BackoffPolicyExponential, "PT1S", "PT10M"
+	exponential, second := eventingduckv1.BackoffPolicyExponential, "PT1S"
 	zero, replace, earliest := "0s", ConflictPolicyReplace, ConflictPolicyEarliest
-	inFlight, perSecond, pending := int32(100), int32(0), int64(1000000)
+	policies, year, cluster, namespace := []ConflictPolicy{"earliest", "keep"}, "8760h", AuthenticationCluster, AccessNamespace
 	want := RescheduleSourceSpec{
 		SourceSpec: duckv1.SourceSpec{Sink: duckv1.Destination{Ref: &duckv1.KReference{Name: "x", Namespace: "ops"}}},
 		Delivery: &eventingduckv1.DeliverySpec{
 			DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}},
-			BackoffPolicy:  &exponential, BackoffDelay: &second, Timeout: &minutes,
+			BackoffPolicy:  &exponential, BackoffDelay: &second,
 		},
 		Delay: &zero, ConflictPolicy: &replace,
-		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest},
-		Limits: &RescheduleSourceLimits{MaxInFlight: &inFlight, MaxPerSecond: &perSecond, MaxPending: &pending},
+		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest, Policies: &policies, MaxDelay: &year, Authentication: &cluster},
+		Access: &namespace,
 	}
 	if diff := cmp.Diff(want, o.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
-	if err := o.Spec.Limits.validate(); err != nil {
+	if err := o.Spec.Ingest.validate(); err != nil {
 		t.Errorf("the defaults are refused: %v", err)
 	}
 }

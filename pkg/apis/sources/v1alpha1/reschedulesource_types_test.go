@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
@@ -62,6 +63,8 @@ func full() *RescheduleSource {
 	retry, pending := int32(20), int64(1204)
 	max, delay, certs, audience := "PT5M", "10s", "pem", "aud"
 	format, policy := eventingduckv1.DeliveryFormatJson, ConflictPolicyLatest
+	policies, required, rbac := []ConflictPolicy{ConflictPolicyLatest}, AuthenticationRequired, AccessRBAC
+	bytes := resource.MustParse("10Gi")
 	url := apis.HTTP("sink.example")
 	o := &RescheduleSource{
 		TypeMeta:   metav1.TypeMeta{Kind: Kind, APIVersion: SchemeGroupVersion.String()},
@@ -75,8 +78,10 @@ func full() *RescheduleSource {
 			Delay:          &delay,
 			ConflictPolicy: &policy,
 			MaxInterval:    &delay,
-			Ingest:         &RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &policy},
-			Limits:         &RescheduleSourceLimits{MaxInFlight: &retry, MaxPerSecond: &retry, MaxPending: &pending},
+			Ingest:         &RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &policy, Policies: &policies, MaxDelay: &delay, Authentication: &required},
+			Limits:         &RescheduleSourceLimits{MaxInFlight: &retry, MaxPerSecond: &retry, MaxPending: &pending, MaxBytes: &bytes},
+			Access:         &rbac,
+			Audit:          true,
 			Suspend:        true,
 		},
 		Status: RescheduleSourceStatus{
