@@ -139,7 +139,7 @@ func TestNoTokenOfTheAdapterOpensTheCluster(t *testing.T) {
 	g := newGate(t, "reschedule-adapter-tokens")
 	const account = "git-repos-oidc-sources.reschedule.dev-reschedulesource"
 	for _, audiences := range [][]string{
-		nil, {""}, {"https://kubernetes.default.svc"}, {"https://kubernetes.default.svc.cluster.local"}, {"HTTPS://kubernetes.DEFAULT.svc"},
+		{}, {""}, {"https://kubernetes.default.svc"}, {"https://kubernetes.default.svc.cluster.local"}, {"HTTPS://kubernetes.DEFAULT.svc"},
 		{"sink", "https://kubernetes.default.svc"},
 	} {
 		if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, audiences...)); ok || !strings.Contains(says, "API server") {
