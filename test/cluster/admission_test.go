@@ -94,7 +94,9 @@ func TestAWildcardRoleWritesNoStatus(t *testing.T) {
 		return client.Resource(resource).Namespace(ns)
 	}
 	user, groups := serviceAccount(ns, "dev")
-	settle(t, func() bool { return allowed(t, user, groups, ns, "sources.reschedule.dev reschedulesources/status patch") }, "the role is not there")
+	settle(t, func() bool {
+		return allowed(t, user, groups, ns, "sources.reschedule.dev reschedulesources/status patch")
+	}, "the role is not there")
 	if _, err := as(ns, "dev").Create(t.Context(), manifest(t, "x", toURI), strict); err != nil {
 		t.Fatal(err)
 	}

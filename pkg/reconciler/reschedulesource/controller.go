@@ -174,10 +174,11 @@ func (l lenient) Watch(name string, observers ...configmap.Observer) {
 		l.Watcher.Watch(name, observers...)
 		return
 	}
-	usual := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	// A watcher tells only of what is in its namespace, the default among it.
+	usual := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system.Namespace(), Name: name}}
 	var seen atomic.Bool
 	w.WatchWithDefault(usual, func(cm *corev1.ConfigMap) {
-		if there := cm.Namespace != ""; there { // the default has none
+		if cm.ResourceVersion != "" { // no API server has seen the default
 			seen.Store(true)
 		} else if seen.Load() {
 			l.log.Errorw("A ConfigMap is gone; what it said stays in force until it is back or the controller starts anew", zap.String("configMap", name))
