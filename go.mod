@@ -2,6 +2,8 @@ module github.com/reschedule-dev/reschedule
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/cloudevents/sdk-go/sql/v2 v2.0.0-20240712172937-3ce6b2f1f011
 	github.com/cloudevents/sdk-go/v2 v2.16.2
