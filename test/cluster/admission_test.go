@@ -58,7 +58,7 @@ func TestTheAdapterGetsTokensForSinksOnly(t *testing.T) {
 		t.Errorf("the account of a source, for its sink: %v", err)
 	}
 	if _, err := server.Token(t.Context(), ns, "operator", kube.Issuer); err != nil {
-		t.Errorf("somebody else: %v", err)
+		t.Errorf("another user: %v", err)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestNoTokenOfTheAdapterOpensTheCluster(t *testing.T) {
 	}
 }
 
-// The names are those that Knative gives the accounts, and no others.
+// The names that Knative gives the accounts, and no others.
 func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
@@ -217,7 +217,7 @@ func TestStatusIsWrittenByTheProgramsOnly(t *testing.T) {
 		"the adapter, a condition":             {adapterUser, before, with("conditions", []any{}), true},
 		"the adapter, nothing":                 {adapterUser, before, before, true},
 		"the adapter, no status":               {adapterUser, nil, nil, true},
-		"somebody with a wildcard":             {"system:serviceaccount:ops:dev", before, with("pending", int64(2)), false},
+		"an account with a wildcard role":      {"system:serviceaccount:ops:dev", before, with("pending", int64(2)), false},
 		"the controller of another namespace":  {"system:serviceaccount:ops:reschedule-controller", before, with("pending", int64(2)), false},
 		"a break-glass administrator":          {"admin", before, with("sinkUri", "http://other"), true},
 		"the adapter, the sink gone":           {adapterUser, before, with("sinkUri", nil), false},

@@ -243,7 +243,7 @@ func TestSelectorsMatchTheirOwnPodsAndOutliveAVersion(t *testing.T) {
 	}
 }
 
-// Callers come from everywhere and bring a token; the other ports ask nobody.
+// Callers come from everywhere and bring a token; the other ports ask for none.
 func TestTheNetworkReachesOnlyWhatAsksForTokens(t *testing.T) {
 	t.Parallel()
 	pods := templates(t)

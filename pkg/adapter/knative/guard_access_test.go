@@ -130,7 +130,7 @@ func TestASourceCanRequireTokensOfEvents(t *testing.T) {
 				w.setPolicies(newPolicy("p", u.name))
 				want = ""
 			case "a policy for others":
-				w.setPolicies(newPolicy("p", "somebody else"))
+				w.setPolicies(newPolicy("p", "another"))
 			}
 			for token, want := range map[string]schedule.Code{
 				"": schedule.CodeUnauthenticated, newToken(u.name): schedule.CodeUnauthenticated, w.issue(u.name): want,

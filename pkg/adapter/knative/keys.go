@@ -42,7 +42,7 @@ type keySet struct {
 }
 
 // keys find out what is forged without asking the API server about each token.
-// They admit nobody: whether a token still counts only the API server knows.
+// They admit no caller: whether a token still counts only the API server knows.
 type keys struct {
 	fetch func(context.Context) (*keySet, error)
 	log   *slog.Logger
@@ -80,8 +80,8 @@ func (k *keys) judge(ctx context.Context, token string, c claims) verdict {
 	return foreign
 }
 
-// refresh reads the keys, unless that was only just done, and returns those that
-// are known then.
+// refresh reads the keys, unless that was only just done, and returns the keys
+// that are known then.
 func (k *keys) refresh(ctx context.Context) *keySet {
 	if k.fetch == nil || !k.mayRead() {
 		return k.set.Load()

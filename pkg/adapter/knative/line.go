@@ -17,8 +17,8 @@ type lane struct {
 	take  time.Duration // how long it may take then
 }
 
-// line is where calls of one kind queue for the API server. Each is made for
-// somebody: who has a share under way waits behind itself, whatever it asks for.
+// line is where calls of one kind queue for the API server. Each has the
+// name of its cause: a name that has a share under way waits behind itself.
 type line struct {
 	lane
 	all *semaphore.Weighted

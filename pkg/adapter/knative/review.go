@@ -46,7 +46,7 @@ var (
 	strangerLane = lane{slots: 8, share: 2, wait: waitFor, take: takeFor}
 	// accessLane is for what callers may do, whose tokens were accepted.
 	accessLane = lane{slots: 32, share: 8, wait: waitFor, take: takeFor}
-	// renewalLane is for answers that count still: nobody waits for them.
+	// renewalLane is for answers that count still: no caller waits for them.
 	renewalLane = lane{slots: 16, share: 4, take: takeFor}
 )
 
@@ -58,7 +58,7 @@ type caller struct {
 }
 
 // namespaceOf reads the namespace out of the name of a service account, which
-// nobody else can have: system: is the API server's own. It is "" for others.
+// no other user can have: system: is the API server's own. It is "" for others.
 func namespaceOf(username string) string {
 	rest, ok := strings.CutPrefix(username, "system:serviceaccount:")
 	if namespace, name, _ := strings.Cut(rest, ":"); ok && name != "" && !strings.Contains(name, ":") {

@@ -254,7 +254,7 @@ func TestAFloodOfOnePeerIsItsOwn(t *testing.T) {
 
 // A caller who keeps calling is never cold: its answer is renewed before it ends,
 // whatever waits in front of the API server.
-func TestAFloodLocksNobodyOutWhoIsKnown(t *testing.T) {
+func TestAFloodLocksOutNoKnownCaller(t *testing.T) {
 	timed(t, func(t *testing.T, w *world) {
 		w.grants[outsider+" get"] = true
 		known := []string{w.issue(insider), w.issue(outsider)}

@@ -59,9 +59,9 @@ type apiAudiences []string
 // say that their tokens are for.
 const apiServer = "https://kubernetes.default.svc"
 
-// audiencesOf are those that the adapter's own token shows: without a choice
-// the API server issues a token for all audiences that it takes. Whoever issued
-// it is one of them by default.
+// audiencesOf are the audiences that the adapter's own token shows: without a choice
+// the API server issues a token for all audiences that it takes. Its issuer
+// is one of them by default.
 func audiencesOf(own string) apiAudiences {
 	c, _ := readClaims(own)
 	return append(apiAudiences(c.Audiences), c.Issuer)

@@ -218,7 +218,7 @@ func TestTokensAreSharedByNamespace(t *testing.T) {
 			t.Errorf("another namespace: %v after %v", err, time.Since(start))
 		}
 		all.Wait()
-		// Those that did not get their turn are not waited for for ever.
+		// A request that does not get its turn ends.
 		if n := int(callTimeout / i.takes * maxTokenShare); i.issued > n+maxTokenShare+1 || i.issued < n-maxTokenShare {
 			t.Errorf("%d tokens in %v", i.issued, time.Since(start))
 		}
