@@ -21,6 +21,7 @@ type history struct {
 	traced bool
 
 	keys int
+	took time.Duration // in the bubble's time
 }
 
 const historySteps = 60
@@ -37,8 +38,9 @@ func newHistory(seed uint64, n int) *history {
 // trace if one was asked for.
 func (h *history) run(t *testing.T) (failed, trace string) {
 	synctest.Test(t, func(*testing.T) {
-		w := &world{h: h}
+		w, start := &world{h: h}, time.Now()
 		w.play()
+		h.took = time.Since(start)
 		failed, trace = w.failed, w.text()
 	})
 	return failed, trace

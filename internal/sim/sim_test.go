@@ -3,7 +3,9 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime/debug"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +27,12 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 		first, n = *seedFlag, 1
 	case *seedsFlag != 0:
 		first, n = uint64(time.Now().UnixNano()), *seedsFlag
+	case os.Getenv("SIM_SEEDS") != "":
+		seeds, err := strconv.ParseUint(os.Getenv("SIM_SEEDS"), 10, 64)
+		if err != nil {
+			t.Fatalf("SIM_SEEDS: %v", err)
+		}
+		first, n = uint64(time.Now().UnixNano()), seeds
 	case testing.Short():
 		n = fixedSeeds / 10
 	}
@@ -33,6 +41,7 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 	debug.SetTraceback("all")
 	start := time.Now()
 	var next, broken atomic.Uint64
+	var simulated atomic.Int64
 	t.Run("worker", func(t *testing.T) {
 		for i := range 2 {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -42,24 +51,26 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 					if k >= n || broken.Load() > 0 {
 						return
 					}
-					play(t, first+k, &broken)
+					simulated.Add(int64(play(t, first+k, &broken)))
 				}
 			})
 		}
 	})
-	t.Logf("%d histories from seed %d, %.0f a second", min(n, next.Load()), first, float64(min(n, next.Load()))/time.Since(start).Seconds())
+	hours, seconds := time.Duration(simulated.Load()).Hours(), time.Since(start).Seconds()
+	t.Logf("%d histories from seed %d, %.0f a second; %.0f simulated hours, %.0f a second", min(n, next.Load()), first, float64(min(n, next.Load()))/seconds, hours, hours/seconds)
 }
 
 //go:noinline
-func play(t *testing.T, seed uint64, broken *atomic.Uint64) {
+func play(t *testing.T, seed uint64, broken *atomic.Uint64) time.Duration {
 	h := newHistory(seed, *stepsFlag)
 	failed, _ := h.run(t)
 	if failed == "" {
-		return
+		return h.took
 	}
 	broken.Add(1)
 	small := h.shrink(t, 20*time.Second)
 	again, trace := small.run(t)
 	t.Errorf("seed %d: a promise is broken: %s\nreplay: go test ./internal/sim -sim.seed=%d -sim.steps=%d\nin short, steps %v: %s\n%s",
 		seed, failed, seed, *stepsFlag, small.steps, again, trace)
+	return h.took
 }

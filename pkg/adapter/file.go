@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"knative.dev/pkg/observability/metrics"
 	"knative.dev/pkg/observability/tracing"
@@ -13,12 +14,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
 // startFromFile starts a standalone adapter. What can be wrong in a file is
 // found before the data directory is touched.
 func (a *Adapter) startFromFile(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.TokenFile != "")
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return err
 	}
@@ -33,7 +35,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	if err := a.open(ctx, sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
 		return err
 	}
-	if err := a.apply(wanted, compiled); err != nil {
+	if err := a.apply(ctx, wanted, compiled); err != nil {
 		return err
 	}
 	if err := a.administer(); err != nil {
@@ -45,11 +47,16 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	return a.serve(a.tokens)
 }
 
-// readSources reads the file and compiles the ingest rules of all its sources,
-// or says what is wrong with any of them: also of a source that requires tokens
-// where there are none, which everybody could send events to.
-func readSources(file string, tokens bool) ([]*schedule.Source, []rules, error) {
-	wanted, err := sources.ReadFile(file)
+// readSources reads the files of sources and of ceilings, "" = none, and compiles
+// the ingest rules of all sources, or says what is wrong with any of them: also of a
+// source that requires tokens where there are none, which everybody could send
+// events to.
+func readSources(file, ceilingsFile string, tokens bool) ([]*schedule.Source, []rules, error) {
+	limits, err := readCeilings(ceilingsFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, err := sources.ReadFile(file, limits)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,12 +72,35 @@ func readSources(file string, tokens bool) ([]*schedule.Source, []rules, error) 
 	return wanted, compiled, errors.Join(problems...)
 }
 
+// readCeilings reads the file of ceilings. Without one there are none: the owner
+// of the sources' file is the administrator.
+func readCeilings(file string) (*ceilings.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %w", err)
+	}
+	if len(text) > sources.MaxFileBytes {
+		return nil, fmt.Errorf("reading the ceilings: %s is more than %d MiB", file, sources.MaxFileBytes>>20)
+	}
+	config, err := ceilings.ParseFile(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %s: %w", file, err)
+	}
+	return config, nil
+}
+
 // apply makes the wanted sources the ones there are.
-func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
-	if err := a.keepOnly(wanted); err != nil {
+func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled []rules) error {
+	if err := a.keepOnly(ctx, wanted); err != nil {
 		return err
 	}
 	for i, s := range wanted {
+		if ctx.Err() != nil {
+			return ctx.Err() // the end has begun: the next start goes on
+		}
 		if err := a.set(s, compiled[i]); err != nil {
 			return err
 		}
@@ -78,10 +108,11 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 	return nil
 }
 
-// reload reads the sources and tokens anew, each on its own: a token is revoked
-// whatever is wrong with the sources. What cannot be read stays as it was.
-func (a *Adapter) reload() error {
-	return errors.Join(a.reloadTokens(), a.reloadSources())
+// reload reads the tokens, sources and ceilings anew, the tokens on their own: a
+// token is revoked whatever is wrong with the sources. What cannot be read stays
+// as it was.
+func (a *Adapter) reload(ctx context.Context) error {
+	return errors.Join(a.reloadTokens(), a.reloadSources(ctx))
 }
 
 func (a *Adapter) reloadTokens() error {
@@ -94,26 +125,43 @@ func (a *Adapter) reloadTokens() error {
 	return nil
 }
 
-func (a *Adapter) reloadSources() error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.TokenFile != "")
+func (a *Adapter) reloadSources(ctx context.Context) error {
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return fmt.Errorf("the sources stay as they were: %w", err)
 	}
-	return a.apply(wanted, compiled)
+	return a.apply(ctx, wanted, compiled)
 }
 
-// obey reloads when it is told to, until ctx ends.
+// obey reloads when it is told to, until ctx ends. A reload may have to wait
+// for the disk: the end does not wait for the reload.
 func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
-	for {
+	done := make(chan struct{})
+	for next := reload; ; {
 		select {
 		case <-ctx.Done():
 			return a.Stop()
-		case <-reload:
-			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
-			} else {
-				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
-			}
+		case <-next:
+			next = nil // one at a time
+			go func() {
+				a.reloadNow(ctx)
+				select {
+				case done <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}()
+		case <-done:
+			next = reload
 		}
+	}
+}
+
+func (a *Adapter) reloadNow(ctx context.Context) {
+	switch err := a.reload(ctx); {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "tokens", a.cfg.TokenFile, "error", err)
+	default:
+		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}
 }

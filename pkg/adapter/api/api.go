@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -14,10 +15,10 @@ import (
 
 // Ingester takes the CloudEvents of one request to a source's address. It
 // returns what they asked for once all of them are durable, or with an error
-// none was taken. The body is the callee's to keep. A judge that is not nil is
-// asked about each event.
+// none was taken. The body is the callee's to keep; ctx ends when the caller
+// hangs up. A judge that is not nil is asked about each event.
 type Ingester interface {
-	Ingest(src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
 }
 
 // Config is what the API needs.
@@ -58,7 +59,7 @@ type source interface {
 	Schedule(key string, r *schedule.Request) (queue.Scheduled, error)
 	ScheduleAll(items []queue.Item) ([]queue.Scheduled, error)
 	Cancel(key string, c schedule.Conditions) error
-	CancelAll(prefix string) (int, error)
+	CancelAll(ctx context.Context, prefix string) (int, error)
 	Get(key string) (schedule.View, bool, error)
 	List(o queue.ListOptions) ([]schedule.View, string, error)
 	Counts() (queue.Counts, error)
@@ -68,7 +69,7 @@ type source interface {
 type handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
-	ingest func(src source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	ingest func(ctx context.Context, src source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may look at many rows for few keys.
 	bytes, shares, scans *budget.Budget
@@ -84,8 +85,8 @@ func New(cfg Config) http.Handler {
 		return src, ok
 	}
 	if cfg.Ingest != nil {
-		h.ingest = func(src source, header http.Header, body []byte, judge Judge) ([]queue.Item, error) {
-			return cfg.Ingest.Ingest(src.(*queue.Source), header, body, judge)
+		h.ingest = func(ctx context.Context, src source, header http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+			return cfg.Ingest.Ingest(ctx, src.(*queue.Source), header, body, judge)
 		}
 	}
 	return h

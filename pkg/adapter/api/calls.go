@@ -182,10 +182,11 @@ func (c *call) cancelAll() error {
 	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
 		return err
 	}
-	// Millions of keys take longer than any other call may.
+	// Millions of keys take longer than any other call may. The request's context
+	// ends with the read deadline.
 	until, deadline := time.Now().Add(cancelTime), http.NewResponseController(c.w)
 	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
-	n, err := c.src.CancelAll(prefix)
+	n, err := c.src.CancelAll(c.r.Context(), prefix)
 	if err = c.audited(auditCancelAll, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
 		return err
 	}
@@ -225,7 +226,7 @@ func (c *call) receive() error {
 	if err != nil {
 		return err
 	}
-	items, err := c.ingest(c.src, c.r.Header, body, c.caller.Judge)
+	items, err := c.ingest(c.r.Context(), c.src, c.r.Header, body, c.caller.Judge)
 	if err != nil {
 		c.auditError(auditEvent, "", err)
 		return err

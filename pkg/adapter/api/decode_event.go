@@ -89,7 +89,7 @@ func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
 	if !ok {
 		return
 	}
-	if s == "" {
+	if strings.TrimSpace(s) == "" {
 		d.refuse(schedule.Invalid(field, "is empty"))
 		return
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -104,7 +105,7 @@ func (f *fake) Cancel(key string, c schedule.Conditions) error {
 	return nil
 }
 
-func (f *fake) CancelAll(prefix string) (int, error) {
+func (f *fake) CancelAll(_ context.Context, prefix string) (int, error) {
 	f.Lock()
 	defer f.Unlock()
 	n := 0
@@ -195,7 +196,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
 		if judge != nil {
 			return nil, judge(nil)
 		}

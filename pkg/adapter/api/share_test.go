@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -128,7 +129,7 @@ func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	for user, want := range map[string]string{"": strangers, "somebody": "default"} {
 		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
 		var held string
-		e.ingest = func(source, http.Header, []byte, Judge) ([]queue.Item, error) {
+		e.ingest = func(context.Context, source, http.Header, []byte, Judge) ([]queue.Item, error) {
 			for _, namespace := range []string{strangers, "default"} {
 				if c := e.bytes.Claim(namespace, "other"); !c.TryGrow(e.cfg.Budget - 256<<10) {
 					held += namespace + " "

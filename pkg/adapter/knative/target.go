@@ -10,6 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	group "github.com/reschedule-dev/reschedule/pkg/apis/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -28,8 +29,9 @@ func accountOf(source string) string {
 // would have to go to a target with an audience as nobody, in a cluster where
 // it is about to be somebody: it would be turned away, and the event lost. And
 // one whose target with an audience does not exist any more: its address may
-// already be another's, who must not get the source's token.
-func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified bool) (*schedule.Source, error) {
+// already be another's, who must not get the source's token. Its limits are cut
+// to the ceilings.
+func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified bool, limits *ceilings.Config) (*schedule.Source, error) {
 	status := &o.Status
 	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
 	if targets.Sink.URL == "" && before != nil {
@@ -64,7 +66,7 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified 
 		}
 		waits = waits || gone
 	}
-	src, err := sources.FromObject(o, targets)
+	src, err := sources.FromObject(o, targets, limits)
 	if err != nil {
 		return nil, err
 	}

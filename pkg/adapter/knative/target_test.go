@@ -147,7 +147,7 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, err := describe(object("a", c.changes...), c.before, c.identified)
+			src, err := describe(object("a", c.changes...), c.before, c.identified, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

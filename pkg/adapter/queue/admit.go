@@ -59,9 +59,10 @@ type judged struct {
 	flight   *flight
 	own      bool
 	stored   *schedule.Entry
+	corrupt  bool // something is stored that cannot be read: counted, and as if absent
 	now      *schedule.Entry
 	changed  bool
-	reserved bool // counted as a key, before it is one
+	reserved reservation
 	refused  error
 	accepts  []accepted
 }
@@ -77,23 +78,26 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 		return err
 	}
 	defer s.leave()
-	if err := s.q.room(); err != nil {
-		return err
-	}
-	commit, wake, err := s.admitLocked(items, out, together)
+	commit, begun, wake, err := s.admitLocked(items, out, together)
 	if err != nil {
 		return err
 	}
 	if wake {
 		s.q.cfg.Wake(s)
 	}
-	return s.q.wait(commit)
+	if err := s.q.wait(commit); err != nil {
+		return err
+	}
+	begun.wait()
+	return nil
 }
 
-func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
+func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, begun, bool, error) {
 	defer s.lock(items)()
 	settings, now := s.Settings(), s.now()
 	keys, of := s.openAll(items, now)
+	var full error
+	accepted := false
 	for i := range items {
 		k := &keys[0]
 		if of != nil {
@@ -103,14 +107,22 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 		var refused *schedule.Error
 		switch {
 		case err == nil:
+			accepted = true
 		case errors.As(err, &refused) && !together:
 			out[i].Err = refused
+			if refused.Code == schedule.CodeStorageFull {
+				full = refused
+			}
 		default:
 			s.release(keys)
-			return nil, false, err
+			return nil, nil, false, err
 		}
 	}
-	return s.apply(keys, settings)
+	if full != nil && !accepted {
+		s.release(keys)
+		return nil, nil, false, full
+	}
+	return s.apply(keys)
 }
 
 // judge decides about one request and notes its effect.
@@ -134,13 +146,8 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	if c.Result == schedule.Kept {
 		return nil
 	}
-	if k.stored == nil && !k.reserved {
-		if s.keys.Add(1) > settings.MaxPending {
-			s.keys.Add(-1)
-			return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second,
-				Detail: "limits.maxPending: the source has reached its number of keys; replacing an existing one is still possible"}
-		}
-		k.reserved = true
+	if err := s.reserve(k, c.Entry, settings); err != nil {
+		return err
 	}
 	k.now, k.own, k.changed = c.Entry, false, true
 	if k.flight != nil {
@@ -148,10 +155,7 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	}
 	if c.Entry.Expired(now) { // accepted and dropped: the next item may have its room
 		k.now = nil
-		if k.reserved {
-			k.reserved = false
-			s.keys.Add(-1)
-		}
+		s.unreserve(k)
 	}
 	return nil
 }
@@ -186,7 +190,7 @@ func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) 
 	if err := s.q.store.GetAll(s.uid, names, entries); err != nil {
 		// One of them may be set aside: it must not stop the others.
 		for i, at := range unread {
-			entries[i], keys[at].refused = s.get(names[i])
+			entries[i], keys[at].corrupt, keys[at].refused = s.get(names[i])
 		}
 	}
 	for i, at := range unread {
@@ -198,23 +202,23 @@ func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) 
 	return keys, of
 }
 
-// get reads a key's entry. One that cannot be read is set aside: the key is
-// as if absent, and a new entry takes its place.
-func (s *Source) get(key string) (*schedule.Entry, error) {
+// get reads a key's entry. One that cannot be read is set aside: the key is as
+// if absent, but counted; a new entry takes its place, and a cancellation
+// removes it.
+func (s *Source) get(key string) (_ *schedule.Entry, unreadable bool, _ error) {
 	e, err := s.q.store.Get(s.uid, key)
 	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) {
-		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", s.Settings().Path(), "key", key, "error", err)
-		return nil, nil
+	if errors.As(err, &corrupt) { // the store has said so, once
+		return nil, true, nil
 	}
-	return e, err
+	return e, false, err
 }
 
 // open reads what there is of a key.
 func (s *Source) open(k *judged, now time.Time) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
-		if k.stored, err = s.get(k.key); err != nil {
+		if k.stored, k.corrupt, err = s.get(k.key); err != nil {
 			return err
 		}
 	}
@@ -235,55 +239,51 @@ func (k *judged) begin(now time.Time) {
 	}
 }
 
-// release undoes the reservations of a call that changes nothing.
-func (s *Source) release(keys []judged) {
-	for i := range keys {
-		if keys[i].reserved {
-			s.keys.Add(-1)
-		}
-	}
-}
-
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way.
-func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, bool, error) {
+func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
-		if k := &keys[i]; k.changed && (k.stored != nil || k.now != nil) {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now})
+		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.now != nil) {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now, Corrupt: k.corrupt})
 		}
 	}
 	// Without changes this is a barrier: "kept" too rests on what is durable.
 	commit, err := s.q.store.Apply(false, changes...)
 	if err != nil {
 		s.release(keys)
-		return nil, false, s.q.fatal(err)
+		return nil, nil, false, s.q.fatal(err)
 	}
+	var began begun
 	wake := false
 	for _, c := range changes {
 		wake = s.accept(c) || wake
 	}
 	for i := range keys {
 		k := &keys[i]
+		if k.changed {
+			s.settle(k)
+		}
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
-			if k.stored != nil {
-				s.keys.Add(-1)
-			}
-			s.q.metrics.expired(settings)
+			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {
-			s.acceptedDuring(k.flight, a)
+			s.acceptedDuring(k, a)
+		}
+		if len(k.accepts) > 0 {
+			began.callOff(k.flight)
 		}
 	}
-	return commit, wake, nil
+	return commit, began, wake, nil
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.
-func (s *Source) acceptedDuring(f *flight, a accepted) {
-	if f.Own {
+func (s *Source) acceptedDuring(k *judged, a accepted) {
+	defer s.stripe(k.key).show()()
+	if k.flight.Own {
 		s.own.Add(-1)
 	}
-	f.Accept(a.change, a.ingested)
+	k.flight.Accept(a.change, a.ingested)
 }
 
 func (s *Source) now() time.Time { return s.q.cfg.Now().Round(0) }

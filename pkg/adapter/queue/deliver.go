@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -16,13 +17,14 @@ type Delivery struct {
 	// retry time, it was taken.
 	Lateness time.Duration
 
-	key string // in the store; a dead letter's differs from Attempt.Key
+	key    string // in the store; a dead letter's differs from Attempt.Key
+	flight *flight
 }
 
 // Take hands out the next key that is due, nil when there is none now or the
-// source is suspended. The caller makes the attempt at once, since a change
-// that is accepted from now on counts as one during the delivery, and calls
-// [Source.Finish] in any case.
+// source is suspended. A change that is accepted from now on counts as one
+// during the delivery, and until the attempt has begun (Attempt.Begin) it calls
+// the attempt off. The caller calls [Source.Finish] in any case.
 func (s *Source) Take() (*Delivery, error) {
 	if err := s.enter(); err != nil {
 		return nil, nil // a removed source has nothing due
@@ -32,10 +34,10 @@ func (s *Source) Take() (*Delivery, error) {
 	if settings.Suspend {
 		return nil, nil
 	}
-	for {
+	for !s.stuck() {
 		now := s.now()
 		s.page.Lock()
-		row, ok := s.page.Pop(now.UnixNano())
+		row, ok := s.next(settings, now)
 		low := s.page.NeedsLoad()
 		s.page.Unlock()
 		if low {
@@ -44,24 +46,31 @@ func (s *Source) Take() (*Delivery, error) {
 		if !ok {
 			return nil, nil
 		}
-		if d, err := s.start(row, settings, now); d != nil || err != nil {
+		d, err := s.start(row, settings, now)
+		if d == nil && schedule.IsDeadLetterKey(row.Key) {
+			s.page.Lock()
+			s.page.letters.flights--
+			s.page.Unlock()
+		}
+		if d != nil || err != nil {
 			return d, err
 		}
 	}
+	return nil, nil
 }
 
 // start begins the delivery that a row of the page stands for, unless its key
 // is in delivery already (then its outcome puts the key back into the page),
 // or the row is stale.
 func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) (*Delivery, error) {
-	st := &s.q.stripes[s.stripeOf(row.Key)]
+	st := s.stripe(row.Key)
 	st.Lock()
 	defer st.Unlock()
 	at := flightKey{s, row.Key}
 	if st.flights[at] != nil {
 		return nil, nil
 	}
-	e, err := s.get(row.Key)
+	e, _, err := s.get(row.Key)
 	if err != nil {
 		s.later(row, err)
 		return nil, nil
@@ -70,23 +79,37 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		return nil, nil
 	}
 	if e.Expired(now) {
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
 	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
 	if !ok {
 		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
-	st.flights[at] = &flight{schedule.Flight{Entry: e, Own: true}}
+	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
+	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
+	shown := st.show()
+	st.flights[at] = f
+	shown()
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
 		s.own.Add(1)
 	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key}, nil
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
 }
+
+// maxAgain is how many keys of a source may wait to be read once more. With
+// more of them the disk does not read at all: the source waits with them.
+const maxAgain = 64
+
+func (s *Source) stuck() bool { return s.again.Load() >= maxAgain }
 
 // later looks at a key again whose entry could not be read just now.
 func (s *Source) later(row timer.Row, err error) {
+	if errors.Is(err, store.ErrClosed) {
+		return
+	}
+	s.again.Add(1)
 	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Settings().Path(), "key", row.Key, "error", err)
 	s.q.work.Go(func() {
 		select {
@@ -94,9 +117,9 @@ func (s *Source) later(row timer.Row, err error) {
 			return
 		case <-time.After(time.Second):
 		}
-		st := &s.q.stripes[s.stripeOf(row.Key)]
+		st := s.stripe(row.Key)
 		st.Lock()
-		e, err := s.get(row.Key)
+		e, _, err := s.get(row.Key)
 		if err == nil && e != nil {
 			row.At, row.Revision = e.At().UnixNano(), e.Revision
 		}
@@ -104,18 +127,19 @@ func (s *Source) later(row timer.Row, err error) {
 		s.page.Lock()
 		s.page.Add(row)
 		s.page.Unlock()
+		s.again.Add(-1)
 		s.q.cfg.Wake(s)
 	})
 }
 
 // drop removes an entry that is not to be delivered. The caller holds the stripe.
-func (s *Source) drop(key string, e *schedule.Entry, settings *schedule.Source) error {
+func (s *Source) drop(key string, e *schedule.Entry) error {
 	c := store.Change{Source: s.uid, Key: key, Old: e}
 	if _, err := s.q.store.Apply(true, c); err != nil {
 		return s.q.fatal(err)
 	}
 	s.count(c)
-	s.q.metrics.expired(settings)
+	s.expired.Add(1)
 	return nil
 }
 
@@ -135,11 +159,11 @@ func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 }
 
 func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, bool, error) {
-	st := &s.q.stripes[s.stripeOf(d.key)]
+	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
 	f := st.flights[flightKey{s, d.key}]
-	cur, err := s.entry(d.key, f)
+	cur, unreadable, err := s.entry(d.key, f)
 	if err != nil {
 		// The occurrence that is in the store will be delivered; of this one's
 		// outcome nobody can say what it means for that one.
@@ -154,13 +178,13 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	stored, settings, now := cur, s.Settings(), s.now()
 	if cur != nil && !f.Own && cur.Expired(now) { // what waited is not there any more, swept or not
 		cur = nil
-		s.q.metrics.expired(settings)
+		s.expired.Add(1)
 	}
 	step := f.Finish(d.key, cur, o, settings, revision, s.q.storeID, now)
 	var changes [2]store.Change
 	n := 0
 	if step.Changed || stored != cur {
-		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next}
+		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next, Corrupt: unreadable && step.Next != nil}
 		n++
 	}
 	if step.Dead != nil {
@@ -186,8 +210,13 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 
 // land ends the flight. The caller holds the stripe.
 func (s *Source) land(st *stripe, d *Delivery, f *flight) {
+	shown := st.show()
 	delete(st.flights, flightKey{s, d.key})
+	shown()
 	if d.Entry.DeadLetter != nil {
+		s.page.Lock()
+		s.page.letters.flights--
+		s.page.Unlock()
 		return
 	}
 	s.flights.Add(-1)
@@ -198,7 +227,7 @@ func (s *Source) land(st *stripe, d *Delivery, f *flight) {
 
 // forget ends a delivery of a source that was removed.
 func (s *Source) forget(d *Delivery) {
-	st := &s.q.stripes[s.stripeOf(d.key)]
+	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
 	s.land(st, d, st.flights[flightKey{s, d.key}])

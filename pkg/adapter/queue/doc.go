@@ -4,9 +4,12 @@
 // It guarantees, for one key:
 //
 //   - a change is durable when its call returned without error, and from then on
-//     no delivery of an older occurrence starts;
+//     no delivery of an older occurrence starts, nor writes a first byte;
 //   - from [Source.Take] to [Source.Finish] the key is not handed out again;
 //   - it is never handed out before its time by Config.Now, nor after its expiry;
+//   - what makes a source or a namespace exceed a quota is refused before it is
+//     stored, exactly, whatever comes in at once; what does not grow never is,
+//     nor an outcome, nor a removal;
 //   - an outcome changes only what it is about: what was accepted during a
 //     delivery stays, as package schedule says.
 //
@@ -20,6 +23,8 @@
 // neither on what is pending nor on what is overdue, and opening does not scan
 // the store. A row in memory whose entry has changed since is recognised when
 // its turn comes. A sweeper drops what expired, also where nothing is being delivered.
+// Reads take no stripe: they look at the deliveries under way for a moment, then at
+// the store, so that they answer while a change waits for a full disk.
 //
 // Locks are taken in the order source gate, stripes by number, page.
 //

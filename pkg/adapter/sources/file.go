@@ -1,12 +1,14 @@
 package sources
 
 import (
+	gojson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
 const (
@@ -17,9 +19,9 @@ const (
 	maxProblems = 50
 )
 
-// ReadFile reads the sources of a file, in its order. The error tells
-// everything that is wrong with it.
-func ReadFile(path string) ([]*schedule.Source, error) {
+// ReadFile reads the sources of a file, in its order, with their limits cut to
+// the ceilings. The error tells everything that is wrong with it.
+func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("sources: opening the file: %w", err)
@@ -29,16 +31,19 @@ func ReadFile(path string) ([]*schedule.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sources: reading the file: %w", err)
 	}
-	return Parse(path, data)
+	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !gojson.Valid(data) {
+		return nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
+	}
+	return Parse(path, data, config)
 }
 
 // Parse reads the sources of a file's content; name stands for the file in
 // errors.
-func Parse(name string, data []byte) ([]*schedule.Source, error) {
+func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
 	}
-	p := parser{file: name, byUID: map[string]string{}, byPath: map[string]string{}}
+	p := parser{file: name, ceilings: config, byUID: map[string]string{}, byPath: map[string]string{}}
 	documents(data, p.document)
 	if p.errs != nil {
 		if more := p.problems - len(p.errs); more > 0 {
@@ -46,13 +51,19 @@ func Parse(name string, data []byte) ([]*schedule.Source, error) {
 		}
 		return nil, errors.Join(p.errs...)
 	}
+	if len(p.sources) == 0 && !p.list {
+		return nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
+			`{"apiVersion": "v1", "kind": "List", "items": []}`, name)
+	}
 	return p.sources, nil
 }
 
 // parser collects the sources and problems of one file.
 type parser struct {
 	file          string
+	ceilings      *ceilings.Config
 	sources       []*schedule.Source
+	list          bool              // it has a List, maybe an empty one
 	byUID, byPath map[string]string // where it was seen first
 	problems      int
 	errs          []error // the first of them
@@ -75,6 +86,7 @@ func (p *parser) document(number int, raw []byte, err error) {
 	}
 	head := peek(raw)
 	if head.isList() {
+		p.list = true
 		list, errs := decodeList(raw)
 		p.refuse(where, errs...)
 		for i, item := range list {
@@ -96,7 +108,7 @@ func (p *parser) object(where string, raw []byte) {
 	}
 	errs = checkMeta(o)
 	targets, more := specTargets(o)
-	src, rest := convert(o, targets)
+	src, rest := convert(o, targets, p.ceilings)
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)
 		return

@@ -1,12 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // scratch is what an Apply encodes in.
@@ -26,18 +26,26 @@ func (s *scratch) release() {
 	}
 }
 
-// delta is how a source's counter changes.
+// delta is how a source's counters change.
 type delta struct {
 	source string
 	*counter
 	sum
+	volume
 }
 
 // Apply implements Store.
 func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
+	if !db.gate.enter() {
+		return nil, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return nil, err
 	}
+	// The housekeeper holds records and rows against each other meanwhile, or not.
+	db.keeper.rows.RLock()
+	defer db.keeper.rows.RUnlock()
 	b := db.db.NewBatch()
 	s := scratches.Get().(*scratch)
 	defer s.release()
@@ -52,6 +60,10 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	}
 	for i := range deltas {
 		d := &deltas[i]
+		if err := d.volume.merge(b, s, d.source); err != nil {
+			b.Close()
+			return nil, err
+		}
 		if d.sum == (sum{}) {
 			continue
 		}
@@ -69,13 +81,19 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
+		deltas[i].counter.bytes.Add(deltas[i].volume.bytes)
+	}
+	for i := range changes {
+		if changes[i].Corrupt {
+			db.keeper.want(changes[i].Source, true)
+		}
 	}
 	return c, nil
 }
 
 // add puts one change into the batch.
 func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]delta, error) {
-	if c.Old == nil && c.New == nil {
+	if c.Old == nil && c.New == nil && !c.Corrupt {
 		return deltas, nil
 	}
 	if err := checkNames(c.Source, c.Key); err != nil {
@@ -83,6 +101,12 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	}
 	var err error
 	s.key = appendRecordKey(s.key[:0], c.Source, c.Key)
+	if c.Corrupt { // a range hides what is below without reading it; a key does not
+		err = b.DeleteRange(s.key, append(bytes.Clone(s.key), end), nil)
+	}
+	if err != nil {
+		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
+	}
 	if c.New == nil {
 		err = b.Delete(s.key, nil)
 	} else if s.value, err = appendRecord(s.value[:0], c.New); err == nil {
@@ -107,17 +131,30 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	if (c.Old == nil) == (c.New == nil) {
+	n, grown := int64(0), c.New.Size(c.Key)-c.Old.Size(c.Key)
+	if c.Old != nil || c.Corrupt {
+		n--
+	}
+	if c.New != nil {
+		n++
+	}
+	if n == 0 && grown == 0 && !c.Corrupt {
 		return deltas, nil
 	}
-	n := int64(1)
-	if c.New == nil {
-		n = -1
+	deltas, err = db.count(deltas, c.Source, c.Key, n, grown)
+	if err == nil && c.Corrupt {
+		// How large the entry was is not known: the next start counts the bytes anew,
+		// because the row counts another number of entries than there are.
+		for i := range deltas {
+			if deltas[i].source == c.Source {
+				deltas[i].volume.entries++
+			}
+		}
 	}
-	return db.count(deltas, c.Source, c.Key, n)
+	return deltas, err
 }
 
-func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error) {
+func (db *DB) count(deltas []delta, source, key string, n, grown int64) ([]delta, error) {
 	i := len(deltas) - 1
 	for ; i >= 0 && deltas[i].source != source; i-- {
 	}
@@ -129,12 +166,18 @@ func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
-	if schedule.IsDeadLetterKey(key) {
-		deltas[i].sum.dead += n
-	} else {
-		deltas[i].sum.keys += n
-	}
+	deltas[i].sum.count(key, n)
+	deltas[i].volume.add(volume{bytes: grown, entries: n})
 	return deltas, nil
+}
+
+// durably applies the batch and waits until it is on stable storage.
+func (db *DB) durably(b *pebble.Batch) error {
+	c, err := db.commit(b, false)
+	if err != nil {
+		return err
+	}
+	return c.Wait()
 }
 
 // commit applies the batch, which is the commit's from then on. Once it
@@ -182,6 +225,10 @@ type commit struct {
 
 // Wait implements Commit.
 func (c *commit) Wait() error {
+	if !c.db.gate.enter() {
+		return ErrClosed // whether the change made it to the disk is not known here
+	}
+	defer c.db.gate.leave()
 	if c.batch == nil {
 		return c.db.sync()
 	}

@@ -23,6 +23,7 @@ const (
 	metaID       = "m/id"       // base 36
 	metaRevision = "m/revision" // decimal: no revision above it was ever returned
 	metaClock    = "m/clock"    // decimal Unix nanoseconds
+	metaCounted  = "m/counted"  // what m/revision was when a program that counts bytes set it
 )
 
 // revisionBlock is how many revisions one fsync reserves. A start wastes at
@@ -38,6 +39,10 @@ type revisions struct {
 
 // NextRevision implements Store.
 func (db *DB) NextRevision() (uint64, error) {
+	if !db.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return 0, err
 	}
@@ -59,7 +64,13 @@ func (db *DB) reserveRevisions(r uint64) error {
 		return nil
 	}
 	bound = r - 1 + revisionBlock
-	if err := db.write([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), false); err != nil {
+	b := db.db.NewBatch()
+	for _, row := range [...]string{metaRevision, metaCounted} {
+		if err := b.Set([]byte(row), strconv.AppendUint(nil, bound, 10), nil); err != nil {
+			return fmt.Errorf("store: writing %s: %w", row, err)
+		}
+	}
+	if err := db.durably(b); err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)
@@ -75,9 +86,13 @@ func (db *DB) Clock() (time.Time, error) {
 
 // SetClock implements Store.
 func (db *DB) SetClock(t time.Time) error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
 	db.clock.Lock()
 	defer db.clock.Unlock()
-	if !t.After(db.clock.at) {
+	if t.Equal(db.clock.at) {
 		return nil
 	}
 	at := nanos(t)
@@ -88,7 +103,7 @@ func (db *DB) SetClock(t time.Time) error {
 	return nil
 }
 
-// write sets one row of the meta table.
+// write sets one row.
 func (db *DB) write(key, value []byte, lazy bool) error {
 	b := db.db.NewBatch()
 	if err := b.Set(key, value, nil); err != nil {
@@ -157,7 +172,7 @@ func (db *DB) create(readOnly bool) error {
 	b := db.db.NewBatch()
 	defer b.Close()
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"},
+		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err
@@ -177,6 +192,9 @@ func (db *DB) meta(key string) (string, error) {
 	value, closer, err := db.db.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return "", nil
+	}
+	if pebble.IsCorruptionError(err) {
+		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes it anew): %w", key, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", key, err)

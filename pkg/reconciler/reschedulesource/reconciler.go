@@ -20,6 +20,7 @@ import (
 	"knative.dev/pkg/reconciler"
 	"knative.dev/pkg/resolver"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned"
 	generated "github.com/reschedule-dev/reschedule/pkg/client/injection/reconciler/sources/v1alpha1/reschedulesource"
@@ -36,6 +37,7 @@ type Reconciler struct {
 	secrets         corelisters.SecretNamespaceLister
 	accounts        corelisters.ServiceAccountLister // those with the OIDC label
 	policies        eventinglisters.EventPolicyLister
+	ceilings        func() *ceilings.Config
 }
 
 var _ generated.Interface = (*Reconciler)(nil)
@@ -72,6 +74,7 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	failed(err)
 	failed(r.identify(ctx, flags, source))
 	publishEventAttributes(source)
+	r.limit(source)
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)
 	markAddressable(source, invalid, unencrypted, unpolicied)

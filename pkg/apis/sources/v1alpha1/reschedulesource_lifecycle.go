@@ -22,6 +22,10 @@ const (
 	// ConditionOIDCIdentityCreated: the source has the identity that it shows
 	// to its sinks, or needs none.
 	ConditionOIDCIdentityCreated apis.ConditionType = "OIDCIdentityCreated"
+	// ConditionLimited: the spec asks for more than the administrator's ceilings
+	// allow, and is cut to them. It is there only then, with the severity Info,
+	// and is not a part of Ready.
+	ConditionLimited apis.ConditionType = "Limited"
 )
 
 // ReasonNotFound is why a target is not resolved that does not exist: of
@@ -140,6 +144,16 @@ func (s *RescheduleSourceStatus) MarkAddressable() {
 // MarkNotAddressable says why it cannot. The address is none of its business.
 func (s *RescheduleSourceStatus) MarkNotAddressable(reason, format string, args ...any) {
 	conditions.Manage(s).MarkFalse(ConditionAddressable, reason, format, args...)
+}
+
+// MarkLimited says which fields of the spec are cut, and to what.
+func (s *RescheduleSourceStatus) MarkLimited(reason, format string, args ...any) {
+	conditions.Manage(s).MarkTrueWithReason(ConditionLimited, reason, format, args...)
+}
+
+// ClearLimited says that nothing of the spec is cut.
+func (s *RescheduleSourceStatus) ClearLimited() {
+	_ = conditions.Manage(s).ClearCondition(ConditionLimited) // only a part of Ready cannot be cleared
 }
 
 // MarkOIDCIdentityCreatedSucceeded implements eventing's
