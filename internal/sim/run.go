@@ -20,7 +20,8 @@ type history struct {
 	steps  []int
 	traced bool
 
-	keys int
+	keys   int
+	lasted time.Duration // in its own time, once it was played
 }
 
 const historySteps = 60
@@ -38,7 +39,9 @@ func newHistory(seed uint64, n int) *history {
 func (h *history) run(t *testing.T) (failed, trace string) {
 	synctest.Test(t, func(*testing.T) {
 		w := &world{h: h}
+		start := time.Now()
 		w.play()
+		h.lasted = time.Since(start)
 		failed, trace = w.failed, w.text()
 	})
 	return failed, trace
