@@ -170,9 +170,10 @@ func TestEvent_DoesNotDestroyASchedule(t *testing.T) {
 		s.get(t, key)
 		s.next(t, key)
 	}
-	if c := s.counts(t); c.Pending != 5 {
-		t.Errorf("%d keys wait for their maxInterval, want 5", c.Pending)
-	}
+	eventually(t, "all wait for their maxInterval", func() bool {
+		c := s.counts(t)
+		return c.Pending == 5 && c.InFlight == 0
+	})
 }
 
 // More keys than are counted one by one are counted all the same.

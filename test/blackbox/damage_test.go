@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -25,7 +26,7 @@ import (
 // delivered.
 func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 	t.Parallel()
-	const keys, places = 2000, 6
+	const keys, places = 1000, 5
 	s, filler := &source{name: "damaged", spec: "suspend: true\nlimits: {maxInFlight: 1000}"}, &source{name: "zz-filler", spec: "suspend: true"}
 	o := alone(t, nil, s, filler)
 	s.bulk(t, keys, func(i int) string {
@@ -55,6 +56,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 			got.Add(1)
 			w.WriteHeader(http.StatusNoContent)
 		})
+		began := time.Now()
 		a, err := harness.Launch(harness.Flags(o.file, data)...)
 		if err != nil {
 			t.Errorf("damage at %d: %v", offset, err)
@@ -64,6 +66,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 		eventually(t, fmt.Sprintf("damage at %d: all but what was in the block is delivered", offset), func() bool {
 			return got.Load() >= keys*3/4
 		})
+		t.Logf("damage at %d: %d of %d after %s", offset, got.Load(), keys, time.Since(began).Round(time.Millisecond))
 		s.at = func() string { return a.URL }
 		if r := s.call(t, http.MethodGet, "", ""); r.Status != http.StatusOK {
 			t.Errorf("damage at %d: the counts are %d %s", offset, r.Status, r.Body)
@@ -98,7 +101,7 @@ func damage(t *testing.T, data string, place, places int) (at int64) {
 		t.Fatalf("the index of what is due is in no table: %v", err)
 	}
 	defer f.Close()
-	at = min(size/2, 100<<10) * int64(place) / int64(places)
+	at = min(size/2, 60<<10) * int64(place) / int64(places)
 	two := make([]byte, 2)
 	if _, err := f.ReadAt(two, at+100); err != nil {
 		t.Fatal(err)

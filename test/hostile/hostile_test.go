@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -166,7 +168,17 @@ func TestNeighbour_HasRoomOnTheDisk(t *testing.T) {
 	// The disk is memory: it must not count.
 	process := harness.Pod()
 	process.Memory = 0
-	newStreet(t, process, filepath.Join(disk, "data"), 2, "fill").live(t, quietFor, attackFor, afterFor)
+	s := newStreet(t, process, filepath.Join(disk, "data"), 2, "fill")
+	for n := 0; ; n++ {
+		r, err := harness.Do(t.Context(), http.MethodPost, s.URL+"/"+evil[0]+"/fill/schedules", items("before", 8*n, 8, `,"delay":"24h"`+large))
+		if err != nil || n > 1000 {
+			t.Fatalf("the disk does not become full: %v", err)
+		}
+		if r.Status >= 400 || bytes.Contains(r.Body, []byte(`"status":507`)) || bytes.Contains(r.Body, []byte(`"status":429`)) {
+			break
+		}
+	}
+	s.live(t, quietFor, attackFor, afterFor)
 }
 
 // The work for an event ends when its sender has hung up.
