@@ -35,8 +35,8 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 	// As much as the store writes into one table: what comes first in it is what
 	// follows from the records, and then those of the first source.
 	noise := rand.New(rand.NewPCG(1, 2))
-	filler.bulk(t, 100, func(i int) string {
-		data := make([]byte, 180_000)
+	filler.bulk(t, 4500, func(i int) string {
+		data := make([]byte, 4000)
 		for n := range data {
 			data[n] = byte(noise.Uint32())
 		}
