@@ -145,7 +145,7 @@ func appendRequest(b []byte, method, path string, body []byte) []byte {
 	b = append(b, method...)
 	b = append(b, ' ')
 	b = append(b, path...)
-	b = append(b, " HTTP/1.1\r\nHost: bench\r\n"...)
+	b = append(b, " HTTP/1.1\r\nHost: localhost\r\n"...)
 	if body != nil {
 		b = append(b, "Content-Type: application/json\r\nContent-Length: "...)
 		b = strconv.AppendInt(b, int64(len(body)), 10)

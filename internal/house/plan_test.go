@@ -65,7 +65,7 @@ var rooms = map[string]room{
 		never: append([]string{module + "pkg/adapter/store"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/sink": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/ingest": {
@@ -76,6 +76,7 @@ var rooms = map[string]room{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget"},
 		never: k8s,
 	},
+	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
 	"pkg/adapter/sources": {
 		may: []string{"pkg/adapter/schedule", "pkg/apis/sources/..."},
 		not: []string{"net/http"},
@@ -90,7 +91,7 @@ var rooms = map[string]room{
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/adapter/budget",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/adapter/budget", "pkg/adapter/listener",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect"},

@@ -19,6 +19,9 @@ type entry struct {
 	// olderAt is when an older occurrence was due whose delivery is out, if what
 	// waits is an event that came in behind it.
 	olderAt time.Time
+	// owedAt is the event's own time, after a crash brought the older occurrence
+	// back: the key is due then once more.
+	owedAt time.Time
 
 	attempt uint32 // failed runs of the key in a row
 	tries   uint32 // failed deliveries of this occurrence
@@ -91,10 +94,13 @@ type source struct {
 	gone     bool
 	before   map[*key]bool // keys that were there when a call of several began: they count until it ends
 
-	inFlight  int // dead letters too
+	inFlight  int // of keys
+	letters   int // dead letters in flight
 	tokens    float64
 	tokensAt  time.Time
 	blockedAt time.Time // until then something else than time held deliveries back
+
+	lettersBlockedAt time.Time // the same for dead letters
 }
 
 func (s *source) key(name string) *key {
@@ -257,7 +263,7 @@ func (m *model) step(from schedule.State, on string, to schedule.State) {
 func (m *model) down() {
 	m.flying = map[*key]schedule.State{}
 	for _, s := range m.sources {
-		s.inFlight = 0
+		s.inFlight, s.letters = 0, 0
 		for _, k := range s.keys {
 			if k.fl != nil {
 				m.flying[k], k.fl = m.state(k), nil
@@ -310,7 +316,7 @@ func (m *model) up(matches func() string) {
 }
 
 // recovered is an occurrence after a restart: an event never postpones what
-// was in delivery and is due again now.
+// was in delivery and is due again now, and it has its own time afterwards.
 func recovered(e *entry) *entry {
 	if e == nil || e.olderAt.IsZero() {
 		return e
@@ -318,7 +324,7 @@ func recovered(e *entry) *entry {
 	n := *e
 	n.olderAt = time.Time{}
 	if e.olderAt.Before(n.dueAt) {
-		n.dueAt, n.retryAt = e.olderAt, time.Time{}
+		n.dueAt, n.retryAt, n.owedAt = e.olderAt, time.Time{}, e.dueAt
 	}
 	return &n
 }

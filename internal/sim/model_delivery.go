@@ -13,24 +13,36 @@ const (
 	heartbeat = 10 * time.Second // after a jump of the wall clock
 )
 
+const noRoom = "the room of all sources"
+
 // blocked says what else than time keeps the source from starting a delivery
 // now, "" if nothing does.
 func (m *model) blocked(s *source, now time.Time) string {
 	total := 0
 	for _, o := range m.sources {
-		total += o.inFlight
+		total += o.inFlight + o.letters
 	}
+	free := m.maxInFlight - total - 1 // after one more; all are in one namespace
+	own := s.inFlight + s.letters
 	switch {
 	case s.settings.Suspend:
 		return "suspended"
 	case s.inFlight >= s.settings.MaxInFlight:
 		return "maxInFlight"
-	case s.inFlight >= max(1, m.maxInFlight-total):
-		return "the room of all sources"
+	case free < 0, total > 0 && free < total+1, own > 0 && free-(total+1) < 2*(own+1):
+		return noRoom
 	case s.settings.MaxPerSecond > 0 && s.available(now) < 1:
 		return "maxPerSecond"
 	}
 	return ""
+}
+
+// blockedLetter is blocked for a dead letter, which has slots of its own.
+func (m *model) blockedLetter(s *source, now time.Time) string {
+	if s.letters >= max(1, s.settings.MaxInFlight/4) {
+		return "the slots of dead letters"
+	}
+	return m.blocked(s, now)
 }
 
 // available is the source's budget of deliveries: maxPerSecond a second, and
@@ -46,6 +58,9 @@ func (m *model) observe() {
 	for _, s := range m.sources {
 		if m.blocked(s, now) != "" {
 			s.blockedAt = latest(s.blockedAt, now)
+		}
+		if m.blockedLetter(s, now) != "" {
+			s.lettersBlockedAt = latest(s.lettersBlockedAt, now)
 		}
 	}
 }
@@ -68,6 +83,9 @@ func (m *model) readyAt(s *source, k *key) time.Time {
 		at = latest(at, s.tokensAt.Add(time.Duration(math.Ceil((1-s.tokens)/float64(s.settings.MaxPerSecond)*1e9))))
 	}
 	at = latest(at, k.changed, s.blockedAt, m.upAt, m.slowUntil)
+	if k.cur.dead != nil {
+		at = latest(at, s.lettersBlockedAt)
+	}
 	if !m.jumpAt.IsZero() && at.Before(m.jumpAt.Add(heartbeat)) {
 		at = m.jumpAt.Add(heartbeat)
 	}
@@ -105,8 +123,12 @@ func (m *model) start(s *source, a *schedule.Attempt) (*key, *flight) {
 	case e.expired(wall):
 		bad("not delivered after expiresAt", "expired at %s", e.expiresAt)
 	}
-	switch why := m.blocked(s, now); why {
-	case "", "the room of all sources": // the latter is no promise
+	why := m.blocked(s, now)
+	if e.dead != nil {
+		why = m.blockedLetter(s, now)
+	}
+	switch why {
+	case "", noRoom: // the latter is no promise
 	default:
 		bad("limits", "%s", why)
 	}
@@ -119,7 +141,11 @@ func (m *model) start(s *source, a *schedule.Attempt) (*key, *flight) {
 	k.fl = f
 	k.sent++
 	s.tokens, s.tokensAt = s.available(now)-1e-6-1, now
-	s.inFlight++
+	if e.dead != nil {
+		s.letters++
+	} else {
+		s.inFlight++
+	}
 	m.started = append(m.started, started{s, e, now})
 	m.step(from, "start", m.state(k))
 	return k, f
@@ -169,7 +195,8 @@ func (m *model) checkAttempt(e *entry, k *key, a *schedule.Attempt, bad func(pro
 }
 
 // checkOrder looks at what started at an earlier instant: of the keys of the
-// source that were ready before, none that is still there may be older.
+// source that were ready before, none that is still there may be older. Dead
+// letters have slots, and an order, of their own.
 func (m *model) checkOrder() {
 	if len(m.started) == 0 || !time.Now().After(m.started[0].at) {
 		return
@@ -177,6 +204,9 @@ func (m *model) checkOrder() {
 	wall := m.wall().Add(-time.Since(m.started[0].at))
 	for _, st := range m.started {
 		for name, k := range st.s.keys {
+			if k.cur == nil || k.cur.dead != nil || st.e.dead != nil {
+				continue
+			}
 			if !st.s.gone && k.changed.Before(st.at) && m.startable(st.s, k, wall) && k.cur.at().Before(st.e.at()) && m.readySince(k, wall, st.at) {
 				m.fail("oldest first: at %s %q, of %s, was due and another of %s was started; upAt %s", wall, name, k.cur.at(), st.e.at(), m.upAt)
 			}
@@ -203,7 +233,11 @@ func (m *model) checkPrompt() {
 		if m.blocked(s, now) != "" {
 			continue
 		}
+		lettersBlocked := m.blockedLetter(s, now) != ""
 		for name, k := range s.keys {
+			if lettersBlocked && k.cur != nil && k.cur.dead != nil {
+				continue
+			}
 			if m.startable(s, k, wall) && now.Sub(m.readyAt(s, k)) > promptly {
 				m.fail("prompt when due and there is capacity: %q of %s is not delivered for %s\n  the key: %s",
 					name, s.settings.UID, now.Sub(m.readyAt(s, k)), m.describe(k))
@@ -225,7 +259,11 @@ func (m *model) finish(s *source, k *key, o schedule.Outcome) {
 		m.set(k, nil)
 	}
 	k.fl, k.changed = nil, time.Now()
-	s.inFlight--
+	if f.e.dead != nil {
+		s.letters--
+	} else {
+		s.inFlight--
+	}
 	on := "succeed"
 	switch {
 	case o.Kind == schedule.Aborted:
@@ -246,29 +284,17 @@ func (m *model) finish(s *source, k *key, o schedule.Outcome) {
 }
 
 func (m *model) succeed(s *source, k *key, f *flight, o schedule.Outcome, now time.Time) {
-	again := time.Time{}
-	if o.Again != nil {
-		if again = o.Again.At; again.IsZero() {
-			again = now.Add(o.Again.After)
-		}
-		again = latest(now, again)
-	}
+	again := askedFor(o, now)
 	if k.cur != nil && !f.own { // something newer waits
-		n := *k.cur
-		n.olderAt = time.Time{}
-		if !f.ownCounter {
-			n.attempt, n.tries = 0, 0
-		}
-		if o.Again != nil && again.Before(n.at()) {
-			n.dueAt, n.retryAt, n.rev = again, time.Time{}, m.token()
-		}
-		m.set(k, &n)
+		m.sooner(k, f, again)
 		return
 	}
 	interval := f.e.interval(s)
 	switch {
 	case f.e.dead != nil:
 		m.set(k, nil)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, again, now))
 	case o.Again != nil:
 		n := m.renewed(f.e, now, again)
 		if o.Again.Reply != nil {
@@ -280,6 +306,41 @@ func (m *model) succeed(s *source, k *key, f *flight, o schedule.Outcome, now ti
 	default:
 		m.set(k, m.renewed(f.e, now, now.Add(interval)))
 	}
+}
+
+// askedFor is the time that an answer asks for, zero when it asks for none.
+func askedFor(o schedule.Outcome, now time.Time) time.Time {
+	switch {
+	case o.Again == nil:
+		return time.Time{}
+	case o.Again.At.IsZero():
+		return now.Add(o.Again.After)
+	}
+	return latest(now, o.Again.At)
+}
+
+// sooner is what an answer that settles a run makes of the newer occurrence
+// behind it.
+func (m *model) sooner(k *key, f *flight, again time.Time) {
+	n := *k.cur
+	n.olderAt = time.Time{}
+	if !f.ownCounter {
+		n.attempt, n.tries = 0, 0
+	}
+	if !again.IsZero() && again.Before(n.at()) {
+		n.dueAt, n.retryAt, n.rev = again, time.Time{}, m.token()
+	}
+	m.set(k, &n)
+}
+
+// owed is the occurrence at the time of an event that came in behind a delivery
+// which a crash cut off, or at the time that the sink asks for, if that is sooner.
+func (m *model) owed(e *entry, again, now time.Time) *entry {
+	at := e.owedAt
+	if !again.IsZero() && again.Before(at) {
+		at = again
+	}
+	return m.renewed(e, now, latest(now, at))
 }
 
 func deleted(e *schedule.Event) bool {
@@ -299,6 +360,11 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	tries := f.e.tries + 1
 	giveUp := o.Kind == schedule.Rejected || d.Retry != nil && int(tries) > *d.Retry
 	behind := k.cur != nil && !f.own
+	again := askedFor(o, now)
+	if o.Kind == schedule.Rejected && !again.IsZero() {
+		m.rejectedAgain(s, k, f, o, again, now)
+		return "give up"
+	}
 	if f.superseded { // what took its place decides about the key
 		if giveUp {
 			m.deadLetter(s, k, f, o, now)
@@ -309,8 +375,8 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	n := *f.e
 	if behind {
 		n = *k.cur
+		n.olderAt = time.Time{}
 	}
-	n.olderAt = time.Time{}
 	if !f.ownCounter {
 		n.attempt++
 	}
@@ -319,11 +385,13 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 			m.set(k, nil)
 			return "expire"
 		}
-		n.tries = tries
 		retry := now.Add(pause(d, tries, o.RetryAfter))
+		if !again.IsZero() {
+			retry = again
+		}
 		switch {
 		case !behind:
-			n.retryAt = retry
+			n.tries, n.retryAt = tries, retry
 		case retry.Before(n.at()): // an event never postpones
 			n.dueAt, n.retryAt = f.e.dueAt, retry
 		}
@@ -334,14 +402,31 @@ func (m *model) failed(s *source, k *key, f *flight, o schedule.Outcome, now tim
 	interval := f.e.interval(s)
 	switch {
 	case behind:
-		n.tries = 0
 		m.set(k, &n)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, time.Time{}, now))
 	case o.Kind == schedule.Failed && interval > 0 && f.e.dead == nil:
 		m.set(k, m.renewed(f.e, now, now.Add(interval)))
 	default:
 		m.set(k, nil)
 	}
 	return "give up"
+}
+
+// rejectedAgain gives the event up and has the key due again when the sink asks
+// for it, as after a success.
+func (m *model) rejectedAgain(s *source, k *key, f *flight, o schedule.Outcome, again, now time.Time) {
+	m.deadLetter(s, k, f, o, now)
+	switch {
+	case k.cur != nil && !f.own:
+		m.sooner(k, f, again)
+	case f.e.dead != nil:
+		m.set(k, nil)
+	case !f.e.owedAt.IsZero():
+		m.set(k, m.owed(f.e, again, now))
+	default:
+		m.set(k, m.renewed(f.e, now, again))
+	}
 }
 
 // deadLetter is what becomes of an event that is given up, if there is a sink

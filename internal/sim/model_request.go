@@ -69,9 +69,6 @@ func (m *model) request(s *source, name string, r *schedule.Request, random floa
 	}
 	n.dueAt = wanted
 	supersedes := !r.Ingested || policy == schedule.Replace || policy == schedule.Latest
-	if !supersedes && cur != nil { // it merges into a run that failed so often
-		n.tries = cur.tries
-	}
 	if waiting != nil && n.merge(waiting, policy, wanted) {
 		a.result = schedule.Merged
 	}
@@ -79,7 +76,7 @@ func (m *model) request(s *source, name string, r *schedule.Request, random floa
 		switch {
 		case a.result == schedule.Merged:
 			n.occ = cur.occ
-		case k.own() || cur.tries > 0: // the event was sent before: another occurrence is another event
+		case k.own() || cur.tries > 0 || !cur.dueAt.After(now): // the event may have been sent before: another occurrence is another event
 			n.event = anew(n.event)
 		}
 	}
@@ -87,9 +84,11 @@ func (m *model) request(s *source, name string, r *schedule.Request, random floa
 		return answer{code: schedule.CodeQuota}
 	}
 	if !supersedes && cur != nil {
-		n.olderAt = cur.olderAt
-		if k.own() {
-			n.olderAt = cur.dueAt
+		if n.olderAt, n.owedAt = cur.olderAt, cur.owedAt; k.own() {
+			n.olderAt, n.owedAt = cur.dueAt, time.Time{}
+			if !cur.owedAt.IsZero() && cur.owedAt.Before(n.dueAt) { // an event never postpones
+				n.dueAt = cur.owedAt
+			}
 		}
 	}
 	if f := k.fl; f != nil {

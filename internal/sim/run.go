@@ -20,8 +20,8 @@ type history struct {
 	steps  []int
 	traced bool
 
-	keys   int
-	lasted time.Duration // in its own time, once it was played
+	keys int
+	took time.Duration // in the bubble's time
 }
 
 const historySteps = 60
@@ -38,10 +38,9 @@ func newHistory(seed uint64, n int) *history {
 // trace if one was asked for.
 func (h *history) run(t *testing.T) (failed, trace string) {
 	synctest.Test(t, func(*testing.T) {
-		w := &world{h: h}
-		start := time.Now()
+		w, start := &world{h: h}, time.Now()
 		w.play()
-		h.lasted = time.Since(start)
+		h.took = time.Since(start)
 		failed, trace = w.failed, w.text()
 	})
 	return failed, trace

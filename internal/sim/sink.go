@@ -13,6 +13,11 @@ import (
 // about the answer, and the model learns it before the queue does.
 func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	w := p.w
+	wrote, ok := a.Begin()
+	if !ok {
+		return schedule.Outcome{}
+	}
+	wrote()
 	w.mu.Lock()
 	s := w.incarnations[a.Source]
 	var k *key
@@ -74,12 +79,20 @@ func (w *world) answer(uid, name string, k *key) (time.Duration, schedule.Outcom
 	case n < 62:
 		return took, schedule.Outcome{Kind: schedule.Succeeded, Never: true}
 	case n < 90:
-		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Failed, Failure: failure,
+		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Failed, Failure: failure, Again: againAfter(r),
 			RetryAfter: pick(r, 0, 0, 0, time.Second, 7*time.Second, 2*time.Hour)}
 	default:
 		failure.Code = pick(r, 301, 400, 422)
-		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Rejected, Failure: failure}
+		return max(took, time.Millisecond), schedule.Outcome{Kind: schedule.Rejected, Failure: failure, Again: againAfter(r)}
 	}
+}
+
+// againAfter is the Reschedule-After of a failing answer, most often none.
+func againAfter(r *rand.Rand) *schedule.Again {
+	if r.IntN(4) > 0 {
+		return nil
+	}
+	return &schedule.Again{After: pick(r, 0, time.Second, 5*time.Minute, time.Hour)}
 }
 
 type outcomeText struct{ schedule.Outcome }

@@ -326,7 +326,7 @@ func (w *world) drain(r *rand.Rand) {
 	for _, s := range w.m.sources {
 		for _, k := range s.keys {
 			if k.cur != nil {
-				last = latest(last, k.cur.at())
+				last = latest(last, k.cur.at(), k.cur.owedAt)
 			}
 		}
 	}

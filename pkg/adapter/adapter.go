@@ -26,6 +26,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
@@ -43,6 +44,8 @@ type Adapter struct {
 	cluster   *knative.Cluster // nil standalone
 	rules     sync.Map         // uid → rules
 
+	connections *connections
+
 	calls   []*endpoint // of the schedule API
 	admin   *endpoint
 	serving sync.WaitGroup
@@ -59,7 +62,7 @@ func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Ad
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	a := &Adapter{cfg: cfg}
+	a := &Adapter{cfg: cfg, connections: newConnections(cfg.Log)}
 	a.profiling.Store(cfg.Profiling)
 	if err := a.start(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -195,8 +198,11 @@ func (a *Adapter) keepOnly(wanted []*schedule.Source, others ...string) error {
 
 // serve starts to deliver, and to answer at the addresses.
 func (a *Adapter) serve(guard api.Guard) error {
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Log: a.cfg.Log, Meter: a.telemetry.meter})
-	calls, err := a.listen(a.cfg.Listen, api.Server(handler))
+	if err := listener.Observe(a.telemetry.meter, a.connections.plain, a.connections.secured, a.connections.admin); err != nil {
+		return err
+	}
+	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Local: guard == nil, Log: a.cfg.Log, Meter: a.telemetry.meter})
+	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {
 		return err
 	}
@@ -204,7 +210,7 @@ func (a *Adapter) serve(guard api.Guard) error {
 	if a.cfg.TLSListen != "" {
 		server := api.Server(handler)
 		server.TLSConfig = serverTLS(a.cfg.TLSDir)
-		if calls, err = a.listen(a.cfg.TLSListen, server); err != nil {
+		if calls, err = a.listen(a.cfg.TLSListen, server, a.connections.secured); err != nil {
 			return err
 		}
 		a.calls = append(a.calls, calls)
@@ -229,21 +235,21 @@ type rules struct {
 type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
-func (a ingester) Ingest(s *queue.Source, header http.Header, body []byte, judge api.Judge) error {
+func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
 	value, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
-		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
+		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
 	}
 	r := value.(rules)
 	if r.Rules == nil {
-		return schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
+		return nil, schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
 	}
-	items, err := r.Read(header, body, time.Now(), judge)
+	items, err := r.Read(ctx, header, body, time.Now(), judge)
 	if err == nil && len(items) > 0 {
 		err = s.ScheduleTogether(items)
 	}
 	a.refused(s.Settings(), err)
-	return err
+	return items, err
 }
 
 // refused makes an event that will never be taken known where the owner of its

@@ -113,9 +113,9 @@ func (a plane) Counts(uid string) (pending int64, nextDueAt time.Time, ok bool) 
 type doorkeeper struct{ cluster *knative.Cluster }
 
 // Admit implements api.Guard.
-func (d doorkeeper) Admit(r *http.Request, access api.Access) (api.Judge, error) {
+func (d doorkeeper) Admit(r *http.Request, access api.Access) (api.Caller, error) {
 	if r.TLS == nil && d.cluster.Settings().StrictTransport {
-		return nil, schedule.Refuse(schedule.CodeNotFound, "transport-encryption is strict in this cluster: use https, as status.address says")
+		return api.Caller{}, schedule.Refuse(schedule.CodeNotFound, "transport-encryption is strict in this cluster: use https, as status.address says")
 	}
 	return d.cluster.Guard().Admit(r, access)
 }

@@ -50,10 +50,6 @@ const (
 	DefaultAdminListen = "127.0.0.1:9090"
 )
 
-// maxConnections bounds the connections to each address: with up to 64 KiB that
-// a request may hold uncounted, 256 MiB. Those beyond wait in the kernel.
-const maxConnections = 4096
-
 // The parts of the 15 s that stopping may take: open requests, deliveries
 // under way, and the rest for the store; and all of it, should the disk hang.
 const (

@@ -74,17 +74,26 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 	return nil
 }
 
-// reload reads the sources and tokens anew. On an error everything stays as it
-// was.
+// reload reads the sources and tokens anew, each on its own: a token is revoked
+// whatever is wrong with the sources. What cannot be read stays as it was.
 func (a *Adapter) reload() error {
+	return errors.Join(a.reloadTokens(), a.reloadSources())
+}
+
+func (a *Adapter) reloadTokens() error {
+	if a.tokens == nil {
+		return nil
+	}
+	if err := a.tokens.Reload(a.cfg.TokenFile); err != nil {
+		return fmt.Errorf("the tokens stay as they were: %w", err)
+	}
+	return nil
+}
+
+func (a *Adapter) reloadSources() error {
 	wanted, compiled, err := readSources(a.cfg.SourcesFile)
 	if err != nil {
-		return err
-	}
-	if a.tokens != nil {
-		if err := a.tokens.Reload(a.cfg.TokenFile); err != nil {
-			return err
-		}
+		return fmt.Errorf("the sources stay as they were: %w", err)
 	}
 	return a.apply(wanted, compiled)
 }
@@ -97,7 +106,7 @@ func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
 			return a.Stop()
 		case <-reload:
 			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("the sources stay as they were: the file cannot be used", "file", a.cfg.SourcesFile, "error", err)
+				a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
 			} else {
 				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 			}

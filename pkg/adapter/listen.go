@@ -12,8 +12,36 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 )
+
+// What connections take at most, beside the requests under way, which package
+// api counts:
+//
+//	plain connections     2,048 of about 20 KiB                             40 MiB
+//	TLS connections         512 of about 45 KiB and a window of 64 KiB      55 MiB
+//	admin connections       256 of about 20 KiB                              5 MiB
+//	incomplete requests   beyond 4 KiB each, of all connections together    16 MiB
+const (
+	plainConnections = 2048
+	tlsConnections   = 512
+	adminConnections = 256
+	headBytes        = 16 << 20
+	adminHeadBytes   = 1 << 20
+)
+
+// connections are those of the addresses, each with a limit of its own.
+type connections struct{ plain, secured, admin *listener.Connections }
+
+func newConnections(log *slog.Logger) *connections {
+	heads := budget.New(headBytes, nil)
+	return &connections{
+		plain:   listener.New(listener.Config{Name: "api", Limit: plainConnections, Heads: heads, Log: log}),
+		secured: listener.New(listener.Config{Name: "api-tls", Limit: tlsConnections, Heads: heads, Log: log}),
+		admin:   listener.New(listener.Config{Name: "admin", Limit: adminConnections, Heads: budget.New(adminHeadBytes, nil), Log: log}),
+	}
+}
 
 // endpoint is an address that is listened on.
 type endpoint struct {
@@ -22,13 +50,15 @@ type endpoint struct {
 }
 
 // listen listens; what connects waits until answer is called.
-func (a *Adapter) listen(address string, server *http.Server) (*endpoint, error) {
-	listener, err := net.Listen("tcp", address)
+func (a *Adapter) listen(address string, server *http.Server, connections *listener.Connections) (*endpoint, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("adapter: listen: %w", err)
 	}
 	server.ErrorLog = slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
-	return &endpoint{server, netutil.LimitListener(listener, maxConnections)}, nil
+	server.ConnContext = connections.Context
+	server.Handler = listener.Handler(server.Handler)
+	return &endpoint{server, connections.Listen(l)}, nil
 }
 
 // answer serves an endpoint in the background, until its server is shut down.

@@ -37,22 +37,28 @@ func newTelemetry() *telemetry {
 	return &telemetry{registry: registry}
 }
 
+// unlimited takes away OpenTelemetry's limit of 2000 series for an instrument,
+// above which sources are not told apart. In its place no series may outlive
+// what it is about: what is counted by source is observed of the sources there
+// are, what is not observed has labels whose number is bounded.
+var unlimited = sdkmetric.WithCardinalityLimit(0)
+
 // start makes meter and tracer.
 func (t *telemetry) start(ctx context.Context, m metrics.Config, tr tracing.Config) error {
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(t.registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())
 	if err != nil {
 		return fmt.Errorf("adapter: metrics: %w", err)
 	}
-	read := sdkmetric.WithReader(exporter)
+	options := []sdkmetric.Option{sdkmetric.WithReader(exporter), unlimited}
 	switch m.Protocol {
 	case metrics.ProtocolGRPC, metrics.ProtocolHTTPProtobuf:
-		provider, err := metrics.NewMeterProvider(ctx, m, read)
+		provider, err := metrics.NewMeterProvider(ctx, m, options...)
 		if err != nil {
 			return fmt.Errorf("adapter: metrics: %w", err)
 		}
 		t.meter, t.shutdown = provider.Meter(instrumentation), append(t.shutdown, provider.Shutdown)
 	default: // prometheus is served in any case
-		provider := sdkmetric.NewMeterProvider(read)
+		provider := sdkmetric.NewMeterProvider(options...)
 		t.meter, t.shutdown = provider.Meter(instrumentation), append(t.shutdown, provider.Shutdown)
 	}
 	if tr.Protocol == "" || tr.Protocol == tracing.ProtocolNone {

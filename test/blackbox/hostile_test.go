@@ -26,20 +26,20 @@ func TestAClientThatMisbehavesHarmsNobodyElse(t *testing.T) {
 	// Half requests and drips, held open until the end.
 	for range 100 {
 		conn := dial(t, o.URL)
-		if _, err := io.WriteString(conn, "PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n{"); err != nil {
+		if _, err := io.WriteString(conn, "PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n{"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, c := range map[string]struct{ request, status string }{
-		"10 GB announced":    {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000000000\r\n\r\n{}", " 413 "},
-		"a negative length":  {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", " 400 "},
-		"two lengths":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", " 400 "},
-		"a bad chunk":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", " 400 "},
-		"thousands of lines": {"GET /tests/hostile HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-Header: value value value value\r\n", 5000) + "\r\n", " 431 "},
-		"one long line":      {"GET /" + strings.Repeat("a", 100_000) + " HTTP/1.1\r\nHost: x\r\n\r\n", " 431 "},
+		"10 GB announced":    {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000000000\r\n\r\n{}", " 413 "},
+		"a negative length":  {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", " 400 "},
+		"two lengths":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", " 400 "},
+		"a bad chunk":        {"PUT /tests/hostile/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", " 400 "},
+		"thousands of lines": {"GET /tests/hostile HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-Header: value value value value\r\n", 5000) + "\r\n", " 431 "},
+		"one long line":      {"GET /" + strings.Repeat("a", 100_000) + " HTTP/1.1\r\nHost: localhost\r\n\r\n", " 431 "},
 		"no HTTP":            {"hello\r\n\r\n", " 400 "},
 		"TLS":                {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", " 400 "},
-		"OPTIONS *":          {"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", " 404 "},
+		"OPTIONS *":          {"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n", " 404 "},
 	} {
 		conn := dial(t, o.URL)
 		go func() { _, _ = io.WriteString(conn, c.request) }() // the answer may come before the end

@@ -24,6 +24,7 @@ var (
 	steady    = declare("steady", "maxInterval: 1h")
 	throttled = declare("throttled", "limits: {maxPerSecond: 5}")
 	one       = declare("one", "limits: {maxInFlight: 1}")
+	slow      = declare("slow", "delivery: {backoffDelay: PT15M}")
 	unheard   = declare("unheard", "delivery: {backoffDelay: PT0.01S}")
 )
 
@@ -310,6 +311,48 @@ func TestRescheduleAfterMakesTheKeyDueAgain(t *testing.T) {
 			t.Errorf("%q: %v", value, e.Attributes)
 		}
 		steady.gone(t, key) // never: maxInterval does not bring it back
+	}
+}
+
+func TestFailingAnswer_SetsTheTimeOfTheRetry(t *testing.T) {
+	t.Parallel()
+	// Reschedule-After on a failing answer takes the place of the back-off, in
+	// both directions, and the attempt counts.
+	plain.answer("failing", script(status(503, "Reschedule-After", "1h", "Retry-After", "1")))
+	v := plain.put(t, "failing", "")
+	plain.next(t, "failing")
+	if g := plain.settled(t, "failing"); g.State != "due" || !g.DueAt.Equal(v.DueAt) || *g.Attempt != 1 || g.Revision != v.Revision {
+		t.Errorf("%+v", g)
+	}
+	slow.answer("failing", script(status(500, "Reschedule-After", "0"), status(204)))
+	slow.put(t, "failing", "")
+	first, d := slow.next(t, "failing"), slow.next(t, "failing")
+	if d.Attempt != 1 || d.Attr("id") != first.Attr("id") {
+		t.Errorf("the retry is %v, the first was %v", d.Attributes, first.Attributes)
+	}
+	few.answer("failing", script(status(500, "Reschedule-After", "0")))
+	few.put(t, "failing", "")
+	for range 3 {
+		few.next(t, "failing")
+	}
+	few.gone(t, "failing")
+}
+
+func TestRejection_WithATimeBringsTheKeyBack(t *testing.T) {
+	t.Parallel()
+	// Any other answer with Reschedule-After: a dead letter, and the key is due
+	// again as a new occurrence with attempt 0.
+	const key = "rejected-again"
+	lettered.answer(key, script(status(500), status(422, "Reschedule-After", "1h")))
+	v := lettered.put(t, key, `{"event":{"type":"x","data":1}}`)
+	lettered.next(t, key)
+	lettered.next(t, key)
+	if d := sink.Next(t, "dead-letters", key); d.Attr("knativeerrorcode") != "422" || d.Attempt != 1 {
+		t.Errorf("%v", d.Attributes)
+	}
+	g := lettered.settled(t, key)
+	if wait := g.DueAt.Sub(v.DueAt); g.State != "waiting" || *g.Attempt != 0 || g.Revision <= v.Revision || wait < time.Hour || wait > time.Hour+time.Minute {
+		t.Errorf("%+v", g)
 	}
 }
 

@@ -219,7 +219,7 @@ func TestSIGTERMEndsWithStatus0Within15SecondsWhateverHangs(t *testing.T) {
 		s.put(t, fmt.Sprint(i), "")
 	}
 	sink.Find(t, "20 deliveries", func([]*harness.Delivery) bool { return len(sink.Of("hanging", "")) == 20 })
-	for _, half := range []string{"", "PUT /tests", "PUT /tests/hanging/schedules/half HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{", "GET /tests/hanging HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for _, half := range []string{"", "PUT /tests", "PUT /tests/hanging/schedules/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", "GET /tests/hanging HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 		conn := dial(t, o.URL)
 		if _, err := io.WriteString(conn, half); err != nil {
 			t.Fatal(err)

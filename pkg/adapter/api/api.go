@@ -1,22 +1,24 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // Ingester takes the CloudEvents of one request to a source's address. It
-// returns once all of them are durable, or with an error none was taken. The
-// body is the callee's to keep. A judge that is not nil is asked about each event.
+// returns what they asked for once all of them are durable, or with an error
+// none was taken. The body is the callee's to keep; ctx ends when the caller
+// hangs up. A judge that is not nil is asked about each event.
 type Ingester interface {
-	Ingest(src *queue.Source, h http.Header, body []byte, judge Judge) error
+	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
 }
 
 // Config is what the API needs.
@@ -31,11 +33,16 @@ type Config struct {
 	Now   func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
-	// Budget bounds the bytes of large bodies and answers that are in memory at
-	// one time, default 128 MiB; up to 64 KiB a request are not counted.
-	Budget int64
+	// Budget bounds the bytes that bodies and answers hold at one time, default
+	// 128 MiB; Requests what all requests under way hold beside that, default
+	// 32 MiB.
+	Budget, Requests int64
 	// BudgetWait is how long a request waits for its share, default 5 s.
 	BudgetWait time.Duration
+	// Local refuses what a web page can make a browser send: without a Guard
+	// whoever reaches the address may call, and a browser on the same machine
+	// reaches it for any page.
+	Local bool
 
 	Meter metric.Meter // default none
 }
@@ -43,10 +50,8 @@ type Config struct {
 const (
 	defaultMaxBody    = 16 << 20
 	defaultBudget     = 128 << 20
+	defaultRequests   = 32 << 20
 	defaultBudgetWait = 5 * time.Second
-	// uncounted is what a request may hold without asking the budget: most do,
-	// and a semaphore they all share would be felt.
-	uncounted = 64 << 10
 )
 
 // source is what the handlers call of a *queue.Source.
@@ -58,13 +63,16 @@ type source interface {
 	Get(key string) (schedule.View, bool, error)
 	List(o queue.ListOptions) ([]schedule.View, string, error)
 	Counts() (queue.Counts, error)
+	Settings() *schedule.Source
 }
 
 type handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
-	ingest func(src source, h http.Header, body []byte, judge Judge) error
-	budget *semaphore.Weighted
+	ingest func(ctx context.Context, src source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	// bytes are what bodies and answers share, shares what all requests under
+	// way share, scans the lists that may look at many rows for few keys.
+	bytes, shares, scans *budget.Budget
 
 	answers *answers
 }
@@ -77,8 +85,8 @@ func New(cfg Config) http.Handler {
 		return src, ok
 	}
 	if cfg.Ingest != nil {
-		h.ingest = func(src source, header http.Header, body []byte, judge Judge) error {
-			return cfg.Ingest.Ingest(src.(*queue.Source), header, body, judge)
+		h.ingest = func(ctx context.Context, src source, header http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+			return cfg.Ingest.Ingest(ctx, src.(*queue.Source), header, body, judge)
 		}
 	}
 	return h
@@ -97,10 +105,18 @@ func newHandler(cfg Config) *handler {
 	if cfg.Budget <= 0 {
 		cfg.Budget = defaultBudget
 	}
+	if cfg.Requests <= 0 {
+		cfg.Requests = defaultRequests
+	}
 	if cfg.BudgetWait <= 0 {
 		cfg.BudgetWait = defaultBudgetWait
 	}
-	return &handler{cfg: cfg, budget: semaphore.NewWeighted(cfg.Budget), answers: newAnswers(cfg)}
+	h := &handler{
+		cfg: cfg, answers: newAnswers(cfg),
+		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
+	}
+	h.observe()
+	return h
 }
 
 // call is one request on its way through the handler.
@@ -110,24 +126,27 @@ type call struct {
 	r   *http.Request
 	src source
 	key string
-	// judge says which events the caller may send; nil: all.
-	judge Judge
+	// caller is who makes the request.
+	caller Caller
 	// path is what the request is to.
 	path pathKind
 	// status is that of the answer, for the metrics.
 	status int
-	// release gives back the request's share of the budget; nil when it has none.
-	release func()
+	// share is what the request holds by being under way, claim what its body
+	// and answer hold.
+	share, claim budget.Claim
 }
 
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := call{handler: h, w: w, r: r}
-	if err := c.serve(); err != nil {
-		c.refuse(err)
+	defer c.leave()
+	err := c.enter()
+	if err == nil {
+		err = c.serve()
 	}
-	if c.release != nil {
-		c.release()
+	if err != nil {
+		c.refuse(err)
 	}
 	h.answers.count(r.Method, c.path, c.status)
 }
@@ -144,12 +163,16 @@ func (c *call) serve() error {
 	if p.kind == pathOpenAPI {
 		return c.openAPI()
 	}
-	if c.cfg.Guard != nil {
-		judge, err := c.cfg.Guard.Admit(c.r, c.access(&p))
-		if err != nil {
+	if c.cfg.Local {
+		if err := fromHere(c.r); err != nil {
 			return err
 		}
-		c.judge = judge
+	}
+	if c.cfg.Guard != nil {
+		var err error
+		if c.caller, err = c.cfg.Guard.Admit(c.r, c.access(&p)); err != nil {
+			return err
+		}
 	}
 	do, allow := c.route(p.kind)
 	switch {
@@ -164,6 +187,11 @@ func (c *call) serve() error {
 		return schedule.Refuse(schedule.CodeNotFound, "there is no source %.64q in namespace %.64q", p.name, p.namespace)
 	}
 	c.src, c.key = src, p.key
+	if c.cfg.Guard == nil || c.caller.User != "" {
+		c.claim = c.bytes.Claim(p.namespace, p.name)
+	} else {
+		c.claim = c.bytes.Claim(strangers, peer(c.r))
+	}
 	if p.kind == pathKey {
 		if err := schedule.ValidateKey(p.key); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -40,14 +41,15 @@ type recorder struct {
 	bytes  int
 }
 
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(b []byte) (int, error) { r.bytes += len(b); return len(b), nil }
+func (r *recorder) Header() http.Header             { return r.header }
+func (r *recorder) WriteHeader(status int)          { r.status = status }
+func (r *recorder) SetReadDeadline(time.Time) error { return nil }
+func (r *recorder) Write(b []byte) (int, error)     { r.bytes += len(b); return len(b), nil }
 
 func bench(b *testing.B, method, target, body string, status int) {
 	e := newEdge(b)
 	e.lookup = func(string, string) (source, bool) {
-		return &still{entry: schedule.Entry{Revision: 184467, ScheduledAt: now, DueAt: now.Add(300e9)}}, true
+		return &still{fake: e.fake, entry: schedule.Entry{Revision: 184467, ScheduledAt: now, DueAt: now.Add(300e9)}}, true
 	}
 	r := httptest.NewRequest(method, target, nil)
 	r.Header.Set("Content-Type", "application/json")

@@ -2,88 +2,100 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"mime"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// acquire takes a share of the budget, to be given back when the request ends.
-func (c *call) acquire(n int64) error {
-	n = min(n, c.cfg.Budget)
-	// What is free is taken also when the process was held up for longer than
-	// the wait.
-	if !c.budget.TryAcquire(n) {
-		ctx, cancel := context.WithTimeout(c.r.Context(), c.cfg.BudgetWait)
-		defer cancel()
-		if err := c.budget.Acquire(ctx, n); err != nil {
-			return schedule.Refuse(schedule.CodeUnavailable, "too many large requests are under way")
+const (
+	// bodyStep is how much of a body is read and charged at a time. Each byte is
+	// charged bodyCopies times: it is in a buffer that grew by doubling, then
+	// there and in the decoded request, then in that and in the store's batch.
+	// The largest body fits the share of one source.
+	bodyStep   = 64 << 10
+	bodyCopies = 2
+	// A body has bodyGrace to arrive, and longer at bodyRate bytes a second, but
+	// at most bodyTime: 16 MiB at 280 kB/s.
+	bodyGrace = 10 * time.Second
+	bodyRate  = 64 << 10
+	bodyTime  = time.Minute
+)
+
+// readBody reads the request's body behind what b has room for. Memory follows
+// what has arrived, never what was announced.
+func (c *call) readBody(b []byte) ([]byte, error) {
+	announced := c.r.ContentLength
+	most := c.cfg.MaxBody
+	switch {
+	case announced > most:
+		return b, c.tooLarge()
+	case announced >= 0:
+		most = announced
+	}
+	deadline := http.NewResponseController(c.w)
+	for start := time.Now(); ; {
+		if len(b) >= smallBody {
+			before := time.Now()
+			if err := c.grow(bodyCopies * min(bodyStep, most-int64(len(b))+1)); err != nil {
+				return b, c.unread(err)
+			}
+			start = start.Add(time.Since(before)) // that wait was ours
+		}
+		allowed := min(bodyGrace+time.Duration(len(b))*time.Second/bodyRate, bodyTime)
+		_ = deadline.SetReadDeadline(start.Add(allowed)) // HTTP always can
+		from, step := len(b), bodyStep
+		if from < smallBody {
+			step = smallBody - from
+		}
+		// A byte more than there may be tells a body that is too large.
+		end := min(int64(from+step), most+1)
+		if int64(cap(b)) < end {
+			b = append(make([]byte, 0, min(max(2*int64(cap(b)), end), most+1)), b...)
+		}
+		for int64(len(b)) < end {
+			n, err := c.r.Body.Read(b[len(b):min(cap(b), int(end))])
+			b = b[:len(b)+n]
+			if err == nil && int64(len(b)) != announced {
+				continue
+			}
+			if err == nil || errors.Is(err, io.EOF) {
+				if announced > int64(len(b)) {
+					return b, c.readError(io.ErrUnexpectedEOF)
+				}
+				_ = deadline.SetReadDeadline(time.Time{}) // the server sets the next
+				return b, nil
+			}
+			return b, c.readError(err)
+		}
+		if int64(len(b)) > most {
+			return b, c.tooLarge()
 		}
 	}
-	c.release = func() { c.budget.Release(n) }
-	return nil
 }
 
-// readBody appends the request's body to buf. A large one waits for its share
-// of the budget before it is read; of one whose length is not announced, the
-// largest is assumed.
-func (c *call) readBody(buf *bytes.Buffer) error {
-	most, n := c.cfg.MaxBody, c.r.ContentLength
-	switch {
-	case n > most:
-		return c.tooLarge()
-	case n > uncounted:
-		if err := c.acquire(n); err != nil {
-			return err
-		}
-	case n < 0:
-		if _, err := io.CopyN(buf, c.r.Body, uncounted); err != nil {
-			return c.readError(err)
-		}
-		if err := c.acquire(most); err != nil {
-			return err
-		}
-		if _, err := buf.ReadFrom(io.LimitReader(c.r.Body, most-uncounted+1)); err != nil {
-			return c.readError(err)
-		}
-		if int64(buf.Len()) > most {
-			return c.tooLarge()
-		}
-		return nil
-	}
-	buf.Grow(int(n))
-	b := buf.AvailableBuffer()[:n]
-	if _, err := io.ReadFull(c.r.Body, b); err != nil {
-		if errors.Is(err, io.EOF) { // fewer bytes than announced, none
-			err = io.ErrUnexpectedEOF
-		}
-		return c.readError(err)
-	}
-	buf.Write(b)
-	return nil
+// unread is the refusal of a request whose body was not read to its end: the
+// connection cannot go on.
+func (c *call) unread(err error) error {
+	c.w.Header()["Connection"] = []string{"close"}
+	return err
 }
 
 func (c *call) tooLarge() error {
-	// The rest is not worth reading, so the connection cannot go on.
-	c.w.Header()["Connection"] = []string{"close"}
-	return schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", c.cfg.MaxBody)
+	return c.unread(schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", c.cfg.MaxBody))
 }
 
-// readError says why the body could not be read; nil when it simply ended.
+// readError says why the body could not be read.
 func (c *call) readError(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	c.w.Header()["Connection"] = []string{"close"}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return schedule.Invalid("body", "did not arrive in time")
+		return c.unread(schedule.Invalid("body", "did not arrive in time: within %s, or at %d bytes a second, and at most within %s", bodyGrace, bodyRate, bodyTime))
 	}
-	return schedule.Invalid("body", "ended before it was complete")
+	return c.unread(schedule.Invalid("body", "ended before it was complete"))
 }
 
 // jsonBody reads the body of a call that takes JSON, which must say so or say
@@ -95,7 +107,9 @@ func (c *call) jsonBody(buf *bytes.Buffer) error {
 	if err := jsonType(c.r.Header); err != nil {
 		return err
 	}
-	return c.readBody(buf)
+	b, err := c.readBody(buf.AvailableBuffer())
+	*buf = *bytes.NewBuffer(b)
+	return err
 }
 
 func jsonType(h http.Header) error {
@@ -103,6 +117,9 @@ func jsonType(h http.Header) error {
 		return err
 	}
 	lines := h["Content-Type"]
+	if len(lines) == 0 && byBrowser(h) {
+		return schedule.Refuse(schedule.CodeMediaType, "a browser must say Content-Type: application/json, which it does not send for a page of another origin")
+	}
 	if len(lines) == 0 || len(lines) == 1 && lines[0] == contentJSON {
 		return nil
 	}

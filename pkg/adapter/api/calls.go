@@ -1,9 +1,10 @@
 package api
 
 import (
-	"bytes"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -31,13 +32,14 @@ func (c *call) put() error {
 	if err := d.put(&r); err != nil {
 		return err
 	}
+	d.forget()
 	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
 		s, err = c.src.Schedule(c.key, &r)
 		return err
 	})
-	if err != nil {
+	if err = c.audited(auditSchedule, c.key, err, string(s.Result)); err != nil {
 		return err
 	}
 	buf := buffers.Get().(*buffer)
@@ -61,6 +63,9 @@ func (c *call) get() error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
+	if err := c.grow(entryBytes); err != nil {
+		return err
+	}
 	v, ok, err := c.src.Get(c.key)
 	if err != nil {
 		return err
@@ -71,6 +76,8 @@ func (c *call) get() error {
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	buf.b = append(appendView(buf.b, &v), '\n')
+	v = schedule.View{Entry: &schedule.Entry{Revision: v.Revision}} // the event is not held while a slow caller reads
+	c.keep(buf.b)
 	c.tag(v.Revision)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil
@@ -91,7 +98,7 @@ func (c *call) cancel() error {
 		return err
 	}
 	err = c.guarded(match, &cond.IfMatch, func() error { return c.src.Cancel(c.key, cond) })
-	if err != nil {
+	if err = c.audited(auditCancel, c.key, err, "cancelled"); err != nil {
 		return err
 	}
 	c.writeHeader(http.StatusNoContent)
@@ -114,19 +121,25 @@ func (c *call) bulk() error {
 	if blank(d.buf.Bytes()) {
 		return schedule.Invalid("items", "is missing")
 	}
+	if err := c.grow(int64(min(maxItems, d.buf.Len()/itemText)) * itemBytes); err != nil {
+		return err
+	}
 	batch, err := d.bulk(ingest.TraceContext(c.r.Header))
 	if err != nil {
 		return err
 	}
+	d.forget()
 	var scheduled []queue.Scheduled
 	if len(batch.items) > 0 {
 		if scheduled, err = c.src.ScheduleAll(batch.items); err != nil {
+			c.auditError(auditBulk, "", err)
 			return err
 		}
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	b := append(buf.b, `{"items":[`...)
+	b := slices.Grow(buf.b, min(600*len(batch.outcomes), streamBytes+2<<10))
+	b = append(b, `{"items":[`...)
 	for i, o := range batch.outcomes {
 		if i > 0 {
 			b = append(b, ',')
@@ -136,10 +149,12 @@ func (c *call) bulk() error {
 			s := &scheduled[0]
 			scheduled = scheduled[1:]
 			if fault = s.Err; fault == nil {
-				b = appendScheduled(b, s, statusOfResult(s.Result))
+				c.audit(auditBulk, o.key, string(s.Result))
+				b = c.stream(appendScheduled(b, s, statusOfResult(s.Result)))
 				continue
 			}
 		}
+		c.auditError(auditBulk, o.key, fault)
 		b = append(b, `{"key":`...)
 		b = appendString(b, o.key)
 		b = append(b, `,"status":`...)
@@ -148,12 +163,15 @@ func (c *call) bulk() error {
 		b = appendString(b, string(fault.Code))
 		b = append(b, `,"detail":`...)
 		b = appendString(b, fault.Detail)
-		b = append(b, '}')
+		b = c.stream(append(b, '}'))
 	}
 	buf.b = append(b, "]}\n"...)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil
 }
+
+// cancelTime is how long cancelAll may take.
+const cancelTime = 10 * time.Minute
 
 // cancelAll is DELETE {address}/schedules.
 func (c *call) cancelAll() error {
@@ -164,8 +182,11 @@ func (c *call) cancelAll() error {
 	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
 		return err
 	}
+	// Millions of keys take longer than any other call may.
+	until, deadline := time.Now().Add(cancelTime), http.NewResponseController(c.w)
+	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
 	n, err := c.src.CancelAll(prefix)
-	if err != nil {
+	if err = c.audited(auditCancelAll, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
 		return err
 	}
 	c.send(http.StatusOK, typeJSON, []byte(`{"deleted":`+strconv.Itoa(n)+"}\n"))
@@ -200,12 +221,17 @@ func (c *call) receive() error {
 	if err := identity(c.r.Header); err != nil {
 		return err
 	}
-	var body bytes.Buffer // not pooled: the ingester keeps it
-	if err := c.readBody(&body); err != nil {
+	body, err := c.readBody(nil) // not pooled: the ingester keeps it
+	if err != nil {
 		return err
 	}
-	if err := c.ingest(c.src, c.r.Header, body.Bytes(), c.judge); err != nil {
+	items, err := c.ingest(c.r.Context(), c.src, c.r.Header, body, c.caller.Judge)
+	if err != nil {
+		c.auditError(auditEvent, "", err)
 		return err
+	}
+	for i := range items {
+		c.audit(auditEvent, items[i].Key, "accepted")
 	}
 	c.writeHeader(http.StatusAccepted)
 	return nil

@@ -39,13 +39,22 @@ func (c *call) newDecoder() *decoder {
 }
 
 func (d *decoder) free() {
-	if d.buf.Cap() > pooledBytes || cap(d.scratch) > pooledBytes {
-		return
-	}
+	d.forget()
 	d.buf.Reset()
 	d.fault = nil
 	d.batch.reset()
 	decoders.Put(d)
+}
+
+// forget lets go of a large body once it is decoded: the requests have copies.
+func (d *decoder) forget() {
+	if d.buf.Cap() > pooledBytes {
+		d.buf = bytes.Buffer{}
+		d.dec.Reset(&d.buf)
+	}
+	if cap(d.scratch) > pooledBytes {
+		d.scratch = nil
+	}
 }
 
 // start begins to read what is in buf.

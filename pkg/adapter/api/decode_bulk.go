@@ -8,6 +8,9 @@ import (
 // maxItems bounds a bulk call.
 const maxItems = 1000
 
+// pooledItems is the largest batch whose room is kept for later requests.
+const pooledItems = 256
+
 var bulkFields = names{"items"}
 
 // batch is a bulk call's items as far as they are well formed, and where each
@@ -27,6 +30,10 @@ type outcome struct {
 // reset forgets the items. The queue has kept what it needs of them, which is
 // never the slice.
 func (b *batch) reset() {
+	if cap(b.items) > pooledItems {
+		*b = batch{}
+		return
+	}
 	clear(b.items)
 	clear(b.outcomes)
 	b.items, b.outcomes = b.items[:0], b.outcomes[:0]

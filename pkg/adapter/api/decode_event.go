@@ -89,11 +89,16 @@ func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
 	if !ok {
 		return
 	}
-	if s == "" {
+	if strings.TrimSpace(s) == "" {
 		d.refuse(schedule.Invalid(field, "is empty"))
 		return
 	}
 	d.refuse(validAttribute(field, s))
+	if i == eventContentType {
+		// As a header it would lose its blanks on the way, and who looks at it
+		// before that would see another type than the sink.
+		s = strings.TrimSpace(s)
+	}
 	switch i {
 	case eventType:
 		e.Type = s

@@ -16,7 +16,12 @@
 // a field, which in a bulk call fail one item, from JSON that is broken, which
 // fails the request.
 //
+// What a request holds is taken from two budgets of package budget: by being
+// under way, shared by peers, and for its body and answer, shared by namespaces
+// and sources, or by peers where nobody has authenticated the caller. A body is
+// charged as it arrives, an answer before it is read.
+//
 // It leaves to others: every rule about times, policies, revisions and limits
-// (schedule, queue), what a CloudEvent means (ingest), and listening (the
-// composition root; see [Server] for the timeouts).
+// (schedule, queue), what a CloudEvent means (ingest), and connections
+// (listener; see [Server] for the timeouts).
 package api

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -66,7 +65,7 @@ func TestATokenFileIsReadAndReloaded(t *testing.T) {
 	}
 	admitted := func() (got []string) {
 		for _, s := range []string{"one", "two", "three", "#three", "# who", "four"} {
-			if tokens.admit(http.Header{"Authorization": {"Bearer " + s}}) {
+			if _, ok := tokens.admit(http.Header{"Authorization": {"Bearer " + s}}); ok {
 				got = append(got, s)
 			}
 		}
@@ -146,14 +145,18 @@ func TestABodyIsBounded(t *testing.T) {
 		"of the most, unannounced":   {-1, padded(most), 201},
 		"of little, unannounced":     {-1, padded(10), 201},
 		"of nothing, unannounced":    {-1, strings.NewReader(""), 201},
-		"of 64 KiB, unannounced":     {-1, padded(uncounted), 201},
+		"of 64 KiB, unannounced":     {-1, padded(bodyStep), 201},
+		"of a step, announced":       {smallBody + bodyStep, padded(smallBody + bodyStep), 201},
+		"of a step, unannounced":     {-1, padded(smallBody + bodyStep), 201},
+		"that is small":              {smallBody, padded(smallBody), 201},
+		"that is small, unannounced": {-1, padded(smallBody), 201},
 		"of a byte more":             {-1, padded(most + 1), 413},
 		"announced too large":        {10 << 30, unread{t}, 413},
 		"that ends early":            {100, padded(99), 400},
 		"that never begins":          {100, strings.NewReader(""), 400},
 		"that breaks, announced":     {100, iotest.ErrReader(io.ErrUnexpectedEOF), 400},
 		"that breaks, unannounced":   {-1, iotest.ErrReader(io.ErrUnexpectedEOF), 400},
-		"that breaks late":           {-1, io.MultiReader(padded(uncounted+1), iotest.ErrReader(io.ErrUnexpectedEOF)), 400},
+		"that breaks late":           {-1, io.MultiReader(padded(bodyStep+1), iotest.ErrReader(io.ErrUnexpectedEOF)), 400},
 		"that the client is late to": {-1, iotest.ErrReader(os.ErrDeadlineExceeded), 400},
 	} {
 		e := newEdge(t)
@@ -164,20 +167,21 @@ func TestABodyIsBounded(t *testing.T) {
 		if w.Code == 413 && w.Header().Get("Connection") != "close" {
 			t.Errorf("a body %s: the connection stays open", name)
 		}
-		if !e.budget.TryAcquire(e.cfg.Budget) {
-			t.Errorf("a body %s kept its share of the budget", name)
+		if e.bytes.Used() != 0 || e.shares.Used() != 0 {
+			t.Errorf("a body %s kept %d of the budget, and %d as a request", name, e.bytes.Used(), e.shares.Used())
 		}
 	}
 }
 
 func TestLargeBodiesWaitForTheirShare(t *testing.T) {
 	t.Parallel()
-	for _, length := range []int64{uncounted + 1, -1} {
+	for _, length := range []int64{smallBody + 1, -1} {
 		e := newEdge(t)
-		if err := e.budget.Acquire(context.Background(), e.cfg.Budget); err != nil {
-			t.Fatal(err)
+		all := e.bytes.Claim("somebody", "else")
+		if !all.TryGrow(e.cfg.Budget) {
+			t.Fatal("the budget is not empty")
 		}
-		w := e.body(length, strings.NewReader("{}"+strings.Repeat(" ", uncounted-1)))
+		w := e.body(length, strings.NewReader("{}"+strings.Repeat(" ", smallBody-1)))
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || problemOf(t, w.Body.Bytes()).Code != "unavailable" {
 			t.Errorf("%d: %d %s", length, w.Code, w.Body)
 		}

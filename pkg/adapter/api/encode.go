@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,8 +26,9 @@ var (
 	noStore     = []string{"no-store"}
 )
 
-// pooledBytes is the largest buffer that is kept for later requests.
-const pooledBytes = 256 << 10
+// pooledBytes is the largest buffer that is kept for later requests: the pools
+// are in no budget.
+const pooledBytes = 8 << 10
 
 // buffer is an answer being written.
 type buffer struct{ b []byte }
@@ -42,14 +44,35 @@ func (b *buffer) free() {
 
 // send writes the whole answer.
 func (c *call) send(status int, contentType []string, body []byte) {
-	h := c.w.Header()
-	h["Content-Type"] = contentType
-	h["Cache-Control"] = noStore
-	if len(body) > 2000 { // net/http counts a shorter one itself, for less
-		h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if c.status == 0 { // else it is the end of a stream
+		h := c.w.Header()
+		h["Content-Type"] = contentType
+		h["Cache-Control"] = noStore
+		if len(body) > 2000 { // net/http counts a shorter one itself, for less
+			h["Content-Length"] = []string{strconv.Itoa(len(body))}
+		}
+		c.writeHeader(status)
 	}
-	c.writeHeader(status)
 	_, _ = c.w.Write(body) // it fails when the caller is gone, and then nobody is there to be told
+}
+
+// streamBytes is how much of a long answer is held before it is sent.
+const streamBytes = 32 << 10
+
+// stream sends what there is of the answer once it is much, and returns the
+// room for the rest: an answer that must come whatever the budget says.
+func (c *call) stream(b []byte) []byte {
+	if len(b) < streamBytes {
+		return b
+	}
+	if c.status == 0 {
+		h := c.w.Header()
+		h["Content-Type"] = typeJSON
+		h["Cache-Control"] = noStore
+		c.writeHeader(http.StatusOK)
+	}
+	_, _ = c.w.Write(b) // as in send
+	return b[:0]
 }
 
 // tag sets the ETag of a key's answer.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -162,6 +163,8 @@ func (f *fake) List(o queue.ListOptions) ([]schedule.View, string, error) {
 	return views, "", nil
 }
 
+func (f *fake) Settings() *schedule.Source { return f.settings }
+
 func (f *fake) Counts() (queue.Counts, error) {
 	f.Lock()
 	defer f.Unlock()
@@ -193,12 +196,12 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ source, _ http.Header, body []byte, judge Judge) error {
+	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
 		if judge != nil {
-			return judge(nil)
+			return nil, judge(nil)
 		}
 		e.ingested = append(e.ingested, string(body))
-		return e.refusal
+		return []queue.Item{{Key: "ingested"}}, e.refusal
 	}
 	return e
 }

@@ -29,14 +29,22 @@ type Access struct {
 // Judge says of one event whether its sender may send it.
 type Judge func(*schedule.Event) error
 
+// Caller is who may make a request.
+type Caller struct {
+	// User names who was authenticated, for the audit log; "" where nobody was.
+	User string
+	// Judge is asked about each event of an ingest before any is taken; nil: all
+	// may pass.
+	Judge Judge
+}
+
 // Guard says who may call. It is asked before anything is read of a request
 // but its head.
 type Guard interface {
-	// Admit returns nil when the request may go on. Its error is a
+	// Admit says who makes a request that may go on. Its error is a
 	// *schedule.Error: unauthenticated, permission_denied, or unavailable when
-	// it cannot tell. Of an ingest it may also return a Judge, which is asked
-	// about each event before any is taken; nil: all may pass.
-	Admit(r *http.Request, a Access) (Judge, error)
+	// it cannot tell.
+	Admit(r *http.Request, a Access) (Caller, error)
 }
 
 // access is what the request asks for.

@@ -13,13 +13,14 @@ import (
 // watchman notes what it is asked.
 type watchman struct {
 	asked []Access
+	user  string
 	judge Judge
 	err   error
 }
 
-func (w *watchman) Admit(_ *http.Request, a Access) (Judge, error) {
+func (w *watchman) Admit(_ *http.Request, a Access) (Caller, error) {
 	w.asked = append(w.asked, a)
-	return w.judge, w.err
+	return Caller{User: w.user, Judge: w.judge}, w.err
 }
 
 func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {

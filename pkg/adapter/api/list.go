@@ -5,21 +5,25 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 const (
-	// listChunk is how many keys are held at one time while a list is written:
-	// each may have an event of 256 KiB.
+	// listChunk is how many keys are read at one time while a list is written.
 	listChunk = 32
+	// chunkBytes is what a chunk may take: the store ends it after a MiB, or the
+	// first key, and what was read is there twice.
+	chunkBytes = 4 << 20
 	// listBytes ends a page early. 1000 keys with events of 256 KiB would be an
 	// answer of 256 MiB; keys with ordinary events fill their page.
 	listBytes = 4 << 20
-	// listShare is a large list's share of the budget: the page, and the chunk
-	// that brought it over listBytes.
-	listShare = 16 << 20
 	// listTime ends a page that is hard to fill: few of many keys have the
 	// prefix, or most have expired.
 	listTime = 2 * time.Second
+	// scansAtOnce is how many lists by due time look for a prefix at one time:
+	// they may look at any number of rows for each key. A source has one of
+	// them, a namespace two.
+	scansAtOnce = 4
 )
 
 // list is GET {address}/schedules.
@@ -28,38 +32,59 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
+	if o.ByDue && o.Prefix != "" {
+		settings := c.src.Settings()
+		scan := c.scans.Claim(settings.Namespace, settings.Name)
+		defer scan.Release()
+		if !c.waitFor(&scan, 1) {
+			return schedule.Refuse(schedule.CodeUnavailable, "too many lists of %s by due time look for a prefix at once", settings.Path())
+		}
+	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := append(buf.b, `{"items":[`...)
 	start := c.cfg.Now()
 	for left := o.Limit; left > 0 && len(b) < listBytes && c.cfg.Now().Sub(start) < listTime; {
+		if err := c.grow(chunkBytes); err != nil {
+			return err
+		}
 		o.Limit = min(left, listChunk)
 		views, next, err := c.src.List(o)
 		if err != nil {
 			return err
 		}
 		for i := range views {
+			if b, err = c.room(b, viewBytes(&views[i])); err != nil {
+				return err
+			}
 			if b[len(b)-1] != '[' {
 				b = append(b, ',')
 			}
 			b = appendView(b, &views[i])
+			views[i] = schedule.View{}
 		}
-		buf.b, o.Continue = b, next
+		o.Continue = next
+		c.claim.Shrink(chunkBytes)
 		if next == "" {
 			break
 		}
 		left -= len(views)
-		if len(b) > uncounted && c.release == nil {
-			if err := c.acquire(listShare); err != nil {
-				return err
-			}
-		}
 	}
 	b = append(b, `],"continue":`...)
 	b = appendString(b, o.Continue)
 	buf.b = append(b, "}\n"...)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil
+}
+
+// viewBytes is about what a key takes in a list; what little more some take is
+// appended all the same.
+func viewBytes(v *schedule.View) int {
+	n := 512 + len(v.Key)
+	if v.Entry != nil && v.Event != nil {
+		n += len(v.Event.Data) * 3 / 2
+	}
+	return n
 }
 
 var _ source = (*queue.Source)(nil)

@@ -7,6 +7,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 )
 
 // answers counts what was asked and answered. Labels are bounded: the methods
@@ -56,4 +58,30 @@ func (r *answers) count(method string, path pathKind, status int) {
 
 var pathNames = [...]string{
 	pathUnknown: "unknown", pathOpenAPI: "openapi", pathSource: "source", pathSchedules: "schedules", pathKey: "key",
+}
+
+// observe shows how full the budgets are.
+func (h *handler) observe() {
+	if h.cfg.Meter == nil {
+		return
+	}
+	for part, b := range map[string]*budget.Budget{"bodies": h.bytes, "requests": h.shares} {
+		of := metric.WithAttributes(attribute.String("part", part))
+		for name, g := range map[string]struct {
+			description string
+			value       func() int64
+		}{
+			"reschedule_api_memory":       {"Bytes that bodies and answers, and requests under way, hold.", b.Used},
+			"reschedule_api_memory_limit": {"Bytes that they may hold at most.", b.Total},
+		} {
+			_, err := h.cfg.Meter.Int64ObservableGauge(name, metric.WithUnit("By"), metric.WithDescription(g.description),
+				metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+					o.Observe(g.value(), of)
+					return nil
+				}))
+			if err != nil {
+				h.cfg.Log.Error("the memory of requests is not shown", "error", err)
+			}
+		}
+	}
 }

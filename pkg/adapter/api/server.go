@@ -15,14 +15,24 @@ import (
 // which Go's own client gives one up: who closes first must not be the server,
 // or a request under way meets a closed connection.
 // Headers may have 64 KiB: a CloudEvent in binary mode has its attributes there.
+// A connection of HTTP/2 may have 16 requests under way, whose bodies share a
+// window of 64 KiB: what arrives before a handler reads it is in no budget.
 func Server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:                      h,
-		ReadHeaderTimeout:            10 * time.Second,
-		ReadTimeout:                  time.Minute,
-		WriteTimeout:                 2 * time.Minute,
-		IdleTimeout:                  2 * time.Minute,
-		MaxHeaderBytes:               64 << 10,
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          16,
+			MaxReceiveBufferPerConnection: 64 << 10,
+			MaxReceiveBufferPerStream:     64 << 10,
+			MaxReadFrameSize:              16 << 10,
+			SendPingTimeout:               30 * time.Second, // a peer that is gone holds its streams no longer
+			PingTimeout:                   15 * time.Second,
+		},
 		DisableGeneralOptionsHandler: true, // OPTIONS * is answered as any unknown path
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -29,13 +30,17 @@ type Tokens struct {
 // takes says nothing about how near a guess was, whatever the guess.
 type tokenSet struct {
 	salt   [32]byte
-	hashes map[[sha256.Size]byte]struct{}
+	hashes map[[sha256.Size]byte]string // to the name of the token's bearer
 }
 
-// NewTokens lets the given tokens in.
+// NewTokens lets the given tokens in, as if each were a line of a file.
 func NewTokens(tokens ...string) *Tokens {
 	t := &Tokens{}
-	t.set.Store(newTokenSet(tokens))
+	lines := make([]token, len(tokens))
+	for i, text := range tokens {
+		lines[i] = token{text, i + 1}
+	}
+	t.set.Store(newTokenSet(lines))
 	return t
 }
 
@@ -68,9 +73,15 @@ func (t *Tokens) Reload(file string) error {
 	return nil
 }
 
+// token is one of a file.
+type token struct {
+	text string
+	line int
+}
+
 // parseTokens reads the lines of a token file. Its errors never quote a line.
-func parseTokens(b []byte) ([]string, error) {
-	var tokens []string
+func parseTokens(b []byte) ([]token, error) {
+	var tokens []token
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	lines.Buffer(nil, maxTokenFile+1)
 	for n := 1; lines.Scan(); n++ {
@@ -83,7 +94,7 @@ func parseTokens(b []byte) ([]string, error) {
 				return nil, fmt.Errorf("line %d: a token is of visible ASCII characters without blanks", n)
 			}
 		}
-		tokens = append(tokens, s)
+		tokens = append(tokens, token{s, n})
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
@@ -94,12 +105,12 @@ func parseTokens(b []byte) ([]string, error) {
 	return tokens, nil
 }
 
-func newTokenSet(tokens []string) *tokenSet {
-	s := &tokenSet{hashes: make(map[[sha256.Size]byte]struct{}, len(tokens))}
+func newTokenSet(tokens []token) *tokenSet {
+	s := &tokenSet{hashes: make(map[[sha256.Size]byte]string, len(tokens))}
 	rand.Read(s.salt[:]) // never fails
 	for _, t := range tokens {
-		if t != "" {
-			s.hashes[s.hash(t)] = struct{}{}
+		if t.text != "" {
+			s.hashes[s.hash(t.text)] = "token in line " + strconv.Itoa(t.line)
 		}
 	}
 	return s
@@ -111,22 +122,23 @@ func (s *tokenSet) hash(token string) [sha256.Size]byte {
 }
 
 // Admit implements [Guard]: whoever bears one of the tokens may do everything.
-func (t *Tokens) Admit(r *http.Request, _ Access) (Judge, error) {
-	if !t.admit(r.Header) {
-		return nil, unauthenticated(r.Header)
+func (t *Tokens) Admit(r *http.Request, _ Access) (Caller, error) {
+	user, ok := t.admit(r.Header)
+	if !ok {
+		return Caller{}, unauthenticated(r.Header)
 	}
-	return nil, nil
+	return Caller{User: user}, nil
 }
 
-// admit says whether the request bears one of the tokens.
-func (t *Tokens) admit(h http.Header) bool {
+// admit says whether the request bears one of the tokens, and which.
+func (t *Tokens) admit(h http.Header) (user string, ok bool) {
 	set := t.set.Load()
 	token, ok := Bearer(h)
 	if set == nil || !ok {
-		return false
+		return "", false
 	}
-	_, ok = set.hashes[set.hash(token)]
-	return ok
+	user, ok = set.hashes[set.hash(token)]
+	return user, ok
 }
 
 // Bearer returns the request's bearer token.

@@ -25,6 +25,10 @@ type Budget struct {
 	namespaces map[string]*namespace
 	waiting    list.List // of *waiter
 	missed     bool      // a TryGrow was refused since freed was called
+	// One of each is kept when it is empty: most budgets have one source that
+	// comes and goes.
+	spareNamespace *namespace
+	spareSource    *source
 }
 
 type namespace struct {
@@ -168,11 +172,16 @@ func (b *Budget) grant(c *Claim, n int64) bool {
 		}
 	}
 	if ns == nil {
-		ns = &namespace{sources: map[string]*source{}}
+		if ns, b.spareNamespace = b.spareNamespace, nil; ns == nil {
+			ns = &namespace{sources: map[string]*source{}}
+		}
 		b.namespaces[c.namespace] = ns
 	}
 	if src == nil {
-		src = &source{namespace: ns}
+		if src, b.spareSource = b.spareSource, nil; src == nil {
+			src = &source{}
+		}
+		src.namespace = ns
 		ns.sources[c.name] = src
 	}
 	if c.held == 0 {
@@ -200,11 +209,14 @@ func (b *Budget) giveBack(c *Claim, n int64) {
 	src.held -= n
 	if c.held -= n; c.held == 0 {
 		src.forget(c)
+		ns := src.namespace
 		if src.first == nil {
-			delete(src.namespace.sources, c.name)
+			delete(ns.sources, c.name)
+			b.spareSource = src
 		}
-		if len(src.namespace.sources) == 0 {
+		if len(ns.sources) == 0 {
 			delete(b.namespaces, c.namespace)
+			b.spareNamespace = ns
 		}
 	}
 	for e := b.waiting.Front(); e != nil; {

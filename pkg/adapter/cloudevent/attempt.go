@@ -136,7 +136,7 @@ func Overridable(name string) bool {
 	case "id", "source", "type", "specversion", "data":
 		return false
 	}
-	return event.IsExtensionNameValid(name)
+	return isName(name)
 }
 
 func override(ec *event.EventContextV1, name, value string) {

@@ -47,6 +47,9 @@ func (p *parts) event() (*schedule.Event, error) {
 	}
 	ec := version.NewContext()
 	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {
+		if err := checkText(name, p.attributes[name]); err != nil {
+			return nil, err
+		}
 		if err := setAttribute(version, ec, name, p.attributes[name]); err != nil {
 			return nil, schedule.Invalid(name, "%v", err)
 		}
@@ -66,11 +69,29 @@ func (p *parts) event() (*schedule.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if year := e.Time.UTC().Year(); year < 0 || year > 9999 {
-		return nil, schedule.Invalid("time", "has no RFC 3339 form in UTC")
-	}
 	p.restore(e)
 	return e, nil
+}
+
+// checkText refuses what the SDK lets through, and what cannot be stored or
+// sent as it came. Other texts can: headers carry them percent-encoded.
+func checkText(name string, value any) error {
+	s, ok := value.(string)
+	if !ok || s == "" {
+		return nil
+	}
+	switch name {
+	case "time":
+		_, err := schedule.ParseTime(name, s)
+		return err
+	case "datacontenttype":
+		return schedule.ValidateContentType(name, strings.TrimSpace(s))
+	case "subject", "dataschema", "schemaurl":
+		if strings.TrimSpace(s) == "" { // readers take it for none, or refuse it
+			return schedule.Invalid(name, "is blank")
+		}
+	}
+	return nil
 }
 
 // bounded refuses attributes that no HTTP header block will hold, so that an
@@ -89,6 +110,16 @@ func (p *parts) bounded() error {
 	return nil
 }
 
+// isName wants what a header can carry; the SDK takes every letter there is.
+func isName(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !(c >= '0' && c <= '9') {
+			return false
+		}
+	}
+	return event.IsExtensionNameValid(name)
+}
+
 func setAttribute(version spec.Version, ec event.EventContext, name string, value any) error {
 	if a := version.Attribute(name); a != nil {
 		if s, ok := value.(string); ok && s == "" && !a.Kind().IsRequired() {
@@ -96,7 +127,7 @@ func setAttribute(version spec.Version, ec event.EventContext, name string, valu
 		}
 		return a.Set(ec, value)
 	}
-	if !event.IsExtensionNameValid(name) {
+	if !isName(name) {
 		return errors.New("is not the name of an attribute: letters and digits only")
 	}
 	return ec.SetExtension(name, value)
@@ -110,9 +141,7 @@ func (p *parts) restore(e *schedule.Event) {
 		return s
 	}
 	e.ID, e.Source, e.Type = text("id"), text("source"), text("type")
-	if e.Subject != "" {
-		e.Subject = text("subject")
-	}
+	e.Subject = text("subject")
 	if e.DataSchema != "" {
 		if e.DataSchema = text("dataschema"); e.DataSchema == "" {
 			e.DataSchema = text("schemaurl")

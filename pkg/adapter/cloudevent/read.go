@@ -27,7 +27,12 @@ const (
 // Is says whether the headers are those of a CloudEvent, of whatever mode and
 // format, readable or not.
 func Is(h http.Header) bool {
-	return len(h[headerSpec]) > 0 || strings.HasPrefix(mediaType(h.Get(contentType)), mediaAnyEvent)
+	return len(h[headerSpec]) > 0 || IsMedia(h.Get(contentType))
+}
+
+// IsMedia says whether a content type is one of CloudEvents, in any format.
+func IsMedia(contentType string) bool {
+	return strings.HasPrefix(mediaType(contentType), mediaAnyEvent)
 }
 
 // Read returns the CloudEvents of an HTTP message in binary, structured or

@@ -3,6 +3,7 @@ package cloudevent
 import (
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,17 @@ func TestReadRefuses(t *testing.T) {
 		"no type":                 {without("Ce-Type"), "", "type"},
 		"a bad time":              {binaryHeader("Ce-Time", "yesterday"), "", "time"},
 		"a time beyond RFC 3339":  {binaryHeader("Ce-Time", "9999-12-31T23:59:59-01:00"), "", "time"},
+		"an offset of a day":      {binaryHeader("Ce-Time", "2026-01-01T00:00:00+24:00"), "", "time"},
+		"an offset above a day":   {binaryHeader("Ce-Time", "2026-01-01T00:00:00+24:30"), "", "time"},
+		"an offset of 60 minutes": {binaryHeader("Ce-Time", "2026-01-01T00:00:00-01:60"), "", "time"},
+		"an hour of one digit":    {binaryHeader("Ce-Time", "2026-01-01T1:00:00Z"), "", "time"},
+		"no time":                 {binaryHeader("Ce-Time", "0001-01-01T00:00:00Z"), "", "time"},
+		"a time as a number":      {jsonHeader(), `{` + required + `,"time":1}`, "time"},
+		"structured, an offset":   {jsonHeader(), `{` + required + `,"time":"2026-01-01T00:00:00+24:30"}`, "time"},
+		"a control in the type":   {jsonHeader(), `{` + required + `,"datacontenttype":"text/plain; a=\"\u0001\""}`, "datacontenttype"},
+		"a delete in the type":    {jsonHeader(), `{` + required + `,"datacontenttype":"text/plain; a=\"\u007f\""}`, "datacontenttype"},
+		"a line in the type":      {jsonHeader(), `{` + required + `,"datacontenttype":"text/plain;\n a=b"}`, "datacontenttype"},
+		"half a media type":       {binaryHeader("Content-Type", "text"), "x", "datacontenttype"},
 		"a relative dataschema":   {binaryHeader("Ce-Dataschema", "/rel"), "", "dataschema"},
 		"a bad content type":      {binaryHeader("Content-Type", "what ever"), "x", "datacontenttype"},
 		"a bad name":              {binaryHeader("Ce-Foo-Bar", "x"), "", "foo-bar"},
@@ -223,12 +235,23 @@ func FuzzRead(f *testing.F) {
 	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data_base64":1}`)
 	f.Add("application/cloudevents-batch+json", "", "", `[{"specversion":"0.3","id":"i","source":"/s","type":"t","datacontentencoding":"base64","data":"aGk="}]`)
 	f.Add("text/plain", "1.0", "%C3", "x")
+	f.Add("application/cloudevents-batch+json", "", "", "["+strings.Repeat(`{"specversion":"1.0","id":"i","source":"/s","type":"t"},`, 900)+"1]")
+	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000)+"}")
+	f.Add("application/cloudevents+json", "", "", `{`+strings.Repeat(`"x":1,`, 9000)+`"y":2}`)
+	f.Add("text/plain; a=\"\x01\"", "1.0", "2026-01-01T00:00:00+24:30", "x")
 	f.Fuzz(func(t *testing.T, media, version, value, body string) {
 		h := header("Content-Type", media, "Ce-Id", value, "Ce-Source", value, "Ce-Type", value, "Ce-X", value, "Ce-Time", value)
 		if version != "" {
 			h.Set("Ce-Specversion", version)
 		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		events, err := Read(h, []byte(body))
+		runtime.ReadMemStats(&after)
+		// An event and a reply cost memory by their size, whatever is in them.
+		if n, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+256*(len(body)+len(value))); n > most {
+			t.Fatalf("%d bytes allocated for a body of %d", n, len(body))
+		}
 		var refused *schedule.Error
 		if err != nil && !errors.As(err, &refused) {
 			t.Fatalf("%v is no *schedule.Error", err)

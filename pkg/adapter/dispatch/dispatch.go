@@ -2,10 +2,13 @@
 // a source's limits and its neighbours allow it, and hands it to a [Sender].
 //
 // It guarantees that a source never has more than maxInFlight deliveries under
-// way nor starts more than maxPerSecond a second, and that no source can take
-// the room of the others: the room is shared by a dynamic threshold (a source
-// may hold at most as much as is still free, and always one), and sources that
-// wait for room get it in turn.
+// way nor starts more than maxPerSecond a second, a namespace not more than its
+// ceilings say, and that nobody can take the room of the others. Room is slots
+// and memory, and is shared as package budget says, by namespace first and by
+// source second: one namespace gets at most half of either, one source a
+// quarter, less when others want some too, and who waits for room gets it in
+// turn, a namespace at a time. Dead letters have slots of their own, so that a
+// dead letter sink that hangs costs its source nothing.
 //
 // How it works: every source has a lane with at most one timer, set to the
 // instant when its next key is due, and as many workers as it has deliveries
@@ -13,8 +16,9 @@
 // reports the outcome, until nothing is due. A worker that found something
 // sees to it that the next one starts, so a burst ramps up by itself.
 //
-// It leaves to others: order within a source, retries and durability (queue),
-// one attempt's meaning (the Sender).
+// It leaves to others: order within a source, retries, durability, and which
+// dead letters there may be (queue), one attempt's meaning (the Sender), and
+// what a reply costs that is larger than its delivery (sink).
 package dispatch
 
 import (
@@ -23,11 +27,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -41,9 +47,16 @@ type Sender interface {
 // ErrStopping is why an attempt's context ends when we cut it off ourselves.
 var ErrStopping = errors.New("the adapter is stopping or the source was removed")
 
-// DefaultMaxInFlight bounds the deliveries of all sources together: with some
-// 40 KiB for each connection about 160 MiB.
-const DefaultMaxInFlight = 4096
+// errCalledOff is why an attempt's context ends whose occurrence was replaced
+// or cancelled before it began.
+var errCalledOff = errors.New("the occurrence was replaced or cancelled before the delivery began")
+
+// DefaultMaxInFlight and DefaultMaxBytes bound the deliveries of all sources
+// together. Small events reach both at about the same time.
+const (
+	DefaultMaxInFlight = 4096
+	DefaultMaxBytes    = 192 << 20
+)
 
 // Config is what a Dispatcher needs.
 type Config struct {
@@ -51,9 +64,11 @@ type Config struct {
 	Log    *slog.Logger // default: discards
 	// Now is the wall clock, default time.Now.
 	Now func() time.Time
-	// MaxInFlight bounds the deliveries of all sources together, default
-	// DefaultMaxInFlight. One source alone gets at most half of it.
+	// MaxInFlight bounds the deliveries of all sources together, MaxBytes their
+	// memory; default DefaultMaxInFlight and DefaultMaxBytes. MaxBytes must be
+	// enough for the largest delivery, 2 MiB.
 	MaxInFlight int
+	MaxBytes    int64
 	// Lost is told of every event that was dropped or goes to the dead letter
 	// sink, in the words of a log line; it must not block. Default: nobody is.
 	Lost  func(Loss)
@@ -68,25 +83,30 @@ type Dispatcher struct {
 	abort   context.CancelCauseFunc
 	workers sync.WaitGroup
 
-	mu       sync.Mutex
-	lanes    map[*queue.Source]*lane
-	waiting  []*lane // for room, in turn
-	inFlight int
-	stopped  bool
+	slots, memory *budget.Budget
+
+	mu         sync.Mutex
+	lanes      map[*queue.Source]*lane
+	namespaces map[string]*namespace
+	waiting    []*namespace // with lanes that wait for room, in turn
+	inFlight   int
+	stopped    bool
 }
 
-// lane is one source's deliveries. Its fields change under the Dispatcher's lock.
+// lane is one source's deliveries. Its fields change under the Dispatcher's
+// lock, but for the counters.
 type lane struct {
-	source   *queue.Source
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	inFlight int
-	waits    bool // stands in Dispatcher.waiting
-	timer    *time.Timer
-	timerAt  time.Time
-	budget   budget
-	closed   bool
-	labels   labels
+	source    *queue.Source
+	namespace *namespace // that of its settings when it was made
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	inFlight  int  // without dead letters
+	waits     bool // stands in namespace.waiting
+	timer     *time.Timer
+	timerAt   time.Time
+	rate      rate
+	closed    bool
+	counters
 }
 
 // New returns a Dispatcher without lanes.
@@ -101,12 +121,14 @@ func New(cfg Config) (*Dispatcher, error) {
 		cfg.Now = time.Now
 	}
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
-	m, err := newMetrics(cfg.Meter)
-	if err != nil {
+	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
+	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
+	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
+	d.base, d.abort = context.WithCancelCause(context.Background())
+	var err error
+	if d.metrics, err = newMetrics(cfg.Meter, d); err != nil {
 		return nil, fmt.Errorf("dispatch: metrics: %w", err)
 	}
-	d := &Dispatcher{cfg: cfg, metrics: m, lanes: map[*queue.Source]*lane{}}
-	d.base, d.abort = context.WithCancelCause(context.Background())
 	return d, nil
 }
 
@@ -119,13 +141,40 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 		if d.stopped || s.Removed() {
 			return
 		}
-		l = &lane{source: s, labels: newLabels(s.Settings())}
-		l.ctx, l.cancel = context.WithCancelCause(d.base)
-		l.timer = time.AfterFunc(time.Hour, func() { d.tick(l) })
-		l.timer.Stop()
+		l = d.newLane(s)
 		d.lanes[s] = l
 	}
 	d.pump(l)
+	if now := s.Settings().Ceilings; now != l.namespace.ceilings {
+		l.namespace.ceilings = now
+		d.turn()
+	}
+}
+
+func (d *Dispatcher) newLane(s *queue.Source) *lane {
+	name := s.Settings().Namespace
+	ns := d.namespaces[name]
+	if ns == nil {
+		ns = &namespace{}
+		ns.timer = newTimer(func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.turn()
+		})
+		d.namespaces[name] = ns
+	}
+	ns.lanes++
+	l := &lane{source: s, namespace: ns}
+	l.ctx, l.cancel = context.WithCancelCause(d.base)
+	l.timer = newTimer(func() { d.tick(l) })
+	return l
+}
+
+// newTimer returns a timer that is not set.
+func newTimer(f func()) *time.Timer {
+	t := time.AfterFunc(time.Hour, f)
+	t.Stop()
+	return t
 }
 
 // Remove cuts off the deliveries of a source that was removed from the queue:
@@ -138,6 +187,10 @@ func (d *Dispatcher) Remove(s *queue.Source) {
 		l.timer.Stop()
 		l.cancel(ErrStopping)
 		delete(d.lanes, s)
+		if l.namespace.lanes--; l.namespace.lanes == 0 {
+			l.namespace.timer.Stop()
+			maps.DeleteFunc(d.namespaces, func(_ string, ns *namespace) bool { return ns == l.namespace })
+		}
 	}
 }
 
@@ -148,6 +201,9 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	d.stopped = true
 	for _, l := range d.lanes {
 		l.timer.Stop()
+	}
+	for _, ns := range d.namespaces {
+		ns.timer.Stop()
 	}
 	left := d.inFlight
 	d.mu.Unlock()
@@ -170,9 +226,10 @@ func (d *Dispatcher) tick(l *lane) {
 // pump starts a worker for the lane if a delivery may start. The caller holds
 // the lock.
 func (d *Dispatcher) pump(l *lane) {
-	if d.admit(l) {
+	if p := d.admit(l); p != nil {
 		d.workers.Go(func() {
-			for d.deliver(l) {
+			for p != nil {
+				p = d.deliver(l, p)
 			}
 		})
 	}
@@ -182,34 +239,46 @@ func (d *Dispatcher) pump(l *lane) {
 // now. If not, the event that changes that leads back here: the lane's timer,
 // the end of one of its deliveries, its turn for room, or the queue's Wake.
 // The caller holds the lock.
-func (d *Dispatcher) admit(l *lane) bool {
+func (d *Dispatcher) admit(l *lane) *permit {
 	if d.stopped || l.closed || l.waits {
-		return false
+		return nil
 	}
 	settings := l.source.Settings()
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
-		return false
+		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
 		l.arm(wait)
-		return false
+		return nil
 	}
 	if l.inFlight >= settings.MaxInFlight {
-		return false
+		return nil
 	}
-	if l.inFlight >= max(1, d.cfg.MaxInFlight-d.inFlight) {
-		l.waits = true
-		d.waiting = append(d.waiting, l)
-		return false
-	}
-	if wait := l.budget.take(settings.MaxPerSecond, time.Now()); wait > 0 {
+	now, ns := time.Now(), l.namespace
+	if wait := l.rate.wait(settings.MaxPerSecond, now); wait > 0 {
 		l.arm(wait)
-		return false
+		return nil
 	}
+	if wait := ns.rate.wait(settings.Ceilings.MaxPerSecond, now); wait > 0 {
+		ns.timer.Reset(wait)
+		d.await(l)
+		return nil
+	}
+	var p *permit
+	if most := settings.Ceilings.MaxInFlight; most == 0 || ns.inFlight < most {
+		p = d.permit(settings)
+	}
+	if p == nil {
+		d.await(l)
+		return nil
+	}
+	l.rate.take()
+	ns.rate.take()
 	l.inFlight++
+	ns.inFlight++
 	d.inFlight++
-	return true
+	return p
 }
 
 // arm sets the lane's timer, unless it goes off before that anyway: then it
@@ -223,51 +292,58 @@ func (l *lane) arm(wait time.Duration) {
 	l.timer.Reset(wait)
 }
 
-// deliver makes one delivery, for which there is room, and says whether there
-// is room for the worker to make another.
-func (d *Dispatcher) deliver(l *lane) bool {
+// deliver makes one delivery, for which there is room, and returns the room for
+// another one if the worker is to make it.
+func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	delivery, err := l.source.Take()
 	if err != nil { // the process is about to end
-		return false
+		return nil
 	}
-	d.mu.Lock()
 	if delivery == nil { // what was due is stale
-		l.budget.giveBack()
-		d.release(l)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		l.rate.giveBack()
+		l.namespace.rate.giveBack()
+		d.release(l, p)
 		d.pump(l)
-		d.mu.Unlock()
-		return false
+		return nil
+	}
+	p.memory.Shrink(p.memory.Held() - cost(delivery.Source, delivery.Entry.Size(delivery.Key)))
+	d.mu.Lock()
+	if delivery.Entry.DeadLetter != nil {
+		l.inFlight-- // it has no slot of maxInFlight
+		p.letter = true
 	}
 	d.pump(l) // what else is due may start beside it
+	d.turn()  // it needs less memory than it might have
 	d.mu.Unlock()
 
 	started := time.Now()
-	outcome := d.cfg.Sender.Send(l.ctx, delivery.Attempt)
+	ctx, cancel := context.WithCancelCause(l.ctx)
+	l.source.OnCallOff(delivery, func() { cancel(errCalledOff) })
+	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
+	cancel(nil)
 	disposition, err := l.source.Finish(delivery, outcome)
 	if err != nil {
-		return false
+		return nil
 	}
 	d.report(l, delivery, outcome, disposition, time.Since(started))
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.release(l)
+	d.release(l, p)
 	return d.admit(l)
 }
 
-// turns bounds how many waiting lanes a release looks at. Those at the front
-// may have to go on waiting, because they hold much, when another need not.
-const turns = 16
-
-// release gives the room of one delivery back, to whoever's turn it is. The
+// release gives the room of one delivery back, to those whose turn it is. The
 // caller holds the lock.
-func (d *Dispatcher) release(l *lane) {
-	l.inFlight--
-	d.inFlight--
-	for range min(turns, len(d.waiting)) {
-		next := d.waiting[0]
-		d.waiting = d.waiting[1:]
-		next.waits = false
-		d.pump(next) // stands at the end again if there is no room for it yet
+func (d *Dispatcher) release(l *lane, p *permit) {
+	p.slot.Release()
+	p.memory.Release()
+	if !p.letter {
+		l.inFlight--
 	}
+	l.namespace.inFlight--
+	d.inFlight--
+	d.turn()
 }

@@ -32,6 +32,7 @@ type core struct {
 	// answer is the sink: how long it takes, and what it says to the n-th
 	// delivery of a key, from 0. Default: 2xx at once.
 	answer func(a schedule.Attempt, n int) (time.Duration, schedule.Outcome)
+	dials  time.Duration // how long it takes to reach the sink
 
 	mu       sync.Mutex
 	sent     []sent
@@ -56,6 +57,18 @@ func (c *core) now() time.Time { return time.Now().Add(time.Duration(c.offset.Lo
 
 // Send implements dispatch.Sender.
 func (c *core) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	if c.dials > 0 {
+		select {
+		case <-time.After(c.dials):
+		case <-ctx.Done():
+			return schedule.Outcome{}
+		}
+	}
+	wrote, ok := a.Begin()
+	if !ok {
+		return schedule.Outcome{}
+	}
+	wrote()
 	c.mu.Lock()
 	s := sent{At: time.Since(c.began), Source: a.Source.UID, Key: a.Key, Attempt: a.Number(), ID: a.ID, Dead: a.Entry.DeadLetter != nil}
 	if a.Entry.Event != nil {

@@ -2,6 +2,11 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -12,22 +17,33 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// metrics are the dispatcher's instruments. Labels are the source's namespace
-// and name and the disposition, never a key.
+// metrics are the dispatcher's instruments. Counters have the source's
+// namespace and name and the disposition, never a key, and end with the source;
+// histograms have the namespace only, since nothing could end them.
 type metrics struct {
-	deliveries metric.Int64Counter
-	lateness   metric.Float64Histogram
-	duration   metric.Float64Histogram
+	lateness  metric.Float64Histogram
+	duration  metric.Float64Histogram
+	observing metric.Registration
+
+	mu         sync.Mutex
+	namespaces map[string]metric.MeasurementOption
 }
 
-func newMetrics(meter metric.Meter) (*metrics, error) {
+// counters are a lane's attempts, by schedule.Dispositions.
+type counters [len(schedule.Dispositions)]atomic.Int64
+
+// maxNamespaces bounds the namespaces that histograms tell apart: those beyond
+// that have none.
+const maxNamespaces = 1000
+
+func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	var m metrics
-	var err error
-	if m.deliveries, err = meter.Int64Counter("reschedule_deliveries",
-		metric.WithDescription("Attempts to deliver, by what became of them: delivered, retrying, dead_lettered, dropped, expired, superseded, aborted.")); err != nil {
+	m := &metrics{namespaces: map[string]metric.MeasurementOption{}}
+	deliveries, err := meter.Int64ObservableCounter("reschedule_deliveries",
+		metric.WithDescription("Attempts to deliver, by what became of them: delivered, retrying, dead_lettered, dropped, expired, superseded, aborted."))
+	if err != nil {
 		return nil, err
 	}
 	if m.lateness, err = meter.Float64Histogram("reschedule_lateness", metric.WithUnit("s"),
@@ -35,23 +51,49 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300)); err != nil {
 		return nil, err
 	}
-	m.duration, err = meter.Float64Histogram("reschedule_delivery_duration", metric.WithUnit("s"),
+	if m.duration, err = meter.Float64Histogram("reschedule_delivery_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long an attempt took, until the sink's answer was read."),
-		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600))
-	return &m, err
+		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600)); err != nil {
+		return nil, err
+	}
+	room, err := meter.Int64ObservableGauge("reschedule_delivery_bytes",
+		metric.WithDescription("Memory that is counted for the deliveries under way, of all sources."), metric.WithUnit("By"))
+	if err != nil {
+		return nil, err
+	}
+	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(room, d.memory.Used())
+		for _, l := range d.all() {
+			set := queue.Labels(l.source.Settings())
+			for i, what := range schedule.Dispositions {
+				if n := l.counters[i].Load(); n > 0 {
+					o.ObserveInt64(deliveries, n, metric.WithAttributeSet(attribute.NewSet(append(set.ToSlice(), attribute.String("result", string(what)))...)))
+				}
+			}
+		}
+		return nil
+	}, deliveries, room)
+	return m, err
 }
 
-// labels are a lane's, made once.
-type labels struct {
-	source metric.MeasurementOption
-	result map[schedule.Disposition]metric.MeasurementOption
+func (d *Dispatcher) all() []*lane {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.lanes))
 }
 
-func newLabels(s *schedule.Source) labels {
-	set := queue.Labels(s)
-	l := labels{source: metric.WithAttributeSet(set), result: map[schedule.Disposition]metric.MeasurementOption{}}
-	for _, what := range schedule.Dispositions {
-		l.result[what] = metric.WithAttributeSet(attribute.NewSet(append(set.ToSlice(), attribute.String("result", string(what)))...))
+// namespace is the label of histograms.
+func (m *metrics) namespace(name string) metric.MeasurementOption {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, ok := m.namespaces[name]
+	switch {
+	case ok:
+	case len(m.namespaces) < maxNamespaces:
+		l = metric.WithAttributeSet(attribute.NewSet(attribute.String("namespace", name)))
+		m.namespaces[name] = l
+	default:
+		l = metric.WithAttributeSet(attribute.NewSet(attribute.String("namespace", "")))
 	}
 	return l
 }
@@ -61,26 +103,28 @@ type Loss struct {
 	Source       *schedule.Source
 	Key          string
 	DeadLettered bool   // it goes to the dead letter sink; else it is gone
-	Dest         string // who refused it, without a password
+	Dest         string // who refused it, without a password and a query
 	Code         int    // the status of the last answer, 0 when there was none
 }
 
 // report counts an attempt, and logs what an operator should know of.
 func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what schedule.Disposition, took time.Duration) {
 	ctx := context.Background()
-	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), l.labels.source)
-	d.metrics.duration.Record(ctx, took.Seconds(), l.labels.source)
-	d.metrics.deliveries.Add(ctx, 1, l.labels.result[what])
+	label := d.metrics.namespace(t.Source.Namespace)
+	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), label)
+	d.metrics.duration.Record(ctx, took.Seconds(), label)
+	l.counters[slices.Index(schedule.Dispositions[:], what)].Add(1)
+	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold what is secret
 	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered) {
-		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Dest: o.Failure.Dest, Code: o.Failure.Code})
+		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Dest: dest, Code: o.Failure.Code})
 	}
 	switch what {
 	case schedule.Dropped:
 		d.cfg.Log.Warn("an event was dropped: it was refused or its retries are used up, and there is no dead letter sink for it",
 			"source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(), "deadLetter", t.Entry.DeadLetter != nil,
-			"dest", o.Failure.Dest, "code", o.Failure.Code)
+			"dest", dest, "code", o.Failure.Code)
 	case schedule.DeadLettered:
 		d.cfg.Log.Warn("an event goes to the dead letter sink", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(),
-			"attempt", t.Number(), "dest", o.Failure.Dest, "code", o.Failure.Code)
+			"attempt", t.Number(), "dest", dest, "code", o.Failure.Code)
 	}
 }

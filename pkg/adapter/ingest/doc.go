@@ -4,7 +4,10 @@
 // It guarantees that the events of one HTTP request are judged together:
 // either every one becomes a request (or is dropped by spec.ingest.when), or
 // none does and the error names what is wrong. The event is kept as it came.
-// An expression costs a bounded amount of time and memory.
+// An expression costs a bounded amount of time and memory, so do all expressions
+// of one request together, and they end with the caller. No sender of many
+// events keeps the events of others from being judged. An event gets no policy
+// and no delay that its source does not allow.
 //
 // How it works: [Compile] makes [Rules] of spec.ingest.key and spec.ingest.when,
 // CEL over one variable:
@@ -14,9 +17,9 @@
 //	any other missing attribute is an error (has(event.x) asks for it).
 //	event.data: the data where it is JSON; whole numbers are int, others double.
 //
-// CEL's standard functions are there; the strings extension is not, because
-// its replace and join make gigabytes of one small event before the cost limit
-// sees them. [Rules.Read] reads the message through package
+// CEL's standard functions are there, within the bounds of package expression.
+// Expressions are evaluated by half of the processors, which namespaces get in
+// turn, then their sources (turns.go). [Rules.Read] reads the message through package
 // cloudevent and applies the rules.
 //
 // It leaves to others: bounding the body and refusing one that is encoded,

@@ -2,10 +2,13 @@ package ingest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
@@ -25,15 +28,16 @@ const (
 // Read makes requests of an HTTP message in order, fewer than it holds events
 // where spec.ingest.when drops some, also none. The caller has refused a body
 // that is encoded; nothing of it is kept. A judge that is not nil is asked about
-// every event, also one that is dropped. The error is an *schedule.Error; then
-// nothing of the message counts.
-func (r *Rules) Read(h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) ([]queue.Item, error) {
+// every event, also one that is dropped. Expressions end with ctx. The error
+// is an *schedule.Error; then nothing of the message counts.
+func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) ([]queue.Item, error) {
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
 		return nil, err
 	}
 	one := len(events) == 1 && !cloudevent.IsBatch(h)
 	items := make([]queue.Item, 0, len(events))
+	left := &allowance{cost: maxRequestCost, time: maxRequestTime}
 	for i, e := range events {
 		var item queue.Item
 		var ok bool
@@ -41,7 +45,7 @@ func (r *Rules) Read(h http.Header, body []byte, now time.Time, judge func(*sche
 			err = judge(e)
 		}
 		if err == nil {
-			item, ok, err = r.item(h, e, now)
+			item, ok, err = r.item(ctx, h, e, now, left)
 		}
 		if err != nil && !one {
 			err = cloudevent.At(i, err)
@@ -57,7 +61,7 @@ func (r *Rules) Read(h http.Header, body []byte, now time.Time, judge func(*sche
 }
 
 // item is false for an event that is accepted and dropped.
-func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Item, bool, error) {
+func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now time.Time, left *allowance) (queue.Item, bool, error) {
 	if len(e.Data) > schedule.MaxDataBytes {
 		return queue.Item{}, false, &schedule.Error{
 			Code: schedule.CodeTooLarge, Field: "data",
@@ -65,17 +69,15 @@ func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Ite
 		}
 	}
 	request := schedule.Request{Event: e, Ingested: true}
-	if err := steer(&request, now); err != nil {
+	if err := r.steer(&request, now); err != nil {
 		return queue.Item{}, false, err
 	}
-	var view map[string]any
-	if r.when != nil || r.key != nil {
-		view = viewOf(e)
+	_, explicit := e.Extensions[keyAttribute]
+	made, wanted, err := r.judge(ctx, left, e, r.key != nil && !explicit)
+	if err != nil || !wanted {
+		return queue.Item{}, false, err
 	}
-	if r.when != nil && !r.wanted(view) {
-		return queue.Item{}, false, nil
-	}
-	key, err := r.keyOf(e, view)
+	key, err := r.keyOf(e, made)
 	if err != nil {
 		return queue.Item{}, false, err
 	}
@@ -83,8 +85,9 @@ func (r *Rules) item(h http.Header, e *schedule.Event, now time.Time) (queue.Ite
 	return queue.Item{Key: key, Request: request}, true, nil
 }
 
-// steer reads the attributes that say when, and whether.
-func steer(request *schedule.Request, now time.Time) error {
+// steer reads the attributes that say when, and whether, as far as the source
+// lets events say so.
+func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 	extensions := request.Event.Extensions
 	after, hasAfter := extensions[afterAttribute]
 	at, hasAt := extensions[atAttribute]
@@ -97,6 +100,9 @@ func steer(request *schedule.Request, now time.Time) error {
 			return schedule.Invalid(afterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
 		}
 		delay, err := schedule.ParseDuration(afterAttribute, text)
+		if err == nil {
+			err = r.within(afterAttribute, text, delay)
+		}
 		if err != nil {
 			return err
 		}
@@ -107,6 +113,9 @@ func steer(request *schedule.Request, now time.Time) error {
 			return schedule.Invalid(atAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", at)
 		}
 		due, err := schedule.ParseInstant(atAttribute, text, now)
+		if err == nil {
+			err = r.within(atAttribute, text, due.Sub(now))
+		}
 		if err != nil {
 			return err
 		}
@@ -117,22 +126,32 @@ func steer(request *schedule.Request, now time.Time) error {
 		if request.Policy, err = schedule.ParsePolicy(policyAttribute, canonical(policy)); err != nil {
 			return err
 		}
+		if !slices.Contains(r.src.IngestPolicies, request.Policy) {
+			return &schedule.Error{
+				Code: schedule.CodeDenied, Field: policyAttribute,
+				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", policyAttribute, request.Policy, r.src.Path(), r.src.IngestPolicies),
+			}
+		}
+	}
+	return nil
+}
+
+// within holds a delay to what events may ask for.
+func (r *Rules) within(attribute, text string, delay time.Duration) error {
+	if most := r.src.IngestMaxDelay; delay > most {
+		return schedule.Invalid(attribute, "%.64q is more than %s ahead, the spec.ingest.maxDelay of %s", text, most, r.src.Path())
 	}
 	return nil
 }
 
 // keyOf is the key of an event: what it says itself, else what the source's
 // expression makes of it, else its subject, else source + "/" + id.
-func (r *Rules) keyOf(e *schedule.Event, view map[string]any) (string, error) {
+func (r *Rules) keyOf(e *schedule.Event, made string) (string, error) {
 	field, key := "id", e.Source+"/"+e.ID
 	switch explicit, ok := e.Extensions[keyAttribute]; {
 	case ok:
 		field, key = keyAttribute, canonical(explicit)
 	case r.key != nil:
-		made, err := r.evalKey(view)
-		if err != nil {
-			return "", schedule.Invalid(expression.KeyField, "%v", err)
-		}
 		field, key = expression.KeyField, made
 	case e.Subject != "":
 		field, key = "subject", e.Subject

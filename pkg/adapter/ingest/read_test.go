@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,9 +28,17 @@ func event(pairs ...string) http.Header {
 	return h
 }
 
+// settings let events ask for everything.
+func settings(key, when string) *schedule.Source {
+	return &schedule.Source{
+		UID: "u", Namespace: "ns", Name: "name", IngestKey: key, IngestWhen: when, IngestMaxDelay: schedule.MaxDuration,
+		IngestPolicies: []schedule.Policy{schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail},
+	}
+}
+
 func rules(t testing.TB, key, when string) *Rules {
 	t.Helper()
-	r, err := Compile(&schedule.Source{IngestKey: key, IngestWhen: when})
+	r, err := Compile(settings(key, when))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +78,7 @@ func TestTheKeyOfAnEvent(t *testing.T) {
 		"time as one":                           {"string(timestamp(event.time) + duration('1h'))", event("Ce-Time", "2026-01-02T03:04:05Z"), "", "2026-01-02T04:04:05Z"},
 		"512 bytes":                             {"", event("Ce-Subject", strings.Repeat("k", 512)), "", strings.Repeat("k", 512)},
 	} {
-		items, err := rules(t, tt.expression, "").Read(tt.h, []byte(tt.body), now, nil)
+		items, err := rules(t, tt.expression, "").Read(context.Background(), tt.h, []byte(tt.body), now, nil)
 		if err != nil || len(items) != 1 || items[0].Key != tt.want {
 			t.Errorf("%s: %v %v, want %q", name, items, err, tt.want)
 		}
@@ -96,7 +105,7 @@ func TestABadKeyIsRefused(t *testing.T) {
 		if tt.h.Get("X") != "" {
 			body = "[" + strings.Repeat("1,", 2000) + "1]"
 		}
-		_, err := rules(t, tt.expression, "").Read(tt.h, []byte(body), now, nil)
+		_, err := rules(t, tt.expression, "").Read(context.Background(), tt.h, []byte(body), now, nil)
 		var refused *schedule.Error
 		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.say) {
 			t.Errorf("%s: %v", name, err)
@@ -120,7 +129,7 @@ func TestWhen(t *testing.T) {
 		"a constant":                {"false", ``, false},
 		"of an attribute":           {"event.type == 'other'", ``, false},
 	} {
-		items, err := rules(t, "", tt.when).Read(event("Content-Type", "application/json"), []byte(tt.body), now, nil)
+		items, err := rules(t, "", tt.when).Read(context.Background(), event("Content-Type", "application/json"), []byte(tt.body), now, nil)
 		if err != nil || len(items) != map[bool]int{true: 1}[tt.taken] {
 			t.Errorf("%s: %v %v", name, items, err)
 		}
@@ -129,7 +138,7 @@ func TestWhen(t *testing.T) {
 
 func TestWhatIsDroppedNeedsNoKey(t *testing.T) {
 	t.Parallel()
-	if items, err := rules(t, "event.nope", "false").Read(event(), nil, now, nil); err != nil || len(items) != 0 {
+	if items, err := rules(t, "event.nope", "false").Read(context.Background(), event(), nil, now, nil); err != nil || len(items) != 0 {
 		t.Errorf("%v %v", items, err)
 	}
 }
@@ -149,7 +158,7 @@ func TestSteering(t *testing.T) {
 		"at, in the past": {event("Ce-Rescheduleat", "2020-01-01T00:00:00Z"), schedule.Request{DueAt: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		"policy":          {event("Ce-Reschedulepolicy", "latest"), schedule.Request{Policy: schedule.Latest}},
 	} {
-		items, err := rules(t, "", "").Read(tt.h, nil, now, nil)
+		items, err := rules(t, "", "").Read(context.Background(), tt.h, nil, now, nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -191,7 +200,7 @@ func TestABadSteeringAttributeIsRefused(t *testing.T) {
 		"a bool as policy":    {structured, jsonEvent(`"reschedulepolicy":true`), "reschedulepolicy"},
 		"the key is a number": {structured, jsonEvent(`"reschedulekey":""`), "reschedulekey"},
 	} {
-		_, err := rules(t, "", "").Read(tt.h, []byte(tt.body), now, nil)
+		_, err := rules(t, "", "").Read(context.Background(), tt.h, []byte(tt.body), now, nil)
 		var refused *schedule.Error
 		if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != tt.field || !strings.Contains(refused.Detail, tt.field) {
 			t.Errorf("%s: %v", name, err)
@@ -202,7 +211,7 @@ func TestABadSteeringAttributeIsRefused(t *testing.T) {
 func TestTheEventIsKeptAsItCame(t *testing.T) {
 	t.Parallel()
 	body := `{"specversion":"1.0","id":"i","source":"/s%2Fx","type":"t","n":3,"reschedulekey":"k","rescheduleafter":"5m","data": {"a" : 1}}`
-	items, err := rules(t, "", "").Read(http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now, nil)
+	items, err := rules(t, "", "").Read(context.Background(), http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,10 +225,10 @@ func TestTheEventIsKeptAsItCame(t *testing.T) {
 func TestTheSizeOfData(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "", "")
-	if _, err := r.Read(event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now, nil); err != nil {
+	if _, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now, nil); err != nil {
 		t.Error(err)
 	}
-	_, err := r.Read(event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes+1), now, nil)
+	_, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes+1), now, nil)
 	var refused *schedule.Error
 	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
 		t.Errorf("%v", err)
@@ -233,7 +242,7 @@ func TestABatchIsJudgedTogether(t *testing.T) {
 		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t"%s}`, id, more)
 	}
 	r := rules(t, "", "event.id != 'dropped'")
-	items, err := r.Read(h, []byte("["+one("a", "")+","+one("dropped", "")+","+one("a", `,"reschedulepolicy":"replace"`)+"]"), now, nil)
+	items, err := r.Read(context.Background(), h, []byte("["+one("a", "")+","+one("dropped", "")+","+one("a", `,"reschedulepolicy":"replace"`)+"]"), now, nil)
 	keys := func(items []queue.Item) (keys []string) {
 		for _, i := range items {
 			keys = append(keys, i.Key+string(i.Request.Policy))
@@ -243,7 +252,7 @@ func TestABatchIsJudgedTogether(t *testing.T) {
 	if d := cmp.Diff([]string{"/s/a", "/s/areplace"}, keys(items)); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	_, err = r.Read(h, []byte("["+one("a", "")+","+one("b", `,"rescheduleafter":"x"`)+"]"), now, nil)
+	_, err = r.Read(context.Background(), h, []byte("["+one("a", "")+","+one("b", `,"rescheduleafter":"x"`)+"]"), now, nil)
 	var refused *schedule.Error
 	if !errors.As(err, &refused) || refused.Field != "rescheduleafter" || !strings.HasPrefix(refused.Detail, "events[1]: rescheduleafter: ") {
 		t.Errorf("%v", err)
@@ -262,7 +271,7 @@ func TestABatchWithAnEventThatItsSenderMayNotSendIsRefusedWhole(t *testing.T) {
 	}
 	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
 	body := `[{"specversion":"1.0","id":"a","source":"/s","type":"t"},{"specversion":"1.0","id":"b","source":"/s","type":"t"}]`
-	items, err := rules(t, "", "false").Read(h, []byte(body), now, judge) // when does not hide them from the judge
+	items, err := rules(t, "", "false").Read(context.Background(), h, []byte(body), now, judge) // when does not hide them from the judge
 	var refused *schedule.Error
 	if !errors.As(err, &refused) || refused.Code != schedule.CodeDenied || len(items) > 0 {
 		t.Errorf("%v %v", items, err)
@@ -278,7 +287,7 @@ func TestMediaTypesThatAreNotRead(t *testing.T) {
 		"another format":            {"Content-Type": {"application/cloudevents+avro"}},
 		"another format of a batch": {"Content-Type": {"application/cloudevents-batch+avro"}},
 	} {
-		_, err := rules(t, "", "").Read(h, []byte("{}"), now, nil)
+		_, err := rules(t, "", "").Read(context.Background(), h, []byte("{}"), now, nil)
 		var refused *schedule.Error
 		if !errors.As(err, &refused) || refused.Code != schedule.CodeMediaType {
 			t.Errorf("%s: %v", name, err)
@@ -309,7 +318,7 @@ func TestTheTraceContext(t *testing.T) {
 		"a state in two lines":   {lines(event("Traceparent", parent), "Tracestate", "a=b", "c=d"), parent, "a=b,c=d"},
 		"a state without parent": {event("Tracestate", "a=b"), "", ""},
 	} {
-		items, err := rules(t, "", "").Read(tt.h, nil, now, nil)
+		items, err := rules(t, "", "").Read(context.Background(), tt.h, nil, now, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

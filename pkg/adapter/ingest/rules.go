@@ -1,20 +1,33 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"time"
 
-	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
+// Bounds of what the expressions of one request may take, for all its events
+// together. The time does not include waiting for a turn.
+const (
+	maxRequestCost = 10 * expression.MaxCost
+	maxRequestTime = time.Second
+	maxWait        = 5 * time.Second
+)
+
 // Rules are a source's ingest settings, compiled. They are safe for
 // concurrent use.
 type Rules struct {
-	key, when cel.Program // nil: none
+	src       *schedule.Source
+	key, when *expression.Program // nil: none
 }
 
 // Compile compiles the source's expressions. Its error quotes the compiler and
@@ -24,27 +37,79 @@ func Compile(src *schedule.Source) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rules{key: p.Key, when: p.When}, nil
+	return &Rules{src: src, key: p.Key, when: p.When}, nil
+}
+
+// evaluating shares half of the processors among all that evaluate.
+var evaluating = sync.OnceValue(func() *turns { return &turns{free: max(1, runtime.GOMAXPROCS(0)/2)} })
+
+// allowance is what the expressions of one request may still take.
+type allowance struct {
+	cost uint64
+	time time.Duration
+}
+
+var errSlow = errors.New("the time for the expressions of one request is over")
+
+// judge evaluates the expressions for one event, in turn with the other
+// sources. wanted is false for an event to drop; key is "" unless withKey.
+func (r *Rules) judge(ctx context.Context, left *allowance, e *schedule.Event, withKey bool) (key string, wanted bool, err error) {
+	if r.when == nil && !withKey {
+		return "", true, nil
+	}
+	done, err := evaluating().take(ctx, maxWait, r.src.Namespace, r.src.UID)
+	if err != nil {
+		return "", false, busy("too many events wait for their spec.ingest expressions")
+	}
+	defer done()
+	start := time.Now()
+	defer func() { left.time -= time.Since(start) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, left.time, errSlow)
+	defer cancel()
+	view := viewOf(e)
+	if r.when != nil {
+		// An error counts as true: an event too many is safe, one too few is not.
+		out, refused, err := left.evaluate(ctx, r.when, expression.WhenField, view)
+		if refused != nil || err == nil && out == types.False {
+			return "", false, refused
+		}
+	}
+	if !withKey {
+		return "", true, nil
+	}
+	out, refused, err := left.evaluate(ctx, r.key, expression.KeyField, view)
+	if refused != nil {
+		return "", false, refused
+	}
+	if err != nil {
+		return "", false, schedule.Invalid(expression.KeyField, "%v", err)
+	}
+	s, ok := out.(types.String)
+	if !ok {
+		return "", false, schedule.Invalid(expression.KeyField, "%v: %s, not string", errType, out.Type().TypeName())
+	}
+	return string(s), true, nil
 }
 
 var errType = errors.New("yields another type")
 
-// evalKey is the key that the expression yields.
-func (r *Rules) evalKey(event map[string]any) (string, error) {
-	out, _, err := r.key.Eval(map[string]any{"event": event})
-	if err != nil {
-		return "", err
+// evaluate returns the value or the error of an expression, or refuses the
+// whole request: an error of an expression has a meaning of its own, and must
+// not be what a request gets that asks for too much.
+func (a *allowance) evaluate(ctx context.Context, p *expression.Program, field string, view map[string]any) (out ref.Val, refused, err error) {
+	out, cost, err := p.Eval(ctx, view)
+	switch {
+	case errors.Is(err, errSlow):
+		return nil, busy(fmt.Sprintf("%s: takes more than %s for the events of one request: send fewer at once", field, maxRequestTime)), nil
+	case ctx.Err() != nil:
+		return nil, busy("the request ended before its events were judged"), nil
+	case cost > a.cost:
+		return nil, schedule.Invalid(field, "costs more than %d for the events of one request: send fewer at once", maxRequestCost), nil
 	}
-	s, ok := out.(types.String)
-	if !ok {
-		return "", fmt.Errorf("%w: %s, not string", errType, out.Type().TypeName())
-	}
-	return string(s), nil
+	a.cost -= cost
+	return out, nil, err
 }
 
-// wanted is what spec.ingest.when says. An error counts as true: an event too
-// many is safe, one too few is not.
-func (r *Rules) wanted(event map[string]any) bool {
-	out, _, err := r.when.Eval(map[string]any{"event": event})
-	return err != nil || out != types.False
+func busy(detail string) error {
+	return &schedule.Error{Code: schedule.CodeUnavailable, Detail: detail, RetryAfter: time.Second}
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -55,7 +56,7 @@ func FuzzReadEvents(f *testing.F) {
 			}
 		}
 		for _, r := range all {
-			items, err := r.Read(h, []byte(body), now, nil)
+			items, err := r.Read(context.Background(), h, []byte(body), now, nil)
 			var refused *schedule.Error
 			if err != nil && !errors.As(err, &refused) {
 				t.Fatalf("%v is no *schedule.Error", err)
@@ -79,7 +80,7 @@ func BenchmarkRead(b *testing.B) {
 	body := []byte(`{"metadata":{"generation":2,"name":"site","namespace":"team-a"},"spec":{"url":"https://example.com"},"status":{"observedGeneration":1}}`)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.Read(h, body, now, nil); err != nil {
+		if _, err := r.Read(context.Background(), h, body, now, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func source(t *testing.T, r *Rules) (string, <-chan []queue.Item) {
 	got := make(chan []queue.Item, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
-		items, err := r.Read(req.Header, body, now, nil)
+		items, err := r.Read(req.Context(), req.Header, body, now, nil)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -73,18 +73,18 @@ func audience(namespace, name string) string {
 }
 
 // Admit implements [api.Guard].
-func (g *Guard) Admit(r *http.Request, a api.Access) (api.Judge, error) {
+func (g *Guard) Admit(r *http.Request, a api.Access) (api.Caller, error) {
 	if a == (api.Access{}) {
-		return nil, nil // the API answers 404: there is nothing to guard
+		return api.Caller{}, nil // the API answers 404: there is nothing to guard
 	}
 	flags := g.flags()
 	if a.Verb == api.VerbIngest && !flags.IsOIDCAuthentication() {
-		return nil, nil
+		return api.Caller{}, nil
 	}
 	who, err := g.authenticate(r, a)
 	if err != nil {
 		g.refused(r.Context(), a, nil, err)
-		return nil, err
+		return api.Caller{}, err
 	}
 	var judge api.Judge
 	switch a.Verb {
@@ -97,9 +97,9 @@ func (g *Guard) Admit(r *http.Request, a api.Access) (api.Judge, error) {
 	}
 	if err != nil {
 		g.refused(r.Context(), a, who, err)
-		return nil, err
+		return api.Caller{}, err
 	}
-	return judge, nil
+	return api.Caller{User: who.Username, Judge: judge}, nil
 }
 
 // refused tells the log what the caller was told. Whoever turns debug on looks

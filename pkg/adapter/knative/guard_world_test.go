@@ -198,7 +198,8 @@ func access(v api.Verb) api.Access { return api.Access{Namespace: ns, Name: name
 // admit is a call to the source.
 func (w *world) admit(tb testing.TB, token string, v api.Verb) (api.Judge, error) {
 	tb.Helper()
-	return w.guard.Admit(request(tb.Context(), token), access(v))
+	who, err := w.guard.Admit(request(tb.Context(), token), access(v))
+	return who.Judge, err
 }
 
 // code is what a refusal says, "" for none.

@@ -319,13 +319,13 @@ func BenchmarkAJudgedEvent(b *testing.B) {
 	w := newWorld(b)
 	w.setFlags(modes["default"])
 	w.setPolicies(filtered(newPolicy("p", outsider), typeIs("com.example.push"), cesql("branch = 'main'")))
-	judge, err := w.guard.Admit(request(context.Background(), w.issue(outsider)), access(api.VerbIngest))
+	who, err := w.guard.Admit(request(context.Background(), w.issue(outsider)), access(api.VerbIngest))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := judge(commit); err != nil {
+		if err := who.Judge(commit); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -80,17 +80,21 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 	if err := s.q.room(); err != nil {
 		return err
 	}
-	commit, wake, err := s.admitLocked(items, out, together)
+	commit, begun, wake, err := s.admitLocked(items, out, together)
 	if err != nil {
 		return err
 	}
 	if wake {
 		s.q.cfg.Wake(s)
 	}
-	return s.q.wait(commit)
+	if err := s.q.wait(commit); err != nil {
+		return err
+	}
+	begun.wait()
+	return nil
 }
 
-func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, bool, error) {
+func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, begun, bool, error) {
 	defer s.lock(items)()
 	settings, now := s.Settings(), s.now()
 	keys, of := s.openAll(items, now)
@@ -107,10 +111,10 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 			out[i].Err = refused
 		default:
 			s.release(keys)
-			return nil, false, err
+			return nil, nil, false, err
 		}
 	}
-	return s.apply(keys, settings)
+	return s.apply(keys)
 }
 
 // judge decides about one request and notes its effect.
@@ -246,7 +250,7 @@ func (s *Source) release(keys []judged) {
 
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way.
-func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, bool, error) {
+func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.changed && (k.stored != nil || k.now != nil) {
@@ -257,8 +261,9 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 	commit, err := s.q.store.Apply(false, changes...)
 	if err != nil {
 		s.release(keys)
-		return nil, false, s.q.fatal(err)
+		return nil, nil, false, s.q.fatal(err)
 	}
+	var began begun
 	wake := false
 	for _, c := range changes {
 		wake = s.accept(c) || wake
@@ -269,13 +274,16 @@ func (s *Source) apply(keys []judged, settings *schedule.Source) (store.Commit, 
 			if k.stored != nil {
 				s.keys.Add(-1)
 			}
-			s.q.metrics.expired(settings)
+			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {
 			s.acceptedDuring(k.flight, a)
 		}
+		if len(k.accepts) > 0 {
+			began.callOff(k.flight)
+		}
 	}
-	return commit, wake, nil
+	return commit, began, wake, nil
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.

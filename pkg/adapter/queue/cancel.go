@@ -18,30 +18,34 @@ func (s *Source) Cancel(key string, c schedule.Conditions) error {
 		return err
 	}
 	defer s.leave()
-	commit, err := s.cancel(key, c)
+	commit, begun, err := s.cancel(key, c)
 	if err != nil {
 		return err
 	}
-	return s.q.wait(commit)
+	if err := s.q.wait(commit); err != nil {
+		return err
+	}
+	begun.wait()
+	return nil
 }
 
-func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, error) {
+func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, begun, error) {
 	defer s.lock([]Item{{Key: key}})()
 	k := judged{key: key}
 	if err := s.open(&k, s.now()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := c.Check(key, k.now); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	commit, _, err := s.remove([]judged{k}, false)
-	return commit, err
+	commit, begun, _, err := s.remove([]judged{k}, false)
+	return commit, begun, err
 }
 
 // remove takes the entries of the keys away and says how many of them were
 // waiting or due. Without any it is a barrier: what is gone may be gone only
 // in memory yet. The caller holds the stripes.
-func (s *Source) remove(keys []judged, lazy bool) (store.Commit, int, error) {
+func (s *Source) remove(keys []judged, lazy bool) (store.Commit, begun, int, error) {
 	changes := make([]store.Change, 0, len(keys))
 	pending := 0
 	for _, k := range keys {
@@ -54,20 +58,22 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, int, error) {
 	}
 	commit, err := s.q.store.Apply(lazy, changes...)
 	if err != nil {
-		return nil, 0, s.q.fatal(err)
+		return nil, nil, 0, s.q.fatal(err)
 	}
 	for _, c := range changes {
 		s.count(c)
 	}
+	var began begun
 	for _, k := range keys {
 		if k.flight != nil {
 			if k.flight.Own {
 				s.own.Add(-1)
 			}
 			k.flight.Cancel()
+			began.callOff(k.flight)
 		}
 	}
-	return commit, pending, nil
+	return commit, began, pending, nil
 }
 
 // cancelPage bounds the keys that CancelAll holds at a time.
@@ -82,21 +88,26 @@ func (s *Source) CancelAll(prefix string) (int, error) {
 	}
 	defer s.leave()
 	total, after := 0, ""
+	var began begun
 	for {
 		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage)
 		if err != nil {
 			return total, err
 		}
-		n, err := s.cancelItems(items)
+		n, err := s.cancelItems(items, &began)
 		total += n
 		if err != nil {
 			return total, err
 		}
 		if !more {
-			if err := s.cancelLeaving(prefix); err != nil {
+			if err := s.cancelLeaving(prefix, &began); err != nil {
 				return total, err
 			}
-			return total, s.q.barrier()
+			if err := s.q.barrier(); err != nil {
+				return total, err
+			}
+			began.wait()
+			return total, nil
 		}
 		after = items[len(items)-1].Key
 	}
@@ -104,16 +115,16 @@ func (s *Source) CancelAll(prefix string) (int, error) {
 
 // cancelLeaving cancels the deliveries that have no entry any more, because
 // what came in behind them expired: their answers would make one.
-func (s *Source) cancelLeaving(prefix string) error {
+func (s *Source) cancelLeaving(prefix string, began *begun) error {
 	for i := range s.q.stripes {
-		if err := s.cancelStripe(&s.q.stripes[i], prefix); err != nil {
+		if err := s.cancelStripe(&s.q.stripes[i], prefix, began); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Source) cancelStripe(st *stripe, prefix string) error {
+func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
 	st.Lock()
 	defer st.Unlock()
 	for at, f := range st.flights {
@@ -126,12 +137,13 @@ func (s *Source) cancelStripe(st *stripe, prefix string) error {
 		}
 		if e == nil {
 			f.Cancel()
+			began.callOff(f)
 		}
 	}
 	return nil
 }
 
-func (s *Source) cancelItems(items []store.Item) (int, error) {
+func (s *Source) cancelItems(items []store.Item, began *begun) (int, error) {
 	if len(items) == 0 {
 		return 0, nil
 	}
@@ -147,6 +159,7 @@ func (s *Source) cancelItems(items []store.Item) (int, error) {
 			return 0, err
 		}
 	}
-	_, n, err := s.remove(keys, true)
+	_, more, n, err := s.remove(keys, true)
+	*began = append(*began, more...)
 	return n, err
 }

@@ -16,13 +16,14 @@ type Delivery struct {
 	// retry time, it was taken.
 	Lateness time.Duration
 
-	key string // in the store; a dead letter's differs from Attempt.Key
+	key    string // in the store; a dead letter's differs from Attempt.Key
+	flight *flight
 }
 
 // Take hands out the next key that is due, nil when there is none now or the
-// source is suspended. The caller makes the attempt at once, since a change
-// that is accepted from now on counts as one during the delivery, and calls
-// [Source.Finish] in any case.
+// source is suspended. A change that is accepted from now on counts as one
+// during the delivery, and until the attempt has begun (Attempt.Begin) it calls
+// the attempt off. The caller calls [Source.Finish] in any case.
 func (s *Source) Take() (*Delivery, error) {
 	if err := s.enter(); err != nil {
 		return nil, nil // a removed source has nothing due
@@ -35,7 +36,7 @@ func (s *Source) Take() (*Delivery, error) {
 	for {
 		now := s.now()
 		s.page.Lock()
-		row, ok := s.page.Pop(now.UnixNano())
+		row, ok := s.next(settings, now)
 		low := s.page.NeedsLoad()
 		s.page.Unlock()
 		if low {
@@ -44,7 +45,13 @@ func (s *Source) Take() (*Delivery, error) {
 		if !ok {
 			return nil, nil
 		}
-		if d, err := s.start(row, settings, now); d != nil || err != nil {
+		d, err := s.start(row, settings, now)
+		if d == nil && schedule.IsDeadLetterKey(row.Key) {
+			s.page.Lock()
+			s.page.letters.flights--
+			s.page.Unlock()
+		}
+		if d != nil || err != nil {
 			return d, err
 		}
 	}
@@ -70,19 +77,21 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		return nil, nil
 	}
 	if e.Expired(now) {
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
 	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
 	if !ok {
 		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
-		return nil, s.drop(row.Key, e, settings)
+		return nil, s.drop(row.Key, e)
 	}
-	st.flights[at] = &flight{schedule.Flight{Entry: e, Own: true}}
+	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
+	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
+	st.flights[at] = f
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
 		s.own.Add(1)
 	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key}, nil
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
 }
 
 // later looks at a key again whose entry could not be read just now.
@@ -109,13 +118,13 @@ func (s *Source) later(row timer.Row, err error) {
 }
 
 // drop removes an entry that is not to be delivered. The caller holds the stripe.
-func (s *Source) drop(key string, e *schedule.Entry, settings *schedule.Source) error {
+func (s *Source) drop(key string, e *schedule.Entry) error {
 	c := store.Change{Source: s.uid, Key: key, Old: e}
 	if _, err := s.q.store.Apply(true, c); err != nil {
 		return s.q.fatal(err)
 	}
 	s.count(c)
-	s.q.metrics.expired(settings)
+	s.expired.Add(1)
 	return nil
 }
 
@@ -154,7 +163,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	stored, settings, now := cur, s.Settings(), s.now()
 	if cur != nil && !f.Own && cur.Expired(now) { // what waited is not there any more, swept or not
 		cur = nil
-		s.q.metrics.expired(settings)
+		s.expired.Add(1)
 	}
 	step := f.Finish(d.key, cur, o, settings, revision, s.q.storeID, now)
 	var changes [2]store.Change
@@ -188,6 +197,9 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 func (s *Source) land(st *stripe, d *Delivery, f *flight) {
 	delete(st.flights, flightKey{s, d.key})
 	if d.Entry.DeadLetter != nil {
+		s.page.Lock()
+		s.page.letters.flights--
+		s.page.Unlock()
 		return
 	}
 	s.flights.Add(-1)

@@ -119,5 +119,5 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 	if err != nil || e == nil || !e.Expired(now) {
 		return false
 	}
-	return s.drop(row.Key, e, s.Settings()) == nil
+	return s.drop(row.Key, e) == nil
 }

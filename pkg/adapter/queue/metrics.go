@@ -13,8 +13,7 @@ import (
 // metrics are the queue's instruments. Labels are the source's namespace and
 // name, never a key.
 type metrics struct {
-	expiredCount metric.Int64Counter
-	observing    metric.Registration
+	observing metric.Registration
 }
 
 func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
@@ -33,12 +32,14 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 		fail(e)
 		return g
 	}
-	m.expiredCount, err = meter.Int64Counter("reschedule_expired",
+	expired, e := meter.Int64ObservableCounter("reschedule_expired",
 		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
+	fail(e)
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
-	inFlight := gauge("reschedule_in_flight", "Deliveries under way.")
+	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
+	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
 	fail(e)
@@ -56,6 +57,10 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
 			o.ObserveInt64(letters, c.DeadLetters, labels)
+			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			if n := s.expired.Load(); n > 0 {
+				o.ObserveInt64(expired, n, labels)
+			}
 			age := 0.0
 			if !c.OldestDueAt.IsZero() {
 				age = max(q.cfg.Now().Sub(c.OldestDueAt).Seconds(), 0)
@@ -63,12 +68,8 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, inFlight, letters, lag)
+	}, pending, due, inFlight, letters, lettersInFlight, lag, expired)
 	return &m, err
-}
-
-func (m *metrics) expired(s *schedule.Source) {
-	m.expiredCount.Add(context.Background(), 1, metric.WithAttributeSet(Labels(s)))
 }
 
 func (m *metrics) close() {

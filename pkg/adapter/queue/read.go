@@ -113,11 +113,12 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 type Counts struct {
 	Pending  int64 // waiting and due
 	Due      int64 // retries among them
-	InFlight int64
+	InFlight int64 // of keys: dead letters have slots of their own
 	// NextDueAt is the soonest due time still ahead, OldestDueAt the earliest
 	// one that has come; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
 	DeadLetters            int64 // waiting for the dead letter sink
+	LettersInFlight        int64 // those of them that are under way
 }
 
 // Up to exactDue due keys the counts are exact; above that they are counted
@@ -147,9 +148,12 @@ func (s *Source) Counts() (Counts, error) {
 	if err != nil {
 		return Counts{}, err
 	}
+	s.page.Lock()
+	letters := s.page.letters.flights
+	s.page.Unlock()
 	return Counts{
 		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), InFlight: s.flights.Load(),
-		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, DeadLetters: s.deadLetters.Load(),
+		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, DeadLetters: s.deadLetters.Load(), LettersInFlight: int64(letters),
 	}, nil
 }
 

@@ -26,10 +26,12 @@ type Source struct {
 	page struct {
 		sync.Mutex
 		*timer.Page
+		letters letters
 	}
 
 	keys        atomic.Int64 // entries of keys
 	deadLetters atomic.Int64
+	expired     atomic.Int64 // since the start
 	flights     atomic.Int64 // deliveries under way
 	own         atomic.Int64 // those with nothing behind them: their entry is not pending
 }
@@ -76,6 +78,8 @@ type flightKey struct {
 // flight is a delivery under way. Its fields change under the stripe's lock.
 type flight struct {
 	schedule.Flight
+	cancel  func()        // ends the attempt, once there is one
+	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }
 
 func (s *Source) stripeOf(key string) int {
@@ -164,6 +168,9 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
+	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.room(s.Settings()) {
+		return s.now()
+	}
 	at, ok := s.page.Head()
 	if !ok {
 		return time.Time{}

@@ -11,6 +11,12 @@ type Attempt struct {
 	Key    string
 	Entry  *Entry
 	ID     string // of the event
+	// Begin asks, right before the first byte is written, whether the attempt
+	// may still start. If so the caller writes at once and calls wrote then: a
+	// change that takes the place of the occurrence is answered only after that.
+	// If not, nothing is written and the outcome is Aborted. It is asked again
+	// before the attempt is written once more. nil: it may.
+	Begin func() (wrote func(), ok bool)
 }
 
 // NewAttempt is the next attempt to deliver an entry. It is false for a dead

@@ -267,6 +267,23 @@ func ParseInstant(field, s string, now time.Time) (time.Time, error) {
 	return t.UTC(), nil
 }
 
+// ParseTime reads the time attribute of an event: any RFC 3339 instant whose
+// form in UTC is one, with its offset. The year 1 is refused at its first
+// instant, which stands for no time.
+func ParseTime(field, s string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil || !strictRFC3339(s) {
+		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
+	}
+	if year := t.UTC().Year(); year < 0 || year > 9999 {
+		return time.Time{}, Invalid(field, "%.64q has no RFC 3339 form in UTC", s)
+	}
+	if t.IsZero() {
+		return time.Time{}, Invalid(field, "%.64q stands for no time: leave the attribute out", s)
+	}
+	return t, nil
+}
+
 var earliest = time.Unix(0, 1).UTC()
 
 // strictRFC3339 rejects what time.Parse lets through: a comma before the

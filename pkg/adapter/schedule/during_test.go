@@ -42,18 +42,18 @@ func TestOnlyWhatASupersedingRequestReplacedIsNotRetried(t *testing.T) {
 	}
 }
 
-// The retries of a run that an event merges into are not counted anew, or a
-// busy key would never reach its dead letter; a PUT is a new occurrence.
-func TestAnEventDoesNotGiveARunNewRetries(t *testing.T) {
+func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 	t.Parallel()
+	// What comes while an older occurrence is retried is not given up after what
+	// is left of the older one's retries.
 	for name, tc := range map[string]struct {
 		r    *Request
 		cur  *Entry
 		want uint32
 	}{
-		"an event between attempts":      {event(soon, Earliest), &betweenKey, 2},
-		"an event during the delivery":   {event(soon, Earliest), &flyingKey, 2},
-		"a second event behind it":       {event(soon, Earliest), &behindKey, 2},
+		"an event between attempts":      {event(soon, Earliest), &betweenKey, 0},
+		"an event during the delivery":   {event(soon, Earliest), &flyingKey, 0},
+		"a second event behind it":       {event(soon, Earliest), &behindKey, 0},
 		"an event that replaces":         {event(soon, Replace), &betweenKey, 0},
 		"a PUT that merges":              {put(late, Earliest), &betweenKey, 0},
 		"a PUT that replaces":            {put(soon, Replace), &betweenKey, 0},

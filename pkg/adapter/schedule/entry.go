@@ -22,11 +22,13 @@ type Entry struct {
 	ExpiresAt   time.Time // not delivered from then on
 	// UnfinishedAt is set when an event was accepted while an older occurrence,
 	// due then, was in delivery. Should the process end before the outcome of
-	// that delivery is known, the key is due then: an event never cancels.
+	// that delivery is known, the key is due then: an event never cancels. From
+	// that restart on it is after DueAt: the event's own time, at which the key
+	// is due once more.
 	UnfinishedAt time.Time
 
 	Attempt uint32 // the key's counter: failed runs in a row
-	Tries   uint32 // failed deliveries of this occurrence, for retry and its back-off
+	Tries   uint32 // failed deliveries of this occurrence's event, for retry and its back-off
 
 	MaxInterval *time.Duration // nil: the source's
 	UID         string
@@ -66,6 +68,15 @@ func (e *Entry) At() time.Time {
 	return e.DueAt
 }
 
+// owedAt is when the key is due once more, whatever comes of the occurrence;
+// zero: it is not. See UnfinishedAt.
+func (e *Entry) owedAt() time.Time {
+	if e.UnfinishedAt.After(e.DueAt) {
+		return e.UnfinishedAt
+	}
+	return time.Time{}
+}
+
 // Expired says whether the occurrence must not be delivered any more.
 func (e *Entry) Expired(now time.Time) bool {
 	return !e.ExpiresAt.IsZero() && !now.Before(e.ExpiresAt)
@@ -81,6 +92,29 @@ func (e *Entry) EventID(storeID string) string {
 		return e.Event.ID
 	}
 	return storeID + "-" + strconv.FormatUint(e.Occurrence, 10)
+}
+
+// entryBytes is what Size counts of every entry: its times and counters, the
+// rows of the indexes, and the first idBytes of each the event's id and the
+// trace context, which come and go.
+const (
+	entryBytes = 128
+	idBytes    = 64
+)
+
+// Size is what the entry under the key counts in quotas of bytes: its key,
+// attributes and data, before compression, and a fixed amount for the rest. It
+// follows from what callers choose alone, so that a replacement by the same does
+// not grow, whatever was attempted meanwhile. Nil, no entry, counts nothing.
+func (e *Entry) Size(key string) int64 {
+	if e == nil {
+		return 0
+	}
+	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + e.Event.size()
+	if d := e.DeadLetter; d != nil {
+		n += len(d.Key) + len(d.ID) + len(d.Failure.Dest) + len(d.Failure.Data)
+	}
+	return int64(n)
 }
 
 func (e *Entry) interval(src *Source) time.Duration {

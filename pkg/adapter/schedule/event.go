@@ -51,6 +51,22 @@ func (e *Event) again() *Event {
 	return &c
 }
 
+// size is the length of what is set, but for the start of an id: a new occurrence
+// of an ingested event has another one.
+func (e *Event) size() int {
+	if e == nil {
+		return 0
+	}
+	n := max(len(e.ID)-idBytes, 0) + len(e.Source) + len(e.Type) + len(e.Subject) + len(e.DataContentType) + len(e.DataSchema) + len(e.Data)
+	for name, value := range e.Extensions {
+		n += len(name) + 8
+		if s, ok := value.(string); ok {
+			n += len(s) - 8
+		}
+	}
+	return n
+}
+
 // Equal compares all attributes and the data.
 func (e *Event) Equal(o *Event) bool {
 	if e == nil || o == nil {

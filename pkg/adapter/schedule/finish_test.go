@@ -38,6 +38,10 @@ var outcomes = map[string]Outcome{
 	"never":          {Kind: Succeeded, Never: true},
 	"500":            {Kind: Failed},
 	"503 in 60 s":    {Kind: Failed, RetryAfter: time.Minute},
+	"500, in 30 s":   {Kind: Failed, Again: &Again{After: soon}},
+	"503, at once":   {Kind: Failed, Again: &Again{}, RetryAfter: time.Minute},
+	"400, in 30 s":   {Kind: Rejected, Again: &Again{After: soon}},
+	"400, in 90 s":   {Kind: Rejected, Again: &Again{After: late}},
 	"400":            {Kind: Rejected, Failure: Failure{Dest: "http://sink", Code: 400, Data: []byte("no")}},
 }
 
@@ -55,8 +59,12 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"alone", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
 	{"alone", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
 	{"alone", "400", "dropped, gone"},
+	{"alone", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
+	{"alone", "503, at once", "retrying [due -60, retry 0, 8/3, 5.5]"},
+	{"alone", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
+	{"alone", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
-	{"a PUT behind", "aborted", "aborted, unchanged"},
+	{"a PUT behind", "aborted", "superseded, unchanged"},
 	{"a PUT behind", "2xx", "delivered, unchanged"}, // its counter stays its own
 	{"a PUT behind", "again in 30 s", "delivered [due 30, 1/0, 9.6]"},
 	{"a PUT behind", "again in 90 s", "delivered, unchanged"},
@@ -66,6 +74,10 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind", "500", "superseded, unchanged"},
 	{"a PUT behind", "503 in 60 s", "superseded, unchanged"},
 	{"a PUT behind", "400", "dropped, unchanged"},
+	{"a PUT behind", "500, in 30 s", "superseded, unchanged"},
+	{"a PUT behind", "503, at once", "superseded, unchanged"},
+	{"a PUT behind", "400, in 30 s", "dropped [due 30, 1/0, 9.6]"},
+	{"a PUT behind", "400, in 90 s", "dropped, unchanged"},
 
 	{"an event behind", "aborted", "aborted, unchanged"},       // Recover does the rest
 	{"an event behind", "2xx", "delivered [due 60, 0/0, 6.6]"}, // the run it merged into succeeded
@@ -73,10 +85,14 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
 	{"an event behind", "again at", "delivered [due 30, 0/0, 9.6]"},
 	{"an event behind", "again long ago", "delivered [due 0, 0/0, 9.6]"},
-	{"an event behind", "never", "delivered [due 60, 0/0, 6.6]"}, // the object came back
-	{"an event behind", "500", "retrying [due -60, retry 4, 8/3, 6.6]"},
-	{"an event behind", "503 in 60 s", "retrying [due 60, 8/3, 6.6]"}, // an event is not postponed
+	{"an event behind", "never", "delivered [due 60, 0/0, 6.6]"},        // the object came back
+	{"an event behind", "500", "retrying [due -60, retry 4, 8/0, 6.6]"}, // with retries of its own
+	{"an event behind", "503 in 60 s", "retrying [due 60, 8/0, 6.6]"},   // an event is not postponed
 	{"an event behind", "400", "dropped [due 60, 8/0, 6.6]"},
+	{"an event behind", "500, in 30 s", "retrying [due -60, retry 30, 8/0, 6.6]"},
+	{"an event behind", "503, at once", "retrying [due -60, retry 0, 8/0, 6.6]"},
+	{"an event behind", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
+	{"an event behind", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
 
 	{"an event behind, expired", "aborted", "aborted, unchanged"},
 	{"an event behind, expired", "2xx", "delivered, gone"},
@@ -88,8 +104,12 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind, expired", "500", "retrying [due -60, retry 4, 8/3, 5.5]"},
 	{"an event behind, expired", "503 in 60 s", "retrying [due -60, retry 60, 8/3, 5.5]"},
 	{"an event behind, expired", "400", "dropped, gone"},
+	{"an event behind, expired", "500, in 30 s", "retrying [due -60, retry 30, 8/3, 5.5]"},
+	{"an event behind, expired", "503, at once", "retrying [due -60, retry 0, 8/3, 5.5]"},
+	{"an event behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
+	{"an event behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 
-	{"a PUT behind, expired", "aborted", "aborted, unchanged"},
+	{"a PUT behind, expired", "aborted", "superseded, unchanged"},
 	{"a PUT behind, expired", "2xx", "delivered, gone"},
 	{"a PUT behind, expired", "again in 30 s", "delivered [due 30, 0/0, 9.9]"},
 	{"a PUT behind, expired", "again in 90 s", "delivered [due 90, 0/0, 9.9]"},
@@ -99,6 +119,10 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind, expired", "500", "superseded, unchanged"},
 	{"a PUT behind, expired", "503 in 60 s", "superseded, unchanged"},
 	{"a PUT behind, expired", "400", "dropped, unchanged"},
+	{"a PUT behind, expired", "500, in 30 s", "superseded, unchanged"},
+	{"a PUT behind, expired", "503, at once", "superseded, unchanged"},
+	{"a PUT behind, expired", "400, in 30 s", "dropped [due 30, 0/0, 9.9]"},
+	{"a PUT behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 }
 
 func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
@@ -127,7 +151,7 @@ func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
 	// Nothing of an answer has an effect after a DELETE.
 	for outcome, o := range outcomes {
 		for _, situation := range []string{"deleted", "deleted and PUT anew"} {
-			check(situation, outcome, map[OutcomeKind]string{Aborted: "aborted", Succeeded: "delivered", Failed: "superseded", Rejected: "superseded"}[o.Kind]+", unchanged")
+			check(situation, outcome, map[OutcomeKind]string{Aborted: "superseded", Succeeded: "delivered", Failed: "superseded", Rejected: "superseded"}[o.Kind]+", unchanged")
 		}
 	}
 	for situation := range situations {

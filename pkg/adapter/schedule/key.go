@@ -1,7 +1,9 @@
 package schedule
 
 import (
+	"mime"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -23,6 +25,17 @@ func ValidateKey(key string) error {
 		return Invalid("key", "has %d bytes, more than %d", len(key), MaxKeyBytes)
 	}
 	return validText("key", key)
+}
+
+// ValidateContentType wants a media type that can be the value of a header.
+func ValidateContentType(field, s string) error {
+	if err := validText(field, s); err != nil {
+		return err
+	}
+	if t, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(t, "/") || s != strings.TrimSpace(s) {
+		return Invalid(field, "%.64q is not a media type such as application/json", s)
+	}
+	return nil
 }
 
 // validText wants UTF-8 without control characters.

@@ -9,7 +9,7 @@ type OutcomeKind uint8
 
 // The kinds of outcome.
 const (
-	Aborted   OutcomeKind = iota // cut off by ourselves: as if it had not started
+	Aborted   OutcomeKind = iota // cut off by ourselves, or called off before it started: as if it had not
 	Succeeded                    // 2xx
 	Failed                       // worth another attempt
 	Rejected                     // not worth another attempt
@@ -18,9 +18,10 @@ const (
 // Outcome is the sink's answer to one attempt.
 type Outcome struct {
 	Kind OutcomeKind
-	// Again asks for the key once more, Never says that maxInterval must not
-	// bring it back; both only with Succeeded.
+	// Again asks for the key once more: with Failed in the place of the back-off,
+	// else as a new occurrence.
 	Again *Again
+	// Never says that maxInterval must not bring the key back, only with Succeeded.
 	Never bool
 	// RetryAfter is what the sink asked to wait, only with Failed.
 	RetryAfter time.Duration
@@ -31,7 +32,7 @@ type Outcome struct {
 type Again struct {
 	After time.Duration // counts when At is zero
 	At    time.Time
-	Reply *Event // the event to deliver; nil: the same
+	Reply *Event // the event to deliver, only with Succeeded; nil: the same
 }
 
 func (a *Again) time(now time.Time) time.Time {
@@ -69,6 +70,10 @@ func (f *Flight) Accept(c Change, ingested bool) {
 	f.OwnCounter = f.OwnCounter || !ingested
 }
 
+// CalledOff says that a request or a DELETE took the place of the occurrence:
+// an attempt of it that has not begun must not begin any more.
+func (f *Flight) CalledOff() bool { return f.Superseded || f.Cancelled }
+
 // Cancel notes that the key was deleted during the flight.
 func (f *Flight) Cancel() { f.Own, f.Cancelled = false, true }
 
@@ -82,12 +87,12 @@ const (
 	DeadLettered Disposition = "dead_lettered"
 	Dropped      Disposition = "dropped" // given up without a dead letter sink
 	Expired      Disposition = "expired"
-	Superseding  Disposition = "superseded" // failed, but something newer took its place
+	Superseding  Disposition = "superseded" // failed or not begun, and something newer took its place
 	Unfinished   Disposition = "aborted"
 )
 
 // Dispositions are all there are.
-var Dispositions = []Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
 type Step struct {
@@ -108,6 +113,9 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	s := Step{Next: cur, Disposition: Unfinished}
 	switch o.Kind {
 	case Aborted:
+		if f.CalledOff() {
+			s.Disposition = Superseding
+		}
 		return s
 	case Succeeded:
 		s.Disposition = Delivered
@@ -128,18 +136,25 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	return s
 }
 
-// next is the occurrence that a successful run leaves when nothing waits.
+// next is the occurrence that a run leaves, done or given up, when nothing
+// waits.
 func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *Entry {
+	owed := e.owedAt()
 	switch interval := e.interval(src); {
 	case e.DeadLetter != nil:
 		return nil
-	case o.Again != nil:
+	case !owed.IsZero(): // as something newer that waits: the sooner time, its event
+		if o.Again != nil && o.Kind != Failed && o.Again.time(now).Before(owed) {
+			owed = o.Again.time(now)
+		}
+		return e.renew(revision, now, now.Add(max(owed.Sub(now), 0)))
+	case o.Again != nil && o.Kind != Failed:
 		n := e.renew(revision, now, o.Again.time(now))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
 		return n
-	case o.Never || e.Event.deleted() || interval <= 0:
+	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
 		return e.renew(revision, now, now.Add(interval))
@@ -155,7 +170,8 @@ func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
 	}
 }
 
-// succeedBefore is what a success makes of the newer occurrence behind it.
+// succeedBefore is what a success, or a rejection that asks for the key once
+// more, makes of the newer occurrence behind it.
 func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now time.Time) (*Entry, bool) {
 	n := *waiting
 	n.UnfinishedAt = time.Time{}
@@ -185,11 +201,13 @@ func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revisi
 	if waiting == nil && n.Expired(now) {
 		return Step{Changed: true, Disposition: Expired}
 	}
-	n.Tries = tries
 	at := now.Add(src.Delivery.wait(tries, o.RetryAfter))
+	if o.Again != nil {
+		at = o.Again.time(now)
+	}
 	switch {
 	case waiting == nil:
-		n.RetryAt = at
+		n.Tries, n.RetryAt = tries, at
 	case at.Before(n.At()): // an event never postpones: the retry comes first
 		n.DueAt, n.RetryAt = f.Entry.DueAt, at
 	}
@@ -201,8 +219,8 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	n := *f.Entry
 	if waiting != nil {
 		n = *waiting
+		n.UnfinishedAt, n.Tries = time.Time{}, 0
 	}
-	n.UnfinishedAt = time.Time{}
 	if !f.OwnCounter {
 		n.Attempt = increment(n.Attempt)
 	}
@@ -216,15 +234,14 @@ func (f *Flight) giveUp(key string, waiting *Entry, o Outcome, src *Source, revi
 	if src.DeadLetter != nil && f.Entry.DeadLetter == nil {
 		s.Dead, s.Disposition = f.Entry.deadLetter(key, o.Failure, revision, storeID, now), DeadLettered
 	}
-	switch interval := f.Entry.interval(src); {
-	case f.Superseded: // what took its place decides about the key
+	switch again := o.Kind == Rejected && o.Again != nil; {
+	case again && waiting != nil:
+		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
+	case f.Superseded && !again: // what took its place decides about the key
 	case waiting != nil:
 		s.Next, s.Changed = f.failed(waiting), true
-		s.Next.Tries = 0 // were those of the delivered occurrence, which is done with
-	case o.Kind == Failed && interval > 0 && f.Entry.DeadLetter == nil:
-		s.Next, s.Changed = f.Entry.renew(revision, now, now.Add(interval)), true
 	default:
-		s.Changed = true
+		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
 	}
 	return s
 }
@@ -242,15 +259,16 @@ func (e *Entry) deadLetter(key string, failure Failure, revision uint64, storeID
 }
 
 // Recover is the entry after a restart that cut off a delivery: an older
-// occurrence whose outcome is unknown makes the key due when that one was.
+// occurrence whose outcome is unknown makes the key due when that one was, and
+// once more at the time of the event that came in behind it.
 func (e *Entry) Recover() (*Entry, bool) {
-	if e.UnfinishedAt.IsZero() {
+	if e.UnfinishedAt.IsZero() || !e.owedAt().IsZero() {
 		return e, false
 	}
 	n := *e
 	n.UnfinishedAt = time.Time{}
-	if e.UnfinishedAt.Before(n.DueAt) {
-		n.DueAt, n.RetryAt = e.UnfinishedAt, time.Time{}
+	if e.UnfinishedAt.Before(e.DueAt) {
+		n.DueAt, n.UnfinishedAt, n.RetryAt = e.UnfinishedAt, e.DueAt, time.Time{}
 	}
 	return &n, true
 }

@@ -128,23 +128,30 @@ func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision 
 	}
 	e.DueAt = at
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
-	if !c.Supersedes && cur != nil {
-		e.Tries = cur.Tries // it merges into a run that failed so often
-	}
 	if waiting && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)
 	}
-	e.identify(cur, r.Event != nil, own, c.Result)
+	e.identify(cur, r.Event != nil, own, c.Result, now)
 
-	switch {
-	case c.Supersedes:
-	case own:
-		e.UnfinishedAt = cur.DueAt
-	case cur != nil:
-		e.UnfinishedAt = cur.UnfinishedAt
+	if !c.Supersedes && cur != nil {
+		e.behind(cur, own)
 	}
 	c.Entry = e
 	return c, nil
+}
+
+// behind notes of a delivery under way, for a restart, that the event e came in
+// behind it. Where e is due no later than what is delivered there is nothing to note.
+func (e *Entry) behind(cur *Entry, own bool) {
+	owed, since := cur.owedAt(), cur.UnfinishedAt
+	if own {
+		if since = cur.DueAt; !owed.IsZero() && owed.Before(e.DueAt) {
+			e.DueAt = owed // an event never postpones
+		}
+	}
+	if since.Before(e.DueAt) || !own && !owed.IsZero() {
+		e.UnfinishedAt = since
+	}
 }
 
 func (r *Request) policy(src *Source) Policy {
@@ -261,8 +268,10 @@ func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 }
 
 // identify keeps the occurrence's identity where it is still the same one, and
-// gives an inherited event an id of its own where it was attempted before.
-func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result) {
+// gives an inherited event an id of its own where it was attempted before: an
+// attempt that a crash cut off is not counted, so that may be every event whose
+// time has come.
+func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result, now time.Time) {
 	if cur == nil || newEvent {
 		return
 	}
@@ -270,7 +279,7 @@ func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result) {
 		e.Occurrence = cur.Occurrence
 		return
 	}
-	if own || cur.Tries > 0 {
+	if own || cur.Tries > 0 || !cur.DueAt.After(now) {
 		e.Event = e.Event.again()
 	}
 }

@@ -2,20 +2,21 @@ package sink
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// What is read of an answer.
+// What is read of an answer, and how long after its headers.
 const (
 	maxFailureData = 1024     // kept for the dead letter
 	maxDrain       = 64 << 10 // to use the connection again
+
+	drainTime = time.Second
+	replyTime = 30 * time.Second
 )
 
 // kind is the one meaning of every status.
@@ -30,58 +31,48 @@ func kind(status int) schedule.OutcomeKind {
 	return schedule.Rejected
 }
 
-func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response) schedule.Outcome {
+// read makes an outcome of the answer. The status decides; limit is the timer
+// that ends the attempt, which leaves what follows the headers a short time of
+// its own.
+func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit *time.Timer) schedule.Outcome {
 	defer resp.Body.Close()
 	o := schedule.Outcome{Kind: kind(resp.StatusCode)}
 	if o.Kind == schedule.Succeeded {
-		return s.success(ctx, a, r, resp)
+		return s.success(ctx, a, resp, limit)
 	}
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
+		limit.Reset(s.drainPatience)
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, maxFailureData))
-		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain) // the status has decided
+		drain(resp)
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
+	if header, ok := s.rescheduleAfter(a, resp.Header); ok && !header.never {
+		o.Again = &schedule.Again{After: header.after}
+	}
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		o.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.cfg.Now())
 	}
 	return o
 }
 
-// success reads a 2xx. An answer is complete with its last byte: one that
-// breaks off or is cut by the timeout before is a failure, for the sink may
-// not have finished its work.
-func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response) schedule.Outcome {
-	isEvent := cloudevent.Is(resp.Header)
-	var body []byte
-	var err error
-	whole := true
-	switch {
-	case resp.Body == http.NoBody:
-	case isEvent:
-		body, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-		whole = int64(len(body)) <= maxReply
-	default:
-		if _, err = io.CopyN(io.Discard, resp.Body, maxDrain+1); errors.Is(err, io.EOF) {
-			err = nil
-		}
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err))}
-	}
+// drain reads the rest of an answer, so that its connection can be used again.
+func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
+
+// success reads a 2xx: the occurrence is done, whatever becomes of the rest.
+func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit *time.Timer) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded}
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
-	if header.never {
-		o.Never = true
-		return o
+	o.Never = header.never
+	if !o.Never && asks(resp.Header) {
+		limit.Reset(s.replyPatience)
+		o.Again = s.reply(ctx, a, resp, hasHeader)
 	}
-	if isEvent {
-		o.Again = s.replied(a, resp.Header, body, whole, hasHeader)
+	if resp.Body != http.NoBody {
+		limit.Reset(s.drainPatience)
+		drain(resp)
 	}
-	if hasHeader {
+	if hasHeader && !o.Never {
 		if o.Again == nil {
 			o.Again = &schedule.Again{}
 		}
@@ -89,10 +80,6 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, r *route, res
 	}
 	return o
 }
-
-// maxReply bounds the body of a reply: data as base64 or with every byte
-// escaped a little, and attributes.
-const maxReply = 3*schedule.MaxDataBytes + 256<<10
 
 // failure is what a dead letter will say.
 func (r *route) failure(code int, data []byte) schedule.Failure {

@@ -1,10 +1,14 @@
 package sink
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -14,17 +18,85 @@ const (
 	atAttribute    = "rescheduleat"
 )
 
+// maxStructured bounds a reply in the JSON format: data as base64 or with
+// every byte escaped a little, and attributes.
+const maxStructured = 3*schedule.MaxDataBytes + 256<<10
+
+// A reply up to freeReply is part of what dispatch counts for a delivery; of
+// what is larger each byte counts replyCopies times: the buffer that grows, and
+// what is made of it.
+const (
+	freeReply   = 16 << 10
+	replyCopies = 4
+)
+
+// asks says whether an answer is an event that may ask for the key again. The
+// body of another one is not read.
+func asks(h http.Header) bool {
+	if !cloudevent.Is(h) {
+		return false
+	}
+	return cloudevent.IsMedia(h.Get(contentType)) || len(h["Ce-Rescheduleafter"]) > 0 || len(h["Ce-Rescheduleat"]) > 0
+}
+
+// reply reads the event of an answer. When its data cannot be had, the
+// attributes count where they are headers.
+func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) *schedule.Again {
+	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
+	most := schedule.MaxDataBytes
+	if structured {
+		most = maxStructured
+	}
+	claim := s.replies.Claim(a.Source.Namespace, a.Source.UID)
+	defer claim.Release()
+	body, err := s.readReply(ctx, &claim, resp.Body, most)
+	if err != nil && structured {
+		s.warn(a, err)
+		return nil
+	}
+	if err != nil {
+		body = nil
+	}
+	again := s.replied(a, resp.Header, body, headerDecides)
+	if err != nil && again != nil {
+		s.warn(a, fmt.Errorf("%w, so the event stays the old one", err)) // the wake-up counts more than its event
+		again.Reply = nil
+	}
+	return again
+}
+
+// readReply reads a body of at most so many bytes, within the claim.
+func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) ([]byte, error) {
+	b := make([]byte, 0, freeReply/4)
+	for {
+		if len(b) == cap(b) {
+			size := min(2*cap(b), most+1)
+			if size > freeReply {
+				if err := claim.Grow(ctx, replyCopies*int64(size)-claim.Held()); err != nil {
+					return nil, fmt.Errorf("the reply finds no memory within %s", s.replyPatience)
+				}
+			}
+			b = append(make([]byte, 0, size), b...)
+		}
+		n, err := body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case len(b) > most:
+			return nil, fmt.Errorf("the reply has more than %d bytes", most)
+		case errors.Is(err, io.EOF):
+			return b, nil
+		case err != nil && ctx.Err() != nil:
+			return nil, fmt.Errorf("the reply did not come within %s", s.replyPatience)
+		case err != nil:
+			return nil, fmt.Errorf("the reply broke off: %w", err)
+		}
+	}
+}
+
 // replied is what an event in the sink's answer asks for; nil when that is
 // nothing. headerDecides says that the time comes from the header, so that the
 // attributes only mark the event as one for us.
-func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, whole, headerDecides bool) *schedule.Again {
-	if !whole && isStructured(h) {
-		s.warn(a, fmt.Errorf("the reply has more than %d bytes", maxReply))
-		return nil
-	}
-	if !whole {
-		body = body[:schedule.MaxDataBytes+1] // the attributes still count
-	}
+func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.Again {
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
 		s.warn(a, fmt.Errorf("the reply is no CloudEvent: %w", err))
@@ -86,9 +158,4 @@ func (s *Sender) replyTime(after, at any, hasAfter, hasAt bool) (*schedule.Again
 		again.At, err = schedule.ParseInstant(atAttribute, strings.TrimSpace(text), s.cfg.Now())
 	}
 	return again, err
-}
-
-func isStructured(h http.Header) bool {
-	ct := strings.ToLower(strings.TrimSpace(h.Get(contentType)))
-	return strings.HasPrefix(ct, "application/cloudevents")
 }

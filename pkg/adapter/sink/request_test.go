@@ -282,7 +282,7 @@ func TestTheCertificatesOfATargetAreTrusted(t *testing.T) {
 	if o := send(t, s, attempt(srv.URL, trusted)); o.Kind != schedule.Succeeded {
 		t.Errorf("a trusted one: %+v %s", o, o.Failure.Data)
 	}
-	if proto != "HTTP/2.0" {
+	if proto != "HTTP/1.1" {
 		t.Errorf("spoke %s", proto)
 	}
 	if o := send(t, s, attempt(srv.URL, func(a *schedule.Attempt) { a.Target.CACerts = "junk" })); o.Kind != schedule.Failed {

@@ -6,23 +6,23 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"time"
+	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// maxResponseHeader bounds the headers of an answer, 1xx ones included.
-const maxResponseHeader = 64 << 10
+// maxResponseHeader bounds the headers of an answer, 1xx ones included. They
+// are part of what dispatch counts for a delivery.
+const maxResponseHeader = 16 << 10
 
-// route is what follows from a target.
+// route is what follows from a target. Its transport is found anew for each
+// attempt, so that no route keeps one that is out of use.
 type route struct {
 	url           *url.URL
 	dest          string   // for people and dead letters, without a password
 	authorization []string // from the URL's user
-	transport     *http.Transport
 }
 
 func (s *Sender) route(t schedule.Target) (*route, error) {
@@ -42,9 +42,26 @@ func (s *Sender) route(t schedule.Target) (*route, error) {
 		}
 		u.Fragment, u.RawFragment = "", ""
 		r.url = u
-		r.transport, err = s.transports.get(t.CACerts, func() (*http.Transport, error) { return s.newTransport(t.CACerts) })
-		return r, err
+		return r, nil
 	})
+}
+
+func (s *Sender) transport(caCerts string) (*http.Transport, error) {
+	return s.transports.get(caCerts, func() (*http.Transport, error) { return s.newTransport(caCerts) })
+}
+
+// proxy is that of the environment, but for what only the cluster can reach: a
+// proxy would be told events and tokens for nothing.
+func proxy(req *http.Request) (*url.URL, error) {
+	if inCluster(req.URL.Hostname()) {
+		return nil, nil
+	}
+	return http.ProxyFromEnvironment(req)
+}
+
+func inCluster(host string) bool {
+	host = strings.ToLower(host)
+	return strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local")
 }
 
 // redact keeps a password out of logs and dead letters.
@@ -71,16 +88,18 @@ func (s *Sender) newTransport(caCerts string) (*http.Transport, error) {
 			return nil, errors.New("sink: CACerts hold no PEM certificate")
 		}
 	}
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	// Not HTTP/2: there a request has no first byte of its own to stop at, and a
+	// sink may fill 4 MiB of our memory for each of them.
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
 	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dialer.DialContext,
+		Protocols:              &protocols,
+		Proxy:                  proxy,
+		DialContext:            s.conns.dial,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
-		TLSHandshakeTimeout:    10 * time.Second,
-		ForceAttemptHTTP2:      true, // a TLSClientConfig of one's own turns it off
-		MaxIdleConns:           4 * s.cfg.IdlePerHost,
-		MaxIdleConnsPerHost:    s.cfg.IdlePerHost,
-		IdleConnTimeout:        30 * time.Second, // below what sinks and proxies close after
+		TLSHandshakeTimeout:    handshakeTimeout,
+		MaxIdleConnsPerHost:    s.cfg.IdlePerHost, // and of all transports: conns
+		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true, // an answer is small, and must not grow on the way in
 	}, nil

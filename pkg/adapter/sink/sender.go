@@ -1,20 +1,24 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -31,8 +35,14 @@ type Config struct {
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// IdlePerHost is the number of idle connections kept for one sink, default
-	// 1000. Below the deliveries in flight every other one dials anew.
+	// 1000, and for all sinks together. Below the deliveries in flight every
+	// other one dials anew.
 	IdlePerHost int
+	// ReplyBytes bounds the memory of all replies that are being read, default
+	// DefaultReplyBytes.
+	ReplyBytes int64
+	// Dial connects to a sink; nil means over TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the wall clock, for a Retry-After with a date; nil means time.Now.
 	Now func() time.Time
 }
@@ -40,11 +50,18 @@ type Config struct {
 // Sender delivers attempts. It is safe for concurrent use.
 type Sender struct {
 	cfg        Config
+	conns      *conns
+	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
-	sources    cache[*schedule.Source, *constants]
+	sources    cache[weak.Pointer[schedule.Source], *constants] // weak: must not keep settings that were replaced
 	routes     cache[schedule.Target, *route]
 	transports cache[string, *http.Transport]
+
+	drainPatience, replyPatience time.Duration // tests have less patience
 }
+
+// DefaultReplyBytes bounds the memory of all replies that are being read.
+const DefaultReplyBytes = 64 << 20
 
 // Pools and caches are bounded; see cache.
 const (
@@ -64,7 +81,16 @@ func New(cfg Config) *Sender {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Sender{cfg: cfg}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	s := &Sender{
+		cfg:     cfg,
+		conns:   &conns{dialer: cfg.Dial, limit: cfg.IdlePerHost},
+		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
+
+		drainPatience: drainTime, replyPatience: replyTime,
+	}
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
 	s.roots.Store(cfg.RootCAs)
 	s.transports.evicted = (*http.Transport).CloseIdleConnections
@@ -74,8 +100,7 @@ func New(cfg Config) *Sender {
 // Trust replaces Config.RootCAs, from the next delivery on.
 func (s *Sender) Trust(roots *x509.CertPool) {
 	s.roots.Store(roots)
-	s.routes.clear() // before the transports, which they hold
-	s.transports.clear()
+	s.transports.clear() // one that is made from now on has the new roots
 }
 
 // Close drops idle connections. Deliveries under way go on.
@@ -84,20 +109,24 @@ func (s *Sender) Close() { s.transports.clear() }
 // errTimeout is the cause of a delivery cut off by delivery.timeout.
 var errTimeout = errors.New("the delivery timeout passed")
 
-// Send makes one attempt. When ctx is cancelled the attempt is cut off and its
-// outcome is Aborted, unless the sink's answer is already known; a deadline of
-// ctx counts as the delivery's timeout.
+// Send makes one attempt. When ctx is cancelled, or Attempt.Begin says that it
+// is called off, the attempt is cut off and its outcome is Aborted, unless the
+// sink's answer is already known; a deadline of ctx counts as the delivery's timeout.
 func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	timeout := a.Source.Delivery.Timeout
 	if timeout <= 0 {
 		timeout = schedule.DefaultTimeout
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
-	defer cancel()
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	limit := time.AfterFunc(timeout, func() { cancel(errTimeout) })
+	defer limit.Stop()
+	way, limited := s.conns.newPassage(limited, a.Begin)
+	defer way.end()
 
 	span, limited := s.trace(limited, &a)
-	o := s.attempt(limited, &a)
-	if o.Kind != schedule.Succeeded && errors.Is(ctx.Err(), context.Canceled) && o.Failure.Code == 0 {
+	o := s.attempt(limited, &a, limit)
+	if o.Kind != schedule.Succeeded && o.Failure.Code == 0 && (way.calledOff.Load() || errors.Is(ctx.Err(), context.Canceled)) {
 		o = schedule.Outcome{Kind: schedule.Aborted}
 	}
 	if span != nil {
@@ -106,8 +135,13 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	return o
 }
 
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt) schedule.Outcome {
+// attempt makes the request; limit is the timer that ends it.
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit *time.Timer) schedule.Outcome {
 	r, err := s.route(a.Target)
+	if err != nil {
+		return failed(a, err)
+	}
+	transport, err := s.transport(a.Target.CACerts)
 	if err != nil {
 		return failed(a, err)
 	}
@@ -119,14 +153,14 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt) schedule.Outc
 		}
 		return failed(a, err)
 	}
-	resp, err := r.transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err))}
 	}
-	return s.read(ctx, a, r, resp)
+	return s.read(ctx, a, r, resp, limit)
 }
 
 func failed(a *schedule.Attempt, err error) schedule.Outcome {

@@ -25,8 +25,10 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if b[0] != recordVersion {
 		return nil, fmt.Errorf("its version is %d, this program reads %d", b[0], recordVersion)
 	}
-	// One copy serves all strings of the entry.
-	d := decoder{text: string(b), at: 1}
+	d := decoder{record: b, at: 1}
+	if len(b) <= maxShared {
+		d.shared = string(b)
+	}
 	e := &schedule.Entry{}
 	fields := d.uvarint()
 	if fields&^knownFields != 0 {
@@ -62,7 +64,7 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if fields&hasDeadLetter != 0 {
 		e.DeadLetter = d.deadLetter()
 	}
-	if d.err == nil && d.at != len(d.text) {
+	if d.err == nil && d.at != len(d.record) {
 		d.err = errTrailing
 	}
 	if d.err != nil {
@@ -71,28 +73,33 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	return e, nil
 }
 
+// maxShared bounds the records whose strings all share one copy: of a larger
+// one they would keep a second copy of the data for as long as the entry.
+const maxShared = 4 << 10
+
 // decoder reads from the front; after the first error it returns zeros.
 type decoder struct {
-	text string
-	at   int
-	err  error
+	record []byte
+	shared string // the same, "" when strings get copies of their own
+	at     int
+	err    error
 }
 
 func (d *decoder) fail(err error) {
 	if d.err == nil {
 		d.err = err
 	}
-	d.at = len(d.text)
+	d.at = len(d.record)
 }
 
 func (d *decoder) uvarint() uint64 {
 	var x uint64
 	for shift := 0; shift < 64; shift += 7 {
-		if d.at >= len(d.text) {
+		if d.at >= len(d.record) {
 			d.fail(errShort)
 			return 0
 		}
-		c := d.text[d.at]
+		c := d.record[d.at]
 		d.at++
 		if shift == 63 && c > 1 {
 			break
@@ -122,31 +129,45 @@ func (d *decoder) uint32() uint32 {
 
 func (d *decoder) string() string {
 	n := d.uvarint()
-	if n > uint64(len(d.text)-d.at) {
+	if n > uint64(len(d.record)-d.at) {
 		d.fail(errShort)
 		return ""
 	}
-	s := d.text[d.at : d.at+int(n)]
+	from := d.at
 	d.at += int(n)
-	return s
+	if d.shared != "" {
+		return d.shared[from:d.at]
+	}
+	return string(d.record[from:d.at])
+}
+
+// data is a copy, which keeps nothing else alive; nil when there is an error.
+func (d *decoder) data() []byte {
+	n := d.uvarint()
+	if n > uint64(len(d.record)-d.at) {
+		d.fail(errShort)
+		return nil
+	}
+	d.at += int(n)
+	return append([]byte{}, d.record[d.at-int(n):d.at]...)
 }
 
 func (d *decoder) byte() byte {
-	if d.at >= len(d.text) {
+	if d.at >= len(d.record) {
 		d.fail(errShort)
 		return 0
 	}
 	d.at++
-	return d.text[d.at-1]
+	return d.record[d.at-1]
 }
 
 func (d *decoder) instant() time.Time {
-	if len(d.text)-d.at < 8 {
+	if len(d.record)-d.at < 8 {
 		d.fail(errShort)
 		return time.Time{}
 	}
 	var b [8]byte
-	copy(b[:], d.text[d.at:])
+	copy(b[:], d.record[d.at:])
 	d.at += 8
 	return instant(b[:])
 }
@@ -191,7 +212,7 @@ func (d *decoder) event() *schedule.Event {
 		e.Extensions = d.extensions()
 	}
 	if fields&hasData != 0 {
-		e.Data = []byte(d.string())
+		e.Data = d.data()
 	}
 	e.DataBase64 = fields&isBase64 != 0
 	return e
@@ -199,7 +220,7 @@ func (d *decoder) event() *schedule.Event {
 
 func (d *decoder) extensions() map[string]any {
 	n := d.uvarint()
-	if n > uint64(len(d.text)-d.at)/2 { // each takes two bytes or more
+	if n > uint64(len(d.record)-d.at)/2 { // each takes two bytes or more
 		d.fail(errShort)
 		return nil
 	}
@@ -231,8 +252,8 @@ func (d *decoder) deadLetter() *schedule.DeadLetter {
 	l := &schedule.DeadLetter{Key: d.string(), Due: d.anyTime(), ID: d.string(), Attempt: d.uint32(), Revision: d.uvarint()}
 	l.Failure.Dest = d.string()
 	l.Failure.Code = int(d.varint())
-	if data := d.string(); data != "" {
-		l.Failure.Data = []byte(data)
+	if data := d.data(); len(data) > 0 {
+		l.Failure.Data = data
 	}
 	return l
 }

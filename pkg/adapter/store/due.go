@@ -104,14 +104,14 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 		return nil, next, err
 	}
 	defer o.done(&err)
-	last := after
+	last, held := after, 0
 	for {
 		row, ok := o.next()
 		if !ok {
 			return items, Position{}, nil
 		}
 		if strings.HasPrefix(row.Key, prefix) && !schedule.IsDeadLetterKey(row.Key) {
-			if len(items) >= limit {
+			if len(items) >= limit || held >= pageBytes {
 				return items, last, nil
 			}
 			e, err := db.get(snap, source, row.Key)
@@ -122,6 +122,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 				return items, last, err
 			case e != nil && e.Revision == row.Revision:
 				items = append(items, Item{Key: row.Key, Entry: e})
+				held += dataBytes(e)
 			}
 		}
 		last = row.Position

@@ -165,9 +165,10 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		return nil, false, err
 	}
 	defer it.done(&err)
+	held := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		key := string(it.Key()[len(head):])
-		if len(items) >= limit {
+		if len(items) >= limit || held >= pageBytes {
 			return items, true, nil
 		}
 		e, err := db.item(it, source, key)
@@ -176,9 +177,21 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		}
 		if e != nil {
 			items = append(items, Item{Key: key, Entry: e})
+			held += dataBytes(e)
 		}
 	}
 	return items, false, nil
+}
+
+// pageBytes ends a page of List and ListDue early: so many keys as fit a limit
+// may have events of 256 KiB each.
+const pageBytes = 1 << 20
+
+func dataBytes(e *schedule.Entry) int {
+	if e.Event == nil {
+		return 0
+	}
+	return len(e.Event.Data)
 }
 
 // item decodes the record that the scan is at, nil if it is corrupt.

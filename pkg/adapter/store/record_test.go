@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -204,4 +205,51 @@ func FuzzKeysKeepTheOrderOfPositions(f *testing.F) {
 			t.Fatalf("after %v: %x, rows %x, %x", p1, after, r1, r2)
 		}
 	})
+}
+
+func TestRecord_OfAnyLengthComesBack(t *testing.T) {
+	t.Parallel()
+	// Records below and above the length up to which strings share one copy.
+	for _, n := range []int{0, 1, maxShared - 200, maxShared, maxShared + 1, schedule.MaxDataBytes} {
+		e := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: golden, UID: "u", Reason: "r", Event: &schedule.Event{
+			Type: "t", Subject: "s", Data: bytes.Repeat([]byte("x"), n), Extensions: map[string]any{"a": "b"},
+		}}
+		record, err := appendRecord(nil, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := decodeRecord(record)
+		if diff := cmp.Diff(e, got); diff != "" || err != nil {
+			t.Errorf("%d bytes: %v %s", n, err, diff)
+		}
+	}
+}
+
+func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
+	// The strings of a large record must not keep the record beside the data: a
+	// delivery under way took twice the memory of its event.
+	record, err := appendRecord(nil, &schedule.Entry{Revision: 1, Occurrence: 1, UID: "u", Event: &schedule.Event{
+		Type: "t", Subject: "s", Data: make([]byte, schedule.MaxDataBytes),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 64
+	entries := make([]*schedule.Entry, n)
+	held := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := held()
+	for i := range entries {
+		if entries[i], err = decodeRecord(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each := (held() - before) / n; each > schedule.MaxDataBytes*3/2 {
+		t.Errorf("an entry with %d bytes of data keeps %d", schedule.MaxDataBytes, each)
+	}
+	runtime.KeepAlive(entries)
 }

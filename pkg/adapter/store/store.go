@@ -47,7 +47,8 @@ type Store interface {
 	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
 
 	// List returns up to limit keys with the prefix that come after the given
-	// key, in key order. Dead letters are not listed.
+	// key, in key order, and ends early where their events are large. Dead
+	// letters are not listed.
 	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
 
 	// ListDue is List ordered by original due time, then key. It looks at no

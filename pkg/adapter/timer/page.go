@@ -155,6 +155,12 @@ func (p *Page) AbortLoad() {
 	p.loading, p.aside, p.overflow = false, nil, false
 }
 
+// Restart forgets all rows, and reads the index from its beginning again.
+func (p *Page) Restart() {
+	p.rows, p.end, p.complete = nil, Row{At: -1 << 63}, false
+	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
+}
+
 // Len is the number of rows in memory.
 func (p *Page) Len() int { return len(p.rows) }
 

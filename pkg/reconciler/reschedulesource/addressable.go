@@ -30,7 +30,7 @@ func markAddressable(source *v1alpha1.RescheduleSource, obstacles ...*obstacle) 
 }
 
 // validate looks at what the API server's schema may have let through, and
-// compiles the expressions. Only a change of the spec can mend what it finds.
+// checks that the expressions compile. Only a change of the spec can mend what it finds.
 func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	invalid := func(reason string, err error) (*obstacle, error) {
 		return &obstacle{reason, err.Error()},
@@ -40,7 +40,7 @@ func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSo
 		return invalid("SpecInvalid", err)
 	}
 	if ingest := source.Spec.Ingest; ingest != nil {
-		if _, err := expression.Compile(ingest.Key, ingest.When); err != nil {
+		if err := expression.Check(ingest.Key, ingest.When); err != nil {
 			return invalid("IngestInvalid", err)
 		}
 	}

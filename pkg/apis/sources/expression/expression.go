@@ -1,29 +1,43 @@
-// Package expression compiles the CEL expressions of spec.ingest.
+// Package expression compiles and evaluates the CEL expressions of spec.ingest.
 //
 // It guarantees that the controller and the adapter agree on what compiles:
-// both compile here, in one environment. An expression sees one variable,
-// event, a map; its length, depth and cost are bounded.
+// both compile here, in one environment. What an expression costs is bounded,
+// whoever writes it and whatever is in an event: the text, its nodes and
+// comprehensions, the program of its regular patterns, the steps of one
+// evaluation, and the size of each value that it makes. An evaluation ends when
+// its context does.
 //
-// It leaves to others: what is in an event, and what becomes of the value
-// (ingest), and where to say that an expression does not compile (the
-// controller, in a condition).
+// How it works: what the text alone decides is checked on the parsed
+// expression, before types are, because the time to check types, and the size
+// of a compiled pattern, can grow exponentially with the text (limits.go). CEL
+// counts the steps of an evaluation, but not what one step costs: comparing,
+// adding lists and matching are replaced by functions that weigh their operands
+// first (bounded.go).
+//
+// It leaves to others: what is in an event, how often expressions are
+// evaluated and what becomes of the value (ingest), and where to say that an
+// expression does not compile (the controller, in a condition).
 package expression
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 )
 
-// Bounds of an expression. The cost limit is the one of a whole CEL rule in a
-// Kubernetes CRD, far above any sensible key and worth well under a second.
+// Bounds of an expression.
 const (
 	MaxLength = 4096 // code points
-	maxCost   = 1_000_000
+	// MaxCost is what one evaluation may cost, in CEL's units: some ten
+	// thousand steps. Keys and conditions of the documentation cost less than 50.
+	MaxCost = 100_000
 )
 
 // Fields of the spec that errors name.
@@ -34,7 +48,10 @@ const (
 
 // Programs are compiled expressions; nil for one that is "". They are safe for
 // concurrent use.
-type Programs struct{ Key, When cel.Program }
+type Programs struct{ Key, When *Program }
+
+// Program is one compiled expression.
+type Program struct{ cel cel.Program }
 
 // Compile compiles spec.ingest.key, which has to yield a string, and
 // spec.ingest.when, a bool. Its error quotes the compiler and names the field
@@ -62,7 +79,7 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-func compile(field, text string, want *cel.Type) (cel.Program, error) {
+func compile(field, text string, want *cel.Type) (*Program, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -70,18 +87,62 @@ func compile(field, text string, want *cel.Type) (cel.Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("expression: setting up CEL: %w", err)
 	}
-	ast, issues := env.Compile(text)
+	parsed, issues := env.Parse(text)
 	if err := issues.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, quoted(field, err)
+	}
+	patterns, err := check(parsed.NativeRep().Expr())
+	if err != nil {
+		return nil, quoted(field, err)
+	}
+	ast, issues := env.Check(parsed)
+	if err := issues.Err(); err != nil {
+		return nil, quoted(field, err)
 	}
 	if got := ast.OutputType(); !got.IsExactType(want) && !got.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("%s: yields %s, not %s", field, got, want)
 	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(maxCost))
+	program, err := env.Program(ast, cel.CustomDecorator(bounded), cel.CostTracking(patterns), cel.CostLimit(MaxCost), cel.InterruptCheckFrequency(1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
+		return nil, quoted(field, err)
 	}
-	return program, nil
+	return &Program{program}, nil
+}
+
+// maxQuoted bounds the text of an error: the compiler quotes the line of each
+// of up to a hundred errors, and an evaluation the values at fault.
+const maxQuoted = 1024
+
+func quoted(field string, err error) error {
+	text := err.Error()
+	if len(text) > maxQuoted {
+		text = fmt.Sprintf("%.*s…", maxQuoted, text)
+	}
+	return fmt.Errorf("%s: %s", field, text)
+}
+
+var errValue = errors.New("no value")
+
+// Eval evaluates the expression for an event and says what that cost. Its error
+// is the one of ctx where that ended the evaluation.
+func (p *Program) Eval(ctx context.Context, event map[string]any) (out ref.Val, cost uint64, err error) {
+	out, details, err := p.cel.ContextEval(ctx, map[string]any{"event": event})
+	cost = MaxCost
+	if details != nil && details.ActualCost() != nil {
+		cost = min(*details.ActualCost(), MaxCost)
+	}
+	var cancelled interpreter.EvalCancelledError
+	switch {
+	case ctx.Err() != nil: // whatever came of what was cut off
+		return nil, cost, context.Cause(ctx)
+	case errors.As(err, &cancelled):
+		return nil, MaxCost, err
+	case err != nil:
+		return nil, cost, quoted("evaluation", err)
+	case out == nil:
+		return nil, cost, errValue
+	}
+	return out, cost, nil
 }
 
 // adapter gives JSON numbers their CEL type when an expression looks at them.

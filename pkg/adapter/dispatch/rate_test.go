@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-func TestABudgetGrowsToOneSecondsWorth(t *testing.T) {
+func TestARateGrowsToOneSecondsWorth(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(0, 0)
-	var b budget
+	var b rate
 	for _, step := range []struct {
 		perSecond int
 		after     time.Duration // since the start
@@ -31,8 +31,12 @@ func TestABudgetGrowsToOneSecondsWorth(t *testing.T) {
 		if step.back {
 			b.giveBack()
 		}
-		if got := b.take(step.perSecond, start.Add(step.after)); got.Round(time.Microsecond) != step.wait {
+		got := b.wait(step.perSecond, start.Add(step.after))
+		if got.Round(time.Microsecond) != step.wait {
 			t.Errorf("%+v: wait %s", step, got)
+		}
+		if got == 0 {
+			b.take()
 		}
 	}
 }

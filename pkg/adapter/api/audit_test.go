@@ -1,0 +1,97 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// audited returns an edge whose source wants an audit log, and the lines of it.
+func auditEdge(t *testing.T, wanted bool, change ...func(*Config)) (*edge, func() []string) {
+	t.Helper()
+	var log bytes.Buffer
+	noTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	e := newEdge(t, append(change, func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: noTime}))
+	})...)
+	e.settings.Audit, e.settings.Namespace, e.settings.Name = wanted, "default", "demo"
+	return e, func() []string {
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		log.Reset()
+		return lines
+	}
+}
+
+func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
+	t.Parallel()
+	// Who, what, where and with which result; reads and refused callers have
+	// none.
+	e, lines := auditEdge(t, true, func(c *Config) { c.Guard = NewTokens("secret", "other") })
+	const auth = "Bearer other"
+	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)
+	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)
+	e.do("PUT", base+"/schedules/k", `{"policy":"fail"}`, "Authorization", auth)
+	e.do("POST", base+"/schedules", `{"items":[{"key":"b"},{"key":"c","delay":-1},{"key":"b","policy":"keep"}]}`, "Authorization", auth)
+	e.do("POST", base, "{}", "Authorization", auth)
+	e.refusal = schedule.Invalid("data", "is bad")
+	e.do("POST", base, "{}", "Authorization", auth)
+	e.do("DELETE", base+"/schedules/k", "", "Authorization", auth)
+	e.do("DELETE", base+"/schedules?prefix=b", "", "Authorization", auth)
+	e.do("GET", base+"/schedules/k", "", "Authorization", auth)
+	e.do("PUT", base+"/schedules/k", "{}", "Authorization", "Bearer wrong")
+	const head = `audit.user="token in line 2" audit.verb=`
+	want := []string{
+		head + `schedule audit.source=default/demo audit.key=k audit.result=created`,
+		head + `schedule audit.source=default/demo audit.key=k audit.result=replaced`,
+		head + `schedule audit.source=default/demo audit.key=k audit.result="409 already_exists"`,
+		head + `bulk audit.source=default/demo audit.key=b audit.result=created`,
+		head + `bulk audit.source=default/demo audit.key=c audit.result="400 invalid_argument"`,
+		head + `bulk audit.source=default/demo audit.key=b audit.result=kept`,
+		head + `event audit.source=default/demo audit.key=ingested audit.result=accepted`,
+		head + `event audit.source=default/demo audit.key="" audit.result="400 invalid_argument"`,
+		head + `cancel audit.source=default/demo audit.key=k audit.result=cancelled`,
+		head + `cancelAll audit.source=default/demo audit.key=b audit.result="deleted 1"`,
+	}
+	if d := cmp.Diff(want, lines()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
+	t.Parallel()
+	// Without authentication the address stands for the user; a source that
+	// wants no audit log has none.
+	e, lines := auditEdge(t, true)
+	e.do("PUT", base+"/schedules/k", "{}")
+	if got := lines(); len(got) != 1 || !strings.HasPrefix(got[0], "audit.user=192.0.2.1 audit.verb=schedule") {
+		t.Error(got)
+	}
+	e, lines = auditEdge(t, false)
+	e.do("PUT", base+"/schedules/k", "{}")
+	if got := lines(); len(got) != 1 || got[0] != "" {
+		t.Error(got)
+	}
+}
+
+func TestAudit_CostsNothingWhenItIsOff(t *testing.T) {
+	// No allocation is made for a line that is not wanted.
+	e, _ := auditEdge(t, false)
+	c := &call{handler: e.handler, src: e.fake, r: nil}
+	if n := testing.AllocsPerRun(100, func() {
+		c.audit(auditSchedule, "k", "created")
+		_ = c.audited(auditCancel, "k", context.Canceled, "cancelled")
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

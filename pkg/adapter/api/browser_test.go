@@ -1,0 +1,81 @@
+package api
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
+	t.Parallel()
+	// Without tokens a page of another site is refused, also under a name of its
+	// own that leads here; what runs on this machine is not.
+	for _, tt := range []struct {
+		host    string
+		headers []string
+		status  int
+	}{
+		{"127.0.0.1:8080", nil, 200},
+		{"localhost", nil, 200},
+		{"LOCALHOST:1", nil, 200},
+		{"[::1]:8080", nil, 200},
+		{"127.1.2.3", nil, 200},
+		{"", nil, 200},
+		{"evil.example", nil, 403},
+		{"127.0.0.1.evil.example:8080", nil, 403},
+		{"10.0.0.1:8080", nil, 403},
+		{"localhost", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		{"localhost", []string{"Sec-Fetch-Site", "same-origin"}, 200},
+		{"localhost", []string{"Sec-Fetch-Site", "none"}, 200},
+		{"localhost", []string{"Origin", "https://evil.example"}, 403},
+		{"localhost", []string{"Origin", "null"}, 403},
+		{"localhost", []string{"Origin", "http://localhost:3000"}, 200},
+	} {
+		for _, local := range []bool{true, false} {
+			e := newEdge(t, func(c *Config) { c.Local = local })
+			r := httptest.NewRequest("GET", base, nil)
+			r.Host = tt.host
+			for i := 0; i < len(tt.headers); i += 2 {
+				r.Header.Set(tt.headers[i], tt.headers[i+1])
+			}
+			w := httptest.NewRecorder()
+			e.ServeHTTP(w, r)
+			want := tt.status
+			if !local {
+				want = http.StatusOK
+			}
+			if w.Code != want || want == 403 && problemOf(t, w.Body.Bytes()).Code != "permission_denied" {
+				t.Errorf("host %q, %q, local %t: %d %s", tt.host, tt.headers, local, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
+	t.Parallel()
+	// A page can send a body without Content-Type to another origin unasked, one
+	// that says application/json it cannot.
+	e := newEdge(t)
+	const body = `{"items":[]}`
+	for _, header := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} {
+		if w := e.do("POST", base+"/schedules", body, header, "x"); w.Code != http.StatusUnsupportedMediaType || !strings.Contains(w.Body.String(), "browser") {
+			t.Errorf("%s without Content-Type: %d %s", header, w.Code, w.Body)
+		}
+		if w := e.do("POST", base+"/schedules", body, header, "x", "Content-Type", "application/json"); w.Code != http.StatusOK {
+			t.Errorf("%s with Content-Type: %d %s", header, w.Code, w.Body)
+		}
+	}
+	if w := e.do("POST", base+"/schedules", body); w.Code != http.StatusOK {
+		t.Errorf("no browser: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestContentType_LosesItsBlanks(t *testing.T) {
+	t.Parallel()
+	// A type with a blank before it is the type that the sink will see.
+	r := newEdge(t).put(t, "k", `{"event":{"datacontenttype":" application/cloudevents+json ","data":{}}}`)
+	if got := r.Event.DataContentType; got != "application/cloudevents+json" {
+		t.Errorf("%q", got)
+	}
+}

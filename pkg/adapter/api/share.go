@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// What the edge holds at most, with the default limits. A source, or a caller
+// without a name, has a quarter of a budget at most, a namespace a half.
+//
+//	requests under way   32 MiB   about 1,900, 480 of one peer (Config.Requests)
+//	requests that wait   24 MiB   1,024 without large headers, for 5 s
+//	bodies and answers  128 MiB   with what decoding them takes (Config.Budget)
+const (
+	// requestBytes are a request's stacks and buffers, its first bytes of body
+	// and an answer that is not large; headers count twice, as text and as map.
+	requestBytes = 16 << 10
+	// waitBytes is the largest request that may wait for its share: what waits is
+	// not counted.
+	waitBytes = requestBytes + 8<<10
+	// smallBody and smallAnswer are part of requestBytes.
+	smallBody, smallAnswer = 4 << 10, 4 << 10
+	// entryBytes is what reading a key takes: an event of 256 KiB, twice, with
+	// its attributes. It is held until the size is known.
+	entryBytes = 1 << 20
+	// itemBytes is what an item of a bulk call takes beside its text, which has
+	// at least itemText bytes: the request, the entry, the answer's view.
+	itemBytes, itemText = 1 << 10, 10
+	// refusalTime is how long a caller who was not let in may take to read so.
+	refusalTime = 5 * time.Second
+)
+
+// strangers is the namespace of callers whom nobody has authenticated; each
+// peer counts as a source of it. No namespace of a cluster is named so.
+const strangers = ""
+
+// peer is the address of the other side without the port.
+func peer(r *http.Request) string {
+	if i := strings.LastIndexByte(r.RemoteAddr, ':'); i >= 0 {
+		return r.RemoteAddr[:i]
+	}
+	return r.RemoteAddr
+}
+
+// enter takes the request's share of what all requests under way may hold.
+// Peers are what is told apart: nothing else is known yet.
+func (c *call) enter() error {
+	size := int64(requestBytes)
+	for name, values := range c.r.Header {
+		for _, v := range values {
+			size += 2 * int64(len(name)+len(v))
+		}
+	}
+	from := peer(c.r)
+	c.share = c.shares.Claim(from, from)
+	if c.share.TryGrow(size) || size <= waitBytes && c.waitFor(&c.share, size) {
+		return nil
+	}
+	// Nothing of it is counted, so it must not stay long.
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(refusalTime)) // HTTP always can
+	c.w.Header()["Connection"] = []string{"close"}
+	return schedule.Refuse(schedule.CodeUnavailable, "too many requests of %s are under way", from)
+}
+
+// leave gives back what the request holds.
+func (c *call) leave() {
+	c.claim.Release()
+	c.share.Release()
+}
+
+// waitFor grows a claim, and waits for its share.
+func (c *call) waitFor(claim *budget.Claim, n int64) bool {
+	if claim.TryGrow(n) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.cfg.BudgetWait)
+	defer cancel()
+	return claim.Grow(ctx, n) == nil
+}
+
+// grow takes n bytes more for the body or the answer.
+func (c *call) grow(n int64) error {
+	if !c.waitFor(&c.claim, n) {
+		return schedule.Refuse(schedule.CodeUnavailable, "too many bytes of bodies and answers of %s are under way", c.r.URL.Path)
+	}
+	return nil
+}
+
+// room returns b with room for n bytes more, for which it takes a share when
+// the answer is not small any more.
+func (c *call) room(b []byte, n int) ([]byte, error) {
+	if cap(b)-len(b) >= n {
+		return b, nil
+	}
+	size := max(2*cap(b), len(b)+n)
+	if size > smallAnswer {
+		if err := c.grow(int64(size)); err != nil {
+			return b, err
+		}
+	}
+	more := append(make([]byte, 0, size), b...)
+	if cap(b) > smallAnswer {
+		c.claim.Shrink(int64(cap(b)))
+	}
+	return more, nil
+}
+
+// keep holds what the answer takes until it is sent, and gives back the rest.
+func (c *call) keep(answer []byte) {
+	need := int64(0)
+	if cap(answer) > smallAnswer {
+		need = int64(cap(answer))
+	}
+	c.claim.Shrink(c.claim.Held() - need)
+}

@@ -1,0 +1,238 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// trickle is a body of which nothing more comes after the first bytes, until
+// it is closed.
+type trickle struct {
+	first io.Reader
+	more  chan struct{}
+}
+
+func (r *trickle) Read(b []byte) (int, error) {
+	if n, err := r.first.Read(b); err == nil {
+		return n, nil
+	}
+	<-r.more
+	return 0, io.ErrUnexpectedEOF
+}
+
+// start makes a call that goes on in the background.
+func (e *edge) start(method, target, from string, length int64, body io.Reader) <-chan *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, target, body)
+	r.ContentLength, r.RemoteAddr = length, from+":1"
+	done := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		done <- w
+	}()
+	return done
+}
+
+func TestSlowBodies_HoldWhatHasArrived(t *testing.T) {
+	t.Parallel()
+	// Hundred callers that announce 16 MiB and send a byte hold nothing of the
+	// budget, and others' large bodies go on.
+	synctest.Test(t, func(t *testing.T) {
+		e := newEdge(t)
+		more := make(chan struct{})
+		var slow []<-chan *httptest.ResponseRecorder
+		for range 100 {
+			slow = append(slow, e.start("PUT", base+"/schedules/slow", "10.0.0.1", 16<<20, &trickle{strings.NewReader("{"), more}))
+		}
+		synctest.Wait()
+		if held := e.bytes.Used(); held != 0 {
+			t.Errorf("%d bytes of the budget are held for hundred bytes", held)
+		}
+		if w := e.body(16<<20, strings.NewReader("{}"+strings.Repeat(" ", 16<<20-2))); w.Code != http.StatusCreated {
+			t.Errorf("the largest body: %d %s", w.Code, w.Body)
+		}
+		close(more)
+		for _, done := range slow {
+			<-done
+		}
+		if e.bytes.Used() != 0 || e.shares.Used() != 0 {
+			t.Errorf("%d and %d are held at the end", e.bytes.Used(), e.shares.Used())
+		}
+	})
+}
+
+func TestPeer_HasAShareOfTheRequests(t *testing.T) {
+	t.Parallel()
+	// A peer with thousands of requests under way waits and is refused; another
+	// one is answered.
+	synctest.Test(t, func(t *testing.T) {
+		e := newEdge(t, func(c *Config) { c.BudgetWait = 5 * time.Second })
+		more := make(chan struct{})
+		var flood []<-chan *httptest.ResponseRecorder
+		for range 1000 {
+			flood = append(flood, e.start("PUT", base+"/schedules/k", "10.0.0.1", 10, &trickle{strings.NewReader("{"), more}))
+		}
+		synctest.Wait()
+		if held := e.shares.Used(); held > defaultRequests/4 {
+			t.Errorf("one peer holds %d", held)
+		}
+		if w := <-e.start("PUT", base+"/schedules/k", "10.0.0.2", 2, strings.NewReader("{}")); w.Code >= 300 {
+			t.Errorf("another peer: %d %s", w.Code, w.Body)
+		}
+		late := <-e.start("PUT", base+"/schedules/k", "10.0.0.1", 2, strings.NewReader("{}"))
+		if late.Code != http.StatusServiceUnavailable || late.Header().Get("Retry-After") == "" {
+			t.Errorf("the same peer: %d %s", late.Code, late.Body)
+		}
+		close(more)
+		for _, done := range flood {
+			<-done
+		}
+		if w := <-e.start("PUT", base+"/schedules/k", "10.0.0.1", 2, strings.NewReader("{}")); w.Code >= 300 {
+			t.Errorf("the same peer afterwards: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
+	t.Parallel()
+	// A request with large headers is refused at once when there is no share for
+	// it.
+	synctest.Test(t, func(t *testing.T) {
+		e := newEdge(t, func(c *Config) { c.Requests, c.BudgetWait = 64<<10, time.Hour })
+		all := e.shares.Claim("somebody", "else")
+		all.TryGrow(64 << 10)
+		start := time.Now()
+		w := e.do("GET", base, "", "X-Large", strings.Repeat("x", 8<<10))
+		if w.Code != http.StatusServiceUnavailable || time.Since(start) > 0 {
+			t.Errorf("%d after %s", w.Code, time.Since(start))
+		}
+	})
+}
+
+func TestStrangers_TakeNothingFromASource(t *testing.T) {
+	t.Parallel()
+	// Bodies of callers whom nobody authenticated are counted for their address,
+	// those of others for their source.
+	for user, want := range map[string]string{"": strangers, "somebody": "default"} {
+		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
+		var held string
+		e.ingest = func(context.Context, source, http.Header, []byte, Judge) ([]queue.Item, error) {
+			for _, namespace := range []string{strangers, "default"} {
+				if c := e.bytes.Claim(namespace, "other"); !c.TryGrow(e.cfg.Budget - 256<<10) {
+					held += namespace + " "
+				} else {
+					c.Release()
+				}
+			}
+			return nil, nil
+		}
+		e.do("POST", base, strings.Repeat("x", 64<<10))
+		if held != want+" " {
+			t.Errorf("caller %q: held by %q", user, held)
+		}
+	}
+}
+
+// large is a source whose keys have events of 255 KiB, and that tells how many
+// lists and reads are under way.
+type large struct {
+	*fake
+	mu        sync.Mutex
+	now, most int
+	gate      chan struct{}
+}
+
+func (l *large) enter() func() {
+	l.mu.Lock()
+	l.now++
+	l.most = max(l.most, l.now)
+	l.mu.Unlock()
+	<-l.gate
+	return func() {
+		l.mu.Lock()
+		l.now--
+		l.mu.Unlock()
+	}
+}
+
+func (l *large) Get(string) (schedule.View, bool, error) {
+	defer l.enter()()
+	return l.view("k"), true, nil
+}
+
+func (l *large) List(queue.ListOptions) ([]schedule.View, string, error) {
+	defer l.enter()()
+	return []schedule.View{l.view("k")}, "", nil
+}
+
+func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
+	t.Parallel()
+	// 120 lists and reads at once read no more at a time than the budget has
+	// room for, and all are answered.
+	for target, most := range map[string]int{"/schedules": 32 << 20 / chunkBytes, "/schedules/k": 32 << 20 / entryBytes, "/schedules?order=due&prefix=k": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
+			e.put(t, "k", `{"event":{"data":"`+strings.Repeat("x", 255<<10)+`"}}`)
+			l := &large{fake: e.fake, gate: make(chan struct{})}
+			e.lookup = func(string, string) (source, bool) { return l, true }
+			var all []<-chan *httptest.ResponseRecorder
+			for i := range 120 {
+				all = append(all, e.start("GET", base+target, fmt.Sprintf("10.0.0.%d", i), 0, http.NoBody))
+			}
+			synctest.Wait()
+			if l.most > most || l.most == 0 {
+				t.Errorf("%s: %d at a time, want at most %d", target, l.most, most)
+			}
+			close(l.gate)
+			for _, done := range all {
+				if w := <-done; w.Code != http.StatusOK || w.Body.Len() < 255<<10 {
+					t.Errorf("%s: %d, %d bytes", target, w.Code, w.Body.Len())
+				}
+			}
+			if e.bytes.Used() != 0 || e.scans.Used() != 0 {
+				t.Errorf("%s: %d and %d are held at the end", target, e.bytes.Used(), e.scans.Used())
+			}
+		})
+	}
+}
+
+func TestBulkAnswer_ComesWhateverTheBudgetSays(t *testing.T) {
+	t.Parallel()
+	// The answer to a change that was made is sent piece by piece, and is whole.
+	e := newEdge(t)
+	var items []string
+	for i := range 40 {
+		items = append(items, fmt.Sprintf(`{"key":"k%d","event":{"data":%q}}`, i, strings.Repeat("x", 4<<10)))
+	}
+	w := e.do("POST", base+"/schedules", `{"items":[`+strings.Join(items, ",")+`]}`)
+	var answer struct{ Items []any }
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK || len(answer.Items) != 40 || w.Body.Len() < 4*streamBytes {
+		t.Errorf("%d, %d items in %d bytes: %v", w.Code, len(answer.Items), w.Body.Len(), err)
+	}
+}
+
+func TestPools_KeepNothingLarge(t *testing.T) {
+	t.Parallel()
+	// What a large body or answer needed is not kept beside the budget.
+	d := decoders.New().(*decoder)
+	d.buf = *bytes.NewBuffer(make([]byte, pooledBytes+1))
+	d.scratch = make([]byte, pooledBytes+1)
+	d.batch.items = make([]queue.Item, pooledItems+1)
+	d.free()
+	if d.buf.Cap() > pooledBytes || d.scratch != nil || d.batch.items != nil {
+		t.Errorf("kept: %d bytes of body, %d of scratch, %d items", d.buf.Cap(), cap(d.scratch), cap(d.batch.items))
+	}
+}

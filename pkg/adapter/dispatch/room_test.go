@@ -1,0 +1,200 @@
+package dispatch_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// hang makes the deliveries of every source but those of the namespace hang.
+func (c *core) hang(except string) {
+	c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+		if a.Source.Namespace != except {
+			return 24 * time.Hour, schedule.Outcome{Kind: schedule.Failed}
+		}
+		return time.Millisecond, schedule.Outcome{Kind: schedule.Succeeded}
+	}
+}
+
+func in1(namespace string, change func(*schedule.Source)) func(*schedule.Source) {
+	return func(s *schedule.Source) {
+		s.Namespace, s.MaxInFlight = namespace, 5000
+		if change != nil {
+			change(s)
+		}
+	}
+}
+
+func TestNamespace_OfThirteenHangingSourcesLeavesRoom(t *testing.T) {
+	// However many sources a namespace has, their sinks hang in half of the room
+	// at most: another namespace's burst is delivered as if they were not there.
+	bubble(t, 256, func(c *core) {
+		c.hang("b")
+		for i := range 13 {
+			c.flood(c.source(fmt.Sprint("hung", i), in1("a", nil)), 200)
+		}
+		held := len(c.deliveries())
+		if held > 128 || held < 100 {
+			t.Errorf("%d of 256 slots are held", held)
+		}
+		well := c.source("well", in1("b", nil))
+		c.flood(well, 400)
+		c.pass(100 * time.Millisecond)
+		if n := len(c.deliveries()) - held; n != 400 {
+			t.Errorf("%d of 400 delivered in 100 ms", n)
+		}
+	})
+}
+
+func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
+	// The administrator's ceilings hold for the sum of all sources, and a change
+	// of them at once.
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		set := func(most int) {
+			for i := range 4 {
+				c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxInFlight = most }))
+			}
+		}
+		set(6)
+		for i := range 4 {
+			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxInFlight = 6 })), 30)
+		}
+		if n := len(c.deliveries()); n != 6 {
+			t.Errorf("%d deliveries at a time, the ceiling is 6", n)
+		}
+		set(20)
+		if n := len(c.deliveries()); n != 20 {
+			t.Errorf("%d deliveries at a time after the ceiling was raised to 20", n)
+		}
+		c.pass(10 * time.Second)
+		by := map[string]int{}
+		for _, s := range c.deliveries() {
+			by[s.Source]++
+		}
+		for i := range 4 {
+			if n := by[fmt.Sprint("s", i)]; n != 30 {
+				t.Errorf("s%d: %d of 30 delivered", i, n)
+			}
+		}
+	})
+}
+
+func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
+	// Two sources of a namespace start no more a second together than its ceiling.
+	bubble(t, 0, func(c *core) {
+		for i := range 2 {
+			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 5 })), 20)
+		}
+		c.pass(time.Millisecond)
+		for second, want := range []int{5, 10, 15, 20} {
+			if n := len(c.deliveries()); n != want {
+				t.Errorf("after %d s: %d deliveries, want %d", second, n, want)
+			}
+			c.pass(time.Second)
+		}
+		by := map[string]int{}
+		for _, s := range c.deliveries() {
+			by[s.Source]++
+		}
+		if by["s0"] == 0 || by["s1"] == 0 {
+			t.Errorf("not in turn: %v", by)
+		}
+	})
+}
+
+func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
+	// Large events reach the bound of bytes long before that of slots, small ones
+	// never do.
+	bubble(t, 0, func(c *core) {
+		c.hang("")
+		data := bytes.Repeat([]byte("x"), 255<<10)
+		for _, structured := range []bool{false, true} {
+			for i := range 20 {
+				ns := fmt.Sprint("ns", structured, i%4)
+				s := c.source(fmt.Sprint("s", structured, i), in1(ns, func(s *schedule.Source) { s.Delivery.Structured = structured }))
+				for k := range 20 {
+					r := in(0)
+					r.Event = &schedule.Event{Data: data}
+					c.put(s, fmt.Sprint("k", k), r)
+				}
+			}
+		}
+		most := dispatch.DefaultMaxBytes / (2 * len(data)) // each is there twice at least
+		if n := len(c.deliveries()); n > most || n < most/4 {
+			t.Errorf("%d deliveries of 255 KiB are under way, want up to %d", n, most)
+		}
+	})
+}
+
+func TestDeadLetters_ThatHangLeaveTheSourceItsSlots(t *testing.T) {
+	// A dead letter sink that hangs takes the slots of dead letters, a quarter
+	// as many as maxInFlight, and none of the keys'. When it is back, all come.
+	const dead = 3000 // more than are remembered while they wait
+	bubble(t, 0, func(c *core) {
+		hangs := true
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			switch {
+			case a.Entry.DeadLetter == nil && a.Key[0] == 'k':
+				return 0, schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{Code: 400}}
+			case a.Entry.DeadLetter != nil && hangs:
+				return 10 * time.Minute, schedule.Outcome{Kind: schedule.Failed}
+			}
+			return time.Millisecond, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", func(s *schedule.Source) {
+			s.MaxInFlight, s.DeadLetter = 8, &schedule.Target{URL: "http://dead"}
+		})
+		c.flood(s, dead)
+		c.pass(time.Second)
+		counts, err := s.Counts()
+		if err != nil || counts.DeadLetters != dead || counts.LettersInFlight != 2 || counts.InFlight != 0 {
+			t.Errorf("%+v %v", counts, err)
+		}
+		for i := range 20 {
+			before := len(c.deliveries())
+			c.put(s, fmt.Sprint("w", i), in(0))
+			c.pass(time.Millisecond)
+			if late := len(c.deliveries()) == before; late {
+				t.Fatalf("key %d waits for dead letters", i)
+			}
+		}
+		c.mu.Lock()
+		hangs = false
+		c.mu.Unlock()
+		c.pass(time.Hour)
+		if counts, err := s.Counts(); err != nil || counts.DeadLetters != 0 || counts.LettersInFlight != 0 {
+			t.Errorf("in the end: %+v %v", counts, err)
+		}
+	})
+}
+
+func TestDelivery_CalledOffWhileItDials(t *testing.T) {
+	// A key that is deleted or replaced while its delivery still gets its
+	// connection is free at once, and what was called off counts as no attempt.
+	bubble(t, 0, func(c *core) {
+		c.dials = 10 * time.Second
+		s := c.source("s", nil)
+		c.put(s, "gone", in(0))
+		c.put(s, "newer", in(0))
+		c.pass(time.Second)
+		if err := s.Cancel("gone", schedule.Conditions{}); err != nil {
+			t.Error(err)
+		}
+		c.put(s, "newer", in(0))
+		c.pass(0)
+		if counts, err := s.Counts(); err != nil || counts.InFlight != 1 {
+			t.Errorf("%+v %v", counts, err)
+		}
+		c.pass(time.Minute)
+		if all := c.deliveries(); len(all) != 1 || all[0].Key != "newer" || all[0].At != 11*time.Second || all[0].Attempt != 0 {
+			t.Errorf("%+v", all)
+		}
+	})
+}

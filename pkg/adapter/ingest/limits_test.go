@@ -1,0 +1,145 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
+)
+
+// refusal is the refusal of an event, nil when it is taken.
+func refusal(t *testing.T, r *Rules, h http.Header, body string) *schedule.Error {
+	t.Helper()
+	items, err := r.Read(t.Context(), h, []byte(body), now, nil)
+	var refused *schedule.Error
+	if err != nil && (!errors.As(err, &refused) || len(items) > 0) {
+		t.Fatalf("%v %v", items, err)
+	}
+	return refused
+}
+
+func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
+	t.Parallel()
+	// A policy that is not among spec.ingest.policies is denied, one that does
+	// not exist is invalid, and the source's own needs no permission.
+	src := settings("", "")
+	src.IngestPolicies, src.IngestPolicy = []schedule.Policy{schedule.Earliest, schedule.Keep}, schedule.Replace
+	r, err := Compile(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for policy, want := range map[string]schedule.Code{
+		"earliest": "", "keep": "", "": schedule.CodeInvalid, "replace": schedule.CodeDenied, "latest": schedule.CodeDenied, "fail": schedule.CodeDenied, "newest": schedule.CodeInvalid,
+	} {
+		got := refusal(t, r, event("Ce-Reschedulepolicy", policy), "")
+		switch {
+		case want == "" && got == nil:
+		case got == nil || got.Code != want || got.Field != "reschedulepolicy" || !strings.HasPrefix(got.Detail, "reschedulepolicy: "):
+			t.Errorf("%q: %+v, want %q", policy, got, want)
+		}
+	}
+	if got := refusal(t, r, event(), ""); got != nil {
+		t.Errorf("the source's own policy: %v", got)
+	}
+	// Of a batch none is taken.
+	one := `{"specversion":"1.0","id":"i","source":"/s","type":"t"%s}`
+	body := "[" + fmt.Sprintf(one, "") + "," + fmt.Sprintf(one, `,"reschedulepolicy":"latest"`) + "]"
+	if got := refusal(t, r, http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, body); got == nil || got.Code != schedule.CodeDenied || !strings.HasPrefix(got.Detail, "events[1]: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
+	t.Parallel()
+	// What an event asks for beyond spec.ingest.maxDelay is refused, to the nanosecond.
+	src := settings("", "")
+	src.IngestMaxDelay = 24 * time.Hour
+	r, err := Compile(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, value string
+		refused     bool
+	}{
+		{"Ce-Rescheduleafter", "24h", false},
+		{"Ce-Rescheduleafter", "24h1ns", true},
+		{"Ce-Rescheduleafter", "876000h", true},
+		{"Ce-Rescheduleat", "2026-11-22T09:00:00Z", false},
+		{"Ce-Rescheduleat", "2026-11-22T09:00:00.000000001Z", true},
+		{"Ce-Rescheduleat", "2020-01-01T00:00:00Z", false},
+	} {
+		got := refusal(t, r, event(tt.name, tt.value), "")
+		field := strings.ToLower(strings.TrimPrefix(tt.name, "Ce-"))
+		if (got != nil) != tt.refused || got != nil && (got.Code != schedule.CodeInvalid || got.Field != field || !strings.Contains(got.Detail, "spec.ingest.maxDelay")) {
+			t.Errorf("%s %s: %+v", tt.name, tt.value, got)
+		}
+	}
+}
+
+// costly takes some four fifths of what the expression for one event may cost.
+const costly = "event.data.all(x, event.data.all(y, x == y)) && false"
+
+func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
+	t.Parallel()
+	// A batch may not cost a thousand times what an event may. An error in when
+	// counts as true, but too much for the request is a refusal.
+	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
+	batch := func(n int, data string) string {
+		one := `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":` + data + `}`
+		return "[" + strings.Repeat(one+",", n-1) + one + "]"
+	}
+	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
+	r := rules(t, "", costly)
+	items, err := r.Read(t.Context(), h, []byte(batch(2, numbers(300))), now, nil)
+	if err != nil || len(items) != 2 { // over the bound of one event: an error, so it counts as true
+		t.Errorf("%d %v", len(items), err)
+	}
+	if got := refusal(t, r, h, batch(30, numbers(300))); got == nil || !strings.Contains(got.Detail, "for the events of one request") ||
+		got.Code == schedule.CodeInvalid && got.Field != expression.WhenField || got.Code != schedule.CodeInvalid && got.RetryAfter == 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := refusal(t, r, h, batch(maxBatch, numbers(3))); got != nil && got.Code == schedule.CodeInvalid { // a busy machine may have no time
+		t.Errorf("a full batch of cheap ones: %v", got)
+	}
+}
+
+const maxBatch = 1000
+
+func TestExpressions_EndWhenTheClientHangsUp(t *testing.T) {
+	t.Parallel()
+	// Nothing is evaluated for a request that is gone, and nothing of it is taken.
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	items, err := rules(t, "event.id", "true").Read(ctx, event(), nil, now, nil)
+	var refused *schedule.Error
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeUnavailable || len(items) > 0 {
+		t.Errorf("%v %v", items, err)
+	}
+}
+
+func TestExpressions_TimeOfARequestIsBounded(t *testing.T) {
+	t.Parallel()
+	// When its time is over a request is refused as busy, not taken as an error
+	// in when that counts as true.
+	r := rules(t, "event.id", "event.data == 1")
+	for name, left := range map[string]*allowance{"no time": {cost: maxRequestCost}, "little time": {cost: maxRequestCost, time: 1}} {
+		_, _, err := r.judge(t.Context(), left, &schedule.Event{ID: "i"}, true)
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeUnavailable || refused.RetryAfter == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	left := &allowance{cost: 1, time: time.Minute}
+	_, _, err := r.judge(t.Context(), left, &schedule.Event{ID: "i"}, true)
+	var refused *schedule.Error
+	if !errors.As(err, &refused) || refused.Code != schedule.CodeInvalid || refused.Field != expression.WhenField {
+		t.Errorf("no cost left: %v", err)
+	}
+}

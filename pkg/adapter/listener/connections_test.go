@@ -1,0 +1,258 @@
+package listener
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+)
+
+// at is a listener whose connections come from the addresses that a test says.
+type at struct {
+	net.Listener
+	from atomic.Pointer[net.TCPAddr] // of the next connections; nil: as it is
+}
+
+type from struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (f *from) RemoteAddr() net.Addr { return f.addr }
+
+func (l *at) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if addr := l.from.Load(); addr != nil && err == nil {
+		return &from{c, addr}, nil
+	}
+	return c, err
+}
+
+// world is a server with a limit of connections.
+type world struct {
+	*Connections
+	listener *at
+	release  chan struct{} // lets requests to /wait go on
+	running  chan struct{} // tells of each
+}
+
+func newWorld(t *testing.T, limit int, heads int64) *world {
+	t.Helper()
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		Connections: New(Config{Name: "test", Limit: limit, Heads: budget.New(heads, nil), Log: slog.New(slog.DiscardHandler)}),
+		listener:    &at{Listener: raw}, release: make(chan struct{}), running: make(chan struct{}, 100),
+	}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ConnContext: w.Context,
+		Handler: Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				w.running <- struct{}{}
+				<-w.release
+			}
+		})),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(w.Listen(w.listener)) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+	return w
+}
+
+// dial opens a connection of the peer with that number.
+func (w *world) dial(t *testing.T, number int) net.Conn {
+	t.Helper()
+	w.listener.from.Store(&net.TCPAddr{IP: net.IPv4(10, 0, byte(number>>8), byte(number)), Port: 1})
+	before := w.accepted()
+	c, err := net.Dial("tcp", w.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	for w.accepted() == before { // the next one may have another address
+		<-time.After(time.Millisecond)
+	}
+	return c
+}
+
+// accepted counts what was accepted or refused so far.
+func (w *world) accepted() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clock + uint64(w.refused.Load())
+}
+
+// answered makes a request on the connection.
+func answered(c net.Conn, path string) error {
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err == nil && !strings.Contains(line, " 200 ") {
+		err = fmt.Errorf("answer %q", line)
+	}
+	return err
+}
+
+// ended waits until the connection was closed from the other side.
+func ended(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n != 0 || strings.Contains(fmt.Sprint(err), "timeout") {
+		t.Errorf("the connection is not closed: %d bytes, %v", n, err)
+	}
+}
+
+func TestLongestIdle_GivesWayAtTheLimit(t *testing.T) {
+	t.Parallel()
+	// A connection beyond the limit is answered, and the one that was idle for
+	// longest is closed, not the one that was opened first.
+	w := newWorld(t, 3, 1<<20)
+	first, second, third := w.dial(t, 1), w.dial(t, 1), w.dial(t, 1)
+	if err := answered(first, "/"); err != nil {
+		t.Fatal(err)
+	}
+	fourth := w.dial(t, 1)
+	ended(t, second)
+	for i, c := range []net.Conn{first, third, fourth} {
+		if err := answered(c, "/"); err != nil {
+			t.Errorf("connection %d that stays: %v", i, err)
+		}
+	}
+	if n := w.gaveWay.Load(); n != 1 {
+		t.Errorf("%d gave way", n)
+	}
+}
+
+func TestPeerWithTheMost_LosesItsOwn(t *testing.T) {
+	t.Parallel()
+	// A peer that floods takes nothing from one with a single idle connection,
+	// although that is the longest idle one of all.
+	w := newWorld(t, 16, 1<<20)
+	quiet := w.dial(t, 1)
+	if err := answered(quiet, "/"); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		half := w.dial(t, 2)
+		if _, err := io.WriteString(half, "GET / HTTP/1.1\r\nHo"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := answered(w.dial(t, 3), "/"); err != nil {
+		t.Errorf("a probe: %v", err)
+	}
+	if err := answered(quiet, "/"); err != nil {
+		t.Errorf("the quiet one: %v", err)
+	}
+}
+
+func TestManyPeers_DoNotStarveAProbe(t *testing.T) {
+	t.Parallel()
+	// A flood from as many addresses as connections does not keep a new peer
+	// from an answer.
+	w := newWorld(t, 16, 1<<20)
+	for i := range 100 {
+		w.dial(t, 1000+i)
+	}
+	if err := answered(w.dial(t, 1), "/"); err != nil {
+		t.Errorf("a probe: %v", err)
+	}
+}
+
+func TestRequestUnderWay_IsNeverClosed(t *testing.T) {
+	t.Parallel()
+	// Connections whose requests are being answered stay; a new one finds no
+	// room then.
+	w := newWorld(t, 2, 1<<20)
+	errs := make(chan error, 2)
+	for range 2 {
+		c := w.dial(t, 1)
+		go func() { errs <- answered(c, "/wait") }()
+		<-w.running
+	}
+	ended(t, w.dial(t, 2))
+	if n := w.refused.Load(); n != 1 {
+		t.Errorf("%d were refused", n)
+	}
+	close(w.release)
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Errorf("a request under way: %v", err)
+		}
+	}
+}
+
+func TestHalfRequests_AreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	// Half requests share a budget: the one that exceeds its peer's share ends,
+	// and what it held is given back.
+	w := newWorld(t, 16, 256<<10)
+	var open []net.Conn
+	for range 4 {
+		c := w.dial(t, 1)
+		open = append(open, c)
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 40<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended(t, open[3])
+	if held := w.cfg.Heads.Used(); held > 256<<10 {
+		t.Errorf("%d bytes are held", held)
+	}
+	small := w.dial(t, 1)
+	if err := answered(small, "/"); err != nil {
+		t.Errorf("a small request of the same peer: %v", err)
+	}
+	for _, c := range open {
+		c.Close()
+	}
+	for deadline := time.After(30 * time.Second); w.cfg.Heads.Used() > 0; {
+		select {
+		case <-deadline:
+			t.Fatalf("%d bytes are held of closed connections", w.cfg.Heads.Used())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func TestClosedConnections_AreForgotten(t *testing.T) {
+	t.Parallel()
+	// Nothing is left of connections that end by themselves.
+	w := newWorld(t, 16, 1<<20)
+	for i := range 100 {
+		c := w.dial(t, i%7)
+		if err := answered(c, "/"); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	for deadline := time.After(30 * time.Second); ; {
+		w.mu.Lock()
+		open, out, peers := w.open, w.out, len(w.peers)+len(w.most)
+		w.mu.Unlock()
+		if open+out+peers == 0 {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%d open, %d on their way out, %d peers", open, out, peers)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package queue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// changes take the place of what is being delivered, each in its own way.
+var changes = map[string]func(*Source) error{
+	"PUT":            func(s *Source) error { _, err := s.Schedule("k", &schedule.Request{}); return err },
+	"bulk":           func(s *Source) error { _, err := s.ScheduleAll([]Item{{Key: "j"}, {Key: "k"}}); return err },
+	"DELETE":         func(s *Source) error { return s.Cancel("k", schedule.Conditions{}) },
+	"DELETE, prefix": func(s *Source) error { _, err := s.CancelAll("k"); return err },
+	"another uid": func(s *Source) error {
+		_, err := s.Schedule("k", &schedule.Request{UID: "u2", Policy: schedule.Keep})
+		return err
+	},
+	"an event that replaces": func(s *Source) error {
+		_, err := s.Schedule("k", &schedule.Request{Ingested: true, Policy: schedule.Replace, Event: &schedule.Event{ID: "i"}})
+		return err
+	},
+}
+
+// taken is, in a bubble, a source with a delivery of key k under way.
+func taken(t *testing.T) (*Source, *Delivery, func()) {
+	t.Helper()
+	s, done := open(t, nil)
+	if _, err := s.Schedule("k", &schedule.Request{UID: "u1"}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait() // its page is loaded
+	d, err := s.Take()
+	if d == nil || err != nil {
+		t.Fatal(d, err)
+	}
+	return s, d, done
+}
+
+func TestChange_CallsOffAnAttemptThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	// After the answer to PUT or DELETE an older occurrence does not begin, and
+	// what it waits for is ended. It counts as no attempt.
+	for name, change := range changes {
+		synctest.Test(t, func(t *testing.T) { callsOff(t, name, change) })
+	}
+}
+
+func callsOff(t *testing.T, name string, change func(*Source) error) {
+	s, d, done := taken(t)
+	defer done()
+	cancelled := 0
+	s.OnCallOff(d, func() { cancelled++ })
+	if err := change(s); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := d.Begin(); ok || cancelled != 1 {
+		t.Errorf("%s: begins %v, ended %d times", name, ok, cancelled)
+	}
+	late := false
+	if s.OnCallOff(d, func() { late = true }); !late {
+		t.Errorf("%s: an attempt that is made only now goes on", name)
+	}
+	if what, err := s.Finish(d, schedule.Outcome{}); what != schedule.Superseding || err != nil {
+		t.Errorf("%s: %s %v", name, what, err)
+	}
+	v, ok, err := s.Get("k")
+	if err != nil || ok && (v.Attempt != 0 || v.Tries != 0 || v.InFlight) {
+		t.Errorf("%s: %+v %v", name, v, err)
+	}
+	if next, err := s.Take(); (next != nil) != ok || err != nil {
+		t.Errorf("%s: then %+v %v", name, next, err)
+	}
+}
+
+func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
+	t.Parallel()
+	// An event never cancels: what is about to be delivered is, and comes once more.
+	synctest.Test(t, func(t *testing.T) {
+		s, d, done := taken(t)
+		defer done()
+		s.OnCallOff(d, func() { t.Error("called off") })
+		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := d.Begin(); !ok {
+			t.Error("it does not begin")
+		}
+	})
+}
+
+func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
+	t.Parallel()
+	// A change that comes while the first bytes are being written is answered
+	// after them. Bytes that the sink does not take are cut off after a second.
+	for name, change := range changes {
+		for _, stuck := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				s, d, done := taken(t)
+				defer done()
+				wrote, ok := d.Begin()
+				if !ok {
+					t.Fatal("it does not begin")
+				}
+				began := time.Now()
+				s.OnCallOff(d, func() {
+					if took := time.Since(began); !stuck || took != writeWait {
+						t.Errorf("%s: cut off after %s", name, took)
+					}
+					wrote()
+				})
+				answered := make(chan error, 1)
+				go func() { answered <- change(s) }()
+				synctest.Wait()
+				select {
+				case err := <-answered:
+					t.Errorf("%s: answered before the first bytes: %v", name, err)
+				default:
+				}
+				if !stuck {
+					wrote()
+				}
+				if err := <-answered; err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				if _, ok := d.Begin(); ok {
+					t.Errorf("%s: it is written once more", name)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
+)
+
+// letters are the dead letters under way, and those whose time has come while
+// there is no slot for them. They have slots of their own: were they in those
+// of the keys, a dead letter sink that hangs would stop its source. It is
+// guarded by the page's lock.
+type letters struct {
+	flights int
+	parked  []timer.Row
+	more    bool // parked is full: the index has more
+}
+
+// maxParked bounds the rows that are parked; beyond it they stay in the index.
+const maxParked = 1024
+
+// room says whether one more may be under way: a quarter as many as keys.
+func (l *letters) room(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
+
+// next is the next row whose time has come, for which there is a slot; that of
+// a dead letter is taken then. The caller holds the page's lock.
+func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
+	l := &s.page.letters
+	if l.room(settings) {
+		if len(l.parked) > 0 {
+			row := l.parked[0]
+			l.parked = l.parked[1:]
+			l.flights++
+			return row, true
+		}
+		if l.more { // those that were left in the index are in front of the page
+			l.parked, l.more = nil, false
+			s.page.Restart()
+		}
+	}
+	for {
+		row, ok := s.page.Pop(now.UnixNano())
+		switch {
+		case !ok || !schedule.IsDeadLetterKey(row.Key):
+			return row, ok
+		case l.room(settings):
+			l.flights++
+			return row, true
+		case len(l.parked) < maxParked:
+			l.parked = append(l.parked, row)
+		default:
+			l.more = true
+		}
+	}
+}

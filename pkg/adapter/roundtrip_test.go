@@ -1,0 +1,590 @@
+package adapter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cloudevents/sdk-go/v2/binding"
+	"github.com/cloudevents/sdk-go/v2/event"
+	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+	"github.com/cloudevents/sdk-go/v2/types"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// seeded is the generator of a test, and prints its seed when the test fails.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("ROUNDTRIP_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatalf("ROUNDTRIP_SEED: %v", err)
+		}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("replay with ROUNDTRIP_SEED=%d", seed)
+		}
+	})
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// text is one that somebody may send, most often a harmless one.
+func text(r *rand.Rand) string {
+	if r.IntN(3) > 0 {
+		return pick(r, "a", "dev.example.sync", "café", "a b", "x/y", "1", "true", "/s")
+	}
+	if r.IntN(4) == 0 {
+		var b strings.Builder
+		for range r.IntN(12) {
+			b.WriteRune(rune(r.IntN(pick(r, 0x80, 0x100, 0x3000, 0x110000))))
+		}
+		return strings.ToValidUTF8(b.String(), "?")
+	}
+	return pick(r, "", " ", " a", "a ", "%", "%41", "%zz", `"`, `"a"`, `a\`, "\x00", "\n", "a\r\nB: c", "\x7f", "\u0085", "\ufffe", "\U0001F600", "\u2028",
+		"http://[::1", "HTTP://X/~?#", ":", "://", "%25", strings.Repeat("é", 600), strings.Repeat("x", 5000), "application/cloudevents+json", "\u00a0")
+}
+
+func contentTypeOf(r *rand.Rand) string {
+	if r.IntN(3) > 0 {
+		return pick(r, "", "application/json", "text/plain", "application/octet-stream", "application/x+json", "text/json", "text/plain; charset=utf-8")
+	}
+	return pick(r, "application/cloudevents+json", " application/cloudevents+json", "APPLICATION/CloudEvents+JSON; charset=utf-8", "application/cloudevents-batch+json",
+		"text", "what ever", "text/plain; a=\"\x01\"", "text/plain; a=\"\x7f\"", "text/plain;\n a=b", "text/plain; a=\"é\"", "text/plain ", "application/json;", "a/b/c", text(r))
+}
+
+func timeOf(r *rand.Rand) string {
+	return pick(r, "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.123456789+01:00", "0001-01-01T00:00:00Z", "0001-01-01T00:00:01Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z",
+		"9999-12-31T23:59:59-01:00", "2026-01-01T00:00:00+24:30", "2026-01-01T00:00:00+24:00", "2026-01-01T00:00:00-23:59", "2026-01-01T00:00:00+00:60", "2026-01-01T1:00:00Z",
+		"1969-12-31T23:59:59.999999999Z", "2026-06-30T23:59:60Z", "2026-01-01t00:00:00z", "2026-01-01T00:00:00,5Z", text(r))
+}
+
+// supply is an event as its sender means it; data is nil without any.
+type supply struct {
+	attributes map[string]any
+	data       []byte
+}
+
+func newSupply(r *rand.Rand) supply {
+	s := supply{attributes: map[string]any{"specversion": "1.0", "id": "i", "source": "/s", "type": "t"}}
+	for range r.IntN(6) {
+		switch name := pick(r, "id", "source", "type", "subject", "dataschema", "time", "datacontenttype", "x", "team", "traceparent", "knativeerrordest", "Odd",
+			"rescheduleattempt", "rescheduledueat", "reschedulerevision", "data", "data_base64", "datacontentencoding", "schemaurl", "a-b", "é", "partitionkey"); name {
+		case "time":
+			s.attributes[name] = timeOf(r)
+		case "datacontenttype":
+			s.attributes[name] = contentTypeOf(r)
+		case "id", "source", "type", "subject", "dataschema", "data", "data_base64":
+			s.attributes[name] = text(r)
+		default:
+			s.attributes[name] = pick[any](r, text(r), text(r), r.IntN(2) == 0, int32(r.Uint32()))
+		}
+	}
+	delete(s.attributes, "data")
+	delete(s.attributes, "data_base64")
+	if r.IntN(3) > 0 {
+		s.data = pick(r, []byte(`{"a" : [1, "é"]}`), []byte(`"text"`), []byte("null"), []byte("plain é"), []byte{0, 255, 10}, []byte("{"), []byte(" 1 "), bytes.Repeat([]byte("x"), 70_000))
+	}
+	return s
+}
+
+func (s *supply) contentType() string {
+	ct, _ := s.attributes["datacontenttype"].(string)
+	return ct
+}
+
+// object is the JSON form; only says which attributes it has.
+func (s *supply) object(r *rand.Rand, only func(name string) bool) []byte {
+	o := map[string]any{}
+	for name, value := range s.attributes {
+		if only(name) {
+			o[name] = value
+		}
+	}
+	isJSON := (&schedule.Event{DataContentType: strings.TrimSpace(s.contentType())}).IsJSON()
+	media, _, _ := strings.Cut(strings.ToLower(s.contentType()), ";")
+	switch {
+	case s.data == nil:
+	case isJSON && json.Valid(s.data) && !strings.HasSuffix(strings.TrimSpace(media), "+json"): // a string there is read in two ways
+		o["data"] = json.RawMessage(s.data)
+	case !isJSON && utf8.Valid(s.data) && r.IntN(2) == 0:
+		o["data"] = string(s.data)
+	default:
+		o["data_base64"] = s.data
+	}
+	var b bytes.Buffer // not json.Marshal: it rewrites raw data
+	for name, value := range o {
+		raw, isRaw := value.(json.RawMessage)
+		if !isRaw {
+			raw, _ = json.Marshal(value)
+		}
+		fmt.Fprintf(&b, ",%q:%s", name, raw)
+	}
+	return append([]byte("{"), append(bytes.TrimPrefix(b.Bytes(), []byte(",")), '}')...)
+}
+
+func isHTTP(h http.Header) bool {
+	for name, values := range h {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(values[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+func all(string) bool { return true }
+
+// message is the HTTP form in one of the modes.
+func (s *supply) message(r *rand.Rand) (http.Header, []byte) {
+	switch r.IntN(3) {
+	case 0:
+		return http.Header{"Content-Type": {"application/cloudevents+json"}}, s.object(r, all)
+	case 1:
+		return http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, slices.Concat([]byte("["), s.object(r, all), []byte("]"))
+	}
+	h := http.Header{}
+	for name, value := range s.attributes {
+		if text := cloudevent.EncodeHeader(fmt.Sprint(value)); name == "datacontenttype" {
+			h["Content-Type"] = []string{fmt.Sprint(value)}
+		} else {
+			h["Ce-"+name] = []string{text}
+		}
+	}
+	return h, s.data
+}
+
+// world is the data plane, from the handler of the API to a sink.
+type world struct {
+	t      *testing.T
+	dir    string
+	offset atomic.Int64 // of the clock
+	wake   chan struct{}
+	a      *Adapter
+	edge   *httptest.Server
+
+	sinkURL string
+	mu      sync.Mutex
+	got     []event.Event
+	binary  bool // mode of the newest; data that claims to be an event is never sent in it
+	answer  func(http.ResponseWriter)
+}
+
+const manifests = `{apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, metadata: {name: NAME, namespace: ns},
+  spec: {sink: {uri: "SINK"}, delay: 1h, delivery: {format: NAME, retry: 0}}}`
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
+
+// open starts the data plane on what is in the directory.
+func (w *world) open() {
+	w.t.Helper()
+	db, err := store.Open(store.Options{Dir: w.dir, Log: slog.New(slog.DiscardHandler), Fatal: func(err error) { panic(err) }})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.a = &Adapter{store: db}
+	w.a.queue, err = queue.Open(queue.Config{Store: db, Now: w.now, Wake: func(*queue.Source) {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, name := range []string{"json", "binary"} {
+		text := strings.NewReplacer("NAME", name, "SINK", w.sinkURL).Replace(manifests)
+		set, err := sources.Parse("test", []byte(text))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		compiled, err := ingest.Compile(set[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := w.a.set(set[0], rules{compiled, nil}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.edge = httptest.NewServer(api.New(api.Config{Lookup: w.a.queue.Lookup, Ingest: ingester{w.a}, Log: slog.New(slog.DiscardHandler), Now: w.now}))
+}
+
+func (w *world) close() {
+	w.edge.Close()
+	w.a.queue.Close()
+	if err := w.a.store.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// call sends a request and says whether it was accepted. A refusal must name
+// what it is about.
+func (w *world) call(method, path string, h http.Header, body []byte) bool {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, w.edge.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	req.Header = h
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false // net/http refuses to send it
+	}
+	defer resp.Body.Close()
+	answer, _ := io.ReadAll(resp.Body)
+	if resp.StatusCode < 300 {
+		return true
+	}
+	var problem struct{ Code, Field string }
+	if err := json.Unmarshal(answer, &problem); err != nil || resp.StatusCode >= 500 ||
+		problem.Code == string(schedule.CodeInvalid) && problem.Field == "" {
+		w.t.Errorf("%s %s %q %.300q: %d %s: a refusal that names nothing", method, path, h, body, resp.StatusCode, answer)
+	}
+	return false
+}
+
+// receive is the sink: the SDK reads what comes.
+func (w *world) receive(rw http.ResponseWriter, req *http.Request) {
+	e, err := binding.ToEvent(req.Context(), cehttp.NewMessageFromHttpRequest(req))
+	if err == nil {
+		err = e.Validate()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.t.Errorf("the SDK cannot read a delivery: %v: %q", err, req.Header)
+		rw.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.got, w.binary = append(w.got, *e), req.Header.Get("Ce-Specversion") != ""
+	w.answer(rw)
+}
+
+// expectation is what is to come of a key.
+type expectation struct {
+	supply   supply
+	ingested bool
+	entry    *schedule.Entry
+}
+
+// same compares a delivery with what was supplied. Headers are percent-encoded,
+// which the SDK leaves to its users.
+func (x *expectation) same(got *event.Event, binary bool) string {
+	value := func(v any) string {
+		s, err := types.Format(v)
+		if err != nil {
+			return err.Error()
+		}
+		if binary {
+			if s, err = cloudevent.DecodeHeader(s); err != nil {
+				return err.Error()
+			}
+		}
+		return s
+	}
+	uri := func(s string) string {
+		u := types.ParseURIRef(s)
+		if u == nil {
+			return s
+		}
+		return u.String()
+	}
+	have := got.Extensions()
+	for name, v := range x.supply.attributes {
+		want, _ := types.Format(v)
+		var is string
+		switch lower := strings.ToLower(name); lower {
+		case "specversion", "rescheduleafter", "reschedulekey", "rescheduleattempt", "rescheduledueat", "reschedulerevision":
+			continue
+		case "id":
+			if is = value(got.ID()); !x.ingested {
+				want = is
+			}
+		case "source":
+			is, want = uri(value(got.Source())), uri(want)
+		case "type":
+			is = value(got.Type())
+		case "subject":
+			if is = value(got.Subject()); want == "" {
+				want = is // the key
+			}
+		case "dataschema":
+			is, want = uri(value(got.DataSchema())), uri(want)
+		case "datacontenttype":
+			if is, want = got.DataContentType(), strings.TrimSpace(want); want == "" {
+				want = is
+			}
+		case "time":
+			at, _ := time.Parse(time.RFC3339Nano, want)
+			if is = got.Time().UTC().String(); x.ingested && want != "" {
+				want = at.UTC().String()
+			} else {
+				want = is
+			}
+		default:
+			if e, ok := have[lower]; ok {
+				is = value(e)
+			}
+		}
+		if is != want {
+			return fmt.Sprintf("%s is %q, want %q", name, is, want)
+		}
+	}
+	if !sameData(got, x.supply.data) {
+		return fmt.Sprintf("the data is %.100q, want %.100q", got.Data(), x.supply.data)
+	}
+	return ""
+}
+
+// sameData compares data; in the JSON format space around a JSON value is lost,
+// and null is no data.
+func sameData(got *event.Event, want []byte) bool {
+	if is := (&schedule.Event{DataContentType: got.DataContentType()}); is.IsJSON() && json.Valid(want) {
+		if want = bytes.TrimSpace(want); string(want) == "null" && len(got.Data()) == 0 {
+			return true
+		}
+		return bytes.Equal(bytes.TrimSpace(got.Data()), want)
+	}
+	return bytes.Equal(got.Data(), want)
+}
+
+// check reads what is stored, and holds it against what was.
+func (w *world) check(source string, expected map[string]*expectation) {
+	w.t.Helper()
+	s, _ := w.a.queue.Lookup("ns", source)
+	for key, x := range expected {
+		v, ok, err := s.Get(key)
+		switch {
+		case err != nil || !ok:
+			w.t.Errorf("%s, key %q, %+v: accepted, and not there: %v", source, key, x.supply.attributes, err)
+		case x.entry == nil:
+			x.entry = v.Entry
+		case !x.entry.Event.Equal(v.Event):
+			w.t.Errorf("%s, key %q: the event is another after a restart: %+v, was %+v", source, key, v.Event, x.entry.Event)
+		default:
+			was, is := *x.entry, *v.Entry
+			was.Event, is.Event = nil, nil
+			if d := cmp.Diff(was, is); d != "" {
+				w.t.Errorf("%s, key %q: another entry after a restart: %s", source, key, d)
+			}
+		}
+	}
+}
+
+// deliver sends all that is expected, and returns what the replies ask for.
+func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectation) map[string]*expectation {
+	w.t.Helper()
+	s, _ := w.a.queue.Lookup("ns", name)
+	sender := sink.New(sink.Config{Log: slog.New(slog.DiscardHandler), Now: w.now})
+	defer sender.Close()
+	next := map[string]*expectation{}
+	for left := len(expected); left > 0; {
+		d, err := s.Take()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if d == nil {
+			select {
+			case <-w.wake:
+				continue
+			case <-time.After(30 * time.Second):
+				w.t.Fatalf("%s: %d keys are not delivered", name, left)
+			}
+		}
+		left--
+		x := expected[d.Key]
+		var reply supply
+		h, body := http.Header{"": nil}, []byte(nil)
+		for !isHTTP(h) { // what no server of HTTP would answer
+			reply = newSupply(r)
+			reply.attributes["rescheduleafter"] = "1h"
+			h, body = reply.message(r)
+		}
+		w.got, w.answer = nil, func(rw http.ResponseWriter) {
+			for name, values := range h {
+				rw.Header()[name] = values
+			}
+			_, _ = rw.Write(body)
+		}
+		o := sender.Send(context.Background(), d.Attempt)
+		switch {
+		case x == nil:
+			w.t.Errorf("%s: a delivery of key %q, which nobody scheduled", name, d.Key)
+		case o.Kind != schedule.Succeeded || len(w.got) != 1:
+			w.t.Errorf("%s, key %q, %+v: not delivered: %d %q", name, d.Key, x.supply.attributes, o.Kind, o.Failure.Data)
+		default:
+			if wrong := x.same(&w.got[0], w.binary); wrong != "" {
+				w.t.Errorf("%s, key %q: %s", name, d.Key, wrong)
+			}
+		}
+		if o.Again != nil && o.Again.Reply != nil {
+			next[d.Key] = &expectation{supply: reply}
+		}
+		if _, err := s.Finish(d, o); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return next
+}
+
+func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
+	// What is accepted, of requests, events and replies, survives a restart
+	// unchanged and reaches a sink in both modes; what is not names its field.
+	r := seeded(t)
+	w := &world{t: t, dir: t.TempDir(), wake: make(chan struct{}, 1)}
+	srv := httptest.NewServer(http.HandlerFunc(w.receive))
+	defer srv.Close()
+	w.sinkURL = srv.URL
+	w.open()
+	n := 300
+	if testing.Short() {
+		n = 60
+	}
+	expected := map[string]map[string]*expectation{"json": {}, "binary": {}}
+	for i := range n {
+		s := newSupply(r)
+		key := fmt.Sprint("k", i, "/", text(r))
+		if r.IntN(2) == 0 {
+			s.attributes["reschedulekey"] = key
+			s.attributes["rescheduleafter"] = "1h"
+			h, body := s.message(r)
+			for source, of := range expected {
+				if w.call(http.MethodPost, "/ns/"+source, h.Clone(), body) {
+					of[key] = &expectation{supply: s, ingested: true}
+				}
+			}
+			continue
+		}
+		settable := func(name string) bool {
+			return !slices.Contains([]string{"specversion", "id", "source", "time"}, name)
+		}
+		for name := range s.attributes {
+			if !settable(name) {
+				delete(s.attributes, name)
+			}
+		}
+		if s.contentType() == "" {
+			delete(s.attributes, "datacontenttype")
+		}
+		event := s.object(r, all)
+		json := http.Header{"Content-Type": {"application/json"}}
+		for source, of := range expected {
+			accepted := false
+			if i%2 == 0 {
+				accepted = w.call(http.MethodPut, "/ns/"+source+"/schedules/"+url.PathEscape(key), json.Clone(), fmt.Appendf(nil, `{"event":%s}`, event))
+			} else {
+				name := jsonText(key)
+				w.call(http.MethodPost, "/ns/"+source+"/schedules", json.Clone(), fmt.Appendf(nil, `{"items":[{"key":%s,"event":%s}]}`, name, event))
+				found, _ := w.a.queue.Lookup("ns", source)
+				_, accepted, _ = found.Get(key)
+			}
+			if accepted {
+				of[key] = &expectation{supply: s}
+			}
+		}
+	}
+	for round := range 2 {
+		for source, of := range expected {
+			if min := n / 8; len(of) < min/(round+1) {
+				t.Errorf("round %d: only %d of %d were accepted", round, len(of), n)
+			}
+			w.check(source, of)
+		}
+		w.close()
+		w.open()
+		for source, of := range expected {
+			w.check(source, of)
+		}
+		w.offset.Add(int64(2 * time.Hour))
+		w.close()
+		w.open() // so that all is due
+		for source, of := range expected {
+			expected[source] = w.deliver(r, source, of)
+		}
+	}
+	w.close()
+}
+
+func jsonText(s string) []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
+	t.Parallel()
+	// Whatever spec.ceOverrides is accepted arrives in both modes; what is not
+	// is refused with the name of the field.
+	r := seeded(t)
+	w := &world{t: t, answer: func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusNoContent) }}
+	srv := httptest.NewServer(http.HandlerFunc(w.receive))
+	defer srv.Close()
+	sender := sink.New(sink.Config{Log: slog.New(slog.DiscardHandler)})
+	defer sender.Close()
+	accepted := 0
+	for range 300 {
+		overrides := map[string]string{}
+		for range 1 + r.IntN(2) {
+			overrides[pick(r, "team", "x", "data", "time", "subject", "a-b", "é", "Odd", "datacontenttype", "traceparent", "rescheduleattempt", "id", text(r))] = text(r)
+		}
+		names, err := json.Marshal(overrides)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource","metadata":{"name":"a","namespace":"ns"},
+			"spec":{"sink":{"uri":%q},"ceOverrides":{"extensions":%s},"delivery":{"format":%q}}}`, srv.URL, names, pick(r, "json", "binary")))
+		if err != nil {
+			if !strings.Contains(err.Error(), "ceOverrides.extensions") {
+				t.Errorf("%s: %v names no field", names, err)
+			}
+			continue
+		}
+		accepted++
+		w.got = nil
+		entry := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: time.Now()}
+		if a, _ := schedule.NewAttempt(set[0], "key", entry, "store"); sender.Send(t.Context(), a).Kind != schedule.Succeeded || len(w.got) != 1 {
+			t.Errorf("%s: not delivered", names)
+			continue
+		}
+		x := expectation{supply: supply{attributes: map[string]any{}}}
+		for name, value := range overrides {
+			x.supply.attributes[name] = value
+		}
+		if wrong := x.same(&w.got[0], w.binary); wrong != "" {
+			t.Errorf("%s: %s", names, wrong)
+		}
+	}
+	if accepted < 10 {
+		t.Errorf("only %d were accepted", accepted)
+	}
+}

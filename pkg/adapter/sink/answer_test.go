@@ -1,0 +1,151 @@
+package sink
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// impatient senders wait so long for what follows the headers of an answer.
+const impatient = 100 * time.Millisecond
+
+func impatientSender(t *testing.T, change ...func(*Config)) (*Sender, *logs) {
+	s, l := newSender(t, change...)
+	s.drainPatience, s.replyPatience = impatient, impatient
+	return s, l
+}
+
+// half answers with what head says and half a body, and then with nothing more.
+func half(head func(http.Header), code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		head(w.Header())
+		w.WriteHeader(code)
+		io.WriteString(w, `{"specversion":`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}
+}
+
+var binaryReply = func(h http.Header) {
+	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "r", "Ce-Source": "/sink", "Ce-Type": "t", "Ce-Rescheduleafter": "5m"} {
+		h.Set(name, value)
+	}
+}
+
+func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
+	t.Parallel()
+	// A body that does not end is not waited for until delivery.timeout: the
+	// status has decided, and headers count.
+	failure := func(code int) schedule.Failure { return schedule.Failure{Code: code, Data: []byte(`{"specversion":`)} }
+	for name, tt := range map[string]struct {
+		code     int
+		head     func(http.Header)
+		want     schedule.Outcome
+		warnings int
+	}{
+		"2xx": {200, func(http.Header) {}, schedule.Outcome{Kind: schedule.Succeeded}, 0},
+		"2xx with the header": {200, func(h http.Header) { h.Set("Reschedule-After", "7") },
+			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 7 * time.Second}}, 0},
+		"2xx that says never": {200, func(h http.Header) { binaryReply(h); h.Set("Reschedule-After", "never") },
+			schedule.Outcome{Kind: schedule.Succeeded, Never: true}, 0},
+		"half a structured event": {200, func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") }, schedule.Outcome{Kind: schedule.Succeeded}, 1},
+		"half of an event's data": {200, binaryReply, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute}}, 1},
+		"503 with Retry-After": {503, func(h http.Header) { h.Set("Retry-After", "1") },
+			schedule.Outcome{Kind: schedule.Failed, RetryAfter: time.Second, Failure: failure(503)}, 0},
+		"400": {400, func(http.Header) {}, schedule.Outcome{Kind: schedule.Rejected, Failure: failure(400)}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, _ := sinkOf(t, half(tt.head, tt.code))
+			s, l := impatientSender(t)
+			if tt.want.Failure.Code != 0 {
+				tt.want.Failure.Dest = url
+			}
+			if d := cmp.Diff(tt.want, send(t, s, attempt(url, withTimeout(time.Hour)))); d != "" {
+				t.Error(d)
+			}
+			if l.warnings() != tt.warnings {
+				t.Errorf("%d warnings, want %d", l.warnings(), tt.warnings)
+			}
+		})
+	}
+}
+
+func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
+	t.Parallel()
+	// A 2xx whose connection breaks before its last byte is done: repeating it
+	// would repeat it for ever where the sink always does so.
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		binaryReply(w.Header())
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, "short")
+	})
+	s, l := newSender(t)
+	want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute}}
+	if d := cmp.Diff(want, send(t, s, attempt(url))); d != "" {
+		t.Error(d)
+	}
+	if l.warnings() != 1 {
+		t.Errorf("%d warnings", l.warnings())
+	}
+}
+
+func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
+	t.Parallel()
+	// The memory of replies is bounded: a large one that finds none in time is
+	// not read, a small one needs none.
+	for size, whole := range map[int]bool{1000: true, freeReply - 1: true, freeReply + 1: false} {
+		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			binaryReply(w.Header())
+			w.Header().Set("Content-Type", "text/plain")
+			io.WriteString(w, strings.Repeat("x", size))
+		})
+		s, l := impatientSender(t, func(c *Config) { c.ReplyBytes = replyCopies * freeReply })
+		o := send(t, s, attempt(url))
+		if o.Again == nil || o.Again.After != 5*time.Minute || (o.Again.Reply != nil) != whole || (l.warnings() == 0) != whole {
+			t.Errorf("%d bytes: %+v, %d warnings", size, o, l.warnings())
+		}
+		if n := s.replies.Used(); n != 0 {
+			t.Errorf("%d bytes: %d of the memory are still held", size, n)
+		}
+	}
+}
+
+func TestIdleConnection_ClosedByTheSinkIsNoFailure(t *testing.T) {
+	t.Parallel()
+	// A sink with a short keep-alive closes an idle connection just when it is
+	// used again. That is no failed attempt.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b := make([]byte, 64<<10)
+				_, _ = c.Read(b)
+				io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+				_, _ = c.Read(b) // the next request: closed before any answer
+			}()
+		}
+	}()
+	s, _ := newSender(t)
+	for i := range 20 {
+		if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Succeeded {
+			t.Fatalf("delivery %d: %+v %s", i, o, o.Failure.Data)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package sink
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"net"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errCalledOff is why nothing of an attempt was written.
+var errCalledOff = errors.New("the delivery was called off before it began")
+
+// passage is one attempt's way to its sink: over one connection, or over
+// several when the transport repeats it.
+type passage struct {
+	ctx       context.Context // ends with the attempt
+	conns     *conns
+	begin     func() (wrote func(), ok bool)
+	calledOff atomic.Bool
+
+	dialled []*conn // under conns.mu: those that were dialled for it
+	over    bool    // under conns.mu
+}
+
+type passageKey struct{}
+
+// newPassage returns a passage and the context that brings it through the
+// transport to its connection.
+func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) (*passage, context.Context) {
+	way := &passage{ctx: ctx, conns: p, begin: begin}
+	var current *conn // GotConn of one connection comes before that of the next
+	ctx = context.WithValue(ctx, passageKey{}, way)
+	return way, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			current = unwrap(info.Conn)
+			p.take(current, way)
+		},
+		PutIdleConn: func(err error) {
+			if err == nil {
+				p.put(current, way)
+			}
+		},
+	})
+}
+
+// conns dials the connections of all transports, and bounds those that are
+// idle: above the limit the one that is idle longest is closed.
+type conns struct {
+	dialer func(ctx context.Context, network, address string) (net.Conn, error)
+	limit  int
+
+	mu   sync.Mutex
+	idle list.List // of *conn, idle longest first
+}
+
+// conn is a connection that asks, before the first byte of each request,
+// whether that request may still start.
+type conn struct {
+	net.Conn
+	pool *conns
+	next atomic.Pointer[passage] // whose first byte is to be written next
+
+	user   *passage      // under conns.mu: who got it last
+	place  *list.Element // under conns.mu: among the idle ones
+	closed bool          // under conns.mu
+}
+
+// unwrap finds our connection below TLS; every connection is dialled here.
+func unwrap(c net.Conn) *conn {
+	for {
+		switch v := c.(type) {
+		case *conn:
+			return v
+		case interface{ NetConn() net.Conn }:
+			c = v.NetConn()
+		default:
+			return nil
+		}
+	}
+}
+
+// dial is a transport's DialContext. The transport would go on dialling when
+// the attempt is over, for whom it may concern: those dials were unbounded.
+func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	way, _ := ctx.Value(passageKey{}).(*passage)
+	if way != nil {
+		defer context.AfterFunc(way.ctx, cancel)()
+	}
+	dialled, err := p.dialer(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: dialled, pool: p}
+	if way == nil {
+		return c, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if way.over {
+		p.rest(c)
+	} else {
+		way.dialled = append(way.dialled, c)
+	}
+	return c, nil
+}
+
+// take notes that the passage writes to the connection next.
+func (p *conns) take(c *conn, way *passage) {
+	c.next.Store(way)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.user = way
+	p.leave(c)
+}
+
+// put notes that the passage has left the connection to others. One of them
+// may have got it in the meantime.
+func (p *conns) put(c *conn, way *passage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.user == way {
+		p.rest(c)
+	}
+}
+
+// rest makes a connection an idle one. The caller holds the lock.
+func (p *conns) rest(c *conn) {
+	c.user = nil
+	if c.closed || c.place != nil {
+		return
+	}
+	c.place = p.idle.PushBack(c)
+	if p.idle.Len() > p.limit {
+		oldest := p.idle.Front().Value.(*conn)
+		p.leave(oldest)
+		go oldest.Close() // takes the lock; over TLS nothing else is written
+	}
+}
+
+// leave takes a connection out of the idle ones. The caller holds the lock.
+func (p *conns) leave(c *conn) {
+	if c.place != nil {
+		p.idle.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// end is the end of the attempt: connections that were dialled for it and that
+// it did not need are idle.
+func (way *passage) end() {
+	p := way.conns
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	way.over = true
+	for _, c := range way.dialled {
+		if c.user == nil {
+			p.rest(c)
+		}
+	}
+	way.dialled = nil
+}
+
+// Write asks before the first byte of a request.
+func (c *conn) Write(b []byte) (int, error) {
+	way := c.next.Swap(nil)
+	if way == nil || way.begin == nil {
+		return c.Conn.Write(b)
+	}
+	wrote, ok := way.begin()
+	if !ok {
+		way.calledOff.Store(true)
+		_ = c.Close() // the transport gives it up anyway
+		return 0, errCalledOff
+	}
+	defer wrote()
+	return c.Conn.Write(b)
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.pool.mu.Lock()
+	c.closed = true
+	c.pool.leave(c)
+	c.pool.mu.Unlock()
+	return c.Conn.Close()
+}
+
+const (
+	dialTimeout      = 30 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 30 * time.Second // below what most sinks and proxies close after
+)

@@ -1,0 +1,184 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// counting counts the bytes that come in on the connections of a listener.
+type counting struct {
+	net.Listener
+	bytes *atomic.Int64
+}
+
+type countingConn struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (l counting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countingConn{c, l.bytes}, err
+}
+
+func (c countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+func TestAttempt_CalledOffWritesNothing(t *testing.T) {
+	t.Parallel()
+	// An attempt that was called off while it got its connection, a new one or
+	// one that is used again, with TLS or without, writes no byte of its request.
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var requests, read atomic.Int64
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				io.Copy(io.Discard, r.Body)
+			}))
+			if secure {
+				srv.StartTLS()
+			} else {
+				srv.Listener = counting{srv.Listener, &read}
+				srv.Start()
+			}
+			defer srv.Close()
+			s, _ := newSender(t)
+			if secure {
+				s.Trust(srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs)
+			}
+			gate := func(ok bool) func(*schedule.Attempt) {
+				return func(a *schedule.Attempt) { a.Begin = func() (func(), bool) { return func() {}, ok } }
+			}
+			big := withEvent(&schedule.Event{Data: bytes.Repeat([]byte("1"), schedule.MaxDataBytes)})
+			for i, ok := range []bool{false, true, false, true} {
+				before, had := requests.Load(), read.Load()
+				o := send(t, s, attempt(srv.URL, gate(ok), big))
+				want := schedule.Outcome{Kind: schedule.Succeeded}
+				if !ok {
+					want.Kind = schedule.Aborted
+				}
+				if d := cmp.Diff(want, o); d != "" {
+					t.Errorf("attempt %d: %s", i, d)
+				}
+				if !ok && (requests.Load() != before || read.Load() != had) {
+					t.Errorf("attempt %d: the sink got %d bytes", i, read.Load()-had)
+				}
+			}
+			if n := requests.Load(); n != 2 {
+				t.Errorf("the sink got %d requests", n)
+			}
+		})
+	}
+}
+
+func TestDialling_EndsWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	// What is dialled for an attempt that is over is given up: the transport by
+	// itself goes on, and attempts that end early would leave any number behind.
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	s, _ := newSender(t, func(c *Config) {
+		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			stop() // the attempt's
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return nil, ctx.Err()
+		}
+	})
+	if o := s.Send(ctx, attempt("http://127.0.0.1:1")); o.Kind != schedule.Aborted {
+		t.Errorf("%+v", o)
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
+	t.Parallel()
+	// A source for each of many sinks, and certificates of its own for each,
+	// would keep any number of idle connections: the oldest one is closed.
+	const limit = 4
+	var open atomic.Int64
+	closed := make(chan struct{}, 100)
+	s, _ := newSender(t, func(c *Config) { c.IdlePerHost = limit })
+	for range 5 * limit {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		srv.Config.ConnState = func(_ net.Conn, st http.ConnState) {
+			switch st {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Add(-1)
+				closed <- struct{}{}
+			}
+		}
+		srv.Start()
+		defer srv.Close()
+		for range 2 {
+			if o := send(t, s, attempt(srv.URL)); o.Kind != schedule.Succeeded {
+				t.Fatalf("%+v", o)
+			}
+		}
+		s.conns.mu.Lock()
+		if n := s.conns.idle.Len(); n > limit {
+			t.Errorf("%d are idle", n)
+		}
+		s.conns.mu.Unlock()
+	}
+	for open.Load() > limit {
+		<-closed
+	}
+}
+
+func TestTransports_AreNotKeptByRoutes(t *testing.T) {
+	t.Parallel()
+	// Each set of certificates has a transport. There are never more of them
+	// than the cache holds, also not behind routes.
+	s, _ := newSender(t)
+	srv := httptest.NewTLSServer(nil)
+	defer srv.Close()
+	target := schedule.Target{URL: srv.URL}
+	r, err := s.route(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.transport("")
+	s.Trust(nil)
+	if again, _ := s.route(target); again != r {
+		t.Error("the route was made anew")
+	}
+	if after, _ := s.transport(""); after == before {
+		t.Error("a transport with roots that were replaced is still used")
+	}
+}
+
+func TestProxy_IsNotToldOfWhatIsInTheCluster(t *testing.T) {
+	// Events and tokens for sinks that only the cluster can reach go to no proxy.
+	for host, inside := range map[string]bool{
+		"op.ops.svc": true, "op.ops.svc.cluster.local": true, "OP.ops.SVC": true, "op.ops.svc.cluster.local:8080": true,
+		"svc": false, "example.com": false, "cluster.local.example.com": false,
+	} {
+		if got := inCluster((&url.URL{Host: host}).Hostname()); got != inside {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+	if u, err := proxy(&http.Request{URL: &url.URL{Scheme: "http", Host: "op.ops.svc"}}); u != nil || err != nil {
+		t.Error(u, err)
+	}
+}

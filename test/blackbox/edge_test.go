@@ -1,0 +1,411 @@
+package blackbox
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// inPod is [alone] in the memory of the adapter's pod.
+func inPod(t *testing.T, flags []string, sources ...*source) *own {
+	t.Helper()
+	o := &own{dir: t.TempDir()}
+	o.file = filepath.Join(o.dir, "sources.yaml")
+	o.write(t, sources...)
+	o.Adapter = harness.Pod().Start(t, harness.Flags(o.file, filepath.Join(o.dir, "data"), flags...)...)
+	return o
+}
+
+// below fails the test when the adapter took more memory, or is gone.
+func (o *own) below(t *testing.T, mib int64) {
+	t.Helper()
+	if verdict := o.Verdict(); verdict != "" {
+		t.Fatalf("the adapter is gone: %s\n%s", verdict, o.Log())
+	}
+	if harness.RaceEnabled {
+		mib = 1000
+	}
+	peak := o.PeakMemory(t) >> 20
+	t.Logf("%d MiB at most", peak)
+	if peak > mib {
+		t.Errorf("%d MiB at most, want %d", peak, mib)
+	}
+}
+
+// from opens a connection to the address from an address of this machine.
+func from(t *testing.T, url string, peer net.IP) (net.Conn, error) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: peer}, Timeout: harness.Patience}
+	return d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+}
+
+// probed makes a request on a connection of its own, as a kubelet does.
+func probed(t *testing.T, url, path string) {
+	t.Helper()
+	conn, err := from(t, url, net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		t.Errorf("a probe of %s: %v", path, err)
+		return
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(harness.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path)
+	line, readErr := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || readErr != nil || !strings.Contains(line, " 200 ") {
+		t.Errorf("a probe of %s: %q, %v, %v", path, line, err, readErr)
+	}
+}
+
+func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
+	t.Parallel()
+	// 5,000 connections, idle or half-open, of one peer or of many, to the API
+	// and to the admin address, keep neither probes nor callers from an answer.
+	s := &source{name: "connections"}
+	o := inPod(t, nil, s)
+	opened := 0
+	for i := range 5000 {
+		peer := net.IPv4(127, 0, 0, 2)
+		if i%2 == 1 {
+			peer = net.IPv4(127, 1, byte(i>>8), byte(i)|1)
+		}
+		for _, url := range []string{o.URL, o.Admin} {
+			conn, err := from(t, url, peer)
+			if err != nil {
+				continue // no more ports or files here: what there is will do
+			}
+			opened++
+			defer conn.Close()
+			switch i % 4 {
+			case 0, 1:
+				_, _ = io.WriteString(conn, "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			case 2:
+				_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHo")
+			}
+		}
+		if i%500 == 499 {
+			probed(t, o.Admin, "/healthz")
+			probed(t, o.Admin, "/readyz")
+			probed(t, o.URL, "/tests/connections")
+		}
+	}
+	if opened < 5000 {
+		t.Errorf("%d connections only", opened)
+	}
+	s.put(t, "k", "")
+	s.next(t, "k")
+	metrics, err := harness.Do(t.Context(), http.MethodGet, o.Admin+"/metrics", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`reschedule_connections{address="admin"}`, `reschedule_connections_limit{address="api"} 2048`, `reschedule_connections_ended_total{address="admin",why="idle"}`} {
+		if !bytes.Contains(metrics.Body, []byte(line)) {
+			t.Errorf("no metric %s", line)
+		}
+	}
+	if !strings.Contains(o.Log(), "longest idle ones give way") {
+		t.Errorf("the log says nothing:\n%s", o.Log())
+	}
+	o.below(t, 400)
+}
+
+func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	// Callers that announce 16 MiB, or no length, and then send next to nothing
+	// hold no memory; a large body of another source goes through meanwhile.
+	slow, other := &source{name: "slow"}, &source{name: "slow-other"}
+	o := inPod(t, nil, slow, other)
+	for i := range 200 {
+		conn := dial(t, o.URL)
+		length := "Content-Length: 16777216"
+		if i%2 == 1 {
+			length = "Transfer-Encoding: chunked"
+		}
+		if _, err := fmt.Fprintf(conn, "POST /tests/slow/schedules HTTP/1.1\r\nHost: localhost\r\n%s\r\n\r\n10000\r\n{%s", length, strings.Repeat(" ", 60<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		body := `{"items":[{"key":"` + fmt.Sprint(i) + `","delay":"1h"}` + strings.Repeat(" ", 1<<20) + `]}`
+		if r := other.call(t, http.MethodPost, "/schedules", body); r.Status != http.StatusOK {
+			t.Errorf("a large body: %d %s", r.Status, r.Body)
+		}
+	}
+	o.below(t, 300)
+}
+
+func TestSlowBody_IsGivenUp(t *testing.T) {
+	t.Parallel()
+	// A body that stops arriving is answered with 400, long before a minute is
+	// over, and its connection ends; a slow small one is taken.
+	s := &source{name: "stops"}
+	o := alone(t, nil, s)
+	stops := dial(t, o.URL)
+	if _, err := io.WriteString(stops, "PUT /tests/stops/schedules/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16777216\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	drips := dial(t, o.URL)
+	if _, err := io.WriteString(drips, "PUT /tests/stops/schedules/drips HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []byte(`{"delay": "1h" }`) {
+		<-time.After(100 * time.Millisecond)
+		if _, err := drips.Write([]byte{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if line, err := bufio.NewReader(drips).ReadString('\n'); !strings.Contains(line, " 201 ") {
+		t.Errorf("a slow small body: %q %v", line, err)
+	}
+	if err := stops.SetReadDeadline(time.Now().Add(2 * harness.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(stops)
+	if err != nil || !bytes.Contains(answer, []byte(" 400 ")) || !bytes.Contains(answer, []byte("did not arrive in time")) {
+		t.Errorf("%q %v", answer, err)
+	}
+}
+
+func TestListsOfLargeEvents_FitTheirBudget(t *testing.T) {
+	t.Parallel()
+	// 120 lists at once of 32 keys with events of 255 KiB, and as many reads of
+	// one key, stay in the memory of the pod.
+	s := &source{name: "lists"}
+	o := inPod(t, nil, s)
+	event := `{"delay":"1h","event":{"data":"` + strings.Repeat("x", 255<<10) + `"}}`
+	for i := range 32 {
+		s.put(t, fmt.Sprint(i), event)
+	}
+	o.flood(t, 120, s.url()+"/schedules")
+	o.flood(t, 500, s.url()+"/schedules/7")
+	o.below(t, 500)
+}
+
+// flood makes calls at once, each on a connection of its own, and accepts 200
+// and 503.
+func (o *own) flood(t *testing.T, calls int, target string) {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 4 * harness.Patience}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	answered := map[int]int{}
+	for range calls {
+		all.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			_, err = io.Copy(io.Discard, resp.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			answered[resp.StatusCode]++
+			if err != nil || resp.StatusCode != 200 && resp.StatusCode != 503 {
+				t.Errorf("%d %v", resp.StatusCode, err)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d calls of %s: %v", calls, target, answered)
+	if answered[200] == 0 {
+		t.Errorf("no call of %s was answered: %v", target, answered)
+	}
+}
+
+func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
+	t.Parallel()
+	// 60 connections of HTTP/2 with 200 requests each, whose bodies were
+	// announced and do not come, hold little.
+	s := &source{name: "streams"}
+	tlsDir := t.TempDir()
+	roots := certify(t, tlsDir)
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	port.Close()
+	o := inPod(t, []string{"--tls-listen", address, "--tls-dir", tlsDir}, s)
+	var all sync.WaitGroup
+	defer all.Wait()
+	more := make(chan struct{})
+	defer close(more)
+	for range 60 {
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, MaxConnsPerHost: 1,
+			DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
+		}}
+		for range 200 {
+			body, write := io.Pipe()
+			all.Go(func() {
+				_, _ = write.Write([]byte("{"))
+				<-more
+				_ = write.Close()
+			})
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://"+address+"/tests/streams/schedules/k", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ContentLength = 64 << 10
+			all.Go(func() {
+				defer body.Close()
+				if resp, err := client.Do(r); err == nil {
+					if resp.ProtoMajor != 2 {
+						t.Errorf("answered with %s", resp.Proto)
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+	}
+	// What these hold does not keep others from an answer.
+	for range 3 {
+		s.put(t, "other", `{"delay":"1h"}`)
+		probed(t, o.Admin, "/healthz")
+	}
+	o.below(t, 400)
+}
+
+// certify writes a certificate for the loopback address, and returns the pool
+// that trusts it.
+func certify(t *testing.T, dir string) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: der}, "tls.key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		text := pem.EncodeToMemory(block)
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		roots.AppendCertsFromPEM(text)
+	}
+	return roots
+}
+
+func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
+	t.Parallel()
+	// A page of another site can neither write nor, under a name of its own for
+	// this machine, read; with tokens the name does not matter.
+	for header, value := range map[string]string{"Host": "evil.example", "Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, plain.url()+"/schedules", strings.NewReader(`{"items":[{"key":"page"}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(header, value)
+		if header == "Host" {
+			r.Host = value
+		}
+		resp, err := harness.Client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s is answered with %d", header, value, resp.StatusCode)
+		}
+	}
+	if _, there := plain.look(t, "page"); there {
+		t.Error("the page has written a key")
+	}
+}
+
+func TestToken_IsRevokedBesideABadFile(t *testing.T) {
+	t.Parallel()
+	// SIGHUP reads the tokens whatever is wrong with the sources, and names each
+	// failure.
+	s := &source{name: "revoke"}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(tokens, "old\n")
+	o := alone(t, []string{"--token-file", tokens}, s)
+	write(tokens, "new\n")
+	write(o.file, "no: manifest")
+	if ok, log := o.Reload(t); ok || !strings.Contains(log, "the sources stay as they were") {
+		t.Errorf("a bad file of sources: %s", log)
+	}
+	for token, status := range map[string]int{"old": http.StatusUnauthorized, "new": http.StatusOK} {
+		if r := s.call(t, http.MethodGet, "", "", "Authorization", "Bearer "+token); r.Status != status {
+			t.Errorf("token %s: %d", token, r.Status)
+		}
+	}
+	write(tokens, "")
+	if ok, log := o.Reload(t); ok || !strings.Contains(log, "the tokens stay as they were") || !strings.Contains(log, "the sources stay as they were") {
+		t.Errorf("both files are bad: %s", log)
+	}
+}
+
+func TestAudit_SaysWhoDidWhat(t *testing.T) {
+	t.Parallel()
+	// A source with spec.audit has a line for each change, with the line of the
+	// token, never the token; one without has none.
+	s, silent := &source{name: "audited", spec: "audit: true"}, &source{name: "unaudited"}
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("# who\nsecret-of-ours\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := alone(t, []string{"--token-file", tokens}, s, silent)
+	auth := []string{"Authorization", "Bearer secret-of-ours"}
+	s.put(t, "Repo/a", `{"delay":"1h"}`, auth...)
+	silent.put(t, "k", `{"delay":"1h"}`, auth...)
+	s.call(t, http.MethodPost, "", `{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"sent"}`, append(auth, "Content-Type", "application/cloudevents+json")...)
+	s.call(t, http.MethodDelete, harness.KeyPath("Repo/a"), "", auth...)
+	log := o.Log()
+	const user = `audit.user="token in line 2" audit.verb=`
+	for _, want := range []string{
+		user + "schedule audit.source=tests/audited audit.key=Repo/a audit.result=created",
+		user + "event audit.source=tests/audited audit.key=sent audit.result=accepted",
+		user + "cancel audit.source=tests/audited audit.key=Repo/a audit.result=cancelled",
+	} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("not once: %s", want)
+		}
+	}
+	if strings.Contains(log, "secret-of-ours") || strings.Contains(log, "tests/unaudited audit.key") {
+		t.Errorf("too much in the log:\n%s", log)
+	}
+}
