@@ -28,6 +28,7 @@ func numbered(name string, n int, sink, spec string) (sources []source) {
 const (
 	hangingSources = 13 // enough to take every slot of delivery, when only sources are told apart
 	largeSources   = 20
+	rowSources     = 13
 	largeAfter     = 10 * time.Second
 	trickling      = 200  // keys
 	idleEach       = 1000 // connections of a namespace to each port; five take more than there are
@@ -152,6 +153,16 @@ var assaults = map[string]assault{
 		sources: []source{{"streams", "ok", ""}},
 		run: func(ctx context.Context, a *attacker) {
 			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, false)
+		},
+	},
+	// Keys as long as may be, in many sources: what is due next is kept in memory.
+	"rows": {
+		sources: numbered("rows", rowSources, "ok", ""),
+		run: func(ctx context.Context, a *attacker) {
+			long := strings.Repeat("k", 500)
+			a.each(ctx, 50*time.Millisecond, 4*rowSources, func(n int) {
+				a.call(ctx, "rows", http.MethodPost, fmt.Sprintf("rows-%d/schedules", n%rowSources), items(long, n/rowSources%4*1000, 1000, `,"delay":"24h"`))
+			})
 		},
 	},
 	// Keys that are far away, as large and as many as the disk holds.
