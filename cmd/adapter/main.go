@@ -3,7 +3,8 @@
 //
 // In a cluster it serves the RescheduleSources of the API server, with
 // --standalone those of a file; adapter inspect DIR and adapter verify DIR look
-// at the data directory of an adapter that is not running.
+// at the data directory of an adapter that is not running, and adapter repair DIR
+// makes a damaged one whole.
 package main
 
 import (
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
@@ -24,7 +26,7 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && (os.Args[1] == "inspect" || os.Args[1] == "verify") {
+	if len(os.Args) > 1 && slices.Contains([]string{"inspect", "verify", "repair"}, os.Args[1]) {
 		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if os.Getenv("GOGC") == "" {

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -174,7 +175,7 @@ func (w *world) stepCancelAll(r *rand.Rand) {
 	w.note("  %s prefix %q: want %d", uid, prefix, want)
 	w.mu.Unlock()
 	w.call(func(p *process) (string, bool) {
-		if n, err := p.sources[uid].CancelAll(prefix); err != nil || n != want {
+		if n, err := p.sources[uid].CancelAll(context.Background(), prefix); err != nil || n != want {
 			return fmt.Sprintf("DELETE %s, prefix %q: %d %v, want %d", uid, prefix, n, err, want), false
 		}
 		return "", true

@@ -54,6 +54,7 @@ type Adapter struct {
 	profiling atomic.Bool
 	stop      sync.Once
 	stopping  atomic.Bool
+	started   func() bool // ends what waits for the end during the start; nil before
 }
 
 // Run serves until ctx ends and says when it is ready. Each value on reload
@@ -70,6 +71,7 @@ func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Ad
 		}
 		return errors.Join(err, a.Stop())
 	}
+	a.started()
 	ready(a)
 	if a.cluster != nil {
 		return a.follow(ctx)
@@ -100,6 +102,21 @@ func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
 		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
+	if err != nil {
+		return err
+	}
+	// Told to end while the start waits for room on the disk, it gives that up;
+	// later that is for Stop to do.
+	a.started = context.AfterFunc(ctx, func() {
+		a.stopping.Store(true)
+		a.store.GiveUp()
+	})
+	_, err = meter.Int64ObservableCounter("reschedule_storage_corrupt",
+		metric.WithDescription("Corrupt places that were met on the disk since the start: blocks, records, rows."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(a.store.Corrupt())
+			return nil
+		}))
 	if err != nil {
 		return err
 	}
@@ -169,7 +186,7 @@ func (a *Adapter) remove(uid string) error {
 
 // keepOnly removes every source, of the store too, that is neither wanted nor
 // one of the others.
-func (a *Adapter) keepOnly(wanted []*schedule.Source, others ...string) error {
+func (a *Adapter) keepOnly(ctx context.Context, wanted []*schedule.Source, others ...string) error {
 	done := make(map[string]bool, len(wanted)+len(others))
 	for _, s := range wanted {
 		done[s.UID] = true
@@ -187,6 +204,9 @@ func (a *Adapter) keepOnly(wanted []*schedule.Source, others ...string) error {
 	for _, uid := range stored {
 		if done[uid] {
 			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		done[uid] = true // a source of the queue may be in the store too
 		if err := a.remove(uid); err != nil {

@@ -125,7 +125,7 @@ func TestChange_NoByteOfTheOlderAfterItsAnswer(t *testing.T) {
 					err = s.Cancel(key, schedule.Conditions{})
 					w.answered[i].Store(put.View.Revision)
 				case 2:
-					_, err = s.CancelAll(key)
+					_, err = s.CancelAll(t.Context(), key)
 					w.answered[i].Store(put.View.Revision)
 				}
 				if err != nil {

@@ -60,7 +60,7 @@ func (a *Adapter) startInCluster(ctx context.Context) error {
 		return err
 	}
 	wanted, others := a.cluster.Sources()
-	if err := a.keepOnly(wanted, others...); err != nil {
+	if err := a.keepOnly(ctx, wanted, others...); err != nil {
 		return err
 	}
 	for _, s := range wanted {
@@ -71,9 +71,21 @@ func (a *Adapter) startInCluster(ctx context.Context) error {
 	return a.serve(doorkeeper{a.cluster})
 }
 
+// lastWords is how long the cluster may take to end by itself.
+const lastWords = time.Second
+
 // follow keeps in step with the cluster until ctx ends.
 func (a *Adapter) follow(ctx context.Context) error {
-	a.cluster.Run(ctx, plane{a})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.cluster.Run(ctx, plane{a})
+	}()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(lastWords): // it waits for the disk, and the end does not wait for it
+	}
 	return a.Stop()
 }
 

@@ -33,7 +33,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	if err := a.open(ctx, sink.New(sink.Config{Log: a.cfg.Log})); err != nil {
 		return err
 	}
-	if err := a.apply(wanted, compiled); err != nil {
+	if err := a.apply(ctx, wanted, compiled); err != nil {
 		return err
 	}
 	if err := a.administer(); err != nil {
@@ -62,11 +62,14 @@ func readSources(file string) ([]*schedule.Source, []rules, error) {
 }
 
 // apply makes the wanted sources the ones there are.
-func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
-	if err := a.keepOnly(wanted); err != nil {
+func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled []rules) error {
+	if err := a.keepOnly(ctx, wanted); err != nil {
 		return err
 	}
 	for i, s := range wanted {
+		if ctx.Err() != nil {
+			return ctx.Err() // the end has begun: the next start goes on
+		}
 		if err := a.set(s, compiled[i]); err != nil {
 			return err
 		}
@@ -76,8 +79,8 @@ func (a *Adapter) apply(wanted []*schedule.Source, compiled []rules) error {
 
 // reload reads the sources and tokens anew, each on its own: a token is revoked
 // whatever is wrong with the sources. What cannot be read stays as it was.
-func (a *Adapter) reload() error {
-	return errors.Join(a.reloadTokens(), a.reloadSources())
+func (a *Adapter) reload(ctx context.Context) error {
+	return errors.Join(a.reloadTokens(), a.reloadSources(ctx))
 }
 
 func (a *Adapter) reloadTokens() error {
@@ -90,26 +93,43 @@ func (a *Adapter) reloadTokens() error {
 	return nil
 }
 
-func (a *Adapter) reloadSources() error {
+func (a *Adapter) reloadSources(ctx context.Context) error {
 	wanted, compiled, err := readSources(a.cfg.SourcesFile)
 	if err != nil {
 		return fmt.Errorf("the sources stay as they were: %w", err)
 	}
-	return a.apply(wanted, compiled)
+	return a.apply(ctx, wanted, compiled)
 }
 
-// obey reloads when it is told to, until ctx ends.
+// obey reloads when it is told to, until ctx ends. A reload may have to wait
+// for the disk: the end does not wait for the reload.
 func (a *Adapter) obey(ctx context.Context, reload <-chan struct{}) error {
-	for {
+	done := make(chan struct{})
+	for next := reload; ; {
 		select {
 		case <-ctx.Done():
 			return a.Stop()
-		case <-reload:
-			if err := a.reload(); err != nil {
-				a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
-			} else {
-				a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
-			}
+		case <-next:
+			next = nil // one at a time
+			go func() {
+				a.reloadNow(ctx)
+				select {
+				case done <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}()
+		case <-done:
+			next = reload
 		}
+	}
+}
+
+func (a *Adapter) reloadNow(ctx context.Context) {
+	switch err := a.reload(ctx); {
+	case ctx.Err() != nil:
+	case err != nil:
+		a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
+	default:
+		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // Stop ends requests, deliveries and background work within their bounds, and
@@ -23,7 +24,7 @@ func (a *Adapter) Stop() error {
 		go func() { ended <- a.end() }()
 		select {
 		case err = <-ended:
-			if !errors.Is(err, syscall.ENOSPC) {
+			if !store.IsFull(err) {
 				return
 			}
 			err = nil
@@ -66,7 +67,7 @@ func (a *Adapter) close() error {
 	}
 	var err error
 	if a.store != nil {
-		err = a.store.Close()
+		err = a.store.Close() // waits for the calls that are in it
 	}
 	if a.cluster != nil {
 		a.cluster.Close()
@@ -80,7 +81,7 @@ func (a *Adapter) close() error {
 // fatal is told when durability is unknown. At the end the store gives up
 // waiting for room, which is no reason for another kind of end.
 func (a *Adapter) fatal(err error) {
-	if a.stopping.Load() && errors.Is(err, syscall.ENOSPC) {
+	if a.stopping.Load() && store.IsFull(err) {
 		return
 	}
 	a.cfg.Fatal(err)

@@ -133,6 +133,7 @@ func TestABadFileKeepsTheOldOneAndSaysWhy(t *testing.T) {
 	s.put(t, "k", `{"delay":"1h"}`)
 	good := s.manifest()
 	for text, why := range map[string]string{
+		"": "no RescheduleSource", "# all gone\n": "no RescheduleSource", strings.TrimSuffix(good, "\n"): "no end", "apiVersion: v1\nkind: List\nitems:\n": "items",
 		"{": "", strings.Replace(good, "RescheduleSource", "CronJob", 1): "CronJob", good + "  delay: 5 minutes\n": "spec.delay", good + "  unknown: 1\n": "unknown",
 		good + "---\n" + good: "badfile", good + "  ingest: {key: \"event.\"}\n": "spec.ingest.key", good + "  ingest: {when: \"1\"}\n": "spec.ingest.when",
 		strings.Replace(good, "uri:", "urn:", 1): "urn", good + "  conflictPolicy: newest\n": "newest", good + "  limits: {maxInFlight: -1}\n": "maxInFlight",

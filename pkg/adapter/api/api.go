@@ -59,7 +59,7 @@ type source interface {
 	Schedule(key string, r *schedule.Request) (queue.Scheduled, error)
 	ScheduleAll(items []queue.Item) ([]queue.Scheduled, error)
 	Cancel(key string, c schedule.Conditions) error
-	CancelAll(prefix string) (int, error)
+	CancelAll(ctx context.Context, prefix string) (int, error)
 	Get(key string) (schedule.View, bool, error)
 	List(o queue.ListOptions) ([]schedule.View, string, error)
 	Counts() (queue.Counts, error)

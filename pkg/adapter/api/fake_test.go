@@ -105,7 +105,7 @@ func (f *fake) Cancel(key string, c schedule.Conditions) error {
 	return nil
 }
 
-func (f *fake) CancelAll(prefix string) (int, error) {
+func (f *fake) CancelAll(_ context.Context, prefix string) (int, error) {
 	f.Lock()
 	defer f.Unlock()
 	n := 0

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// writeTimeout is how long a request may take, with its answer.
+const writeTimeout = 2 * time.Minute
+
 // Server returns a server for h with the bounds that a public port needs; the
 // caller listens and shuts down.
 //

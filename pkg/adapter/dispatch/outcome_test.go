@@ -168,7 +168,7 @@ func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 					c.pass(time.Second)
 					var err error
 					if all {
-						_, err = s.CancelAll("")
+						_, err = s.CancelAll(t.Context(), "")
 					} else {
 						err = s.Cancel("k", schedule.Conditions{})
 					}
@@ -199,7 +199,7 @@ func TestDeletingByPrefixEndsWhatADeliveryWithoutAnEntryMayBringBack(t *testing.
 		r.ExpiresAt = c.now().Add(time.Second)
 		c.put(s, "a/k", r)
 		c.pass(30 * time.Second)
-		if n, err := s.CancelAll("a/"); n != 0 || err != nil {
+		if n, err := s.CancelAll(t.Context(), "a/"); n != 0 || err != nil {
 			c.Error(n, err)
 		}
 		c.pass(time.Hour)

@@ -1,7 +1,8 @@
 // Package inspect is the adapter's offline tools: adapter inspect DIR shows
 // what a data directory holds, and adapter verify DIR holds every record, index
-// row and counter against each other. Both print JSON and change nothing; the
-// directory must not be in use.
+// row and counter against each other; both change nothing. adapter repair DIR
+// makes a damaged directory whole. They print JSON; the directory must not be in
+// use.
 package inspect
 
 import (
@@ -18,7 +19,7 @@ import (
 // Exit codes of [Main].
 const (
 	exitOK      = 0
-	exitProblem = 1 // verify found something, or the key is not there
+	exitProblem = 1 // verify found something, repair lost something, or the key is not there
 	exitUsage   = 2
 	exitFailed  = 3 // the directory cannot be read, or the output not written
 )
@@ -26,13 +27,17 @@ const (
 // pageRows is how many entries are read at a time.
 const pageRows = 1000
 
-// Main runs "inspect" or "verify" with its arguments and returns the exit code:
-// 0 all is well, 1 verify found a problem or the key is absent, 2 wrong usage, 3 the
-// directory cannot be read or the output not written.
+// Main runs "inspect", "verify" or "repair" with its arguments and returns the
+// exit code: 0 all is well, 1 verify found a problem, repair lost an entry or the
+// key is absent, 2 wrong usage, 3 the directory cannot be read or written, or the
+// output not written.
 func Main(args []string, stdout, stderr io.Writer) int {
 	run := inspect
-	if args[0] == "verify" {
+	switch args[0] {
+	case "verify":
 		run = verify
+	case "repair":
+		run = repair
 	}
 	code, err := run(args[1:], stdout, stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -56,6 +61,25 @@ func verify(args []string, stdout, stderr io.Writer) (int, error) {
 	}
 	if !report.Clean() {
 		return exitProblem, fmt.Errorf("%d problems", report.ProblemCount)
+	}
+	return exitOK, nil
+}
+
+func repair(args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flagSet("repair DIR", stderr)
+	dir, err := parse(flags, args)
+	if err != nil {
+		return exitUsage, err
+	}
+	repaired, err := store.Repair(store.Options{Dir: dir})
+	if err != nil {
+		return exitFailed, err
+	}
+	if err := print(stdout, repaired, "  "); err != nil {
+		return exitFailed, err
+	}
+	if repaired.Lost > 0 || repaired.Gaps > 0 {
+		return exitProblem, fmt.Errorf("all is whole again, but for %d entries that could not be read (and what no index names, in %d places)", repaired.Lost, repaired.Gaps)
 	}
 	return exitOK, nil
 }
@@ -132,7 +156,7 @@ func show(db *store.DB, source, key string, stdout io.Writer) error {
 
 // list prints all entries, page by page; page reads those after a key.
 func list(db *store.DB, source string, page func(after string) ([]store.Item, bool, error), stdout io.Writer) error {
-	after := ""
+	after, unreadable := "", 0
 	for {
 		items, more, err := page(after)
 		if err != nil {
@@ -140,6 +164,10 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 		}
 		for _, item := range items {
 			after = item.Key
+			if item.Entry == nil {
+				unreadable++
+				continue
+			}
 			key := item.Key
 			if letter := item.Entry.DeadLetter; letter != nil {
 				key = letter.Key // the one it was delivered for
@@ -149,9 +177,13 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 			}
 		}
 		if !more {
-			return nil
+			break
 		}
 	}
+	if unreadable > 0 {
+		return fmt.Errorf("%d entries cannot be read and are left out: adapter verify tells which", unreadable)
+	}
+	return nil
 }
 
 func flagSet(usage string, stderr io.Writer) *flag.FlagSet {

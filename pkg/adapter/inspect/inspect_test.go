@@ -222,3 +222,47 @@ func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
 		}
 	}
 }
+
+// Repair says with its status what it did: nothing to do, all is whole, not
+// possible.
+func TestRepair_SaysWhatItDid(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := filled(t)
+	run := func(args ...string) (int, store.Repaired, string) {
+		t.Helper()
+		var stdout, stderr strings.Builder
+		code := Main(append([]string{"repair"}, args...), &stdout, &stderr)
+		var r store.Repaired
+		if stdout.Len() > 0 {
+			if err := json.Unmarshal([]byte(stdout.String()), &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return code, r, stderr.String()
+	}
+	if code, _, said := run(dir); code != exitFailed || !strings.Contains(said, "in use") {
+		t.Errorf("in use: %d %s", code, said)
+	}
+	// A change that does not say what was there leaves rows behind that follow from nothing.
+	if _, err := db.Apply(false, store.Change{Source: "default/demo", Key: "ns/a", New: waiting(9)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code, r, said := run(dir); code != exitOK || !r.Needed || r.Keys != 4 || r.DeadLetters != 1 || r.Lost != 0 || r.Sources != 2 || r.Aside == "" {
+		t.Errorf("%d %+v %s", code, r, said)
+	}
+	if code, r, said := run(dir); code != exitOK || r.Needed || r.Keys != 4 {
+		t.Errorf("again: %d %+v %s", code, r, said)
+	}
+	if code := Main([]string{"verify", dir}, io.Discard, io.Discard); code != exitOK {
+		t.Errorf("verify after it: %d", code)
+	}
+	if code, _, _ := run(); code != exitUsage {
+		t.Errorf("without a directory: %d", code)
+	}
+	if code, _, _ := run(filepath.Join(dir, "absent")); code != exitFailed {
+		t.Errorf("an absent directory: %d", code)
+	}
+}

@@ -59,6 +59,7 @@ type judged struct {
 	flight   *flight
 	own      bool
 	stored   *schedule.Entry
+	corrupt  bool // something is stored that cannot be read: counted, and as if absent
 	now      *schedule.Entry
 	changed  bool
 	reserved bool // counted as a key, before it is one
@@ -138,7 +139,7 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	if c.Result == schedule.Kept {
 		return nil
 	}
-	if k.stored == nil && !k.reserved {
+	if k.stored == nil && !k.corrupt && !k.reserved {
 		if s.keys.Add(1) > settings.MaxPending {
 			s.keys.Add(-1)
 			return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second,
@@ -190,7 +191,7 @@ func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) 
 	if err := s.q.store.GetAll(s.uid, names, entries); err != nil {
 		// One of them may be set aside: it must not stop the others.
 		for i, at := range unread {
-			entries[i], keys[at].refused = s.get(names[i])
+			entries[i], keys[at].corrupt, keys[at].refused = s.get(names[i])
 		}
 	}
 	for i, at := range unread {
@@ -202,23 +203,23 @@ func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) 
 	return keys, of
 }
 
-// get reads a key's entry. One that cannot be read is set aside: the key is
-// as if absent, and a new entry takes its place.
-func (s *Source) get(key string) (*schedule.Entry, error) {
+// get reads a key's entry. One that cannot be read is set aside: the key is as
+// if absent, but counted; a new entry takes its place, and a cancellation
+// removes it.
+func (s *Source) get(key string) (_ *schedule.Entry, unreadable bool, _ error) {
 	e, err := s.q.store.Get(s.uid, key)
 	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) {
-		s.q.cfg.Log.Error("an entry cannot be read and is set aside", "source", s.Settings().Path(), "key", key, "error", err)
-		return nil, nil
+	if errors.As(err, &corrupt) { // the store has said so, once
+		return nil, true, nil
 	}
-	return e, err
+	return e, false, err
 }
 
 // open reads what there is of a key.
 func (s *Source) open(k *judged, now time.Time) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
-		if k.stored, err = s.get(k.key); err != nil {
+		if k.stored, k.corrupt, err = s.get(k.key); err != nil {
 			return err
 		}
 	}
@@ -253,8 +254,8 @@ func (s *Source) release(keys []judged) {
 func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
-		if k := &keys[i]; k.changed && (k.stored != nil || k.now != nil) {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now})
+		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.now != nil) {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now, Corrupt: k.corrupt})
 		}
 	}
 	// Without changes this is a barrier: "kept" too rests on what is durable.
@@ -271,13 +272,13 @@ func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	for i := range keys {
 		k := &keys[i]
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
-			if k.stored != nil {
+			if k.stored != nil || k.corrupt {
 				s.keys.Add(-1)
 			}
 			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {
-			s.acceptedDuring(k.flight, a)
+			s.acceptedDuring(k, a)
 		}
 		if len(k.accepts) > 0 {
 			began.callOff(k.flight)
@@ -287,11 +288,12 @@ func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.
-func (s *Source) acceptedDuring(f *flight, a accepted) {
-	if f.Own {
+func (s *Source) acceptedDuring(k *judged, a accepted) {
+	defer s.stripe(k.key).show()()
+	if k.flight.Own {
 		s.own.Add(-1)
 	}
-	f.Accept(a.change, a.ingested)
+	k.flight.Accept(a.change, a.ingested)
 }
 
 func (s *Source) now() time.Time { return s.q.cfg.Now().Round(0) }

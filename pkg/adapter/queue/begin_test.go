@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ var changes = map[string]func(*Source) error{
 	"PUT":            func(s *Source) error { _, err := s.Schedule("k", &schedule.Request{}); return err },
 	"bulk":           func(s *Source) error { _, err := s.ScheduleAll([]Item{{Key: "j"}, {Key: "k"}}); return err },
 	"DELETE":         func(s *Source) error { return s.Cancel("k", schedule.Conditions{}) },
-	"DELETE, prefix": func(s *Source) error { _, err := s.CancelAll("k"); return err },
+	"DELETE, prefix": func(s *Source) error { _, err := s.CancelAll(context.Background(), "k"); return err },
 	"another uid": func(s *Source) error {
 		_, err := s.Schedule("k", &schedule.Request{UID: "u2", Policy: schedule.Keep})
 		return err

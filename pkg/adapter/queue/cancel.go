@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -49,10 +50,10 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, begun, int, err
 	changes := make([]store.Change, 0, len(keys))
 	pending := 0
 	for _, k := range keys {
-		if k.stored != nil {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored})
+		if k.stored != nil || k.corrupt {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, Corrupt: k.corrupt})
 		}
-		if k.now != nil && !k.own {
+		if k.now != nil && !k.own || k.corrupt {
 			pending++
 		}
 	}
@@ -66,23 +67,29 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, begun, int, err
 	var began begun
 	for _, k := range keys {
 		if k.flight != nil {
-			if k.flight.Own {
-				s.own.Add(-1)
-			}
-			k.flight.Cancel()
+			s.cancelFlight(k)
 			began.callOff(k.flight)
 		}
 	}
 	return commit, began, pending, nil
 }
 
+func (s *Source) cancelFlight(k judged) {
+	defer s.stripe(k.key).show()()
+	if k.flight.Own {
+		s.own.Add(-1)
+	}
+	k.flight.Cancel()
+}
+
 // cancelPage bounds the keys that CancelAll holds at a time.
 const cancelPage = 256
 
 // CancelAll cancels all keys with the prefix, "" for all, page by page, and
-// returns how many were waiting or due. It returns once that is durable. Keys
-// that are scheduled meanwhile may stay.
-func (s *Source) CancelAll(prefix string) (int, error) {
+// returns how many were waiting or due, or could not be read. It returns once
+// that is durable. Keys that are scheduled meanwhile may stay. When ctx ends it
+// stops between two pages: what is cancelled by then stays so.
+func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 	if err := s.enter(); err != nil {
 		return 0, err
 	}
@@ -90,6 +97,9 @@ func (s *Source) CancelAll(prefix string) (int, error) {
 	total, after := 0, ""
 	var began begun
 	for {
+		if ctx.Err() != nil {
+			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
+		}
 		items, more, err := s.q.store.List(s.uid, prefix, after, cancelPage)
 		if err != nil {
 			return total, err
@@ -131,12 +141,14 @@ func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
 		if at.source != s || f.Own || f.Cancelled || !strings.HasPrefix(at.key, prefix) || schedule.IsDeadLetterKey(at.key) {
 			continue
 		}
-		e, err := s.q.store.Get(s.uid, at.key)
+		e, unreadable, err := s.get(at.key)
 		if err != nil {
 			return err
 		}
-		if e == nil {
+		if e == nil && !unreadable {
+			shown := st.show()
 			f.Cancel()
+			shown()
 			began.callOff(f)
 		}
 	}

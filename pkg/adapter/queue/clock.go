@@ -9,7 +9,7 @@ import (
 const (
 	heartbeatEvery = 10 * time.Second
 	jumpTolerance  = 100 * time.Millisecond
-	// A difference to the clock's high-water mark that a working clock does not
+	// A difference to the clock's mark that a working clock does not
 	// show: an adapter that was down for longer than that is worth a line too.
 	absurdGap = 30 * 24 * time.Hour
 )
@@ -34,8 +34,8 @@ func (q *Queue) checkClock() error {
 	return nil
 }
 
-// heartbeat notices jumps of the wall clock and keeps its high-water mark,
-// until the queue is closed.
+// heartbeat notices jumps of the wall clock, notes where it is, and gives every
+// source its share of the memory for pages, until the queue is closed.
 func (q *Queue) heartbeat() {
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
@@ -52,13 +52,16 @@ func (q *Queue) heartbeat() {
 		if jump.Abs() > jumpTolerance {
 			q.cfg.Log.Warn("the wall clock jumped; timers are set anew", "by", jump)
 			q.expiry.note(now)
+			q.expiry.anew.Store(true)
 		}
 		// Also without a jump: two may have made up for each other since the last
 		// time, and a timer that was set in between is wrong.
-		for _, s := range q.Sources() {
+		all := q.Sources()
+		for _, s := range all {
+			s.resize(q.pageRows(len(all)))
 			q.cfg.Wake(s)
 		}
-		if now.Sub(mark) >= time.Minute {
+		if now.Sub(mark).Abs() >= time.Minute { // also when the clock went back
 			mark = now
 			if err := q.store.SetClock(now); err != nil {
 				q.cfg.Log.Error("the clock's mark cannot be written", "error", err)

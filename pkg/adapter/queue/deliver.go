@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -33,7 +34,7 @@ func (s *Source) Take() (*Delivery, error) {
 	if settings.Suspend {
 		return nil, nil
 	}
-	for {
+	for !s.stuck() {
 		now := s.now()
 		s.page.Lock()
 		row, ok := s.next(settings, now)
@@ -55,20 +56,21 @@ func (s *Source) Take() (*Delivery, error) {
 			return d, err
 		}
 	}
+	return nil, nil
 }
 
 // start begins the delivery that a row of the page stands for, unless its key
 // is in delivery already (then its outcome puts the key back into the page),
 // or the row is stale.
 func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) (*Delivery, error) {
-	st := &s.q.stripes[s.stripeOf(row.Key)]
+	st := s.stripe(row.Key)
 	st.Lock()
 	defer st.Unlock()
 	at := flightKey{s, row.Key}
 	if st.flights[at] != nil {
 		return nil, nil
 	}
-	e, err := s.get(row.Key)
+	e, _, err := s.get(row.Key)
 	if err != nil {
 		s.later(row, err)
 		return nil, nil
@@ -86,7 +88,9 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	}
 	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
+	shown := st.show()
 	st.flights[at] = f
+	shown()
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
 		s.own.Add(1)
@@ -94,8 +98,18 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
 }
 
+// maxAgain is how many keys of a source may wait to be read once more. With
+// more of them the disk does not read at all: the source waits with them.
+const maxAgain = 64
+
+func (s *Source) stuck() bool { return s.again.Load() >= maxAgain }
+
 // later looks at a key again whose entry could not be read just now.
 func (s *Source) later(row timer.Row, err error) {
+	if errors.Is(err, store.ErrClosed) {
+		return
+	}
+	s.again.Add(1)
 	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Settings().Path(), "key", row.Key, "error", err)
 	s.q.work.Go(func() {
 		select {
@@ -103,9 +117,9 @@ func (s *Source) later(row timer.Row, err error) {
 			return
 		case <-time.After(time.Second):
 		}
-		st := &s.q.stripes[s.stripeOf(row.Key)]
+		st := s.stripe(row.Key)
 		st.Lock()
-		e, err := s.get(row.Key)
+		e, _, err := s.get(row.Key)
 		if err == nil && e != nil {
 			row.At, row.Revision = e.At().UnixNano(), e.Revision
 		}
@@ -113,6 +127,7 @@ func (s *Source) later(row timer.Row, err error) {
 		s.page.Lock()
 		s.page.Add(row)
 		s.page.Unlock()
+		s.again.Add(-1)
 		s.q.cfg.Wake(s)
 	})
 }
@@ -144,11 +159,11 @@ func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 }
 
 func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, bool, error) {
-	st := &s.q.stripes[s.stripeOf(d.key)]
+	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
 	f := st.flights[flightKey{s, d.key}]
-	cur, err := s.entry(d.key, f)
+	cur, unreadable, err := s.entry(d.key, f)
 	if err != nil {
 		// The occurrence that is in the store will be delivered; of this one's
 		// outcome nobody can say what it means for that one.
@@ -169,7 +184,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	var changes [2]store.Change
 	n := 0
 	if step.Changed || stored != cur {
-		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next}
+		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next, Corrupt: unreadable && step.Next != nil}
 		n++
 	}
 	if step.Dead != nil {
@@ -195,7 +210,9 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 
 // land ends the flight. The caller holds the stripe.
 func (s *Source) land(st *stripe, d *Delivery, f *flight) {
+	shown := st.show()
 	delete(st.flights, flightKey{s, d.key})
+	shown()
 	if d.Entry.DeadLetter != nil {
 		s.page.Lock()
 		s.page.letters.flights--
@@ -210,7 +227,7 @@ func (s *Source) land(st *stripe, d *Delivery, f *flight) {
 
 // forget ends a delivery of a source that was removed.
 func (s *Source) forget(d *Delivery) {
-	st := &s.q.stripes[s.stripeOf(d.key)]
+	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
 	s.land(st, d, st.flights[flightKey{s, d.key}])

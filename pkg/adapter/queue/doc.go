@@ -20,6 +20,8 @@
 // neither on what is pending nor on what is overdue, and opening does not scan
 // the store. A row in memory whose entry has changed since is recognised when
 // its turn comes. A sweeper drops what expired, also where nothing is being delivered.
+// Reads take no stripe: they look at the deliveries under way for a moment, then at
+// the store, so that they answer while a change waits for a full disk.
 //
 // Locks are taken in the order source gate, stripes by number, page.
 //

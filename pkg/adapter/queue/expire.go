@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -13,7 +15,9 @@ import (
 const (
 	sweepEvery = time.Second
 	sweepIdle  = 10 * time.Second
-	sweepRows  = 256
+	// From its start the sweeper goes at most once in so many times what that took.
+	sweepFactor = 20
+	sweepRows   = 256 // at a time
 )
 
 // expiry is when the sweeper is needed next.
@@ -21,6 +25,13 @@ type expiry struct {
 	sync.Mutex
 	nextAt time.Time // zero: nothing expires
 	poke   chan struct{}
+
+	// The sweeper's own: where it was last, when it last went there from the start,
+	// and how long that took.
+	after store.SourceRow
+	begun time.Time
+	took  time.Duration
+	anew  atomic.Bool // it goes from the start the next time
 }
 
 // note tells the sweeper of an expiry sooner than the ones it knows of.
@@ -56,44 +67,64 @@ func (q *Queue) sweep() {
 	}
 }
 
-// sweepOnce drops what has expired and says when the next entry does.
+// sweepOnce drops what has expired and says when the next entry does. It goes
+// past rows that it cannot drop: of deliveries under way, which stay until the
+// outcome; of sources that are not set; of entries that cannot be read.
 func (q *Queue) sweepOnce() time.Time {
-	q.expiry.Lock()
-	q.expiry.nextAt = time.Time{} // what comes in from now on is noted
-	q.expiry.Unlock()
-	for {
-		now := q.cfg.Now().Round(0)
-		// Rows of deliveries under way stay until the outcome: look past them.
-		limit := sweepRows
-		for _, s := range q.Sources() {
-			limit += int(s.own.Load())
+	x := &q.expiry
+	x.Lock()
+	x.nextAt = time.Time{} // what comes in from now on is noted
+	x.Unlock()
+	// What comes in is not before where the last sweep ended. The rows it went past
+	// are looked at again unless they are very many: then now and then.
+	start := time.Now()
+	anew := x.anew.Swap(false) || start.Sub(x.begun) >= sweepFactor*x.took
+	after := x.after
+	if anew {
+		after = store.SourceRow{}
+	}
+	now, left := q.cfg.Now().Round(0), false
+	next, err := time.Time{}, error(nil)
+	for more := true; more; {
+		var rows []store.SourceRow
+		rows, next, err = q.store.Expired(now, after, sweepRows)
+		if errors.Is(err, store.ErrClosed) {
+			return time.Time{}
 		}
-		rows, next, err := q.store.Expired(now, limit)
 		if err != nil {
 			q.cfg.Log.Error("the expiry index cannot be read; trying again", "error", err)
-			next, rows = now.Add(sweepEvery), nil
+			left = true
 		}
-		dropped := 0
 		for _, row := range rows {
-			if q.expire(row, now) {
-				dropped++
-			}
+			left = !q.expire(row, now) || left
+			after = row
 		}
-		if dropped > 0 && len(rows) == limit {
-			continue
+		more = err == nil && len(rows) == sweepRows && !q.closing()
+	}
+	x.after = after
+	if anew {
+		x.begun, x.took = start, time.Since(start)
+	}
+	if again := now.Add(sweepEvery); (left || x.took*sweepFactor > sweepEvery) && (next.IsZero() || next.After(again)) {
+		next = again
+	}
+	if !next.IsZero() {
+		x.Lock()
+		if x.nextAt.IsZero() || next.Before(x.nextAt) {
+			x.nextAt = next
 		}
-		if len(rows) > dropped && (next.IsZero() || next.After(now.Add(sweepEvery))) {
-			next = now.Add(sweepEvery)
-		}
-		if !next.IsZero() {
-			q.expiry.Lock()
-			if q.expiry.nextAt.IsZero() || next.Before(q.expiry.nextAt) {
-				q.expiry.nextAt = next
-			}
-			next = q.expiry.nextAt
-			q.expiry.Unlock()
-		}
-		return next
+		next = x.nextAt
+		x.Unlock()
+	}
+	return next
+}
+
+func (q *Queue) closing() bool {
+	select {
+	case <-q.stop:
+		return true
+	default:
+		return false
 	}
 }
 

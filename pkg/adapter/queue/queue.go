@@ -20,12 +20,8 @@ import (
 // about two seconds between two loads, in about 300 KiB.
 const DefaultPageRows = 4096
 
-// pageBudget bounds the rows of all sources' horizons together, as long as
-// every source keeps minPageRows.
-const (
-	pageBudget  = 64 * DefaultPageRows
-	minPageRows = 64
-)
+// minPageRows is what every source's horizon keeps, however many there are.
+const minPageRows = 64
 
 // Config is what a Queue needs.
 type Config struct {
@@ -43,6 +39,9 @@ type Config struct {
 	Fatal func(error)
 	// PageRows bounds the rows of a source's near horizon, default DefaultPageRows.
 	PageRows int
+	// PageBudget bounds the rows of all sources' horizons together, as long as
+	// every source keeps 64; default 64 times DefaultPageRows.
+	PageBudget int
 	// Meter makes the instruments, default none.
 	Meter metric.Meter
 }
@@ -85,6 +84,7 @@ func Open(cfg Config) (*Queue, error) {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
 	cfg.PageRows = cmp.Or(cfg.PageRows, DefaultPageRows)
+	cfg.PageBudget = cmp.Or(cfg.PageBudget, 64*DefaultPageRows)
 	q := &Queue{
 		cfg: cfg, store: cfg.Store, storeID: cfg.Store.ID(), seed: maphash.MakeSeed(),
 		sources: map[string]*Source{}, byPath: map[string]*Source{},
@@ -163,6 +163,7 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
 		}
 		q.sources[settings.UID] = s
+		q.expiry.anew.Store(true) // its rows may have been passed over
 	}
 	q.byPath[settings.Path()] = s
 	q.mu.Unlock()
@@ -172,7 +173,8 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 }
 
 // Remove purges a source, also one that is only in the store: its schedules
-// are lost for good. It waits for calls that are under way, not for deliveries.
+// are lost for good, durably when it returns; a source that is set again with its
+// uid starts empty. It waits for calls that are under way, not for deliveries.
 func (q *Queue) Remove(uid string) error {
 	q.mu.Lock()
 	s := q.sources[uid]
@@ -219,9 +221,9 @@ func (q *Queue) Sources() []*Source {
 	return all
 }
 
-// pageRows is the size of the next source's page.
-func (q *Queue) pageRows() int {
-	return min(q.cfg.PageRows, max(minPageRows, pageBudget/(len(q.sources)+1)))
+// pageRows is the size of a page when there are so many sources.
+func (q *Queue) pageRows(sources int) int {
+	return min(q.cfg.PageRows, max(minPageRows, q.cfg.PageBudget/max(sources, 1)))
 }
 
 // wait returns when the commit is durable. A failure ends the process, because
@@ -234,6 +236,9 @@ func (q *Queue) wait(c store.Commit) error {
 }
 
 func (q *Queue) fatal(err error) error {
+	if errors.Is(err, store.ErrClosed) { // the end of the process, by its own will
+		return schedule.Refuse(schedule.CodeUnavailable, "the adapter is ending: whether something was changed is not known")
+	}
 	err = fmt.Errorf("queue: durability unknown: %w", err)
 	q.cfg.Fatal(err)
 	return err

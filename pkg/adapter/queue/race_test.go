@@ -78,7 +78,7 @@ func TestManyCallersAndDeliveriesAtOnceKeepAKeysOrder(t *testing.T) {
 				case 0:
 					err = s.Cancel(name(i), schedule.Conditions{})
 				case 1:
-					_, err = s.CancelAll(name(i))
+					_, err = s.CancelAll(t.Context(), name(i))
 				case 2:
 					_, err = s.ScheduleAll([]Item{{name(i), req}, {name((i + 1) % keys), req}, {name(i), req}})
 				default:
@@ -96,7 +96,7 @@ func TestManyCallersAndDeliveriesAtOnceKeepAKeysOrder(t *testing.T) {
 	running.Wait()
 	close(stop)
 	delivering.Wait()
-	if _, err := s.CancelAll(""); err != nil {
+	if _, err := s.CancelAll(t.Context(), ""); err != nil {
 		t.Error(err)
 	}
 	if c, err := s.Counts(); err != nil || c.Pending != 0 || c.InFlight != 0 || s.keys.Load() != 0 || s.own.Load() != 0 {

@@ -20,12 +20,19 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 		return schedule.View{}, false, err
 	}
 	defer s.leave()
-	defer s.lock([]Item{{Key: key}})()
-	k, now := judged{key: key}, s.now()
-	if err := s.open(&k, now); err != nil || k.now == nil {
-		return schedule.View{}, false, err
+	f, under := s.stripe(key).glance(s, key)
+	e := f.Entry
+	if !f.Own {
+		var err error
+		if e, _, err = s.get(key); err != nil {
+			return schedule.View{}, false, err
+		}
 	}
-	return schedule.NewView(key, k.now, k.flight != nil, k.own, now), true, nil
+	now := s.now()
+	if e == nil || !f.Own && e.Expired(now) {
+		return schedule.View{}, false, nil
+	}
+	return schedule.NewView(key, e, under, f.Own, now), true, nil
 }
 
 // ListOptions select keys.
@@ -68,6 +75,9 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	now := s.now()
 	views := make([]schedule.View, 0, len(items))
 	for _, item := range items {
+		if item.Entry == nil {
+			continue // it cannot be read
+		}
 		if v, ok := s.view(item, now); ok {
 			views = append(views, v)
 		}
@@ -76,10 +86,9 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 }
 
 func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
-	defer s.lock([]Item{{Key: item.Key}})()
-	f := s.flight(item.Key)
-	own := f != nil && f.Own && f.Entry.Revision == item.Entry.Revision
-	return schedule.NewView(item.Key, item.Entry, f != nil, own, now), own || !item.Entry.Expired(now)
+	f, under := s.stripe(item.Key).glance(s, item.Key)
+	own := f.Own && f.Entry.Revision == item.Entry.Revision
+	return schedule.NewView(item.Key, item.Entry, under, own, now), own || !item.Entry.Expired(now)
 }
 
 // A token is the last row's order, due time and key.
@@ -177,9 +186,6 @@ func (s *Source) backlog() (store.Backlog, error) {
 
 // inFlight says whether a row of the index is of a delivery under way.
 func (s *Source) inFlight(key string, revision uint64) bool {
-	st := &s.q.stripes[s.stripeOf(key)]
-	st.Lock()
-	defer st.Unlock()
-	f := st.flights[flightKey{s, key}]
-	return f != nil && f.Own && f.Entry.Revision == revision
+	f, _ := s.stripe(key).glance(s, key)
+	return f.Own && f.Entry.Revision == revision
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"hash/maphash"
 	"slices"
 	"sync"
@@ -27,7 +28,9 @@ type Source struct {
 		sync.Mutex
 		*timer.Page
 		letters letters
+		queued bool // a load waits for its turn, or is under way
 	}
+	again atomic.Int64 // keys that wait to be read once more
 
 	keys        atomic.Int64 // entries of keys
 	deadLetters atomic.Int64
@@ -45,8 +48,15 @@ func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
 	s.settings.Store(settings)
 	s.keys.Store(keys)
 	s.deadLetters.Store(dead)
-	s.page.Page = timer.New(q.pageRows())
+	s.page.Page = timer.New(q.pageRows(len(q.sources) + 1))
 	return s, nil
+}
+
+// resize gives the page another size.
+func (s *Source) resize(rows int) {
+	s.page.Lock()
+	s.page.Resize(rows)
+	s.page.Unlock()
 }
 
 // Settings are the source's settings now in force.
@@ -64,10 +74,30 @@ func (s *Source) enter() error {
 
 func (s *Source) leave() { s.gate.RUnlock() }
 
-// stripe guards the keys that hash to it and their deliveries under way.
+// stripe guards the keys that hash to it and their deliveries under way. It is
+// held for a whole change, also while that waits for a full disk. So reads do not
+// take it: they look at the flights under shown, which a change takes for the
+// moment in which it touches them.
 type stripe struct {
 	sync.Mutex
+	shown   sync.Mutex
 	flights map[flightKey]*flight
+}
+
+// show takes the lock for a change of the flights and returns how to release it.
+func (st *stripe) show() func() {
+	st.shown.Lock()
+	return st.shown.Unlock
+}
+
+// glance is a copy of the key's delivery under way, and whether there is one.
+func (st *stripe) glance(s *Source, key string) (schedule.Flight, bool) {
+	st.shown.Lock()
+	defer st.shown.Unlock()
+	if f := st.flights[flightKey{s, key}]; f != nil {
+		return f.Flight, true
+	}
+	return schedule.Flight{}, false
 }
 
 type flightKey struct {
@@ -82,6 +112,8 @@ type flight struct {
 	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }
 
+func (s *Source) stripe(key string) *stripe { return &s.q.stripes[s.stripeOf(key)] }
+
 func (s *Source) stripeOf(key string) int {
 	return int(maphash.String(s.q.seed, key) % uint64(len(s.q.stripes)))
 }
@@ -90,7 +122,7 @@ func (s *Source) stripeOf(key string) int {
 // and returns how to release them.
 func (s *Source) lock(items []Item) (unlock func()) {
 	if len(items) == 1 {
-		st := &s.q.stripes[s.stripeOf(items[0].Key)]
+		st := s.stripe(items[0].Key)
 		st.Lock()
 		return st.Unlock
 	}
@@ -112,13 +144,14 @@ func (s *Source) lock(items []Item) (unlock func()) {
 
 // flight is the key's delivery under way, or nil. The caller holds the stripe.
 func (s *Source) flight(key string) *flight {
-	return s.q.stripes[s.stripeOf(key)].flights[flightKey{s, key}]
+	return s.stripe(key).flights[flightKey{s, key}]
 }
 
-// entry is the key's entry, nil when there is none. The caller holds the stripe.
-func (s *Source) entry(key string, f *flight) (*schedule.Entry, error) {
+// entry is the key's entry, nil when there is none, and whether there is one
+// that cannot be read. The caller holds the stripe.
+func (s *Source) entry(key string, f *flight) (*schedule.Entry, bool, error) {
 	if f != nil && f.Own {
-		return f.Entry, nil
+		return f.Entry, false, nil
 	}
 	return s.get(key)
 }
@@ -141,10 +174,10 @@ func (s *Source) count(c store.Change) {
 	if schedule.IsDeadLetterKey(c.Key) {
 		n = &s.deadLetters
 	}
-	switch {
-	case c.Old == nil && c.New != nil:
+	switch had := c.Old != nil || c.Corrupt; {
+	case !had && c.New != nil:
 		n.Add(1)
-	case c.Old != nil && c.New == nil:
+	case had && c.New == nil:
 		n.Add(-1)
 	}
 }
@@ -163,7 +196,7 @@ func (s *Source) Removed() bool { return s.removed.Load() }
 // NextAt is when [Source.Take] may have something; zero when nothing is known
 // to come (Wake tells when that changes), or ever, of a removed source.
 func (s *Source) NextAt() time.Time {
-	if s.Removed() {
+	if s.Removed() || s.stuck() {
 		return time.Time{}
 	}
 	s.page.Lock()
@@ -182,37 +215,55 @@ func (s *Source) NextAt() time.Time {
 // in memory runs low.
 func (s *Source) load() {
 	s.page.Lock()
-	needed := s.page.NeedsLoad()
-	var after timer.Row
-	var n int
-	if needed {
-		after, n = s.page.BeginLoad()
-	}
+	needed := s.page.NeedsLoad() && !s.page.queued
+	s.page.queued = s.page.queued || needed
 	s.page.Unlock()
 	if !needed {
 		return
 	}
 	s.q.work.Go(func() {
+		// The load begins when its turn has come: what comes in while it is under
+		// way is put aside, and too much of that makes it void.
 		s.q.loads <- struct{}{}
+		s.page.Lock()
+		after, n := s.page.BeginLoad()
+		s.page.Unlock()
 		err := s.loadPage(after, n)
 		<-s.q.loads
+		if errors.Is(err, errRemoved) || errors.Is(err, store.ErrClosed) {
+			return
+		}
 		if err != nil {
 			s.q.cfg.Log.Error("the due index cannot be read; trying again", "source", s.Settings().Path(), "error", err)
 			select {
 			case <-time.After(time.Second):
+				s.loaded()
 				s.load()
 			case <-s.q.stop:
 			}
 			return
 		}
+		s.loaded()
 		s.load() // so much may have come in meanwhile that it was void
 		s.q.cfg.Wake(s)
 	})
 }
 
+// loaded says that the next load may begin.
+func (s *Source) loaded() {
+	s.page.Lock()
+	s.page.queued = false
+	s.page.Unlock()
+}
+
+var errRemoved = errors.New("queue: the source was removed")
+
 func (s *Source) loadPage(after timer.Row, n int) error {
 	if err := s.enter(); err != nil {
-		return nil // removed: nothing to load
+		s.page.Lock()
+		s.page.AbortLoad()
+		s.page.Unlock()
+		return errRemoved
 	}
 	defer s.leave()
 	from := store.Position{At: time.Unix(0, after.At), Key: after.Key}

@@ -4,8 +4,10 @@
 // It guarantees that an object is refused as a whole or understood as a whole:
 // unknown fields, bad values and two objects of one name are errors that say
 // which field of which document is at fault, and a file with one such error
-// gives no sources at all, so that a reload never half happens. An empty file
-// is valid: it has no sources.
+// gives no sources at all, so that a reload never half happens. A file without
+// any source is refused, since a file that is being written looks like that, and
+// so is one whose last line has no end; a List with no items says that none are
+// wanted.
 //
 // How it works: the file is a stream of YAML (or JSON) documents, read as
 // kubectl reads them; each is a RescheduleSource or a List of them. The

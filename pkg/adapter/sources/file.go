@@ -1,6 +1,7 @@
 package sources
 
 import (
+	gojson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,9 @@ func ReadFile(path string) ([]*schedule.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sources: reading the file: %w", err)
 	}
+	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !gojson.Valid(data) {
+		return nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
+	}
 	return Parse(path, data)
 }
 
@@ -46,6 +50,10 @@ func Parse(name string, data []byte) ([]*schedule.Source, error) {
 		}
 		return nil, errors.Join(p.errs...)
 	}
+	if len(p.sources) == 0 && !p.list {
+		return nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
+			`{"apiVersion": "v1", "kind": "List", "items": []}`, name)
+	}
 	return p.sources, nil
 }
 
@@ -53,6 +61,7 @@ func Parse(name string, data []byte) ([]*schedule.Source, error) {
 type parser struct {
 	file          string
 	sources       []*schedule.Source
+	list          bool              // it has a List, maybe an empty one
 	byUID, byPath map[string]string // where it was seen first
 	problems      int
 	errs          []error // the first of them
@@ -75,6 +84,7 @@ func (p *parser) document(number int, raw []byte, err error) {
 	}
 	head := peek(raw)
 	if head.isList() {
+		p.list = true
 		list, errs := decodeList(raw)
 		p.refuse(where, errs...)
 		for i, item := range list {

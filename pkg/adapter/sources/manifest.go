@@ -63,6 +63,9 @@ func decodeList(raw []byte) ([]gojson.RawMessage, []error) {
 		Items           []gojson.RawMessage `json:"items"`
 	}
 	errs := strict(raw, &list)
+	if len(errs) == 0 && list.Items == nil {
+		errs = append(errs, errors.New("items: is missing; a List of none says items: []"))
+	}
 	return list.Items, errs
 }
 

@@ -102,11 +102,6 @@ func TestFilesAreReadDocumentByDocument(t *testing.T) {
 		name, text string
 		want       []string
 	}{
-		{"an empty file", "", nil},
-		{"only blanks", "\n \n", nil},
-		{"only comments", "# nothing\n", nil},
-		{"only separators", "---\n---\n# nothing\n---\n", nil},
-		{"null", "null", nil},
 		{"one", a, []string{"a"}},
 		{"two", a + "---\n" + b, []string{"a", "b"}},
 		{"two in the file's order", "---\n" + b + "--- # next\n" + a + "---\n", []string{"b", "a"}},
@@ -228,15 +223,47 @@ func TestJSONMayHoldWhatYAMLCannot(t *testing.T) {
 	}
 }
 
+// A file that is empty or cut says nothing about which sources are wanted.
+func TestFile_EmptyOrCutIsRefused(t *testing.T) {
+	t.Parallel()
+	a := manifestOf("a", "")
+	for _, c := range []struct{ name, text, want string }{
+		{"empty", "", "items"},
+		{"only blanks", "\n \n", "items"},
+		{"only comments", "# nothing\n", "items"},
+		{"only separators", "---\n---\n# nothing\n---\n", "items"},
+		{"null", "null\n", "items"},
+		{"an empty list", "apiVersion: v1\nkind: List\nitems: []\n", ""},
+		{"an empty list in JSON, without a line end", `{"apiVersion": "v1", "kind": "List", "items": []}`, ""},
+		{"a list cut before its items", "apiVersion: v1\nkind: List\nitems:\n", "items: is missing"},
+		{"a list cut before that", "apiVersion: v1\nkind: List\n", "items: is missing"},
+		{"a document cut in a line", a + "---\n" + strings.TrimSuffix(a, "\n"), "no end"},
+		{"a second document cut after its head", a + "---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\n", "metadata"},
+		{"JSON cut", `{"apiVersion": "v1", "kind": "List", "items": [`, "no end"},
+	} {
+		path := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadFile(path)
+		switch {
+		case c.want == "" && (err != nil || len(got) != 0):
+			t.Errorf("%s: %v %v", c.name, got, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
 func TestAFileIsReadUpToItsBound(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "big.yaml")
 	text := manifestOf("a", "")
-	big := text + "#" + strings.Repeat("x", MaxFileBytes-len(text)-1)
+	big := text + "#" + strings.Repeat("x", MaxFileBytes-len(text)-2) + "\n"
 	for _, c := range []struct {
 		text string
 		ok   bool
-	}{{big, true}, {big + "x", false}} {
+	}{{big, true}, {big + "\n", false}} {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // scratch is what an Apply encodes in.
@@ -35,9 +35,16 @@ type delta struct {
 
 // Apply implements Store.
 func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
+	if !db.gate.enter() {
+		return nil, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return nil, err
 	}
+	// The housekeeper holds records and rows against each other meanwhile, or not.
+	db.keeper.rows.RLock()
+	defer db.keeper.rows.RUnlock()
 	b := db.db.NewBatch()
 	s := scratches.Get().(*scratch)
 	defer s.release()
@@ -70,12 +77,17 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
 	}
+	for i := range changes {
+		if changes[i].Corrupt {
+			db.keeper.want(changes[i].Source, true)
+		}
+	}
 	return c, nil
 }
 
 // add puts one change into the batch.
 func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]delta, error) {
-	if c.Old == nil && c.New == nil {
+	if c.Old == nil && c.New == nil && !c.Corrupt {
 		return deltas, nil
 	}
 	if err := checkNames(c.Source, c.Key); err != nil {
@@ -83,6 +95,12 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	}
 	var err error
 	s.key = appendRecordKey(s.key[:0], c.Source, c.Key)
+	if c.Corrupt { // a range hides what is below without reading it; a key does not
+		err = b.DeleteRange(s.key, append(bytes.Clone(s.key), end), nil)
+	}
+	if err != nil {
+		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
+	}
 	if c.New == nil {
 		err = b.Delete(s.key, nil)
 	} else if s.value, err = appendRecord(s.value[:0], c.New); err == nil {
@@ -107,7 +125,7 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	if (c.Old == nil) == (c.New == nil) {
+	if (c.Old == nil && !c.Corrupt) == (c.New == nil) {
 		return deltas, nil
 	}
 	n := int64(1)
@@ -129,11 +147,7 @@ func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
-	if schedule.IsDeadLetterKey(key) {
-		deltas[i].sum.dead += n
-	} else {
-		deltas[i].sum.keys += n
-	}
+	deltas[i].sum.count(key, n)
 	return deltas, nil
 }
 
@@ -182,6 +196,10 @@ type commit struct {
 
 // Wait implements Commit.
 func (c *commit) Wait() error {
+	if !c.db.gate.enter() {
+		return ErrClosed // whether the change made it to the disk is not known here
+	}
+	defer c.db.gate.leave()
 	if c.batch == nil {
 		return c.db.sync()
 	}

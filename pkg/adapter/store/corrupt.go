@@ -1,12 +1,17 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
 )
 
 // CorruptError says that a record cannot be read. The key is set aside: Get
-// reports it, listings skip it, and a Change without Old replaces it.
+// reports it, listings skip it, and a Change that says Corrupt replaces it.
 type CorruptError struct {
 	Source, Key string
 	Err         error
@@ -18,20 +23,108 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Corrupt is how often something corrupt was met since Open.
-func (db *DB) Corrupt() int64 { return db.corrupt.Load() }
+// maxPlaces bounds the corrupt places that are told apart.
+const maxPlaces = 10_000
+
+// places are the corrupt places that were met since Open: a block of a file, a
+// record, a row. Each is counted and logged once, however often it is read.
+type places struct {
+	sync.Mutex
+	seen map[string]bool
+	gaps []span // that scans had to pass over: to find one takes some reads
+}
+
+// known is where rows can be read again behind key, nil when that is not known.
+func (p *places) known(key []byte) []byte {
+	p.Lock()
+	defer p.Unlock()
+	for i := range p.gaps {
+		if p.gaps[i].has(key) {
+			return p.gaps[i].to
+		}
+	}
+	return nil
+}
+
+// maxGaps bounds the gaps that are remembered.
+const maxGaps = 1000
+
+func (p *places) learn(s span) {
+	p.Lock()
+	defer p.Unlock()
+	if len(p.gaps) < maxGaps {
+		p.gaps = append(p.gaps, s)
+	}
+}
+
+// Corrupt is how many corrupt places were met since Open. It counts up to
+// 10,000 of them.
+func (db *DB) Corrupt() int64 {
+	db.places.Lock()
+	defer db.places.Unlock()
+	return int64(len(db.places.seen))
+}
+
+// corruptAt notes a corrupt place.
+func (db *DB) corruptAt(place string, err error) {
+	p := &db.places
+	p.Lock()
+	defer p.Unlock()
+	if p.seen[place] || len(p.seen) >= maxPlaces {
+		return
+	}
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	p.seen[place] = true
+	db.log.Error("store: data on the disk are corrupt; the others go on: stop the adapter and run adapter repair", "place", place, "error", firstLine(fmt.Sprint(err)))
+}
 
 func (db *DB) corruptRecord(source, key string, err error) *CorruptError {
-	db.corrupt.Add(1)
 	return &CorruptError{Source: source, Key: key, Err: err}
 }
 
-// skip notes that a listing goes on without something.
-func (db *DB) skip(err error) {
-	db.log.Error("store: skipping what is corrupt", "error", err)
+// undecodable is a record whose block is whole and that makes no sense.
+func (db *DB) undecodable(source, key string, err error) *CorruptError {
+	db.corruptAt(fmt.Sprintf("the record of key %q of source %q", key, source), err)
+	return db.corruptRecord(source, key, err)
 }
+
+// skip notes that a scan goes on behind a row that is none.
+func (db *DB) skip(row []byte, err error) { db.corruptAt(fmt.Sprintf("row %q", row), err) }
 
 func isCorrupt(err error) bool {
 	var c *CorruptError
 	return errors.As(err, &c)
+}
+
+// complainEvery is the least time between two lines of the log about the same
+// kind of trouble. A full disk makes the engine complain several times a second,
+// with a stack each, maybe onto that disk.
+const complainEvery = time.Minute
+
+// limited lets one line of a kind through in complainEvery.
+type limited struct {
+	sync.Mutex
+	at      time.Time
+	dropped int
+}
+
+// complain logs the first line of the text, unless it did so just now.
+func (db *DB) complain(l *limited, level slog.Level, what, text string) {
+	l.Lock()
+	defer l.Unlock()
+	now := time.Now()
+	if !l.at.IsZero() && now.Sub(l.at) < complainEvery {
+		l.dropped++
+		return
+	}
+	db.log.Log(context.Background(), level, what, "error", firstLine(text), "left_out", l.dropped)
+	l.at, l.dropped = now, 0
+}
+
+// firstLine cuts off the stack that the engine's errors come with.
+func firstLine(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	return text[:min(len(text), 500)]
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // counterMerger adds up the operands of a counter row: two zigzag varints, how
@@ -86,22 +88,71 @@ func (db *DB) counter(source string) (*counter, error) {
 
 func (db *DB) storedCounter(source string) (sum, error) {
 	var s sum
-	if db.closed.Load() {
-		return s, errClosed
-	}
 	value, closer, err := db.db.Get(appendCounterKey(nil, source))
-	if errors.Is(err, pebble.ErrNotFound) {
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
 		return s, nil
-	}
-	if err != nil {
+	case err == nil:
+		defer closer.Close()
+		if err = s.add(value); err == nil {
+			return s, nil
+		}
+	case !pebble.IsCorruptionError(err):
 		return s, fmt.Errorf("store: counting source %q: %w", source, err)
 	}
-	defer closer.Close()
-	return s, s.add(value)
+	db.corruptAt(fmt.Sprintf("the counter of source %q", source), err)
+	if s, err = db.recount(source); err != nil || db.readOnly {
+		return s, err
+	}
+	// A value, not an operand: what lies below it is not read any more.
+	if err := db.write(appendCounterKey(nil, source), s.append(nil), true); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// recount adds up from the records what the counter row should say.
+func (db *DB) recount(source string) (s sum, err error) {
+	prefix := appendSource(nil, tableRecord, source)
+	it, err := db.scan(db.db, prefix, successor(prefix))
+	if err != nil {
+		return s, err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			if err != nil {
+				return s, err
+			}
+			for _, item := range items {
+				s.count(item.Key, 1)
+			}
+			if it.gap = nil; !ok {
+				break
+			}
+		}
+		s.count(string(it.Key()[len(prefix):]), 1)
+	}
+	return s, nil
+}
+
+// count adds n entries of the key: this function is the only place that knows
+// what a counter counts.
+func (s *sum) count(key string, n int64) {
+	if schedule.IsDeadLetterKey(key) {
+		s.dead += n
+	} else {
+		s.keys += n
+	}
 }
 
 // Count implements Store.
 func (db *DB) Count(source string) (keys, deadLetters int64, err error) {
+	if !db.gate.enter() {
+		return 0, 0, ErrClosed
+	}
+	defer db.gate.leave()
 	c, err := db.counter(source)
 	if err != nil {
 		return 0, 0, err

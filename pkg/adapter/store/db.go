@@ -11,17 +11,17 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // ErrInUse is that of a directory which another process has open.
 var ErrInUse = errors.New("it is in use by another process")
 
 var (
-	errClosed   = errors.New("store: closed")
 	errReadOnly = errors.New("store: opened read-only")
 )
 
-// DB is the Store on Pebble. No call may overlap Close.
+// DB is the Store on Pebble.
 type DB struct {
 	db       *pebble.DB
 	readOnly bool
@@ -31,11 +31,14 @@ type DB struct {
 
 	id        string
 	fatal     atomic.Pointer[error]
-	closed    atomic.Bool
-	corrupt   atomic.Int64
+	gate      gate
+	places    places
+	engine    limited // lines of the log about the engine's troubles
+	stalls    limited // and about writes that wait for it
 	revisions revisions
 	counters  counters
 	lazy      lazySync
+	keeper    housekeeper
 	room      room
 	lock      *pebble.Lock
 	full      *fullFS
@@ -52,6 +55,8 @@ var _ Store = (*DB)(nil)
 func Open(o Options) (*DB, error) {
 	db := &DB{readOnly: o.ReadOnly, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
 	db.lazy.sync = db.sync
+	db.gate.idle = make(chan struct{}, 1)
+	db.keeper.init()
 	if err := db.open(o); err != nil {
 		return nil, fmt.Errorf("store: opening %q: %w", o.Dir, err)
 	}
@@ -67,16 +72,29 @@ func (db *DB) open(o Options) (err error) {
 	} else if _, err := fs.Stat(o.Dir); err != nil {
 		return err
 	}
-	lock, err := pebble.LockDirectory(o.Dir, fs)
-	if errors.Is(err, syscall.EAGAIN) {
-		return ErrInUse
+	lock := o.lock
+	if lock == nil {
+		if lock, err = lockDirectory(fs, o.Dir); err != nil {
+			return err
+		}
+		db.lock = lock
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, lock.Close())
+			}
+		}()
+	}
+	if !o.ReadOnly {
+		err = endSwap(fs, o.Dir)
+	} else if swapping(fs, o.Dir) {
+		err = errors.New("a repair of it was cut off: run adapter repair")
 	}
 	if err != nil {
-		return fmt.Errorf("it is in use by another process, or cannot be locked: %w", err)
+		return err
 	}
 	u, _ := usage(fs, o.Dir)
 	db.room.init(&o, fs, u)
-	db.lock, db.full = lock, newFullFS(fs)
+	db.full = newFullFS(fs)
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
 	db.db, err = pebble.Open(o.Dir, po)
@@ -87,23 +105,38 @@ func (db *DB) open(o Options) (err error) {
 		}
 	}
 	if err != nil {
-		return errors.Join(err, lock.Close())
+		return err
 	}
-	if err := db.start(o.ReadOnly); err != nil {
-		return errors.Join(err, db.db.Close(), lock.Close())
+	if err := db.start(&o); err != nil {
+		return errors.Join(err, db.db.Close())
 	}
 	return nil
 }
 
+func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
+	lock, err := pebble.LockDirectory(dir, fs)
+	if errors.Is(err, syscall.EAGAIN) {
+		return nil, ErrInUse
+	}
+	if err != nil {
+		return nil, fmt.Errorf("it is in use by another process, or cannot be locked: %w", err)
+	}
+	return lock, nil
+}
+
 // start reads what the store knows of itself, or writes it into an empty one.
-func (db *DB) start(readOnly bool) error {
-	if err := db.readMeta(readOnly); err != nil {
+func (db *DB) start(o *Options) error {
+	read := func() error { return db.readMeta(o.ReadOnly) }
+	if o.lenient {
+		read = db.readLenient
+	}
+	if err := read(); err != nil {
 		return err
 	}
-	if readOnly {
+	if o.ReadOnly {
 		return nil
 	}
-	return db.resumePurges()
+	return db.startKeeper()
 }
 
 // ID implements Store.
@@ -126,26 +159,35 @@ func (db *DB) usable() error {
 		return *p
 	}
 	switch {
-	case db.closed.Load():
-		return errClosed
+	case db.gate.closed.Load():
+		return ErrClosed
 	case db.readOnly:
 		return errReadOnly
 	}
 	return nil
 }
 
+// GiveUp ends all waiting for room: what waits now, or has to later, fails.
+func (db *DB) GiveUp() { db.full.stop() }
+
 // Close implements Store.
 func (db *DB) Close() error {
-	if db.closed.Swap(true) {
-		return errClosed
+	if db.gate.closed.Swap(true) {
+		return ErrClosed
 	}
+	db.keeper.end()
+	db.full.stop() // what waits for room gives up
 	db.lazy.stop()
-	db.full.stop()
+	db.gate.wait()
+	db.keeper.work.Wait()
 	err := db.close()
 	if p := db.fatal.Load(); p != nil {
 		err = *p
 	}
-	return errors.Join(err, db.lock.Close())
+	if db.lock != nil {
+		err = errors.Join(err, db.lock.Close())
+	}
+	return err
 }
 
 // close turns what Pebble panics with after a failed write into an error.

@@ -172,10 +172,11 @@ func (d *decoder) instant() time.Time {
 	return instant(b[:])
 }
 
-// anyTime reads an instant with its offset; offsets are at most a day.
+// anyTime reads an instant with its offset. It takes any offset, since the
+// encoder writes any: what may come in is for others to say.
 func (d *decoder) anyTime() time.Time {
 	sec, nsec, offset := d.varint(), d.uvarint(), d.varint()
-	if nsec >= 1e9 || offset < -86400 || offset > 86400 {
+	if nsec >= 1e9 || offset < math.MinInt32 || offset > math.MaxInt32 {
 		d.fail(errRange)
 	}
 	if d.err != nil {

@@ -11,8 +11,9 @@
 // written in the entry's batch. No revision is handed out twice. A failed write
 // or fsync of the log is never acknowledged and never tried again; the first one
 // is told to Options.Fatal and everything after it fails. A full disk is waited
-// out. A bad record is reported by [CorruptError], skipped in listings, counted,
-// and stops no other.
+// out. A bad record is reported by [CorruptError] and stops no other; it can be
+// replaced and removed. A bad block of an index hides nothing that is due. Every
+// corrupt place is logged and counted once.
 //
 // # How it works
 //
@@ -73,8 +74,11 @@
 // a timer within LazySync, syncs it. NextRevision: m/revision is the end of a
 // reserved block of 2^20; it is on disk before a number of the block is handed
 // out, and a start goes on behind it. SetClock is lazy. Purge: one durable batch
-// removes the rows that are ordered by source and sets p/; then x/ is swept and
-// p/ removed. A start ends a sweep that a crash cut off. Open of a new directory: format, id and
+// removes the rows that are ordered by source and sets p/; then, in the background,
+// x/ loses the rows that follow from no record, in one pass for all sources that
+// have a p/, and p/ is removed. A start goes on with what a crash cut off. A source
+// that comes back meanwhile keeps its rows, since they follow from its records.
+// Open of a new directory: format, id and
 // revision are one batch, and an empty database without them is a new one.
 //
 // # What it assumes of the disk
@@ -95,19 +99,31 @@
 //
 // Instants before 1678 or after 2262 are moved to those years (an event's own
 // time is kept exactly). A process has the directory to itself: Pebble's LOCK
-// file is locked, also to read. Damage to a block of a table hides all rows in
-// it: Get says so for each key, and a listing that must pass it fails. Memory: a
+// file is locked, also to read. Memory: a
 // cache of 56 MiB, in which the memtables of up to 16 MiB each are counted, at
 // most 256 open tables, and two numbers for each source asked for; none of it
 // grows with what is stored. A file system below 512 MiB gets smaller memtables,
 // since a few logs of their size are kept to be used again.
+//
+// # Damage
+//
+// A block that cannot be read hides all rows in it. Scans go on behind it: where
+// it ends is found by halves, with what the engine knows of sizes between keys. Of
+// s/, Get says so for each key, and lists take the names from d/. Of d/ and u/,
+// the rows are derived from s/ on the way. Of r/ and x/, they are passed over: lists
+// by time lack them, expiry waits for the due time. A counter is added up anew. Of
+// m/, a start is refused. To replace or remove a bad record hides it by a range, which is
+// seen without reading what is below; its index rows are looked for in the background.
+// A file with a bad block cannot be compacted: Repair writes all that can be read into
+// a new store, and exchanges the files under the marks REPAIR-OUT and REPAIR-IN.
 //
 // # A full disk
 //
 // Room says ErrFull while less than Options.Reserve is free, so that what must
 // go on (outcomes, cancellations, compactions) has room. If others take that too, a
 // write to the log waits, and goes on as soon as there is room; so do the
-// callers who wait for it. A compaction without room is given up, and tried
+// callers who wait for it. A used-up quota is the same. No fsync is repeated, also
+// none that failed for want of room: that one ends the process. A compaction without room is given up, and tried
 // again.
 //
 // # What it leaves to others

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 // the due table that are not of a retry, and the rows of the retry table; both
 // are in the order of (time, key), so that this is a merge of the two.
 type originals struct {
-	due, retry       scan
+	due, retry       *scan
 	dueAt, retryAt   Row
 	dueOK, retryOK   bool
 	duePre, retryPre int // bytes before the instant
@@ -24,13 +25,13 @@ func (db *DB) newOriginals(r pebble.Reader, source string, after Position) (*ori
 	o := &originals{db: db}
 	for _, t := range [...]struct {
 		table byte
-		it    *scan
+		it    **scan
 		pre   *int
 	}{{tableDue, &o.due, &o.duePre}, {tableRetry, &o.retry, &o.retryPre}} {
 		prefix := appendSource(nil, t.table, source)
 		it, err := db.scan(r, appendAfter(nil, t.table, source, after), successor(prefix))
 		if err != nil {
-			if o.due.Iterator != nil {
+			if o.due != nil {
 				o.due.done(&err)
 			}
 			return nil, err
@@ -59,7 +60,7 @@ func (o *originals) stepDue(ok bool) {
 			o.dueAt, o.dueOK = row, true
 			return
 		}
-		o.db.skip(err)
+		o.db.skip(o.due.Key(), err)
 	}
 	o.dueOK = false
 }
@@ -72,7 +73,7 @@ func (o *originals) stepRetry(ok bool) {
 			o.retryAt, o.retryOK = row, true
 			return
 		}
-		o.db.skip(err)
+		o.db.skip(o.retry.Key(), err)
 	}
 	o.retryOK = false
 }
@@ -94,9 +95,10 @@ func (o *originals) next() (Row, bool) {
 
 // ListDue implements Store.
 func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (items []Item, next Position, err error) {
-	if db.closed.Load() {
-		return nil, next, errClosed
+	if !db.gate.enter() {
+		return nil, next, ErrClosed
 	}
+	defer db.gate.leave()
 	snap := db.db.NewSnapshot() // rows and records of one moment
 	defer snap.Close()
 	o, err := db.newOriginals(snap, source, after)
@@ -116,8 +118,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 			}
 			e, err := db.get(snap, source, row.Key)
 			switch {
-			case isCorrupt(err):
-				db.skip(err)
+			case isCorrupt(err): // it is noted
 			case err != nil:
 				return items, last, err
 			case e != nil && e.Revision == row.Revision:
@@ -139,9 +140,13 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 		return b, err
 	}
 	defer o.done(&err)
+	// Rows that do not count cost time too; four in five is plenty.
+	most := math.MaxInt
+	if limit < (most-1000)/5 {
+		most = 5*limit + 1000
+	}
 	for {
-		// Rows that do not count cost time too; four in five is plenty.
-		if o.looked > 5*limit+1000 {
+		if o.looked > most {
 			b.Partial = true
 			return b, nil
 		}
@@ -167,9 +172,13 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 }
 
 // Expired implements Store.
-func (db *DB) Expired(now time.Time, limit int) (found []SourceRow, next time.Time, err error) {
+func (db *DB) Expired(now time.Time, after SourceRow, limit int) (found []SourceRow, next time.Time, err error) {
 	table := appendTable(nil, tableExpiry)
-	it, err := db.scan(db.db, table, successor(table))
+	lower := table
+	if after.Source != "" {
+		lower = append(appendExpiryKey(nil, after.Source, after.At, after.Key, after.Revision), end)
+	}
+	it, err := db.scan(db.db, lower, successor(table))
 	if err != nil {
 		return nil, next, err
 	}
@@ -177,7 +186,7 @@ func (db *DB) Expired(now time.Time, limit int) (found []SourceRow, next time.Ti
 	for ok := it.First(); ok && len(found) < limit; ok = it.Next() {
 		row, err := parseExpiry(it.Key())
 		if err != nil {
-			db.skip(err)
+			db.skip(it.Key(), err)
 			continue
 		}
 		if row.At.After(now) {

@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -256,4 +258,68 @@ func TestACloseWhileTheDiskIsFullEnds(t *testing.T) {
 			t.Errorf("waiting: %v", err)
 		}
 	})
+}
+
+// A used-up quota is a full disk, and so is one that says so when a table is
+// synced; the log has few lines of it.
+func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	for name, full := range map[string]*failing{
+		"a quota on the log":    {match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: &vfsError{syscall.EDQUOT}},
+		"a quota on everything": {match: isWrite, err: &vfsError{syscall.EDQUOT}},
+		"fsync of tables":       {match: func(op errorfs.Op) bool { return isTable(op) && isSync(op) }, err: &vfsError{syscall.ENOSPC}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := small(vfs.NewCrashableMem())
+				var log bytes.Buffer
+				db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(mem), Log: slog.New(slog.NewTextHandler(&log, nil)),
+					Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				full.on.Store(true)
+				stop := time.AfterFunc(5*time.Minute, func() { full.on.Store(false) })
+				defer stop.Stop()
+				for i := range 1000 {
+					mustPut(t, db, fmt.Sprint(i), 4<<10)
+				}
+				time.Sleep(5 * time.Minute)
+				synctest.Wait()
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if full.hits.Load() == 0 {
+					t.Error("it never met the full disk")
+				}
+				if n := strings.Count(log.String(), "\n"); n > 30 || log.Len() > 30_000 {
+					t.Errorf("%d lines, %d bytes in ten minutes:\n%.2000s", n, log.Len(), log.String())
+				}
+				mustVerify(t, mem, "data")
+			})
+		})
+	}
+}
+
+// A disk that finds room only at the fsync has maybe dropped what it could not
+// write: nothing is acknowledged, nothing is tried again.
+func TestFsync_WithoutRoomIsFatal(t *testing.T) {
+	t.Parallel()
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
+		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isSync(op) }, err: &vfsError{errno}}
+		fatal := make(chan error, 10)
+		db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(vfs.NewMem()), Fatal: func(err error) { fatal <- err }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		full.on.Store(true)
+		if err := put(db, "k", 1); !errors.Is(err, errno) {
+			t.Errorf("it is acknowledged: %v", err)
+		}
+		if err := <-fatal; !errors.Is(err, errno) || full.hits.Load() != 1 {
+			t.Errorf("%d fsyncs: %v", full.hits.Load(), err)
+		}
+		_ = db.Close() // it says so once more
+	}
 }

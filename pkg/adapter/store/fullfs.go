@@ -14,10 +14,16 @@ import (
 // had no room.
 const retryEvery = 100 * time.Millisecond
 
-// fullFS makes a full disk a matter of waiting. A write that ends with ENOSPC
-// has changed nothing beyond the bytes it says it wrote, so it can go on from
-// there; Pebble would take the error of a write to its log for the end of the
-// world. Only a failed fsync is that (fullFS does not touch those).
+// fullFS makes a full disk, or a used-up quota, a matter of waiting. A write that
+// ends with ENOSPC or EDQUOT has changed nothing beyond the bytes it says it
+// wrote, so it can go on from there; Pebble would take the error of a write to
+// its log for the end of the world.
+//
+// A failed fsync is that, whatever its error: the system may have dropped what it
+// could not write, and a second fsync would say that all is well. fullFS never
+// repeats one. On file systems that find room only then (NFS, some overlays) a
+// full disk ends the process. The fsync of a table is another matter: its log is
+// still there, and the table is written anew.
 //
 // Files of tables are another matter: a flush or a compaction is best given up,
 // so that what it wrote is removed; Pebble starts it again, after a pause.
@@ -32,6 +38,12 @@ type fullFS struct {
 }
 
 func newFullFS(fs vfs.FS) *fullFS { return &fullFS{FS: fs, stopped: make(chan struct{})} }
+
+// IsFull says that the error is of a disk without room: it is full, or a quota
+// is used up.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // stop ends all waiting: what waits now fails.
 func (f *fullFS) stop() { f.once.Do(func() { close(f.stopped) }) }
@@ -50,7 +62,7 @@ func (f *fullFS) pause() bool {
 // try repeats do while there is no room, or, for a table, once pauses.
 func (f *fullFS) try(name string, do func() error) error {
 	err := do()
-	if err == nil || !errors.Is(err, syscall.ENOSPC) {
+	if !IsFull(err) {
 		return err
 	}
 	if f.table(name) {
@@ -59,7 +71,7 @@ func (f *fullFS) try(name string, do func() error) error {
 	}
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
-	for errors.Is(err, syscall.ENOSPC) && f.pause() {
+	for IsFull(err) && f.pause() {
 		err = do()
 	}
 	return err
@@ -140,4 +152,18 @@ func (f *fullFile) WriteAt(p []byte, at int64) (int, error) {
 		return err
 	})
 	return done, err
+}
+
+// Sync implements vfs.File.
+func (f *fullFile) Sync() error { return f.synced(f.File.Sync()) }
+
+// SyncData implements vfs.File.
+func (f *fullFile) SyncData() error { return f.synced(f.File.SyncData()) }
+
+// synced pauses before a table is given up for which there was no room.
+func (f *fullFile) synced(err error) error {
+	if IsFull(err) && f.fs.table(f.name) {
+		f.fs.pause()
+	}
+	return err
 }

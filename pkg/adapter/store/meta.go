@@ -38,6 +38,10 @@ type revisions struct {
 
 // NextRevision implements Store.
 func (db *DB) NextRevision() (uint64, error) {
+	if !db.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return 0, err
 	}
@@ -75,9 +79,13 @@ func (db *DB) Clock() (time.Time, error) {
 
 // SetClock implements Store.
 func (db *DB) SetClock(t time.Time) error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
 	db.clock.Lock()
 	defer db.clock.Unlock()
-	if !t.After(db.clock.at) {
+	if t.Equal(db.clock.at) {
 		return nil
 	}
 	at := nanos(t)
@@ -88,7 +96,7 @@ func (db *DB) SetClock(t time.Time) error {
 	return nil
 }
 
-// write sets one row of the meta table.
+// write sets one row.
 func (db *DB) write(key, value []byte, lazy bool) error {
 	b := db.db.NewBatch()
 	if err := b.Set(key, value, nil); err != nil {
@@ -177,6 +185,9 @@ func (db *DB) meta(key string) (string, error) {
 	value, closer, err := db.db.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return "", nil
+	}
+	if pebble.IsCorruptionError(err) {
+		return "", fmt.Errorf("reading %s, without which it cannot start (adapter repair writes it anew): %w", key, err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", key, err)

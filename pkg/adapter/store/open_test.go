@@ -106,7 +106,7 @@ func TestReadsAfterCloseFail(t *testing.T) {
 	_, _, countErr := db.Count("s")
 	_, _, listErr := db.ListDue("s", "", Position{}, 1, 1)
 	for i, err := range []error{getErr, dueErr, applyErr, countErr, listErr, db.Close()} {
-		if !errors.Is(err, errClosed) {
+		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

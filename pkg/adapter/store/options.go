@@ -30,6 +30,9 @@ type Options struct {
 	// Default: a tenth of the file system, at least 16 MiB unless that is more
 	// than a quarter of it, at most 256 MiB. Negative: none.
 	Reserve int64
+
+	lock    *pebble.Lock // that is held already
+	lenient bool         // open also what cannot be read in parts
 }
 
 const (
@@ -85,17 +88,15 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		FlushDelayDeleteRange: 10 * time.Second,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
-				db.log.Warn("store: background work failed and will be tried again", "error", err)
+				db.complain(&db.engine, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
 			},
 			// The default ends the process. A bad block must not stop the others.
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
-				db.corrupt.Add(1)
-				db.log.Error("store: data on disk are corrupt", "error", i.String())
+				db.corruptAt(fmt.Sprintf("%s: %v", i.Path, i.Details), i.Details)
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
-				db.log.Warn("store: writes wait for background work", "reason", i.Reason)
+				db.complain(&db.stalls, slog.LevelWarn, "store: writes wait for background work", i.Reason)
 			},
-			WriteStallEnd: func() { db.log.Warn("store: writes go on") },
 		},
 	}
 	p.Experimental.CompactionScheduler = &scheduler{}
@@ -114,7 +115,7 @@ type engineLog struct{ db *DB }
 func (l engineLog) Infof(string, ...any) {}
 
 func (l engineLog) Errorf(format string, args ...any) {
-	l.db.log.Error("store: engine", "error", fmt.Sprintf(format, args...))
+	l.db.complain(&l.db.engine, slog.LevelError, "store: the engine is in trouble", fmt.Sprintf(format, args...))
 }
 
 func (l engineLog) Fatalf(format string, args ...any) {

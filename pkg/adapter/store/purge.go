@@ -2,21 +2,28 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
+	"log/slog"
+	"sync"
+	"time"
 )
 
-// purgeBatch bounds the memory of a purge.
-const purgeBatch = 10_000
+// bySource are the tables with rows that start with their source, but for the
+// counters.
+var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished}
 
-// Purge implements Store. First all tables that are ordered by source lose the
-// source's rows, and a row of the purge table says that the expiry table, which
-// is ordered by time, still has some; a crash meanwhile is made good by Open.
+// Purge implements Store. All tables that are ordered by source lose the
+// source's rows at once, and a row of the purge table says that the expiry
+// table, which is ordered by time, still has some: those the housekeeper removes.
 func (db *DB) Purge(source string) error {
 	if err := checkNames(source, "-"); err != nil {
 		return err
 	}
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
 	if err := db.usable(); err != nil {
 		return err
 	}
@@ -25,7 +32,7 @@ func (db *DB) Purge(source string) error {
 		return err
 	}
 	b := db.db.NewBatch()
-	for _, table := range [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished} {
+	for _, table := range bySource {
 		prefix := appendSource(nil, table, source)
 		if err := b.DeleteRange(prefix, successor(prefix), nil); err != nil {
 			return fmt.Errorf("store: purging source %q: %w", source, err)
@@ -38,64 +45,255 @@ func (db *DB) Purge(source string) error {
 	if err != nil {
 		return fmt.Errorf("store: purging source %q: %w", source, err)
 	}
-	if err := db.durably(b); err != nil {
+	// Together with the row: a pass that ends now must not take it away.
+	db.keeper.mu.Lock()
+	commit, err := db.commit(b, false)
+	if err == nil {
+		db.keeper.wanted[source] = false
+	}
+	db.keeper.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	c.keys.Store(0)
 	c.dead.Store(0)
-	return db.purgeExpiries(source)
+	db.keeper.poke()
+	return commit.Wait()
 }
 
-// purgeExpiries removes the source's rows of the expiry table and ends the purge.
-func (db *DB) purgeExpiries(source string) (err error) {
-	table := appendTable(nil, tableExpiry)
-	it, err := db.scan(db.db, table, successor(table))
+// housekeeper removes, in the background, the index rows that do not follow
+// from a record any more: of the expiry table for sources that were purged, of
+// all tables for sources of which an unreadable record was replaced or removed.
+// One pass does for all sources, however many they are.
+type housekeeper struct {
+	// rows is held while records and index rows are held against each other, and
+	// for reading by every Apply.
+	rows sync.RWMutex
+
+	mu     sync.Mutex
+	wanted map[string]bool // source → whether all of its tables are to be looked at
+
+	poked chan struct{}
+	stop  chan struct{}
+	once  sync.Once
+	work  sync.WaitGroup
+}
+
+func (k *housekeeper) init() {
+	k.wanted, k.poked, k.stop = map[string]bool{}, make(chan struct{}, 1), make(chan struct{})
+}
+
+// want asks for a pass over the source's rows.
+func (k *housekeeper) want(source string, all bool) {
+	k.mu.Lock()
+	k.wanted[source] = k.wanted[source] || all
+	k.mu.Unlock()
+	k.poke()
+}
+
+func (k *housekeeper) poke() {
+	select {
+	case k.poked <- struct{}{}:
+	default:
+	}
+}
+
+// end tells the housekeeper to stop where it is: the next start goes on with
+// what was purged.
+func (k *housekeeper) end() { k.once.Do(func() { close(k.stop) }) }
+
+func (k *housekeeper) ending() bool {
+	select {
+	case <-k.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// startKeeper starts the housekeeper, with the purges that the last process
+// did not end.
+func (db *DB) startKeeper() error {
+	sources, err := db.purging()
 	if err != nil {
 		return err
 	}
-	defer it.done(&err)
-	want := append([]byte(source), end)
+	k := &db.keeper
+	for _, source := range sources {
+		k.want(source, false)
+	}
+	k.work.Go(func() {
+		for {
+			select {
+			case <-k.stop:
+				return
+			case <-k.poked:
+			}
+			if err := db.tidy(); err != nil && !k.ending() {
+				db.complain(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
+				select {
+				case <-k.stop:
+				case <-time.After(tidyAgain):
+					k.poke()
+				}
+			}
+		}
+	})
+	return nil
+}
+
+// tidyAgain is the pause after a pass that failed.
+const tidyAgain = 10 * time.Second
+
+// tidyRows bounds the rows of one step, between which changes go on.
+const tidyRows = 1000
+
+var errEnding = errors.New("store: ending")
+
+// tidy does one pass for all sources that want one.
+func (db *DB) tidy() error {
+	k := &db.keeper
+	k.mu.Lock()
+	sources := k.wanted
+	k.wanted = map[string]bool{}
+	k.mu.Unlock()
+	if len(sources) == 0 {
+		return nil
+	}
+	err := db.tidySources(sources)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil {
+		for source, all := range sources {
+			k.wanted[source] = k.wanted[source] || all
+		}
+		return err
+	}
 	b := db.db.NewBatch()
-	for ok := it.First(); ok; ok = it.Next() {
-		if key := it.Key(); len(key) < 10 || !bytes.HasPrefix(key[10:], want) {
+	for source := range sources {
+		if _, again := k.wanted[source]; again {
+			continue // it was purged once more meanwhile
+		}
+		if err := b.Delete(purgeKey(source), nil); err != nil {
+			return fmt.Errorf("store: ending a purge: %w", err)
+		}
+	}
+	_, err = db.commit(b, true)
+	return err
+}
+
+func (db *DB) tidySources(sources map[string]bool) error {
+	for source, all := range sources {
+		if !all {
 			continue
 		}
-		if err := b.Delete(it.Key(), nil); err != nil {
-			return fmt.Errorf("store: purging source %q: %w", source, err)
-		}
-		if b.Count() >= purgeBatch {
-			if _, err := db.commit(b, true); err != nil {
+		for _, table := range bySource[1:] {
+			if err := db.tidyTable(appendSource(nil, table, source), sources); err != nil {
 				return err
 			}
-			b = db.db.NewBatch()
 		}
 	}
-	if err := it.Error(); err != nil {
-		return fmt.Errorf("store: purging source %q: %w", source, err)
-	}
-	if err := b.Delete(purgeKey(source), nil); err != nil {
-		return fmt.Errorf("store: purging source %q: %w", source, err)
-	}
-	return db.durably(b)
+	return db.tidyTable(appendTable(nil, tableExpiry), sources)
 }
 
-func (db *DB) durably(b *pebble.Batch) error {
-	c, err := db.commit(b, false)
+// tidyTable removes the rows with the prefix that are of one of the sources
+// and do not follow from its records, step by step.
+func (db *DB) tidyTable(prefix []byte, sources map[string]bool) error {
+	for from := prefix; from != nil; {
+		if db.keeper.ending() {
+			return errEnding
+		}
+		var err error
+		if from, err = db.tidyStep(from, successor(prefix), sources); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidyStep looks at some rows and returns where to go on, nil at the end.
+func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte, err error) {
+	// Only what of the index is read first may be removed: a row that comes in
+	// behind the scan follows from its record.
+	it, err := db.scan(db.db, from, upper)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.Wait()
-}
-
-// resumePurges ends the purges that a crash cut off.
-func (db *DB) resumePurges() error {
-	sources, err := db.purging()
-	for _, source := range sources {
-		if err == nil {
-			err = db.purgeExpiries(source)
+	defer it.done(&err)
+	var found [][]byte
+	looked := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if looked++; looked > tidyRows {
+			next = bytes.Clone(it.Key())
+			break
+		}
+		if source, _, err := rowOf(it.Key()); err != nil {
+			db.skip(it.Key(), err)
+		} else if _, is := sources[source]; is {
+			found = append(found, bytes.Clone(it.Key()))
 		}
 	}
-	return err
+	if len(found) == 0 {
+		return next, nil
+	}
+	db.keeper.rows.Lock()
+	defer db.keeper.rows.Unlock()
+	b := db.db.NewBatch()
+	for _, row := range found {
+		follows, err := db.follows(row)
+		if err != nil {
+			return nil, err
+		}
+		if follows {
+			continue
+		}
+		if err := b.Delete(row, nil); err != nil {
+			return nil, fmt.Errorf("store: removing a row: %w", err)
+		}
+	}
+	_, err = db.commit(b, true)
+	return next, err
+}
+
+// follows says whether the row follows from its record. Of a record that
+// cannot be read nobody knows.
+func (db *DB) follows(row []byte) (bool, error) {
+	source, key, err := rowOf(row)
+	if err != nil {
+		return false, err
+	}
+	e, err := db.Get(source, key)
+	if isCorrupt(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var r rows
+	r.derive(source, key, e)
+	for i := range r.n {
+		if bytes.Equal(r.key(i), row) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// rowOf is the source and key that an index row is of.
+func rowOf(row []byte) (source, key string, err error) {
+	switch row[0] {
+	case tableExpiry:
+		r, err := parseExpiry(row)
+		return r.Source, r.Key, err
+	case tableDue, tableRetry:
+		s, rest, ok := bytes.Cut(row[2:], []byte{end})
+		if !ok {
+			return "", "", errRow
+		}
+		r, err := parseTimed(rest)
+		return string(s), r.Key, err
+	}
+	return parseSourced(row)
 }
 
 // purging lists the sources whose purge has not ended.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,9 +16,10 @@ func (db *DB) Get(source, key string) (*schedule.Entry, error) {
 }
 
 func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) {
-	if db.closed.Load() {
-		return nil, errClosed
+	if !db.gate.enter() {
+		return nil, ErrClosed
 	}
+	defer db.gate.leave()
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	it, err := r.NewIter(&lookup)
@@ -26,9 +28,32 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 	}
 	e, err := db.seek(it, s, source, key)
 	if e := it.Close(); err == nil && e != nil {
-		return nil, db.lookupError(source, key, e)
+		err = db.lookupError(source, key, e)
+	}
+	if isCorrupt(err) {
+		return db.getNewest(r, s, source, key, err)
 	}
 	return e, err
+}
+
+// getNewest looks at one level of the store after the other, newest first, and
+// not beyond the newest record: below it a block may be unreadable that the
+// iterator would open.
+func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, corrupt error) (*schedule.Entry, error) {
+	s.key = appendRecordKey(s.key[:0], source, key)
+	value, closer, err := r.Get(s.key)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, corrupt
+	}
+	defer closer.Close()
+	e, err := decodeRecord(value)
+	if err != nil {
+		return nil, db.undecodable(source, key, err)
+	}
+	return e, nil
 }
 
 // seek reads one record.
@@ -43,23 +68,28 @@ func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string) (*schedu
 	}
 	e, err := decodeRecord(value)
 	if err != nil {
-		return nil, db.corruptRecord(source, key, err)
+		return nil, db.undecodable(source, key, err)
 	}
 	return e, nil
 }
 
 // GetAll implements Store.
 func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry) (err error) {
-	if db.closed.Load() {
-		return errClosed
+	if !db.gate.enter() {
+		return ErrClosed
 	}
+	defer db.gate.leave()
 	s := scratches.Get().(*scratch)
 	defer s.release()
 	it, err := db.db.NewIter(&lookup)
 	if err != nil {
 		return fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, err)
 	}
-	defer scan{it}.done(&err)
+	defer func() {
+		if e := it.Close(); e != nil && err == nil {
+			err = fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, e)
+		}
+	}()
 	order := make([]int, len(keys))
 	for i := range order {
 		order[i] = i
@@ -87,27 +117,6 @@ func (db *DB) lookupError(source, key string, err error) error {
 	return fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 }
 
-// scan is an iterator over [lower, upper) that joins its errors.
-type scan struct{ *pebble.Iterator }
-
-func (db *DB) scan(r pebble.Reader, lower, upper []byte) (scan, error) {
-	if db.closed.Load() {
-		return scan{}, errClosed
-	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return scan{}, fmt.Errorf("store: reading rows: %w", err)
-	}
-	return scan{it}, nil
-}
-
-// done closes the iterator and adds what went wrong with it.
-func (s scan) done(err *error) {
-	if e := s.Close(); e != nil && *err == nil {
-		*err = fmt.Errorf("store: reading rows: %w", e)
-	}
-}
-
 // Due implements Store.
 func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
@@ -117,13 +126,26 @@ func (db *DB) Due(dst []Row, source string, after Position, limit int) (_ []Row,
 	}
 	defer it.done(&err)
 	n := 0
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			rows, err := db.hidden(it.gap, limit-n+1)
+			if err != nil {
+				return dst, false, err
+			}
+			if len(rows) > limit-n {
+				return append(dst, rows[:limit-n]...), true, nil
+			}
+			dst, n = append(dst, rows...), n+len(rows)
+			if it.gap = nil; !ok {
+				break
+			}
+		}
 		if n >= limit {
 			return dst, true, nil
 		}
 		row, err := parseTimed(it.Key()[len(prefix):])
 		if err != nil {
-			db.skip(err)
+			db.skip(it.Key(), err)
 			continue
 		}
 		dst = append(dst, row)
@@ -166,7 +188,15 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 	}
 	defer it.done(&err)
 	held := 0
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			if items, more, err = db.named(items, source, it.gap, limit); more || err != nil {
+				return items, more, err
+			}
+			if it.gap = nil; !ok {
+				break
+			}
+		}
 		key := string(it.Key()[len(head):])
 		if len(items) >= limit || held >= pageBytes {
 			return items, true, nil
@@ -175,10 +205,41 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		if err != nil {
 			return items, false, err
 		}
-		if e != nil {
-			items = append(items, Item{Key: key, Entry: e})
-			held += dataBytes(e)
+		items = append(items, Item{Key: key, Entry: e})
+		held += dataBytes(e)
+	}
+	return items, false, nil
+}
+
+// named appends the entries of the records in the span, up to limit items in all.
+// A block that cannot be read hides them; the due index has a row of each.
+func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, more bool, err error) {
+	prefix := appendSource(nil, tableDue, source)
+	it, err := db.scan(db.db, prefix, successor(prefix))
+	if err != nil {
+		return items, false, err
+	}
+	defer it.done(&err)
+	var keys []string
+	for ok := it.First(); ok; ok = it.Next() {
+		row, err := parseTimed(it.Key()[len(prefix):])
+		if err == nil && s.has(appendRecordKey(nil, source, row.Key)) {
+			keys = append(keys, row.Key)
 		}
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		e, err := db.Get(source, key)
+		if err != nil && !isCorrupt(err) {
+			return items, false, err
+		}
+		if e == nil && err == nil {
+			continue // a row that does not follow from a record any more
+		}
+		if len(items) >= limit {
+			return items, true, nil
+		}
+		items = append(items, Item{Key: key, Entry: e})
 	}
 	return items, false, nil
 }
@@ -188,24 +249,27 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 const pageBytes = 1 << 20
 
 func dataBytes(e *schedule.Entry) int {
-	if e.Event == nil {
+	if e == nil || e.Event == nil {
 		return 0
 	}
 	return len(e.Event.Data)
 }
 
 // item decodes the record that the scan is at, nil if it is corrupt.
-func (db *DB) item(it scan, source, key string) (*schedule.Entry, error) {
+func (db *DB) item(it *scan, source, key string) (*schedule.Entry, error) {
 	value, err := it.ValueAndErr()
-	if err != nil {
-		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
+	if err == nil {
+		e, err := decodeRecord(value)
+		if err != nil {
+			db.corruptAt(fmt.Sprintf("the record of key %q of source %q", key, source), err)
+			return nil, nil //nolint:nilerr // it is noted, and stops no other
+		}
+		return e, nil
 	}
-	e, err := decodeRecord(value)
-	if err != nil {
-		db.skip(db.corruptRecord(source, key, err))
+	if pebble.IsCorruptionError(err) {
 		return nil, nil
 	}
-	return e, nil
+	return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 }
 
 // Unfinished implements Store.
@@ -216,17 +280,31 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 		return nil, err
 	}
 	defer it.done(&err)
-	for ok := it.First(); ok; ok = it.Next() {
+	add := func(key, value []byte) error {
+		row, err := parseUnfinished(key, value)
+		if err != nil {
+			db.skip(key, err)
+			return nil //nolint:nilerr // it is noted, and stops no other
+		}
+		found = append(found, row)
+		return nil
+	}
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil { // at a start that is worth reading all records
+			if err := db.derived(it.gap, add); err != nil {
+				return found, err
+			}
+			if it.gap = nil; !ok {
+				break
+			}
+		}
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return found, fmt.Errorf("store: reading rows: %w", err)
 		}
-		row, err := parseUnfinished(it.Key(), value)
-		if err != nil {
-			db.skip(err)
-			continue
+		if err := add(it.Key(), value); err != nil {
+			return found, err
 		}
-		found = append(found, row)
 	}
 	return found, nil
 }
@@ -243,7 +321,7 @@ func (db *DB) Sources() (sources []string, err error) {
 	for ok := it.First(); ok; {
 		source, _, err := parseSourced(it.Key())
 		if err != nil {
-			db.skip(err)
+			db.skip(it.Key(), err)
 			ok = it.Next()
 			continue
 		}

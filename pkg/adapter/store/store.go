@@ -7,6 +7,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
+// ErrClosed says that the store is closed, or about to be: what was asked for
+// did not happen, or may not be durable. It is no fault of the disk.
+var ErrClosed = errors.New("store: closed")
+
 // ErrFull says that the disk has no room for more: nothing was changed, and
 // the call may be tried again once there is room.
 var ErrFull = errors.New("store: disk full")
@@ -48,7 +52,7 @@ type Store interface {
 
 	// List returns up to limit keys with the prefix that come after the given
 	// key, in key order, and ends early where their events are large. Dead
-	// letters are not listed.
+	// letters are not listed. An entry that cannot be read has its key and no Entry.
 	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
 
 	// ListDue is List ordered by original due time, then key. It looks at no
@@ -61,10 +65,11 @@ type Store interface {
 	// not count, at some multiple of that.
 	Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
 
-	// Expired returns up to limit rows of all sources whose expiry is not after
-	// now, oldest first. next is the soonest expiry of the others, zero when
-	// there is none or the limit was reached.
-	Expired(now time.Time, limit int) (_ []SourceRow, next time.Time, err error)
+	// Expired returns up to limit rows of all sources that come after the given
+	// row and whose expiry is not after now, oldest first. next is the soonest
+	// expiry of the others, zero when there is none or the limit was reached.
+	// Rows of a source that was purged may be among them for a while.
+	Expired(now time.Time, after SourceRow, limit int) (_ []SourceRow, next time.Time, err error)
 
 	// Unfinished returns the keys whose entry has an UnfinishedAt.
 	Unfinished() ([]SourceRow, error)
@@ -75,16 +80,18 @@ type Store interface {
 	// Sources lists the sources that have anything stored.
 	Sources() ([]string, error)
 
-	// Purge removes everything of a source, durably. No Apply for that source may overlap it.
+	// Purge removes everything of a source, durably; rows of Expired go in the
+	// background. The source may be used again at once and is empty then. No Apply
+	// for that source may overlap it.
 	Purge(source string) error
 
-	// Clock is the latest instant that was handed to SetClock, zero at first:
-	// the wall clock was there once. SetClock is lazy; an earlier instant than
-	// Clock changes nothing.
+	// Clock is the instant that was handed to SetClock last, zero at first: the
+	// wall clock was there when the store was last in use. SetClock is lazy.
 	Clock() (time.Time, error)
 	SetClock(time.Time) error
 
-	// Close makes everything durable and releases the directory.
+	// Close makes everything durable and releases the directory. It waits for
+	// calls that are under way; later ones return [ErrClosed].
 	Close() error
 }
 
@@ -99,10 +106,12 @@ type Commit interface {
 }
 
 // Change replaces a key's entry. Old is what Get returned, nil for none; New
-// is nil to remove it.
+// is nil to remove it. Corrupt says that Get returned a *CorruptError: the entry
+// counts as one that was there, and its index rows go in the background.
 type Change struct {
 	Source, Key string
 	Old, New    *schedule.Entry
+	Corrupt     bool
 }
 
 // Position is a place in a source's due order.
@@ -132,7 +141,7 @@ type SourceRow struct {
 	Row
 }
 
-// Item is a key and its entry.
+// Item is a key and its entry, nil when that cannot be read.
 type Item struct {
 	Key   string
 	Entry *schedule.Entry

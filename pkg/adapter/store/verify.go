@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -77,8 +76,9 @@ func (db *DB) verify() (Report, error) {
 	}{
 		{tableRecord, v.record}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
 		{tableUnfinished, v.unfinished}, {tableCounter, v.counter},
+		{tablePurge, v.other}, {tableMeta, v.other},
 	} {
-		if err := db.each(check.table, check.row); err != nil {
+		if err := v.each(check.table, check.row); err != nil {
 			r.problem("table %c/ cannot be read to its end: %v", check.table, err)
 		}
 	}
@@ -90,15 +90,24 @@ func (db *DB) verify() (Report, error) {
 	return r, v.strays()
 }
 
-// each calls row for all rows of a table.
-func (db *DB) each(table byte, row func(key, value []byte) error) (err error) {
+// other is a row that is only read.
+func (v *verifier) other(_, _ []byte) error { return nil }
+
+// each calls row for all rows of a table that can be read.
+func (v *verifier) each(table byte, row func(key, value []byte) error) (err error) {
 	prefix := appendTable(nil, table)
-	it, err := db.scan(db.db, prefix, successor(prefix))
+	it, err := v.db.scan(v.db.db, prefix, successor(prefix))
 	if err != nil {
 		return err
 	}
 	defer it.done(&err)
-	for ok := it.First(); ok; ok = it.Next() {
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			v.problem("table %c/ cannot be read from %q to %q", table, it.gap.from, it.gap.to)
+			if !ok {
+				break
+			}
+		}
 		value, err := it.ValueAndErr()
 		if err != nil {
 			return err
@@ -125,12 +134,11 @@ func (v *verifier) record(k, value []byte) error {
 		v.Sources++
 	}
 	if schedule.IsDeadLetterKey(key) {
-		s.dead++
 		v.DeadLetters++
 	} else {
-		s.keys++
 		v.Keys++
 	}
+	s.count(key, 1)
 	v.counted[source] = s
 	e, err := decodeRecord(value)
 	if err != nil {
@@ -225,12 +233,11 @@ func (v *verifier) counter(k, value []byte) error {
 
 // strays looks for rows outside of all tables.
 func (v *verifier) strays() (err error) {
-	it, err := v.db.db.NewIter(&pebble.IterOptions{})
+	it, err := v.db.scan(v.db.db, []byte{0}, []byte{0xff})
 	if err != nil {
-		return fmt.Errorf("store: verifying: %w", err)
+		return err
 	}
-	s := scan{it}
-	defer s.done(&err)
+	defer it.done(&err)
 	for ok := it.First(); ok; {
 		key := it.Key()
 		if len(key) < 2 || key[1] != '/' || !bytes.ContainsRune(allTables, rune(key[0])) {

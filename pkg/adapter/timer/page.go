@@ -53,12 +53,25 @@ func New(limit int) *Page {
 	return &Page{limit: max(limit, 2), end: Row{At: -1 << 63}}
 }
 
+// minAside is how many rows may be put aside during a load, however small the
+// page: under a flood a small page would void one load after the other.
+const minAside = 1024
+
+// Resize gives the page another limit. What is too much is dropped: the index
+// still has it.
+func (p *Page) Resize(limit int) {
+	p.limit = max(limit, 2)
+	if len(p.rows) > 2*p.limit {
+		p.trim()
+	}
+}
+
 // Add notes a row of the index. It reports whether the row is the next one now.
 func (p *Page) Add(r Row) bool {
 	if !p.complete && compare(r, p.end) > 0 {
 		switch {
 		case !p.loading || p.overflow:
-		case len(p.aside) >= 4*p.limit:
+		case len(p.aside) >= max(4*p.limit, minAside):
 			p.aside, p.overflow = nil, true
 		default:
 			p.aside = append(p.aside, r)
@@ -125,7 +138,7 @@ func (p *Page) NeedsLoad() bool {
 // BeginLoad says where in the index to read on and how many rows.
 func (p *Page) BeginLoad() (after Row, n int) {
 	p.loading = true
-	return p.end, p.limit - len(p.rows)
+	return p.end, max(p.limit-len(p.rows), 1)
 }
 
 // EndLoad takes the rows that were read, in order; more says that the index

@@ -184,3 +184,40 @@ func BenchmarkAddPop(b *testing.B) {
 		p.Pop(1 << 62)
 	}
 }
+
+// A small page is loaded under a flood: what comes in meanwhile is put aside,
+// up to a bound beyond which the load is made again.
+func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
+	t.Parallel()
+	for n, void := range map[int]bool{minAside: false, minAside + 1: true} {
+		p := New(2)
+		p.BeginLoad()
+		for i := range n {
+			p.Add(Row{At: int64(i), Key: "k"})
+		}
+		p.EndLoad(nil, false)
+		if got := p.Len() == 0 && p.NeedsLoad(); got != void {
+			t.Errorf("%d rows came in: void %t, want %t", n, got, void)
+		}
+	}
+}
+
+// A page that is made smaller gives its later rows back to the index.
+func TestPage_ResizeDropsTheLaterRows(t *testing.T) {
+	t.Parallel()
+	p := New(100)
+	p.BeginLoad()
+	p.EndLoad(nil, false)
+	for i := range 100 {
+		p.Add(Row{At: int64(i), Key: "k"})
+	}
+	p.Resize(10)
+	for want := range int64(10) {
+		if r, ok := p.Pop(1000); !ok || r.At != want {
+			t.Fatalf("%+v, want %d", r, want)
+		}
+	}
+	if !p.NeedsLoad() {
+		t.Error("the rows that were dropped are not loaded again")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -194,18 +195,24 @@ func agree(t *testing.T, f *fixture, h *History) {
 			t.Fatal(keys, dead, err)
 		}
 	}
-	expired, next, err := f.Expired(now, 1000)
+	synctest.Wait() // rows of a purge go in the background
+	expired, next, err := f.Expired(now, store.SourceRow{}, 1000)
 	wantExpired, wantNext := m.expired(now)
 	if err != nil || !next.Equal(wantNext) {
 		t.Fatal(next, err)
 	}
 	same(t, "expired", wantExpired, expired)
 	if len(wantExpired) > 1 {
-		expired, next, err = f.Expired(now, 1)
+		expired, next, err = f.Expired(now, store.SourceRow{}, 1)
 		if err != nil || !next.IsZero() {
 			t.Fatal(next, err)
 		}
 		same(t, "one expired", wantExpired[:1], expired)
+		expired, next, err = f.Expired(now, expired[0], 1000)
+		if err != nil || !next.Equal(wantNext) {
+			t.Fatal(next, err)
+		}
+		same(t, "expired behind it", wantExpired[1:], expired)
 	}
 	unfinished, err := f.Unfinished()
 	if err != nil {

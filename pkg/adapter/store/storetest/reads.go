@@ -3,6 +3,7 @@ package storetest
 import (
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -242,6 +243,7 @@ func purge(t *testing.T, f *fixture) {
 	}
 	for _, kill := range []bool{true, false} {
 		f.reopen(kill)
+		synctest.Wait() // what goes in the background
 		sources, err := f.Sources()
 		if err != nil {
 			t.Fatal(err)
@@ -254,7 +256,7 @@ func purge(t *testing.T, f *fixture) {
 			t.Fatal(keys, dead, err)
 		}
 		same(t, "due", []string{}, f.dueKeys("s"))
-		expired, _, err := f.Expired(f.now.Add(24*time.Hour), 100)
+		expired, _, err := f.Expired(f.now.Add(24*time.Hour), store.SourceRow{}, 100)
 		if err != nil || len(expired) != 4 {
 			t.Fatal(expired, err)
 		}

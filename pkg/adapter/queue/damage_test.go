@@ -1,0 +1,338 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// badReads is a store of which some entries cannot be read.
+type badReads struct {
+	store.Store
+	err func(key string) error
+}
+
+func (b badReads) Get(source, key string) (*schedule.Entry, error) {
+	if err := b.err(key); err != nil {
+		return nil, err
+	}
+	return b.Store.Get(source, key)
+}
+
+func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry) error {
+	for _, key := range keys {
+		if err := b.err(key); err != nil {
+			return err
+		}
+	}
+	return b.Store.GetAll(source, keys, entries)
+}
+
+// Above the exact count the numbers are older, and not 0.
+func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, nil)
+		defer done()
+		at := time.Now()
+		fill(t, s, exactDue+100, at)
+		for range 2 { // counted anew, then as counted before
+			if c, err := s.Counts(); err != nil || c.Due != exactDue+100 || !c.OldestDueAt.Equal(at) {
+				t.Errorf("%+v %v", c, err)
+			}
+		}
+	})
+}
+
+// Rows of a source that is not set, however many, hold up nobody's expiry.
+func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, nil)
+		defer done()
+		now := time.Now().UTC()
+		for i := range 2*sweepRows + 10 {
+			e := &schedule.Entry{Revision: uint64(i + 1), DueAt: now.Add(time.Hour), ExpiresAt: now.Add(time.Second)}
+			if _, err := s.q.store.Apply(true, store.Change{Source: "absent", Key: fmt.Sprint(i), New: e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := after(time.Hour)
+		r.ExpiresAt = now.Add(2 * time.Second)
+		for _, key := range []string{"a", "b"} {
+			if _, err := s.Schedule(key, &r); err != nil {
+				t.Fatal(err)
+			}
+			r.ExpiresAt = r.ExpiresAt.Add(20 * time.Second)
+		}
+		for want := int64(1); want >= 0; want-- {
+			time.Sleep(20 * time.Second)
+			if c, err := s.Counts(); err != nil || c.Pending != want {
+				t.Errorf("%+v %v, want %d", c, err, want)
+			}
+		}
+		// Once the source is set, its rows are dropped too.
+		settings := *s.Settings()
+		settings.UID, settings.Name = "absent", "absent"
+		back, err := s.q.Set(&settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if c, err := back.Counts(); err != nil || c.Pending != 0 {
+			t.Errorf("%+v %v", c, err)
+		}
+	})
+}
+
+// An entry that cannot be read has its place in the quota until it is replaced
+// or removed.
+func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var broken sync.Map
+		corrupt := func(key string) error {
+			if _, is := broken.Load(key); is {
+				return &store.CorruptError{Source: "s", Key: key, Err: errors.New("bad")}
+			}
+			return nil
+		}
+		s, done := open(t, func(c *Config, s *schedule.Source) {
+			c.Store, s.MaxPending = badReads{c.Store, corrupt}, 3
+		})
+		defer done()
+		r := after(time.Hour)
+		for _, key := range []string{"a", "b", "c"} {
+			if _, err := s.Schedule(key, &r); err != nil {
+				t.Fatal(err)
+			}
+			broken.Store(key, true)
+		}
+		if _, err := s.Schedule("d", &r); err == nil {
+			t.Error("there is room for a fourth key")
+		}
+		if got, err := s.Schedule("a", &r); err != nil || got.Result != schedule.Created {
+			t.Error(got, err)
+		}
+		broken.Delete("a")
+		if err := s.Cancel("b", schedule.Conditions{}); err != nil {
+			t.Error(err)
+		}
+		broken.Delete("b")
+		if c, err := s.Counts(); err != nil || c.Pending != 2 {
+			t.Errorf("%+v %v", c, err)
+		}
+		if n, err := s.CancelAll(t.Context(), ""); n != 2 || err != nil {
+			t.Errorf("%d were cancelled: %v", n, err)
+		}
+		broken.Delete("c")
+		synctest.Wait()
+		if c, err := s.Counts(); err != nil || c.Pending != 0 || s.keys.Load() != 0 {
+			t.Errorf("%+v %v", c, err)
+		}
+		if n, _, err := s.q.store.Count("s"); n != 0 || err != nil {
+			t.Errorf("the store counts %d: %v", n, err)
+		}
+		if rows, _, err := s.q.store.Due(nil, "s", store.Position{}, 10); len(rows) > 0 || err != nil {
+			t.Errorf("rows are left: %v %v", rows, err)
+		}
+	})
+}
+
+// A disk that fails every read costs a bounded number of goroutines, and what
+// is due is delivered once it reads again.
+func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var failing atomic.Bool
+		s, done := open(t, func(c *Config, _ *schedule.Source) {
+			c.Store = badReads{c.Store, func(string) error {
+				if failing.Load() {
+					return syscall.EIO
+				}
+				return nil
+			}}
+		})
+		defer done()
+		n := 3 * int(maxAgain)
+		fill(t, s, n, time.Now())
+		failing.Store(true)
+		for range 5 {
+			if d, err := s.Take(); d != nil || err != nil {
+				t.Fatal(d, err)
+			}
+			if got := s.again.Load(); got > maxAgain {
+				t.Errorf("%d keys wait to be read again", got)
+			}
+			if !s.NextAt().IsZero() {
+				t.Error("it wants to be asked again at once")
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		failing.Store(false)
+		taken := map[string]bool{}
+		for range 10 {
+			time.Sleep(time.Second)
+			for d, err := s.Take(); d != nil || err != nil; d, err = s.Take() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken[d.Key] = true
+				if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(taken) != n {
+			t.Errorf("%d of %d were delivered", len(taken), n)
+		}
+	})
+}
+
+// While a write waits for room on the disk, reads answer.
+func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind == errorfs.OpFileWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	db, err := store.Open(store.Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, _ := open(t, func(c *Config, _ *schedule.Source) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
+	// Of this source all keys are in stripes that the write holds.
+	const n = 2000
+	fill(t, s, n, time.Now().Add(time.Hour))
+	full.Store(true)
+	written := make(chan error, 1)
+	items := make([]Item, 1000)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprintf("k%06d", i), Request: schedule.Request{DueAt: time.Now().Add(time.Hour), Event: &schedule.Event{Data: make([]byte, 4<<10)}}}
+	}
+	go func() {
+		for range 10 { // more than the log's buffers take
+			if _, err := s.ScheduleAll(items); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	for st := s.stripe(items[0].Key); st.TryLock(); { // until it holds them
+		st.Unlock()
+	}
+	for i := range n {
+		if _, ok, err := s.Get(fmt.Sprintf("k%06d", i)); !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+	}
+	if views, _, err := s.List(ListOptions{Limit: 1000}); len(views) != 1000 || err != nil {
+		t.Error(len(views), err)
+	}
+	if c, err := s.Counts(); c.Pending != n || err != nil {
+		t.Errorf("%+v %v", c, err)
+	}
+	full.Store(false)
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	s.q.Close()
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A call that outlives the store ends with a refusal, and not the process.
+func TestCall_BehindTheEndIsNoFault(t *testing.T) {
+	t.Parallel()
+	s, done := open(t, nil)
+	r := after(time.Hour)
+	if _, err := s.Schedule("k", &r); err != nil {
+		t.Fatal(err)
+	}
+	done()
+	_, putErr := s.Schedule("k", &r)
+	_, allErr := s.CancelAll(t.Context(), "")
+	for i, err := range []error{putErr, s.Cancel("k", schedule.Conditions{}), allErr} {
+		if err == nil {
+			t.Errorf("%d: it is acknowledged", i)
+		}
+	}
+}
+
+// A caller that has gone does not keep a long cancellation going.
+func TestCancelAll_EndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	s, done := open(t, nil)
+	defer done()
+	fill(t, s, 3*cancelPage, time.Now().Add(time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var refused *schedule.Error
+	if n, err := s.CancelAll(ctx, ""); n != 0 || !errors.As(err, &refused) || refused.Code != schedule.CodeUnavailable {
+		t.Error(n, err)
+	}
+	if n, err := s.CancelAll(t.Context(), ""); n != 3*cancelPage || err != nil {
+		t.Error(n, err)
+	}
+}
+
+// The pages of the first sources shrink when others come.
+func TestPages_ShareTheirBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageBudget = 1024 })
+		defer done()
+		fill(t, s, 1000, time.Now().Add(time.Hour))
+		for i := range 7 {
+			settings := *s.Settings()
+			settings.UID, settings.Name = fmt.Sprint(i), fmt.Sprint(i)
+			if _, err := s.q.Set(&settings); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(heartbeatEvery)
+		synctest.Wait()
+		if n := s.page.Len(); n > 2*1024/8 {
+			t.Errorf("%d rows in memory", n)
+		}
+	})
+}
+
+// The clock's mark follows the clock back.
+func TestClock_MarkFollowsAJumpBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var offset atomic.Int64
+		s, done := open(t, func(c *Config, _ *schedule.Source) {
+			c.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+		})
+		defer done()
+		for _, jump := range []time.Duration{365 * 24 * time.Hour, 0} {
+			offset.Store(int64(jump))
+			time.Sleep(2 * time.Minute)
+			mark, err := s.q.store.Clock()
+			if gap := s.now().Sub(mark); err != nil || gap.Abs() > 2*time.Minute {
+				t.Errorf("the mark is %s away from the clock: %v", gap, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,391 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Repaired is what Repair did.
+type Repaired struct {
+	// Needed is false when nothing was wrong: then nothing was changed.
+	Needed      bool   `json:"needed"`
+	ID          string `json:"id"`
+	Sources     int    `json:"sources"`
+	Keys        int64  `json:"keys"`
+	DeadLetters int64  `json:"deadLetters"`
+	// Lost counts the entries that were there and cannot be read, LostKeys are the
+	// first 100 of them. Gaps counts the places among the records that cannot be
+	// read: what of them no index row names is not in Lost.
+	Lost     int64    `json:"lost"`
+	LostKeys []string `json:"lostKeys,omitempty"`
+	Gaps     int64    `json:"gaps"`
+	// NewID says that the store's id could not be read: events that are repeated
+	// after a crash have other ids than before.
+	NewID bool `json:"newID,omitempty"`
+	// Aside is the directory with the files from before, below the data directory.
+	Aside string `json:"aside,omitempty"`
+	// Problems are the first 100 that were found.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Repair makes a data directory whole, that no process has open. It writes all
+// records that can be read into a new store, where every index row and counter
+// follows from them, as ever, and puts that in the place of the old one, whose
+// files it sets aside. It needs room for the copy. A directory that Verify finds
+// clean stays as it is. A repair that is cut off has changed nothing, or is ended
+// by the next Open or Repair.
+func Repair(o Options) (r Repaired, err error) {
+	fs := o.fs()
+	if _, err := fs.Stat(o.Dir); err != nil {
+		return r, fmt.Errorf("store: repairing: %w", err)
+	}
+	lock, err := lockDirectory(fs, o.Dir)
+	if err != nil {
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := endSwap(fs, o.Dir); err != nil {
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+	}
+	o.lock, o.ReadOnly, o.lenient = lock, true, true
+	old, err := Open(o)
+	if err != nil {
+		return r, err
+	}
+	found, err := old.verify()
+	if err != nil || found.Clean() {
+		r.ID, r.Sources, r.Keys, r.DeadLetters = old.id, found.Sources, found.Keys, found.DeadLetters
+		return r, errors.Join(err, old.Close())
+	}
+	r.Needed, r.Problems = true, found.Problems
+	made := fs.PathJoin(o.Dir, repairDir)
+	if err = fs.RemoveAll(made); err == nil {
+		err = old.copyTo(Options{Dir: made, FS: o.FS, Log: o.Log, Reserve: -1}, &r)
+	}
+	if err = errors.Join(err, old.Close()); err != nil {
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+	}
+	if r.Aside, err = swap(fs, o.Dir); err != nil {
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+	}
+	return r, nil
+}
+
+const (
+	repairBatch = 1000    // changes at a time
+	repairBytes = 1 << 20 // and about how much data
+)
+
+// copier copies records into a new store.
+type copier struct {
+	*Repaired
+	old, made *DB
+	changes   []Change
+	bytes     int
+	sources   map[string]bool
+	lost      map[[2]string]bool
+	newest    uint64
+}
+
+func (db *DB) copyTo(o Options, r *Repaired) error {
+	made, err := Open(o)
+	if err != nil {
+		return err
+	}
+	c := &copier{Repaired: r, old: db, made: made, sources: map[string]bool{}, lost: map[[2]string]bool{}}
+	err = c.records()
+	if err == nil {
+		err = c.overwritten()
+	}
+	if err == nil {
+		err = c.meta()
+	}
+	r.Sources, r.Lost = len(c.sources), int64(len(c.lost))
+	return errors.Join(err, made.Close())
+}
+
+// records copies what a walk over the records finds.
+func (c *copier) records() (err error) {
+	table := appendTable(nil, tableRecord)
+	it, err := c.old.scan(c.old.db, table, successor(table))
+	if err != nil {
+		return err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
+		if it.gap != nil {
+			if c.Gaps++; !ok {
+				break
+			}
+		}
+		source, key, err := parseSourced(it.Key())
+		if err == nil {
+			err = checkNames(source, key)
+		}
+		if err != nil {
+			continue // no record: it is in the problems
+		}
+		e, err := c.old.item(it, source, key)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			c.lose(source, key)
+			continue
+		}
+		if err := c.put(Change{Source: source, Key: key, New: e}, len(it.Key())+it.valueLen()); err != nil {
+			return err
+		}
+	}
+	return c.flush()
+}
+
+// overwritten copies what the walk had to pass over and can be read one by one:
+// keys that index rows name, and that were changed since their block was lost.
+func (c *copier) overwritten() (err error) {
+	if c.Gaps == 0 {
+		return nil
+	}
+	table := appendTable(nil, tableDue)
+	it, err := c.old.scan(c.old.db, table, successor(table))
+	if err != nil {
+		return err
+	}
+	defer it.done(&err)
+	for ok := it.First(); ok; ok = it.Next() {
+		source, key, err := rowOf(it.Key())
+		if err != nil || c.lost[[2]string{source, key}] {
+			continue
+		}
+		if there, err := c.made.Get(source, key); err != nil || there != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		e, err := c.old.Get(source, key)
+		switch {
+		case isCorrupt(err):
+			c.lose(source, key)
+		case err != nil:
+			return err
+		case e != nil:
+			if err := c.put(Change{Source: source, Key: key, New: e}, repairBytes); err != nil {
+				return err
+			}
+		}
+	}
+	return c.flush()
+}
+
+func (c *copier) lose(source, key string) {
+	c.lost[[2]string{source, key}] = true
+	if len(c.LostKeys) < maxProblems {
+		c.LostKeys = append(c.LostKeys, source+" "+key)
+	}
+}
+
+func (c *copier) put(change Change, size int) error {
+	c.sources[change.Source] = true
+	c.newest = max(c.newest, change.New.Revision)
+	var n sum
+	n.count(change.Key, 1)
+	c.Keys, c.DeadLetters = c.Keys+n.keys, c.DeadLetters+n.dead
+	c.changes = append(c.changes, change)
+	if c.bytes += size; c.bytes < repairBytes && len(c.changes) < repairBatch {
+		return nil
+	}
+	return c.flush()
+}
+
+func (c *copier) flush() error {
+	_, err := c.made.Apply(true, c.changes...)
+	c.changes, c.bytes = c.changes[:0], 0
+	return err
+}
+
+// meta takes over what the store knows of itself, as far as it can be read.
+func (c *copier) meta() error {
+	old := c.old
+	bound := old.revisions.bound.Load()
+	if bound < c.newest { // not readable: beyond what may have been handed out
+		bound = c.newest + revisionBlock
+	}
+	c.ID, c.NewID = old.id, old.id == ""
+	if c.NewID {
+		c.ID = c.made.id
+	}
+	b := c.made.db.NewBatch()
+	for _, row := range [...][2]string{{metaID, c.ID}, {metaRevision, strconv.FormatUint(bound, 10)}} {
+		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
+			return fmt.Errorf("store: writing %s: %w", row[0], err)
+		}
+	}
+	commit, err := c.made.commit(b, false)
+	if err != nil {
+		return err
+	}
+	if err := commit.Wait(); err != nil || old.clock.at.IsZero() {
+		return err
+	}
+	return c.made.SetClock(old.clock.at)
+}
+
+// readLenient is readMeta as far as it can be read. What is not there, or of
+// another version, is an error all the same.
+func (db *DB) readLenient() error {
+	format, err := db.meta(metaFormat)
+	if err == nil && format != strconv.Itoa(FormatVersion) {
+		return db.readMeta(true)
+	}
+	for _, read := range [...]func() error{
+		func() error { return err },
+		func() (err error) { db.id, err = db.meta(metaID); return err },
+		func() error {
+			bound, err := db.metaNumber(metaRevision)
+			db.revisions.bound.Store(uint64(max(bound, 0)))
+			return err
+		},
+		func() error {
+			clock, err := db.metaNumber(metaClock)
+			if err == nil && clock != 0 {
+				db.clock.at = time.Unix(0, clock).UTC()
+			}
+			return err
+		},
+	} {
+		if err := read(); err != nil && !pebble.IsCorruptionError(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// The names below the data directory of a repair. The new store takes the place
+// of the old one file by file. Until swapOut is there nothing has changed; from
+// then on the exchange goes only forward, and the name of the mark says how far
+// it is: files go out, files come in.
+const (
+	repairDir = "repair"
+	swapOut   = "REPAIR-OUT"
+	swapIn    = "REPAIR-IN"
+	asideName = "damaged-%d"
+)
+
+// swap puts the store in repairDir in the place of the one in dir, and returns
+// where that one's files are.
+func swap(fs vfs.FS, dir string) (aside string, err error) {
+	for n := 1; ; n++ {
+		aside = fmt.Sprintf(asideName, n)
+		if _, err := fs.Stat(fs.PathJoin(dir, aside)); err != nil {
+			break
+		}
+	}
+	if err := fs.MkdirAll(fs.PathJoin(dir, aside), 0o700); err != nil {
+		return "", err
+	}
+	begun := fs.PathJoin(dir, repairDir, swapOut) // whole before it is seen
+	f, err := fs.Create(begun, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.WriteString(f, aside)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close(), syncDir(fs, fs.PathJoin(dir, repairDir))); err != nil {
+		return "", err
+	}
+	if err := fs.Rename(begun, fs.PathJoin(dir, swapOut)); err != nil {
+		return "", err
+	}
+	if err := syncDir(fs, dir); err != nil {
+		return "", err
+	}
+	return aside, endSwap(fs, dir)
+}
+
+// swapping says that an exchange has begun and not ended.
+func swapping(fs vfs.FS, dir string) bool {
+	_, out := fs.Stat(fs.PathJoin(dir, swapOut))
+	_, in := fs.Stat(fs.PathJoin(dir, swapIn))
+	return out == nil || in == nil
+}
+
+// endSwap ends an exchange that has begun. It may be cut off anywhere.
+func endSwap(fs vfs.FS, dir string) error {
+	out, in, made := fs.PathJoin(dir, swapOut), fs.PathJoin(dir, swapIn), fs.PathJoin(dir, repairDir)
+	if _, err := fs.Stat(out); err == nil {
+		f, err := fs.Open(out)
+		if err != nil {
+			return err
+		}
+		name, err := io.ReadAll(f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		if err := moveFiles(fs, dir, fs.PathJoin(dir, string(name)), swapOut); err != nil {
+			return err
+		}
+		if err := fs.Rename(out, in); err != nil {
+			return err
+		}
+		if err := syncDir(fs, dir); err != nil {
+			return err
+		}
+	}
+	if _, err := fs.Stat(in); err != nil {
+		return nil //nolint:nilerr // there is no mark, so nothing is to do
+	}
+	if _, err := fs.Stat(made); err == nil {
+		if err := moveFiles(fs, made, dir); err != nil {
+			return err
+		}
+		if err := fs.RemoveAll(made); err != nil {
+			return err
+		}
+	}
+	if err := fs.Remove(in); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
+}
+
+// moveFiles moves all files, no directories, but for locks and the given ones.
+func moveFiles(fs vfs.FS, from, to string, but ...string) error {
+	names, err := fs.List(from)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if name == "LOCK" || slices.Contains(but, name) {
+			continue
+		}
+		info, err := fs.Stat(fs.PathJoin(from, name))
+		if err != nil {
+			return err
+		}
+		if info.IsDir() {
+			continue
+		}
+		if err := fs.Rename(fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncDir(fs, to), syncDir(fs, from))
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,241 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"math/big"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// scan is an iterator over [lower, upper) that goes on behind blocks that
+// cannot be read, and joins its other errors.
+type scan struct {
+	*pebble.Iterator
+	db           *DB
+	r            pebble.Reader
+	lower, upper []byte
+	last         []byte // the row before; nothing up to it is read again
+	// gap is what was passed over on the way to the row the scan is at, or, after
+	// the last row, to the end; nil when nothing was.
+	gap *span
+}
+
+// span is the rows in [from, to).
+type span struct{ from, to []byte }
+
+func (s *span) has(row []byte) bool {
+	return bytes.Compare(row, s.from) >= 0 && bytes.Compare(row, s.to) < 0
+}
+
+func (db *DB) scan(r pebble.Reader, lower, upper []byte) (*scan, error) {
+	if !db.gate.enter() {
+		return nil, ErrClosed
+	}
+	s := &scan{db: db, r: r, lower: lower, upper: upper}
+	if err := s.open(); err != nil {
+		db.gate.leave()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *scan) open() (err error) {
+	s.Iterator, err = s.r.NewIter(&pebble.IterOptions{LowerBound: s.lower, UpperBound: s.upper})
+	if err != nil {
+		return fmt.Errorf("store: reading rows: %w", err)
+	}
+	return nil
+}
+
+// done closes the iterator and adds what went wrong with it.
+func (s *scan) done(err *error) {
+	defer s.db.gate.leave()
+	if e := s.Close(); e != nil && *err == nil {
+		*err = fmt.Errorf("store: reading rows: %w", e)
+	}
+}
+
+func (s *scan) valueLen() int {
+	value, err := s.ValueAndErr()
+	if err != nil {
+		return 0
+	}
+	return len(value)
+}
+
+// First goes to the first row.
+func (s *scan) First() bool {
+	s.gap = nil
+	return s.settle(s.Iterator.First(), s.lower)
+}
+
+// Next goes to the next row.
+func (s *scan) Next() bool {
+	s.gap = nil
+	s.last = append(append(s.last[:0], s.Key()...), 0) // nothing sorts between a row and this
+	return s.settle(s.Iterator.Next(), s.last)
+}
+
+// SeekGE goes to the first row from key on.
+func (s *scan) SeekGE(key []byte) bool {
+	s.gap = nil
+	return s.settle(s.Iterator.SeekGE(key), key)
+}
+
+// settle goes on behind an unreadable block that was met from key on.
+func (s *scan) settle(ok bool, key []byte) bool {
+	if ok || !pebble.IsCorruptionError(s.Error()) {
+		return ok
+	}
+	from := bytes.Clone(key)
+	to := s.db.places.known(from)
+	if to == nil || bytes.Compare(to, s.upper) >= 0 || !s.try(to) {
+		to = s.behind(from)
+		s.db.places.learn(span{from, to})
+	}
+	s.gap = &span{from, to}
+	return s.Valid()
+}
+
+// try goes to the first row from key on and says whether that can be read. An
+// iterator that has failed is not used again.
+func (s *scan) try(key []byte) bool {
+	_ = s.Close()
+	if err := s.open(); err != nil {
+		return true // a reason to end; the iterator before says that it is closed
+	}
+	return s.Iterator.SeekGE(key) || !pebble.IsCorruptionError(s.Error())
+}
+
+// probeBytes is how much of a row's key, behind what all rows in reach have in
+// common, is looked at to find the end of an unreadable block.
+const probeBytes = 64
+
+// behind finds from which key on rows can be read again, and goes there. The
+// engine does not tell where a block ends, but how many bytes of its tables are
+// between two keys, which it knows without reading the blocks: that grows where
+// one ends. Keys are taken for numbers, and the place is found by halves.
+func (s *scan) behind(from []byte) []byte {
+	common := 0
+	for common < min(len(from), len(s.upper)) && from[common] == s.upper[common] {
+		common++
+	}
+	number := func(key []byte) *big.Int {
+		b := make([]byte, probeBytes)
+		copy(b, key[common:])
+		return new(big.Int).SetBytes(b)
+	}
+	key := func(n *big.Int) []byte {
+		k := n.FillBytes(make([]byte, common+probeBytes))
+		copy(k, from[:common])
+		return k
+	}
+	bytesTo := func(n *big.Int) uint64 {
+		size, err := s.db.db.EstimateDiskUsage(from, key(n))
+		if err != nil {
+			return 0
+		}
+		return size
+	}
+	one := big.NewInt(1)
+	low, end := new(big.Int).Add(number(from), one), new(big.Int).Sub(number(s.upper), one)
+	for low.Cmp(end) < 0 {
+		size, high := bytesTo(low), end
+		if bytesTo(high) <= size {
+			break // one block to the end
+		}
+		for {
+			middle := new(big.Int).Add(low, high)
+			if middle.Rsh(middle, 1); middle.Cmp(low) == 0 {
+				break
+			}
+			if bytesTo(middle) > size {
+				high = middle
+			} else {
+				low = middle
+			}
+		}
+		if s.try(key(high)) {
+			return key(high)
+		}
+		low = high
+	}
+	_ = s.Close()
+	_ = s.open() // nothing more is there, so it stays where it is: nowhere
+	return s.upper
+}
+
+// derived calls each for the index rows in the span that follow from the
+// records: what a block that cannot be read hides. It reads all records of the
+// span's source, or of all sources when the span has no single one.
+func (db *DB) derived(s *span, each func(row, value []byte) error) (err error) {
+	lower := appendTable(nil, tableRecord)
+	if table := s.from[0]; table == tableDue || table == tableRetry || table == tableUnfinished {
+		source, _, ok := bytes.Cut(s.from[2:], []byte{end})
+		if prefix := appendSource(nil, table, string(source)); ok && bytes.Compare(s.to, successor(prefix)) <= 0 {
+			lower = appendSource(nil, tableRecord, string(source))
+		}
+	}
+	it, err := db.scan(db.db, lower, successor(lower))
+	if err != nil {
+		return err
+	}
+	defer it.done(&err)
+	var r rows
+	for ok := it.First(); ok; ok = it.Next() {
+		source, key, err := parseSourced(it.Key())
+		if err != nil {
+			db.skip(it.Key(), err)
+			continue
+		}
+		e, err := db.item(it, source, key)
+		if err != nil {
+			return err
+		}
+		r.derive(source, key, e)
+		for i := range r.n {
+			if s.has(r.key(i)) {
+				if err := each(r.key(i), r.value(i)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// hidden returns the first rows of the due index in the span, up to limit, as
+// the records say.
+func (db *DB) hidden(s *span, limit int) ([]Row, error) {
+	var found []Row
+	first := func() {
+		slices.SortFunc(found, func(a, b Row) int {
+			switch {
+			case a.Before(b.Position):
+				return -1
+			case b.Before(a.Position):
+				return 1
+			}
+			return 0
+		})
+		found = found[:min(len(found), limit)]
+	}
+	err := db.derived(s, func(key, _ []byte) error {
+		source, rest, ok := bytes.Cut(key[2:], []byte{end})
+		if !ok || len(source) == 0 {
+			return nil
+		}
+		row, err := parseTimed(rest)
+		if err != nil {
+			return err
+		}
+		if found = append(found, row); len(found) > 2*limit+1000 {
+			first()
+		}
+		return nil
+	})
+	first()
+	return found, err
+}
