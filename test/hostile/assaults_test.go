@@ -184,7 +184,8 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 	scheme, address, _ := strings.Cut(url, "://")
 	for i := range n {
 		all.Go(func() {
-			// At most 300 a second are opened anew.
+			// At most 300 a second are opened, and 40 anew: it is connections that
+			// stay, not their making.
 			pause := time.NewTimer(time.Duration(i) * time.Second / 300)
 			defer pause.Stop()
 			for {
@@ -200,7 +201,7 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 				default:
 					a.count(attack, "closed")
 				}
-				pause.Reset(time.Duration(1+n/300) * time.Second)
+				pause.Reset(time.Duration(1+n/40) * time.Second)
 			}
 		})
 	}

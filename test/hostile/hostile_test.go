@@ -60,19 +60,29 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 // what the attackers were answered, and the most memory that the adapter took.
 func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers tally, peak int64) {
 	t.Helper()
-	s.neighbour.live(t.Context(), "quiet", quiet)
+	s.phase(t, "quiet", quiet)
 	s.gang.attack(t, s.order)
-	s.neighbour.live(t.Context(), "attack", attack)
+	s.phase(t, "attack", attack)
 	s.alive(t)
 	s.neighbour.abreast(t)
 	answers = s.gang.cease(t)
 	s.alive(t)
-	s.neighbour.live(t.Context(), "after", after)
+	s.phase(t, "after", after)
 	s.alive(t)
 	s.neighbour.judge(t)
 	peak = s.PeakMemory(t)
 	t.Logf("the attackers were answered %s; the adapter took at most %d MiB", answers, peak>>20)
 	return answers, peak
+}
+
+// phase is one of the neighbour's, and what the adapter computed in it.
+func (s *street) phase(t *testing.T, name string, lasts time.Duration) {
+	t.Helper()
+	start, before := time.Now(), s.ProcessorTime(t)
+	s.neighbour.live(t.Context(), name, lasts)
+	if s.Verdict() == "" {
+		s.phases[name].processors = float64(s.ProcessorTime(t)-before) / float64(time.Since(start))
+	}
 }
 
 // alive ends the test when the adapter ended by itself.

@@ -41,6 +41,8 @@ type figures struct {
 	errors   []string
 	early    int
 	probes   []string // that failed
+
+	processors float64 // that the adapter took, on average
 }
 
 const (
@@ -264,8 +266,8 @@ func (n *neighbour) judge(t *testing.T) {
 var phases = []string{"quiet", "attack", "after"}
 
 func (f *figures) String() string {
-	return fmt.Sprintf("%5d calls, %d errors, %d probes failed; calls p50 %s p99 %s; %5d deliveries, late p50 %s p99 %s max %s",
-		len(f.answers), len(f.errors), len(f.probes), at(f.answers, 50), at(f.answers, 99), len(f.lateness), at(f.lateness, 50), at(f.lateness, 99), at(f.lateness, 100))
+	return fmt.Sprintf("%5d calls, %d errors, %d probes failed; calls p50 %s p99 %s; %5d deliveries, late p50 %s p99 %s max %s; %.2f processors",
+		len(f.answers), len(f.errors), len(f.probes), at(f.answers, 50), at(f.answers, 99), len(f.lateness), at(f.lateness, 50), at(f.lateness, 99), at(f.lateness, 100), f.processors)
 }
 
 // at is a percentile.

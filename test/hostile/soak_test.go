@@ -47,11 +47,11 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 func (s *street) table(peak int64) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s of all attacks from %d namespaces; the adapter took at most %d MiB\n\n", *lasts, len(evil), peak>>20)
-	text.WriteString("| the neighbour | calls | errors | answered p50 | p99 | deliveries | early | late p50 | p99 |\n|---|---|---|---|---|---|---|---|---|\n")
+	text.WriteString("| the neighbour | calls | errors | answered p50 | p99 | deliveries | early | late p50 | p99 | processors |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, phase := range phases {
 		f := s.phases[phase]
-		fmt.Fprintf(&text, "| %s | %d | %d | %s | %s | %d | %d | %s | %s |\n", phase, len(f.answers), len(f.errors),
-			at(f.answers, 50), at(f.answers, 99), len(f.lateness), f.early, at(f.lateness, 50), at(f.lateness, 99))
+		fmt.Fprintf(&text, "| %s | %d | %d | %s | %s | %d | %d | %s | %s | %.2f |\n", phase, len(f.answers), len(f.errors),
+			at(f.answers, 50), at(f.answers, 99), len(f.lateness), f.early, at(f.lateness, 50), at(f.lateness, 99), f.processors)
 	}
 	return text.String()
 }
