@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -116,38 +113,6 @@ func TestEvent_EnvelopeCannotBeForged(t *testing.T) {
 	}
 }
 
-// A page in the browser of the one who runs the adapter reaches nothing.
-func TestBrowser_CannotCall(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		method, below, body string
-		headers             []string
-	}{
-		"a form from elsewhere":         {http.MethodPost, "/schedules", `{"items":[{"key":"browser"}]}`, []string{"Content-Type", "", "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}},
-		"a name that leads to loopback": {http.MethodGet, "/schedules", "", []string{"Host", "evil.example"}},
-		"a deletion by such a name":     {http.MethodDelete, "/schedules/browser", "", []string{"Host", "evil.example:8080"}},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), c.method, plain.url()+c.below, strings.NewReader(c.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(c.headers); i += 2 {
-			if c.headers[i] == "Host" {
-				req.Host = c.headers[i+1]
-			} else if c.headers[i+1] != "" {
-				req.Header.Set(c.headers[i], c.headers[i+1])
-			}
-		}
-		resp, err := harness.Client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if resp.Body.Close(); resp.StatusCode < 400 {
-			t.Errorf("%s: %d", name, resp.StatusCode)
-		}
-	}
-}
-
 // What is accepted is there, whatever an event says: neither its time nor its
 // media type takes a schedule away.
 func TestEvent_DoesNotDestroyASchedule(t *testing.T) {
@@ -241,48 +206,6 @@ func TestReload_AnEmptyFileIsRefused(t *testing.T) {
 	s.get(t, "k")
 }
 
-// A token is revoked by SIGHUP, whatever else is at fault.
-func TestReload_RevokesTokensBesideABadFile(t *testing.T) {
-	t.Parallel()
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(tokens, []byte("old\nstays\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := &source{name: "revoked"}
-	o := alone(t, []string{"--token-file", tokens}, s)
-	if err := errors.Join(os.WriteFile(tokens, []byte("stays\n"), 0o600), os.WriteFile(o.file, []byte("kind: Nonsense\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the token is refused", func() bool {
-		return s.call(t, http.MethodGet, "", "", "Authorization", "Bearer old").Status == http.StatusUnauthorized
-	})
-	if r := s.call(t, http.MethodGet, "", "", "Authorization", "Bearer stays"); r.Status != http.StatusOK {
-		t.Errorf("the other token: %d %s", r.Status, r.Body)
-	}
-}
-
-// A dead letter sink that hangs takes no place from ordinary keys.
-func TestDeadLetters_DoNotHoldUpTheOthers(t *testing.T) {
-	t.Parallel()
-	s := solo(t, "dead-hang", "limits: {maxInFlight: 2}\ndelivery: {retry: 0, deadLetterSink: {uri: SINK/dead-hangs}}")
-	sink.Answer("dead-hangs", "", func(_ http.ResponseWriter, r *http.Request, _ *harness.Delivery) { <-r.Context().Done() })
-	s.answer("", func(w http.ResponseWriter, _ *http.Request, d *harness.Delivery) {
-		if strings.HasPrefix(d.Key, "bad") {
-			w.WriteHeader(http.StatusBadRequest)
-		}
-	})
-	for i := range 5 {
-		s.put(t, fmt.Sprint("bad", i), "")
-		s.next(t, fmt.Sprint("bad", i))
-	}
-	sink.Next(t, "dead-hangs", "bad0")
-	s.put(t, "good", "")
-	s.next(t, "good")
-}
-
 // Each source is seen, however many there are.
 func TestMetrics_KnowTheLastOfManySources(t *testing.T) {
 	t.Parallel()
@@ -312,79 +235,4 @@ func TestMetrics_KnowTheLastOfManySources(t *testing.T) {
 		}
 		return len(seen) == count && !strings.Contains(string(r.Body), "otel_metric_overflow")
 	})
-}
-
-// After the answer to a DELETE the sink gets not one byte of the occurrence,
-// also when its connection was only being made.
-func TestDelete_NothingIsSentOnALateConnection(t *testing.T) {
-	t.Parallel()
-	// A listener whose queue is full answers no new connection: the kernel of the
-	// one who calls asks again after a second.
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "sink")
-	defer file.Close()
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
-	slow, err := net.FileListener(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close()
-	var crowd []net.Conn
-	for {
-		conn, err := net.DialTimeout("tcp", slow.Addr().String(), 200*time.Millisecond)
-		if err != nil {
-			break
-		}
-		crowd = append(crowd, conn)
-	}
-	path := filepath.Join(t.TempDir(), "sources.yaml")
-	manifest := fmt.Sprintf("apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: late, namespace: %s}\nspec: {sink: {uri: \"http://%s/late\"}}\n", namespace, slow.Addr())
-	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	a := harness.Start(t, harness.Flags(path, t.TempDir())...)
-	s := &source{name: "late", at: func() string { return a.URL }}
-	s.put(t, "deleted", "")
-	eventually(t, "it is in flight", func() bool { return *s.get(t, "deleted").InFlight })
-	s.cancel(t, "deleted")
-	for _, conn := range crowd {
-		conn.Close()
-	}
-	s.put(t, "wanted", `{"delay":"4s"}`) // the kernel has asked again by then
-	heads := make(chan string)
-	go func() {
-		for {
-			conn, err := slow.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				head := make([]byte, 4096)
-				n, _ := conn.Read(head) // nothing, of those that only crowd
-				if n > 0 {
-					fmt.Fprint(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-					heads <- string(head[:n])
-				}
-				conn.Close()
-			}()
-		}
-	}()
-	for patience := time.After(harness.Patience); ; {
-		select {
-		case head := <-heads:
-			if strings.Contains(head, "deleted") {
-				t.Fatalf("after the answer to DELETE the sink got %q", head)
-			}
-			if strings.Contains(head, "wanted") {
-				return
-			}
-		case <-patience:
-			t.Fatal("the key that was not deleted did not come")
-		}
-	}
 }

@@ -71,7 +71,7 @@ var assaults = map[string]assault{
 		sources: []source{{"trickle", "trickle", "limits: {maxInFlight: 4096}"}},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 5*time.Second, 10, func(int) {
-				a.call(ctx, "trickle", http.MethodPost, "trickle/schedules", items("t", 0, trickling, ""))
+				a.call(ctx, "trickle", http.MethodPost, "trickle/schedules", items("t", 0, 200, ""))
 			})
 		},
 	},

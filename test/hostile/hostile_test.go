@@ -205,12 +205,3 @@ func TestExpression_EndsWithItsRequest(t *testing.T) {
 		t.Errorf("the adapter computes on: %s of a processor in the 10 s after the last request", used)
 	}
 }
-
-// A refusal that is known is acted upon, whatever comes behind it.
-func TestRefusal_IsNotWaitedFor(t *testing.T) {
-	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "trickle")
-	answers, _ := s.live(t, quietFor, attackFor, afterFor)
-	if tries := answers["deliveries"]["trickle"]; tries <= trickling {
-		t.Errorf("%d attempts for %d keys: none was made again", tries, trickling)
-	}
-}
