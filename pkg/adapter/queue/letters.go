@@ -28,11 +28,14 @@ func (l *letters) room(s *schedule.Source) bool { return l.flights < max(1, s.Ma
 func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
 	if l.room(settings) {
-		if len(l.parked) > 0 {
+		for len(l.parked) > 0 {
 			row := l.parked[0]
 			l.parked = l.parked[1:]
-			l.flights++
-			return row, true
+			if row.At <= now.UnixNano() {
+				l.flights++
+				return row, true
+			}
+			s.page.Add(row) // the clock went back
 		}
 		if l.more { // those that were left in the index are in front of the page
 			l.parked, l.more = nil, false
