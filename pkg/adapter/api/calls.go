@@ -182,7 +182,8 @@ func (c *call) cancelAll() error {
 	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
 		return err
 	}
-	// Millions of keys take longer than any other call may.
+	// Millions of keys take longer than any other call may. The request's context
+	// ends with the read deadline.
 	until, deadline := time.Now().Add(cancelTime), http.NewResponseController(c.w)
 	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
 	n, err := c.src.CancelAll(c.r.Context(), prefix)

@@ -31,11 +31,12 @@ func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool
 		for len(l.parked) > 0 {
 			row := l.parked[0]
 			l.parked = l.parked[1:]
-			if row.At <= now.UnixNano() {
-				l.flights++
-				return row, true
+			if row.At > now.UnixNano() { // the clock went back: its time has yet to come
+				s.page.Add(row)
+				continue
 			}
-			s.page.Add(row) // the clock went back
+			l.flights++
+			return row, true
 		}
 		if l.more { // those that were left in the index are in front of the page
 			l.parked, l.more = nil, false
