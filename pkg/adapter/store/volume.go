@@ -103,6 +103,9 @@ func (db *DB) storedVolume(source string) (volume, error) {
 	if errors.Is(err, pebble.ErrNotFound) {
 		return volume{}, nil
 	}
+	if pebble.IsCorruptionError(err) {
+		return volume{entries: -1}, nil // it is counted anew
+	}
 	if err != nil {
 		return volume{}, fmt.Errorf("store: reading the stored bytes of source %q: %w", source, err)
 	}
@@ -133,7 +136,7 @@ func (db *DB) countVolume(source string) (v volume, err error) {
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
 			if err != nil {
 				return v, err
 			}
