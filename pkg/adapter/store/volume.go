@@ -99,6 +99,9 @@ func (db *DB) storedVolume(source string) (volume, error) {
 	if errors.Is(err, pebble.ErrNotFound) {
 		return volume{}, nil
 	}
+	if pebble.IsCorruptionError(err) {
+		return volume{entries: -1}, nil // it is counted anew
+	}
 	if err != nil {
 		return volume{}, fmt.Errorf("store: reading the stored bytes of source %q: %w", source, err)
 	}
