@@ -26,11 +26,11 @@ func accountOf(source string) string {
 // status says. A target that the status does not know is the one that was
 // applied before. A source still without one that its spec asks for is
 // suspended: it takes schedules, and what is due waits. So does one that
-// would have to go to a target with an audience as nobody, in a cluster where
-// it is about to be somebody: it would be turned away, and the event lost. And
-// one whose target with an audience does not exist any more: its address may
-// already be another's, who must not get the source's token. Its limits are cut
-// to the ceilings.
+// would have to go to a target with an audience as nobody, where it is about to be
+// somebody, by the cluster's flag or its own spec: it would be turned away, and the
+// event lost. And one whose target with an audience does not exist any more: its
+// address may already be another's, who must not get the source's token. Its limits
+// are cut to the ceilings.
 func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified bool, limits *ceilings.Config) (*schedule.Source, error) {
 	status := &o.Status
 	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
@@ -56,7 +56,7 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified 
 	if auth := status.Auth; auth != nil && auth.ServiceAccountName != nil && *auth.ServiceAccountName == accountOf(o.Name) {
 		targets.ServiceAccount = *auth.ServiceAccountName
 	}
-	if identified && audience != "" && targets.ServiceAccount == "" {
+	if (identified && audience != "" || o.NamesAudience()) && targets.ServiceAccount == "" {
 		waits = true
 	}
 	if targets.ServiceAccount != "" {

@@ -37,6 +37,8 @@ func deadLettersResolved(o *v1alpha1.RescheduleSource) {
 
 func withAudience(o *v1alpha1.RescheduleSource) { o.Status.SinkAudience = new("sink") }
 
+func namesAudience(o *v1alpha1.RescheduleSource) { o.Spec.Sink.Audience = new("sink") }
+
 // withIdentity is the source's own account, whose name is given.
 func withIdentity(o *v1alpha1.RescheduleSource) {
 	o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new(accountOfA)}
@@ -98,10 +100,12 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 			changes: []change{func(o *v1alpha1.RescheduleSource) { o.Spec.Suspend = true }},
 			want:    decided{Sink: sink, Suspend: true},
 		},
-		"an audience, and its identity is on its way": {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
-		"an audience, and its identity is there":      {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: accountOfA}},
-		"an audience where nobody has an identity":    {changes: []change{withAudience}, want: decided{Sink: secret}},
-		"no audience, and its identity is on its way": {identified: true, want: decided{Sink: sink}},
+		"an audience of its spec, and its identity is on its way": {changes: []change{namesAudience}, want: decided{Sink: sink, Suspend: true}},
+		"an audience of its spec, and its identity is there":      {changes: []change{namesAudience, withAudience, withIdentity}, want: decided{Sink: secret, Account: accountOfA}},
+		"an audience, and its identity is on its way":             {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
+		"an audience, and its identity is there":                  {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: accountOfA}},
+		"an audience where nobody has an identity":                {changes: []change{withAudience}, want: decided{Sink: secret}},
+		"no audience, and its identity is on its way":             {identified: true, want: decided{Sink: sink}},
 		// Who writes statuses must not be who chooses the account.
 		"an audience, and the identity of another": {changes: []change{withAudience, func(o *v1alpha1.RescheduleSource) {
 			o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("cluster-admin-operator")}

@@ -74,7 +74,7 @@ type reservation struct{ keys, bytes int64 }
 // refused for a quota. The caller calls settle or release later.
 func (s *Source) reserve(k *judged, e *schedule.Entry, settings *schedule.Source) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
-	if k.stored == nil && !k.corrupt && k.reserved.keys == 0 {
+	if k.had() == 0 && k.reserved.keys == 0 {
 		more.keys = 1
 	}
 	if more == (reservation{}) {
@@ -140,12 +140,18 @@ func (s *Source) release(keys []judged) {
 
 // settle makes of the key's reservation what has become of the key.
 func (s *Source) settle(k *judged) {
-	keys := present(k.now) - present(k.stored)
-	if k.corrupt { // counted, though it cannot be read
-		keys--
-	}
+	keys := present(k.now) - k.had()
 	s.hold(keys-k.reserved.keys, k.now.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
 	k.reserved = reservation{}
+}
+
+// had says whether the store has an entry of the key, maybe one that cannot be
+// read: of that the size is not known.
+func (k *judged) had() int64 {
+	if k.corrupt {
+		return 1
+	}
+	return present(k.stored)
 }
 
 func present(e *schedule.Entry) int64 {
@@ -158,7 +164,7 @@ func present(e *schedule.Entry) int64 {
 // count notes that an entry was made, replaced or removed.
 func (s *Source) count(c store.Change) {
 	keys := present(c.New) - present(c.Old)
-	if c.Corrupt { // counted, though it cannot be read
+	if c.Corrupt {
 		keys--
 	}
 	if schedule.IsDeadLetterKey(c.Key) {

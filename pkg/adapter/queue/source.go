@@ -36,10 +36,10 @@ type Source struct {
 	keys        atomic.Int64 // entries of keys
 	bytes       atomic.Int64 // of all entries, dead letters too
 	deadLetters atomic.Int64
-	expired     atomic.Int64 // since the start
-	refused     [len(quotas)]atomic.Int64
-	flights     atomic.Int64 // deliveries under way
-	own         atomic.Int64 // those with nothing behind them: their entry is not pending
+	expired     atomic.Int64              // since the start
+	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
+	flights     atomic.Int64              // deliveries under way
+	own         atomic.Int64              // those with nothing behind them: their entry is not pending
 }
 
 func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {

@@ -143,10 +143,8 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case e.DeadLetter != nil:
 		return nil
 	case !owed.IsZero(): // as something newer that waits: the sooner time, its event
-		if o.Again != nil && o.Kind != Failed {
-			if at := o.Again.time(now, src.Ceilings.MinDelay); at.Before(owed) {
-				owed = at
-			}
+		if o.Again != nil && o.Kind != Failed && o.Again.time(now, src.Ceilings.MinDelay).Before(owed) {
+			owed = o.Again.time(now, src.Ceilings.MinDelay)
 		}
 		return e.renew(revision, now, now.Add(max(owed.Sub(now), 0)))
 	case o.Again != nil && o.Kind != Failed:
@@ -204,7 +202,7 @@ func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revisi
 	}
 	at := now.Add(src.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(now, 0) // it is a retry
+		at = o.Again.time(now, 0) // a retry: the least wait is not for it
 	}
 	switch {
 	case waiting == nil:

@@ -141,20 +141,16 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	if n == 0 && grown == 0 && !c.Corrupt {
 		return deltas, nil
 	}
-	deltas, err = db.count(deltas, c.Source, c.Key, n, grown)
-	if err == nil && c.Corrupt {
-		// How large the entry was is not known: the next start counts the bytes anew,
-		// because the row counts another number of entries than there are.
-		for i := range deltas {
-			if deltas[i].source == c.Source {
-				deltas[i].volume.entries++
-			}
-		}
+	held := volume{bytes: grown, entries: n}
+	if c.Corrupt {
+		// How large it was is not known: with a number of entries that is wrong the
+		// next start counts the bytes anew.
+		held.entries++
 	}
-	return deltas, err
+	return db.count(deltas, c.Source, c.Key, n, held)
 }
 
-func (db *DB) count(deltas []delta, source, key string, n, grown int64) ([]delta, error) {
+func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([]delta, error) {
 	i := len(deltas) - 1
 	for ; i >= 0 && deltas[i].source != source; i-- {
 	}
@@ -166,8 +162,8 @@ func (db *DB) count(deltas []delta, source, key string, n, grown int64) ([]delta
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
+	deltas[i].volume.add(held)
 	deltas[i].sum.count(key, n)
-	deltas[i].volume.add(volume{bytes: grown, entries: n})
 	return deltas, nil
 }
 

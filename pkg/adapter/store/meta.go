@@ -70,7 +70,11 @@ func (db *DB) reserveRevisions(r uint64) error {
 			return fmt.Errorf("store: writing %s: %w", row, err)
 		}
 	}
-	if err := db.durably(b); err != nil {
+	c, err := db.commit(b, false)
+	if err == nil {
+		err = c.Wait()
+	}
+	if err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)

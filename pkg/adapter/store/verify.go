@@ -66,14 +66,11 @@ func (db *DB) verify() (Report, error) {
 	r := Report{ID: db.id, Format: FormatVersion, Problems: []string{}}
 	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
 	revision, err := db.meta(metaRevision)
-	if err != nil {
-		return r, err
+	if err == nil {
+		var counted string
+		counted, err = db.meta(metaCounted)
+		v.trusted = err == nil && counted == revision // what cannot be read is told below
 	}
-	counted, err := db.meta(metaCounted)
-	if err != nil {
-		return r, err
-	}
-	v.trusted = counted == revision
 	if r.Purging, err = db.purging(); err != nil {
 		return r, err
 	}

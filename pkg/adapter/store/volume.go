@@ -64,7 +64,11 @@ func (db *DB) distrustVolumes() error {
 	if err != nil {
 		return fmt.Errorf("store: distrusting the stored bytes: %w", err)
 	}
-	return db.durably(b)
+	c, err := db.commit(b, false)
+	if err != nil {
+		return err
+	}
+	return c.Wait()
 }
 
 // loadVolume reads how many bytes the source's entries hold. A row that counts
@@ -129,7 +133,7 @@ func (db *DB) countVolume(source string) (v volume, err error) {
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
 			if err != nil {
 				return v, err
 			}
@@ -152,6 +156,10 @@ func (db *DB) countVolume(source string) (v volume, err error) {
 
 // Bytes implements Store.
 func (db *DB) Bytes(source string) (int64, error) {
+	if !db.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer db.gate.leave()
 	c, err := db.counter(source)
 	if err != nil {
 		return 0, err

@@ -136,8 +136,12 @@ func (r *Reconciler) observeAdapter(source *v1alpha1.RescheduleSource) error {
 }
 
 // identify sets OIDCIdentityCreated, and makes or removes the ServiceAccount
-// that the source is to its sinks.
+// that the source is to its sinks. A source that names an audience has one in every
+// cluster: an operator that asks for its tokens needs no flag of all of eventing.
 func (r *Reconciler) identify(ctx context.Context, flags feature.Flags, source *v1alpha1.RescheduleSource) error {
+	if source.NamesAudience() {
+		flags = feature.Flags{feature.OIDCAuthentication: feature.Enabled}
+	}
 	err := auth.SetupOIDCServiceAccount(ctx, flags, r.accounts, r.kube, source.GetGroupVersionKind(), source.ObjectMeta,
 		&source.Status, func(s *duckv1.AuthStatus) { source.Status.Auth = s })
 	if err != nil && !flags.IsOIDCAuthentication() {

@@ -52,6 +52,21 @@ func (s *RescheduleSource) GetStatus() *duckv1.Status { return &s.Status.Status 
 // GetUntypedSpec implements apis.HasSpec.
 func (s *RescheduleSource) GetUntypedSpec() any { return s.Spec }
 
+// NamesAudience says whether the spec itself asks for tokens to a target: then the
+// source has an identity, whatever the cluster's authentication-oidc says.
+func (s *RescheduleSource) NamesAudience() bool {
+	targets := []*duckv1.Destination{&s.Spec.Sink}
+	if d := s.Spec.Delivery; d != nil {
+		targets = append(targets, d.DeadLetterSink)
+	}
+	for _, t := range targets {
+		if t != nil && t.Audience != nil && *t.Audience != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // GetGroupVersionKind implements kmeta.OwnerRefable.
 func (*RescheduleSource) GetGroupVersionKind() schema.GroupVersionKind {
 	return SchemeGroupVersion.WithKind(Kind)
