@@ -8,6 +8,9 @@ SHELL := bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME ?= 30s
 N ?= 1000
+JOBS ?= 1
+HOURS ?= 100000
+HOSTILE ?= 10m
 # Rooms, without what starts processes.
 ROOMS = $$(go list ./... | grep -vE '/(test|examples)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, and operators written with it.
@@ -70,8 +73,16 @@ lint: ## Run the linters of .golangci.yaml
 	for module in $(MODULES); do (cd $$module && $(LINT) ./...); done
 
 .PHONY: crash
-crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000)
-	CRASH_ROUNDS=$(N) go test -count=1 -timeout 0 -v -run Kill ./test/crash
+crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
+	go test -count=1 -timeout 0 -v -run Kill ./test/crash -crash.rounds=$(N) -crash.jobs=$(JOBS)
+
+.PHONY: sim
+sim: ## Simulate the core for so many hours of its time, on both processors (HOURS=100000)
+	CGO_ENABLED=0 go test -count=1 -timeout 0 -v -run Promise ./internal/sim -sim.hours=$(HOURS)
+
+.PHONY: hostile
+hostile: ## Attack the real adapter in every way at once, beside a neighbour that behaves (HOSTILE=10m)
+	go test -count=1 -timeout 0 -v -run AllAttacks ./test/hostile -hostile.for=$(HOSTILE)
 
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md

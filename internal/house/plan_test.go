@@ -119,6 +119,7 @@ var rooms = map[string]room{
 	"test/internal/harness": {never: []string{module + "pkg", module + "internal"}},
 	"test/blackbox":         {may: []string{"test/internal/harness"}},
 	"test/crash":            {may: []string{"test/internal/harness"}},
+	"test/hostile":          {may: []string{"test/internal/harness"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},

@@ -3,9 +3,8 @@ package sim
 import (
 	"flag"
 	"fmt"
-	"os"
+	"math"
 	"runtime/debug"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("sim.seed", 0, "replay this one history")
 	seedsFlag = flag.Uint64("sim.seeds", 0, "play so many histories, from random seeds")
+	hoursFlag = flag.Float64("sim.hours", 0, "play histories, from random seeds, until so many hours have passed in them")
 	stepsFlag = flag.Int("sim.steps", historySteps, "steps of a history")
 )
 
@@ -27,12 +27,8 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 		first, n = *seedFlag, 1
 	case *seedsFlag != 0:
 		first, n = uint64(time.Now().UnixNano()), *seedsFlag
-	case os.Getenv("SIM_SEEDS") != "":
-		seeds, err := strconv.ParseUint(os.Getenv("SIM_SEEDS"), 10, 64)
-		if err != nil {
-			t.Fatalf("SIM_SEEDS: %v", err)
-		}
-		first, n = uint64(time.Now().UnixNano()), seeds
+	case *hoursFlag != 0:
+		first, n = uint64(time.Now().UnixNano()), math.MaxInt64
 	case testing.Short():
 		n = fixedSeeds / 10
 	}
@@ -40,37 +36,41 @@ func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
 	// it is an argument of play.
 	debug.SetTraceback("all")
 	start := time.Now()
-	var next, broken atomic.Uint64
-	var simulated atomic.Int64
+	var next, played, broken, steps atomic.Uint64
+	var passed atomic.Int64 // in the histories, in seconds
 	t.Run("worker", func(t *testing.T) {
 		for i := range 2 {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
 				for {
 					k := next.Add(1) - 1
-					if k >= n || broken.Load() > 0 {
+					if k >= n || broken.Load() > 0 || *hoursFlag != 0 && float64(passed.Load())/3600 >= *hoursFlag {
 						return
 					}
-					simulated.Add(int64(play(t, first+k, &broken)))
+					h := play(t, first+k, &broken)
+					passed.Add(int64(h.took / time.Second))
+					steps.Add(uint64(len(h.steps)))
+					played.Add(1)
 				}
 			})
 		}
 	})
-	hours, seconds := time.Duration(simulated.Load()).Hours(), time.Since(start).Seconds()
-	t.Logf("%d histories from seed %d, %.0f a second; %.0f simulated hours, %.0f a second", min(n, next.Load()), first, float64(min(n, next.Load()))/seconds, hours, hours/seconds)
+	took := time.Since(start)
+	t.Logf("%d histories from seed %d, %d steps, %d hours simulated in %s; %.0f histories a second; %d broken promises",
+		played.Load(), first, steps.Load(), passed.Load()/3600, took.Round(time.Second), float64(played.Load())/took.Seconds(), broken.Load())
 }
 
 //go:noinline
-func play(t *testing.T, seed uint64, broken *atomic.Uint64) time.Duration {
+func play(t *testing.T, seed uint64, broken *atomic.Uint64) *history {
 	h := newHistory(seed, *stepsFlag)
 	failed, _ := h.run(t)
 	if failed == "" {
-		return h.took
+		return h
 	}
 	broken.Add(1)
 	small := h.shrink(t, 20*time.Second)
 	again, trace := small.run(t)
 	t.Errorf("seed %d: a promise is broken: %s\nreplay: go test ./internal/sim -sim.seed=%d -sim.steps=%d\nin short, steps %v: %s\n%s",
 		seed, failed, seed, *stepsFlag, small.steps, again, trace)
-	return h.took
+	return h
 }

@@ -108,8 +108,9 @@ func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled
 	return nil
 }
 
-// reload reads the sources and tokens anew, each on its own: a token is revoked
-// whatever is wrong with the sources. What cannot be read stays as it was.
+// reload reads the tokens, sources and ceilings anew, the tokens on their own: a
+// token is revoked whatever is wrong with the sources. What cannot be read stays
+// as it was.
 func (a *Adapter) reload(ctx context.Context) error {
 	return errors.Join(a.reloadTokens(), a.reloadSources(ctx))
 }

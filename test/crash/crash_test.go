@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 
 var (
 	rounds = flag.Int("crash.rounds", 8, "how often the adapter is killed")
-	seed   = flag.Uint64("crash.seed", 0, "of all that is random; 0 draws one")
+	seed   = flag.Uint64("crash.seed", 0, "of all that is random in the first history, the next ones count on; 0 draws one")
+	jobs   = flag.Int("crash.jobs", 1, "how many histories go on at the same time")
 )
 
 func TestMain(m *testing.M) {
@@ -38,13 +40,44 @@ spec:
   limits: {maxInFlight: 500}
 `
 
+// historyRounds are the kills of one history: what is remembered of it, to be
+// judged at its end, fits into memory.
+const historyRounds = 200
+
 func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	t.Logf("seed %d: run again with -crash.seed=%d -crash.rounds=%d", *seed, *seed, *rounds)
+	start := time.Now()
+	var left atomic.Int64
+	var all sums
+	left.Store(int64(*rounds))
+	each := int64(min(historyRounds, (*rounds+*jobs-1)/(*jobs)))
+	t.Run("job", func(t *testing.T) {
+		var next atomic.Uint64
+		next.Store(*seed)
+		for i := range *jobs {
+			t.Run(fmt.Sprint(i), func(t *testing.T) {
+				t.Parallel()
+				for !t.Failed() {
+					n := int(min(each, left.Add(-each)+each))
+					if n <= 0 {
+						return
+					}
+					seed := next.Add(1) - 1
+					t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { all.add(live(t, seed, n)) })
+				}
+			})
+		}
+	})
+	t.Logf("in %s: %s", time.Since(start).Round(time.Second), &all)
+}
+
+// live kills an adapter so many times and judges its history.
+func live(t *testing.T, seed uint64, rounds int) *sums {
 	dir := t.TempDir()
-	w := &world{histories: map[string]*history{}, mood: rand.New(rand.NewPCG(*seed, 1))}
+	w := &world{histories: map[string]*history{}, mood: rand.New(rand.NewPCG(seed, 1))}
 	w.sink = harness.NewSink()
 	t.Cleanup(w.sink.Close)
 	w.sink.Answer("crash", "", w.deliver)
@@ -57,10 +90,10 @@ func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {
 	defer stop()
 	var clients sync.WaitGroup
 	for i := range writers {
-		clients.Go(func() { w.write(ctx, i, rand.New(rand.NewPCG(*seed, uint64(100+i)))) })
+		clients.Go(func() { w.write(ctx, i, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
-	when := rand.New(rand.NewPCG(*seed, 2))
-	for round := range *rounds {
+	when := rand.New(rand.NewPCG(seed, 2))
+	for round := range rounds {
 		this := life{launched: time.Now().Round(0)}
 		a := harness.Start(t, harness.Flags(file, data)...)
 		this.ready = time.Now().Round(0)
@@ -108,8 +141,9 @@ func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {
 			t.Fatalf("the adapter ended by itself:\n%s", a.Log())
 		}
 	}
-	w.judge(t)
+	sum := w.judge(t)
 	if t.Failed() {
 		t.Logf("the adapter's last log:\n%s", a.Log())
 	}
+	return sum
 }

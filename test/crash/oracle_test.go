@@ -1,7 +1,9 @@
 package crash
 
 import (
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -11,31 +13,50 @@ import (
 const wire = 3 * time.Second
 
 // judge holds what was acknowledged against what was delivered.
-func (w *world) judge(t *testing.T) {
+func (w *world) judge(t *testing.T) *sums {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var calls, acked, owed, visits, deaths int
+	s := &w.sums
 	for key, h := range w.histories {
 		slices.SortStableFunc(h.deliveries, func(a, b *visit) int { return a.At.Compare(b.At) })
 		w.answers(t, key, h)
 		w.visits(t, key, h)
 		w.obsolete(t, key, h)
 		if w.lost(t, key, h) {
-			owed++
+			s.owed++
 		}
-		calls, visits = calls+len(h.calls), visits+len(h.deliveries)
+		s.calls, s.deliveries = s.calls+len(h.calls), s.deliveries+len(h.deliveries)
 		for _, c := range h.calls {
 			if c.known {
-				acked++
+				s.acknowledged++
 			}
 		}
 	}
-	deaths = len(w.lives) - 1
-	t.Logf("%d kills, %d keys, %d calls (%d answered), %d deliveries, %d keys owed at the end", deaths, len(w.histories), calls, acked, visits, owed)
-	if acked < 20*deaths || visits < 10*deaths {
+	s.kills, s.keys = len(w.lives)-1, len(w.histories)
+	t.Logf("%s", s)
+	if s.acknowledged < 20*s.kills || s.deliveries < 10*s.kills {
 		t.Error("too little happened for this to mean anything")
 	}
+	return s
+}
+
+// sums are what happened in histories, and what was wrong in them.
+type sums struct {
+	mu                                                              sync.Mutex
+	kills, keys, calls, acknowledged, deliveries, owed, lost, early int
+}
+
+func (s *sums) add(of *sums) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kills, s.keys, s.calls, s.acknowledged = s.kills+of.kills, s.keys+of.keys, s.calls+of.calls, s.acknowledged+of.acknowledged
+	s.deliveries, s.owed, s.lost, s.early = s.deliveries+of.deliveries, s.owed+of.owed, s.lost+of.lost, s.early+of.early
+}
+
+func (s *sums) String() string {
+	return fmt.Sprintf("%d kills, %d keys, %d calls (%d acknowledged), %d deliveries, %d keys owed at the end; %d lost, %d early",
+		s.kills, s.keys, s.calls, s.acknowledged, s.deliveries, s.owed, s.lost, s.early)
 }
 
 // answers: revisions of a key only grow, and no time is sooner than asked for.
@@ -70,6 +91,7 @@ func (w *world) visits(t *testing.T, key string, h *history) {
 	var prev *visit
 	for _, v := range h.deliveries {
 		if v.At.Before(v.DueAt) {
+			w.sums.early++
 			t.Errorf("%s: revision %d was delivered %s early", key, v.Revision, v.DueAt.Sub(v.At))
 		}
 		if same := byRevision[v.Revision]; same != nil && (same.Attr("id") != v.Attr("id") || same.Attr("type") != v.Attr("type")) {
@@ -173,16 +195,20 @@ func (w *world) lost(t *testing.T, key string, h *history) bool {
 		return false
 	}
 	if len(h.deliveries) == 0 {
+		w.sums.lost++
 		t.Errorf("%s: %s, acknowledged at %s with revision %d, was never delivered", key, last.mark, last.ack, last.revision)
 		return true
 	}
 	v := h.deliveries[len(h.deliveries)-1]
 	switch {
 	case v.Attr("type") != last.mark:
+		w.sums.lost++
 		t.Errorf("%s: %s, acknowledged at %s, was never delivered; the last that came is %s", key, last.mark, last.ack, v.Attr("type"))
 	case v.status >= 300:
+		w.sums.lost++
 		t.Errorf("%s: %s failed with %d and was not delivered again", key, last.mark, v.status)
 	case v.byAgain:
+		w.sums.lost++
 		t.Errorf("%s: %s was asked for again after %s and did not come", key, last.mark, v.again)
 	}
 	return true

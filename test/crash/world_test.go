@@ -23,6 +23,7 @@ type world struct {
 	histories map[string]*history
 	mood      *rand.Rand // of the sink
 	settled   bool
+	sums      sums
 }
 
 // life is an adapter's, from its launch to its death.

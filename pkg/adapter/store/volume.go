@@ -64,11 +64,7 @@ func (db *DB) distrustVolumes() error {
 	if err != nil {
 		return fmt.Errorf("store: distrusting the stored bytes: %w", err)
 	}
-	c, err := db.commit(b, false)
-	if err != nil {
-		return err
-	}
-	return c.Wait()
+	return db.durably(b)
 }
 
 // loadVolume reads how many bytes the source's entries hold. A row that counts

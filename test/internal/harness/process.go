@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Process is an adapter's, where it is not to be as usual.
@@ -118,4 +119,24 @@ func (a *Adapter) Verdict() string {
 	default:
 		return ""
 	}
+}
+
+// ProcessorTime is what the process has used of the processors so far.
+func (a *Adapter) ProcessorTime(t testing.TB) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The name, in parentheses, may hold blanks; the fields behind it do not.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	var ticks int
+	for _, field := range fields[11:13] { // utime, stime
+		n, err := strconv.Atoi(string(field))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
 }

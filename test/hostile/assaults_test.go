@@ -1,0 +1,291 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// numbered are sources of one kind.
+func numbered(name string, n int, sink, spec string) (sources []source) {
+	for i := range n {
+		sources = append(sources, source{fmt.Sprintf("%s-%d", name, i), sink, spec})
+	}
+	return sources
+}
+
+const (
+	hangingSources = 13 // enough to take every slot of delivery, when only sources are told apart
+	largeSources   = 20
+	rowSources     = 13
+	largeAfter     = 10 * time.Second
+	trickling      = 200  // keys
+	idleEach       = 1000 // connections of a namespace to each port; five take more than there are
+)
+
+// assaults are the attacks, by name. All are bounded in rate and number: it is
+// the attack that has to harm, not the processor that the attackers take.
+var assaults = map[string]assault{
+	// Deliveries without data, to a sink that answers with 1 MB and never ends.
+	"replies": {
+		sources: []source{{"replies", "reply", "limits: {maxInFlight: 4096}"}},
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, time.Second, 10, func(n int) {
+				a.call(ctx, "replies", http.MethodPost, "replies/schedules", items("r", n%10*300, 300, ""))
+			})
+		},
+	},
+	// Events as large as may be, to sinks that hang.
+	"large": {
+		sources: numbered("large", largeSources, "hang", ""),
+		run: func(ctx context.Context, a *attacker) {
+			// All at once, when enough of them are there.
+			due := fmt.Sprintf(`,"dueAt":%q`, time.Now().Add(largeAfter).UTC().Format(time.RFC3339))
+			a.each(ctx, 50*time.Millisecond, 100, func(n int) {
+				a.call(ctx, "large", http.MethodPost, fmt.Sprintf("large-%d/schedules", n%largeSources), items("l", n/largeSources%4*25, 25, due+large))
+			})
+		},
+	},
+	// Many sources whose sinks hang.
+	"hang": {
+		sources: numbered("hang", hangingSources, "hang", "limits: {maxInFlight: 4096}"),
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
+				a.call(ctx, "hang", http.MethodPost, fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, ""))
+			})
+		},
+	},
+	// Refusals whose body never ends.
+	"trickle": {
+		sources: []source{{"trickle", "trickle", "limits: {maxInFlight: 4096}"}},
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 5*time.Second, 10, func(int) {
+				a.call(ctx, "trickle", http.MethodPost, "trickle/schedules", items("t", 0, 200, ""))
+			})
+		},
+	},
+	// Expressions that cost as much as they may, for a thousand events at once.
+	"expression": {
+		sources: []source{{"expression", "ok", `ingest: {when: "event.data.a.all(x, event.data.a.all(y, y == x || true))"}`}},
+		run: func(ctx context.Context, a *attacker) {
+			numbers := "[" + strings.Repeat("1,", 1999) + "1]"
+			events := make([]string, 200)
+			for i := range events {
+				events[i] = fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/a","type":"a","data":{"a":%s}}`, i, numbers)
+			}
+			batch := "[" + strings.Join(events, ",") + "]"
+			a.each(ctx, 500*time.Millisecond, 1000000, func(int) {
+				impatient, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				a.call(impatient, "expression", http.MethodPost, "expression", batch, "Content-Type", "application/cloudevents-batch+json")
+			})
+		},
+	},
+	// Lists of many large events, which are asked for and not read.
+	"lists": {
+		sources: []source{{"lists", "ok", ""}},
+		run: func(ctx context.Context, a *attacker) {
+			a.call(ctx, "lists", http.MethodPost, "lists/schedules", items("k", 0, 32, `,"delay":"24h"`+large))
+			a.hold(ctx, "lists", a.URL, 40, func(conn net.Conn) error {
+				_, err := fmt.Fprintf(conn, "GET /%s/lists/schedules?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace)
+				return err
+			}, nil, true)
+		},
+	},
+	// Connections on which one request was made, and that stay.
+	"idle": {run: func(ctx context.Context, a *attacker) {
+		var both sync.WaitGroup
+		for url, path := range map[string]string{a.URL: "/openapi.json", a.Admin: "/healthz"} {
+			both.Go(func() {
+				ask := func(conn net.Conn) error {
+					_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
+					return err
+				}
+				a.hold(ctx, "idle", url, idleEach, ask, func(conn net.Conn) error {
+					if rand.IntN(60) > 0 { // a request a minute keeps it
+						return nil
+					}
+					return ask(conn)
+				}, false)
+			})
+		}
+		both.Wait()
+	}},
+	// Bodies that come a byte at a time: some say how long they are, some do not.
+	"bodies": {
+		sources: []source{{"bodies", "ok", ""}},
+		run: func(ctx context.Context, a *attacker) {
+			var both sync.WaitGroup
+			for _, head := range []string{
+				"Content-Length: 16777216\r\n\r\n{",
+				"Transfer-Encoding: chunked\r\n\r\n11000\r\n{" + strings.Repeat(" ", 69631) + "\r\n",
+			} {
+				both.Go(func() {
+					a.hold(ctx, "bodies", a.URL, 12, func(conn net.Conn) error {
+						_, err := fmt.Fprintf(conn, "POST /%s/bodies/schedules HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n%s", a.namespace, head)
+						return err
+					}, func(conn net.Conn) error {
+						drip := " "
+						if strings.HasPrefix(head, "Transfer") {
+							drip = "1\r\n \r\n"
+						}
+						_, err := io.WriteString(conn, drip)
+						return err
+					}, false)
+				})
+			}
+			both.Wait()
+		},
+	},
+	// Requests that announce a body, as many as a connection takes, and none comes.
+	"streams": {
+		sources: []source{{"streams", "ok", ""}},
+		run: func(ctx context.Context, a *attacker) {
+			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, false)
+		},
+	},
+	// Keys as long as may be, in many sources: what is due next is kept in memory.
+	"rows": {
+		sources: numbered("rows", rowSources, "ok", ""),
+		run: func(ctx context.Context, a *attacker) {
+			long := strings.Repeat("k", 500)
+			a.each(ctx, 50*time.Millisecond, 4*rowSources, func(n int) {
+				a.call(ctx, "rows", http.MethodPost, fmt.Sprintf("rows-%d/schedules", n%rowSources), items(long, n/rowSources%4*1000, 1000, `,"delay":"24h"`))
+			})
+		},
+	},
+	// Keys that are far away, as large and as many as the disk holds.
+	"fill": {
+		sources: []source{{"fill", "ok", ""}},
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 50*time.Millisecond, 200, func(n int) {
+				a.call(ctx, "fill", http.MethodPost, "fill/schedules", items("f", n%500*8, 8, `,"delay":"24h"`+large))
+			})
+		},
+	},
+}
+
+// hold keeps n connections to the URL, each opened again when it ends: begin
+// speaks first, more once a second after that. What comes is read and thrown
+// away, or slowly, a kilobyte a second.
+func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, more func(net.Conn) error, slowly bool) {
+	var all sync.WaitGroup
+	scheme, address, _ := strings.Cut(url, "://")
+	for i := range n {
+		all.Go(func() {
+			// At most 300 a second are opened, and 40 anew: it is connections that
+			// stay, not their making.
+			pause := time.NewTimer(time.Duration(i) * time.Second / 300)
+			defer pause.Stop()
+			for {
+				select {
+				case <-pause.C:
+				case <-ctx.Done():
+					return
+				}
+				switch err := a.holdOne(ctx, scheme, address, begin, more, slowly); {
+				case ctx.Err() != nil:
+				case err != nil:
+					a.count(attack, "not connected")
+				default:
+					a.count(attack, "closed")
+				}
+				pause.Reset(time.Duration(1+n/40) * time.Second)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, more func(net.Conn) error, slowly bool) error {
+	conn, err := a.dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	// What is not read fills these, and no more.
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if scheme == "https" {
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // an attacker trusts everybody
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return err
+		}
+		conn = secure
+	}
+	if err := begin(conn); err != nil {
+		return nil //nolint:nilerr // it was open, and is closed: that is counted
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if !slowly {
+			_, _ = io.Copy(io.Discard, conn) // until its end
+			return
+		}
+		for tick := time.Tick(time.Second); ; {
+			if _, err := io.CopyN(io.Discard, conn, 1<<10); err != nil {
+				return
+			}
+			select {
+			case <-tick:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for tick := time.Tick(time.Second); ; {
+		select {
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+		}
+		if more != nil && more(conn) != nil {
+			return nil
+		}
+	}
+}
+
+// openStreams opens the 250 streams that Go's server allows by itself.
+func (a *attacker) openStreams(conn net.Conn) error {
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(conn)
+	framer := http2.NewFramer(out, nil)
+	if err := framer.WriteSettings(); err != nil {
+		return err
+	}
+	var block strings.Builder
+	encoder := hpack.NewEncoder(&block)
+	for stream := range uint32(250) {
+		block.Reset()
+		for _, field := range [][2]string{
+			{":method", "POST"}, {":scheme", "https"}, {":authority", "127.0.0.1"}, {":path", "/" + a.namespace + "/streams/schedules"},
+			{"content-type", "application/json"}, {"content-length", "65536"},
+		} {
+			if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
+				return err
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*stream + 1, BlockFragment: []byte(block.String()), EndHeaders: true}); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}

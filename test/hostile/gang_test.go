@@ -1,0 +1,158 @@
+package hostile
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const asAttackers = "HOSTILE_ATTACKERS"
+
+// order is what the attackers are told: which attacks, by whom, on what.
+type order struct {
+	Attacks         []string
+	Namespaces      []string
+	URL, Admin, TLS string
+}
+
+// tally counts answers and failures by attack.
+type tally map[string]map[string]int
+
+func (t tally) String() string {
+	out, _ := json.Marshal(t) // keys are sorted
+	return string(out)
+}
+
+// gang are the attackers: a process of its own, of low priority, with sinks
+// that misbehave as long as the attack lasts and are content afterwards.
+type gang struct {
+	sink  string // its URL
+	in    io.WriteCloser
+	lines chan string
+}
+
+func newGang(t *testing.T) *gang {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("nice", "-n", "10", self)
+	cmd.Env = append(os.Environ(), asAttackers+"=1", "GOMAXPROCS=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	g := &gang{in: in, lines: make(chan string)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			g.lines <- lines.Text()
+		}
+		close(g.lines)
+		_ = cmd.Wait() // killed, or its input ended
+	}()
+	t.Cleanup(func() {
+		_ = g.in.Close()
+		_ = cmd.Process.Kill()
+		for range g.lines { // nobody else reads
+		}
+		<-done
+	})
+	g.sink = g.says(t)
+	return g
+}
+
+// says is the next line that the attackers print.
+func (g *gang) says(t *testing.T) string {
+	t.Helper()
+	select {
+	case line, ok := <-g.lines:
+		if ok {
+			return line
+		}
+		t.Fatal("the attackers ended")
+	case <-time.After(60 * time.Second):
+		t.Fatal("the attackers hang")
+	}
+	return ""
+}
+
+// attack starts the attacks. It returns once they are under way.
+func (g *gang) attack(t *testing.T, o order) {
+	t.Helper()
+	line, err := json.Marshal(o)
+	if err == nil {
+		_, err = fmt.Fprintf(g.in, "%s\n", line)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := g.says(t); said != "attacking" {
+		t.Fatalf("the attackers say %q", said)
+	}
+}
+
+// cease ends the attacks and returns what they were answered.
+func (g *gang) cease(t *testing.T) (answers tally) {
+	t.Helper()
+	if _, err := io.WriteString(g.in, "stop\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(g.says(t)), &answers); err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+// attack is the attackers' program: it prints the URL of its sinks, attacks as
+// the orders on its input say, until the next line or the input's end.
+func attack(in io.Reader, out io.Writer) int {
+	sinks := newSinks()
+	defer sinks.Close()
+	fmt.Fprintln(out, sinks.URL)
+	w := &wave{sinks: sinks, answers: tally{}}
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		w.end()
+		if strings.TrimSpace(lines.Text()) == "stop" {
+			w.answers["deliveries"] = sinks.taken()
+			fmt.Fprintln(out, w.answers)
+			continue
+		}
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			fmt.Fprintln(os.Stderr, "attackers:", err)
+			return 1
+		}
+		w.begin(o)
+		fmt.Fprintln(out, "attacking")
+	}
+	w.end()
+	return 0
+}
+
+// wave is one order being carried out.
+type wave struct {
+	sinks *sinks
+	stop  func()
+	all   sync.WaitGroup
+
+	mu      sync.Mutex
+	answers tally
+}

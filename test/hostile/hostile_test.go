@@ -1,0 +1,207 @@
+package hostile
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// street is an adapter in the memory of its pod, a neighbour and attackers.
+type street struct {
+	*harness.Adapter
+	*neighbour
+	gang  *gang
+	order order
+}
+
+// evil are the namespaces of the attackers.
+var evil = []string{"evil-1", "evil-2", "evil-3", "evil-4", "evil-5"}
+
+// newStreet starts an adapter as process says, with its data in the directory,
+// with the sources of the attacks in the first n namespaces of evil, and the
+// neighbour's.
+func newStreet(t *testing.T, process harness.Process, data string, n int, attacks ...string) *street {
+	t.Helper()
+	s := &street{neighbour: newNeighbour(t), gang: newGang(t)}
+	manifests := []string{s.neighbour.manifest()}
+	for _, namespace := range evil[:n] {
+		for _, attack := range attacks {
+			for _, source := range assaults[attack].sources {
+				manifests = append(manifests, source.manifest(namespace, s.gang.sink))
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	if err := os.WriteFile(file, []byte(strings.Join(manifests, "---\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secure := freeAddress(t)
+	s.Adapter = process.Start(t, harness.Flags(file, data, "--tls-listen", secure, "--tls-dir", certificate(t))...)
+	s.url, s.admin = s.URL+"/good/neighbour", s.Admin
+	s.order = order{Attacks: attacks, Namespaces: evil[:n], URL: s.URL, Admin: s.Admin, TLS: "https://" + secure}
+	return s
+}
+
+// live is the neighbour's life before, during and after the attack. It returns
+// what the attackers were answered, and the most memory that the adapter took.
+func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers tally, peak int64) {
+	t.Helper()
+	s.phase(t, "quiet", quiet)
+	s.gang.attack(t, s.order)
+	s.phase(t, "attack", attack)
+	s.alive(t)
+	s.neighbour.abreast(t)
+	answers = s.gang.cease(t)
+	s.alive(t)
+	s.phase(t, "after", after)
+	s.alive(t)
+	s.neighbour.judge(t)
+	peak = s.PeakMemory(t)
+	t.Logf("the attackers were answered %s; the adapter took at most %d MiB", answers, peak>>20)
+	return answers, peak
+}
+
+// phase is one of the neighbour's, and what the adapter computed in it.
+func (s *street) phase(t *testing.T, name string, lasts time.Duration) {
+	t.Helper()
+	start, before := time.Now(), s.ProcessorTime(t)
+	s.neighbour.live(t.Context(), name, lasts)
+	if s.Verdict() == "" {
+		s.phases[name].processors = float64(s.ProcessorTime(t)-before) / float64(time.Since(start))
+	}
+}
+
+// alive ends the test when the adapter ended by itself.
+func (s *street) alive(t *testing.T) {
+	t.Helper()
+	how := s.Verdict()
+	if how == "" {
+		return
+	}
+	for _, phase := range phases {
+		if f := s.neighbour.phases[phase]; f != nil {
+			t.Logf("%-6s %s", phase, f)
+		}
+	}
+	log := s.Log()
+	t.Fatalf("the adapter ended by itself: %s, having taken %d MiB; its log ends with\n%s", how, s.PeakMemory(t)>>20, log[max(0, len(log)-2000):])
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// certificate makes one that signs itself.
+func certificate(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	public, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: public}, "tls.key": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// The lengths of the phases of one attack by itself.
+const (
+	quietFor  = time.Second
+	attackFor = 8 * time.Second
+	afterFor  = 2 * time.Second
+)
+
+// One way to harm by itself, from as many namespaces as it takes to end an
+// adapter that does not bound it.
+func TestNeighbour_IsNotHarmed(t *testing.T) {
+	for attack, by := range map[string]struct {
+		namespaces int
+		lasts      time.Duration
+	}{
+		"replies": {1, attackFor},
+		"large":   {5, 2 * largeAfter},
+		"hang":    {1, attackFor},
+		"lists":   {3, attackFor},
+		"idle":    {5, attackFor},
+		"bodies":  {1, attackFor},
+		"streams": {5, attackFor},
+	} {
+		t.Run(attack, func(t *testing.T) {
+			newStreet(t, harness.Pod(), t.TempDir(), by.namespaces, attack).live(t, quietFor, by.lasts, afterFor)
+		})
+	}
+}
+
+// What a tenant keeps on the disk does not keep another from calling.
+func TestNeighbour_HasRoomOnTheDisk(t *testing.T) {
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=220m"); err != nil {
+		t.Fatalf("this test needs a small disk of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	// The disk is memory: it must not count.
+	process := harness.Pod()
+	process.Memory = 0
+	s := newStreet(t, process, filepath.Join(disk, "data"), 2, "fill")
+	for n := 0; ; n++ {
+		r, err := harness.Do(t.Context(), http.MethodPost, s.URL+"/"+evil[0]+"/fill/schedules", items("before", 8*n, 8, `,"delay":"24h"`+large))
+		if err != nil || n > 1000 {
+			t.Fatalf("the disk does not become full: %v", err)
+		}
+		if r.Status >= 400 || bytes.Contains(r.Body, []byte(`"status":507`)) || bytes.Contains(r.Body, []byte(`"status":429`)) {
+			break
+		}
+	}
+	s.live(t, quietFor, attackFor, afterFor)
+}
+
+// The work for an event ends when its sender has hung up.
+func TestExpression_EndsWithItsRequest(t *testing.T) {
+	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "expression")
+	s.live(t, quietFor, attackFor, afterFor)
+	before := s.ProcessorTime(t)
+	select {
+	case <-time.After(10 * time.Second):
+	case <-s.Exited():
+	}
+	// Nothing is due, and nobody calls.
+	if used := s.ProcessorTime(t) - before; used > 500*time.Millisecond {
+		t.Errorf("the adapter computes on: %s of a processor in the 10 s after the last request", used)
+	}
+}

@@ -1,0 +1,122 @@
+package hostile
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// sinks are those of the attackers. The last segment of a path says how a
+// delivery is answered; once calm, all are answered at once.
+type sinks struct {
+	*httptest.Server
+
+	mu   sync.Mutex
+	calm chan struct{}
+	slow chan struct{}  // a token for each large answer that may begin
+	got  map[string]int // deliveries by the way of their answer
+}
+
+// A reply that a key could be given, and the rate at which they are begun: the
+// attackers' processor is not what is measured.
+const (
+	replyBytes      = 1_048_000
+	repliesASecond  = 300
+	trickleInterval = 200 * time.Millisecond
+)
+
+func newSinks() *sinks {
+	s := &sinks{calm: make(chan struct{}), slow: make(chan struct{}), got: map[string]int{}}
+	go func() {
+		for range time.Tick(time.Second / repliesASecond) {
+			s.slow <- struct{}{}
+		}
+	}()
+	s.Server = httptest.NewServer(s)
+	return s
+}
+
+// rage makes the sinks misbehave, settle ends that.
+func (s *sinks) rage() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calm = make(chan struct{})
+}
+
+func (s *sinks) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.calm:
+	default:
+		close(s.calm)
+	}
+}
+
+// taken are the deliveries so far.
+func (s *sinks) taken() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.got)
+}
+
+var reply = make([]byte, replyBytes)
+
+func (s *sinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	way := path.Base(r.URL.Path)
+	s.mu.Lock()
+	calm := s.calm
+	s.got[way]++
+	s.mu.Unlock()
+	_, _ = io.Copy(io.Discard, r.Body)
+	select {
+	case <-calm:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	default:
+	}
+	switch way {
+	case "hang":
+		// Nothing at all.
+	case "reply": // an event of 1 MB, but for its last bytes
+		select {
+		case <-s.slow:
+		case <-calm:
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Ce-Specversion", "1.0")
+		w.Header().Set("Ce-Id", "r")
+		w.Header().Set("Ce-Source", "/r")
+		w.Header().Set("Ce-Type", "r")
+		w.Header().Set("Ce-Rescheduleafter", "1h")
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Content-Length", strconv.Itoa(replyBytes+1))
+		_, _ = w.Write(reply)
+		_ = http.NewResponseController(w).Flush() // the caller may be gone
+	case "trickle": // a refusal whose status is known, and a body without an end
+		w.WriteHeader(http.StatusServiceUnavailable)
+		for tick := time.Tick(trickleInterval); ; {
+			_, _ = w.Write([]byte("."))
+			_ = http.NewResponseController(w).Flush() // the caller may be gone
+			select {
+			case <-tick:
+				continue
+			case <-calm:
+			case <-r.Context().Done():
+			}
+			return
+		}
+	default:
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	select {
+	case <-calm:
+	case <-r.Context().Done():
+	}
+}

@@ -1,0 +1,91 @@
+package hostile
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+var lasts = flag.Duration("hostile.for", 20*time.Second, "how long all attacks at once last")
+
+// A soak long enough for its figures to mean something also holds the
+// neighbour's lateness: under load, p99 within so many times the quiet one.
+const (
+	soak      = 5 * time.Minute
+	mostLater = 3
+)
+
+// All attacks at once, from five namespaces: the sixth loses nothing, gets
+// nothing early, and is always answered; and the adapter keeps within the
+// memory that the operators' page promises.
+func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
+	budget := memoryBudget(t)
+	attacks := slices.Sorted(maps.Keys(assaults))
+	s := newStreet(t, harness.Pod(), t.TempDir(), len(evil), attacks...)
+	beside := max(5*time.Second, min(*lasts/10, time.Minute))
+	_, peak := s.live(t, beside, *lasts, beside)
+	if peak > budget {
+		t.Errorf("the adapter took %d MiB; docs/operations.md promises %d", peak>>20, budget>>20)
+	}
+	t.Log(s.table(peak))
+	quiet, attack := at(s.phases["quiet"].lateness, 99), at(s.phases["attack"].lateness, 99)
+	if *lasts >= soak && attack > mostLater*quiet {
+		t.Errorf("late p99 %s during the attacks, %s in quiet: more than %d times", attack, quiet, mostLater)
+	}
+}
+
+// table is what docs/security.md shows.
+func (s *street) table(peak int64) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s of all attacks from %d namespaces; the adapter took at most %d MiB\n\n", *lasts, len(evil), peak>>20)
+	text.WriteString("| the neighbour | calls | errors | answered p50 | p99 | deliveries | early | late p50 | p99 | processors |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, phase := range phases {
+		f := s.phases[phase]
+		fmt.Fprintf(&text, "| %s | %d | %d | %s | %s | %d | %d | %s | %s | %.2f |\n", phase, len(f.answers), len(f.errors),
+			at(f.answers, 50), at(f.answers, 99), len(f.lateness), f.early, at(f.lateness, 50), at(f.lateness, 99), f.processors)
+	}
+	return text.String()
+}
+
+// memoryBudget reads the table of the operators' page: its rows must add up to
+// its total, and that must leave the pod room.
+func memoryBudget(t *testing.T) (total int64) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(page), "\n## Memory\n")
+	if !ok {
+		t.Fatal("docs/operations.md has no section Memory")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var sum int64
+	for _, row := range regexp.MustCompile(`(?m)^\| (.+?) \| (?:\*\*)?([0-9,]+) MiB(?:\*\*)? \|`).FindAllStringSubmatch(section, -1) {
+		mib, err := strconv.ParseInt(strings.ReplaceAll(row[2], ",", ""), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(row[1], "together") {
+			total = mib << 20
+		} else {
+			sum += mib << 20
+		}
+	}
+	if total == 0 || sum != total {
+		t.Fatalf("the table of docs/operations.md: %d MiB together, its rows add up to %d", total>>20, sum>>20)
+	}
+	if limit := harness.Pod().Memory; total > limit {
+		t.Fatalf("docs/operations.md promises %d MiB, the pod has %d", total>>20, limit>>20)
+	}
+	return total
+}
