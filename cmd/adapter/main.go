@@ -46,6 +46,7 @@ func run(args []string) error {
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` that tells where the API server is; default: that of the cluster the adapter runs in")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
+	flags.StringVar(&cfg.CeilingsFile, "config", "", "`FILE` with the administrator's ceilings, the keys of the ConfigMap config-reschedule; read anew on SIGHUP (default none)")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
 	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file or a cluster")
 	flags.StringVar(&cfg.TLSListen, "tls-listen", "", "`ADDRESS` of the schedule API with TLS (default none)")

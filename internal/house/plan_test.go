@@ -37,6 +37,8 @@ var rooms = map[string]room{
 
 	"pkg/apis/sources/expression": {never: append([]string{module + "pkg/adapter"}, k8s...), not: pure},
 
+	"pkg/apis/sources/ceilings": {may: []string{"pkg/apis/sources/v1alpha1"}, never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"}},
+
 	// The control plane. The planes meet only in pkg/apis.
 	"pkg/reconciler/reschedulesource": {
 		may:   []string{"pkg/apis/sources/...", "pkg/client/...", "pkg/reconciler/reschedulesource/resources"},
@@ -91,7 +93,7 @@ var rooms = map[string]room{
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/adapter/budget", "pkg/adapter/listener",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/apis/sources/ceilings", "pkg/adapter/budget", "pkg/adapter/listener",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect"},

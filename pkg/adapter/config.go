@@ -15,6 +15,9 @@ import (
 type Config struct {
 	// SourcesFile holds RescheduleSource manifests; required without Kubernetes.
 	SourcesFile string
+	// CeilingsFile holds the administrator's ceilings, "" = none; only without
+	// Kubernetes, whose ConfigMap config-reschedule holds them.
+	CeilingsFile string
 	// Kubernetes is the cluster whose sources are served; nil: standalone.
 	Kubernetes *knative.Config
 	// DataDir is the data directory, made when it is not there; required. One
@@ -65,6 +68,9 @@ const handover = 30 * time.Second
 func (c *Config) complete() error {
 	if c.SourcesFile == "" && c.Kubernetes == nil {
 		return errors.New("adapter: sources file is not set: give --sources FILE.yaml with RescheduleSource manifests")
+	}
+	if c.CeilingsFile != "" && c.Kubernetes != nil {
+		return errors.New("adapter: --config is for --standalone: in a cluster the ceilings are in the ConfigMap config-reschedule")
 	}
 	if c.DataDir == "" {
 		return errors.New("adapter: data directory is not set: give --data-dir DIR on a disk that survives restarts")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"knative.dev/pkg/observability/metrics"
 	"knative.dev/pkg/observability/tracing"
@@ -13,12 +14,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
 // startFromFile starts a standalone adapter. What can be wrong in a file is
 // found before the data directory is touched.
 func (a *Adapter) startFromFile(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
 	if err != nil {
 		return err
 	}
@@ -45,10 +47,14 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	return a.serve(a.tokens)
 }
 
-// readSources reads the file and compiles the ingest rules of all its sources,
-// or says what is wrong with any of them.
-func readSources(file string) ([]*schedule.Source, []rules, error) {
-	wanted, err := sources.ReadFile(file)
+// readSources reads the files of sources and of ceilings, "" = none, and compiles
+// the ingest rules of all sources, or says what is wrong with any of them.
+func readSources(file, ceilingsFile string) ([]*schedule.Source, []rules, error) {
+	limits, err := readCeilings(ceilingsFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	wanted, err := sources.ReadFile(file, limits)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,6 +65,26 @@ func readSources(file string) ([]*schedule.Source, []rules, error) {
 		}
 	}
 	return wanted, compiled, errors.Join(problems...)
+}
+
+// readCeilings reads the file of ceilings. Without one there are none: the owner
+// of the sources' file is the administrator.
+func readCeilings(file string) (*ceilings.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %w", err)
+	}
+	if len(text) > sources.MaxFileBytes {
+		return nil, fmt.Errorf("reading the ceilings: %s is more than %d MiB", file, sources.MaxFileBytes>>20)
+	}
+	config, err := ceilings.ParseFile(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %s: %w", file, err)
+	}
+	return config, nil
 }
 
 // apply makes the wanted sources the ones there are.
@@ -94,7 +120,7 @@ func (a *Adapter) reloadTokens() error {
 }
 
 func (a *Adapter) reloadSources(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
 	if err != nil {
 		return fmt.Errorf("the sources stay as they were: %w", err)
 	}
@@ -128,7 +154,7 @@ func (a *Adapter) reloadNow(ctx context.Context) {
 	switch err := a.reload(ctx); {
 	case ctx.Err() != nil:
 	case err != nil:
-		a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "tokens", a.cfg.TokenFile, "error", err)
+		a.cfg.Log.Error("not everything was reloaded: a file cannot be used", "file", a.cfg.SourcesFile, "config", a.cfg.CeilingsFile, "tokens", a.cfg.TokenFile, "error", err)
 	default:
 		a.cfg.Log.Info("sources reloaded", "file", a.cfg.SourcesFile, "sources", len(a.queue.Sources()))
 	}

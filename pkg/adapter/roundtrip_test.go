@@ -222,7 +222,7 @@ func (w *world) open() {
 	}
 	for _, name := range []string{"json", "binary"} {
 		text := strings.NewReplacer("NAME", name, "SINK", w.sinkURL).Replace(manifests)
-		set, err := sources.Parse("test", []byte(text))
+		set, err := sources.Parse("test", []byte(text), nil)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -562,7 +562,7 @@ func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
 			t.Fatal(err)
 		}
 		set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource","metadata":{"name":"a","namespace":"ns"},
-			"spec":{"sink":{"uri":%q},"ceOverrides":{"extensions":%s},"delivery":{"format":%q}}}`, srv.URL, names, pick(r, "json", "binary")))
+			"spec":{"sink":{"uri":%q},"ceOverrides":{"extensions":%s},"delivery":{"format":%q}}}`, srv.URL, names, pick(r, "json", "binary")), nil)
 		if err != nil {
 			if !strings.Contains(err.Error(), "ceOverrides.extensions") {
 				t.Errorf("%s: %v names no field", names, err)

@@ -1,7 +1,7 @@
 // Package controller lets an operator that is written with controller-runtime
 // run as a Knative Service that scales to zero. What changes is main.go:
 //
-//	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme})
+//	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme}, controller.WithAudience("my-operator"))
 //
 // instead of ctrl.NewManager; SetupWithManager, its For, Owns, Watches and
 // predicates, and Reconcile stay as they are. Events come in over HTTP, from an
@@ -37,7 +37,7 @@
 // no longer than that again.
 //
 // There are no timers in the process, no watches, and without a client no calls
-// but those of the reconcilers. Waits are those of [time.Duration], of at most
+// but those of the reconcilers, and for the keys that tokens are checked with. Waits are those of [time.Duration], of at most
 // ten years; what is finer than the clock of the source is rounded up.
 //
 // # How it works
@@ -54,7 +54,11 @@
 // reflection. With another version of controller-runtime than the one this
 // module requires, and where that does not fit, Add says so.
 //
+// With [WithAudience] events are taken of the operator's own sources only, by the
+// tokens that these send. Without it they are taken of anyone, and nothing of them
+// is remembered: a forged event may cause a run, and never keeps one back.
+//
 // It leaves to others: which objects are watched (the ApiServerSource), the
 // back-off and the durable timers (the RescheduleSource), and who may send
-// events (Knative).
+// events to the source.
 package controller

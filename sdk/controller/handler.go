@@ -21,7 +21,8 @@ import (
 // what the reconciler reads: an object that is gone, and whose deletion no event
 // has told of, is looked for again with every maxInterval.
 //
-// It panics if there is no reconciler.
+// It panics if there is no reconciler, and with [WithAudience] where no API server is
+// configured.
 func Handler(r reconcile.Reconciler, opts ...Option) http.Handler {
 	return newHandler(context.Background(), r, opts...)
 }
@@ -32,6 +33,10 @@ func newHandler(ctx context.Context, r reconcile.Reconciler, opts ...Option) *se
 	}
 	s := newServer(opts)
 	s.log = ctrl.Log.WithName("reschedule")
+	if err := s.guard(ctrl.GetConfig); err != nil {
+		panic(err.Error())
+	}
+	s.tellOpen()
 	q := newQueue("reschedule", s.stray)
 	q.prefix = ""
 	s.queues = []*queue{q}

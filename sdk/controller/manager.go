@@ -35,8 +35,9 @@ type manager struct {
 // CloudEvents that Start serves on $PORT (8080 by default).
 //
 // Of the options, those of leader election do not count, nor does the
-// SyncPeriod of the cache. Its namespaces and selectors are for a [Resync] and
-// for cached reads: which objects are watched is said by the ApiServerSource. The default
+// SyncPeriod of the cache. What is not in its namespaces is not reconciled,
+// whatever asks for it. Its selectors are for a [Resync] and for cached reads:
+// which objects are watched is said by the ApiServerSource. The default
 // port of metrics is the one where events come in, so that metrics are off
 // unless an address is given.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
@@ -44,9 +45,12 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 	if s.resync != nil && s.client == nil {
 		return nil, errors.New("controller: WithResync needs WithClient")
 	}
+	if err := s.guard(func() (*rest.Config, error) { return cfg, nil }); err != nil {
+		return nil, err
+	}
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
-	if !s.replicas {
+	if !s.replicas && s.verify != nil {
 		s.feeder.seen = map[objectKey]seen{}
 	}
 	o.LeaderElection = false
@@ -151,10 +155,11 @@ func (m *manager) Start(ctx context.Context) error {
 			return errors.Join(fmt.Errorf("controller: events cannot come in: %w", err), <-ended)
 		}
 	}
-	srv := &http.Server{Handler: m.server, ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: m.server, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	m.server.log.Info("Serving events", "address", l.Addr().String())
+	m.server.tellOpen()
 	if m.server.resync != nil {
 		go m.server.askForResync(inner)
 	}
@@ -191,7 +196,7 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	_ = srv.Close()
 }
 
-// learnKinds finds out what the controllers are for, and which keys are theirs:
+// learnKinds finds out what the controllers are for, where, and which keys are theirs:
 // Kind/namespace/name are those of the first controller of a kind.
 func (m *manager) learnKinds() error {
 	taken := map[string]bool{}
@@ -204,6 +209,9 @@ func (m *manager) learnKinds() error {
 		q.kind, q.prefix = k, q.name
 		if !k.Empty() && !taken[k.Kind] {
 			taken[k.Kind], q.prefix = true, k.Kind
+		}
+		if q.namespaces, _, err = m.informers.namespaces(k); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -108,6 +108,7 @@ type operator struct {
 	stop    func() error
 	manager *manager
 	ctx     context.Context // of its requests; nil: that of the test
+	tokens  []string        // of its requests, each in a header
 }
 
 // cluster is what a manager needs of an API server. The controllers of other
@@ -145,15 +146,29 @@ func listenAt(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// startManager starts an operator, as main.go does.
+// trusting lets in what comes, as if it had a good token.
+func trusting(o *options) { o.verify = func(*http.Request) error { return nil } }
+
+// open is what NewManager does without WithAudience.
+func open(o *options) { o.verify = nil }
+
+// startManager starts an operator, as main.go does. It trusts its senders, unless
+// the options say otherwise.
 func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
+	t.Helper()
+	return startManagerOf(t, "http://127.0.0.1:1", o, setup, append([]Option{trusting}, opts...)...)
+}
+
+// startManagerOf is startManager with the address of an API server, and without
+// trust.
+func startManagerOf(t *testing.T, apiServer string, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
 	t.Helper()
 	l := newServer(opts).listener
 	if l == nil {
 		l = listen(t)
 		opts = append(opts, WithListener(l))
 	}
-	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, o, opts...)
+	mgr, err := NewManager(&rest.Config{Host: apiServer}, o, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,6 +239,7 @@ func (op *operator) try(attributes map[string]string, data string) (answered, er
 	for name, value := range attributes {
 		r.Header.Set("Ce-"+name, value)
 	}
+	r.Header["Authorization"] = op.tokens
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return answered{}, err

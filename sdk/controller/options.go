@@ -2,6 +2,7 @@ package controller
 
 import (
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
@@ -20,6 +21,31 @@ type options struct {
 	concurrency int
 	replicas    bool
 	resync      *Resync
+	audience    *string
+	subjects    []string
+	// verify is nil for a request whose sender may send events. Where verify itself is
+	// nil, the door is open.
+	verify func(*http.Request) error
+}
+
+// WithAudience takes events only with a token for this audience, which is that of
+// sink.audience of the RescheduleSource, and of one of the subjects. Without
+// subjects these are the identities of all RescheduleSources of the operator's
+// own namespace. A subject is as tokens have it:
+//
+//	system:serviceaccount:NAMESPACE:ACCOUNT
+//
+// where ACCOUNT is status.auth.serviceAccountName of a source. Tokens are checked
+// with the keys of the API server, which every service account may read. What has
+// no good token is answered with 401, and another subject with 403, before anything
+// is read of it; while there are no keys the answer is 503, so that the event comes
+// again.
+//
+// Without this option the operator takes events of anyone who reaches its port. So
+// it remembers nothing of them: predicates that look for changes let every update
+// pass, as with [WithReplicas], and why a run failed is in the operator's log only.
+func WithAudience(audience string, subjects ...string) Option {
+	return func(o *options) { o.audience, o.subjects = &audience, subjects }
 }
 
 // WithClient lets the operator call the schedule API itself: for events that do

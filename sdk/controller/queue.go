@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -62,10 +64,12 @@ type wish struct {
 type queue struct {
 	name string
 	// kind is that of the objects which the controller is for, zero if it is for
-	// none; prefix is what its keys begin with, "" if every key is its. Both are
-	// set before it starts.
-	kind   kind
-	prefix string
+	// none; prefix is what its keys begin with, "" if every key is its; namespaces
+	// are where the manager's cache has its objects, none for all. They are set
+	// before it starts.
+	kind       kind
+	prefix     string
+	namespaces map[string]cache.Config
 	// stray takes what is enqueued while no event is fed: by a source that is no
 	// watch, for example.
 	stray func(*queue, wish)
@@ -160,6 +164,14 @@ func (q *queue) leave(r *run) {
 // target is the request with its canonical key.
 func (q *queue) target(request reconcile.Request) target {
 	return target{queue: q, request: request, key: q.prefix + "/" + request.Namespace + "/" + request.Name}
+}
+
+// covers says whether a resident controller could read the object of a request from
+// its cache.
+func (q *queue) covers(request reconcile.Request) bool {
+	_, all := q.namespaces[metav1.NamespaceAll]
+	_, listed := q.namespaces[request.Namespace]
+	return all || listed || len(q.namespaces) == 0 || request.Namespace == ""
 }
 
 // current is the run of the request that is under way.

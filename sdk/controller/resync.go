@@ -180,15 +180,14 @@ func (s *server) resyncPage(ctx context.Context, q *queue, from due) (next *due,
 	return nil, nil
 }
 
-// scopes are what a resident controller would list of a kind, by namespace: as
-// the options of the manager's cache say it. The operator may have no right to
-// list more.
-func (i *informers) scopes(k kind) ([]client.ListOptions, error) {
+// namespaces are those of a kind whose objects a resident controller would have in
+// its cache, none for all, and what the options of the cache say of the kind alone.
+func (i *informers) namespaces(k kind) (map[string]cache.Config, cache.ByObject, error) {
 	var own cache.ByObject
 	for o, by := range i.options.ByObject {
 		gvk, err := apiutil.GVKForObject(o, i.scheme)
 		if err != nil {
-			return nil, err
+			return nil, own, err
 		}
 		if gvk == k.GroupVersionKind {
 			own = by
@@ -197,6 +196,17 @@ func (i *informers) scopes(k kind) ([]client.ListOptions, error) {
 	namespaces := i.options.DefaultNamespaces
 	if own.Namespaces != nil {
 		namespaces = own.Namespaces
+	}
+	return namespaces, own, nil
+}
+
+// scopes are what a resident controller would list of a kind, by namespace: as
+// the options of the manager's cache say it. The operator may have no right to
+// list more.
+func (i *informers) scopes(k kind) ([]client.ListOptions, error) {
+	namespaces, own, err := i.namespaces(k)
+	if err != nil {
+		return nil, err
 	}
 	if namespaced, err := apiutil.IsGVKNamespaced(k.GroupVersionKind, i.options.Mapper); err != nil {
 		return nil, err

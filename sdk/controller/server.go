@@ -39,6 +39,7 @@ type server struct {
 	mu     sync.Mutex
 	queues []*queue
 
+	crowd    crowd
 	stopping atomic.Bool
 	logged   sync.Map // what was logged once
 	lines    atomic.Int64
@@ -98,6 +99,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer{outcome: outcome{err: errStopping}}.write(w, "")
 		return
 	}
+	if s.verify != nil {
+		if err := s.verify(r); err != nil {
+			s.turnAway(w, err)
+			return
+		}
+	}
+	leave, err := s.crowd.enter(r)
+	if err != nil {
+		retryLater(w, err, time.Second)
+		return
+	}
+	defer leave()
 	// The time is for the body only: one that ends later would end a run.
 	reading := http.NewResponseController(w)
 	_ = reading.SetReadDeadline(time.Now().Add(readTimeout)) // a recorder has none
@@ -115,9 +128,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, errUnreadable), errors.Is(err, errUnknownKey):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	case errors.Is(err, errCrowded):
+		retryLater(w, errCrowded, time.Second)
+		return
 	case err != nil:
 		s.log.Error(err, "An event is refused, and is to come again", "type", r.Header.Get("Ce-Type"), "key", r.Header.Get("Ce-Reschedulekey"))
-		answer{outcome: outcome{err: err}}.write(w, "")
+		a = answer{outcome: outcome{err: err}}
+	}
+	if a.err != nil {
+		if s.verify == nil {
+			a.err = errUntold
+		}
+		a.write(w, "")
 		return
 	}
 	key := p.key
@@ -227,7 +249,8 @@ func (s *server) plan(ctx context.Context, e event) (*plan, error) {
 }
 
 // planDue plans what brings back requests that were run before, or that
-// somebody else asked for. Predicates have no say in it.
+// somebody else asked for. Predicates have no say in it, the namespaces of the
+// manager's cache do.
 func (s *server) planDue(p *plan, e event) error {
 	key := cmp.Or(p.key, e.Attributes["subject"])
 	var d due
@@ -267,7 +290,7 @@ func (s *server) unknownKey(key string) error {
 			known = append(known, q.prefix+"/namespace/name")
 		}
 	}
-	return fmt.Errorf("%w %q: its keys are %s", errUnknownKey, key, strings.Join(known, ", "))
+	return fmt.Errorf("%w %q: its keys are %s, in the namespaces of the manager's cache", errUnknownKey, key, strings.Join(known, ", "))
 }
 
 // planChange plans what an ApiServerSource tells.
@@ -285,6 +308,7 @@ func (s *server) planChange(ctx context.Context, p *plan, c *change, retried boo
 		return err
 	}
 	p.fed = fed
+	wishes = slices.DeleteFunc(wishes, func(d delayed) bool { return !s.covers(d.target) })
 	if p.key == "" {
 		s.beside(p, wishes)
 		return nil
@@ -455,10 +479,22 @@ func (s *server) named(d due, key string) []target {
 			if q.prefix == "" {
 				t.key = key
 			}
+			if !s.covers(t) {
+				return nil
+			}
 			return []target{t}
 		}
 	}
 	return nil
+}
+
+// covers says whether a target is in the namespaces of the manager's cache.
+func (s *server) covers(t target) bool {
+	if !t.queue.covers(t.request) {
+		s.once("What is not in the namespaces of the manager's cache is not reconciled", "controller", t.queue.name)
+		return false
+	}
+	return true
 }
 
 // ofKey are the targets that a key Kind/namespace/name or
@@ -476,6 +512,7 @@ func (s *server) ofKey(key string) []target {
 	var ofKind, ofName []target
 	for _, q := range queues {
 		switch t := q.target(request); {
+		case !s.covers(t):
 		case q.prefix == "":
 			return []target{{queue: q, request: request, key: key}}
 		case q.kind.Kind == parts[0]:
@@ -518,74 +555,4 @@ func (s *server) stray(q *queue, w wish) {
 			lost(r.err)
 		}()
 	}
-}
-
-// maxAnswers is how many answers are remembered. One that was forgotten costs a
-// run.
-const maxAnswers = 10_000
-
-// answers are the last answers by key, as long as they are true.
-type answers struct {
-	mu    sync.Mutex
-	of    map[string]remembered // nil: nothing is remembered
-	pages uint64
-}
-
-type remembered struct {
-	page
-	answer
-	known bool      // nothing has happened since
-	time  string    // of the event
-	dueAt time.Time // if it is to be due again
-}
-
-// page is where the answer to an event is kept.
-type page struct {
-	key string
-	n   uint64
-}
-
-// open turns the page of a key. The last answer says what waits under the key,
-// as long as nothing took its place; its wait is what is left of it, 0 if its time
-// has come. It is known what came of everything before, unless an event is under
-// way or failed, or this one may be the one that was the last.
-func (a *answers) open(key, eventTime string) (last answer, known bool, next page) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.of == nil {
-		return answer{}, false, page{}
-	}
-	a.pages++
-	next = page{key, a.pages}
-	r, ok := a.of[key]
-	for other := range a.of {
-		if ok || len(a.of) < maxAnswers {
-			break
-		}
-		delete(a.of, other)
-	}
-	known = r.known && eventTime != "" && eventTime != r.time
-	r.page, r.known = next, false
-	a.of[key] = r
-	if r.after > 0 {
-		r.after = max(time.Until(r.dueAt), 0)
-	}
-	return r.answer, known, next
-}
-
-// keep remembers an answer, if nothing has come up for the key since its page
-// was opened.
-func (a *answers) keep(p page, eventTime string, is answer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r, ok := a.of[p.key]; ok && r.page == p {
-		a.of[p.key] = remembered{p, is, true, eventTime, time.Now().Add(is.after)}
-	}
-}
-
-// forget says that the key waits for something else than an answer has said.
-func (a *answers) forget(key string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.of, key)
 }

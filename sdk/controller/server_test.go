@@ -193,7 +193,7 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
 		w := httptest.NewRecorder()
-		if Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
+		if Handler(&play{steps: []step{s}}, trusting).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
 			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
 		}
 	}

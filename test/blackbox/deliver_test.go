@@ -17,7 +17,7 @@ import (
 var (
 	structured = declare("structured", "delivery: {format: json}\nceOverrides: {extensions: {team: platform, reschedulekey: overridden}}")
 	overridden = declare("overridden", "ceOverrides: {extensions: {team: \"plat form €\", ext: theirs}}")
-	fast       = declare("fast", "delivery: {backoffDelay: PT0.01S}")
+	fast       = declare("fast", "delivery: {backoffDelay: PT0.01S}\ningest: {policies: [earliest, keep, replace]}")
 )
 
 // received answers as a function on the SDK's own receiver does, and hands out

@@ -129,7 +129,7 @@ func TestSteeringAttributesSayKeyTimeAndPolicy(t *testing.T) {
 	t.Parallel()
 	for headers, want := range map[[2]string]time.Duration{
 		{"Ce-Rescheduleafter", "1h"}: time.Hour, {"Ce-Rescheduleafter", "PT1H"}: time.Hour,
-		{"Ce-Rescheduleat", in(2 * time.Hour)}: 100 * time.Minute, {"Ce-Reschedulepolicy", "replace"}: 59 * time.Minute,
+		{"Ce-Rescheduleat", in(2 * time.Hour)}: 100 * time.Minute, {"Ce-Reschedulepolicy", "keep"}: 59 * time.Minute,
 	} {
 		key := "steer " + headers[0] + headers[1]
 		settled.ingest(t, headers[0], headers[1], "Ce-Reschedulekey", strings.ReplaceAll(key, " ", "%20"))
@@ -174,12 +174,46 @@ func TestTheIngestPolicyIsEarliestByDefault(t *testing.T) {
 	if g := plain.get(t, "in/merge"); !g.DueAt.Before(v.DueAt) {
 		t.Errorf("it may bring it forward: %+v", g)
 	}
-	plain.ingest(t, "Ce-Reschedulekey", "in/merge", "Ce-Rescheduleafter", "3h", "Ce-Reschedulepolicy", "latest")
-	if g := plain.get(t, "in/merge"); !g.DueAt.After(v.DueAt) {
+	w := postponed.put(t, "in/merge", `{"delay":"1h"}`)
+	postponed.ingest(t, "Ce-Reschedulekey", "in/merge", "Ce-Rescheduleafter", "3h", "Ce-Reschedulepolicy", "latest")
+	if g := postponed.get(t, "in/merge"); !g.DueAt.After(w.DueAt) {
 		t.Errorf("postpones with an explicit policy: %+v", g)
 	}
 	refuses.ingest(t, "Ce-Subject", "k")
 	problem(t, refuses.send(t, "Ce-Subject", "k"), http.StatusConflict, "already_exists")
+}
+
+var postponed = declare("postponed", "ingest: {policies: [latest], maxDelay: 24h}")
+
+func TestEvent_AsksOnlyForWhatTheSourceAllows(t *testing.T) {
+	t.Parallel()
+	// By default an event cannot put a key off; the source says what events may
+	// ask for, and how far ahead. What asks for more changes nothing.
+	v := plain.put(t, "in/allowed", `{"delay":"1h","reason":"r"}`)
+	for _, policy := range []string{"replace", "latest", "fail"} {
+		problem(t, plain.send(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "2h", "Ce-Reschedulepolicy", policy), http.StatusForbidden, "permission_denied")
+	}
+	problem(t, plain.send(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "8761h"), http.StatusBadRequest, "invalid_argument")
+	problem(t, postponed.send(t, "Ce-Reschedulekey", "in/allowed", "Ce-Reschedulepolicy", "earliest"), http.StatusForbidden, "permission_denied")
+	problem(t, postponed.send(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleat", in(25*time.Hour)), http.StatusBadRequest, "invalid_argument")
+	if g := plain.get(t, "in/allowed"); !g.DueAt.Equal(v.DueAt) || g.Revision != v.Revision {
+		t.Errorf("a refused event changed the key: %+v", g)
+	}
+	plain.ingest(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "8760h", "Ce-Reschedulepolicy", "keep")
+	postponed.ingest(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "24h")
+}
+
+func TestEvent_WithAnImpossibleOffsetIsRefused(t *testing.T) {
+	t.Parallel()
+	// Such a time made a record that could not be read back, and took the key's
+	// schedule with it.
+	v := plain.put(t, "in/offset", `{"delay":"1h"}`)
+	for _, headers := range [][]string{{"Ce-Time", "2026-01-01T00:00:00+24:30"}, {"Ce-Time", "2026-01-01T00:00:00+24:00"}, {"Content-Type", "text"}, {"Ce-Subject", "%20"}} {
+		problem(t, plain.send(t, append(headers, "Ce-Reschedulekey", "in/offset")...), http.StatusBadRequest, "invalid_argument")
+	}
+	if g := plain.get(t, "in/offset"); g.Revision != v.Revision {
+		t.Errorf("%+v", g)
+	}
 }
 
 func TestABatchWithOneBadEventTakesNone(t *testing.T) {

@@ -39,6 +39,10 @@ type operator struct {
 	form
 }
 
+// doorAudience is that of an operator that asks for tokens of its source. The
+// cluster's authentication-oidc stays as it is.
+const doorAudience = "operator"
+
 var leaseKind = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 
 // newOperator makes a namespace for an operator that is not there yet.
@@ -58,6 +62,9 @@ func (o *operator) start() {
 		n.seeNamespaces("operator")
 	}
 	spec := toKsvc("operator")
+	if strings.Contains(f.with, "audience="+doorAudience) {
+		spec = strings.Replace(spec, "sink: {", "sink: {audience: "+doorAudience+", ", 1)
+	}
 	if !f.beside {
 		spec += o.ingest()
 	}
@@ -297,7 +304,7 @@ func (o *operator) done(key string, want ...string) []run {
 func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]form{
-		"behind a source": {mode: "Resource"},
+		"behind a source": {mode: "Resource", with: "audience=" + doorAudience},
 		"behind a source, names of objects without one": {mode: "Reference", namespaces: true},
 		"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s"},
 	} {

@@ -383,7 +383,8 @@ func (n *namespace) secureSource(name, spec string) *source {
 
 func knativeSourcesBringTokens(t *testing.T, s *source) {
 	o := newNamespace(t, "watching")
-	o.watcher("watcher")
+	o.account("watcher", `
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}`)
 	o.apply(`
 apiVersion: v1
 kind: ConfigMap

@@ -122,6 +122,7 @@ func TestEveryObjectIsOfAKnownKindAndInKnativesNamespace(t *testing.T) {
 	t.Parallel()
 	known := map[string]func(*testing.T, object){
 		"v1/ServiceAccount":                                func(t *testing.T, o object) { decode[corev1.ServiceAccount](t, o) },
+		"v1/ConfigMap":                                     func(t *testing.T, o object) { decode[corev1.ConfigMap](t, o) },
 		"v1/Service":                                       func(t *testing.T, o object) { decode[corev1.Service](t, o) },
 		"apps/v1/Deployment":                               func(t *testing.T, o object) { decode[appsv1.Deployment](t, o) },
 		"apps/v1/StatefulSet":                              func(t *testing.T, o object) { decode[appsv1.StatefulSet](t, o) },

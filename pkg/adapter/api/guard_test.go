@@ -1,12 +1,15 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -56,5 +59,23 @@ func TestTheJudgeOfAnIngestIsHandedOn(t *testing.T) {
 	e := newEdge(t, func(c *Config) { c.Guard = w })
 	if got := e.do("POST", base, "{}", "Ce-Specversion", "1.0"); got.Code != http.StatusForbidden || len(e.ingested) > 0 {
 		t.Errorf("%d, ingested %d", got.Code, len(e.ingested))
+	}
+}
+
+func TestEvents_AreJudgedUntilTheCallerHangsUp(t *testing.T) {
+	t.Parallel()
+	// What is done for an event ends with the request that brought it.
+	e := newEdge(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	e.ingest = func(judging context.Context, _ source, _ http.Header, _ []byte, _ Judge) ([]queue.Item, error) {
+		hangUp()
+		return nil, judging.Err()
+	}
+	r := httptest.NewRequestWithContext(ctx, "POST", base, strings.NewReader("{}"))
+	r.Header.Set("Ce-Specversion", "1.0")
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, r)
+	if w.Code < 500 {
+		t.Errorf("%d: the caller is gone and its event is judged", w.Code)
 	}
 }

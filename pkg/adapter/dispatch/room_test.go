@@ -175,6 +175,38 @@ func TestDeadLetters_ThatHangLeaveTheSourceItsSlots(t *testing.T) {
 	})
 }
 
+func TestDeadLetters_ThatWaitAreNotEarlyWhenTheClockGoesBack(t *testing.T) {
+	// Dead letters that found no slot when they were due are not delivered early
+	// when the clock went back meanwhile.
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if a.Entry.DeadLetter == nil {
+				return 0, schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{Code: 400}}
+			}
+			return time.Minute, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.MaxInFlight, s.DeadLetter = 4, &schedule.Target{URL: "http://dead"} })
+		c.flood(s, 3)
+		c.offset.Store(int64(-time.Hour))
+		c.pass(30 * time.Minute)
+		dead := func() (n int) {
+			for _, d := range c.deliveries() {
+				if d.Dead {
+					n++
+				}
+			}
+			return n
+		}
+		if n := dead(); n != 1 {
+			t.Errorf("%d dead letters were sent before their time", n-1)
+		}
+		c.pass(time.Hour)
+		if n := dead(); n != 3 {
+			t.Errorf("%d of 3 dead letters sent in the end", n)
+		}
+	})
+}
+
 func TestDelivery_CalledOffWhileItDials(t *testing.T) {
 	// A key that is deleted or replaced while its delivery still gets its
 	// connection is free at once, and what was called off counts as no attempt.

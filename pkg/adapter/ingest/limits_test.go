@@ -102,10 +102,10 @@ func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
 		t.Errorf("%d %v", len(items), err)
 	}
 	if got := refusal(t, r, h, batch(30, numbers(300))); got == nil || !strings.Contains(got.Detail, "for the events of one request") ||
-		got.Code == schedule.CodeInvalid && got.Field != expression.WhenField || got.Code != schedule.CodeInvalid && got.RetryAfter == 0 {
+		got.Code != schedule.CodeInvalid || got.Field != expression.WhenField {
 		t.Errorf("%+v", got)
 	}
-	if got := refusal(t, r, h, batch(maxBatch, numbers(3))); got != nil && got.Code == schedule.CodeInvalid { // a busy machine may have no time
+	if got := refusal(t, r, h, batch(maxBatch, numbers(3))); got != nil {
 		t.Errorf("a full batch of cheap ones: %v", got)
 	}
 }

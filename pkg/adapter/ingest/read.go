@@ -37,7 +37,7 @@ func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.T
 	}
 	one := len(events) == 1 && !cloudevent.IsBatch(h)
 	items := make([]queue.Item, 0, len(events))
-	left := &allowance{cost: maxRequestCost, time: maxRequestTime}
+	left := &allowance{cost: maxRequestCost, time: r.time}
 	for i, e := range events {
 		var item queue.Item
 		var ok bool

@@ -28,6 +28,7 @@ const (
 type Rules struct {
 	src       *schedule.Source
 	key, when *expression.Program // nil: none
+	time      time.Duration       // for the expressions of one request
 }
 
 // Compile compiles the source's expressions. Its error quotes the compiler and
@@ -37,7 +38,7 @@ func Compile(src *schedule.Source) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Rules{src: src, key: p.Key, when: p.When}, nil
+	return &Rules{src: src, key: p.Key, when: p.When, time: maxRequestTime}, nil
 }
 
 // evaluating shares half of the processors among all that evaluate.

@@ -109,6 +109,7 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 	c.follower = &follower{
 		lister: c.sources, warn: c.Warn, log: cfg.Log, known: map[cache.ObjectName]*known{},
 		identified: func() bool { return c.configs.flags().IsOIDCAuthentication() },
+		ceilings:   c.configs.ceilingsNow.Load,
 	}
 	c.guard = newGuard(guardConfig{
 		ReviewToken: made.reviewToken, ReviewAccess: made.reviewAccess,

@@ -13,6 +13,8 @@ import (
 	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/observability"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
 // The ConfigMaps of the system namespace that are read, beside trust bundles.
@@ -26,7 +28,7 @@ const (
 
 func isRead(cm *corev1.ConfigMap) bool {
 	switch cm.Name {
-	case configLogging, configObservability, configFeatures:
+	case configLogging, configObservability, configFeatures, ceilings.ConfigMapName:
 		return true
 	}
 	return isBundle(cm)
@@ -41,13 +43,14 @@ type configs struct {
 	log   *slog.Logger
 	trust *trust
 
-	flagsNow atomic.Pointer[feature.Flags]
+	flagsNow    atomic.Pointer[feature.Flags]
+	ceilingsNow atomic.Pointer[ceilings.Config]
 
 	mu      sync.Mutex
 	started bool                         // from then on changes are taken
 	seen    map[string]map[string]string // the data by ConfigMap, as taken last
 	atStart Settings                     // of config-observability; not changed after the start
-	flagged func()                       // told of changed flags, without the lock
+	flagged func()                       // told of changed flags and ceilings, without the lock
 }
 
 func newConfigs(store cache.Store, level *slog.LevelVar, log *slog.Logger) *configs {
@@ -57,6 +60,8 @@ func newConfigs(store cache.Store, level *slog.LevelVar, log *slog.Logger) *conf
 	}
 	defaults, _ := feature.NewFlagsConfigFromMap(nil)
 	c.flagsNow.Store(&defaults)
+	shipped, _ := ceilings.Parse(nil)
+	c.ceilingsNow.Store(shipped)
 	usual := observability.DefaultConfig()
 	c.atStart = Settings{Metrics: usual.Metrics, Tracing: usual.Tracing}
 	return c
@@ -80,8 +85,8 @@ func (c *configs) refresh() {
 	}
 }
 
-// take reads all ConfigMaps and says whether the flags changed.
-func (c *configs) take() (flags bool) {
+// take reads all ConfigMaps and says whether the flags or the ceilings changed.
+func (c *configs) take() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.started {
@@ -98,20 +103,24 @@ func (c *configs) take() (flags bool) {
 			bundles = append(bundles, cm)
 		}
 		data[cm.Name] = cm.Data
+		if cm.Data == nil {
+			data[cm.Name] = map[string]string{} // it is there, and says nothing
+		}
 	}
 	c.trust.set(bundles)
 	for name, apply := range map[string]func(map[string]string, bool){
 		configLogging: c.logging, configObservability: c.observability,
-		configFeatures: func(d map[string]string, _ bool) { c.features(d); flags = true },
+		configFeatures:         func(d map[string]string, _ bool) { c.features(d); changed = true },
+		ceilings.ConfigMapName: func(d map[string]string, again bool) { changed = c.ceilings(d, again) || changed },
 	} {
 		before, again := c.seen[name]
-		if again && maps.Equal(before, data[name]) {
+		if again && maps.Equal(before, data[name]) && (before == nil) == (data[name] == nil) {
 			continue
 		}
 		c.seen[name] = data[name]
 		apply(data[name], again)
 	}
-	return flags
+	return changed
 }
 
 // logging sets the level.
@@ -185,10 +194,26 @@ func (c *configs) features(data map[string]string) {
 	c.flagsNow.Store(&flags)
 }
 
+// ceilings takes new ones. A ConfigMap that was there and is gone changes
+// nothing: its deletion must not lift the ceilings.
+func (c *configs) ceilings(data map[string]string, again bool) (changed bool) {
+	if data == nil && again {
+		c.log.Warn("the ceilings stay as they were: the ConfigMap is gone", "configMap", ceilings.ConfigMapName)
+		return false
+	}
+	config, err := ceilings.Parse(data)
+	if err != nil {
+		c.log.Error("the ceilings stay as they were: the ConfigMap cannot be understood", "configMap", ceilings.ConfigMapName, "error", err)
+		return false
+	}
+	c.ceilingsNow.Store(config)
+	return true
+}
+
 // flags are those in force; they are not changed.
 func (c *configs) flags() feature.Flags { return *c.flagsNow.Load() }
 
-// onFlags calls f after every change of the flags, instead of what was called
+// onFlags calls f after every change of the flags or the ceilings, instead of what was called
 // before.
 func (c *configs) onFlags(f func()) {
 	c.mu.Lock()

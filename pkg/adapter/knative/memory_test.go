@@ -16,6 +16,7 @@ import (
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
@@ -64,7 +65,7 @@ func TestTenThousandSourcesStaySmall(t *testing.T) {
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		f := &follower{
 			lister: listers.NewRescheduleSourceLister(indexer), log: slog.New(slog.DiscardHandler),
-			identified: func() bool { return true }, warn: func(*schedule.Source, string, string) {},
+			identified: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Source, string, string) {},
 			known: map[cache.ObjectName]*known{},
 		}
 		before := heap()

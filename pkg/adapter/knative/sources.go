@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
@@ -25,6 +26,7 @@ const reasonInvalid = "InvalidSpec"
 type follower struct {
 	lister     listers.RescheduleSourceLister
 	identified func() bool // whether sources have an identity in this cluster
+	ceilings   func() *ceilings.Config
 	warn       func(src *schedule.Source, reason, message string)
 	log        *slog.Logger
 
@@ -101,7 +103,7 @@ func (f *follower) reconcile(name cache.ObjectName, p Plane) error {
 // describe is the object's source, or nil when it cannot be understood, which
 // is told once a generation.
 func (f *follower) describe(o *v1alpha1.RescheduleSource, k *known) *schedule.Source {
-	src, err := describe(o, k.applied, f.identified())
+	src, err := describe(o, k.applied, f.identified(), f.ceilings())
 	if err == nil {
 		k.refused = -1
 		return src

@@ -5,6 +5,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -12,9 +13,10 @@ import (
 // status says. A target that the status does not know is the one that was
 // applied before. A source still without one that its spec asks for is
 // suspended: it takes schedules, and what is due waits. So does one that
-// would have to go to a target with an audience as nobody, in a cluster where
-// it is about to be somebody: it would be turned away, and the event lost.
-func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified bool) (*schedule.Source, error) {
+// would have to go to a target with an audience as nobody, where it is about to be
+// somebody, by the cluster's flag or its own spec: it would be turned away, and the
+// event lost. Its limits are cut to the ceilings.
+func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified bool, limits *ceilings.Config) (*schedule.Source, error) {
 	status := &o.Status
 	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
 	if targets.Sink.URL == "" && before != nil {
@@ -39,10 +41,10 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, identified 
 	if auth := status.Auth; auth != nil && auth.ServiceAccountName != nil {
 		targets.ServiceAccount = *auth.ServiceAccountName
 	}
-	if identified && audience != "" && targets.ServiceAccount == "" {
+	if (identified && audience != "" || o.NamesAudience()) && targets.ServiceAccount == "" {
 		waits = true
 	}
-	src, err := sources.FromObject(o, targets)
+	src, err := sources.FromObject(o, targets, limits)
 	if err != nil {
 		return nil, err
 	}

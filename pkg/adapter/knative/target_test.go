@@ -34,6 +34,8 @@ func deadLettersResolved(o *v1alpha1.RescheduleSource) {
 
 func withAudience(o *v1alpha1.RescheduleSource) { o.Status.SinkAudience = new("sink") }
 
+func namesAudience(o *v1alpha1.RescheduleSource) { o.Spec.Sink.Audience = new("sink") }
+
 func withIdentity(o *v1alpha1.RescheduleSource) {
 	o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("a-oidc")}
 }
@@ -82,10 +84,12 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 			changes: []change{func(o *v1alpha1.RescheduleSource) { o.Spec.Suspend = true }},
 			want:    decided{Sink: sink, Suspend: true},
 		},
-		"an audience, and its identity is on its way": {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
-		"an audience, and its identity is there":      {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: "a-oidc"}},
-		"an audience where nobody has an identity":    {changes: []change{withAudience}, want: decided{Sink: secret}},
-		"no audience, and its identity is on its way": {identified: true, want: decided{Sink: sink}},
+		"an audience, and its identity is on its way":             {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
+		"an audience, and its identity is there":                  {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: "a-oidc"}},
+		"an audience where nobody has an identity":                {changes: []change{withAudience}, want: decided{Sink: secret}},
+		"an audience of its spec, and its identity is on its way": {changes: []change{namesAudience}, want: decided{Sink: sink, Suspend: true}},
+		"an audience of its spec, and its identity is there":      {changes: []change{namesAudience, withAudience, withIdentity}, want: decided{Sink: secret, Account: "a-oidc"}},
+		"no audience, and its identity is on its way":             {identified: true, want: decided{Sink: sink}},
 		"an audience of its dead letters, and no identity": {
 			changes: []change{wantsDeadLetters, deadLettersResolved, func(o *v1alpha1.RescheduleSource) {
 				o.Status.DeadLetterSinkAudience = new("dead")
@@ -96,7 +100,7 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, err := describe(object("a", c.changes...), c.before, c.identified)
+			src, err := describe(object("a", c.changes...), c.before, c.identified, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

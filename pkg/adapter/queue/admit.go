@@ -62,7 +62,7 @@ type judged struct {
 	corrupt  bool // something is stored that cannot be read: counted, and as if absent
 	now      *schedule.Entry
 	changed  bool
-	reserved bool // counted as a key, before it is one
+	reserved reservation
 	refused  error
 	accepts  []accepted
 }
@@ -78,9 +78,6 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
 		return err
 	}
 	defer s.leave()
-	if err := s.q.room(); err != nil {
-		return err
-	}
 	commit, begun, wake, err := s.admitLocked(items, out, together)
 	if err != nil {
 		return err
@@ -99,6 +96,8 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 	defer s.lock(items)()
 	settings, now := s.Settings(), s.now()
 	keys, of := s.openAll(items, now)
+	var full error
+	accepted := false
 	for i := range items {
 		k := &keys[0]
 		if of != nil {
@@ -108,12 +107,20 @@ func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (stor
 		var refused *schedule.Error
 		switch {
 		case err == nil:
+			accepted = true
 		case errors.As(err, &refused) && !together:
 			out[i].Err = refused
+			if refused.Code == schedule.CodeStorageFull {
+				full = refused
+			}
 		default:
 			s.release(keys)
 			return nil, nil, false, err
 		}
+	}
+	if full != nil && !accepted {
+		s.release(keys)
+		return nil, nil, false, full
 	}
 	return s.apply(keys)
 }
@@ -139,13 +146,8 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	if c.Result == schedule.Kept {
 		return nil
 	}
-	if k.stored == nil && !k.corrupt && !k.reserved {
-		if s.keys.Add(1) > settings.MaxPending {
-			s.keys.Add(-1)
-			return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second,
-				Detail: "limits.maxPending: the source has reached its number of keys; replacing an existing one is still possible"}
-		}
-		k.reserved = true
+	if err := s.reserve(k, c.Entry, settings); err != nil {
+		return err
 	}
 	k.now, k.own, k.changed = c.Entry, false, true
 	if k.flight != nil {
@@ -153,10 +155,7 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	}
 	if c.Entry.Expired(now) { // accepted and dropped: the next item may have its room
 		k.now = nil
-		if k.reserved {
-			k.reserved = false
-			s.keys.Add(-1)
-		}
+		s.unreserve(k)
 	}
 	return nil
 }
@@ -240,15 +239,6 @@ func (k *judged) begin(now time.Time) {
 	}
 }
 
-// release undoes the reservations of a call that changes nothing.
-func (s *Source) release(keys []judged) {
-	for i := range keys {
-		if keys[i].reserved {
-			s.keys.Add(-1)
-		}
-	}
-}
-
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way.
 func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
@@ -271,10 +261,10 @@ func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 	}
 	for i := range keys {
 		k := &keys[i]
+		if k.changed {
+			s.settle(k)
+		}
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
-			if k.stored != nil || k.corrupt {
-				s.keys.Add(-1)
-			}
 			s.expired.Add(1)
 		}
 		for _, a := range k.accepts {

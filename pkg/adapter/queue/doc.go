@@ -4,9 +4,12 @@
 // It guarantees, for one key:
 //
 //   - a change is durable when its call returned without error, and from then on
-//     no delivery of an older occurrence starts;
+//     no delivery of an older occurrence starts, nor writes a first byte;
 //   - from [Source.Take] to [Source.Finish] the key is not handed out again;
 //   - it is never handed out before its time by Config.Now, nor after its expiry;
+//   - what makes a source or a namespace exceed a quota is refused before it is
+//     stored, exactly, whatever comes in at once; what does not grow never is,
+//     nor an outcome, nor a removal;
 //   - an outcome changes only what it is about: what was accepted during a
 //     delivery stays, as package schedule says.
 //

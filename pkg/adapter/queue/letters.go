@@ -28,9 +28,13 @@ func (l *letters) room(s *schedule.Source) bool { return l.flights < max(1, s.Ma
 func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
 	if l.room(settings) {
-		if len(l.parked) > 0 {
+		for len(l.parked) > 0 {
 			row := l.parked[0]
 			l.parked = l.parked[1:]
+			if row.At > now.UnixNano() { // the clock went back: its time has yet to come
+				s.page.Add(row)
+				continue
+			}
 			l.flights++
 			return row, true
 		}

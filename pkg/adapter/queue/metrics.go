@@ -35,10 +35,14 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	expired, e := meter.Int64ObservableCounter("reschedule_expired",
 		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
 	fail(e)
+	refused, e := meter.Int64ObservableCounter("reschedule_quota_refused",
+		metric.WithDescription("Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace."))
+	fail(e)
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
+	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
@@ -57,9 +61,16 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
 			o.ObserveInt64(letters, c.DeadLetters, labels)
+			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
+			}
+			for i := range s.refused {
+				if n := s.refused[i].Load(); n > 0 {
+					o.ObserveInt64(refused, n, labels, metric.WithAttributes(attribute.String("quota", quotas[i])))
+				}
 			}
 			age := 0.0
 			if !c.OldestDueAt.IsZero() {
@@ -68,7 +79,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, inFlight, letters, lettersInFlight, lag, expired)
+	}, pending, due, inFlight, letters, lettersInFlight, stored, lag, expired, refused)
 	return &m, err
 }
 

@@ -58,6 +58,7 @@ type Queue struct {
 	mu      sync.RWMutex
 	sources map[string]*Source // by uid
 	byPath  map[string]*Source // by namespace/name
+	tenants map[string]*tenant // by namespace
 
 	loads  chan struct{} // bounds loads at a time
 	expiry expiry
@@ -87,7 +88,7 @@ func Open(cfg Config) (*Queue, error) {
 	cfg.PageBudget = cmp.Or(cfg.PageBudget, 64*DefaultPageRows)
 	q := &Queue{
 		cfg: cfg, store: cfg.Store, storeID: cfg.Store.ID(), seed: maphash.MakeSeed(),
-		sources: map[string]*Source{}, byPath: map[string]*Source{},
+		sources: map[string]*Source{}, byPath: map[string]*Source{}, tenants: map[string]*tenant{},
 		loads: make(chan struct{}, 4), expiry: expiry{poke: make(chan struct{}, 1)}, stop: make(chan struct{}),
 	}
 	var err error
@@ -166,7 +167,11 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 		q.expiry.anew.Store(true) // its rows may have been passed over
 	}
 	q.byPath[settings.Path()] = s
+	moved := s.tenant.namespace != settings.Namespace
 	q.mu.Unlock()
+	if moved {
+		q.move(s)
+	}
 	s.load()
 	q.cfg.Wake(s)
 	return s, nil
@@ -185,7 +190,11 @@ func (q *Queue) Remove(uid string) error {
 	q.mu.Unlock()
 	if s != nil {
 		s.gate.Lock()
-		s.removed.Store(true)
+		q.mu.Lock()
+		if !s.removed.Swap(true) {
+			q.part(s)
+		}
+		q.mu.Unlock()
 		s.gate.Unlock()
 	}
 	if err := q.store.Purge(uid); err != nil {
@@ -252,14 +261,4 @@ func (q *Queue) barrier() error {
 		return q.fatal(err)
 	}
 	return q.wait(commit)
-}
-
-// room refuses growth while the disk is full.
-func (q *Queue) room() error {
-	err := q.store.Room()
-	if errors.Is(err, store.ErrFull) {
-		return &schedule.Error{Code: schedule.CodeStorageFull, RetryAfter: 10 * time.Second,
-			Detail: "the adapter's disk is full: nothing was changed; free some space or delete schedules, then try again"}
-	}
-	return err
 }

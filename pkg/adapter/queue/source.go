@@ -28,15 +28,18 @@ type Source struct {
 		sync.Mutex
 		*timer.Page
 		letters letters
-		queued bool // a load waits for its turn, or is under way
+		queued  bool // a load waits for its turn, or is under way
 	}
 	again atomic.Int64 // keys that wait to be read once more
 
+	tenant      *tenant      // guarded by gate
 	keys        atomic.Int64 // entries of keys
+	bytes       atomic.Int64 // of all entries, dead letters too
 	deadLetters atomic.Int64
-	expired     atomic.Int64 // since the start
-	flights     atomic.Int64 // deliveries under way
-	own         atomic.Int64 // those with nothing behind them: their entry is not pending
+	expired     atomic.Int64              // since the start
+	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
+	flights     atomic.Int64              // deliveries under way
+	own         atomic.Int64              // those with nothing behind them: their entry is not pending
 }
 
 func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
@@ -44,10 +47,16 @@ func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	bytes, err := q.store.Bytes(settings.UID)
+	if err != nil {
+		return nil, err
+	}
 	s := &Source{q: q, uid: settings.UID}
 	s.settings.Store(settings)
 	s.keys.Store(keys)
+	s.bytes.Store(bytes)
 	s.deadLetters.Store(dead)
+	q.join(s, settings.Namespace)
 	s.page.Page = timer.New(q.pageRows(len(q.sources) + 1))
 	return s, nil
 }
@@ -166,20 +175,6 @@ func (s *Source) accept(c store.Change) (wake bool) {
 		s.q.expiry.note(c.New.ExpiresAt)
 	}
 	return s.add(c.Key, c.New)
-}
-
-// count notes that an entry was made or removed.
-func (s *Source) count(c store.Change) {
-	n := &s.keys
-	if schedule.IsDeadLetterKey(c.Key) {
-		n = &s.deadLetters
-	}
-	switch had := c.Old != nil || c.Corrupt; {
-	case !had && c.New != nil:
-		n.Add(1)
-	case had && c.New == nil:
-		n.Add(-1)
-	}
 }
 
 // add puts an entry into the page and reports whether it is the next one.

@@ -35,14 +35,13 @@ type Again struct {
 	Reply *Event // the event to deliver, only with Succeeded; nil: the same
 }
 
-func (a *Again) time(now time.Time) time.Time {
-	switch {
-	case a.At.IsZero():
-		return now.Add(a.After)
-	case a.At.Before(now):
-		return now
+// time is when the key is due again, not before the least wait.
+func (a *Again) time(now time.Time, least time.Duration) time.Time {
+	after := a.After
+	if !a.At.IsZero() {
+		after = a.At.Sub(now)
 	}
-	return a.At
+	return now.Add(max(after, least, 0))
 }
 
 // Flight is a delivery under way.
@@ -127,7 +126,7 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	}
 	switch {
 	case o.Kind == Succeeded && waiting != nil:
-		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
+		s.Next, s.Changed = f.succeedBefore(waiting, o, src, revision, now)
 	case o.Kind == Succeeded:
 		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
 	default:
@@ -144,12 +143,12 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case e.DeadLetter != nil:
 		return nil
 	case !owed.IsZero(): // as something newer that waits: the sooner time, its event
-		if o.Again != nil && o.Kind != Failed && o.Again.time(now).Before(owed) {
-			owed = o.Again.time(now)
+		if o.Again != nil && o.Kind != Failed && o.Again.time(now, src.Ceilings.MinDelay).Before(owed) {
+			owed = o.Again.time(now, src.Ceilings.MinDelay)
 		}
 		return e.renew(revision, now, now.Add(max(owed.Sub(now), 0)))
 	case o.Again != nil && o.Kind != Failed:
-		n := e.renew(revision, now, o.Again.time(now))
+		n := e.renew(revision, now, o.Again.time(now, src.Ceilings.MinDelay))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -157,7 +156,7 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
-		return e.renew(revision, now, now.Add(interval))
+		return e.renew(revision, now, now.Add(max(interval, src.Ceilings.MinDelay)))
 	}
 }
 
@@ -172,7 +171,7 @@ func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
 
 // succeedBefore is what a success, or a rejection that asks for the key once
 // more, makes of the newer occurrence behind it.
-func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now time.Time) (*Entry, bool) {
+func (f *Flight) succeedBefore(waiting *Entry, o Outcome, src *Source, revision uint64, now time.Time) (*Entry, bool) {
 	n := *waiting
 	n.UnfinishedAt = time.Time{}
 	if !f.OwnCounter {
@@ -180,7 +179,7 @@ func (f *Flight) succeedBefore(waiting *Entry, o Outcome, revision uint64, now t
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		if at := o.Again.time(now); at.Before(n.At()) {
+		if at := o.Again.time(now, src.Ceilings.MinDelay); at.Before(n.At()) {
 			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, revision, true
 		}
 	}
@@ -203,7 +202,7 @@ func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revisi
 	}
 	at := now.Add(src.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(now)
+		at = o.Again.time(now, 0) // a retry: the least wait is not for it
 	}
 	switch {
 	case waiting == nil:
@@ -236,7 +235,7 @@ func (f *Flight) giveUp(key string, waiting *Entry, o Outcome, src *Source, revi
 	}
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
-		s.Next, s.Changed = f.succeedBefore(waiting, o, revision, now)
+		s.Next, s.Changed = f.succeedBefore(waiting, o, src, revision, now)
 	case f.Superseded && !again: // what took its place decides about the key
 	case waiting != nil:
 		s.Next, s.Changed = f.failed(waiting), true

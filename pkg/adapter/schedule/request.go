@@ -228,6 +228,7 @@ func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source,
 	if r.Backoff == nil && !r.Ingested {
 		e.Attempt = 0
 	}
+	delay = max(delay, src.Ceilings.MinDelay)
 	if r.Jitter > 0 {
 		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * random))
 	}

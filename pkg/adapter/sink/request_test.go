@@ -230,6 +230,22 @@ func TestDataThatIsAnEventGoesStructured(t *testing.T) {
 	}
 }
 
+func TestData_ThatIsAnEventBehindABlank(t *testing.T) {
+	t.Parallel()
+	// A blank before the media type is not sent, so it must not hide that the
+	// data would be read as an event with an id and a source of its own.
+	url, seen := sinkOf(t, nil)
+	s, _ := newSender(t)
+	for _, text := range []string{" application/cloudevents+json", "\tApplication/CloudEvents ; a=b", " text/plain "} {
+		send(t, s, attempt(url, withEvent(&schedule.Event{DataContentType: text, Data: []byte(`{"specversion":"1.0","id":"forged","source":"/f","type":"f"}`)})))
+		r := <-seen
+		events, err := cloudevent.Read(r.Header, r.body)
+		if err != nil || events[0].ID != "store-7" {
+			t.Errorf("%q: %v %+v", text, err, events)
+		}
+	}
+}
+
 func TestTheTraceIsContinued(t *testing.T) {
 	t.Parallel()
 	const parent, state = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
 const (
@@ -18,9 +19,9 @@ const (
 	maxProblems = 50
 )
 
-// ReadFile reads the sources of a file, in its order. The error tells
-// everything that is wrong with it.
-func ReadFile(path string) ([]*schedule.Source, error) {
+// ReadFile reads the sources of a file, in its order, with their limits cut to
+// the ceilings. The error tells everything that is wrong with it.
+func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("sources: opening the file: %w", err)
@@ -33,16 +34,16 @@ func ReadFile(path string) ([]*schedule.Source, error) {
 	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !gojson.Valid(data) {
 		return nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
 	}
-	return Parse(path, data)
+	return Parse(path, data, config)
 }
 
 // Parse reads the sources of a file's content; name stands for the file in
 // errors.
-func Parse(name string, data []byte) ([]*schedule.Source, error) {
+func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
 	}
-	p := parser{file: name, byUID: map[string]string{}, byPath: map[string]string{}}
+	p := parser{file: name, ceilings: config, byUID: map[string]string{}, byPath: map[string]string{}}
 	documents(data, p.document)
 	if p.errs != nil {
 		if more := p.problems - len(p.errs); more > 0 {
@@ -60,6 +61,7 @@ func Parse(name string, data []byte) ([]*schedule.Source, error) {
 // parser collects the sources and problems of one file.
 type parser struct {
 	file          string
+	ceilings      *ceilings.Config
 	sources       []*schedule.Source
 	list          bool              // it has a List, maybe an empty one
 	byUID, byPath map[string]string // where it was seen first
@@ -106,7 +108,7 @@ func (p *parser) object(where string, raw []byte) {
 	}
 	errs = checkMeta(o)
 	targets, more := specTargets(o)
-	src, rest := convert(o, targets)
+	src, rest := convert(o, targets, p.ceilings)
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)
 		return

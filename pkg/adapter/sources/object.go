@@ -12,6 +12,7 @@ import (
 	"knative.dev/pkg/apis"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -24,17 +25,18 @@ type Targets struct {
 	ServiceAccount string
 }
 
-// FromObject is the source that an object describes, every default filled in.
-// It does not change the object. The error tells all that is wrong with it.
-func FromObject(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, error) {
-	src, errs := convert(o, t)
+// FromObject is the source that an object describes, every default filled in
+// and its limits cut to the administrator's ceilings; a nil config has none. It
+// does not change the object. The error tells all that is wrong with it.
+func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, error) {
+	src, errs := convert(o, t, config)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("sources: %s/%s: %w", o.Namespace, o.Name, errors.Join(errs...))
 	}
 	return src, nil
 }
 
-func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error) {
+func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, []error) {
 	o = o.DeepCopy()
 	o.SetDefaults(context.Background())
 	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
@@ -53,7 +55,7 @@ func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error
 		Audit:           spec.Audit,
 		Suspend:         spec.Suspend,
 	}
-	limits(src, spec.Limits)
+	limit(src, spec, config.For(o.Namespace))
 	if spec.MaxInterval != nil {
 		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
 	}
@@ -63,23 +65,19 @@ func convert(o *v1alpha1.RescheduleSource, t Targets) (*schedule.Source, []error
 	return src, r.errs
 }
 
-// limits are the spec's, or the defaults.
-func limits(src *schedule.Source, l *v1alpha1.RescheduleSourceLimits) {
-	src.MaxInFlight, src.MaxPending = schedule.DefaultMaxInFlight, schedule.DefaultMaxPending
-	if l == nil {
-		return
+// limit gives the source the limits that its spec names, or the administrator's
+// defaults, none above the ceilings.
+func limit(src *schedule.Source, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) {
+	limits, _ := c.Limits(spec)
+	src.MaxPending, src.MaxBytes = limits.MaxPending, limits.MaxBytes
+	src.MaxInFlight, src.MaxPerSecond = int(limits.MaxInFlight), int(limits.MaxPerSecond)
+	// What the spec names was read exactly already.
+	if src.Delivery.Timeout == 0 || src.Delivery.Timeout > limits.Timeout {
+		src.Delivery.Timeout = limits.Timeout
 	}
-	if l.MaxInFlight != nil {
-		src.MaxInFlight = int(*l.MaxInFlight)
-	}
-	if l.MaxPerSecond != nil {
-		src.MaxPerSecond = int(*l.MaxPerSecond)
-	}
-	if l.MaxPending != nil {
-		src.MaxPending = *l.MaxPending
-	}
-	if l.MaxBytes != nil {
-		src.MaxBytes = l.MaxBytes.Value()
+	src.Ceilings = schedule.Ceilings{
+		MaxPending: c.MaxPending, MaxBytes: c.MaxBytes,
+		MaxInFlight: int(c.MaxInFlight), MaxPerSecond: int(c.MaxPerSecond), MinDelay: c.MinDelay,
 	}
 }
 
@@ -152,7 +150,6 @@ func (r *reader) delivery(d *eventingduckv1.DeliverySpec) schedule.Delivery {
 	out := schedule.Delivery{
 		Linear:       *d.BackoffPolicy == eventingduckv1.BackoffPolicyLinear,
 		BackoffDelay: r.isoDuration("spec.delivery.backoffDelay", *d.BackoffDelay),
-		Timeout:      schedule.DefaultTimeout,
 		Structured:   d.Format != nil && *d.Format == eventingduckv1.DeliveryFormatJson,
 	}
 	if d.Timeout != nil {

@@ -4,12 +4,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -22,7 +24,7 @@ func TestAnObjectOfAClusterTakesTheTargetsItWasResolvedTo(t *testing.T) {
 		Sink:       schedule.Target{URL: "https://x", CACerts: "pem", Audience: "aud"},
 		DeadLetter: &schedule.Target{URL: "http://y"},
 	}
-	got, err := FromObject(o, targets)
+	got, err := FromObject(o, targets, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,12 +38,38 @@ func TestAnObjectOfAClusterTakesTheTargetsItWasResolvedTo(t *testing.T) {
 	}
 }
 
+// A namespace's ceilings cut what its sources name, and are the defaults of
+// what they do not name.
+func TestFromObject_CutsToTheCeilings(t *testing.T) {
+	t.Parallel()
+	config, err := ceilings.Parse(map[string]string{
+		"max-pending": "10", "max-bytes": "1Mi", "max-in-flight": "5", "max-per-second": "7", "max-timeout": "1m", "min-delay": "2s",
+		"default-max-pending": "3", "default-timeout": "20s", "namespaces": "default: {max-in-flight: 2}",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse("f", []byte(manifestOf("a", "limits: {maxPending: 99, maxBytes: 1Gi, maxInFlight: 99}\ndelivery: {timeout: PT59.999999999S}")+
+		"---\n"+manifestOf("b", "delivery: {timeout: P1D}")), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := schedule.Ceilings{MaxPending: 10, MaxBytes: 1 << 20, MaxInFlight: 2, MaxPerSecond: 7, MinDelay: 2 * time.Second}
+	a, b := got[0], got[1]
+	if a.Ceilings != want || a.MaxPending != 10 || a.MaxBytes != 1<<20 || a.MaxInFlight != 2 || a.MaxPerSecond != 7 || a.Delivery.Timeout != time.Minute-1 {
+		t.Errorf("a source that names much: %+v", a)
+	}
+	if b.Ceilings != want || b.MaxPending != 3 || b.MaxBytes != 1<<20 || b.MaxInFlight != 2 || b.MaxPerSecond != 7 || b.Delivery.Timeout != time.Minute {
+		t.Errorf("a source that names little: %+v", b)
+	}
+}
+
 func TestABadObjectIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "a"}}
 	long := "P36526D"
 	o.Spec.Delay = &long
-	got, err := FromObject(o, Targets{})
+	got, err := FromObject(o, Targets{}, nil)
 	if err == nil || got != nil {
 		t.Fatalf("accepted: %+v", got)
 	}
@@ -72,8 +100,13 @@ func FuzzDurationPatterns(f *testing.F) {
 		if _, err := schedule.ParseISODuration("f", s); disagree(iso, err) {
 			t.Errorf("%q: the ISO 8601 pattern says %v, the parser %v", s, iso, err)
 		}
-		if _, err := schedule.ParseDuration("f", s); disagree(either, err) {
+		exact, err := schedule.ParseDuration("f", s)
+		if disagree(either, err) {
 			t.Errorf("%q: the patterns say %v, the parser %v", s, either, err)
+		}
+		rough, roughErr := v1alpha1.ParseDuration(s)
+		if off := (rough - exact).Abs(); (roughErr == nil) != (err == nil) && exact < schedule.MaxDuration || roughErr == nil && err == nil && off > time.Microsecond+exact>>40 {
+			t.Errorf("%q: %s (%v) for a comparison, exactly %s (%v)", s, rough, roughErr, exact, err)
 		}
 	})
 }

@@ -62,7 +62,7 @@ func fullExample() *schedule.Source {
 
 func TestTheExampleOfTheContractIsReadFromAFile(t *testing.T) {
 	t.Parallel()
-	got, err := ReadFile("testdata/full.yaml")
+	got, err := ReadFile("testdata/full.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestTheExampleIsTheSameInJSON(t *testing.T) {
 		"an object": string(data),
 		"a list":    `{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[` + string(data) + `]}`,
 	} {
-		got, err := Parse("f", []byte("\n "+text+"\n"))
+		got, err := Parse("f", []byte("\n "+text+"\n"), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -120,7 +120,7 @@ func TestFilesAreReadDocumentByDocument(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Parse("f", []byte(c.text))
+			got, err := Parse("f", []byte(c.text), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +179,7 @@ func TestEveryFieldHasItsMeaning(t *testing.T) {
 	} {
 		t.Run(c.spec, func(t *testing.T) {
 			t.Parallel()
-			got, err := Parse("f", []byte(manifestOf("a", c.spec)))
+			got, err := Parse("f", []byte(manifestOf("a", c.spec)), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +196,7 @@ func TestAUIDOfItsOwnIsKept(t *testing.T) {
 	t.Parallel()
 	const id = "0b7f7d0e-6a4f-4f39-9f2e-3f1f7c1f0f11"
 	text := strings.Replace(manifestOf("a", ""), "{name: a}", "{name: a.b, namespace: ops, uid: "+id+"}", 1)
-	got, err := Parse("f", []byte(text))
+	got, err := Parse("f", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestJSONMayHoldWhatYAMLCannot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := Parse("f", []byte(strings.Replace(string(raw), "EMOJI", `\ud83d\ude00`, 1)))
+	got, err := Parse("f", []byte(strings.Replace(string(raw), "EMOJI", `\ud83d\ude00`, 1)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestFile_EmptyOrCutIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadFile(path)
+		got, err := ReadFile(path, nil)
 		switch {
 		case c.want == "" && (err != nil || len(got) != 0):
 			t.Errorf("%s: %v %v", c.name, got, err)
@@ -267,7 +267,7 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadFile(path)
+		_, err := ReadFile(path, nil)
 		if (err == nil) != c.ok {
 			t.Errorf("%d bytes: %v", len(c.text), err)
 		}
@@ -280,7 +280,7 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "absent.yaml"), t.TempDir()} {
-		if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), path) {
+		if _, err := ReadFile(path, nil); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -301,7 +301,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := Parse("f", data)
+		got, err := Parse("f", data, nil)
 		if err != nil && got != nil {
 			t.Fatal("an error and sources")
 		}

@@ -79,7 +79,7 @@ func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Parse("f", []byte(c.text))
+			got, err := Parse("f", []byte(c.text), nil)
 			if err == nil {
 				t.Fatalf("accepted: %+v", got)
 			}
@@ -106,7 +106,7 @@ func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
 
 func TestTheProblemsToldAreBounded(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("f", []byte(strings.Repeat("--- x\n", 1000)))
+	_, err := Parse("f", []byte(strings.Repeat("--- x\n", 1000)), nil)
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -118,7 +118,7 @@ func TestTheProblemsToldAreBounded(t *testing.T) {
 
 func TestALongValueIsCutInTheError(t *testing.T) {
 	t.Parallel()
-	_, err := Parse("f", []byte(manifestOf("a", "delay: "+strings.Repeat("x", 1<<20))))
+	_, err := Parse("f", []byte(manifestOf("a", "delay: "+strings.Repeat("x", 1<<20))), nil)
 	if err == nil || len(err.Error()) > 500 {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
@@ -131,7 +131,7 @@ func TestAliasesThatMultiplyAreRefused(t *testing.T) {
 		"long":    "a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 100) + "]\n",
 		"endless": "a: &a [*a]\n",
 	} {
-		if _, err := Parse("f", []byte(text)); err == nil || !(strings.Contains(err.Error(), "alias") || strings.Contains(err.Error(), "anchor")) {
+		if _, err := Parse("f", []byte(text), nil); err == nil || !(strings.Contains(err.Error(), "alias") || strings.Contains(err.Error(), "anchor")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -26,11 +26,12 @@ func (s *scratch) release() {
 	}
 }
 
-// delta is how a source's counter changes.
+// delta is how a source's counters change.
 type delta struct {
 	source string
 	*counter
 	sum
+	volume
 }
 
 // Apply implements Store.
@@ -59,6 +60,10 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	}
 	for i := range deltas {
 		d := &deltas[i]
+		if err := d.volume.merge(b, s, d.source); err != nil {
+			b.Close()
+			return nil, err
+		}
 		if d.sum == (sum{}) {
 			continue
 		}
@@ -76,6 +81,7 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)
 		deltas[i].counter.dead.Add(deltas[i].sum.dead)
+		deltas[i].counter.bytes.Add(deltas[i].volume.bytes)
 	}
 	for i := range changes {
 		if changes[i].Corrupt {
@@ -125,17 +131,26 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 			}
 		}
 	}
-	if (c.Old == nil && !c.Corrupt) == (c.New == nil) {
+	n, grown := int64(0), c.New.Size(c.Key)-c.Old.Size(c.Key)
+	if c.Old != nil || c.Corrupt {
+		n--
+	}
+	if c.New != nil {
+		n++
+	}
+	if n == 0 && grown == 0 && !c.Corrupt {
 		return deltas, nil
 	}
-	n := int64(1)
-	if c.New == nil {
-		n = -1
+	held := volume{bytes: grown, entries: n}
+	if c.Corrupt {
+		// How large it was is not known: with a number of entries that is wrong the
+		// next start counts the bytes anew.
+		held.entries++
 	}
-	return db.count(deltas, c.Source, c.Key, n)
+	return db.count(deltas, c.Source, c.Key, n, held)
 }
 
-func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error) {
+func (db *DB) count(deltas []delta, source, key string, n int64, held volume) ([]delta, error) {
 	i := len(deltas) - 1
 	for ; i >= 0 && deltas[i].source != source; i-- {
 	}
@@ -147,8 +162,18 @@ func (db *DB) count(deltas []delta, source, key string, n int64) ([]delta, error
 		deltas = append(deltas, delta{source: source, counter: c})
 		i = len(deltas) - 1
 	}
+	deltas[i].volume.add(held)
 	deltas[i].sum.count(key, n)
 	return deltas, nil
+}
+
+// durably applies the batch and waits until it is on stable storage.
+func (db *DB) durably(b *pebble.Batch) error {
+	c, err := db.commit(b, false)
+	if err != nil {
+		return err
+	}
+	return c.Wait()
 }
 
 // commit applies the batch, which is the commit's from then on. Once it

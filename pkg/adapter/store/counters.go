@@ -62,7 +62,7 @@ type counters struct {
 	load    sync.Mutex
 }
 
-type counter struct{ keys, dead atomic.Int64 }
+type counter struct{ keys, dead, bytes atomic.Int64 }
 
 // counter loads the source's counter at its first use, which is before its
 // first change in this process, so no change is counted twice or missed.
@@ -79,9 +79,14 @@ func (db *DB) counter(source string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
+	bytes, err := db.loadVolume(source, s.keys+s.dead)
+	if err != nil {
+		return nil, err
+	}
 	c := &counter{}
 	c.keys.Store(s.keys)
 	c.dead.Store(s.dead)
+	c.bytes.Store(bytes)
 	db.counters.sources.Store(source, c)
 	return c, nil
 }
@@ -121,7 +126,7 @@ func (db *DB) recount(source string) (s sum, err error) {
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
 			if err != nil {
 				return s, err
 			}

@@ -136,6 +136,9 @@ func (db *DB) start(o *Options) error {
 	if o.ReadOnly {
 		return nil
 	}
+	if err := db.distrustVolumes(); err != nil {
+		return err
+	}
 	return db.startKeeper()
 }
 

@@ -28,8 +28,9 @@
 //	x/ expires source 0 key 0 revision    → empty; only entries with an ExpiresAt
 //	u/ source 0 key                       → instant, revision; only with an UnfinishedAt
 //	c/ source                             → two zigzag varints: keys, dead letters
+//	b/ source                             → two zigzag varints: bytes, entries
 //	p/ source                             → empty; a purge under way
-//	m/format, m/id, m/revision, m/clock   → text
+//	m/format, m/id, m/revision, m/clock, m/counted → text
 //
 // For example the row of key "k" of source "s", due one nanosecond after 1970
 // with revision 258:
@@ -92,7 +93,11 @@
 // m/format is 1. A program refuses a directory with another number and names
 // both, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of
-// every version. Pebble's own files have its format major version 20 or later
+// every version. b/ came later, without a new number: a program that does not
+// know it leaves it alone, and its merger can add it up. Whether such a program
+// wrote is known from m/counted, which follows m/revision, and from the number
+// of entries beside that of c/; then the bytes are counted anew from the records,
+// when the source is asked for. Pebble's own files have its format major version 20 or later
 // (its FormatWALSyncChunks); its own ratchet guards them.
 //
 // # Limits
@@ -101,7 +106,7 @@
 // time is kept exactly). A process has the directory to itself: Pebble's LOCK
 // file is locked, also to read. Memory: a
 // cache of 56 MiB, in which the memtables of up to 16 MiB each are counted, at
-// most 256 open tables, and two numbers for each source asked for; none of it
+// most 256 open tables, and three numbers for each source asked for; none of it
 // grows with what is stored. A file system below 512 MiB gets smaller memtables,
 // since a few logs of their size are kept to be used again.
 //
@@ -119,8 +124,12 @@
 //
 // # A full disk
 //
-// Room says ErrFull while less than Options.Reserve is free, so that what must
-// go on (outcomes, cancellations, compactions) has room. If others take that too, a
+// Room says ErrFull to growth while less than Options.Reserve is free, so that
+// what must go on (outcomes, cancellations, compactions) has room; replacements
+// that do not grow may use half of that. While space is scarce (less than an
+// eighth of the disk beyond the reserve, at most 1 GiB) a namespace may grow only
+// up to as much as is still free, so that one that has filled the disk leaves a
+// part to the others. If others take that too, a
 // write to the log waits, and goes on as soon as there is room; so do the
 // callers who wait for it. A used-up quota is the same. No fsync is repeated, also
 // none that failed for want of room: that one ends the process. A compaction without room is given up, and tried
@@ -130,5 +139,5 @@
 //
 // Which changes to make, one at a time for a key, and recognising rows of the
 // due order that are no longer so (queue); the bound on how many keys a source
-// may have (queue).
+// and bytes a source may have (queue).
 package store

@@ -18,6 +18,7 @@ const (
 	tableExpiry     = 'x'
 	tableUnfinished = 'u'
 	tableCounter    = 'c'
+	tableVolume     = 'b'
 	tablePurge      = 'p'
 	tableMeta       = 'm'
 )

@@ -23,6 +23,7 @@ const (
 	metaID       = "m/id"       // base 36
 	metaRevision = "m/revision" // decimal: no revision above it was ever returned
 	metaClock    = "m/clock"    // decimal Unix nanoseconds
+	metaCounted  = "m/counted"  // what m/revision was when a program that counts bytes set it
 )
 
 // revisionBlock is how many revisions one fsync reserves. A start wastes at
@@ -63,7 +64,17 @@ func (db *DB) reserveRevisions(r uint64) error {
 		return nil
 	}
 	bound = r - 1 + revisionBlock
-	if err := db.write([]byte(metaRevision), strconv.AppendUint(nil, bound, 10), false); err != nil {
+	b := db.db.NewBatch()
+	for _, row := range [...]string{metaRevision, metaCounted} {
+		if err := b.Set([]byte(row), strconv.AppendUint(nil, bound, 10), nil); err != nil {
+			return fmt.Errorf("store: writing %s: %w", row, err)
+		}
+	}
+	c, err := db.commit(b, false)
+	if err == nil {
+		err = c.Wait()
+	}
+	if err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)
@@ -165,7 +176,7 @@ func (db *DB) create(readOnly bool) error {
 	b := db.db.NewBatch()
 	defer b.Close()
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"},
+		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err

@@ -40,6 +40,9 @@ func (db *DB) Purge(source string) error {
 	}
 	err = b.Delete(appendCounterKey(nil, source), nil)
 	if err == nil {
+		err = b.Delete(appendVolumeKey(nil, source), nil)
+	}
+	if err == nil {
 		err = b.Set(purgeKey(source), nil, nil)
 	}
 	if err != nil {
@@ -57,6 +60,7 @@ func (db *DB) Purge(source string) error {
 	}
 	c.keys.Store(0)
 	c.dead.Store(0)
+	c.bytes.Store(0)
 	db.keeper.poke()
 	return commit.Wait()
 }

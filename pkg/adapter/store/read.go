@@ -190,7 +190,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 	held := 0
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			if items, more, err = db.named(items, source, it.gap, limit); more || err != nil {
+			if items, more, err = db.named(items, source, it.gap, limit, pageBytes); more || err != nil {
 				return items, more, err
 			}
 			if it.gap = nil; !ok {
@@ -211,9 +211,10 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 	return items, false, nil
 }
 
-// named appends the entries of the records in the span, up to limit items in all.
+// named appends the entries of the records in the span, up to limit items and about so
+// many bytes of events.
 // A block that cannot be read hides them; the due index has a row of each.
-func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, more bool, err error) {
+func (db *DB) named(items []Item, source string, s *span, limit, most int) (_ []Item, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -228,6 +229,7 @@ func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, 
 		}
 	}
 	slices.Sort(keys)
+	held := 0
 	for _, key := range slices.Compact(keys) {
 		e, err := db.Get(source, key)
 		if err != nil && !isCorrupt(err) {
@@ -236,10 +238,11 @@ func (db *DB) named(items []Item, source string, s *span, limit int) (_ []Item, 
 		if e == nil && err == nil {
 			continue // a row that does not follow from a record any more
 		}
-		if len(items) >= limit {
+		if len(items) >= limit || held >= most {
 			return items, true, nil
 		}
 		items = append(items, Item{Key: key, Entry: e})
+		held += dataBytes(e)
 	}
 	return items, false, nil
 }

@@ -223,7 +223,7 @@ func (c *copier) meta() error {
 		c.ID = c.made.id
 	}
 	b := c.made.db.NewBatch()
-	for _, row := range [...][2]string{{metaID, c.ID}, {metaRevision, strconv.FormatUint(bound, 10)}} {
+	for _, row := range [...][2]string{{metaID, c.ID}, {metaRevision, strconv.FormatUint(bound, 10)}, {metaCounted, strconv.FormatUint(bound, 10)}} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return fmt.Errorf("store: writing %s: %w", row[0], err)
 		}

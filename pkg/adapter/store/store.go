@@ -41,9 +41,13 @@ type Store interface {
 	// its own; one follows within LazySync.
 	Apply(lazy bool, changes ...Change) (Commit, error)
 
-	// Room returns ErrFull while the disk has less free space than the store
-	// keeps back to go on with, nil otherwise. Ask before an Apply that grows.
-	Room() error
+	// Room returns ErrFull while the disk has no room for a change that adds
+	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is what all
+	// sources of the namespace have then: while space is scarce, who holds more
+	// than is still free may not grow. Of the space that is kept back to go on
+	// with, a change that does not grow may use a part. Ask before an Apply for a
+	// request; removals and outcomes need not ask.
+	Room(growth, held int64) error
 
 	// Due appends to rows up to limit rows of the source that come after the
 	// position, ordered by position, dead letters among them; more says
@@ -76,6 +80,10 @@ type Store interface {
 
 	// Count returns how many keys and dead letters the source has.
 	Count(source string) (keys, deadLetters int64, err error)
+
+	// Bytes returns the sum of [schedule.Entry.Size] over all entries of the
+	// source, dead letters among them.
+	Bytes(source string) (int64, error)
 
 	// Sources lists the sources that have anything stored.
 	Sources() ([]string, error)

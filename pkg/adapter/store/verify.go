@@ -54,16 +54,23 @@ func Verify(o Options) (Report, error) {
 
 type verifier struct {
 	*Report
+	volumes map[string]volume
 	db      *DB
 	purging map[string]bool
+	trusted bool // no older program has written since the bytes were counted
 	counted map[string]sum
 	rows    rows
 }
 
 func (db *DB) verify() (Report, error) {
 	r := Report{ID: db.id, Format: FormatVersion, Problems: []string{}}
-	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}}
-	var err error
+	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
+	revision, err := db.meta(metaRevision)
+	if err == nil {
+		var counted string
+		counted, err = db.meta(metaCounted)
+		v.trusted = err == nil && counted == revision // what cannot be read is told below
+	}
 	if r.Purging, err = db.purging(); err != nil {
 		return r, err
 	}
@@ -75,7 +82,7 @@ func (db *DB) verify() (Report, error) {
 		row   func(key, value []byte) error
 	}{
 		{tableRecord, v.record}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
-		{tableUnfinished, v.unfinished}, {tableCounter, v.counter},
+		{tableUnfinished, v.unfinished}, {tableCounter, v.counter}, {tableVolume, v.volume},
 		{tablePurge, v.other}, {tableMeta, v.other},
 	} {
 		if err := v.each(check.table, check.row); err != nil {
@@ -145,6 +152,9 @@ func (v *verifier) record(k, value []byte) error {
 		v.problem("%v", v.db.corruptRecord(source, key, err))
 		return nil
 	}
+	held := v.volumes[source]
+	held.add(volume{bytes: e.Size(key), entries: 1})
+	v.volumes[source] = held
 	v.rows.derive(source, key, e)
 	for i := range v.rows.n {
 		got, closer, err := v.db.db.Get(v.rows.key(i))
@@ -251,5 +261,5 @@ func (v *verifier) strays() (err error) {
 }
 
 var allTables = []byte{
-	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tablePurge, tableMeta,
+	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMeta,
 }

@@ -53,6 +53,9 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 			impl.GlobalResync(sources)
 		}
 	}
+	administrator := newAdministrator(logger.Named("ceilings"), recorder(ctx, "reschedule-controller"), lookAtAll)
+	r.ceilings = administrator.current.Load
+	administrator.watch(cmw)
 	features := feature.NewStore(logger.Named("features"), func(string, any) { lookAtAll() })
 	features.WatchConfigs(cmw)
 	impl = generated.NewImpl(ctx, r, func(*controller.Impl) controller.Options {

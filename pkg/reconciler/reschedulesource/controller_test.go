@@ -257,7 +257,7 @@ func TestTheControllerStartsWithoutItsConfigMaps(t *testing.T) {
 	ctx, _ := faked(t)
 	cmw := &manual{}
 	NewController(ctx, cmw)
-	if want := []string{"config-features", "config-kreference-mapping"}; !slices.Equal(cmw.defaulted, want) {
+	if want := []string{"config-reschedule", "config-features", "config-kreference-mapping"}; !slices.Equal(cmw.defaulted, want) {
 		t.Errorf("has defaults for %q, want %q", cmw.defaulted, want)
 	}
 }

@@ -36,6 +36,7 @@ import (
 	. "knative.dev/pkg/reconciler/testing"
 	"knative.dev/pkg/resolver"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned/fake"
 	fakeclient "github.com/reschedule-dev/reschedule/pkg/client/injection/client/fake"
@@ -113,6 +114,9 @@ func (s statusUpdates) Actions() []clientgotesting.Action {
 // Where a row's tracker and client are found after it has run.
 const trackerOf, kubeOf = "tracker", "kube"
 
+// ceilingsOf is where a row has its ceilings; without any there are none.
+const ceilingsOf = "ceilings"
+
 // reconciling makes the reconciler of a row, in a cluster with these sinks.
 func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
@@ -136,8 +140,9 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 	}
 	ctx = addressable.WithDuck(ctx)
 	tracker := &FakeTracker{}
-	row.OtherTestData = map[string]any{trackerOf: tracker}
+	row.OtherTestData = map[string]any{trackerOf: tracker, ceilingsOf: row.OtherTestData[ceilingsOf]}
 	events := record.NewFakeRecorder(10)
+	limits, _ := row.OtherTestData[ceilingsOf].(*ceilings.Config)
 
 	r := &Reconciler{
 		systemNamespace: systemNamespace,
@@ -147,6 +152,7 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 		statefulSets:    world.statefulSets(),
 		secrets:         world.secrets(),
 		accounts:        corelisters.NewServiceAccountLister(world.index(&corev1.ServiceAccount{})),
+		ceilings:        func() *ceilings.Config { return limits },
 		policies:        eventinglisters.NewEventPolicyLister(world.index(&eventingv1alpha1.EventPolicy{})),
 	}
 	impl := generated.NewReconciler(ctx, logging.FromContext(ctx), client, world.sources(), events, r,

@@ -40,13 +40,44 @@ func ownedBy(uid string) *corev1.ServiceAccount {
 
 // authenticated is what authentication-oidc makes of a settled source.
 func authenticated(s *v1alpha1.RescheduleSource) {
-	name, audience := accountName, "sources.reschedule.dev/reschedulesource/ops/git-repos"
-	s.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: &name}
+	identified(s)
+	audience := "sources.reschedule.dev/reschedulesource/ops/git-repos"
 	s.Status.Address.Audience = &audience
 	for i := range s.Status.Addresses {
 		s.Status.Addresses[i].Audience = &audience
 	}
+}
+
+// naming lets the spec ask for tokens itself.
+func naming(s *v1alpha1.RescheduleSource) {
+	audience := "operator"
+	s.Spec.Sink.Audience = &audience
+}
+
+// identified is what a source with an identity shows of it.
+func identified(s *v1alpha1.RescheduleSource) {
+	name := accountName
+	s.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: &name}
 	but(condition("OIDCIdentityCreated", "True", "", ""))(s)
+}
+
+// named is a settled source that names an audience where authentication-oidc is
+// off: its own address asks for no tokens.
+func named(s *v1alpha1.RescheduleSource) {
+	naming(s)
+	identified(s)
+	s.Status.SinkAudience = s.Spec.Sink.Audience
+}
+
+// toDeadLetters is the same of its dead letter sink.
+func toDeadLetters(s *v1alpha1.RescheduleSource) {
+	named(s)
+	dead := uri("http://dead.ops")
+	dead.Audience, s.Spec.Sink.Audience = s.Spec.Sink.Audience, nil
+	s.Status.DeadLetterSinkAudience, s.Status.SinkAudience = s.Status.SinkAudience, nil
+	deadLettersTo(dead)(s)
+	deadLettersResolvedTo("http://dead.ops")(s)
+	but(deadLettersResolved)(s)
 }
 
 func TestTheIdentityFollowsTheFlag(t *testing.T) {
@@ -95,6 +126,21 @@ func TestTheIdentityFollowsTheFlag(t *testing.T) {
 			r.WantStatusUpdates = becomes(settled(authenticated, failed(uncreated)))
 		}),
 		{
+			Name: "off, and the spec names an audience: the account is made", Key: key,
+			Objects: []runtime.Object{source(naming), adapter(1, 1)}, WantCreates: []runtime.Object{account()},
+			WantStatusUpdates: becomes(settled(named)),
+		}, {
+			Name: "off, and the spec names an audience: the account stays", Key: key,
+			Objects: []runtime.Object{settled(named), adapter(1, 1), account()},
+		}, {
+			Name: "off, and the spec names an audience of its dead letters", Key: key,
+			Objects: []runtime.Object{settled(toDeadLetters), adapter(1, 1), account()},
+		}, {
+			Name: "off, and the spec names an audience: the account is somebody else's", Key: key,
+			Objects: []runtime.Object{source(naming), adapter(1, 1), ownedBy("another")},
+			WantErr: true, WantEvents: []string{Eventf("Warning", "InternalError", unowned)},
+			WantStatusUpdates: becomes(settled(named, failed(unowned))),
+		}, {
 			Name: "off: the account is removed", Key: key,
 			Objects:           []runtime.Object{settled(authenticated), adapter(1, 1), account()},
 			WantDeletes:       deletion,

@@ -20,6 +20,7 @@ import (
 	"knative.dev/pkg/reconciler"
 	"knative.dev/pkg/resolver"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned"
 	generated "github.com/reschedule-dev/reschedule/pkg/client/injection/reconciler/sources/v1alpha1/reschedulesource"
@@ -36,6 +37,7 @@ type Reconciler struct {
 	secrets         corelisters.SecretNamespaceLister
 	accounts        corelisters.ServiceAccountLister // those with the OIDC label
 	policies        eventinglisters.EventPolicyLister
+	ceilings        func() *ceilings.Config
 }
 
 var _ generated.Interface = (*Reconciler)(nil)
@@ -72,6 +74,7 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	failed(err)
 	failed(r.identify(ctx, flags, source))
 	publishEventAttributes(source)
+	r.limit(source)
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)
 	markAddressable(source, invalid, unencrypted, unpolicied)
@@ -133,8 +136,12 @@ func (r *Reconciler) observeAdapter(source *v1alpha1.RescheduleSource) error {
 }
 
 // identify sets OIDCIdentityCreated, and makes or removes the ServiceAccount
-// that the source is to its sinks.
+// that the source is to its sinks. A source that names an audience has one in every
+// cluster: an operator that asks for its tokens needs no flag of all of eventing.
 func (r *Reconciler) identify(ctx context.Context, flags feature.Flags, source *v1alpha1.RescheduleSource) error {
+	if source.NamesAudience() {
+		flags = feature.Flags{feature.OIDCAuthentication: feature.Enabled}
+	}
 	err := auth.SetupOIDCServiceAccount(ctx, flags, r.accounts, r.kube, source.GetGroupVersionKind(), source.ObjectMeta,
 		&source.Status, func(s *duckv1.AuthStatus) { source.Status.Auth = s })
 	if err != nil && !flags.IsOIDCAuthentication() {

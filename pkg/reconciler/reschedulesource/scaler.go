@@ -65,7 +65,7 @@ func NewScaler(ctx context.Context, _ configmap.Watcher) *controller.Impl {
 		statefulSets: statefulSetLister,
 		sources:      sources.Lister(),
 		synced:       sources.Informer().HasSynced,
-		recorder:     recorder(ctx),
+		recorder:     recorder(ctx, scalerName),
 	}
 	s.PromoteFunc = func(bucket reconciler.Bucket, enqueue func(reconciler.Bucket, types.NamespacedName)) error {
 		enqueue(bucket, s.key)
@@ -159,11 +159,11 @@ func (s *Scaler) scale(ctx context.Context, adapter *appsv1.StatefulSet, wanted 
 
 // recorder is that of the context, which tests put there, or one that writes
 // to the API server.
-func recorder(ctx context.Context) record.EventRecorder {
+func recorder(ctx context.Context, component string) record.EventRecorder {
 	if r := controller.GetEventRecorder(ctx); r != nil {
 		return r
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kubeclient.Get(ctx).CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: scalerName})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
 }

@@ -3,6 +3,7 @@ package reschedulesource
 import (
 	"encoding/pem"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,20 +51,24 @@ func TestEachKindOfSinkIsResolved(t *testing.T) {
 		{"a URI with a CA and an audience", trusted, "https://example.com/sink", &ca, &audience, ""},
 	} {
 		worker, tracked := uri("http://worker.ops.svc.cluster.local"), []string{}
+		who, others := option(func(*v1alpha1.RescheduleSource) {}), []runtime.Object{adapter(1, 1)}
+		if test.sink.Audience != nil {
+			who, others = identified, append(others, account())
+		}
 		if test.tracks != "" {
 			tracked = append(tracked, test.tracks)
 		}
 		sinks = append(sinks, TableRow{
-			Name: test.name, Key: key, Objects: []runtime.Object{source(to(test.sink)), adapter(1, 1)},
-			WantStatusUpdates: becomes(settled(to(test.sink), func(s *v1alpha1.RescheduleSource) {
+			Name: test.name, Key: key, Objects: append(slices.Clip(others), source(to(test.sink))),
+			WantStatusUpdates: becomes(settled(to(test.sink), who, func(s *v1alpha1.RescheduleSource) {
 				s.Status.SinkURI, s.Status.SinkCACerts, s.Status.SinkAudience = url(test.uri), test.ca, test.audience
 			})),
 			PostConditions: []func(*testing.T, *TableRow){tracks(tracked...)},
 		})
 		deadLetterSinks = append(deadLetterSinks, TableRow{
 			Name: "dead letters: " + test.name, Key: key,
-			Objects: []runtime.Object{source(to(worker), deadLettersTo(test.sink)), adapter(1, 1)},
-			WantStatusUpdates: becomes(settled(to(worker), deadLettersTo(test.sink), but(deadLettersResolved), func(s *v1alpha1.RescheduleSource) {
+			Objects: append(slices.Clip(others), source(to(worker), deadLettersTo(test.sink))),
+			WantStatusUpdates: becomes(settled(to(worker), deadLettersTo(test.sink), who, but(deadLettersResolved), func(s *v1alpha1.RescheduleSource) {
 				s.Status.DeliveryStatus = eventingduckv1.DeliveryStatus{
 					DeadLetterSinkURI: url(test.uri), DeadLetterSinkCACerts: test.ca, DeadLetterSinkAudience: test.audience,
 				}

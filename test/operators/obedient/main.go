@@ -76,10 +76,14 @@ func labelled(name, value string) builder.ForOption {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[name] == value }))
 }
 
-// choices reads options such as "client backoff=1s resync=10s".
+// choices reads options such as "client backoff=1s resync=10s audience=operator".
 func choices(words string) (options []controller.Option, err error) {
 	for word := range strings.FieldsSeq(words) {
 		name, value, _ := strings.Cut(word, "=")
+		if name == "audience" {
+			options = append(options, controller.WithAudience(value))
+			continue
+		}
 		d := time.Duration(0)
 		if value != "" {
 			if d, err = time.ParseDuration(value); err != nil {

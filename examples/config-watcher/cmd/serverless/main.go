@@ -36,7 +36,7 @@ func run() error {
 		Scheme:                 scheme,
 		Cache:                  cache.Options{DefaultNamespaces: map[string]cache.Config{os.Getenv("WATCH_NAMESPACE"): {}}}, // "" is all
 		HealthProbeBindAddress: ":8081",
-	})
+	}, reschedule.WithAudience("config-watcher")) // of sink.audience: events come from the RescheduleSource alone
 	if err != nil {
 		return err
 	}

@@ -194,6 +194,9 @@ func agree(t *testing.T, f *fixture, h *History) {
 		if keys != wantK || dead != wantD || err != nil {
 			t.Fatal(keys, dead, err)
 		}
+		if bytes, err := f.Bytes(source); bytes != m.bytes(source) || err != nil {
+			t.Fatal(bytes, m.bytes(source), err)
+		}
 	}
 	synctest.Wait() // rows of a purge go in the background
 	expired, next, err := f.Expired(now, store.SourceRow{}, 1000)

@@ -62,6 +62,15 @@ func (m model) count(source string) (keys, dead int64) {
 	return keys, dead
 }
 
+func (m model) bytes(source string) (n int64) {
+	for name, e := range m {
+		if name.source == source {
+			n += e.Size(name.key)
+		}
+	}
+	return n
+}
+
 // rows are the rows of an index, at gives the instant, zero for no row.
 func (m model) rows(source string, at func(*schedule.Entry) time.Time) []store.SourceRow {
 	var found []store.SourceRow

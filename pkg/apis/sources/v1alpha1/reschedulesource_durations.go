@@ -2,7 +2,11 @@ package v1alpha1
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"strconv"
+	"strings"
+	"time"
 
 	"knative.dev/pkg/apis"
 )
@@ -41,4 +45,36 @@ func validateISODuration(field string, s *string) *apis.FieldError {
 		return nil
 	}
 	return apis.ErrGeneric(fmt.Sprintf("%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds), from 0", *s), field)
+}
+
+// durationPart is a number and its unit, of either style.
+var durationPart = regexp.MustCompile(`([0-9.,]+)([WDHMS]|[a-zµμ]+)`)
+
+var unitSeconds = map[string]float64{
+	"W": 604800, "D": 86400, "H": 3600, "M": 60, "S": 1,
+	"h": 3600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9,
+}
+
+// maxSeconds is 100 years of 365.25 days.
+const maxSeconds = 36525 * 86400
+
+// ParseDuration reads a duration in Go style or ISO 8601, of at most 100 years,
+// as the CRD's rules do: exact to the microsecond, which is enough to compare it
+// with a ceiling.
+func ParseDuration(s string) (time.Duration, error) {
+	if err := validateDuration("", &s); err != nil {
+		return 0, fmt.Errorf("%.64q is not a duration such as 5m30s or PT5M30S, from 0", s)
+	}
+	seconds := 0.0
+	for _, part := range durationPart.FindAllStringSubmatch(s, -1) {
+		n, err := strconv.ParseFloat(strings.Replace(part[1], ",", ".", 1), 64)
+		if err != nil {
+			return 0, fmt.Errorf("%.64q is not a duration: %w", s, err)
+		}
+		seconds += n * unitSeconds[part[2]]
+	}
+	if seconds > maxSeconds {
+		return 0, fmt.Errorf("%.64q is more than 100 years", s)
+	}
+	return time.Duration(math.Round(seconds * 1e9)), nil
 }

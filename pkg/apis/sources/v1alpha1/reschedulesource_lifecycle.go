@@ -22,6 +22,10 @@ const (
 	// ConditionOIDCIdentityCreated: the source has the identity that it shows
 	// to its sinks, or needs none.
 	ConditionOIDCIdentityCreated apis.ConditionType = "OIDCIdentityCreated"
+	// ConditionLimited: the spec asks for more than the administrator's ceilings
+	// allow, and is cut to them. It is there only then, with the severity Info,
+	// and is not a part of Ready.
+	ConditionLimited apis.ConditionType = "Limited"
 )
 
 // parts are what Ready sums up, in the order in which it quotes them.
@@ -43,6 +47,21 @@ func (s *RescheduleSource) GetStatus() *duckv1.Status { return &s.Status.Status 
 
 // GetUntypedSpec implements apis.HasSpec.
 func (s *RescheduleSource) GetUntypedSpec() any { return s.Spec }
+
+// NamesAudience says whether the spec itself asks for tokens to a target: then the
+// source has an identity, whatever the cluster's authentication-oidc says.
+func (s *RescheduleSource) NamesAudience() bool {
+	targets := []*duckv1.Destination{&s.Spec.Sink}
+	if d := s.Spec.Delivery; d != nil {
+		targets = append(targets, d.DeadLetterSink)
+	}
+	for _, t := range targets {
+		if t != nil && t.Audience != nil && *t.Audience != "" {
+			return true
+		}
+	}
+	return false
+}
 
 // GetGroupVersionKind implements kmeta.OwnerRefable.
 func (*RescheduleSource) GetGroupVersionKind() schema.GroupVersionKind {
@@ -136,6 +155,16 @@ func (s *RescheduleSourceStatus) MarkAddressable() {
 // MarkNotAddressable says why it cannot. The address is none of its business.
 func (s *RescheduleSourceStatus) MarkNotAddressable(reason, format string, args ...any) {
 	conditions.Manage(s).MarkFalse(ConditionAddressable, reason, format, args...)
+}
+
+// MarkLimited says which fields of the spec are cut, and to what.
+func (s *RescheduleSourceStatus) MarkLimited(reason, format string, args ...any) {
+	conditions.Manage(s).MarkTrueWithReason(ConditionLimited, reason, format, args...)
+}
+
+// ClearLimited says that nothing of the spec is cut.
+func (s *RescheduleSourceStatus) ClearLimited() {
+	_ = conditions.Manage(s).ClearCondition(ConditionLimited) // only a part of Ready cannot be cleared
 }
 
 // MarkOIDCIdentityCreatedSucceeded implements eventing's

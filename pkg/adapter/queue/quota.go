@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// tenant is a namespace: what its sources hold together.
+type tenant struct {
+	namespace string
+	sources   int // guarded by Queue.mu
+
+	reserving sync.Mutex // one reservation at a time is exact; what shrinks need not wait
+	keys      atomic.Int64
+	bytes     atomic.Int64
+}
+
+// join counts the source in its namespace. The caller holds Queue.mu.
+func (q *Queue) join(s *Source, namespace string) {
+	t, ok := q.tenants[namespace]
+	if !ok {
+		t = &tenant{namespace: namespace}
+		q.tenants[namespace] = t
+	}
+	t.sources++
+	t.keys.Add(s.keys.Load())
+	t.bytes.Add(s.bytes.Load())
+	s.tenant = t
+}
+
+// part undoes join. The caller holds Queue.mu, and the source's gate for writing.
+func (q *Queue) part(s *Source) {
+	t := s.tenant
+	t.keys.Add(-s.keys.Load())
+	t.bytes.Add(-s.bytes.Load())
+	if t.sources--; t.sources == 0 {
+		delete(q.tenants, t.namespace)
+	}
+}
+
+// move counts the source in another namespace: a file may give its uid to
+// another name.
+func (q *Queue) move(s *Source) {
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if namespace := s.Settings().Namespace; namespace != s.tenant.namespace && !s.removed.Load() {
+		q.part(s)
+		q.join(s, namespace)
+	}
+}
+
+// hold notes what the source has more, or less.
+func (s *Source) hold(keys, bytes int64) {
+	s.keys.Add(keys)
+	s.bytes.Add(bytes)
+	s.tenant.keys.Add(keys)
+	s.tenant.bytes.Add(bytes)
+}
+
+// reservation is what a call has counted of a key before it is stored.
+type reservation struct{ keys, bytes int64 }
+
+// reserve counts the key with its new entry before it is stored, so that what
+// comes in at once stays within the quotas together. What does not grow is never
+// refused for a quota. The caller calls settle or release later.
+func (s *Source) reserve(k *judged, e *schedule.Entry, settings *schedule.Source) error {
+	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
+	if k.had() == 0 && k.reserved.keys == 0 {
+		more.keys = 1
+	}
+	if more == (reservation{}) {
+		return s.q.room(0, 0)
+	}
+	t := s.tenant
+	t.reserving.Lock()
+	defer t.reserving.Unlock()
+	if quota, detail := s.over(more, settings); quota != "" {
+		s.refused[slices.Index(quotas[:], quota)].Add(1)
+		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
+	}
+	if err := s.q.room(more.bytes, t.bytes.Load()+more.bytes); err != nil {
+		return err
+	}
+	s.hold(more.keys, more.bytes)
+	k.reserved.keys += more.keys
+	k.reserved.bytes += more.bytes
+	return nil
+}
+
+// The quotas, as metrics name them.
+const (
+	quotaPending   = "limits.maxPending"
+	quotaBytes     = "limits.maxBytes"
+	ceilingPending = "max-pending"
+	ceilingBytes   = "max-bytes"
+)
+
+var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes}
+
+// over names the quota that so much more would exceed, "" for none.
+func (s *Source) over(more reservation, settings *schedule.Source) (quota, detail string) {
+	c, t := &settings.Ceilings, s.tenant
+	switch {
+	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:
+		return ceilingPending, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s have reached the number of keys that the administrator allows it, %d; replacing an existing one is still possible",
+			ceilingPending, t.namespace, c.MaxPending)
+	case more.keys > 0 && s.keys.Load()+more.keys > settings.MaxPending:
+		return quotaPending, quotaPending + ": the source has reached its number of keys; replacing an existing one is still possible"
+	case more.bytes > 0 && c.MaxBytes > 0 && t.bytes.Load()+more.bytes > c.MaxBytes:
+		return ceilingBytes, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s would store %d bytes more than the administrator allows it, %d; replacing an entry by one that is not larger is still possible",
+			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-c.MaxBytes, c.MaxBytes)
+	case more.bytes > 0 && settings.MaxBytes > 0 && s.bytes.Load()+more.bytes > settings.MaxBytes:
+		return quotaBytes, fmt.Sprintf("%s: the source would store %d bytes more than its %d; replacing an entry by one that is not larger is still possible",
+			quotaBytes, s.bytes.Load()+more.bytes-settings.MaxBytes, settings.MaxBytes)
+	}
+	return "", ""
+}
+
+// unreserve gives back what was reserved for the key.
+func (s *Source) unreserve(k *judged) {
+	s.hold(-k.reserved.keys, -k.reserved.bytes)
+	k.reserved = reservation{}
+}
+
+// release undoes the reservations of a call that changes nothing.
+func (s *Source) release(keys []judged) {
+	for i := range keys {
+		s.unreserve(&keys[i])
+	}
+}
+
+// settle makes of the key's reservation what has become of the key.
+func (s *Source) settle(k *judged) {
+	keys := present(k.now) - k.had()
+	s.hold(keys-k.reserved.keys, k.now.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
+	k.reserved = reservation{}
+}
+
+// had says whether the store has an entry of the key, maybe one that cannot be
+// read: of that the size is not known.
+func (k *judged) had() int64 {
+	if k.corrupt {
+		return 1
+	}
+	return present(k.stored)
+}
+
+func present(e *schedule.Entry) int64 {
+	if e == nil {
+		return 0
+	}
+	return 1
+}
+
+// count notes that an entry was made, replaced or removed.
+func (s *Source) count(c store.Change) {
+	keys := present(c.New) - present(c.Old)
+	if c.Corrupt {
+		keys--
+	}
+	if schedule.IsDeadLetterKey(c.Key) {
+		s.deadLetters.Add(keys)
+		keys = 0
+	}
+	s.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))
+}
+
+// room refuses what the disk has no room for.
+func (q *Queue) room(growth, held int64) error {
+	err := q.store.Room(growth, held)
+	if errors.Is(err, store.ErrFull) {
+		return &schedule.Error{Code: schedule.CodeStorageFull, RetryAfter: 10 * time.Second,
+			Detail: "the adapter's disk is full: nothing was changed; free some space or delete schedules, then try again"}
+	}
+	return err
+}

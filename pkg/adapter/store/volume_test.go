@@ -1,0 +1,237 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// older does to a store what a program does that does not know table b/: it moves
+// m/revision alone, and writes records, rows and counters alone.
+func older(t *testing.T, fs vfs.FS, revision bool, changes ...Change) {
+	t.Helper()
+	db, err := Open(Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if revision {
+		bound, err := db.metaNumber(metaRevision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.write([]byte(metaRevision), fmt.Append(nil, bound+revisionBlock), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := db.db.NewBatch()
+	s := &scratch{}
+	for _, c := range changes {
+		deltas, err := db.add(b, s, &c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deltas {
+			if err := b.Merge(appendCounterKey(nil, d.source), d.sum.append(nil), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c, err := db.commit(b, false)
+	if err == nil {
+		err = c.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sized(n int) *schedule.Entry {
+	now := time.Unix(1_800_000_000, 0)
+	return &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: now, Event: &schedule.Event{Data: make([]byte, n)}}
+}
+
+// The bytes of a store that another version of the program has written to are
+// right at the next start, whatever it did.
+func TestBytes_AreRightAfterAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	put := func(key string, old, now *schedule.Entry) Change {
+		return Change{Source: "s", Key: key, Old: old, New: now}
+	}
+	dead := schedule.DeadLetterKey(7)
+	for name, c := range map[string]struct {
+		revision bool // it took one, as for all that makes or replaces an entry
+		changes  []Change
+		want     int64
+	}{
+		"nothing":             {want: sized(10).Size("a") + sized(20).Size("b") + sized(30).Size(dead)},
+		"a new entry":         {revision: true, changes: []Change{put("c", nil, sized(1000))}, want: sized(10).Size("a") + sized(20).Size("b") + sized(30).Size(dead) + sized(1000).Size("c")},
+		"another in place":    {revision: true, changes: []Change{put("a", sized(10), sized(500))}, want: sized(500).Size("a") + sized(20).Size("b") + sized(30).Size(dead)},
+		"one for another":     {revision: true, changes: []Change{put("a", sized(10), nil), put("z", nil, sized(99))}, want: sized(99).Size("z") + sized(20).Size("b") + sized(30).Size(dead)},
+		"a removal":           {changes: []Change{put("a", sized(10), nil)}, want: sized(20).Size("b") + sized(30).Size(dead)},
+		"a dead letter's end": {changes: []Change{put(dead, sized(30), nil)}, want: sized(10).Size("a") + sized(20).Size("b")},
+		"the removal of all":  {changes: []Change{put("a", sized(10), nil), put("b", sized(20), nil), put(dead, sized(30), nil)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fs := vfs.NewMem()
+			open := func() *DB {
+				t.Helper()
+				db, err := Open(Options{Dir: "data", FS: fs})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return db
+			}
+			db := open()
+			if _, err := db.NextRevision(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Apply(false, put("a", nil, sized(10)), put("b", nil, sized(20)), put(dead, nil, sized(30))); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if c.revision || c.changes != nil {
+				older(t, fs, c.revision, c.changes...)
+			}
+			// Also the start after the one that has mended it.
+			for range 2 {
+				db = open()
+				if got, err := db.Bytes("s"); got != c.want || err != nil {
+					t.Errorf("%d bytes, want %d (%v)", got, c.want, err)
+				}
+				if err := db.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() {
+				t.Errorf("%v %v", r.Problems, err)
+			}
+		})
+	}
+}
+
+// The rows of table b/ have the operands of the counters, which the merger of
+// every version adds up: an older program can compact them.
+func TestBytes_TheirRowsAreCountersToTheMerger(t *testing.T) {
+	t.Parallel()
+	m, err := counterMerger.Merge(nil, volume{bytes: 1 << 40, entries: 3}.append(nil))
+	if err == nil {
+		err = m.MergeNewer(volume{bytes: -5, entries: -1}.append(nil))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, _, err := m.Finish(true)
+	if v, ok := parseVolume(value); err != nil || !ok || v != (volume{1<<40 - 5, 2}) {
+		t.Errorf("%+v %v %v", v, ok, err)
+	}
+	for _, bad := range [][]byte{nil, {1}, {1, 1, 1}, {0x80}} {
+		if _, ok := parseVolume(bad); ok {
+			t.Errorf("%x is taken", bad)
+		}
+	}
+}
+
+// A purge takes a source's bytes with it.
+func TestBytes_GoWithThePurge(t *testing.T) {
+	t.Parallel()
+	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Apply(false, Change{Source: "s", Key: "a", New: sized(10)}, Change{Source: "s2", Key: "a", New: sized(10)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Purge("s"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := db.Bytes("s"); n != 0 || err != nil {
+		t.Errorf("%d bytes are left (%v)", n, err)
+	}
+	if _, _, err := db.db.Get(appendVolumeKey(nil, "s")); err != pebble.ErrNotFound { //nolint:errorlint // Pebble's own
+		t.Errorf("its row: %v", err)
+	}
+	if n, err := db.Bytes("s2"); n != sized(10).Size("a") || err != nil {
+		t.Errorf("the other source has %d bytes (%v)", n, err)
+	}
+}
+
+// Whatever is free, each rule gives out what it says, to the byte.
+func TestRoom_GivesOutByThreeRules(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	r := room{reserve: 100 * mib, scarce: 300 * mib}
+	for _, c := range []struct {
+		free, growth, held int64
+		want               bool
+	}{
+		{400 * mib, 1, 1 << 50, true}, // enough for everybody
+		{400*mib - 1, 1, 1 << 50, false},
+		{400*mib - 1, 1, 300*mib - 1, true}, // who holds no more than is free
+		{400*mib - 1, 1, 300 * mib, false},
+		{250 * mib, 1, 150 * mib, true},
+		{250 * mib, 1, 150*mib + 1, false},
+		{100*mib + 1, 1, 1, true}, // the last byte
+		{100 * mib, 1, 1, false},
+		{100*mib - 1, 1, 1, false}, // the reserve
+		{100*mib - 1, 0, 1 << 50, true},
+		{50 * mib, 0, 1 << 50, true},
+		{50*mib - 1, 0, 0, false},
+		{50 * mib, -1, 0, true},
+	} {
+		if got := r.allows(c.free, c.growth, c.held); got != c.want {
+			t.Errorf("%d free, growth %d, %d held: %v", c.free, c.growth, c.held, got)
+		}
+	}
+}
+
+// The size of an entry that cannot be read is not known: after it was replaced or
+// removed the next start counts the source's bytes anew.
+func TestBytes_AreRightAfterACorruptEntry(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	open := func() *DB {
+		t.Helper()
+		db, err := Open(Options{Dir: "data", FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}
+	db := open()
+	for _, key := range []string{"a", "b", "c"} {
+		if _, err := db.Apply(false, Change{Source: "s", Key: key, New: sized(1000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, key := range []string{"a", "b"} { // no record of any version
+		if err := db.write(appendRecordKey(nil, "s", key), []byte{0xff}, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Apply(false, Change{Source: "s", Key: "a", New: sized(10), Corrupt: true}, Change{Source: "s", Key: "b", Corrupt: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := sized(10).Size("a") + sized(1000).Size("c")
+	for range 2 {
+		db = open()
+		if got, err := db.Bytes("s"); got != want || err != nil {
+			t.Errorf("%d bytes, want %d (%v)", got, want, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
