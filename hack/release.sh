@@ -3,6 +3,7 @@
 #
 #   dist/reschedule.yaml       everything
 #   dist/reschedule-crds.yaml  the CRD alone, for who installs those first
+#   dist/reschedule-tls.yaml   the adapter's certificate (cert-manager), beside the first
 #
 # KO_DOCKER_REPO is where the images go. VERSION is their tag and the version label
 # of every object. PLATFORMS and KOFLAGS are ko's --platform and further flags, DIST
@@ -21,6 +22,15 @@ if ! [[ $VERSION =~ ^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$ ]]; then
     exit 1
 fi
 
+# What is released is built with the toolchain of go.mod or a newer one: an older one
+# passes every test and has holes that are known.
+toolchain=$(sed -n 's/^toolchain go//p' go.mod)
+go=$(go env GOVERSION)
+if [ "$(printf '%s\n' "$toolchain" "${go#go}" | sort -V | head -n 1)" != "$toolchain" ]; then
+    echo "Go is ${go#go}; go.mod asks for $toolchain or newer: install that, or set GOTOOLCHAIN=auto" >&2
+    exit 1
+fi
+
 ko() { go tool -modfile=tools/ko/go.mod ko "$@"; }
 label() { sed "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|"; }
 
@@ -34,5 +44,6 @@ ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
     --platform "${PLATFORMS:-linux/amd64,linux/arm64}" ${KOFLAGS:-} >"$out/images.yaml"
 label <"$out/images.yaml" >"$out/reschedule.yaml"
 label <config/300-reschedulesource.yaml >"$out/reschedule-crds.yaml"
-mv "$out/reschedule.yaml" "$out/reschedule-crds.yaml" "$dist/"
-echo "$dist/reschedule.yaml and $dist/reschedule-crds.yaml are $VERSION" >&2
+label <config/tls/adapter-certificate.yaml >"$out/reschedule-tls.yaml"
+mv "$out/reschedule.yaml" "$out/reschedule-crds.yaml" "$out/reschedule-tls.yaml" "$dist/"
+echo "$dist/reschedule.yaml, $dist/reschedule-crds.yaml and $dist/reschedule-tls.yaml are $VERSION" >&2

@@ -17,6 +17,13 @@ crane() { "$work/crane" "$@" 2>>"$work/crane.log"; }
 if (unset KO_DOCKER_REPO; hack/release.sh) 2>"$work/refusal"; then fail "released to nowhere"; fi
 grep -q "KO_DOCKER_REPO is not set" "$work/refusal" || fail "no word of KO_DOCKER_REPO: $(cat "$work/refusal")"
 
+# Nor with an older Go than go.mod names.
+mkdir "$work/old"
+printf '#!/bin/sh\necho go1.26.0\n' >"$work/old/go"
+chmod +x "$work/old/go"
+if PATH=$work/old:$PATH KO_DOCKER_REPO=127.0.0.1:1/x VERSION=v0 hack/release.sh 2>"$work/refusal"; then fail "released with an old Go"; fi
+grep -q "Go is 1.26.0; go.mod asks for" "$work/refusal" || fail "no word of Go: $(cat "$work/refusal")"
+
 "$work/crane" registry serve --address 127.0.0.1:0 >"$work/registry.log" 2>&1 &
 serving=$!
 port=
@@ -35,7 +42,7 @@ base=$(CRANE=$work/crane hack/base-image.sh "$registry" "$platform" 2>>"$work/cr
 export DIST=$work/dist KO_DOCKER_REPO=$registry/reschedule KO_DEFAULTBASEIMAGE=$base VERSION=v0.0.0-test PLATFORMS=$platform
 if ! hack/release.sh 2>"$work/release.log"; then fail "$(cat "$work/release.log")"; fi
 
-for file in "$work"/dist/reschedule.yaml "$work"/dist/reschedule-crds.yaml; do
+for file in "$work"/dist/reschedule.yaml "$work"/dist/reschedule-crds.yaml "$work"/dist/reschedule-tls.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
     grep -q 'app.kubernetes.io/version: "v0.0.0-test"' "$file" || fail "$(basename "$file") has no version"
 done

@@ -273,14 +273,19 @@ func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Heade
 }
 
 // refused makes an event that will never be taken known where the owner of its
-// source looks: sources of events tell it in their own logs at best.
+// source looks: sources of events tell it in their own logs at best. The text is
+// ours alone: an Event in which a sender has a say is a billboard. Of senders
+// without a token nothing is told, since anybody can be one.
 func (a *Adapter) refused(s *schedule.Source, err error) {
 	var refusal *schedule.Error
-	if a.cluster == nil || !errors.As(err, &refusal) {
+	if a.cluster == nil || !errors.As(err, &refusal) || !a.cluster.EventsNeedToken(s) {
 		return
 	}
-	if refusal.Code == schedule.CodeInvalid || refusal.Code == schedule.CodeTooLarge {
-		a.cluster.Warn(s, "EventRefused", fmt.Sprintf("an event that was sent to its address was refused: %s", refusal.Detail))
+	switch refusal.Code {
+	case schedule.CodeInvalid:
+		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
+	case schedule.CodeTooLarge:
+		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
 	}
 }
 

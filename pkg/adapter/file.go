@@ -20,7 +20,7 @@ import (
 // startFromFile starts a standalone adapter. What can be wrong in a file is
 // found before the data directory is touched.
 func (a *Adapter) startFromFile(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,10 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 }
 
 // readSources reads the files of sources and of ceilings, "" = none, and compiles
-// the ingest rules of all sources, or says what is wrong with any of them.
-func readSources(file, ceilingsFile string) ([]*schedule.Source, []rules, error) {
+// the ingest rules of all sources, or says what is wrong with any of them: also of a
+// source that requires tokens where there are none, which everybody could send
+// events to.
+func readSources(file, ceilingsFile string, tokens bool) ([]*schedule.Source, []rules, error) {
 	limits, err := readCeilings(ceilingsFile)
 	if err != nil {
 		return nil, nil, err
@@ -62,6 +64,9 @@ func readSources(file, ceilingsFile string) ([]*schedule.Source, []rules, error)
 	for i, s := range wanted {
 		if compiled[i].Rules, err = ingest.Compile(s); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
+		}
+		if s.EventsNeedToken && !tokens {
+			problems = append(problems, fmt.Errorf("source %s: spec.ingest.authentication is required, and there are no tokens: give --token-file FILE", s.Path()))
 		}
 	}
 	return wanted, compiled, errors.Join(problems...)
@@ -103,8 +108,9 @@ func (a *Adapter) apply(ctx context.Context, wanted []*schedule.Source, compiled
 	return nil
 }
 
-// reload reads the sources and tokens anew, each on its own: a token is revoked
-// whatever is wrong with the sources. What cannot be read stays as it was.
+// reload reads the tokens, sources and ceilings anew, the tokens on their own: a
+// token is revoked whatever is wrong with the sources. What cannot be read stays
+// as it was.
 func (a *Adapter) reload(ctx context.Context) error {
 	return errors.Join(a.reloadTokens(), a.reloadSources(ctx))
 }
@@ -120,7 +126,7 @@ func (a *Adapter) reloadTokens() error {
 }
 
 func (a *Adapter) reloadSources(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile)
+	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
 	if err != nil {
 		return fmt.Errorf("the sources stay as they were: %w", err)
 	}

@@ -138,7 +138,7 @@ func TestABadFileKeepsTheOldOneAndSaysWhy(t *testing.T) {
 		good + "---\n" + good: "badfile", good + "  ingest: {key: \"event.\"}\n": "spec.ingest.key", good + "  ingest: {when: \"1\"}\n": "spec.ingest.when",
 		strings.Replace(good, "uri:", "urn:", 1): "urn", good + "  conflictPolicy: newest\n": "newest", good + "  limits: {maxInFlight: -1}\n": "maxInFlight",
 		good + "  ceOverrides: {extensions: {id: x}}\n": "id", good + "  delivery: {retry: -1}\n": "retry", good + "  delivery: {backoffDelay: 1s}\n": "backoffDelay",
-		strings.Replace(good, "sink: {uri", "sink: {", 1): "",
+		strings.Replace(good, "sink: {uri", "sink: {", 1): "", good + "  ingest: {authentication: required}\n": "spec.ingest.authentication is required, and there are no tokens: give --token-file",
 	} {
 		if err := os.WriteFile(o.file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -143,20 +143,28 @@ func TestAWarningOnTheSourceTellsWhatBecameOfAnEventThatCouldNotBeDelivered(t *t
 	}
 }
 
+// The Event is ours: what the sender wrote is in the answer to the sender only.
 func TestAWarningOnTheSourceTellsOfAnEventThatIsRefused(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
-	s := p.create(t, namespace(t, "refused"), "x", to(sink, "in"))
+	s := p.create(t, namespace(t, "refused"), "x", to(sink, "in")+"ingest: {authentication: required}")
 	s.served()
+	o := s.until("shown its audience", func(o *v1alpha1.RescheduleSource) bool {
+		return o.Status.Address != nil && o.Status.Address.Audience != nil
+	})
+	if got := *o.Status.Address.Audience; got != s.audience() {
+		t.Errorf("status.address.audience is %s", got)
+	}
 	for _, event := range []struct {
-		data, after string
-		status      int
-		says        string
+		token, data, after string
+		status             int
 	}{
-		{`{"big":"` + strings.Repeat("x", 256<<10) + `"}`, "1h", http.StatusRequestEntityTooLarge, "data:"},
-		{`{}`, "soon", http.StatusBadRequest, "rescheduleafter"},
+		{"", `{}`, "soon", http.StatusUnauthorized},
+		{s.token, `{}`, "1h", http.StatusAccepted},
+		{s.token, `{"big":"` + strings.Repeat("x", 256<<10) + `"}`, "1h", http.StatusRequestEntityTooLarge},
+		{s.token, `{}`, "billboard", http.StatusBadRequest},
 	} {
-		headers := append([]string{"Content-Type", "application/json", "Ce-Rescheduleafter", event.after}, eventHeaders...)
+		headers := append([]string{"Content-Type", "application/json", "Ce-Rescheduleafter", event.after, "Authorization", "Bearer " + event.token}, eventHeaders...)
 		r, err := harness.Do(t.Context(), http.MethodPost, s.address(), event.data, headers...)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +172,16 @@ func TestAWarningOnTheSourceTellsOfAnEventThatIsRefused(t *testing.T) {
 		if r.Status != event.status {
 			t.Errorf("%d %s, want %d", r.Status, r.Body, event.status)
 		}
-		s.warned(event.says)
+	}
+	s.warned("because it is too large")
+	events, err := server.Client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if e.Reason == "EventRefused" && (strings.Contains(e.Message, "billboard") || e.Count > 1) {
+			t.Errorf("%d of %q", e.Count, e.Message)
+		}
 	}
 }
 

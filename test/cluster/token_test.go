@@ -206,7 +206,7 @@ func TestAnEventPolicyThatIsReadyLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
 	const ours = "{ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: x}}"
 	for name, c := range map[string]struct {
 		spec, ready string
-		want        int
+		want        int // for create: a policy is about sending, and opens nothing else
 	}{
 		"to this source":      {"{from: [{sub: '%s'}], to: [" + ours + "]}", "True", 200},
 		"to everything":       {"{from: [{sub: '%s'}]}", "True", 200},
@@ -225,7 +225,9 @@ func TestAnEventPolicyThatIsReadyLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
 			// The source's status names the policy when the controller has seen
 			// it, and the adapter sees it no later than that plus a moment.
 			if c.want == http.StatusOK {
-				settle(t, func() bool { return s.call(token, "GET", "", "").Status == 200 }, "the policy has no effect")
+				settle(t, func() bool { return s.call(token, "PUT", "/schedules/waits", `{"delay":"1h"}`).Status == 200 }, "the policy has no effect")
+				s.permitted(t, token, only("create"))
+				return
 			}
 			s.permitted(t, token, always(c.want))
 		})

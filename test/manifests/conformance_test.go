@@ -130,12 +130,12 @@ func TestTheConditionsAreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-// ko reads one folder and not what is below it, so that cert-manager and network
-// policies are the user's choice; the namespace is eventing's.
+// ko reads one folder and not what is below it, so that cert-manager is the
+// user's choice; the namespace is eventing's.
 func TestWhatIsOptionalIsNotInstalled(t *testing.T) {
 	t.Parallel()
 	for _, o := range installed(t) {
-		if slices.Contains([]string{"Certificate", "NetworkPolicy", "Namespace"}, o.Kind) {
+		if slices.Contains([]string{"Certificate", "Namespace"}, o.Kind) {
 			t.Errorf("%s installs a %s", o.file, o.Kind)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -116,7 +117,8 @@ func one[T any](t *testing.T, kind, name string) (value T) {
 	return value
 }
 
-var clusterScoped = map[string]bool{"CustomResourceDefinition": true, "ClusterRole": true, "ClusterRoleBinding": true}
+var clusterScoped = map[string]bool{"CustomResourceDefinition": true, "ClusterRole": true, "ClusterRoleBinding": true,
+	"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true}
 
 func TestEveryObjectIsOfAKnownKindAndInKnativesNamespace(t *testing.T) {
 	t.Parallel()
@@ -133,7 +135,13 @@ func TestEveryObjectIsOfAKnownKindAndInKnativesNamespace(t *testing.T) {
 		"rbac.authorization.k8s.io/v1/ClusterRole":         func(t *testing.T, o object) { decode[rbacv1.ClusterRole](t, o) },
 		"rbac.authorization.k8s.io/v1/ClusterRoleBinding":  func(t *testing.T, o object) { decode[rbacv1.ClusterRoleBinding](t, o) },
 		"apiextensions.k8s.io/v1/CustomResourceDefinition": func(t *testing.T, o object) { decode[crdv1.CustomResourceDefinition](t, o) },
-		"cert-manager.io/v1/Certificate":                   func(*testing.T, object) {}, // its types are not Kubernetes' own
+		"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy": func(t *testing.T, o object) {
+			decode[admissionv1.ValidatingAdmissionPolicy](t, o)
+		},
+		"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": func(t *testing.T, o object) {
+			decode[admissionv1.ValidatingAdmissionPolicyBinding](t, o)
+		},
+		"cert-manager.io/v1/Certificate": func(*testing.T, object) {}, // its types are not Kubernetes' own
 	}
 	seen := map[string]string{}
 	for _, o := range append(installed(t), extra(t)...) {

@@ -246,10 +246,39 @@ func TestSelectorsMatchTheirOwnPodsAndOutliveAVersion(t *testing.T) {
 			t.Errorf("%s selects by version: no upgrade could be applied", name)
 		}
 	}
-	for _, o := range extra(t) {
-		if o.Kind == "NetworkPolicy" {
-			checkSelector(t, o.Kind, o.Name, decode[networkingv1.NetworkPolicy](t, o).Spec.PodSelector.MatchLabels, pods)
+	for _, p := range all[networkingv1.NetworkPolicy](t, "NetworkPolicy") {
+		checkSelector(t, "NetworkPolicy", p.Name, p.Spec.PodSelector.MatchLabels, pods)
+	}
+}
+
+// Callers come from everywhere and bring a token; the other ports ask for none.
+func TestTheNetworkReachesOnlyWhatAsksForTokens(t *testing.T) {
+	t.Parallel()
+	pods := templates(t)
+	want := map[string]map[string]bool{ // by port, whether everybody gets there
+		"reschedule-adapter":    {"http": true, "https": true, "http-metrics": false},
+		"reschedule-controller": {"http-metrics": false},
+	}
+	for _, p := range all[networkingv1.NetworkPolicy](t, "NetworkPolicy") {
+		if !cmp.Equal(p.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}) {
+			t.Errorf("%s is about %v: sinks may be anywhere", p.Name, p.Spec.PolicyTypes)
 		}
+		got := map[string]bool{}
+		for _, rule := range p.Spec.Ingress {
+			for _, port := range rule.Ports {
+				got[port.Port.StrVal] = len(rule.From) == 0
+				if !slices.ContainsFunc(pods[p.Name].Spec.Containers[0].Ports, func(c corev1.ContainerPort) bool { return c.Name == port.Port.StrVal }) {
+					t.Errorf("%s is about port %s, which the pod does not have", p.Name, port.Port)
+				}
+			}
+		}
+		if diff := cmp.Diff(want[p.Name], got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", p.Name, diff)
+		}
+		delete(want, p.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no policy for %v", want)
 	}
 }
 

@@ -2,6 +2,8 @@ package knative
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -33,11 +35,14 @@ type clients struct {
 	policies cache.ListerWatcher // EventPolicies, as unstructured objects
 	configs  cache.ListerWatcher // ConfigMaps of the system namespace
 
-	reviewToken  tokenReview
-	reviewAccess accessReview
-	requestToken tokenRequest
-	patchStatus  statusPatcher
-	events       record.EventSink
+	reviewToken    tokenReview
+	reviewStranger tokenReview
+	reviewAccess   accessReview
+	fetchKeys      func(context.Context) (*keySet, error)
+	requestToken   tokenRequest
+	patchStatus    statusPatcher
+	events         record.EventSink
+	own            apiAudiences
 }
 
 // tokenReview asks who bears a token.
@@ -55,9 +60,12 @@ type statusPatcher func(ctx context.Context, source cache.ObjectName, patch []by
 // The limits: requests a second, and as many at once. A fraction of what one
 // API server serves, and above what a busy adapter needs once tokens and reviews are cached.
 const (
-	reviewsPerSecond = 300
-	tokensPerSecond  = 50
-	eventsPerSecond  = 10
+	reviewsPerSecond   = 300
+	strangersPerSecond = 50
+	accessesPerSecond  = 300
+	configsPerSecond   = 50
+	tokensPerSecond    = 50
+	eventsPerSecond    = 10
 	// Watches, and the status patches, which are held to statusPerSecond before.
 	sourcesPerSecond = 2 * statusPerSecond
 )
@@ -85,10 +93,10 @@ func newClients(base *rest.Config, namespace string) (clients, error) {
 		return clients{}, fmt.Errorf("knative: reaching the API server: %w", err)
 	}
 	short := &http.Client{Transport: client.Transport, Timeout: callTimeout}
-	const protobuf, json = k8sruntime.ContentTypeProtobuf, k8sruntime.ContentTypeJSON
-	reviews, core := limited(base, reviewsPerSecond, protobuf), corev1.SchemeGroupVersion
+	const protobuf, asJSON = k8sruntime.ContentTypeProtobuf, k8sruntime.ContentTypeJSON
+	core := corev1.SchemeGroupVersion
 
-	var configs, tokenReviews, accessReviews, tokens, events, sources *rest.RESTClient
+	var configs, tokenReviews, strangers, accessReviews, tokens, events, sources *rest.RESTClient
 	for _, c := range []struct {
 		made   **rest.RESTClient
 		of     string
@@ -96,27 +104,31 @@ func newClients(base *rest.Config, namespace string) (clients, error) {
 		config *rest.Config
 		client *http.Client
 	}{
-		{&configs, "ConfigMaps", core, reviews, client},
-		{&tokenReviews, "TokenReviews", authn.SchemeGroupVersion, reviews, client},
-		{&accessReviews, "SubjectAccessReviews", authz.SchemeGroupVersion, reviews, client},
+		{&configs, "ConfigMaps", core, limited(base, configsPerSecond, protobuf), client},
+		{&tokenReviews, "TokenReviews", authn.SchemeGroupVersion, limited(base, reviewsPerSecond, protobuf), client},
+		{&strangers, "TokenReviews of strangers", authn.SchemeGroupVersion, limited(base, strangersPerSecond, protobuf), client},
+		{&accessReviews, "SubjectAccessReviews", authz.SchemeGroupVersion, limited(base, accessesPerSecond, protobuf), client},
 		{&tokens, "tokens", core, limited(base, tokensPerSecond, protobuf), short},
 		{&events, "Events", core, limited(base, eventsPerSecond, protobuf), short},
-		{&sources, "RescheduleSources", v1alpha1.SchemeGroupVersion, limited(base, sourcesPerSecond, json), client},
+		{&sources, "RescheduleSources", v1alpha1.SchemeGroupVersion, limited(base, sourcesPerSecond, asJSON), client},
 	} {
 		if *c.made, err = clientOf(c.group, c.config, c.client); err != nil {
 			return clients{}, fmt.Errorf("knative: making the client of %s: %w", c.of, err)
 		}
 	}
-	policies, err := dynamic.NewForConfigAndClient(limited(base, reviewsPerSecond, json), client)
+	policies, err := dynamic.NewForConfigAndClient(limited(base, configsPerSecond, asJSON), client)
 	if err != nil {
 		return clients{}, fmt.Errorf("knative: making the client of EventPolicies: %w", err)
 	}
 	return clients{
-		sources:      cache.NewListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, fields.Everything()),
-		policies:     listWatch(policies.Resource(eventPolicies)),
-		configs:      cache.NewListWatchFromClient(configs, "configmaps", namespace, fields.Everything()),
-		reviewToken:  creating[authn.TokenReview](tokenReviews, "tokenreviews"),
-		reviewAccess: creating[authz.SubjectAccessReview](accessReviews, "subjectaccessreviews"),
+		sources:        cache.NewListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, fields.Everything()),
+		policies:       listWatch(policies.Resource(eventPolicies)),
+		configs:        cache.NewListWatchFromClient(configs, "configmaps", namespace, fields.Everything()),
+		reviewToken:    creating[authn.TokenReview](tokenReviews, "tokenreviews"),
+		reviewStranger: creating[authn.TokenReview](strangers, "tokenreviews"),
+		fetchKeys:      func(ctx context.Context) (*keySet, error) { return fetchKeys(ctx, configs) },
+		own:            audiencesOf(base.BearerToken),
+		reviewAccess:   creating[authz.SubjectAccessReview](accessReviews, "subjectaccessreviews"),
 		requestToken: func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
 			made := new(authn.TokenRequest)
 			return made, tokens.Post().Namespace(account.Namespace).Resource("serviceaccounts").Name(account.Name).
@@ -128,6 +140,28 @@ func newClients(base *rest.Config, namespace string) (clients, error) {
 		},
 		events: eventClient{events},
 	}, nil
+}
+
+// fetchKeys reads who issues the cluster's tokens and with which keys, which
+// every service account may (system:service-account-issuer-discovery).
+func fetchKeys(ctx context.Context, client rest.Interface) (*keySet, error) {
+	set := new(keySet)
+	var discovery struct {
+		Issuer string `json:"issuer"`
+	}
+	for path, into := range map[string]any{"/.well-known/openid-configuration": &discovery, "/openid/v1/jwks": &set.JSONWebKeySet} {
+		raw, err := client.Get().AbsPath(path).SetHeader("Accept", "application/json, */*").DoRaw(ctx)
+		if err == nil {
+			err = json.Unmarshal(raw, into)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("knative: %s: %w", path, err)
+		}
+	}
+	if set.issuer = discovery.Issuer; set.issuer == "" || len(set.Keys) == 0 {
+		return nil, errors.New("knative: the API server names no issuer or no keys")
+	}
+	return set, nil
 }
 
 // limited is a configuration whose clients share one limit.

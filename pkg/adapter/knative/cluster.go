@@ -103,7 +103,7 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 		log: cfg.Log, told: told, cancel: cancel, clients: made, informers: in,
 		sources: listers.NewRescheduleSourceLister(in.sources.GetIndexer()),
 		configs: newConfigs(in.configs.GetStore(), cfg.Level, cfg.Log),
-		tokens:  newTokens(made.requestToken),
+		tokens:  newTokens(made.requestToken, made.own),
 		warner:  newWarner(ctx, made.events),
 	}
 	c.follower = &follower{
@@ -112,7 +112,7 @@ func connect(ctx context.Context, cfg Config, made clients) (*Cluster, error) {
 		ceilings:   c.configs.ceilingsNow.Load,
 	}
 	c.guard = newGuard(guardConfig{
-		ReviewToken: made.reviewToken, ReviewAccess: made.reviewAccess,
+		ReviewToken: made.reviewToken, ReviewStranger: made.reviewStranger, ReviewAccess: made.reviewAccess, FetchKeys: made.fetchKeys,
 		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: cfg.Log,
 	})
 	refresh := func(any) { c.configs.refresh() }
@@ -162,6 +162,12 @@ func (c *Cluster) OnTrust(f func(*x509.CertPool)) { c.configs.trust.onChange(f) 
 // cannot be written in time is lost, and repeats are summed up.
 func (c *Cluster) Warn(src *schedule.Source, reason, message string) {
 	c.warner.warn(src, reason, message)
+}
+
+// EventsNeedToken says whether only admitted callers may send events to the
+// source.
+func (c *Cluster) EventsNeedToken(src *schedule.Source) bool {
+	return src.EventsNeedToken || c.configs.flags().IsOIDCAuthentication()
 }
 
 // Sources are the sources that there are now, in the order of their names.

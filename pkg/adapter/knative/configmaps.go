@@ -34,8 +34,9 @@ func isRead(cm *corev1.ConfigMap) bool {
 	return isBundle(cm)
 }
 
-// configs is what Knative's ConfigMaps say. One that is missing says what
-// Knative's defaults are; one that cannot be understood changes nothing.
+// configs is what Knative's ConfigMaps say. One that was never there says what
+// Knative's defaults are. One that cannot be understood, or that is deleted,
+// changes nothing: to delete config-features must not let everybody in.
 type configs struct {
 	store cache.Store
 	level *slog.LevelVar // may be nil
@@ -50,11 +51,14 @@ type configs struct {
 	started bool                         // from then on changes are taken
 	seen    map[string]map[string]string // the data by ConfigMap, as taken last
 	atStart Settings                     // of config-observability; not changed after the start
+	there   map[string]bool              // the ConfigMap was there
+	missing map[string]bool              // and is not now
 	flagged func()                       // told of changed flags and ceilings, without the lock
 }
 
 func newConfigs(store cache.Store, level *slog.LevelVar, log *slog.Logger) *configs {
-	c := &configs{store: store, level: level, log: log, trust: newTrust(log), seen: map[string]map[string]string{}, flagged: func() {}}
+	c := &configs{store: store, level: level, log: log, trust: newTrust(log), flagged: func() {},
+		seen: map[string]map[string]string{}, there: map[string]bool{}, missing: map[string]bool{}}
 	if level != nil {
 		c.usual = level.Level()
 	}
@@ -111,14 +115,22 @@ func (c *configs) take() (changed bool) {
 	for name, apply := range map[string]func(map[string]string, bool){
 		configLogging: c.logging, configObservability: c.observability,
 		configFeatures:         func(d map[string]string, _ bool) { c.features(d); changed = true },
-		ceilings.ConfigMapName: func(d map[string]string, again bool) { changed = c.ceilings(d, again) || changed },
+		ceilings.ConfigMapName: func(d map[string]string, _ bool) { changed = c.ceilings(d) || changed },
 	} {
+		now, there := data[name]
 		before, again := c.seen[name]
-		if again && maps.Equal(before, data[name]) && (before == nil) == (data[name] == nil) {
+		if c.there[name] && !there && !c.missing[name] {
+			c.missing[name] = true
+			c.log.Error("a ConfigMap is gone; what it said stays in force until it is back or the adapter starts anew", "configMap", name)
+		}
+		if there {
+			c.there[name], c.missing[name] = true, false
+		}
+		if again && (c.missing[name] || maps.Equal(before, now)) {
 			continue
 		}
-		c.seen[name] = data[name]
-		apply(data[name], again)
+		c.seen[name] = now
+		apply(now, again)
 	}
 	return changed
 }
@@ -196,11 +208,7 @@ func (c *configs) features(data map[string]string) {
 
 // ceilings takes new ones. A ConfigMap that was there and is gone changes
 // nothing: its deletion must not lift the ceilings.
-func (c *configs) ceilings(data map[string]string, again bool) (changed bool) {
-	if data == nil && again {
-		c.log.Warn("the ceilings stay as they were: the ConfigMap is gone", "configMap", ceilings.ConfigMapName)
-		return false
-	}
+func (c *configs) ceilings(data map[string]string) (changed bool) {
 	config, err := ceilings.Parse(data)
 	if err != nil {
 		c.log.Error("the ceilings stay as they were: the ConfigMap cannot be understood", "configMap", ceilings.ConfigMapName, "error", err)

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/pkg/observability"
 )
 
@@ -49,7 +50,7 @@ func TestTheLogLevelChangesWhileItRuns(t *testing.T) {
 		expect(t, "level after a bad one", slog.LevelError, r.level.Level())
 		expect(t, "lines", 1, r.log.count("the log level stays as it was"))
 		r.remove(configMap(configLogging, nil))
-		expect(t, "level without any", slog.LevelInfo, r.level.Level())
+		expect(t, "level without any", slog.LevelError, r.level.Level())
 	}, configMap(configLogging, map[string]string{levelKey: "debug"}))
 }
 
@@ -69,8 +70,41 @@ func TestTheFeaturesFollowConfigFeatures(t *testing.T) {
 		if c.Settings().StrictTransport || oidc() {
 			t.Error("the features do not follow back")
 		}
-		r.remove(configMap(configFeatures, nil))
+		r.put(configMap(configFeatures, nil))
 		expect(t, "mode", true, c.configs.flags().IsAuthorizationDefaultModeSameNamespace())
+	})
+}
+
+// kubectl replace --force, a prune, an operator: for a moment it is not there.
+func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		strict := configMap(configFeatures, map[string]string{
+			"transport-encryption": "strict", "authentication-oidc": "enabled", "default-authorization-mode": "deny-all",
+		})
+		inForce := func(when string) {
+			t.Helper()
+			flags := c.configs.flags()
+			if !c.Settings().StrictTransport || !flags.IsOIDCAuthentication() || flags[feature.AuthorizationDefaultMode] != feature.AuthorizationDenyAll {
+				t.Errorf("%s: strict %t, flags %v", when, c.Settings().StrictTransport, flags)
+			}
+		}
+		r.put(strict)
+		inForce("as told")
+		r.remove(strict)
+		inForce("deleted")
+		r.put(configMap(configLogging, map[string]string{levelKey: "error"})) // all are read again
+		inForce("deleted, and another changed")
+		expect(t, "lines", 1, r.log.count("a ConfigMap is gone"))
+		r.put(strict)
+		inForce("back")
+		r.put(configMap(configFeatures, map[string]string{"authentication-oidc": "disabled"}))
+		if c.configs.flags().IsOIDCAuthentication() {
+			t.Error("it is not followed any more")
+		}
+		r.remove(strict)
+		expect(t, "lines", 2, r.log.count("a ConfigMap is gone"))
 	})
 }
 
@@ -88,7 +122,7 @@ func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
 		changed.Labels = map[string]string{"a": "b"}
 		r.put(changed)
 		r.remove(changed)
-		expect(t, "lines", 2, r.log.count("next restart"))
+		expect(t, "lines", 1, r.log.count("next restart"))
 		expect(t, "settings", at, c.Settings())
 	}, configMap(configObservability, map[string]string{
 		"metrics-protocol": "http/protobuf", "metrics-endpoint": "http://otel:4318", "tracing-protocol": "stdout", "runtime-profiling": "enabled",

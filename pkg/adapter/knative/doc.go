@@ -19,13 +19,17 @@
 //     takes schedules and delivers nothing, until its sink has been resolved for
 //     the first time; and its dead letter sink, if it asks for one: an event that
 //     the sink turns away would have nowhere to go. And under authentication-oidc
-//     a source whose target has an audience is until it has its service account.
+//     a source whose target has an audience is until it has its service account,
+//     and while the object behind that target is gone.
+//   - Tokens are those of the source's own account, whose name is worked out and
+//     not read, and never for an audience of the API server.
 //   - Nobody gets in for want of knowledge: that there is no EventPolicy resource
 //     means that there are no policies, that they cannot be read does not; the
-//     start waits.
+//     start waits. A ConfigMap that is deleted changes nothing.
 //   - Memory and calls are bounded. The caches keep what is read of an object
 //     only, and certificates that many have once; each kind of call has a rate
-//     limit of its own, so that status reports do not hold up tokens; where nothing
+//     limit of its own, so that status reports do not hold up tokens, and in those
+//     that others can cause each namespace or peer a share; where nothing
 //     happens there are the watches and nothing else.
 //
 // How it works: three informers (RescheduleSources, EventPolicies, ConfigMaps of
@@ -41,8 +45,9 @@
 // the clientsets of Kubernetes and Knative were half of the process. An
 // EventPolicy is read as it comes, and one that cannot be read admits nobody.
 //
-// Who may call is decided by the [Guard]: TokenReview tells who it is, and the
-// source's namespace, EventPolicies and SubjectAccessReview what they may.
+// Who may call is decided by the [Guard]: the cluster's keys tell what is forged,
+// TokenReview who it is, and the source's namespace, EventPolicies and
+// SubjectAccessReview what they may.
 //
 // It leaves to others: resolving sinks and conditions (the controller), what a
 // changed or removed source means (queue, dispatch), and sending (sink).

@@ -68,9 +68,12 @@ func TestTheDocumentedPoliciesDoWhatIsSaidOfThem(t *testing.T) {
 		p := parse[eventing.EventPolicy](t, ps[i])
 		p.Status = newPolicy("", *p.Spec.From[0].Sub).Status
 		w.setPolicies(p)
-		_, err := w.admit(t, w.issue(user), api.VerbDelete)
+		_, err := w.admit(t, w.issue(user), api.VerbCreate)
 		if want := []schedule.Code{"", schedule.CodeDenied}[i]; code(t, err) != want {
-			t.Errorf("%s, the schedule API: %v", p.Name, err)
+			t.Errorf("%s, create: %v", p.Name, err)
+		}
+		if _, err := w.admit(t, w.issue(user), api.VerbDelete); code(t, err) != schedule.CodeDenied {
+			t.Errorf("%s, delete: %v", p.Name, err)
 		}
 		judge, err := w.admit(t, w.issue(user), api.VerbIngest)
 		if err != nil || (judge != nil) != (i == 1) || judge != nil && judge(commit) != nil {

@@ -22,8 +22,13 @@ const (
 
 // claims are what a token says of itself.
 type claims struct {
+	Issuer    string    `json:"iss"`
+	Subject   string    `json:"sub"`
 	Audiences audiences `json:"aud"`
 	Expiry    *float64  `json:"exp"`
+
+	key    string    // the name of the key that it says it is signed with
+	expiry time.Time // zero when there is none
 }
 
 // audiences are a string or a list of strings (RFC 7519, 4.1.3).
@@ -41,11 +46,11 @@ func (a *audiences) UnmarshalJSON(b []byte) error {
 // look reads what a token says of itself and refuses one that cannot be right.
 // It verifies nothing, so it never admits anybody: it spares the API server
 // what is hopeless, and tells the caller what is wrong, which the API server
-// does not. The instant is the expiry, zero when there is none.
-func look(token, want string, now time.Time) (time.Time, error) {
+// does not.
+func look(token, want string, now time.Time) (claims, error) {
 	c, ok := readClaims(token)
 	if !ok {
-		return time.Time{}, unauthenticated(want, "the bearer token is no JSON Web Token")
+		return c, unauthenticated(want, "the bearer token is no JSON Web Token")
 	}
 	if !slices.Contains(c.Audiences, want) {
 		wrong := "the bearer token names no audience"
@@ -55,17 +60,17 @@ func look(token, want string, now time.Time) (time.Time, error) {
 				wrong += fmt.Sprintf(" and %d more", n-1)
 			}
 		}
-		return time.Time{}, unauthenticated(want, wrong)
+		return c, unauthenticated(want, wrong)
 	}
 	if c.Expiry == nil {
-		return time.Time{}, nil
+		return c, nil
 	}
-	expiry := time.Unix(int64(max(0, min(*c.Expiry, lastSecond))), 0).UTC()
-	if !now.Before(expiry.Add(leeway)) {
-		return time.Time{}, unauthenticated(want, fmt.Sprintf("the bearer token expired at %s, and it is %s here",
-			expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
+	c.expiry = time.Unix(int64(max(0, min(*c.Expiry, lastSecond))), 0).UTC()
+	if !now.Before(c.expiry.Add(leeway)) {
+		return c, unauthenticated(want, fmt.Sprintf("the bearer token expired at %s, and it is %s here",
+			c.expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339)))
 	}
-	return expiry, nil
+	return c, nil
 }
 
 // readClaims is false for what is no JWT in its compact form.
@@ -81,10 +86,12 @@ func readClaims(token string) (claims, bool) {
 	}
 	var h struct {
 		Algorithm string `json:"alg"`
+		Key       string `json:"kid"`
 	}
 	if !decodeSegment(header, &h) || h.Algorithm == "" {
 		return c, false
 	}
+	c.key = h.Key
 	return c, decodeSegment(payload, &c)
 }
 

@@ -131,7 +131,7 @@ func (s situation) want() (code schedule.Code, judged bool) {
 		return schedule.CodeDenied, false
 	case same, s.rbac == "granted":
 		return "", false
-	case !s.missing && (s.policy == "names" || s.policy == "names prefix" || s.policy == "not ready, and names"):
+	case !s.missing && s.verb == api.VerbCreate && (s.policy == "names" || s.policy == "names prefix" || s.policy == "not ready, and names"):
 		return "", false
 	}
 	return schedule.CodeDenied, false
@@ -370,12 +370,12 @@ func TestTheLogSaysWhoWasRefusedAndWhy(t *testing.T) {
 	token := w.issue(outsider)
 	forged := newToken("mallory")
 	for _, tok := range []string{token, forged} {
-		if _, err := w.admit(t, tok, api.VerbDelete); err == nil {
+		if _, err := w.admit(t, tok, api.VerbCreate); err == nil {
 			t.Fatal("admitted")
 		}
 	}
 	log := w.log.String()
-	for _, want := range []string{`"user":"` + outsider + `"`, `"verb":"delete"`, "no EventPolicy", "does not accept the bearer token", "invalid bearer token TOKEN"} {
+	for _, want := range []string{`"user":"` + outsider + `"`, `"verb":"create"`, "no EventPolicy", "does not accept the bearer token", "invalid bearer token TOKEN"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not say %q:\n%s", want, log)
 		}

@@ -50,10 +50,11 @@ type world struct {
 	tokens map[string]authn.TokenReviewStatus
 	grants map[string]bool // user + " " + verb
 	down   error
+	keySet *keySet                     // nil: the API server does not tell
 	hook   func(context.Context) error // runs in every review
 
-	tokenReviews, accessReviews atomic.Int64
-	lastAccess                  atomic.Pointer[authz.SubjectAccessReviewSpec]
+	tokenReviews, accessReviews, keyReads atomic.Int64
+	lastAccess                            atomic.Pointer[authz.SubjectAccessReviewSpec]
 }
 
 // newWorld is one whose clock stands still, so that no answer is forgotten
@@ -77,7 +78,7 @@ func newWorldAt(tb testing.TB, now func() time.Time) *world {
 	w.setFlags(nil)
 	w.addSource(name, nil)
 	w.guard = newGuard(guardConfig{
-		ReviewToken: w.reviewToken, ReviewAccess: w.reviewAccess,
+		ReviewToken: w.reviewToken, ReviewStranger: w.reviewToken, ReviewAccess: w.reviewAccess, FetchKeys: w.fetchKeys,
 		Sources:  listers.NewRescheduleSourceLister(w.sources),
 		Policies: w.policies,
 		Flags:    func() feature.Flags { return *w.flags.Load() },
@@ -170,6 +171,16 @@ func (w *world) reviewToken(ctx context.Context, r *authn.TokenReview) (*authn.T
 		return nil, errors.New("one audience is to be asked about")
 	}
 	return &authn.TokenReview{Status: s}, nil
+}
+
+func (w *world) fetchKeys(context.Context) (*keySet, error) {
+	w.keyReads.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keySet == nil {
+		return nil, errors.New("the server could not find the requested resource")
+	}
+	return w.keySet, nil
 }
 
 func (w *world) reviewAccess(ctx context.Context, r *authz.SubjectAccessReview) (*authz.SubjectAccessReview, error) {

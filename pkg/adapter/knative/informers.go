@@ -16,11 +16,16 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
+// policiesNotFound is how often in a row the API server must say that it knows
+// no EventPolicies before that counts; a second or two.
+const policiesNotFound = 2
+
 // informers hold what the adapter watches. None resyncs: what follows them
 // retries what failed by itself.
 type informers struct {
 	sources, policies, configs cache.SharedIndexInformer
 	noPolicies                 atomic.Bool // there is no such resource
+	notFound                   int         // times in a row that the API server knew none
 
 	running sync.WaitGroup
 }
@@ -41,10 +46,15 @@ func newInformers(c clients, log *slog.Logger) (*informers, error) {
 	}
 	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		// Only that there is no such resource means that there are no policies:
-		// whatever else keeps us from reading them must not let anybody in.
+		// whatever else keeps us from reading them must not let anybody in. An API
+		// server that starts answers so before it knows all resources, so once is
+		// not enough.
 		if !apierrors.IsNotFound(err) {
+			in.notFound = 0
 			cache.DefaultWatchErrorHandler(ctx, r, err)
-		} else if !in.noPolicies.Swap(true) {
+			return
+		}
+		if in.notFound++; in.notFound >= policiesNotFound && !in.noPolicies.Swap(true) {
 			log.Warn("the cluster has no EventPolicy resource; it is looked for again from time to time")
 		}
 	})

@@ -101,10 +101,10 @@ func TestLabelsAreThoseOfTheMoment(t *testing.T) {
 	token := w.issue(outsider)
 	for _, tier := range []string{"gold", "tin", "gold"} {
 		w.addSource(name, map[string]string{"tier": tier})
-		if _, err := w.guard.policies.grant(&caller{}, access(api.VerbGet), nil); err != nil {
+		if _, err := w.guard.policies.grant(&caller{}, access(api.VerbCreate), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.admit(t, token, api.VerbGet); (err == nil) != (tier == "gold") {
+		if _, err := w.admit(t, token, api.VerbCreate); (err == nil) != (tier == "gold") {
 			t.Errorf("%s: %v", tier, err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestAPolicyOfAnotherNamespaceDoesNotCount(t *testing.T) {
 	p := newPolicy("p", outsider)
 	p.Namespace = "elsewhere"
 	w.setPolicies(p)
-	if _, err := w.admit(t, w.issue(outsider), api.VerbGet); code(t, err) != schedule.CodeDenied {
+	if _, err := w.admit(t, w.issue(outsider), api.VerbCreate); code(t, err) != schedule.CodeDenied {
 		t.Error(err)
 	}
 }
@@ -306,11 +306,11 @@ func TestAPolicyIsCompiledOncePerVersion(t *testing.T) {
 		t.Error("compiled twice")
 	}
 	token := w.issue(outsider)
-	if _, err := w.admit(t, token, api.VerbGet); err != nil {
+	if _, err := w.admit(t, token, api.VerbCreate); err != nil {
 		t.Error(err)
 	}
 	w.setPolicies(newPolicy("p", "somebody else"))
-	if _, err := w.admit(t, token, api.VerbGet); code(t, err) != schedule.CodeDenied {
+	if _, err := w.admit(t, token, api.VerbCreate); code(t, err) != schedule.CodeDenied {
 		t.Errorf("the old version counts: %v", err)
 	}
 }

@@ -27,6 +27,27 @@ const (
 	// minute, what is granted after a refusal ten seconds.
 	yesFor = time.Minute
 	noFor  = 10 * time.Second
+	// renewAgain is when a renewal that came to nothing is tried again.
+	renewAgain = 5 * time.Second
+	// waitFor is how long a review waits for its turn, takeFor how long it may take.
+	waitFor = 2 * time.Second
+	takeFor = 10 * time.Second
+)
+
+// The lines that reviews wait in. A review takes an API server some
+// milliseconds, so these are thousands a second; what one namespace or peer has
+// under way leaves room for the others.
+var (
+	// reviewLane is for tokens that the cluster signed, and for all of them where
+	// its keys cannot be read.
+	reviewLane = lane{slots: 32, share: 8, wait: waitFor, take: takeFor}
+	// strangerLane is for tokens that may be good, of keys that are not known
+	// here. Anybody can make as many of them as they like.
+	strangerLane = lane{slots: 8, share: 2, wait: waitFor, take: takeFor}
+	// accessLane is for what callers may do, whose tokens were accepted.
+	accessLane = lane{slots: 32, share: 8, wait: waitFor, take: takeFor}
+	// renewalLane is for answers that count still: no caller waits for them.
+	renewalLane = lane{slots: 16, share: 4, take: takeFor}
 )
 
 // caller is who bears a token, as the API server says.
@@ -36,16 +57,18 @@ type caller struct {
 	namespace string // of the service account, "" for whoever is none
 }
 
-// newCaller reads the namespace out of the name, which nobody but a service
-// account can have: system: is the API server's own.
-func newCaller(u authn.UserInfo) *caller {
-	c := &caller{UserInfo: u}
-	if rest, ok := strings.CutPrefix(u.Username, "system:serviceaccount:"); ok {
-		namespace, name, _ := strings.Cut(rest, ":")
-		if name != "" && !strings.Contains(name, ":") {
-			c.namespace = namespace
-		}
+// namespaceOf reads the namespace out of the name of a service account, which
+// no other user can have: system: is the API server's own. It is "" for others.
+func namespaceOf(username string) string {
+	rest, ok := strings.CutPrefix(username, "system:serviceaccount:")
+	if namespace, name, _ := strings.Cut(rest, ":"); ok && name != "" && !strings.Contains(name, ":") {
+		return namespace
 	}
+	return ""
+}
+
+func newCaller(u authn.UserInfo) *caller {
+	c := &caller{UserInfo: u, namespace: namespaceOf(u.Username)}
 	// Each list is a digest of its own, so that none runs over into the next.
 	groups := digestOf(u.Groups...)
 	parts := []string{u.Username, u.UID, string(groups[:])}
@@ -57,41 +80,84 @@ func newCaller(u authn.UserInfo) *caller {
 	return c
 }
 
+// share is whose calls one call is counted with: those of its namespace, or of
+// the same user.
+func (c *caller) share() string {
+	if c.namespace != "" {
+		return "namespace " + c.namespace
+	}
+	return "user " + c.Username
+}
+
 // reviews are the questions to the API server, and the answers that still
 // count. No token is kept, only digests.
 type reviews struct {
-	tokens  tokenReview
-	access  accessReview
-	callers *answers[caller]
-	grants  *answers[struct{}]
-	log     *slog.Logger
-	now     func() time.Time
+	tokens, strangers tokenReview
+	access            accessReview
+	keys              *keys
+	callers           *answers[caller]
+	grants            *answers[struct{}]
+
+	reviewLine, strangerLine, accessLine *line
+
+	log *slog.Logger
+	now func() time.Time
 }
 
 func newReviews(cfg guardConfig) *reviews {
-	l := newLine(cfg.Log, cfg.Now)
+	f := &failures{log: cfg.Log, now: cfg.Now}
 	return &reviews{
-		tokens:  cfg.ReviewToken,
-		access:  cfg.ReviewAccess,
-		callers: newAnswers[caller](l, cfg.Now),
-		grants:  newAnswers[struct{}](l, cfg.Now),
-		log:     cfg.Log, now: cfg.Now,
+		tokens:       cfg.ReviewToken,
+		strangers:    cfg.ReviewStranger,
+		access:       cfg.ReviewAccess,
+		keys:         &keys{fetch: cfg.FetchKeys, log: cfg.Log, now: cfg.Now},
+		callers:      newAnswers[caller](f, newLine(renewalLane)),
+		grants:       newAnswers[struct{}](f, newLine(renewalLane)),
+		reviewLine:   newLine(reviewLane),
+		strangerLine: newLine(strangerLane),
+		accessLine:   newLine(accessLane),
+		log:          cfg.Log, now: cfg.Now,
 	}
 }
 
-// caller says who bears the token, if it is valid for the audience.
-func (r *reviews) caller(ctx context.Context, token, want string) (*caller, error) {
+// caller says who bears the token, if it is valid for the audience. Peer is
+// where the call comes from.
+func (r *reviews) caller(ctx context.Context, token, want, peer string) (*caller, error) {
 	key := digestOf(want, token)
 	c, known := r.callers.known(key)
-	if !known {
-		expiry, err := look(token, want, r.now())
+	switch {
+	case known && c != nil:
+		r.callers.renew(ctx, key, c.share(), func(ctx context.Context) (*caller, time.Duration, error) {
+			said, err := look(token, want, r.now())
+			if err != nil {
+				return nil, noFor, nil //nolint:nilerr // it expired meanwhile: the answer is no
+			}
+			return r.reviewToken(ctx, r.tokens, token, want, said.expiry)
+		})
+		return c, nil
+	case !known:
+		said, err := look(token, want, r.now())
 		if err != nil {
 			return nil, err
 		}
-		c, err = r.callers.ask(ctx, key, func(ctx context.Context) (*caller, time.Duration, error) {
-			return r.reviewToken(ctx, token, want, expiry)
-		})
-		if err != nil {
+		q := question[caller]{line: r.reviewLine, share: "peer " + peer}
+		review := r.tokens
+		switch r.keys.judge(ctx, token, said) {
+		case signed:
+			// Only a signature makes the claims true, and so the namespace a share.
+			if ns := namespaceOf(said.Subject); ns != "" {
+				q.share = "namespace " + ns
+			}
+		case forged:
+			return nil, unauthenticated(want, "the bearer token is not signed with this cluster's key")
+		case foreign:
+			q.line, review = r.strangerLine, r.strangers
+		case unjudged:
+		}
+		q.ask = func(ctx context.Context) (*caller, time.Duration, error) {
+			return r.reviewToken(ctx, review, token, want, said.expiry)
+		}
+		if c, err = r.callers.get(ctx, key, q); err != nil {
 			return nil, err
 		}
 	}
@@ -103,8 +169,8 @@ func (r *reviews) caller(ctx context.Context, token, want string) (*caller, erro
 
 // reviewToken asks the API server. An answer that does not name the audience
 // is that of an authenticator that never looked at it.
-func (r *reviews) reviewToken(ctx context.Context, token, want string, expiry time.Time) (*caller, time.Duration, error) {
-	answer, err := r.tokens(ctx, &authn.TokenReview{
+func (r *reviews) reviewToken(ctx context.Context, review tokenReview, token, want string, expiry time.Time) (*caller, time.Duration, error) {
+	answer, err := review(ctx, &authn.TokenReview{
 		Spec: authn.TokenReviewSpec{Token: token, Audiences: []string{want}},
 	})
 	if err != nil {
@@ -126,13 +192,14 @@ func (r *reviews) reviewToken(ctx context.Context, token, want string, expiry ti
 // allowed asks RBAC, or whatever else authorises in the cluster.
 func (r *reviews) allowed(ctx context.Context, who *caller, a api.Access) (bool, error) {
 	key := digestOf(string(who.id[:]), string(a.Verb), a.Namespace, a.Name)
+	review := func(ctx context.Context) (*struct{}, time.Duration, error) { return r.reviewAccess(ctx, who, a) }
 	granted, known := r.grants.known(key)
-	if !known {
+	switch {
+	case known && granted != nil:
+		r.grants.renew(ctx, key, who.share(), review)
+	case !known:
 		var err error
-		granted, err = r.grants.ask(ctx, key, func(ctx context.Context) (*struct{}, time.Duration, error) {
-			return r.reviewAccess(ctx, who, a)
-		})
-		if err != nil {
+		if granted, err = r.grants.get(ctx, key, question[struct{}]{r.accessLine, who.share(), review}); err != nil {
 			return false, err
 		}
 	}

@@ -6,10 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/util/cache"
 
@@ -21,13 +22,7 @@ const (
 	// is, about 1 KB, so 8 MB when all are in use; a no holds nothing else.
 	maxYes = 8192
 	maxNo  = 4096
-	// maxReviews are under way at once; a review takes an API server some
-	// milliseconds, so this is thousands a second.
-	maxReviews = 32
-	// waitFor is how long a review waits for its turn, takeFor how long it may take.
-	waitFor = 2 * time.Second
-	takeFor = 10 * time.Second
-	// retrySoon is told to whoever met a crowd, retryLater where the API server is at fault.
+	// retrySoon is told to a caller who met a crowd, retryLater where the API server is at fault.
 	retrySoon  = time.Second
 	retryLater = 5 * time.Second
 	// sayEvery is how often the log is told that the API server does not answer.
@@ -58,39 +53,19 @@ func unavailable(after time.Duration, why string) error {
 	return &schedule.Error{Code: schedule.CodeUnavailable, Detail: why + "; it may be tried again", RetryAfter: after}
 }
 
-// line is where all reviews queue for the API server.
-type line struct {
-	slots *semaphore.Weighted
-	log   *slog.Logger
-	now   func() time.Time
+// failures tell the log once in a while that callers cannot be checked.
+type failures struct {
+	log *slog.Logger
+	now func() time.Time
 
 	mu     sync.Mutex
 	quiet  time.Time // until then nothing is logged
 	unsaid int       // failures since the last line
 }
 
-func newLine(log *slog.Logger, now func() time.Time) *line {
-	return &line{slots: semaphore.NewWeighted(maxReviews), log: log, now: now}
-}
-
-var errBusy = errors.New("too many reviews are under way")
-
-// do runs the review when it is its turn.
-func (l *line) do(ctx context.Context, review func(context.Context) error) error {
-	wait, cancel := context.WithTimeout(ctx, waitFor)
-	defer cancel()
-	if l.slots.Acquire(wait, 1) != nil {
-		return errBusy
-	}
-	defer l.slots.Release(1)
-	ctx, cancel = context.WithTimeout(ctx, takeFor)
-	defer cancel()
-	return review(ctx)
-}
-
 // failed makes the refusal of a review that did not come to an answer, and
 // tells the log once in a while.
-func (l *line) failed(err error) error {
+func (l *failures) failed(err error) error {
 	l.mu.Lock()
 	now := l.now()
 	l.unsaid++
@@ -113,52 +88,104 @@ func (l *line) failed(err error) error {
 // answer no. Yes and no have room of their own, so that a flood of refusals
 // pushes nobody out who was let in.
 type answers[V any] struct {
-	line    *line
-	yes, no *cache.LRUExpireCache
-	flights singleflight.Group
+	failures *failures
+	renewals *line
+	yes, no  *cache.LRUExpireCache
+	flights  singleflight.Group
+	now      func() time.Time
 }
 
-func newAnswers[V any](l *line, now func() time.Time) *answers[V] {
+// yes is an answer with a caller or a grant. One that is asked for again when
+// two thirds of its time are over is renewed beside the call, so that who is
+// known stays known whatever waits in front of the API server.
+type yes[V any] struct {
+	v       *V
+	renewAt atomic.Int64 // in nanoseconds; the next renewal, then the one after that
+}
+
+// question is one to the API server, and the line that it waits in.
+type question[V any] struct {
+	line  *line
+	share string
+	ask   func(context.Context) (*V, time.Duration, error)
+}
+
+func newAnswers[V any](f *failures, renewals *line) *answers[V] {
 	return &answers[V]{
-		line: l,
-		yes:  cache.NewLRUExpireCacheWithClock(maxYes, clock(now)),
-		no:   cache.NewLRUExpireCacheWithClock(maxNo, clock(now)),
+		failures: f, renewals: renewals, now: f.now,
+		yes: cache.NewLRUExpireCacheWithClock(maxYes, clock(f.now)),
+		no:  cache.NewLRUExpireCacheWithClock(maxNo, clock(f.now)),
 	}
 }
 
 // known returns the answer that still counts, if there is one.
 func (a *answers[V]) known(key digest) (*V, bool) {
 	var k any = key
-	if v, ok := a.yes.Get(k); ok {
-		return v.(*V), true
+	if y, ok := a.yes.Get(k); ok {
+		return y.(*yes[V]).v, true
 	}
 	_, ok := a.no.Get(k)
 	return nil, ok
 }
 
 // keep remembers an answer. One that does not count any longer is not kept,
-// and an error is no answer.
+// and an error is no answer. An answer that counts for less than the usual time
+// ends with its token, so that it is not renewed.
 func (a *answers[V]) keep(key digest, v *V, ttl time.Duration) {
-	switch {
-	case ttl <= 0:
-	case v != nil:
-		a.yes.Add(key, v, ttl)
-	default:
+	if v == nil {
+		a.yes.Remove(key)
 		a.no.Add(key, nil, ttl)
+		return
 	}
+	if ttl <= 0 {
+		return
+	}
+	y := &yes[V]{v: v}
+	y.renewAt.Store(math.MaxInt64)
+	if ttl >= yesFor {
+		y.renewAt.Store(a.now().Add(ttl * 2 / 3).UnixNano())
+	}
+	a.yes.Add(key, y, ttl)
 }
 
-// ask gets the answer from the API server, once for all who ask at the same
+// renew asks again for an answer that will not count for much longer, once for
+// all who use it, and without anybody waiting for it. Where there is no room the
+// next use of the answer tries again.
+func (a *answers[V]) renew(ctx context.Context, key digest, share string, ask func(context.Context) (*V, time.Duration, error)) {
+	known, ok := a.yes.Get(key)
+	if !ok {
+		return
+	}
+	now, at := a.now(), &known.(*yes[V]).renewAt
+	due := at.Load()
+	if now.UnixNano() < due || !at.CompareAndSwap(due, now.Add(renewAgain).UnixNano()) {
+		return
+	}
+	leave, err := a.renewals.enter(ctx, share)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer leave()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.renewals.take)
+		defer cancel()
+		if v, ttl, err := ask(ctx); err == nil {
+			a.keep(key, v, ttl)
+		}
+	}()
+}
+
+// get gets the answer from the API server, once for all who ask at the same
 // time. Whoever goes away leaves the question standing for the others, so the
 // review runs under a context of its own.
-func (a *answers[V]) ask(ctx context.Context, key digest, review func(context.Context) (*V, time.Duration, error)) (*V, error) {
+func (a *answers[V]) get(ctx context.Context, key digest, q question[V]) (*V, error) {
 	answer := a.flights.DoChan(string(key[:]), func() (any, error) {
 		v, known := a.known(key) // since the caller looked, another flight may have landed
 		if known {
 			return v, nil
 		}
-		err := a.line.do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-			answer, ttl, err := review(ctx)
+		err := q.line.do(context.WithoutCancel(ctx), q.share, func(ctx context.Context) error {
+			answer, ttl, err := q.ask(ctx)
 			if err == nil {
 				v = answer
 				a.keep(key, v, ttl)
@@ -166,7 +193,7 @@ func (a *answers[V]) ask(ctx context.Context, key digest, review func(context.Co
 			return err
 		})
 		if err != nil {
-			return nil, a.line.failed(err)
+			return nil, a.failures.failed(err)
 		}
 		return v, nil
 	})

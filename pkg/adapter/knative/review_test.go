@@ -25,20 +25,27 @@ func timed(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newWorldAt(t, time.Now)) })
 }
 
+// A minute, for a caller who does not call again in its last third.
 func TestOneReviewServesAMinute(t *testing.T) {
 	timed(t, func(t *testing.T, w *world) {
 		w.grants[outsider+" get"] = true
 		token := w.issue(outsider)
 		start := time.Now()
-		for time.Since(start) < yesFor {
+		for time.Since(start) < yesFor*2/3 {
 			if _, err := w.admit(t, token, api.VerbGet); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
 		}
+		w.set(func() { w.down = errors.New("connection refused") })
+		time.Sleep(yesFor/3 - time.Millisecond)
+		if _, err := w.admit(t, token, api.VerbGet); err != nil {
+			t.Error(err)
+		}
 		if n, m := w.tokenReviews.Load(), w.accessReviews.Load(); n != 1 || m != 1 {
 			t.Errorf("%d token reviews, %d access reviews", n, m)
 		}
+		synctest.Wait() // for the renewals that the last call began
 	})
 }
 
@@ -191,7 +198,9 @@ func TestAFloodOfTokensIsBounded(t *testing.T) {
 		start := time.Now()
 		for i := range 200 {
 			wg.Go(func() {
-				_, err := w.admit(t, newToken(fmt.Sprint("mallory-", i)), api.VerbGet)
+				r := request(t.Context(), newToken(fmt.Sprint("mallory-", i)))
+				r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i)
+				_, err := w.guard.Admit(r, access(api.VerbGet))
 				if code(t, err) != schedule.CodeUnavailable {
 					return
 				}
@@ -206,8 +215,123 @@ func TestAFloodOfTokensIsBounded(t *testing.T) {
 			t.Errorf("who is known has to wait: %v", err)
 		}
 		wg.Wait()
-		if most.Load() != maxReviews || busy.Load() != 200-maxReviews {
+		if n := int64(reviewLane.slots); most.Load() != n || busy.Load() != 200-n {
 			t.Errorf("%d reviews at once, %d callers told to come back", most.Load(), busy.Load())
+		}
+	})
+}
+
+// One peer leaves room for the others, whatever it sends.
+func TestAFloodOfOnePeerIsItsOwn(t *testing.T) {
+	timed(t, func(t *testing.T, w *world) {
+		hang := func(context.Context) error { time.Sleep(5 * time.Second); return nil }
+		w.hook = hang
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				if _, err := w.admit(t, newToken(fmt.Sprint("mallory-", i)), api.VerbGet); err == nil {
+					t.Error("admitted")
+				}
+			})
+		}
+		synctest.Wait()
+		if n := w.tokenReviews.Load(); n != int64(reviewLane.share) {
+			t.Errorf("%d reviews of one peer", n)
+		}
+		w.set(func() { w.hook = nil })
+		r := request(t.Context(), w.issue(insider))
+		r.RemoteAddr = "192.0.2.2:1"
+		start := time.Now()
+		if _, err := w.guard.Admit(r, access(api.VerbGet)); err != nil || time.Since(start) > 0 {
+			t.Errorf("another peer: %v after %s", err, time.Since(start))
+		}
+		wg.Wait()
+		if n := len(w.guard.reviews.reviewLine.shares); n != 0 {
+			t.Errorf("%d peers are remembered", n)
+		}
+	})
+}
+
+// A caller who keeps calling is never cold: its answer is renewed before it ends,
+// whatever waits in front of the API server.
+func TestAFloodLocksOutNoKnownCaller(t *testing.T) {
+	timed(t, func(t *testing.T, w *world) {
+		w.grants[outsider+" get"] = true
+		known := []string{w.issue(insider), w.issue(outsider)}
+		for _, token := range known {
+			if _, err := w.admit(t, token, api.VerbGet); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// All places are taken, for good.
+		for i := range 4 {
+			for range reviewLane.share {
+				for _, l := range []*line{w.guard.reviews.reviewLine, w.guard.reviews.accessLine} {
+					if _, err := l.enter(t.Context(), fmt.Sprint(i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if _, err := w.admit(t, w.issue("system:serviceaccount:ops:fresh"), api.VerbGet); code(t, err) != schedule.CodeUnavailable {
+			t.Errorf("a caller who is not known: %v", err)
+		}
+		for start := time.Now(); time.Since(start) < 10*yesFor; time.Sleep(10 * time.Second) {
+			for i, token := range known {
+				if _, err := w.admit(t, token, api.VerbGet); err != nil {
+					t.Fatalf("caller %d after %s: %v", i, time.Since(start), err)
+				}
+			}
+			synctest.Wait()
+		}
+		if n := w.tokenReviews.Load(); n < 20 || n > 40 {
+			t.Errorf("%d reviews for two callers in ten minutes", n)
+		}
+		w.set(func() { clear(w.tokens) })
+		for range 6 {
+			for _, token := range known {
+				_, _ = w.admit(t, token, api.VerbGet)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		for i, token := range known {
+			if _, err := w.admit(t, token, api.VerbGet); err == nil {
+				t.Errorf("caller %d whose token was revoked a minute ago is let in", i)
+			}
+		}
+	})
+}
+
+func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
+	timed(t, func(t *testing.T, w *world) {
+		token := w.issue(insider)
+		admit := func() error { _, err := w.admit(t, token, api.VerbGet); synctest.Wait(); return err }
+		if err := admit(); err != nil {
+			t.Fatal(err)
+		}
+		w.set(func() { w.down = errors.New("connection refused") })
+		time.Sleep(yesFor * 2 / 3)
+		for range 5 { // at once, one attempt
+			if err := admit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := w.tokenReviews.Load(); n != 2 {
+			t.Errorf("%d reviews", n)
+		}
+		time.Sleep(renewAgain)
+		w.set(func() { w.down = nil })
+		if err := admit(); err != nil || w.tokenReviews.Load() != 3 {
+			t.Errorf("%v after %d reviews", err, w.tokenReviews.Load())
+		}
+		time.Sleep(yesFor * 2 / 3)
+		w.set(func() { w.down = errors.New("connection refused") })
+		if err := admit(); err != nil {
+			t.Errorf("after the renewal: %v", err)
+		}
+		time.Sleep(yesFor/3 + time.Millisecond)
+		if err := admit(); code(t, err) != schedule.CodeUnavailable {
+			t.Errorf("an answer that is a minute old counts: %v", err)
 		}
 	})
 }
@@ -288,9 +412,8 @@ func TestWhoAsksJustAfterTheAnswerCameGetsThatOne(t *testing.T) {
 	w := newWorld(t)
 	key, kept := digestOf("q"), &caller{}
 	w.guard.reviews.callers.keep(key, kept, time.Minute)
-	got, err := w.guard.reviews.callers.ask(t.Context(), key, func(context.Context) (*caller, time.Duration, error) {
-		return nil, 0, errors.New("asked again")
-	})
+	ask := func(context.Context) (*caller, time.Duration, error) { return nil, 0, errors.New("asked again") }
+	got, err := w.guard.reviews.callers.get(t.Context(), key, question[caller]{newLine(reviewLane), "q", ask})
 	if got != kept || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}

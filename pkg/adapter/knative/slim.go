@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -51,7 +52,8 @@ type slimSources struct {
 func (s *slimSources) slim(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
 		status := &source.Status
-		status.Conditions, status.CloudEventAttributes, status.Annotations = nil, nil, nil
+		status.Conditions = targetsGone(status)
+		status.CloudEventAttributes, status.Annotations = nil, nil
 		status.AddressStatus = duckv1.AddressStatus{}
 		status.AppliedEventPoliciesStatus = eventingduckv1.AppliedEventPoliciesStatus{}
 		s.share(&status.SinkCACerts)
@@ -62,6 +64,16 @@ func (s *slimSources) slim(o any) (any, error) {
 		}
 	}
 	return slim(o)
+}
+
+// targetsGone keeps of the conditions that a target does not exist.
+func targetsGone(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Conditions) {
+	for _, t := range []apis.ConditionType{v1alpha1.ConditionSinkProvided, v1alpha1.ConditionDeadLetterSinkResolved} {
+		if isGone(status, t) {
+			kept = append(kept, apis.Condition{Type: t, Status: corev1.ConditionFalse, Reason: v1alpha1.ReasonNotFound})
+		}
+	}
+	return kept
 }
 
 // share replaces a text by the first of its kind.

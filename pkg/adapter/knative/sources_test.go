@@ -245,8 +245,8 @@ func TestAFlagThatGivesSourcesAnIdentityReachesThem(t *testing.T) {
 			t.Error("a source without an identity delivers to a sink with an audience")
 		}
 		r.put(object("a", withAudience, withIdentity))
-		if src := r.plane.source("a-1"); src.Suspend || src.ServiceAccount != "a-oidc" {
-			t.Errorf("the source is %+v, want it to deliver as a-oidc", src)
+		if src := r.plane.source("a-1"); src.Suspend || src.ServiceAccount != accountOfA {
+			t.Errorf("the source is %+v, want it to deliver as its own account", src)
 		}
 	}, object("a", withAudience), object("b"))
 }

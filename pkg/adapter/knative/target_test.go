@@ -1,11 +1,14 @@
 package knative
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/eventing/pkg/auth"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
@@ -36,8 +39,21 @@ func withAudience(o *v1alpha1.RescheduleSource) { o.Status.SinkAudience = new("s
 
 func namesAudience(o *v1alpha1.RescheduleSource) { o.Spec.Sink.Audience = new("sink") }
 
+// withIdentity is the source's own account, whose name is given.
 func withIdentity(o *v1alpha1.RescheduleSource) {
-	o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("a-oidc")}
+	o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new(accountOfA)}
+}
+
+const accountOfA = "a-oidc-sources.reschedule.dev-reschedulesource"
+
+// gone is what the controller says of a target that is not there any more.
+func gone(condition apis.ConditionType, reason string) change {
+	return func(o *v1alpha1.RescheduleSource) {
+		o.Status.Conditions = duckv1.Conditions{{Type: condition, Status: corev1.ConditionFalse, Reason: reason}}
+		if _, err := new(slimSources).slim(o); err != nil { // what is kept of them is enough
+			panic(err)
+		}
+	}
 }
 
 // decided is what a status decides of a source.
@@ -70,7 +86,7 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 			want: decided{
 				Sink:       schedule.Target{URL: "http://sink.ops", CACerts: "certs", Audience: "aud"},
 				DeadLetter: &schedule.Target{URL: "https://dead.ops", CACerts: "dead-certs", Audience: "dead-aud"},
-				Account:    "a-oidc",
+				Account:    accountOfA,
 			},
 		},
 		"a sink that was never resolved":                {changes: []change{unresolved}, want: decided{Suspend: true}},
@@ -84,12 +100,47 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 			changes: []change{func(o *v1alpha1.RescheduleSource) { o.Spec.Suspend = true }},
 			want:    decided{Sink: sink, Suspend: true},
 		},
-		"an audience, and its identity is on its way":             {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
-		"an audience, and its identity is there":                  {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: "a-oidc"}},
-		"an audience where nobody has an identity":                {changes: []change{withAudience}, want: decided{Sink: secret}},
 		"an audience of its spec, and its identity is on its way": {changes: []change{namesAudience}, want: decided{Sink: sink, Suspend: true}},
-		"an audience of its spec, and its identity is there":      {changes: []change{namesAudience, withAudience, withIdentity}, want: decided{Sink: secret, Account: "a-oidc"}},
+		"an audience of its spec, and its identity is there":      {changes: []change{namesAudience, withAudience, withIdentity}, want: decided{Sink: secret, Account: accountOfA}},
+		"an audience, and its identity is on its way":             {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
+		"an audience, and its identity is there":                  {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: accountOfA}},
+		"an audience where nobody has an identity":                {changes: []change{withAudience}, want: decided{Sink: secret}},
 		"no audience, and its identity is on its way":             {identified: true, want: decided{Sink: sink}},
+		// Who writes statuses must not be who chooses the account.
+		"an audience, and the identity of another": {changes: []change{withAudience, func(o *v1alpha1.RescheduleSource) {
+			o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("cluster-admin-operator")}
+		}}, identified: true, want: decided{Sink: secret, Suspend: true}},
+		"no audience, and the identity of another": {changes: []change{func(o *v1alpha1.RescheduleSource) {
+			o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("cluster-admin-operator")}
+		}}, identified: true, want: decided{Sink: sink}},
+		"an audience, and its sink is gone": {
+			changes: []change{withAudience, withIdentity, gone(v1alpha1.ConditionSinkProvided, "NotFound")}, identified: true,
+			want: decided{Sink: secret, Account: accountOfA, Suspend: true},
+		},
+		"an audience, and its sink has no address now": {
+			changes: []change{withAudience, withIdentity, gone(v1alpha1.ConditionSinkProvided, "NotResolved")}, identified: true,
+			want: decided{Sink: secret, Account: accountOfA},
+		},
+		"no audience, and its sink is gone": {
+			changes: []change{withIdentity, gone(v1alpha1.ConditionSinkProvided, "NotFound")}, identified: true,
+			want: decided{Sink: sink, Account: accountOfA},
+		},
+		"an audience of its dead letters, and their sink is gone": {
+			changes: []change{wantsDeadLetters, deadLettersResolved, withIdentity, func(o *v1alpha1.RescheduleSource) {
+				o.Status.DeadLetterSinkAudience = new("dead")
+			}, gone(v1alpha1.ConditionDeadLetterSinkResolved, "NotFound")},
+			identified: true,
+			want: decided{
+				Sink: sink, DeadLetter: &schedule.Target{URL: "http://dead.ops", Audience: "dead"}, Account: accountOfA, Suspend: true,
+			},
+		},
+		"an audience of its dead letters, and its sink is gone": {
+			changes: []change{wantsDeadLetters, deadLettersResolved, withIdentity, func(o *v1alpha1.RescheduleSource) {
+				o.Status.DeadLetterSinkAudience = new("dead")
+			}, gone(v1alpha1.ConditionSinkProvided, "NotFound")},
+			identified: true,
+			want:       decided{Sink: sink, DeadLetter: &schedule.Target{URL: "http://dead.ops", Audience: "dead"}, Account: accountOfA},
+		},
 		"an audience of its dead letters, and no identity": {
 			changes: []change{wantsDeadLetters, deadLettersResolved, func(o *v1alpha1.RescheduleSource) {
 				o.Status.DeadLetterSinkAudience = new("dead")
@@ -110,4 +161,17 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The name is the one that Knative's controllers give the account.
+func TestTheAccountIsTheOneThatKnativeMakes(t *testing.T) {
+	t.Parallel()
+	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
+	for n := range 253 {
+		name := strings.Repeat("a-b.c", 51)[:n+1]
+		if got, want := accountOf(name), auth.GetOIDCServiceAccountNameForResource(gvk, metav1.ObjectMeta{Name: name}); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+	expect(t, "account", accountOfA, accountOf("a"))
 }

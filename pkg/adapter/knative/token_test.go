@@ -53,7 +53,7 @@ func issuing(t *testing.T, test func(*testing.T, *issuer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{}
-		i.tokens = newTokens(i.answer)
+		i.tokens = newTokens(i.answer, apiAudiences{"own"})
 		test(t, i)
 	})
 }
@@ -176,6 +176,51 @@ func TestAnAPIServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
 		start := time.Now()
 		if _, err := i.get(t.Context(), someSource, "sink"); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != callTimeout {
 			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A token for the API server would open whatever the account may do.
+func TestNoTokenIsForTheAPIServer(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.never = audiencesOf(newToken("adapter", claim("aud", []string{"api", "https://10.0.0.1"}), claim("iss", "https://oidc.example.com/id")))
+		for _, audience := range []string{
+			"", "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local", "HTTPS://Kubernetes.default.svc",
+			"api", "https://10.0.0.1", "https://oidc.example.com/id",
+		} {
+			_, err := i.get(t.Context(), someSource, audience)
+			if err == nil || !strings.Contains(err.Error(), "set spec.sink.audience") {
+				t.Errorf("%q: %v", audience, err)
+			}
+		}
+		expect(t, "issued", 0, i.issued)
+		if _, err := i.get(t.Context(), someSource, "apis"); err != nil {
+			t.Error(err)
+		}
+		expect(t, "own audiences of no token", apiAudiences{""}, audiencesOf("not a JWT"))
+	})
+}
+
+// A namespace that wants thousands of tokens waits for itself.
+func TestTokensAreSharedByNamespace(t *testing.T) {
+	t.Parallel()
+	issuing(t, func(t *testing.T, i *issuer) {
+		i.takes = time.Second
+		var all sync.WaitGroup
+		for n := range 1000 {
+			all.Go(func() { _, _ = i.get(t.Context(), someSource, fmt.Sprint("audience ", n)) })
+		}
+		synctest.Wait()
+		other := &schedule.Source{UID: "b-1", Namespace: "other", Name: "b", ServiceAccount: "b-oidc"}
+		start := time.Now()
+		if _, err := i.get(t.Context(), other, "sink"); err != nil || time.Since(start) != i.takes {
+			t.Errorf("another namespace: %v after %v", err, time.Since(start))
+		}
+		all.Wait()
+		// A request that does not get its turn ends.
+		if n := int(callTimeout / i.takes * maxTokenShare); i.issued > n+maxTokenShare+1 || i.issued < n-maxTokenShare {
+			t.Errorf("%d tokens in %v", i.issued, time.Since(start))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package knative
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,5 +111,39 @@ func TestAWarningNeverBlocksAndTheEndWaitsOnlyAMoment(t *testing.T) {
 		}
 		c.Warn(someSource, "EventDropped", "after the end")
 		time.Sleep(time.Hour) // for the call under way, and the few that client-go may begin although it was told to end
+	})
+}
+
+// What senders do wrong must not use up what is told of sinks.
+func TestRefusedEventsHideNoDroppedOnes(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		for range 1000 {
+			c.Warn(someSource, ReasonEventRefused, "refused")
+			pass(time.Millisecond)
+		}
+		expect(t, "events", []string{"a Warning EventRefused 1"}, r.events())
+		for i := range 30 { // the API server holds a source to 25 alike
+			c.Warn(someSource, "InvalidSpec", fmt.Sprint("another ", i))
+			pass(time.Millisecond)
+		}
+		c.Warn(someSource, "EventDropped", "lost")
+		pass(time.Millisecond)
+		if all := r.events(); !slices.Contains(all, "a Warning EventDropped 1") {
+			t.Errorf("the events are %v", all)
+		}
+		other := &schedule.Source{UID: "b-1", Namespace: "ops", Name: "b"}
+		c.Warn(other, ReasonEventRefused, "refused")
+		pass(time.Millisecond)
+		if all := r.events(); !slices.Contains(all, "b Warning EventRefused 1") {
+			t.Errorf("the events are %v", all)
+		}
+		take(refusedEvery + time.Second)
+		c.Warn(someSource, ReasonEventRefused, "refused")
+		pass(time.Millisecond)
+		if all := r.events(); !slices.Contains(all, "a Warning EventRefused 2") {
+			t.Errorf("five minutes later the events are %v", all)
+		}
 	})
 }

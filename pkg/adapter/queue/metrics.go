@@ -42,8 +42,8 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
-	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
+	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
 	fail(e)
@@ -61,7 +61,6 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
 			o.ObserveInt64(letters, c.DeadLetters, labels)
-			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			if n := s.expired.Load(); n > 0 {

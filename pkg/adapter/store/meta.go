@@ -70,11 +70,7 @@ func (db *DB) reserveRevisions(r uint64) error {
 			return fmt.Errorf("store: writing %s: %w", row, err)
 		}
 	}
-	c, err := db.commit(b, false)
-	if err == nil {
-		err = c.Wait()
-	}
-	if err != nil {
+	if err := db.durably(b); err != nil {
 		return err
 	}
 	db.revisions.bound.Store(bound)

@@ -64,11 +64,7 @@ func (db *DB) distrustVolumes() error {
 	if err != nil {
 		return fmt.Errorf("store: distrusting the stored bytes: %w", err)
 	}
-	c, err := db.commit(b, false)
-	if err != nil {
-		return err
-	}
-	return c.Wait()
+	return db.durably(b)
 }
 
 // loadVolume reads how many bytes the source's entries hold. A row that counts
@@ -133,7 +129,7 @@ func (db *DB) countVolume(source string) (v volume, err error) {
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt)
+			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
 			if err != nil {
 				return v, err
 			}

@@ -42,11 +42,7 @@ func older(t *testing.T, fs vfs.FS, revision bool, changes ...Change) {
 			}
 		}
 	}
-	c, err := db.commit(b, false)
-	if err == nil {
-		err = c.Wait()
-	}
-	if err != nil {
+	if err := db.durably(b); err != nil {
 		t.Fatal(err)
 	}
 }

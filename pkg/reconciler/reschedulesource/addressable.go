@@ -51,7 +51,7 @@ func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSo
 func (r *Reconciler) publishAddresses(flags feature.Flags, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	edge := resources.Edge{SystemNamespace: r.systemNamespace, Flags: flags}
 	var audience *string
-	if flags.IsOIDCAuthentication() {
+	if flags.IsOIDCAuthentication() || requiresTokens(source) {
 		a := auth.GetAudience(source.GetGroupVersionKind(), source.ObjectMeta)
 		audience = &a
 	}
@@ -69,6 +69,13 @@ func (r *Reconciler) publishAddresses(flags feature.Flags, source *v1alpha1.Resc
 	}
 	err := fmt.Errorf("reading the adapter's certificate: %w", missing)
 	return &obstacle{"TLSSecretUnknown", err.Error()}, err
+}
+
+// requiresTokens says whether events need a token whatever the flags say: who
+// sends them finds the audience in the address.
+func requiresTokens(source *v1alpha1.RescheduleSource) bool {
+	in := source.Spec.Ingest
+	return in != nil && in.Authentication != nil && *in.Authentication == v1alpha1.AuthenticationRequired
 }
 
 // applyPolicies lists the EventPolicies that say who may call.

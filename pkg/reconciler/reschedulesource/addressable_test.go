@@ -118,6 +118,23 @@ func TestAddressesFollowTheFlagsAndTheCertificate(t *testing.T) {
 	rows.Test(t, reconciling)
 }
 
+// Who sends tokens takes the audience from the address, whatever the flag says.
+func TestRequiredTokensShowInTheAddress(t *testing.T) {
+	t.Parallel()
+	required, cluster := v1alpha1.AuthenticationRequired, v1alpha1.AuthenticationCluster
+	audience := "sources.reschedule.dev/reschedulesource/ops/git-repos"
+	audienced := func(s *v1alpha1.RescheduleSource) { s.Status.Address.Audience = &audience }
+	requiring := ingesting(v1alpha1.RescheduleSourceIngest{Authentication: &required})
+	following := ingesting(v1alpha1.RescheduleSourceIngest{Authentication: &cluster})
+	TableTest{{
+		Name: "required", Key: key,
+		Objects: []runtime.Object{source(requiring), adapter(1, 1)}, WantStatusUpdates: becomes(settled(requiring, audienced)),
+	}, {
+		Name: "as the cluster says", Key: key,
+		Objects: []runtime.Object{settled(following, audienced), adapter(1, 1)}, WantStatusUpdates: becomes(settled(following)),
+	}}.Test(t, reconciling)
+}
+
 func policy(name string, ready bool, to ...eventingv1alpha1.EventPolicySpecTo) *eventingv1alpha1.EventPolicy {
 	p := &eventingv1alpha1.EventPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: name}, Spec: eventingv1alpha1.EventPolicySpec{To: to},

@@ -2,6 +2,7 @@ package reschedulesource
 
 import (
 	"context"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,7 +37,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	secretInformer, secretLister := secrets(ctx)
 	accounts := filtered.Get(ctx, auth.OIDCLabelSelector)
 	policies := eventpolicy.Get(ctx)
-	cmw = lenient{cmw}
+	cmw = lenient{cmw, logger}
 
 	r := &Reconciler{
 		systemNamespace: system.Namespace(),
@@ -161,14 +162,33 @@ func untombed(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 }
 
 // lenient watches ConfigMaps that need not be there: without one its defaults
-// hold. By itself the process would end.
-type lenient struct{ configmap.Watcher }
+// hold. By itself the process would end. One that was there and is deleted stays
+// in force: a cluster without config-features for a moment must not lose the
+// identities of all sources.
+type lenient struct {
+	configmap.Watcher
+	log *zap.SugaredLogger
+}
 
 // Watch implements configmap.Watcher.
 func (l lenient) Watch(name string, observers ...configmap.Observer) {
-	if w, ok := l.Watcher.(configmap.DefaultingWatcher); ok {
-		w.WatchWithDefault(corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, observers...)
+	w, ok := l.Watcher.(configmap.DefaultingWatcher)
+	if !ok {
+		l.Watcher.Watch(name, observers...)
 		return
 	}
-	l.Watcher.Watch(name, observers...)
+	// A watcher tells only of what is in its namespace, the default among it.
+	usual := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system.Namespace(), Name: name}}
+	var seen atomic.Bool
+	w.WatchWithDefault(usual, func(cm *corev1.ConfigMap) {
+		if cm.ResourceVersion != "" { // no API server has seen the default
+			seen.Store(true)
+		} else if seen.Load() {
+			l.log.Errorw("A ConfigMap is gone; what it said stays in force until it is back or the controller starts anew", zap.String("configMap", name))
+			return
+		}
+		for _, o := range observers {
+			o(cm)
+		}
+	})
 }

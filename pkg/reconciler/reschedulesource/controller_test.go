@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/eventing/pkg/auth"
@@ -21,10 +24,12 @@ import (
 	filteredfactory "knative.dev/pkg/client/injection/kube/informers/factory/filtered"
 	_ "knative.dev/pkg/client/injection/kube/informers/factory/filtered/fake"
 	"knative.dev/pkg/configmap"
+	"knative.dev/pkg/configmap/informer"
 	"knative.dev/pkg/controller"
 	"knative.dev/pkg/injection"
 	_ "knative.dev/pkg/injection/clients/dynamicclient/fake"
 	. "knative.dev/pkg/reconciler/testing"
+	"knative.dev/pkg/system"
 	"knative.dev/pkg/tracker"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -233,7 +238,7 @@ func TestSourcesAreLookedAtWhenWhatTheyShowChanges(t *testing.T) {
 	t.Run("a flag", func(t *testing.T) {
 		t.Parallel()
 		c, cmw := twoSources(t)
-		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features"}, Data: map[string]string{"authentication-oidc": "enabled"}})
+		cmw.OnChange(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features", ResourceVersion: "1"}, Data: map[string]string{"authentication-oidc": "enabled"}})
 		c.expect(t, gitRepos, second)
 	})
 }
@@ -259,6 +264,50 @@ func TestTheControllerStartsWithoutItsConfigMaps(t *testing.T) {
 	NewController(ctx, cmw)
 	if want := []string{"config-reschedule", "config-features", "config-kreference-mapping"}; !slices.Equal(cmw.defaulted, want) {
 		t.Errorf("has defaults for %q, want %q", cmw.defaulted, want)
+	}
+}
+
+// A ConfigMap that is replaced is not there for a moment, and all identities
+// would be deleted and made anew.
+func TestADeletedConfigMapStaysInForce(t *testing.T) {
+	t.Parallel()
+	core, logged := observer.New(zap.ErrorLevel)
+	client := kubefake.NewClientset()
+	cmw := informer.NewInformedWatcher(client, system.Namespace())
+	changed := make(chan string, 10)
+	lenient{cmw, zap.New(core).Sugar()}.Watch("config-features", func(cm *corev1.ConfigMap) { changed <- cm.Data["authentication-oidc"] })
+	if err := cmw.Start(t.Context().Done()); err != nil {
+		t.Fatal(err)
+	}
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-changed:
+			if got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%q is not told", want)
+		}
+	}
+	configs := client.CoreV1().ConfigMaps(system.Namespace())
+	put := func(value string) {
+		t.Helper()
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-features", ResourceVersion: "1"}, Data: map[string]string{"authentication-oidc": value}}
+		if _, err := configs.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("")
+	put("enabled")
+	next("enabled")
+	if err := configs.Delete(t.Context(), "config-features", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	put("disabled")
+	next("disabled") // and nothing before
+	if n := logged.FilterMessageSnippet("stays in force").Len(); n != 1 {
+		t.Errorf("%d lines", n)
 	}
 }
 

@@ -42,7 +42,7 @@ func (r *Reconciler) resolveDeadLetterSink(ctx context.Context, source *v1alpha1
 // reasonOf tells what is missing from what is there without an address.
 func reasonOf(err error) string {
 	if apierrors.IsNotFound(err) {
-		return "NotFound"
+		return v1alpha1.ReasonNotFound
 	}
 	return "NotResolved"
 }
@@ -52,5 +52,5 @@ func describe(d duckv1.Destination) string {
 	if d.Ref != nil {
 		return d.Ref.Kind + " " + d.Ref.Namespace + "/" + d.Ref.Name + " (" + d.Ref.APIVersion + ")"
 	}
-	return d.URI.String()
+	return d.URI.URL().Redacted() // what is in an object's conditions and Events is read by many
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
+	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 	. "knative.dev/pkg/reconciler/testing"
 
@@ -154,4 +155,16 @@ func TestDeadLettersAreResolvedBeforeASourceIsReady(t *testing.T) {
 func retrying(s *v1alpha1.RescheduleSource) {
 	retry := int32(3)
 	s.Spec.Delivery = &eventingduckv1.DeliverySpec{Retry: &retry}
+}
+
+// Conditions and Events are read by more people than specs.
+func TestAPasswordInASinkIsNotTold(t *testing.T) {
+	t.Parallel()
+	uri, err := apis.ParseURL("http://user:secret@sink.ops/path")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(duckv1.Destination{URI: uri}); got != "http://user:xxxxx@sink.ops/path" {
+		t.Errorf("described as %s", got)
+	}
 }

@@ -28,6 +28,10 @@ const (
 	ConditionLimited apis.ConditionType = "Limited"
 )
 
+// ReasonNotFound is why a target is not resolved that does not exist: of
+// SinkProvided and DeadLetterSinkResolved.
+const ReasonNotFound = "NotFound"
+
 // parts are what Ready sums up, in the order in which it quotes them.
 var parts = []apis.ConditionType{
 	ConditionSinkProvided,
