@@ -62,7 +62,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 		// there at the start: one command writes it anew, and the refusal names it.
 		var refused *harness.ExitError
 		if errors.As(err, &refused) && strings.Contains(refused.Log, "adapter repair") {
-			if code, out := harness.Run("repair", data); code != 0 {
+			if code, out := harness.Run("repair", data); code > 1 { // 1: whole, but for what could not be read
 				t.Errorf("damage at %d: repair: %d %s", offset, code, out)
 			}
 			a, err = harness.Launch(harness.Flags(o.file, data)...)
