@@ -45,7 +45,7 @@ func (w *world) send(uid string, s *source, name string, q *schedule.Request) {
 	w.note("  %s/%s %s: want %q %s", uid, name, requestText{q}, want.code, want.result)
 	w.mu.Unlock()
 	w.call(func(p *process) (string, bool) {
-		got, err := p.sources[uid].Schedule(name, q)
+		got, err := p.sources[uid].Schedule(name, q, nil)
 		if err != nil && !errors.As(err, &got.Err) {
 			return fmt.Sprintf("PUT %s/%s: %v", uid, name, err), false
 		}
@@ -91,7 +91,7 @@ func (w *world) stepBulk(r *rand.Rand) {
 	end()
 	w.mu.Unlock()
 	w.call(func(p *process) (string, bool) {
-		got, err := p.sources[uid].ScheduleAll(items)
+		got, err := p.sources[uid].ScheduleAll(items, nil)
 		if err != nil {
 			return fmt.Sprintf("bulk: %v", err), false
 		}

@@ -112,7 +112,7 @@ func TestChange_NoByteOfTheOlderAfterItsAnswer(t *testing.T) {
 		callers.Go(func() {
 			key, now := fmt.Sprint("k", i), time.Duration(0)
 			for range rounds {
-				put, err := s.Schedule(key, &schedule.Request{Delay: &now})
+				put, err := s.Schedule(key, &schedule.Request{Delay: &now}, nil)
 				if err != nil {
 					t.Error(err)
 					return

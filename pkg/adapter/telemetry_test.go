@@ -77,7 +77,7 @@ func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := sources[i].Schedule("k", &schedule.Request{Delay: &now}); err != nil {
+		if _, err := sources[i].Schedule("k", &schedule.Request{Delay: &now}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

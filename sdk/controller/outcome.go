@@ -130,9 +130,8 @@ func (a answer) write(w http.ResponseWriter, key string) {
 			"Ce-Type":          dueType,
 			"Ce-Subject":       cloudevent.PercentEncode(key),
 
-			"Ce-Reschedulekey":    cloudevent.PercentEncode(key),
-			"Ce-Rescheduleafter":  after,
-			"Ce-Reschedulepolicy": "replace",
+			"Ce-Reschedulekey":   cloudevent.PercentEncode(key),
+			"Ce-Rescheduleafter": after,
 		} {
 			w.Header().Set(name, value)
 		}

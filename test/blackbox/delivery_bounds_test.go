@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -214,4 +215,58 @@ func TestDeadLetterSink_ThatHangsCostsNoSlot(t *testing.T) {
 		s.put(t, key, "")
 		s.next(t, key)
 	}
+}
+
+func TestBulk_OnLargeEventsDoesNotFillTheMemory(t *testing.T) {
+	t.Parallel()
+	// Calls of a few KB about keys that hold 255 MB: bulk calls, PUTs at once, a
+	// batch of events, and their cancellation. One bulk call took 700 MB.
+	s := &source{name: "large"}
+	o := inPod(t, nil, s)
+	const keys = 1000
+	data := strings.Repeat("x", 255<<10)
+	small, events := make([]string, keys), make([]string, keys)
+	for i := range keys {
+		small[i] = fmt.Sprintf(`{"key":"k%d","delay":"2h"}`, i)
+		events[i] = fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/s","type":"t","reschedulekey":"k%d","rescheduleafter":"1h"}`, i, i)
+	}
+	for from := 0; from < keys; from += 50 { // bodies below 16 MiB
+		items := make([]string, 50)
+		for i := range items {
+			items[i] = fmt.Sprintf(`{"key":"k%d","delay":"1h","event":{"datacontenttype":"text/plain","data":%q}}`, from+i, data)
+		}
+		if r := s.call(t, http.MethodPost, "/schedules", `{"items":[`+strings.Join(items, ",")+`]}`); r.Status != http.StatusOK {
+			t.Fatalf("%d %s", r.Status, r.Body)
+		}
+	}
+	var calls sync.WaitGroup
+	for range 3 {
+		calls.Go(func() {
+			r := s.call(t, http.MethodPost, "/schedules", `{"items":[`+strings.Join(small, ",")+`]}`)
+			if n := strings.Count(string(r.Body), `"status":200`); r.Status != http.StatusOK || n != keys || len(r.Body) > 3<<20 {
+				t.Errorf("%d: %d items accepted, in an answer of %d bytes", r.Status, n, len(r.Body))
+			}
+		})
+	}
+	calls.Wait()
+	for i := range 200 {
+		calls.Go(func() {
+			r := s.call(t, http.MethodPut, fmt.Sprintf("/schedules/k%d", i), `{"delay":"3h"}`)
+			if r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable {
+				t.Errorf("%d %.200s", r.Status, r.Body)
+			}
+			if r.Status == http.StatusOK && !strings.Contains(string(r.Body), data) {
+				t.Errorf("k%d has lost its event", i)
+			}
+		})
+	}
+	calls.Wait()
+	batch := "[" + strings.Join(events, ",") + "]"
+	if r := s.call(t, http.MethodPost, "", batch, "Content-Type", "application/cloudevents-batch+json"); r.Status != http.StatusAccepted {
+		t.Errorf("a batch: %d %.200s", r.Status, r.Body)
+	}
+	if r := s.call(t, http.MethodDelete, "/schedules?prefix=k", ""); r.Status != http.StatusOK || string(r.Body) != "{\"deleted\":1000}\n" {
+		t.Errorf("%d %s", r.Status, r.Body)
+	}
+	o.below(t, 500)
 }

@@ -20,16 +20,16 @@ type still struct {
 	entry schedule.Entry
 }
 
-func (s *still) Schedule(key string, r *schedule.Request) (queue.Scheduled, error) {
+func (s *still) Schedule(key string, r *schedule.Request, _ queue.Room) (queue.Scheduled, error) {
 	e := s.entry
 	e.Event = r.Event
 	return queue.Scheduled{Result: schedule.Created, View: schedule.View{Key: key, Entry: &e, State: schedule.Waiting}}, nil
 }
 
-func (s *still) ScheduleAll(items []queue.Item) ([]queue.Scheduled, error) {
+func (s *still) ScheduleAll(items []queue.Item, _ queue.Room) ([]queue.Scheduled, error) {
 	out := make([]queue.Scheduled, len(items))
 	for i := range items {
-		out[i], _ = s.Schedule(items[i].Key, &items[i].Request)
+		out[i], _ = s.Schedule(items[i].Key, &items[i].Request, nil)
 	}
 	return out, nil
 }

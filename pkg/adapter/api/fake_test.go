@@ -40,7 +40,7 @@ func newFake() *fake {
 	}
 }
 
-func (f *fake) Schedule(key string, r *schedule.Request) (queue.Scheduled, error) {
+func (f *fake) Schedule(key string, r *schedule.Request, _ queue.Room) (queue.Scheduled, error) {
 	if f.overtake != nil {
 		f.overtake()
 	}
@@ -75,7 +75,7 @@ func (f *fake) schedule(key string, r *schedule.Request) (s queue.Scheduled, err
 	return s, nil
 }
 
-func (f *fake) ScheduleAll(items []queue.Item) ([]queue.Scheduled, error) {
+func (f *fake) ScheduleAll(items []queue.Item, _ queue.Room) ([]queue.Scheduled, error) {
 	f.Lock()
 	defer f.Unlock()
 	if f.fail != nil {

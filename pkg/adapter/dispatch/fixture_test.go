@@ -161,7 +161,7 @@ func (c *core) pass(d time.Duration) {
 
 func (c *core) put(s *queue.Source, key string, r schedule.Request) queue.Scheduled {
 	c.Helper()
-	got, err := s.Schedule(key, &r)
+	got, err := s.Schedule(key, &r, nil)
 	if err != nil {
 		c.Fatalf("PUT %s: %v", key, err)
 	}

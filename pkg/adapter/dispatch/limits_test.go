@@ -19,7 +19,7 @@ func (c *core) flood(s *queue.Source, n int) {
 		for i := range items {
 			items[i] = queue.Item{Key: fmt.Sprintf("k%06d", from+i), Request: in(0)}
 		}
-		if _, err := s.ScheduleAll(items); err != nil {
+		if _, err := s.ScheduleAll(items, nil); err != nil {
 			c.Fatal(err)
 		}
 	}

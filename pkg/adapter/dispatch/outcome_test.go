@@ -32,7 +32,7 @@ func TestEachPolicyDeliversWhatItPromises(t *testing.T) {
 				first.Event, second.Event = &schedule.Event{Type: "first"}, &schedule.Event{Type: "second"}
 				second.Policy = tc.policy
 				c.put(s, "k", first)
-				if _, err := s.Schedule("k", &second); (err != nil) != (tc.policy == schedule.Fail) {
+				if _, err := s.Schedule("k", &second, nil); (err != nil) != (tc.policy == schedule.Fail) {
 					t.Error(err)
 				}
 				c.pass(time.Hour)

@@ -24,13 +24,18 @@ type Scheduled struct {
 	Err           *schedule.Error
 }
 
+// Room is asked, without any lock held, before a call reads entries that are
+// large; nothing has changed by then, and its error is the call's. The call holds
+// about 4 MiB of them at a time, of one key about 1 MiB; nil: there is room.
+type Room func() error
+
 // Schedule applies one request. It returns once the change is durable. Its
 // error is an *schedule.Error, and then nothing changed, or another one when
 // the outcome is unknown.
-func (s *Source) Schedule(key string, r *schedule.Request) (Scheduled, error) {
+func (s *Source) Schedule(key string, r *schedule.Request, room Room) (Scheduled, error) {
 	items := [1]Item{{Key: key, Request: *r}}
 	var out [1]Scheduled
-	if err := s.admit(items[:], out[:], false); err != nil {
+	if err := s.admit(items[:], out[:], false, room); err != nil {
 		return Scheduled{}, err
 	}
 	if out[0].Err != nil {
@@ -39,17 +44,144 @@ func (s *Source) Schedule(key string, r *schedule.Request) (Scheduled, error) {
 	return out[0], nil
 }
 
-// ScheduleAll applies the items in order, each judged alone, as one durable
-// change. Its error is as that of Schedule, about all of them.
-func (s *Source) ScheduleAll(items []Item) ([]Scheduled, error) {
+// ScheduleAll applies the items in order, each judged alone, and returns once
+// all of them are durable. Where their keys hold large events it goes page by page:
+// after a crash there may be the pages up to one of them. Its error is as that
+// of Schedule, about all of them. Events that the items did not bring are in the
+// views up to a MiB in all; beyond that a view has none.
+func (s *Source) ScheduleAll(items []Item, room Room) ([]Scheduled, error) {
 	out := make([]Scheduled, len(items))
-	return out, s.admit(items, out, false)
+	return out, s.admit(items, out, false, room)
 }
 
 // ScheduleTogether applies all items as one durable change or, when one is
 // refused, none: then the error is that item's *schedule.Error.
 func (s *Source) ScheduleTogether(items []Item) error {
-	return s.admit(items, make([]Scheduled, len(items)), true)
+	return s.admit(items, make([]Scheduled, len(items)), true, nil)
+}
+
+const (
+	// smallEntry is what an entry may take without asking for room, smallEntries
+	// each of many on average.
+	smallEntry, smallEntries = 4 << 10, 1 << 10
+	// pageBytes ends a page of a call whose keys hold large events: the events that
+	// stay are written once more, so a page is in memory twice or three times.
+	pageBytes = 512 << 10
+	// echoBytes bounds the events in the views that no item has brought.
+	echoBytes = 1 << 20
+)
+
+// admission is what a call has come to over its pages.
+type admission struct {
+	together bool
+	outlines bool // the entries' events are not needed
+	room     bool // for large entries, page by page
+
+	echoed   int64
+	accepted bool
+	full     error // some item's refusal because the disk is full
+	commit   store.Commit
+	begun    begun
+	wake     bool
+}
+
+// errRoom says that the entries are large and nothing has changed.
+var errRoom = errors.New("queue: the entries are large")
+
+// admit judges the items, applies what was accepted and waits for it.
+func (s *Source) admit(items []Item, out []Scheduled, together bool, room Room) error {
+	a := admission{together: together, outlines: together}
+	for i := range items {
+		a.outlines = a.outlines && items[i].Request.Event != nil
+	}
+	err := s.admitAll(items, out, &a)
+	if !errors.Is(err, errRoom) {
+		return err
+	}
+	if room != nil {
+		if err := room(); err != nil {
+			return err
+		}
+	}
+	a.room = true
+	return s.admitAll(items, out, &a)
+}
+
+func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	for {
+		n, err := s.admitPage(items, out, a)
+		if err != nil {
+			return err
+		}
+		if a.wake {
+			s.q.cfg.Wake(s)
+		}
+		if items, out = items[n:], out[n:]; len(items) == 0 {
+			break
+		}
+	}
+	// The last page's is behind all others.
+	if err := s.q.wait(a.commit); err != nil {
+		return err
+	}
+	a.begun.wait()
+	return nil
+}
+
+// admitPage judges and applies as many of the items as it may hold at a time,
+// and says how many.
+func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, error) {
+	defer s.lock(items)()
+	settings, now := s.Settings(), s.now()
+	keys, of, n, err := s.openAll(items, now, a)
+	if err != nil {
+		return 0, err
+	}
+	for i := range items[:n] {
+		k := &keys[0]
+		if of != nil {
+			k = &keys[of[i]]
+		}
+		err := s.judge(k, &items[i].Request, &out[i], settings, now)
+		var refused *schedule.Error
+		switch {
+		case err == nil:
+			a.accepted = true
+			a.echo(&items[i].Request, &out[i].View)
+		case errors.As(err, &refused) && !a.together:
+			out[i].Err = refused
+			if refused.Code == schedule.CodeStorageFull {
+				a.full = refused
+			}
+		default:
+			s.release(keys)
+			return 0, err
+		}
+	}
+	if n == len(items) && a.full != nil && !a.accepted {
+		s.release(keys)
+		return 0, a.full
+	}
+	return n, s.apply(keys, a, n < len(items))
+}
+
+// echo leaves the event out of the view when it was not the request that has
+// brought it, and too many such are in the views already.
+func (a *admission) echo(r *schedule.Request, v *schedule.View) {
+	if v.Event == nil || v.Event == r.Event {
+		return
+	}
+	if size := v.Size(v.Key); a.echoed+size <= echoBytes {
+		a.echoed += size
+		return
+	}
+	e := *v.Entry
+	e.Event = nil
+	v.Entry = &e
 }
 
 // judged is a key on its way through a call: what the store has of it, and
@@ -70,59 +202,6 @@ type judged struct {
 type accepted struct {
 	change   schedule.Change
 	ingested bool
-}
-
-// admit judges the items, applies what was accepted and waits for it.
-func (s *Source) admit(items []Item, out []Scheduled, together bool) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.leave()
-	commit, begun, wake, err := s.admitLocked(items, out, together)
-	if err != nil {
-		return err
-	}
-	if wake {
-		s.q.cfg.Wake(s)
-	}
-	if err := s.q.wait(commit); err != nil {
-		return err
-	}
-	begun.wait()
-	return nil
-}
-
-func (s *Source) admitLocked(items []Item, out []Scheduled, together bool) (store.Commit, begun, bool, error) {
-	defer s.lock(items)()
-	settings, now := s.Settings(), s.now()
-	keys, of := s.openAll(items, now)
-	var full error
-	accepted := false
-	for i := range items {
-		k := &keys[0]
-		if of != nil {
-			k = &keys[of[i]]
-		}
-		err := s.judge(k, &items[i].Request, &out[i], settings, now)
-		var refused *schedule.Error
-		switch {
-		case err == nil:
-			accepted = true
-		case errors.As(err, &refused) && !together:
-			out[i].Err = refused
-			if refused.Code == schedule.CodeStorageFull {
-				full = refused
-			}
-		default:
-			s.release(keys)
-			return nil, nil, false, err
-		}
-	}
-	if full != nil && !accepted {
-		s.release(keys)
-		return nil, nil, false, full
-	}
-	return s.apply(keys)
 }
 
 // judge decides about one request and notes its effect.
@@ -161,52 +240,101 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 }
 
 // openAll reads what there is of the items' keys, each key once; of says which
-// of them is an item's, nil when there is one item.
-func (s *Source) openAll(items []Item, now time.Time) (keys []judged, of []int) {
+// of them is an item's, nil when there is one item. With room for large entries
+// it ends after the n-th item, when it holds a page of them.
+func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judged, of []int, n int, _ error) {
 	if len(items) == 1 {
 		k := judged{key: items[0].Key}
 		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
-			k.refused = s.open(&k, now)
+			k.refused = s.open(&k, now, a.outlines || !a.room)
 		}
-		return []judged{k}, nil
+		if small := !a.room && !a.outlines && k.stored != nil; small && (k.stored.Omitted > 0 || k.stored.Size(k.key) > smallEntry) {
+			return nil, nil, 0, errRoom
+		}
+		return []judged{k}, nil, 1, nil
 	}
 	keys, of = make([]judged, 0, len(items)), make([]int, len(items))
 	index := make(map[string]int, len(items))
-	names, unread := make([]string, 0, len(items)), make([]int, 0, len(items))
+	oneByOne, held := a.room && !a.outlines, int64(0)
 	for i := range items {
+		if held >= pageBytes && !a.outlines {
+			break
+		}
 		key := items[i].Key
 		at, seen := index[key]
 		if !seen {
 			at = len(keys)
 			index[key] = at
 			keys = append(keys, judged{key: key, refused: schedule.ValidateKey(key), flight: s.flight(key)})
-			if k := &keys[at]; k.refused == nil && (k.flight == nil || !k.flight.Own) {
-				names, unread = append(names, key), append(unread, at)
+			switch k := &keys[at]; {
+			case !k.reads() && k.flight != nil:
+				held += k.flight.Entry.Size(key)
+			case oneByOne && k.reads():
+				k.stored, k.corrupt, k.refused = s.get(key, false)
+				held += k.stored.Size(key)
 			}
 		}
-		of[i] = at
+		of[i], n = at, i+1
 	}
-	entries := make([]*schedule.Entry, len(names))
-	if err := s.q.store.GetAll(s.uid, names, entries); err != nil {
-		// One of them may be set aside: it must not stop the others.
-		for i, at := range unread {
-			entries[i], keys[at].corrupt, keys[at].refused = s.get(names[i])
+	if !oneByOne {
+		if !a.outlines && held > int64(len(items))*smallEntries {
+			return nil, nil, 0, errRoom
 		}
-	}
-	for i, at := range unread {
-		keys[at].stored = entries[i]
+		if err := s.readAll(keys, a); err != nil {
+			return nil, nil, 0, err
+		}
 	}
 	for i := range keys {
 		keys[i].begin(now)
 	}
-	return keys, of
+	return keys, of, n, nil
 }
 
-// get reads a key's entry. One that cannot be read is set aside: the key is as
-// if absent, but counted; a new entry takes its place, and a cancellation
-// removes it.
-func (s *Source) get(key string) (_ *schedule.Entry, unreadable bool, _ error) {
-	e, err := s.q.store.Get(s.uid, key)
+// readAll reads the entries of the keys.
+func (s *Source) readAll(keys []judged, a *admission) error {
+	names, unread := make([]string, 0, len(keys)), make([]*judged, 0, len(keys))
+	for i := range keys {
+		if k := &keys[i]; k.reads() {
+			names, unread = append(names, k.key), append(unread, k)
+		}
+	}
+	entries := make([]*schedule.Entry, len(names))
+	var err error
+	if a.outlines {
+		err = s.q.store.Outlines(s.uid, names, entries)
+	} else {
+		err = s.q.store.GetAll(s.uid, names, entries, int64(len(names))*smallEntries)
+	}
+	switch {
+	case err == nil:
+		for i, k := range unread {
+			k.stored = entries[i]
+		}
+	case a.outlines:
+		// One of them may be set aside: it must not stop the others.
+		for _, k := range unread {
+			k.stored, k.corrupt, k.refused = s.get(k.key, true)
+		}
+	default: // one by one, with room for whatever there is
+		return errRoom
+	}
+	return nil
+}
+
+// reads says that the key's entry is in the store, if there is one.
+func (k *judged) reads() bool {
+	return k.refused == nil && (k.flight == nil || !k.flight.Own)
+}
+
+// get reads a key's entry, or its outline. One that cannot be read is set aside:
+// the key is as if absent, but counted; a new entry takes its place, and a
+// cancellation removes it.
+func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bool, err error) {
+	if outline {
+		e, err = s.q.store.Outline(s.uid, key)
+	} else {
+		e, err = s.q.store.Get(s.uid, key)
+	}
 	var corrupt *store.CorruptError
 	if errors.As(err, &corrupt) { // the store has said so, once
 		return nil, true, nil
@@ -215,10 +343,10 @@ func (s *Source) get(key string) (_ *schedule.Entry, unreadable bool, _ error) {
 }
 
 // open reads what there is of a key.
-func (s *Source) open(k *judged, now time.Time) (err error) {
+func (s *Source) open(k *judged, now time.Time, outline bool) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
-		if k.stored, k.corrupt, err = s.get(k.key); err != nil {
+		if k.stored, k.corrupt, err = s.get(k.key, outline); err != nil {
 			return err
 		}
 	}
@@ -240,8 +368,8 @@ func (k *judged) begin(now time.Time) {
 }
 
 // apply hands the changes to the store and, once they are visible, to the page
-// and the deliveries under way.
-func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
+// and the deliveries under way. A lazy one is durable with the next that is not.
+func (s *Source) apply(keys []judged, a *admission, lazy bool) error {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.now != nil) {
@@ -249,15 +377,14 @@ func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 		}
 	}
 	// Without changes this is a barrier: "kept" too rests on what is durable.
-	commit, err := s.q.store.Apply(false, changes...)
+	commit, err := s.q.store.Apply(lazy, changes...)
 	if err != nil {
 		s.release(keys)
-		return nil, nil, false, s.q.fatal(err)
+		return s.q.fatal(err)
 	}
-	var began begun
-	wake := false
+	a.commit = commit
 	for _, c := range changes {
-		wake = s.accept(c) || wake
+		a.wake = s.accept(c) || a.wake
 	}
 	for i := range keys {
 		k := &keys[i]
@@ -267,14 +394,14 @@ func (s *Source) apply(keys []judged) (store.Commit, begun, bool, error) {
 		if k.changed && k.now == nil { // had expired, or was accepted and dropped
 			s.expired.Add(1)
 		}
-		for _, a := range k.accepts {
-			s.acceptedDuring(k, a)
+		for _, accepted := range k.accepts {
+			s.acceptedDuring(k, accepted)
 		}
 		if len(k.accepts) > 0 {
-			began.callOff(k.flight)
+			a.begun.callOff(k.flight)
 		}
 	}
-	return commit, began, wake, nil
+	return nil
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.

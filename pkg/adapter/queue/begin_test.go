@@ -11,16 +11,16 @@ import (
 
 // changes take the place of what is being delivered, each in its own way.
 var changes = map[string]func(*Source) error{
-	"PUT":            func(s *Source) error { _, err := s.Schedule("k", &schedule.Request{}); return err },
-	"bulk":           func(s *Source) error { _, err := s.ScheduleAll([]Item{{Key: "j"}, {Key: "k"}}); return err },
+	"PUT":            func(s *Source) error { _, err := s.Schedule("k", &schedule.Request{}, nil); return err },
+	"bulk":           func(s *Source) error { _, err := s.ScheduleAll([]Item{{Key: "j"}, {Key: "k"}}, nil); return err },
 	"DELETE":         func(s *Source) error { return s.Cancel("k", schedule.Conditions{}) },
 	"DELETE, prefix": func(s *Source) error { _, err := s.CancelAll(context.Background(), "k"); return err },
 	"another uid": func(s *Source) error {
-		_, err := s.Schedule("k", &schedule.Request{UID: "u2", Policy: schedule.Keep})
+		_, err := s.Schedule("k", &schedule.Request{UID: "u2", Policy: schedule.Keep}, nil)
 		return err
 	},
 	"an event that replaces": func(s *Source) error {
-		_, err := s.Schedule("k", &schedule.Request{Ingested: true, Policy: schedule.Replace, Event: &schedule.Event{ID: "i"}})
+		_, err := s.Schedule("k", &schedule.Request{Ingested: true, Policy: schedule.Replace, Event: &schedule.Event{ID: "i"}}, nil)
 		return err
 	},
 }
@@ -29,7 +29,7 @@ var changes = map[string]func(*Source) error{
 func taken(t *testing.T) (*Source, *Delivery, func()) {
 	t.Helper()
 	s, done := open(t, nil)
-	if _, err := s.Schedule("k", &schedule.Request{UID: "u1"}); err != nil {
+	if _, err := s.Schedule("k", &schedule.Request{UID: "u1"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Wait() // its page is loaded
@@ -83,7 +83,7 @@ func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 		s, d, done := taken(t)
 		defer done()
 		s.OnCallOff(d, func() { t.Error("called off") })
-		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}); err != nil {
+		if _, err := s.Schedule("k", &schedule.Request{Ingested: true, Event: &schedule.Event{ID: "i"}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := d.Begin(); !ok {

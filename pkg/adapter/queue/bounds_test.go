@@ -58,7 +58,7 @@ func fill(t *testing.T, s *Source, n int, at time.Time) {
 		for i := range items {
 			items[i] = Item{Key: fmt.Sprintf("k%06d", from+i), Request: schedule.Request{DueAt: at}}
 		}
-		out, err := s.ScheduleAll(items)
+		out, err := s.ScheduleAll(items, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
 			for i := range keys {
 				// Half of the keys are those of another caller too.
 				r := after(time.Hour)
-				got, err := s.Schedule(fmt.Sprintf("%d/%d", c/2+(i%2)*callers*c, i), &r)
+				got, err := s.Schedule(fmt.Sprintf("%d/%d", c/2+(i%2)*callers*c, i), &r, nil)
 				var e *schedule.Error
 				switch {
 				case err == nil && got.Result == schedule.Created:
@@ -152,13 +152,13 @@ func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := after(time.Minute)
-	if got, err := s.Schedule(views[0].Key, &r); err != nil || got.Result != schedule.Replaced {
+	if got, err := s.Schedule(views[0].Key, &r, nil); err != nil || got.Result != schedule.Replaced {
 		t.Error("replacing an existing key is still allowed:", got, err)
 	}
 	if err := s.Cancel(views[0].Key, schedule.Conditions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Schedule("new", &r); err != nil {
+	if _, err := s.Schedule("new", &r, nil); err != nil {
 		t.Error("there is room again:", err)
 	}
 	if err := s.ScheduleTogether([]Item{{Key: "other", Request: r}}); err == nil {
@@ -181,7 +181,7 @@ func TestAKeyThatIsInABulkTwiceIsAppliedInOrder(t *testing.T) {
 		out, err := s.ScheduleAll([]Item{
 			{"a", first}, {"a", after(time.Hour)}, {"a", keep}, {"a", fail}, {"a", bad}, {"", after(0)},
 			{"gone", drop}, {"gone", first}, {"over", first}, {"b", first},
-		})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func (s *Source) Cancel(key string, c schedule.Conditions) error {
 func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, begun, error) {
 	defer s.lock([]Item{{Key: key}})()
 	k := judged{key: key}
-	if err := s.open(&k, s.now()); err != nil {
+	if err := s.open(&k, s.now(), true); err != nil {
 		return nil, nil, err
 	}
 	if err := c.Check(key, k.now); err != nil {
@@ -141,7 +141,7 @@ func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
 		if at.source != s || f.Own || f.Cancelled || !strings.HasPrefix(at.key, prefix) || schedule.IsDeadLetterKey(at.key) {
 			continue
 		}
-		e, unreadable, err := s.get(at.key)
+		e, unreadable, err := s.get(at.key, true)
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *Source) cancelItems(items []store.Item, began *begun) (int, error) {
 	keys, now := make([]judged, len(items)), s.now()
 	for i := range items {
 		keys[i].key = items[i].Key
-		if err := s.open(&keys[i], now); err != nil {
+		if err := s.open(&keys[i], now, true); err != nil {
 			return 0, err
 		}
 	}

@@ -33,13 +33,20 @@ func (b badReads) Get(source, key string) (*schedule.Entry, error) {
 	return b.Store.Get(source, key)
 }
 
-func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry) error {
+func (b badReads) Outline(source, key string) (*schedule.Entry, error) {
+	if err := b.err(key); err != nil {
+		return nil, err
+	}
+	return b.Store.Outline(source, key)
+}
+
+func (b badReads) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
 	for _, key := range keys {
 		if err := b.err(key); err != nil {
 			return err
 		}
 	}
-	return b.Store.GetAll(source, keys, entries)
+	return b.Store.GetAll(source, keys, entries, most)
 }
 
 // Above the exact count the numbers are older, and not 0.
@@ -74,7 +81,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 		r := after(time.Hour)
 		r.ExpiresAt = now.Add(2 * time.Second)
 		for _, key := range []string{"a", "b"} {
-			if _, err := s.Schedule(key, &r); err != nil {
+			if _, err := s.Schedule(key, &r, nil); err != nil {
 				t.Fatal(err)
 			}
 			r.ExpiresAt = r.ExpiresAt.Add(20 * time.Second)
@@ -117,15 +124,15 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 		defer done()
 		r := after(time.Hour)
 		for _, key := range []string{"a", "b", "c"} {
-			if _, err := s.Schedule(key, &r); err != nil {
+			if _, err := s.Schedule(key, &r, nil); err != nil {
 				t.Fatal(err)
 			}
 			broken.Store(key, true)
 		}
-		if _, err := s.Schedule("d", &r); err == nil {
+		if _, err := s.Schedule("d", &r, nil); err == nil {
 			t.Error("there is room for a fourth key")
 		}
-		if got, err := s.Schedule("a", &r); err != nil || got.Result != schedule.Created {
+		if got, err := s.Schedule("a", &r, nil); err != nil || got.Result != schedule.Created {
 			t.Error(got, err)
 		}
 		broken.Delete("a")
@@ -229,7 +236,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	}
 	go func() {
 		for range 10 { // more than the log's buffers take
-			if _, err := s.ScheduleAll(items); err != nil {
+			if _, err := s.ScheduleAll(items, nil); err != nil {
 				written <- err
 				return
 			}
@@ -265,11 +272,11 @@ func TestCall_BehindTheEndIsNoFault(t *testing.T) {
 	t.Parallel()
 	s, done := open(t, nil)
 	r := after(time.Hour)
-	if _, err := s.Schedule("k", &r); err != nil {
+	if _, err := s.Schedule("k", &r, nil); err != nil {
 		t.Fatal(err)
 	}
 	done()
-	_, putErr := s.Schedule("k", &r)
+	_, putErr := s.Schedule("k", &r, nil)
 	_, allErr := s.CancelAll(t.Context(), "")
 	for i, err := range []error{putErr, s.Cancel("k", schedule.Conditions{}), allErr} {
 		if err == nil {

@@ -70,7 +70,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	if st.flights[at] != nil {
 		return nil, nil
 	}
-	e, _, err := s.get(row.Key)
+	e, _, err := s.get(row.Key, false)
 	if err != nil {
 		s.later(row, err)
 		return nil, nil
@@ -119,7 +119,7 @@ func (s *Source) later(row timer.Row, err error) {
 		}
 		st := s.stripe(row.Key)
 		st.Lock()
-		e, _, err := s.get(row.Key)
+		e, _, err := s.get(row.Key, true)
 		if err == nil && e != nil {
 			row.At, row.Revision = e.At().UnixNano(), e.Revision
 		}

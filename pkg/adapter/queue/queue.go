@@ -40,7 +40,7 @@ type Config struct {
 	// PageRows bounds the rows of a source's near horizon, default DefaultPageRows.
 	PageRows int
 	// PageBudget bounds the rows of all sources' horizons together, as long as
-	// every source keeps 64; default 64 times DefaultPageRows.
+	// every source keeps 64; default 32 times DefaultPageRows.
 	PageBudget int
 	// Meter makes the instruments, default none.
 	Meter metric.Meter
@@ -85,7 +85,7 @@ func Open(cfg Config) (*Queue, error) {
 		cfg.Fatal = func(err error) { panic(err) }
 	}
 	cfg.PageRows = cmp.Or(cfg.PageRows, DefaultPageRows)
-	cfg.PageBudget = cmp.Or(cfg.PageBudget, 64*DefaultPageRows)
+	cfg.PageBudget = cmp.Or(cfg.PageBudget, 32*DefaultPageRows)
 	q := &Queue{
 		cfg: cfg, store: cfg.Store, storeID: cfg.Store.ID(), seed: maphash.MakeSeed(),
 		sources: map[string]*Source{}, byPath: map[string]*Source{}, tenants: map[string]*tenant{},
@@ -124,7 +124,14 @@ func (q *Queue) recover() error {
 		return err
 	}
 	var changes []store.Change
+	held := int64(0)
 	for _, row := range rows {
+		if held >= pageBytes { // events that wait may be large
+			if _, err := q.store.Apply(true, changes...); err != nil {
+				return err
+			}
+			changes, held = changes[:0], 0
+		}
 		old, err := q.store.Get(row.Source, row.Key)
 		if err != nil {
 			q.cfg.Log.Error("an entry cannot be read and was left out of the recovery", "source", row.Source, "key", row.Key, "error", err)
@@ -135,6 +142,7 @@ func (q *Queue) recover() error {
 		}
 		if e, changed := old.Recover(); changed {
 			changes = append(changes, store.Change{Source: row.Source, Key: row.Key, Old: old, New: e})
+			held += e.Size(row.Key)
 		}
 	}
 	if len(changes) == 0 {

@@ -157,7 +157,7 @@ func refusal(t *testing.T, err error) string {
 
 func (h *house) put(source int, key string, r schedule.Request) string {
 	h.t.Helper()
-	_, err := h.sources[source].Schedule(key, &r)
+	_, err := h.sources[source].Schedule(key, &r, nil)
 	return refusal(h.t, err)
 }
 
@@ -232,7 +232,7 @@ func TestQuota_BytesAreExactAtOnce(t *testing.T) {
 		all.Go(func() {
 			for i := range 40 {
 				r := sized(200)
-				_, err := h.sources[caller%2].Schedule(fmt.Sprintf("%03d/%03d", caller, i), &r)
+				_, err := h.sources[caller%2].Schedule(fmt.Sprintf("%03d/%03d", caller, i), &r, nil)
 				if err == nil {
 					mu.Lock()
 					accepted++
@@ -265,7 +265,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	drop.ExpiresAt = time.Now().Add(-time.Second)
 	out, err := s.ScheduleAll([]Item{
 		{"a", sized(100)}, {"b", drop}, {"b", sized(100)}, {"c", sized(100)}, {"a", sized(1)}, {"a", sized(100)}, {"a", sized(101)},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,11 +367,11 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 		expect("in place, who holds much", false, h.put(0, "k1", sized(200_000)))
 		expect("in place, larger", true, h.put(0, "k1", sized(200_001)))
 		r := sized(1)
-		out, err := h.sources[0].ScheduleAll([]Item{{"k2", r}, {"newest", r}})
+		out, err := h.sources[0].ScheduleAll([]Item{{"k2", r}, {"newest", r}}, nil)
 		if err != nil || out[0].Err != nil || out[1].Err == nil || out[1].Err.Code != schedule.CodeStorageFull {
 			t.Errorf("a bulk: %+v %v", out, err)
 		}
-		_, err = h.sources[0].ScheduleAll([]Item{{"newest", r}, {"newer", r}})
+		_, err = h.sources[0].ScheduleAll([]Item{{"newest", r}, {"newer", r}}, nil)
 		expect("a bulk that only grows", true, refusal(t, err))
 		if err := h.sources[0].Cancel("k3", schedule.Conditions{}); err != nil {
 			t.Error("a DELETE:", err)
@@ -475,7 +475,7 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 		switch n := r.IntN(20); {
 		case n < 8:
 			req := request()
-			if _, err := s.Schedule(key(), &req); err != nil {
+			if _, err := s.Schedule(key(), &req, nil); err != nil {
 				refused++
 			}
 		case n < 10:
@@ -485,7 +485,7 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 			}
 			if n == 8 {
 				_ = s.ScheduleTogether(items) // a refusal is one of the outcomes
-			} else if _, err := s.ScheduleAll(items); err != nil {
+			} else if _, err := s.ScheduleAll(items, nil); err != nil {
 				t.Fatal(err)
 			}
 		case n < 11:

@@ -80,10 +80,10 @@ func TestManyCallersAndDeliveriesAtOnceKeepAKeysOrder(t *testing.T) {
 				case 1:
 					_, err = s.CancelAll(t.Context(), name(i))
 				case 2:
-					_, err = s.ScheduleAll([]Item{{name(i), req}, {name((i + 1) % keys), req}, {name(i), req}})
+					_, err = s.ScheduleAll([]Item{{name(i), req}, {name((i + 1) % keys), req}, {name(i), req}}, nil)
 				default:
 					var got Scheduled
-					if got, err = s.Schedule(name(i), &req); err == nil && got.Result != schedule.Kept {
+					if got, err = s.Schedule(name(i), &req, nil); err == nil && got.Result != schedule.Kept {
 						raise(&acknowledged[i], got.View.Revision)
 					}
 				}

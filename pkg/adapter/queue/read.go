@@ -24,7 +24,7 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 	e := f.Entry
 	if !f.Own {
 		var err error
-		if e, _, err = s.get(key); err != nil {
+		if e, _, err = s.get(key, false); err != nil {
 			return schedule.View{}, false, err
 		}
 	}

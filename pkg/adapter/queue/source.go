@@ -162,7 +162,7 @@ func (s *Source) entry(key string, f *flight) (*schedule.Entry, bool, error) {
 	if f != nil && f.Own {
 		return f.Entry, false, nil
 	}
-	return s.get(key)
+	return s.get(key, false)
 }
 
 // accept notes an entry that is in the store now. The caller holds the stripe;

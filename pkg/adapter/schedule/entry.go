@@ -33,7 +33,10 @@ type Entry struct {
 	MaxInterval *time.Duration // nil: the source's
 	UID         string
 	Reason      string
-	Event       *Event // nil: the default event
+	Event       *Event // nil: the default event, or Omitted says that it was left out
+	// Omitted is what of Size was left out when the entry was read, because its
+	// event is not needed. Such an entry cannot be stored.
+	Omitted int64
 	// TraceParent and TraceState are the W3C trace context of the call that
 	// scheduled the occurrence.
 	TraceParent, TraceState string
@@ -114,7 +117,7 @@ func (e *Entry) Size(key string) int64 {
 	if d := e.DeadLetter; d != nil {
 		n += len(d.Key) + len(d.ID) + len(d.Failure.Dest) + len(d.Failure.Data)
 	}
-	return int64(n)
+	return int64(n) + e.Omitted
 }
 
 func (e *Entry) interval(src *Source) time.Duration {

@@ -18,14 +18,20 @@ var (
 
 // decodeRecord reads what appendRecord wrote and refuses anything else. It
 // keeps nothing of b.
-func decodeRecord(b []byte) (*schedule.Entry, error) {
+func decodeRecord(b []byte) (*schedule.Entry, error) { return decode(b, false) }
+
+// decodeOutline is decodeRecord, but leaves out the event of a record that is
+// larger than maxShared.
+func decodeOutline(b []byte) (*schedule.Entry, error) { return decode(b, len(b) > maxShared) }
+
+func decode(b []byte, outline bool) (*schedule.Entry, error) {
 	if len(b) == 0 {
 		return nil, errShort
 	}
 	if b[0] != recordVersion {
 		return nil, fmt.Errorf("its version is %d, this program reads %d", b[0], recordVersion)
 	}
-	d := decoder{record: b, at: 1}
+	d := decoder{record: b, at: 1, outline: outline}
 	if len(b) <= maxShared {
 		d.shared = string(b)
 	}
@@ -70,6 +76,11 @@ func decodeRecord(b []byte) (*schedule.Entry, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
+	if outline {
+		whole := e.Size("") + d.skipped
+		e.Event = nil
+		e.Omitted = whole - e.Size("")
+	}
 	return e, nil
 }
 
@@ -83,6 +94,9 @@ type decoder struct {
 	shared string // the same, "" when strings get copies of their own
 	at     int
 	err    error
+
+	outline bool // data is counted in skipped, and not copied
+	skipped int64
 }
 
 func (d *decoder) fail(err error) {
@@ -149,6 +163,10 @@ func (d *decoder) data() []byte {
 		return nil
 	}
 	d.at += int(n)
+	if d.outline {
+		d.skipped += int64(n)
+		return nil
+	}
 	return append([]byte{}, d.record[d.at-int(n):d.at]...)
 }
 

@@ -106,7 +106,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 		return nil, next, err
 	}
 	defer o.done(&err)
-	last, held := after, 0
+	last, held := after, int64(0)
 	for {
 		row, ok := o.next()
 		if !ok {
@@ -116,14 +116,14 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 			if len(items) >= limit || held >= pageBytes {
 				return items, last, nil
 			}
-			e, err := db.get(snap, source, row.Key)
+			e, err := db.get(snap, source, row.Key, decodeRecord)
 			switch {
 			case isCorrupt(err): // it is noted
 			case err != nil:
 				return items, last, err
 			case e != nil && e.Revision == row.Revision:
 				items = append(items, Item{Key: row.Key, Entry: e})
-				held += dataBytes(e)
+				held += e.Size(row.Key)
 			}
 		}
 		last = row.Position

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -56,5 +57,59 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 		if seen != keys {
 			t.Errorf("%s: %d keys of %d", name, seen, keys)
 		}
+	}
+}
+
+func TestOutline_HasTheSizeAndIsNotStored(t *testing.T) {
+	t.Parallel()
+	// An entry of more than 4 KiB is read without its event, and will do for the
+	// Old of a change; stored as it is it would lose the event.
+	db := mustOpen(t, vfs.NewMem(), "data")
+	defer db.Close()
+	at := time.Unix(1_900_000_000, 0)
+	entry := func(data int) *schedule.Entry {
+		return &schedule.Entry{Revision: 1, Occurrence: 1, ScheduledAt: at, DueAt: at, ExpiresAt: at, UID: "u", Event: &schedule.Event{
+			Type: "t", Extensions: map[string]any{"team": "a", "n": int32(1)}, Data: make([]byte, data),
+		}}
+	}
+	keys, entries := []string{"small", "large", "none"}, make([]*schedule.Entry, 3)
+	small, large := entry(3<<10), entry(5<<10)
+	if _, err := db.Apply(false, store.Change{Source: "src", Key: "small", New: small}, store.Change{Source: "src", Key: "large", New: large}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Outlines("src", keys, entries); err != nil {
+		t.Fatal(err)
+	}
+	alone, err := db.Outline("src", "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := entries[0]; e.Omitted != 0 || !e.Event.Equal(small.Event) {
+		t.Errorf("small: %+v", e)
+	}
+	for _, e := range []*schedule.Entry{entries[1], alone} {
+		if e.Event != nil || e.Omitted < 5<<10 || e.Size("large") != large.Size("large") || e.UID != "u" {
+			t.Errorf("large: %+v", e)
+		}
+	}
+	if entries[2] != nil {
+		t.Error("there is an outline of nothing")
+	}
+	most := small.Size("small") + large.Size("large")
+	if err := db.GetAll("src", keys, entries, most); err != nil || !entries[1].Event.Equal(large.Event) {
+		t.Errorf("within the bytes: %v", err)
+	}
+	if err := db.GetAll("src", keys, entries, most-1); !errors.Is(err, store.ErrLarge) {
+		t.Errorf("beyond them: %v", err)
+	}
+	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: large, New: alone}); err == nil {
+		t.Error("an outline was stored")
+	}
+	if _, err := db.Apply(false, store.Change{Source: "src", Key: "large", Old: alone}); err != nil {
+		t.Fatal(err)
+	}
+	rows, _, err := db.Expired(at, store.SourceRow{}, 10)
+	if n, bytesErr := db.Bytes("src"); err != nil || bytesErr != nil || n != small.Size("small") || len(rows) != 1 {
+		t.Errorf("%d bytes and %d rows are left: %v %v", n, len(rows), err, bytesErr)
 	}
 }

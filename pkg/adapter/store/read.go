@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,10 +13,18 @@ import (
 
 // Get implements Store.
 func (db *DB) Get(source, key string) (*schedule.Entry, error) {
-	return db.get(db.db, source, key)
+	return db.get(db.db, source, key, decodeRecord)
 }
 
-func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) {
+// Outline implements Store.
+func (db *DB) Outline(source, key string) (*schedule.Entry, error) {
+	return db.get(db.db, source, key, decodeOutline)
+}
+
+// decoding is decodeRecord or decodeOutline.
+type decoding func([]byte) (*schedule.Entry, error)
+
+func (db *DB) get(r pebble.Reader, source, key string, decode decoding) (*schedule.Entry, error) {
 	if !db.gate.enter() {
 		return nil, ErrClosed
 	}
@@ -26,12 +35,12 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 	if err != nil {
 		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
 	}
-	e, err := db.seek(it, s, source, key)
+	e, err := db.seek(it, s, source, key, decode)
 	if e := it.Close(); err == nil && e != nil {
 		err = db.lookupError(source, key, e)
 	}
 	if isCorrupt(err) {
-		return db.getNewest(r, s, source, key, err)
+		return db.getNewest(r, s, source, key, decode, err)
 	}
 	return e, err
 }
@@ -39,7 +48,7 @@ func (db *DB) get(r pebble.Reader, source, key string) (*schedule.Entry, error) 
 // getNewest looks at one level of the store after the other, newest first, and
 // not beyond the newest record: below it a block may be unreadable that the
 // iterator would open.
-func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, corrupt error) (*schedule.Entry, error) {
+func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, decode decoding, corrupt error) (*schedule.Entry, error) {
 	s.key = appendRecordKey(s.key[:0], source, key)
 	value, closer, err := r.Get(s.key)
 	switch {
@@ -49,7 +58,7 @@ func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, corrupt
 		return nil, corrupt
 	}
 	defer closer.Close()
-	e, err := decodeRecord(value)
+	e, err := decode(value)
 	if err != nil {
 		return nil, db.undecodable(source, key, err)
 	}
@@ -57,7 +66,7 @@ func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, corrupt
 }
 
 // seek reads one record.
-func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string) (*schedule.Entry, error) {
+func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string, decode decoding) (*schedule.Entry, error) {
 	s.key = appendRecordKey(s.key[:0], source, key)
 	if !it.SeekPrefixGE(s.key) {
 		return nil, db.lookupError(source, key, it.Error())
@@ -66,7 +75,7 @@ func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string) (*schedu
 	if err != nil {
 		return nil, db.lookupError(source, key, err)
 	}
-	e, err := decodeRecord(value)
+	e, err := decode(value)
 	if err != nil {
 		return nil, db.undecodable(source, key, err)
 	}
@@ -74,7 +83,16 @@ func (db *DB) seek(it *pebble.Iterator, s *scratch, source, key string) (*schedu
 }
 
 // GetAll implements Store.
-func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry) (err error) {
+func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
+	return db.getAll(source, keys, entries, decodeRecord, most)
+}
+
+// Outlines implements Store.
+func (db *DB) Outlines(source string, keys []string, entries []*schedule.Entry) error {
+	return db.getAll(source, keys, entries, decodeOutline, math.MaxInt64)
+}
+
+func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, decode decoding, most int64) (err error) {
 	if !db.gate.enter() {
 		return ErrClosed
 	}
@@ -96,8 +114,11 @@ func (db *DB) GetAll(source string, keys []string, entries []*schedule.Entry) (e
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 	for _, i := range order {
-		if entries[i], err = db.seek(it, s, source, keys[i]); err != nil {
+		if entries[i], err = db.seek(it, s, source, keys[i], decode); err != nil {
 			return err
+		}
+		if most -= entries[i].Size(keys[i]); most < 0 {
+			return ErrLarge
 		}
 	}
 	return nil
@@ -187,7 +208,7 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 		return nil, false, err
 	}
 	defer it.done(&err)
-	held := 0
+	held := int64(0)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
 			if items, more, err = db.named(items, source, it.gap, limit, pageBytes); more || err != nil {
@@ -206,15 +227,15 @@ func (db *DB) list(source, prefix, after string, limit int) (items []Item, more 
 			return items, false, err
 		}
 		items = append(items, Item{Key: key, Entry: e})
-		held += dataBytes(e)
+		held += e.Size(key)
 	}
 	return items, false, nil
 }
 
 // named appends the entries of the records in the span, up to limit items and about so
-// many bytes of events.
+// many bytes.
 // A block that cannot be read hides them; the due index has a row of each.
-func (db *DB) named(items []Item, source string, s *span, limit, most int) (_ []Item, more bool, err error) {
+func (db *DB) named(items []Item, source string, s *span, limit int, most int64) (_ []Item, more bool, err error) {
 	prefix := appendSource(nil, tableDue, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
@@ -229,7 +250,7 @@ func (db *DB) named(items []Item, source string, s *span, limit, most int) (_ []
 		}
 	}
 	slices.Sort(keys)
-	held := 0
+	held := int64(0)
 	for _, key := range slices.Compact(keys) {
 		e, err := db.Get(source, key)
 		if err != nil && !isCorrupt(err) {
@@ -242,21 +263,14 @@ func (db *DB) named(items []Item, source string, s *span, limit, most int) (_ []
 			return items, true, nil
 		}
 		items = append(items, Item{Key: key, Entry: e})
-		held += dataBytes(e)
+		held += e.Size(key)
 	}
 	return items, false, nil
 }
 
 // pageBytes ends a page of List and ListDue early: so many keys as fit a limit
-// may have events of 256 KiB each.
+// may have events of 256 KiB of data each, and as much in attributes.
 const pageBytes = 1 << 20
-
-func dataBytes(e *schedule.Entry) int {
-	if e == nil || e.Event == nil {
-		return 0
-	}
-	return len(e.Event.Data)
-}
 
 // item decodes the record that the scan is at, nil if it is corrupt.
 func (db *DB) item(it *scan, source, key string) (*schedule.Entry, error) {

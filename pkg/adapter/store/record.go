@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -57,9 +58,14 @@ const (
 	extensionInt    = 'i'
 )
 
+var errOutline = errors.New("store: encoding an entry: it was read without its event")
+
 // appendRecord encodes an entry. It fails only on an extension of a type that
-// an event cannot have.
+// an event cannot have, and on an outline.
 func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
+	if e.Omitted != 0 {
+		return nil, errOutline
+	}
 	fields := uint64(0)
 	set := func(there bool, field uint64) {
 		if there {

@@ -15,6 +15,9 @@ var ErrClosed = errors.New("store: closed")
 // the call may be tried again once there is room.
 var ErrFull = errors.New("store: disk full")
 
+// ErrLarge says that entries have more bytes than the caller wants.
+var ErrLarge = errors.New("store: the entries are large")
+
 // Store keeps entries and their indexes on stable storage. It is safe for
 // concurrent use; for one key of one source the caller lets no two Apply
 // overlap, since each Change says what the key's entry was before.
@@ -30,9 +33,17 @@ type Store interface {
 	// that it is there and cannot be read.
 	Get(source, key string) (*schedule.Entry, error)
 
+	// Outline is Get, but leaves out the event of an entry of more than 4 KiB:
+	// [schedule.Entry.Omitted]. It will do for the Old of a Change.
+	Outline(source, key string) (*schedule.Entry, error)
+
 	// GetAll is Get for many keys: entries[i] is of keys[i]. Unlike as many
-	// calls of Get it reads them in the order they are stored in.
-	GetAll(source string, keys []string, entries []*schedule.Entry) error
+	// calls of Get it reads them in the order they are stored in. It returns
+	// ErrLarge once they have more than so many bytes, by [schedule.Entry.Size].
+	GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error
+
+	// Outlines is Outline for many keys, as GetAll is Get.
+	Outlines(source string, keys []string, entries []*schedule.Entry) error
 
 	// Apply makes the changes visible to every later call, all or none, in the
 	// order given. They survive a crash once Wait of the returned Commit

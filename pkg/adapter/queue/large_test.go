@@ -1,0 +1,190 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// still is a source whose clock stands, with keys of large events; three of
+// them are in delivery.
+func still(t *testing.T, keys int) *Source {
+	t.Helper()
+	now := time.Unix(1_900_000_000, 0)
+	s, done := open(t, func(c *Config, _ *schedule.Source) { c.Now = func() time.Time { return now } })
+	t.Cleanup(done)
+	for i := range keys {
+		r := schedule.Request{DueAt: now.Add(time.Hour), UID: "u", Event: large(byte(i))}
+		if i < 3 {
+			r.DueAt = now
+		}
+		if _, err := s.Schedule(fmt.Sprintf("k%02d", i), &r, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for taken := 0; taken < min(keys, 3); {
+		d, err := s.Take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d != nil {
+			taken++
+		}
+	}
+	return s
+}
+
+func large(b byte) *schedule.Event {
+	return &schedule.Event{DataContentType: "text/plain", Data: bytes.Repeat([]byte{'a' + b%26}, 100<<10)}
+}
+
+func shown(v schedule.View, err error) string {
+	if v.Entry == nil {
+		return fmt.Sprint(err)
+	}
+	e := *v.Entry
+	at := e.ScheduledAt // of another source
+	return fmt.Sprintln(v.Key, v.State, v.InFlight, e.Revision, e.Occurrence, e.DueAt.Sub(at), e.Attempt, e.UID, e.Reason, err)
+}
+
+func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
+	t.Parallel()
+	// Items on keys with large events go in pages. What becomes of each, of their
+	// keys and of the numbers is what becomes of as many single requests.
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's choices
+	const keys = 16
+	bulk, single := still(t, keys), still(t, keys)
+	for round := range 4 {
+		items := make([]Item, 60)
+		for i := range items {
+			r := &items[i].Request
+			items[i].Key = fmt.Sprintf("k%02d", random.IntN(keys+2))
+			r.DueAt = bulk.now().Add(time.Duration(random.IntN(100)) * time.Minute)
+			r.Policy = []schedule.Policy{"", schedule.Replace, schedule.Earliest, schedule.Latest, schedule.Keep, schedule.Fail}[random.IntN(6)]
+			r.Reason = fmt.Sprint(round, i)
+			r.UID = []string{"u", "u", "u", "v"}[random.IntN(4)]
+			switch random.IntN(8) {
+			case 0:
+				r.Event = large(byte(i))
+			case 1:
+				r.Event = &schedule.Event{Subject: "small"}
+			case 2:
+				r.ExpiresAt = bulk.now()
+			}
+		}
+		asked := 0
+		got, err := bulk.ScheduleAll(items, func() error { asked++; return nil })
+		if err != nil || asked > 1 {
+			t.Fatal(err, asked)
+		}
+		for i := range items {
+			want, err := single.Schedule(items[i].Key, &items[i].Request, nil)
+			var refused *schedule.Error
+			errors.As(err, &refused)
+			if g, w := shown(got[i].View, got[i].Err), shown(want.View, refused); g != w || got[i].Result != want.Result {
+				t.Fatalf("item %d of round %d: %s%s, one by one %s%s", i, round, got[i].Result, g, want.Result, w)
+			}
+		}
+		for i := range keys + 2 {
+			key := fmt.Sprintf("k%02d", i)
+			g, _, err := bulk.Get(key)
+			w, _, wantErr := single.Get(key)
+			if err != nil || wantErr != nil || shown(g, nil) != shown(w, nil) || g.Entry != nil && !g.Event.Equal(w.Event) {
+				t.Fatalf("%s after round %d: %s, one by one %s; %v %v", key, round, shown(g, nil), shown(w, nil), err, wantErr)
+			}
+		}
+		if g, w := bulk.bytes.Load(), single.bytes.Load(); g != w || bulk.keys.Load() != single.keys.Load() {
+			t.Fatalf("%d bytes of %d keys are counted, one by one %d of %d", g, bulk.keys.Load(), w, single.keys.Load())
+		}
+	}
+}
+
+func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
+	t.Parallel()
+	// The answer to a small call would be as large as all that its keys hold.
+	s := still(t, 20)
+	items := make([]Item, 21)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprintf("k%02d", i), Request: schedule.Request{DueAt: s.now().Add(time.Hour)}}
+	}
+	items[20].Request.Event = large(0)
+	out, err := s.ScheduleAll(items, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	echoed := 0
+	for i, o := range out[:20] {
+		if o.View.Event != nil {
+			echoed++
+		}
+		if v, _, err := s.Get(items[i].Key); err != nil || !v.Event.Equal(large(byte(i))) {
+			t.Errorf("%s has lost its event: %v", items[i].Key, err)
+		}
+	}
+	if echoed != 10 {
+		t.Errorf("%d events of 100 KiB are in the answer, want 10", echoed)
+	}
+	if out[20].View.Event != items[20].Request.Event {
+		t.Error("the event that came in is not in the answer")
+	}
+}
+
+func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
+	t.Parallel()
+	// Where there is no room nothing changes; small entries, cancellations and
+	// ingested events, which bring their own, need none.
+	s := still(t, 8)
+	full := errors.New("full")
+	asked := 0
+	room := func() error { asked++; return full }
+	r := after(time.Minute)
+	for _, key := range []string{"k00", "k05"} { // in delivery, and waiting
+		before, _, _ := s.Get(key)
+		if _, err := s.Schedule(key, &r, room); !errors.Is(err, full) {
+			t.Errorf("a request for %s: %v", key, err)
+		}
+		if _, err := s.ScheduleAll([]Item{{"new", r}, {key, r}}, room); !errors.Is(err, full) {
+			t.Errorf("a bulk call for %s: %v", key, err)
+		}
+		if v, _, err := s.Get(key); err != nil || v.Revision != before.Revision {
+			t.Errorf("%s has changed: %v", key, err)
+		}
+	}
+	if _, found, _ := s.Get("new"); found || asked != 4 {
+		t.Errorf("half a call was made, or the calls asked %d times", asked)
+	}
+	for range 2 {
+		if _, err := s.ScheduleAll([]Item{{"new", r}, {"newer", r}}, room); err != nil {
+			t.Errorf("small entries: %v", err)
+		}
+	}
+	ingested := schedule.Request{Ingested: true, Policy: schedule.Earliest, Event: &schedule.Event{ID: "1", Source: "/s", Type: "t"}}
+	if err := s.ScheduleTogether([]Item{{"k05", ingested}, {"k06", ingested}}); err != nil {
+		t.Error(err)
+	}
+	if err := s.ScheduleTogether([]Item{{"k07", r}}); err != nil {
+		t.Error(err)
+	}
+	if v, _, err := s.Get("k07"); err != nil || !v.Event.Equal(large(7)) {
+		t.Errorf("a request without an event has taken the key's away: %v", err)
+	}
+	if v, _, err := s.Get("k06"); err != nil || !v.Event.Equal(ingested.Event) {
+		t.Errorf("%+v %v", v.Entry, err)
+	}
+	if err := s.Cancel("k05", schedule.Conditions{}); err != nil {
+		t.Error(err)
+	}
+	if n, err := s.CancelAll(t.Context(), ""); err != nil || n != 6 {
+		t.Errorf("%d cancelled, want k03, k04, k06, k07, new and newer: %v", n, err)
+	}
+	if n := s.bytes.Load(); n != 0 {
+		t.Errorf("%d bytes are counted of nothing", n)
+	}
+}
