@@ -109,7 +109,8 @@ func worst(ts []target, outcomes []outcome) answer {
 
 // write answers the sender. The event in the answer says by its attributes too
 // when it is to be due: otherwise a RescheduleSource that has sent the delivery
-// would keep the event that it has, and a Broker could not hand it to one.
+// would keep the event that it has, and a Broker could not hand it to one. It
+// names no policy: a source takes from events only those that its spec allows.
 func (a answer) write(w http.ResponseWriter, key string) {
 	switch {
 	case a.err != nil:

@@ -186,6 +186,9 @@ func TestAWaitInAnAnswerIsASCII(t *testing.T) {
 	if !slices.Contains(w.Header()["Content-Type"], "application/json") {
 		t.Errorf("%v", w.Header())
 	}
+	if h := w.Header(); h.Get("Ce-Reschedulepolicy") != "" {
+		t.Errorf("a source that a Broker hands it to refuses the policy: %v", h)
+	}
 }
 
 // TestWhatAFailedRunIsAnsweredWith says why, as far as it is known.

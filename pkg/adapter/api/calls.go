@@ -36,7 +36,7 @@ func (c *call) put() error {
 	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
-		s, err = c.src.Schedule(c.key, &r, c.entryRoom)
+		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
 	if err = c.audited(auditSchedule, c.key, err, string(s.Result)); err != nil {
@@ -131,7 +131,7 @@ func (c *call) bulk() error {
 	d.forget()
 	var scheduled []queue.Scheduled
 	if len(batch.items) > 0 {
-		if scheduled, err = c.src.ScheduleAll(batch.items, c.pageRoom); err != nil {
+		if scheduled, err = c.src.ScheduleAll(batch.items, c.grow); err != nil {
 			c.auditError(auditBulk, "", err)
 			return err
 		}

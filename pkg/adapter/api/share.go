@@ -91,11 +91,6 @@ func (c *call) grow(n int64) error {
 	return nil
 }
 
-// entryRoom and pageRoom take what a change of a key that holds a large event,
-// and of many such keys, takes: the queue asks once it has seen them.
-func (c *call) entryRoom() error { return c.grow(entryBytes) }
-func (c *call) pageRoom() error  { return c.grow(chunkBytes) }
-
 // room returns b with room for n bytes more, for which it takes a share when
 // the answer is not small any more.
 func (c *call) room(b []byte, n int) ([]byte, error) {

@@ -24,10 +24,10 @@ type Scheduled struct {
 	Err           *schedule.Error
 }
 
-// Room is asked, without any lock held, before a call reads entries that are
-// large; nothing has changed by then, and its error is the call's. The call holds
-// about 4 MiB of them at a time, of one key about 1 MiB; nil: there is room.
-type Room func() error
+// Room is asked, without any lock held, for so many bytes before a call reads
+// entries that are large; nothing has changed by then, and its error is the
+// call's. nil: there is room.
+type Room func(bytes int64) error
 
 // Schedule applies one request. It returns once the change is durable. Its
 // error is an *schedule.Error, and then nothing changed, or another one when
@@ -67,6 +67,10 @@ const (
 	// pageBytes ends a page of a call whose keys hold large events: the events that
 	// stay are written once more, so a page is in memory twice or three times.
 	pageBytes = 512 << 10
+	// entryRoom is what a large entry takes as a multiple of its size: as it was, in
+	// the store's batch, and in the answer, as base64 at worst. pageRoom is what a
+	// page takes, with echoBytes.
+	entryRoom, pageRoom = 4, 4 << 20
 	// echoBytes bounds the events in the views that no item has brought.
 	echoBytes = 1 << 20
 )
@@ -74,8 +78,9 @@ const (
 // admission is what a call has come to over its pages.
 type admission struct {
 	together bool
-	outlines bool // the entries' events are not needed
-	room     bool // for large entries, page by page
+	outlines bool  // the entries' events are not needed
+	room     bool  // for large entries, page by page
+	needs    int64 // bytes of room
 
 	echoed   int64
 	accepted bool
@@ -90,7 +95,7 @@ var errRoom = errors.New("queue: the entries are large")
 
 // admit judges the items, applies what was accepted and waits for it.
 func (s *Source) admit(items []Item, out []Scheduled, together bool, room Room) error {
-	a := admission{together: together, outlines: together}
+	a := admission{together: together, outlines: together, needs: pageRoom}
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
 	}
@@ -99,7 +104,7 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool, room Room) 
 		return err
 	}
 	if room != nil {
-		if err := room(); err != nil {
+		if err := room(a.needs); err != nil {
 			return err
 		}
 	}
@@ -249,6 +254,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judg
 			k.refused = s.open(&k, now, a.outlines || !a.room)
 		}
 		if small := !a.room && !a.outlines && k.stored != nil; small && (k.stored.Omitted > 0 || k.stored.Size(k.key) > smallEntry) {
+			a.needs = entryRoom * k.stored.Size(k.key)
 			return nil, nil, 0, errRoom
 		}
 		return []judged{k}, nil, 1, nil

@@ -24,7 +24,9 @@
 // the store. A row in memory whose entry has changed since is recognised when
 // its turn comes. A sweeper drops what expired, also where nothing is being delivered.
 // Reads take no stripe: they look at the deliveries under way for a moment, then at
-// the store, so that they answer while a change waits for a full disk.
+// the store, so that they answer while a change waits for a full disk. What a
+// call holds of entries does not grow with what its keys hold: large ones are read
+// page by page once there is room, without their event where it is not needed.
 //
 // Locks are taken in the order source gate, stripes by number, page.
 //

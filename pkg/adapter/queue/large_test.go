@@ -80,7 +80,7 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 			}
 		}
 		asked := 0
-		got, err := bulk.ScheduleAll(items, func() error { asked++; return nil })
+		got, err := bulk.ScheduleAll(items, func(int64) error { asked++; return nil })
 		if err != nil || asked > 1 {
 			t.Fatal(err, asked)
 		}
@@ -142,13 +142,16 @@ func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	// ingested events, which bring their own, need none.
 	s := still(t, 8)
 	full := errors.New("full")
-	asked := 0
-	room := func() error { asked++; return full }
+	asked, needs := 0, int64(0)
+	room := func(n int64) error { asked++; needs = n; return full }
 	r := after(time.Minute)
 	for _, key := range []string{"k00", "k05"} { // in delivery, and waiting
 		before, _, _ := s.Get(key)
 		if _, err := s.Schedule(key, &r, room); !errors.Is(err, full) {
 			t.Errorf("a request for %s: %v", key, err)
+		}
+		if needs < 400<<10 || needs > 1<<20 {
+			t.Errorf("it asked for %d bytes", needs)
 		}
 		if _, err := s.ScheduleAll([]Item{{"new", r}, {key, r}}, room); !errors.Is(err, full) {
 			t.Errorf("a bulk call for %s: %v", key, err)
