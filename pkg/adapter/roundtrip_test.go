@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -429,9 +430,7 @@ func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectat
 			h, body = reply.message(r)
 		}
 		w.got, w.answer = nil, func(rw http.ResponseWriter) {
-			for name, values := range h {
-				rw.Header()[name] = values
-			}
+			maps.Copy(rw.Header(), h)
 			_, _ = rw.Write(body)
 		}
 		o := sender.Send(context.Background(), d.Attempt)

@@ -227,7 +227,7 @@ func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, m
 		conn = secure
 	}
 	if err := begin(conn); err != nil {
-		return nil //nolint:nilerr // it was open, and is closed: that is counted
+		return nil // it was open, and is closed: that is counted
 	}
 	ended := make(chan struct{})
 	go func() {

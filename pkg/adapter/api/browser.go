@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -22,10 +23,8 @@ func fromHere(r *http.Request) error {
 		return schedule.Refuse(schedule.CodeDenied,
 			"the Host %.100q is no loopback name or address: without --token-file only callers of this machine are served, as localhost or 127.0.0.1", r.Host)
 	}
-	for _, site := range r.Header["Sec-Fetch-Site"] {
-		if site == "cross-site" {
-			return schedule.Refuse(schedule.CodeDenied, "a page of another site must not call (Sec-Fetch-Site: cross-site): without --token-file anything on this machine may, but no web page")
-		}
+	if slices.Contains(r.Header["Sec-Fetch-Site"], "cross-site") {
+		return schedule.Refuse(schedule.CodeDenied, "a page of another site must not call (Sec-Fetch-Site: cross-site): without --token-file anything on this machine may, but no web page")
 	}
 	for _, origin := range r.Header["Origin"] {
 		if u, err := url.Parse(origin); err != nil || !local(u.Host) {

@@ -119,7 +119,7 @@ func (db *DB) complain(l *limited, level slog.Level, what, text string) {
 		l.dropped++
 		return
 	}
-	db.log.Log(context.Background(), level, what, "error", firstLine(text), "left_out", l.dropped)
+	db.log.Log(context.Background(), level, what, "error", firstLine(text), "left_out", l.dropped) //nolint:sloglint // each caller gives a constant
 	l.at, l.dropped = now, 0
 }
 

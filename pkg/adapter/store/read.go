@@ -279,7 +279,7 @@ func (db *DB) item(it *scan, source, key string) (*schedule.Entry, error) {
 		e, err := decodeRecord(value)
 		if err != nil {
 			db.corruptAt(fmt.Sprintf("the record of key %q of source %q", key, source), err)
-			return nil, nil //nolint:nilerr // it is noted, and stops no other
+			return nil, nil // it is noted, and stops no other
 		}
 		return e, nil
 	}
@@ -301,7 +301,7 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 		row, err := parseUnfinished(key, value)
 		if err != nil {
 			db.skip(key, err)
-			return nil //nolint:nilerr // it is noted, and stops no other
+			return nil // it is noted, and stops no other
 		}
 		found = append(found, row)
 		return nil
