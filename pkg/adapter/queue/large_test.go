@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // still is a source whose clock stands, with keys of large events; three of
@@ -189,5 +192,36 @@ func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	}
 	if n := s.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are counted of nothing", n)
+	}
+}
+
+func TestRecovery_OfLargeEventsGoesPageByPage(t *testing.T) {
+	t.Parallel()
+	// Every key that an event postponed during a delivery is brought forward at a
+	// start, also when their events are more than a page.
+	fatal := func(err error) { t.Errorf("fatal: %v", err) }
+	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	at := time.Unix(1_900_000_000, 0)
+	const keys = 20
+	for i := range keys {
+		e := &schedule.Entry{Revision: uint64(i + 1), Occurrence: uint64(i + 1), ScheduledAt: at, DueAt: at.Add(time.Hour), UnfinishedAt: at, Event: large(byte(i))}
+		if _, err := db.Apply(false, store.Change{Source: "s", Key: fmt.Sprintf("k%02d", i), New: e}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, err := Open(Config{Store: db, Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	for i := range keys {
+		e, err := db.Get("s", fmt.Sprintf("k%02d", i))
+		if err != nil || !e.At().Equal(at) || !e.Event.Equal(large(byte(i))) {
+			t.Errorf("key %d is due at %s: %v", i, e.At(), err)
+		}
 	}
 }
