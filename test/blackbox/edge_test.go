@@ -394,13 +394,14 @@ func TestAudit_SaysWhoDidWhat(t *testing.T) {
 	silent.put(t, "k", `{"delay":"1h"}`, auth...)
 	s.call(t, http.MethodPost, "", `{"specversion":"1.0","id":"1","source":"/s","type":"t","subject":"sent"}`, append(auth, "Content-Type", "application/cloudevents+json")...)
 	s.call(t, http.MethodDelete, harness.KeyPath("Repo/a"), "", auth...)
-	log := o.Log()
 	const user = `audit.user="token in line 2" audit.verb=`
-	for _, want := range []string{
+	wants := []string{
 		user + "schedule audit.source=tests/audited audit.key=Repo/a audit.result=created",
 		user + "event audit.source=tests/audited audit.key=sent audit.result=accepted",
 		user + "cancel audit.source=tests/audited audit.key=Repo/a audit.result=cancelled",
-	} {
+	}
+	log := o.AwaitLog(t, wants...)
+	for _, want := range wants {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("not once: %s", want)
 		}

@@ -28,7 +28,7 @@ func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	n.serveWith("operator", map[string]string{
 		"autoscaling.knative.dev/min-scale": "3",
 		"autoscaling.knative.dev/max-scale": "3",
-	}, "serviceAccountName: operator\n      containerConcurrency: 10", rules...)
+	}, "serviceAccountName: operator, containerConcurrency: 10", rules...)
 	s := n.source("objects", toKsvc("operator")+spec)
 	eventually(t, patience, "three replicas are ready", func() error {
 		pods, err := n.replicas("operator")

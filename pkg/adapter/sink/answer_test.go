@@ -2,7 +2,6 @@ package sink
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,38 +113,6 @@ func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
 		}
 		if n := s.replies.Used(); n != 0 {
 			t.Errorf("%d bytes: %d of the memory are still held", size, n)
-		}
-	}
-}
-
-func TestIdleConnection_ClosedByTheSinkIsNoFailure(t *testing.T) {
-	t.Parallel()
-	// A sink with a short keep-alive closes an idle connection just when it is
-	// used again. That is no failed attempt.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				b := make([]byte, 64<<10)
-				_, _ = c.Read(b)
-				io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
-				_, _ = c.Read(b) // the next request: closed before any answer
-			}()
-		}
-	}()
-	s, _ := newSender(t)
-	for i := range 20 {
-		if o := send(t, s, attempt("http://"+l.Addr().String())); o.Kind != schedule.Succeeded {
-			t.Fatalf("delivery %d: %+v %s", i, o, o.Failure.Data)
 		}
 	}
 }

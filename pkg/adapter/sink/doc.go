@@ -5,9 +5,9 @@
 // said yes, that redirects are not followed, that what an answer costs is
 // bounded in time (delivery.timeout for its headers, a short time of its own
 // for the rest) and in memory, and that every status has one meaning, whatever
-// becomes of the body: see outcome.go. The transport repeats a request when an
-// idle connection turns out to be closed before any answer: the sink knows it
-// by its id.
+// becomes of the body: see outcome.go. A connection that breaks after the request
+// was written is a failed attempt, also an idle one that the sink closed at that
+// moment: whether the sink has run cannot be known.
 //
 // How it works: binary mode writes the headers itself, several times faster
 // than through the SDK's writer, which moreover does not percent-encode;

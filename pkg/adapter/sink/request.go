@@ -90,10 +90,6 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 		return nil, err
 	}
 	h["Kn-Namespace"], h["Prefer"], h["User-Agent"] = c.namespace, preferOne, userAgent
-	// An entry without values sends nothing, and tells the transport that it may
-	// send the request once more when a connection that was idle turns out to be
-	// closed: the sink knows a repeat by its id.
-	h["Idempotency-Key"] = nil
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 	}

@@ -194,6 +194,26 @@ func (a *Adapter) Log() string {
 	return strings.Join(lines, "\n")
 }
 
+// AwaitLog returns the log once it has all of the texts: a line that was written
+// before an answer may be read after it.
+func (a *Adapter) AwaitLog(t testing.TB, texts ...string) string {
+	t.Helper()
+	deadline := time.After(Patience)
+	for {
+		changed, lines := a.logs.since(0)
+		log := strings.Join(lines, "\n")
+		missing := slices.IndexFunc(texts, func(text string) bool { return !strings.Contains(log, text) })
+		if missing < 0 {
+			return log
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("%q is not in the log after %s:\n%s", texts[missing], Patience, log)
+		}
+	}
+}
+
 // logs are lines that can be waited for.
 type logs struct {
 	mu      sync.Mutex
