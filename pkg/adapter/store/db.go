@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -42,6 +43,8 @@ type DB struct {
 	room      room
 	lock      *pebble.Lock
 	full      *fullFS
+	dir       string
+	tables    sstable.ReaderOptions
 
 	clock struct {
 		sync.Mutex
@@ -97,6 +100,8 @@ func (db *DB) open(o Options) (err error) {
 	db.full = newFullFS(fs)
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
+	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
+	damage := lastLog(fs, o.Dir)
 	db.db, err = pebble.Open(o.Dir, po)
 	if err != nil && !o.ReadOnly && unborn(fs, o.Dir) {
 		db.log.Warn("the power was lost while the store was being made: it is made again", "dir", o.Dir, "error", err)
@@ -107,7 +112,11 @@ func (db *DB) open(o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if damage != "" {
+		db.corruptAt(damage, errLog)
+	}
 	if err := db.start(&o); err != nil {
+		db.keeper.end()
 		return errors.Join(err, db.db.Close())
 	}
 	return nil

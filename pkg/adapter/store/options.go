@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -89,6 +90,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
 				db.complain(&db.engine, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
+				db.pauseStats()
 			},
 			// The default ends the process. A bad block must not stop the others.
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
@@ -99,6 +101,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			},
 		},
 	}
+	p.DisableConsistencyCheck = o.lenient
 	p.Experimental.CompactionScheduler = &scheduler{}
 	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
 	// A PUT mostly looks for a key that is not there: a filter saves the read.
@@ -106,6 +109,28 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		p.Levels[i].FilterPolicy = filterPolicy
 	}
 	return p
+}
+
+// statsAgain is the pause before the engine looks again at a table that it
+// cannot open.
+const statsAgain = time.Minute
+
+// pauseStats waits when the engine's collection of statistics has failed: it
+// tries again at once, for ever. Everything else that fails in the background may
+// hold the engine's lock, and must not wait here.
+func (db *DB) pauseStats() {
+	var callers [16]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(2, callers[:])])
+	for more := true; more; {
+		var f runtime.Frame
+		if f, more = frames.Next(); strings.HasSuffix(f.Function, ".scanReadStateTableStats") {
+			select {
+			case <-db.keeper.stop:
+			case <-time.After(statsAgain):
+			}
+			return
+		}
+	}
 }
 
 // engineLog receives what Pebble says. What it calls fatal concerns the

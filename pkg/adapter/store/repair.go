@@ -22,7 +22,8 @@ type Repaired struct {
 	DeadLetters int64  `json:"deadLetters"`
 	// Lost counts the entries that were there and cannot be read, LostKeys are the
 	// first 100 of them. Gaps counts the places among the records that cannot be
-	// read: what of them no index row names is not in Lost.
+	// read, and the tables and logs of which parts had to be left out: what of them
+	// no index row names is not in Lost.
 	Lost     int64    `json:"lost"`
 	LostKeys []string `json:"lostKeys,omitempty"`
 	Gaps     int64    `json:"gaps"`
@@ -54,17 +55,19 @@ func Repair(o Options) (r Repaired, err error) {
 	if err := endSwap(fs, o.Dir); err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
-	o.lock, o.ReadOnly, o.lenient = lock, true, true
-	old, err := Open(o)
+	old, salvaged, gaps, err := openDamaged(o, lock)
 	if err != nil {
 		return r, err
 	}
 	found, err := old.verify()
+	for _, problem := range salvaged {
+		found.problem("%s", problem)
+	}
 	if err != nil || found.Clean() {
 		r.ID, r.Sources, r.Keys, r.DeadLetters = old.id, found.Sources, found.Keys, found.DeadLetters
 		return r, errors.Join(err, old.Close())
 	}
-	r.Needed, r.Problems = true, found.Problems
+	r.Needed, r.Problems, r.Gaps = true, found.Problems, gaps
 	made := fs.PathJoin(o.Dir, repairDir)
 	if err = fs.RemoveAll(made); err == nil {
 		err = old.copyTo(Options{Dir: made, FS: o.FS, Log: o.Log, Reserve: -1}, &r)
@@ -76,6 +79,31 @@ func Repair(o Options) (r Repaired, err error) {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
 	return r, nil
+}
+
+// openDamaged opens what can be read of a directory, to read it, and says what
+// had to be left out for that, and how many gaps that may have made.
+func openDamaged(o Options, lock *pebble.Lock) (db *DB, problems []string, gaps int64, err error) {
+	fs := newSalvage(o.fs())
+	problems, err = fs.tables(o.Dir)
+	if err == nil {
+		var cut []string
+		cut, err = fs.logs(o.Dir)
+		problems = append(problems, cut...)
+	}
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
+	}
+	gaps = int64(len(problems))
+	o.FS, o.lock, o.ReadOnly, o.lenient = fs, lock, true, true
+	if db, err = Open(o); err == nil {
+		return db, problems, gaps, nil
+	}
+	fs.options = true
+	if db, e := Open(o); e == nil {
+		return db, append(problems, "the engine refused its file of options: "+firstLine(err.Error())), gaps, nil
+	}
+	return nil, nil, 0, err
 }
 
 const (
@@ -92,6 +120,7 @@ type copier struct {
 	sources   map[string]bool
 	lost      map[[2]string]bool
 	newest    uint64
+	partial   bool // tables or logs had to be left out
 }
 
 func (db *DB) copyTo(o Options, r *Repaired) error {
@@ -99,7 +128,7 @@ func (db *DB) copyTo(o Options, r *Repaired) error {
 	if err != nil {
 		return err
 	}
-	c := &copier{Repaired: r, old: db, made: made, sources: map[string]bool{}, lost: map[[2]string]bool{}}
+	c := &copier{Repaired: r, old: db, made: made, sources: map[string]bool{}, lost: map[[2]string]bool{}, partial: r.Gaps > 0}
 	err = c.records()
 	if err == nil {
 		err = c.overwritten()
@@ -180,6 +209,8 @@ func (c *copier) overwritten() (err error) {
 			if err := c.put(Change{Source: source, Key: key, New: e}, repairBytes); err != nil {
 				return err
 			}
+		case c.partial: // it was in a table or log that had to be left out
+			c.lose(source, key)
 		}
 	}
 	return c.flush()

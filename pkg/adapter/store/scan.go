@@ -91,7 +91,9 @@ func (s *scan) settle(ok bool, key []byte) bool {
 	}
 	from := bytes.Clone(key)
 	to := s.db.places.known(from)
-	if to == nil || bytes.Compare(to, s.upper) >= 0 || !s.try(to) {
+	if to != nil && bytes.Compare(to, s.upper) >= 0 {
+		to = s.nowhere()
+	} else if to == nil || !s.try(to) {
 		to = s.behind(from)
 		s.db.places.learn(span{from, to})
 	}
@@ -113,13 +115,83 @@ func (s *scan) try(key []byte) bool {
 // common, is looked at to find the end of an unreadable block.
 const probeBytes = 64
 
-// behind finds from which key on rows can be read again, and goes there. The
+// behind finds from which key on rows can be read again, and goes there. Each
+// turn goes behind the end of a table, so that it ends.
+func (s *scan) behind(from []byte) []byte {
+	for at := from; ; {
+		last, whole := s.ahead(at)
+		if last == nil {
+			break
+		}
+		to := append(bytes.Clone(last), 0) // nothing sorts between the two
+		if bytes.Compare(to, s.upper) > 0 {
+			to = s.upper
+		}
+		if whole {
+			if key := s.halve(at, to); key != nil {
+				return key
+			}
+		}
+		if bytes.Compare(to, s.upper) >= 0 {
+			break
+		}
+		if s.try(to) {
+			return to
+		}
+		at = to
+	}
+	return s.nowhere()
+}
+
+// nowhere leaves the scan at its end.
+func (s *scan) nowhere() []byte {
+	_ = s.Close()
+	_ = s.open() // it stays where it is: nowhere
+	return s.upper
+}
+
+// ahead looks at the tables that a seek to key opens. It returns the least last
+// key of them or, when some cannot be opened, the greatest last key of those and
+// false: no row of theirs can be read, and what the engine says of sizes is
+// wrong. nil when there are none.
+func (s *scan) ahead(key []byte) (last []byte, whole bool) {
+	levels, err := s.db.db.SSTables()
+	if err != nil {
+		return nil, false
+	}
+	whole = true
+	for level, tables := range levels {
+		for i := range tables {
+			t := &tables[i]
+			if bytes.Compare(t.Largest.UserKey, key) < 0 || bytes.Compare(t.Smallest.UserKey, s.upper) >= 0 {
+				continue
+			}
+			opens := s.db.opens(t.BackingSSTNum.String())
+			order := bytes.Compare(t.Largest.UserKey, last)
+			if last == nil || whole && (!opens || order < 0) || !whole && !opens && order > 0 {
+				last = t.Largest.UserKey
+			}
+			if whole = whole && opens; level > 0 {
+				break // tables of a level follow one another
+			}
+		}
+	}
+	return last, whole
+}
+
+// opens says that the table's index can be read.
+func (db *DB) opens(number string) bool {
+	return opens(db.full, db.full.PathJoin(db.dir, number+".sst"), db.tables)
+}
+
+// halve finds the end of an unreadable block in [from, upper), goes there and
+// returns it; nil when no row there can be read. The
 // engine does not tell where a block ends, but how many bytes of its tables are
 // between two keys, which it knows without reading the blocks: that grows where
 // one ends. Keys are taken for numbers, and the place is found by halves.
-func (s *scan) behind(from []byte) []byte {
+func (s *scan) halve(from, upper []byte) []byte {
 	common := 0
-	for common < min(len(from), len(s.upper)) && from[common] == s.upper[common] {
+	for common < min(len(from), len(upper)) && from[common] == upper[common] {
 		common++
 	}
 	number := func(key []byte) *big.Int {
@@ -140,7 +212,7 @@ func (s *scan) behind(from []byte) []byte {
 		return size
 	}
 	one := big.NewInt(1)
-	low, end := new(big.Int).Add(number(from), one), new(big.Int).Sub(number(s.upper), one)
+	low, end := new(big.Int).Add(number(from), one), new(big.Int).Sub(number(upper), one)
 	for low.Cmp(end) < 0 {
 		size, high := bytesTo(low), end
 		if bytesTo(high) <= size {
@@ -162,9 +234,7 @@ func (s *scan) behind(from []byte) []byte {
 		}
 		low = high
 	}
-	_ = s.Close()
-	_ = s.open() // nothing more is there, so it stays where it is: nowhere
-	return s.upper
+	return nil
 }
 
 // derived calls each for the index rows in the span that follow from the

@@ -41,15 +41,32 @@ func (r *Report) problem(format string, args ...any) {
 // nothing. Its error says that it could not look; what is wrong is in the report.
 func Verify(o Options) (Report, error) {
 	o.ReadOnly = true
-	db, err := Open(o)
+	db, problems, err := openToVerify(o)
 	if err != nil {
 		return Report{}, err
 	}
 	r, err := db.verify()
+	for _, problem := range problems {
+		r.problem("%s", problem)
+	}
 	if e := db.Close(); err == nil {
 		err = e
 	}
 	return r, err
+}
+
+// openToVerify leaves out tables that cannot be opened, which are told once,
+// rather than for every row that they hide.
+func openToVerify(o Options) (db *DB, problems []string, err error) {
+	fs := newSalvage(o.fs())
+	if problems, err = fs.tables(o.Dir); err != nil {
+		return nil, nil, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
+	}
+	if len(problems) > 0 {
+		o.FS, o.lenient = fs, true
+	}
+	db, err = Open(o)
+	return db, problems, err
 }
 
 type verifier struct {
