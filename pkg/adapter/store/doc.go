@@ -119,6 +119,12 @@
 // by time lack them, expiry waits for the due time. A counter is added up anew. Of
 // m/, a start is refused. To replace or remove a bad record hides it by a range, which is
 // seen without reading what is below; its index rows are looked for in the background.
+// A table whose index cannot be read is one bad block; Verify and Repair look at
+// the others as if it were empty, so that entries may be as they were before it.
+// A log is damaged where a chunk behind a bad one says that the bad one was on
+// stable storage: the engine looks for such chunks in the 32 KiB blocks behind and
+// refuses to start, Open looks in the same block and counts a corrupt place, Repair
+// cuts the log off. Without such a chunk it is the end after a crash.
 // A file with a bad block cannot be compacted: Repair writes all that can be read into
 // a new store, and exchanges the files under the marks REPAIR-OUT and REPAIR-IN.
 //
