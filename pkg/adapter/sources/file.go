@@ -1,7 +1,6 @@
 package sources
 
 import (
-	gojson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,7 @@ func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, error) 
 	if err != nil {
 		return nil, fmt.Errorf("sources: reading the file: %w", err)
 	}
-	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !gojson.Valid(data) {
+	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' {
 		return nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
 	}
 	return Parse(path, data, config)
