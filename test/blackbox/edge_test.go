@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -351,6 +352,29 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 			t.Errorf("call %d of the neighbour: %s", i, resp.Status)
 		}
 	}
+}
+
+func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
+	t.Parallel()
+	// A caller that asks for the metrics and does not read them loses its
+	// connection soon, and with it its place: four such may ask at one time.
+	o := alone(t, nil, &source{name: "metrics"})
+	conn := dial(t, o.Admin)
+	if err := conn.(*net.TCPConn).SetReadBuffer(2048); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(2 * harness.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	requests := strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 100)
+	for { // until the adapter does not read either, and then until it ends
+		if _, err := io.WriteString(conn, requests); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the connection stays")
+		} else if err != nil {
+			break
+		}
+	}
+	probed(t, o.Admin, "/metrics")
 }
 
 // certify writes a certificate for the loopback address, and returns the pool
