@@ -299,7 +299,7 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	s := &source{name: "shut-out"}
 	dir := t.TempDir()
 	roots := certify(t, dir)
-	port, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := net.Listen("tcp", "127.0.0.9:0") // no other test's connection takes the port meanwhile
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 		slow(conn)
 	}
 	neighbour := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots},
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"},
 		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
 	}}
 	for i := range 40 {
