@@ -35,7 +35,9 @@ func (a *Adapter) administer() error {
 			profile(w, r)
 		})
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	// Who does not read its answer soon holds one of the places for metrics no longer;
+	// a profile has its own time on top.
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	var err error
 	if a.admin, err = a.listen(a.cfg.AdminListen, server, a.connections.admin); err == nil {
 		a.answer(a.admin)

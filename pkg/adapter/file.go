@@ -20,7 +20,7 @@ import (
 // startFromFile starts a standalone adapter. What can be wrong in a file is
 // found before the data directory is touched.
 func (a *Adapter) startFromFile(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
+	wanted, compiled, err := a.readSources()
 	if err != nil {
 		return err
 	}
@@ -47,16 +47,16 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 	return a.serve(a.tokens)
 }
 
-// readSources reads the files of sources and of ceilings, "" = none, and compiles
-// the ingest rules of all sources, or says what is wrong with any of them: also of a
+// readSources reads the files of sources and of ceilings, logs what the ceilings cut,
+// and compiles the ingest rules of all sources, or says what is wrong with any of them: also of a
 // source that requires tokens where there are none, which everybody could send
 // events to.
-func readSources(file, ceilingsFile string, tokens bool) ([]*schedule.Source, []rules, error) {
-	limits, err := readCeilings(ceilingsFile)
+func (a *Adapter) readSources() ([]*schedule.Source, []rules, error) {
+	limits, err := readCeilings(a.cfg.CeilingsFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	wanted, err := sources.ReadFile(file, limits)
+	wanted, cuts, err := sources.ReadFile(a.cfg.SourcesFile, limits)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -65,11 +65,18 @@ func readSources(file, ceilingsFile string, tokens bool) ([]*schedule.Source, []
 		if compiled[i].Rules, err = ingest.Compile(s); err != nil {
 			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
 		}
-		if s.EventsNeedToken && !tokens {
+		if s.EventsNeedToken && a.cfg.TokenFile == "" {
 			problems = append(problems, fmt.Errorf("source %s: spec.ingest.authentication is required, and there are no tokens: give --token-file FILE", s.Path()))
 		}
 	}
-	return wanted, compiled, errors.Join(problems...)
+	if problems != nil {
+		return nil, nil, errors.Join(problems...)
+	}
+	for _, c := range cuts {
+		a.cfg.Log.Warn("the spec of a source asks for more than the administrator allows: the ceiling holds",
+			"source", c.Source, "field", "spec."+c.Field, "wanted", c.Wanted, "ceiling", c.Ceiling, "key", c.Key)
+	}
+	return wanted, compiled, nil
 }
 
 // readCeilings reads the file of ceilings. Without one there are none: the owner
@@ -126,7 +133,7 @@ func (a *Adapter) reloadTokens() error {
 }
 
 func (a *Adapter) reloadSources(ctx context.Context) error {
-	wanted, compiled, err := readSources(a.cfg.SourcesFile, a.cfg.CeilingsFile, a.cfg.TokenFile != "")
+	wanted, compiled, err := a.readSources()
 	if err != nil {
 		return fmt.Errorf("the sources stay as they were: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -289,6 +290,91 @@ func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 		probed(t, o.Admin, "/healthz")
 	}
 	o.below(t, 400)
+}
+
+func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
+	t.Parallel()
+	// 540 TLS connections of one peer, and 600 plain ones of each of four, whose
+	// bodies do not come, keep no neighbour from an answer.
+	s := &source{name: "shut-out"}
+	dir := t.TempDir()
+	roots := certify(t, dir)
+	port, err := net.Listen("tcp", "127.0.0.9:0") // no other test's connection takes the port meanwhile
+	if err != nil {
+		t.Fatal(err)
+	}
+	secured := port.Addr().String()
+	port.Close()
+	o := inPod(t, []string{"--tls-listen", secured, "--tls-dir", dir}, s)
+	slow := func(conn net.Conn) {
+		_, _ = io.WriteString(conn, "POST /tests/shut-out HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+			"Ce-Specversion: 1.0\r\nCe-Id: 1\r\nCe-Source: /s\r\nCe-Type: t\r\nContent-Length: 2000\r\n\r\n{")
+	}
+	for range 540 {
+		conn, err := from(t, secured, net.IPv4(127, 0, 0, 3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		encrypted := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+		if encrypted.HandshakeContext(t.Context()) == nil { // refused at the limit, else
+			slow(encrypted)
+		}
+	}
+	for i := range 4 * 600 {
+		conn, err := from(t, o.URL, net.IPv4(127, 0, 0, 3+byte(i%4)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		slow(conn)
+	}
+	neighbour := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"},
+		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
+	}}
+	for i := range 40 {
+		url := o.URL
+		if i%2 == 1 {
+			url = "https://" + secured
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/tests/shut-out/schedules/k", strings.NewReader(`{"delay":"1h"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := neighbour.Do(r)
+		if err != nil {
+			t.Errorf("call %d of the neighbour: %v", i, err)
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode/100 != 2 {
+			t.Errorf("call %d of the neighbour: %s", i, resp.Status)
+		}
+	}
+}
+
+func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
+	t.Parallel()
+	// A caller that asks for the metrics and does not read them loses its
+	// connection soon, and with it its place: four such may ask at one time.
+	o := alone(t, nil, &source{name: "metrics"})
+	conn := dial(t, o.Admin)
+	if err := conn.(*net.TCPConn).SetReadBuffer(2048); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(2 * harness.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	requests := strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 100)
+	for { // until the adapter does not read either, and then until it ends
+		if _, err := io.WriteString(conn, requests); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("the connection stays")
+		} else if err != nil {
+			break
+		}
+	}
+	probed(t, o.Admin, "/metrics")
 }
 
 // certify writes a certificate for the loopback address, and returns the pool

@@ -143,13 +143,23 @@ func TestQuota_OneNamespaceFullTheOtherWrites(t *testing.T) {
 }
 
 // A bad --config refuses the start and names the key; on SIGHUP it keeps what
-// was, and a good one is in force for the next request.
+// was, and a good one is in force for the next request. What it cuts is in the log.
 func TestConfig_IsValidatedAndReloaded(t *testing.T) {
 	t.Parallel()
-	d := newDistrict(t, filepath.Join(t.TempDir(), "data"), "max-pending: 1\n", "config/a: ")
+	d := newDistrict(t, filepath.Join(t.TempDir(), "data"), "max-pending: 1\n", "config/a: limits: {maxPending: 5, maxInFlight: 5}")
 	d.want(t, "config/a", "1", 4, http.StatusCreated, "")
 	d.want(t, "config/a", "2", 4, http.StatusTooManyRequests, "max-pending")
 
+	d.AwaitLog(t, "source=config/a field=spec.limits.maxPending wanted=5 ceiling=1 key=max-pending")
+	if strings.Contains(d.Log(), "spec.limits.maxInFlight") {
+		t.Errorf("a limit within its ceiling is told:\n%s", d.Log())
+	}
+
+	d.write(t, "config.yaml", "")
+	if ok, log := d.Reload(t); ok || !strings.Contains(log, "no key") {
+		t.Errorf("an emptied file is taken: %s", log)
+	}
+	d.want(t, "config/a", "2", 4, http.StatusTooManyRequests, "max-pending")
 	d.write(t, "config.yaml", "max-pendig: 2\n")
 	if ok, log := d.Reload(t); ok || !strings.Contains(log, "max-pendig") {
 		t.Errorf("a bad file is taken: %s", log)
@@ -160,8 +170,8 @@ func TestConfig_IsValidatedAndReloaded(t *testing.T) {
 		t.Errorf("the start says %s", out)
 	}
 	d.write(t, "config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config-reschedule}\ndata:\n  max-pending: \"2\"\n  min-delay: 10m\n")
-	if ok, log := d.Reload(t); !ok {
-		t.Errorf("a good file is refused: %s", log)
+	if ok, log := d.Reload(t); !ok || strings.Count(log, "source=config/a field=spec.limits.maxPending wanted=5 ceiling=2 key=max-pending") != 1 {
+		t.Errorf("a good file is refused, or its cut is not told: %s", log)
 	}
 	d.want(t, "config/a", "2", 4, http.StatusCreated, "")
 	r, err := harness.Do(t.Context(), http.MethodPut, d.URL+"/config/a/schedules/2", `{"delay":"1s"}`)

@@ -183,7 +183,7 @@ func TestUnknownFieldsAreRefusedOrPrunedAsTheCallerSays(t *testing.T) {
 	sources := sourcesIn(t, "unknown")
 	const (
 		unknown = "mystery: 1\nsink: {uri: 'http://x', mystery: 1}\ndelivery: {mystery: 1}\ningest: {mystery: 1}\nlimits: {mystery: 1}"
-		known   = toURI
+		known   = toURI + "limits: {}\n"
 	)
 	_, err := sources.Create(t.Context(), manifest(t, "strict", unknown), strict)
 	if !apierrors.IsBadRequest(err) {

@@ -17,6 +17,9 @@ func auditEdge(t *testing.T, wanted bool, change ...func(*Config)) (*edge, func(
 	t.Helper()
 	var log bytes.Buffer
 	noTime := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey && a.Value.String() != "a change was asked for" {
+			t.Errorf("the log says %q, also of what is refused", a.Value)
+		}
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey {
 			return slog.Attr{}
 		}

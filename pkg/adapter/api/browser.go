@@ -40,7 +40,7 @@ func local(host string) bool {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if strings.EqualFold(host, "localhost") {
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") { // the dot ends a full name
 		return true
 	}
 	ip, err := netip.ParseAddr(host)

@@ -33,6 +33,11 @@ const (
 	headCopies = 2
 	// silence is how often the log says that the limit is reached.
 	silence = time.Minute
+	// surelyIdle is longer than a handshake and the headers of a request take.
+	surelyIdle = 10 * time.Second
+	// A peer with one part in partOfPlaces of the places takes none from peers that
+	// have fewer.
+	partOfPlaces = 4
 )
 
 // Connections are those of one address.
@@ -49,7 +54,7 @@ type Connections struct {
 	clock  uint64 // grows with every change of a peer
 	logged time.Time
 
-	gaveWay, refused atomic.Int64
+	gaveWay, cut, refused atomic.Int64
 }
 
 // New returns no connections yet.
@@ -65,14 +70,16 @@ func New(cfg Config) *Connections {
 // conn is one connection.
 type conn struct {
 	net.Conn
-	of   *Connections
-	peer *peer
+	of     *Connections
+	peer   *peer
+	cancel context.CancelFunc // ends its requests; of the goroutine that accepts
 
 	// Of Connections.mu:
 	busy          int  // handlers that run
-	listed        bool // it is among the idle ones
 	away          bool // it gave way
 	closed        bool
+	in            *line     // the peer's that it is in, nil: none
+	since         time.Time // idle since then
 	before, after *conn
 
 	head struct {
@@ -116,7 +123,7 @@ func (c *Connections) admit(raw net.Conn) *conn {
 	for c.out >= c.leaving {
 		c.gone.Wait()
 	}
-	if c.open >= c.cfg.Limit && !c.makeRoom() {
+	if c.open >= c.cfg.Limit && !c.makeRoom(c.peers[addr]) {
 		c.refused.Add(1)
 		return nil
 	}
@@ -129,42 +136,74 @@ func (c *Connections) admit(raw net.Conn) *conn {
 	n.peer = p
 	c.open++
 	c.change(p, 1)
-	p.append(n)
+	n.since = time.Now()
+	p.idle.append(n)
 	return n
 }
 
-// makeRoom lets the longest idle connection of the peer with the most give way.
-// The caller holds the lock.
-func (c *Connections) makeRoom() bool {
-	if now := time.Now(); now.Sub(c.logged) > silence {
+// makeRoom lets a connection give way to a new one of a peer, nil = one that
+// has none. The caller holds the lock.
+func (c *Connections) makeRoom(newcomer *peer) bool {
+	now := time.Now()
+	if now.Sub(c.logged) > silence {
 		c.logged = now
-		c.cfg.Log.Warn("as many connections as there may be: the longest idle ones give way",
+		c.cfg.Log.Warn("as many connections as there may be: the longest idle ones give way, then the oldest requests of the peer with the most",
 			"address", c.cfg.Name, "connections", c.open, "peers", len(c.peers), "most", c.most[0].open, "peer", c.most[0].addr)
 	}
-	from := c.most[0]
-	if from.first == nil { // all of its requests are being answered
-		for _, p := range c.most {
-			if p.first != nil && (from.first == nil || c.most.above(p, from)) {
-				from = p
-			}
-		}
-	}
-	victim := from.first
+	victim := c.victim(newcomer, now)
 	if victim == nil {
 		return false
 	}
 	victim.away = true
 	c.out++
+	why := &c.gaveWay
+	if victim.busy > 0 {
+		why = &c.cut
+	}
 	c.forget(victim)
-	c.gaveWay.Add(1)
+	why.Add(1)
 	_ = victim.Conn.Close() // its server finds out, and lets go
+	if victim.cancel != nil {
+		victim.cancel() // what waits for a share does not read
+	}
 	return true
+}
+
+// victim is who gives way: an idle connection of the peer with the most. Where
+// that has none, one of any peer that has been idle for so long that no request
+// is on its way, unless the newcomer's peer has its part of the places already.
+// Else the oldest request of the peer with the most, when that is left with at
+// least as many as the newcomer's peer: so a peer with few loses nothing to one
+// with many, and two with as many do not take turns.
+func (c *Connections) victim(newcomer *peer, now time.Time) *conn {
+	most, has := c.most[0], 0
+	if newcomer != nil {
+		has = newcomer.open
+	}
+	if most.idle.first != nil {
+		return most.idle.first
+	}
+	if has < c.cfg.Limit/partOfPlaces {
+		var longest *conn
+		for _, p := range c.most {
+			if n := p.idle.first; n != nil && now.Sub(n.since) >= surelyIdle && (longest == nil || n.since.Before(longest.since)) {
+				longest = n
+			}
+		}
+		if longest != nil {
+			return longest
+		}
+	}
+	if most.open > has+1 {
+		return most.busy.first
+	}
+	return nil
 }
 
 // forget takes a connection out of the count. The caller holds the lock.
 func (c *Connections) forget(n *conn) {
 	p := n.peer
-	p.remove(n)
+	n.leave()
 	c.open--
 	c.change(p, -1)
 	if p.open == 0 {
@@ -243,6 +282,7 @@ func (c *Connections) Context(ctx context.Context, raw net.Conn) context.Context
 		raw = secured.NetConn()
 	}
 	if n, ok := raw.(*conn); ok {
+		ctx, n.cancel = context.WithCancel(ctx) // the server's own ends with the connection
 		return context.WithValue(ctx, connKey{}, n)
 	}
 	return ctx
@@ -261,8 +301,10 @@ func Handler(h http.Handler) http.Handler {
 
 func (n *conn) begin() {
 	n.of.mu.Lock()
-	n.busy++
-	n.peer.remove(n)
+	if n.busy++; n.busy == 1 && !n.away && !n.closed {
+		n.leave()
+		n.peer.busy.append(n)
+	}
 	n.of.mu.Unlock()
 	n.count(false)
 }
@@ -272,7 +314,9 @@ func (n *conn) end() {
 	n.busy--
 	idle := n.busy == 0
 	if idle && !n.away && !n.closed {
-		n.peer.append(n)
+		n.leave()
+		n.since = time.Now()
+		n.peer.idle.append(n)
 	}
 	n.of.mu.Unlock()
 	if idle {

@@ -59,7 +59,10 @@ func newWorld(t *testing.T, limit int, heads int64) *world {
 		Handler: Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
 				w.running <- struct{}{}
-				<-w.release
+				select {
+				case <-w.release:
+				case <-r.Context().Done():
+				}
 			}
 		})),
 	}
@@ -175,24 +178,100 @@ func TestManyPeers_DoNotStarveAProbe(t *testing.T) {
 	}
 }
 
-func TestRequestUnderWay_IsNeverClosed(t *testing.T) {
+// wait starts a request on a new connection of a peer that is busy until the
+// world's release; the error is nil when it was answered.
+func (w *world) wait(t *testing.T, number int) <-chan error {
+	t.Helper()
+	c, answer := w.dial(t, number), make(chan error, 1)
+	go func() { answer <- answered(c, "/wait") }()
+	<-w.running
+	return answer
+}
+
+func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	t.Parallel()
-	// Connections whose requests are being answered stay; a new one finds no
-	// room then.
-	w := newWorld(t, 2, 1<<20)
-	errs := make(chan error, 2)
-	for range 2 {
-		c := w.dial(t, 1)
-		go func() { errs <- answered(c, "/wait") }()
-		<-w.running
-	}
+	// A new connection finds no room where all others are being answered, and are
+	// of its own peer, or of one that would have fewer then.
+	w := newWorld(t, 3, 1<<20)
+	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 2)}
+	ended(t, w.dial(t, 1))
 	ended(t, w.dial(t, 2))
-	if n := w.refused.Load(); n != 1 {
+	if n := w.refused.Load(); n != 2 {
 		t.Errorf("%d were refused", n)
 	}
 	close(w.release)
-	for range 2 {
-		if err := <-errs; err != nil {
+	for _, answer := range answers {
+		if err := <-answer; err != nil {
+			t.Errorf("a request under way: %v", err)
+		}
+	}
+}
+
+func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
+	t.Parallel()
+	// A peer whose requests take all places, be it with bodies that do not come,
+	// loses the oldest one to a peer with none; its next one takes nothing from
+	// the other, neither an idle connection nor a request, and is refused.
+	w := newWorld(t, 8, 1<<20)
+	oldest := w.dial(t, 1) // its server does not read meanwhile
+	if _, err := io.WriteString(oldest, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	<-w.running
+	for range 6 {
+		w.wait(t, 1)
+	}
+	waits := w.wait(t, 2)
+	idle := w.dial(t, 2)
+	ended(t, oldest)
+	for range 10 {
+		ended(t, w.dial(t, 1))
+	}
+	if err := answered(idle, "/"); err != nil {
+		t.Errorf("the other's idle connection: %v", err)
+	}
+	close(w.release)
+	if err := <-waits; err != nil {
+		t.Errorf("the other's request: %v", err)
+	}
+	if cut, idle, refused := w.cut.Load(), w.gaveWay.Load(), w.refused.Load(); cut != 1 || idle != 0 || refused != 10 {
+		t.Errorf("%d requests and %d idle ones gave way, %d were refused", cut, idle, refused)
+	}
+}
+
+func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
+	t.Parallel()
+	// Before a request of the peer with the most, what has been idle for longer
+	// than a request takes to come gives way, of any peer; but not to a peer that
+	// has its part of the places.
+	w := newWorld(t, 8, 1<<20)
+	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 1), w.wait(t, 1)}
+	first, second := w.dial(t, 2), w.dial(t, 3)
+	mine := []<-chan error{w.wait(t, 4), w.wait(t, 4)}
+	w.mu.Lock()
+	for _, p := range w.most {
+		if n := p.idle.first; n != nil {
+			n.since = n.since.Add(-surelyIdle)
+		}
+	}
+	w.mu.Unlock()
+	ended(t, w.dial(t, 1)) // has half of the places
+	more := w.wait(t, 5)
+	ended(t, first)
+	if err := answered(second, "/"); err != nil {
+		t.Errorf("the second: %v", err)
+	}
+	// It is not surely idle any more, so it stays.
+	another := w.wait(t, 6)
+	if err := <-answers[0]; err == nil {
+		t.Error("the oldest request of the peer with the most stays")
+	}
+	if err := answered(second, "/"); err != nil {
+		t.Errorf("the second, again: %v", err)
+	}
+	close(w.release)
+	for _, answer := range append(append(mine, more, another), answers[1:]...) {
+		if err := <-answer; err != nil {
 			t.Errorf("a request under way: %v", err)
 		}
 	}

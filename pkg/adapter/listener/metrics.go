@@ -20,7 +20,7 @@ func Observe(meter metric.Meter, all ...*Connections) error {
 		return err
 	}
 	ended, err := meter.Int64ObservableCounter("reschedule_connections_ended",
-		metric.WithDescription("Connections that were ended at the limit, by address: idle ones that gave way (idle), and those that found no room (refused)."))
+		metric.WithDescription("Connections that were ended at the limit, by address: idle ones that gave way (idle), requests that gave way to a peer with fewer (busy), and those that found no room (refused)."))
 	if err != nil {
 		return err
 	}
@@ -33,6 +33,7 @@ func Observe(meter metric.Meter, all ...*Connections) error {
 			o.ObserveInt64(open, int64(n), metric.WithAttributes(address))
 			o.ObserveInt64(limit, int64(c.cfg.Limit), metric.WithAttributes(address))
 			o.ObserveInt64(ended, c.gaveWay.Load(), metric.WithAttributes(address, attribute.String("why", "idle")))
+			o.ObserveInt64(ended, c.cut.Load(), metric.WithAttributes(address, attribute.String("why", "busy")))
 			o.ObserveInt64(ended, c.refused.Load(), metric.WithAttributes(address, attribute.String("why", "refused")))
 		}
 		return nil

@@ -4,40 +4,45 @@ import "net/netip"
 
 // peer is an address that has connections.
 type peer struct {
-	addr        netip.Addr
-	open        int
-	first, last *conn // idle, the longest idle first
-	at          int   // in the heap
-	changed     uint64
+	addr       netip.Addr
+	open       int
+	idle, busy line // each of its connections is in one of them
+	at         int  // in the heap
+	changed    uint64
 }
 
-// append puts a connection behind the idle ones.
-func (p *peer) append(n *conn) {
-	n.listed, n.before, n.after = true, p.last, nil
-	if p.last != nil {
-		p.last.after = n
+// line is connections by the time since when they are idle, or busy: the longest
+// first.
+type line struct{ first, last *conn }
+
+// append puts a connection at the end.
+func (l *line) append(n *conn) {
+	n.in, n.before, n.after = l, l.last, nil
+	if l.last != nil {
+		l.last.after = n
 	} else {
-		p.first = n
+		l.first = n
 	}
-	p.last = n
+	l.last = n
 }
 
-// remove takes a connection from the idle ones, if it is there.
-func (p *peer) remove(n *conn) {
-	if !n.listed {
+// leave takes the connection out of its line, if it is in one.
+func (n *conn) leave() {
+	l := n.in
+	if l == nil {
 		return
 	}
 	if n.before != nil {
 		n.before.after = n.after
 	} else {
-		p.first = n.after
+		l.first = n.after
 	}
 	if n.after != nil {
 		n.after.before = n.before
 	} else {
-		p.last = n.before
+		l.last = n.before
 	}
-	n.listed, n.before, n.after = false, nil, nil
+	n.in, n.before, n.after = nil, nil, nil
 }
 
 // peersByCount is a heap: the peer with the most connections first, of equal

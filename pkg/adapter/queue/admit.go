@@ -230,14 +230,17 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	if c.Result == schedule.Kept {
 		return nil
 	}
-	if err := s.reserve(k, c.Entry, settings); err != nil {
-		return err
+	expired := c.Entry.Expired(now) // accepted and dropped: it takes no room
+	if !expired {
+		if err := s.reserve(k, c.Entry, settings); err != nil {
+			return err
+		}
 	}
 	k.now, k.own, k.changed = c.Entry, false, true
 	if k.flight != nil {
 		k.accepts = append(k.accepts, accepted{c, r.Ingested})
 	}
-	if c.Entry.Expired(now) { // accepted and dropped: the next item may have its room
+	if expired { // the next item may have its room
 		k.now = nil
 		s.unreserve(k)
 	}

@@ -283,6 +283,33 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	h.check("at the end")
 }
 
+// A request that has expired is accepted and dropped, also where the quota has
+// no room for another key or byte.
+func TestQuota_ExpiredNeedsNoRoom(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
+	defer h.close()
+	if got := h.put(0, "a", sized(100)); got != "" {
+		t.Fatal(got)
+	}
+	if got := h.put(0, "b", sized(100)); got != "quota_exceeded max-pending in config-reschedule" {
+		t.Errorf("a new key: %q", got)
+	}
+	drop := sized(200)
+	drop.ExpiresAt = time.Now().Add(-time.Second)
+	if got := h.put(0, "b", drop); got != "" {
+		t.Errorf("a new key that has expired: %q", got)
+	}
+	h.check("after a new key that has expired")
+	if got := h.put(0, "a", drop); got != "" {
+		t.Errorf("an expired request for the key: %q", got)
+	}
+	h.check("after an expired request for the key")
+	if keys, bytes := h.scan("ns/a"); keys != 0 || bytes != 0 {
+		t.Errorf("%d keys and %d bytes are left", keys, bytes)
+	}
+}
+
 // An outcome is never refused: the answer to a delivery may make the source
 // exceed its quota, and only growth by requests has to wait then.
 func TestQuota_OutcomesMayExceed(t *testing.T) {

@@ -28,13 +28,19 @@ type passage struct {
 
 type passageKey struct{}
 
-// newPassage returns a passage and the context that brings it through the
-// transport to its connection.
-func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) (*passage, context.Context) {
-	way := &passage{ctx: ctx, conns: p, begin: begin}
+// newPassage returns the passage of an attempt that ends with the context.
+func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) *passage {
+	return &passage{ctx: ctx, conns: p, begin: begin}
+}
+
+// through is the context that brings the passage through the transport to its
+// connection. It is for the request to the sink alone: what a token is asked for
+// with has connections of its own.
+func (way *passage) through(ctx context.Context) context.Context {
+	p := way.conns
 	var current *conn // GotConn of one connection comes before that of the next
 	ctx = context.WithValue(ctx, passageKey{}, way)
-	return way, httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			current = unwrap(info.Conn)
 			p.take(current, way)

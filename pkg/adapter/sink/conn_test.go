@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"testing"
@@ -180,5 +181,26 @@ func TestProxy_IsNotToldOfWhatIsInTheCluster(t *testing.T) {
 	}
 	if u, err := proxy(&http.Request{URL: &url.URL{Scheme: "http", Host: "op.ops.svc"}}); u != nil || err != nil {
 		t.Error(u, err)
+	}
+}
+
+// A token is asked for while the delivery is under way. The connection to its
+// issuer is not a connection of the delivery.
+func TestToken_IsAskedForBesideTheDelivery(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer srv.Close()
+	traced := false
+	s := New(Config{Token: func(ctx context.Context, _ *schedule.Source, _ schedule.Target) (string, error) {
+		traced = httptrace.ContextClientTrace(ctx) != nil || ctx.Value(passageKey{}) != nil
+		return "token", nil
+	}})
+	a := attempt(srv.URL)
+	a.Target.Audience, a.Source.ServiceAccount = "sink", "account"
+	if o := s.Send(t.Context(), a); o.Kind != schedule.Succeeded {
+		t.Fatalf("%+v %s", o, o.Failure.Data)
+	}
+	if traced {
+		t.Error("the request for the token would be taken for the delivery")
 	}
 }

@@ -121,11 +121,11 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	defer cancel(nil)
 	limit := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 	defer limit.Stop()
-	way, limited := s.conns.newPassage(limited, a.Begin)
+	way := s.conns.newPassage(limited, a.Begin)
 	defer way.end()
 
 	span, limited := s.trace(limited, &a)
-	o := s.attempt(limited, &a, limit)
+	o := s.attempt(limited, &a, way, limit)
 	if o.Kind != schedule.Succeeded && o.Failure.Code == 0 && (way.calledOff.Load() || errors.Is(ctx.Err(), context.Canceled)) {
 		o = schedule.Outcome{Kind: schedule.Aborted}
 	}
@@ -135,8 +135,8 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	return o
 }
 
-// attempt makes the request; limit is the timer that ends it.
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit *time.Timer) schedule.Outcome {
+// attempt makes the request over way; limit is the timer that ends it.
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit *time.Timer) schedule.Outcome {
 	r, err := s.route(a.Target)
 	if err != nil {
 		return failed(a, err)
@@ -153,7 +153,7 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit *time.T
 		}
 		return failed(a, err)
 	}
-	resp, err := transport.RoundTrip(req)
+	resp, err := transport.RoundTrip(req.WithContext(way.through(ctx)))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

@@ -1,7 +1,6 @@
 package sources
 
 import (
-	gojson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,29 +18,40 @@ const (
 	maxProblems = 50
 )
 
+// Cut is a field of a source in a file that asks for more than its ceiling allows.
+type Cut struct {
+	Source string // its path
+	ceilings.Cut
+}
+
 // ReadFile reads the sources of a file, in its order, with their limits cut to
-// the ceilings. The error tells everything that is wrong with it.
-func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, error) {
+// the ceilings, and what was cut. The error tells everything that is wrong with it.
+func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("sources: opening the file: %w", err)
+		return nil, nil, fmt.Errorf("sources: opening the file: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("sources: reading the file: %w", err)
+		return nil, nil, fmt.Errorf("sources: reading the file: %w", err)
 	}
-	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !gojson.Valid(data) {
-		return nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
+	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' {
+		return nil, nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
 	}
-	return Parse(path, data, config)
+	return parse(path, data, config)
 }
 
 // Parse reads the sources of a file's content; name stands for the file in
 // errors.
 func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, error) {
+	all, _, err := parse(name, data, config)
+	return all, err
+}
+
+func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
 	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
+		return nil, nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
 	}
 	p := parser{file: name, ceilings: config, byUID: map[string]string{}, byPath: map[string]string{}}
 	documents(data, p.document)
@@ -49,13 +59,13 @@ func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Sourc
 		if more := p.problems - len(p.errs); more > 0 {
 			p.errs = append(p.errs, fmt.Errorf("sources: %s: and %d problems more", name, more))
 		}
-		return nil, errors.Join(p.errs...)
+		return nil, nil, errors.Join(p.errs...)
 	}
 	if len(p.sources) == 0 && !p.list {
-		return nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
+		return nil, nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
 			`{"apiVersion": "v1", "kind": "List", "items": []}`, name)
 	}
-	return p.sources, nil
+	return p.sources, p.cuts, nil
 }
 
 // parser collects the sources and problems of one file.
@@ -63,6 +73,7 @@ type parser struct {
 	file          string
 	ceilings      *ceilings.Config
 	sources       []*schedule.Source
+	cuts          []Cut
 	list          bool              // it has a List, maybe an empty one
 	byUID, byPath map[string]string // where it was seen first
 	problems      int
@@ -108,7 +119,7 @@ func (p *parser) object(where string, raw []byte) {
 	}
 	errs = checkMeta(o)
 	targets, more := specTargets(o)
-	src, rest := convert(o, targets, p.ceilings)
+	src, cuts, rest := convert(o, targets, p.ceilings)
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)
 		return
@@ -123,4 +134,7 @@ func (p *parser) object(where string, raw []byte) {
 	}
 	p.byPath[src.Path()], p.byUID[src.UID] = where, where
 	p.sources = append(p.sources, src)
+	for _, c := range cuts {
+		p.cuts = append(p.cuts, Cut{src.Path(), c})
+	}
 }

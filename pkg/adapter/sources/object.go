@@ -29,14 +29,14 @@ type Targets struct {
 // and its limits cut to the administrator's ceilings; a nil config has none. It
 // does not change the object. The error tells all that is wrong with it.
 func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, error) {
-	src, errs := convert(o, t, config)
+	src, _, errs := convert(o, t, config)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("sources: %s/%s: %w", o.Namespace, o.Name, errors.Join(errs...))
 	}
 	return src, nil
 }
 
-func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, []error) {
+func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, []ceilings.Cut, []error) {
 	o = o.DeepCopy()
 	o.SetDefaults(context.Background())
 	spec, r := &o.Spec, newReader(o.Validate(context.Background()))
@@ -55,20 +55,20 @@ func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (
 		Audit:           spec.Audit,
 		Suspend:         spec.Suspend,
 	}
-	limit(src, spec, config.For(o.Namespace))
+	cuts := limit(src, spec, config.For(o.Namespace))
 	if spec.MaxInterval != nil {
 		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
 	}
 	if spec.CloudEventOverrides != nil {
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
 	}
-	return src, r.errs
+	return src, cuts, r.errs
 }
 
 // limit gives the source the limits that its spec names, or the administrator's
-// defaults, none above the ceilings.
-func limit(src *schedule.Source, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) {
-	limits, _ := c.Limits(spec)
+// defaults, none above the ceilings, and returns what was cut.
+func limit(src *schedule.Source, spec *v1alpha1.RescheduleSourceSpec, c ceilings.Ceilings) []ceilings.Cut {
+	limits, cuts := c.Limits(spec)
 	src.MaxPending, src.MaxBytes = limits.MaxPending, limits.MaxBytes
 	src.MaxInFlight, src.MaxPerSecond = int(limits.MaxInFlight), int(limits.MaxPerSecond)
 	// What the spec names was read exactly already.
@@ -79,6 +79,7 @@ func limit(src *schedule.Source, spec *v1alpha1.RescheduleSourceSpec, c ceilings
 		MaxPending: c.MaxPending, MaxBytes: c.MaxBytes,
 		MaxInFlight: int(c.MaxInFlight), MaxPerSecond: int(c.MaxPerSecond), MinDelay: c.MinDelay,
 	}
+	return cuts
 }
 
 func uid(o *v1alpha1.RescheduleSource) string {

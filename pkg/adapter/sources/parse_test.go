@@ -62,7 +62,7 @@ func fullExample() *schedule.Source {
 
 func TestTheExampleOfTheContractIsReadFromAFile(t *testing.T) {
 	t.Parallel()
-	got, err := ReadFile("testdata/full.yaml", nil)
+	got, _, err := ReadFile("testdata/full.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,8 @@ func TestFile_EmptyOrCutIsRefused(t *testing.T) {
 		{"only separators", "---\n---\n# nothing\n---\n", "items"},
 		{"null", "null\n", "items"},
 		{"an empty list", "apiVersion: v1\nkind: List\nitems: []\n", ""},
-		{"an empty list in JSON, without a line end", `{"apiVersion": "v1", "kind": "List", "items": []}`, ""},
+		{"an empty list in JSON", `{"apiVersion": "v1", "kind": "List", "items": []}` + "\n", ""},
+		{"whole JSON, without a line end: another document may be cut off", `{"apiVersion": "v1", "kind": "List", "items": []}`, "no end"},
 		{"a list cut before its items", "apiVersion: v1\nkind: List\nitems:\n", "items: is missing"},
 		{"a list cut before that", "apiVersion: v1\nkind: List\n", "items: is missing"},
 		{"a document cut in a line", a + "---\n" + strings.TrimSuffix(a, "\n"), "no end"},
@@ -245,7 +246,7 @@ func TestFile_EmptyOrCutIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadFile(path, nil)
+		got, _, err := ReadFile(path, nil)
 		switch {
 		case c.want == "" && (err != nil || len(got) != 0):
 			t.Errorf("%s: %v %v", c.name, got, err)
@@ -267,7 +268,7 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadFile(path, nil)
+		_, _, err := ReadFile(path, nil)
 		if (err == nil) != c.ok {
 			t.Errorf("%d bytes: %v", len(c.text), err)
 		}
@@ -280,7 +281,7 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "absent.yaml"), t.TempDir()} {
-		if _, err := ReadFile(path, nil); err == nil || !strings.Contains(err.Error(), path) {
+		if _, _, err := ReadFile(path, nil); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

@@ -110,10 +110,8 @@ func TestParseFile_ManifestOrData(t *testing.T) {
 			t.Errorf("%s: %+v %+v", name, all, ops)
 		}
 	}
-	for _, text := range []string{"", "{}", manifest + "  {}\n"} {
-		if c, err := ParseFile([]byte(text)); err != nil || c.For("x") != Shipped {
-			t.Errorf("%q: %v", text, err)
-		}
+	if c, err := ParseFile([]byte(manifest + "  {}\n")); err != nil || c.For("x") != Shipped {
+		t.Errorf("a manifest that says that there is no key: %v", err)
 	}
 	for text, want := range map[string]string{
 		"max-pending: x":                 "max-pending:",
@@ -125,6 +123,16 @@ func TestParseFile_ManifestOrData(t *testing.T) {
 		strings.Replace(manifest, "data:", "dta:", 1): "dta",
 	} {
 		if _, err := ParseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A file that was emptied or cut says nothing about the ceilings.
+func TestParseFile_WithoutAKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "\n", "# nothing\n", "---\n", "null\n", "{}\n", "apiVersion: v1\nkind: ConfigMap\n", "apiVersion: v1\nkind: ConfigMap\ndata:\n"} {
+		if _, err := ParseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), "no key") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

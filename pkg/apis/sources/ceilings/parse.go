@@ -133,7 +133,11 @@ func (s *scalar) UnmarshalYAML(unmarshal func(any) error) error {
 	return err
 }
 
+// errNoKey is the error of a file that was emptied or cut, maybe.
+var errNoKey = errors.New("it holds no key; for the shipped values of all of them write the manifest of a ConfigMap with data: {}")
+
 // ParseFile reads a file with a manifest of the ConfigMap, or with its data alone.
+// A file without any key is refused, unless it is a manifest that says so.
 func ParseFile(text []byte) (*Config, error) {
 	var head struct {
 		Kind string `yaml:"kind"`
@@ -153,6 +157,9 @@ func ParseFile(text []byte) (*Config, error) {
 	if manifest.APIVersion != "v1" || manifest.Kind != "ConfigMap" {
 		return nil, fmt.Errorf("kind: is %s %s, not v1 ConfigMap", manifest.APIVersion, manifest.Kind)
 	}
+	if manifest.Data == nil {
+		return nil, errNoKey
+	}
 	return Parse(plain(manifest.Data))
 }
 
@@ -162,6 +169,9 @@ func parseData(text []byte) (*Config, error) {
 	var values map[string]scalar
 	if err := yaml.UnmarshalStrict(text, &values); err != nil {
 		return nil, fmt.Errorf("it is not YAML of keys and values: %w", err)
+	}
+	if len(values) == 0 {
+		return nil, errNoKey
 	}
 	return Parse(plain(values))
 }
