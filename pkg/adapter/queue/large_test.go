@@ -61,7 +61,7 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	// keys and of the numbers is what becomes of as many single requests.
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's choices
+	random := rand.New(rand.NewPCG(seed, 0))
 	const keys = 16
 	bulk, single := still(t, keys), still(t, keys)
 	for round := range 4 {
