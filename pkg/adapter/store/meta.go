@@ -184,10 +184,7 @@ func (db *DB) create(readOnly bool) error {
 	if err := db.usable(); err != nil { // the engine called it fatal and went on
 		return err
 	}
-	// The engine's first log does not say how much of it is on stable storage, by
-	// which damage is told from what a crash cut off. The next one does.
-	_, err = db.db.AsyncFlush()
-	return err
+	return nil
 }
 
 // meta is a row of the meta table, "" if it is not there.
