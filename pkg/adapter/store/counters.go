@@ -118,28 +118,44 @@ func (db *DB) storedCounter(source string) (sum, error) {
 
 // recount adds up from the records what the counter row should say.
 func (db *DB) recount(source string) (s sum, err error) {
+	err = db.eachRecord(source, func(key string, _ func() (*schedule.Entry, error)) error {
+		s.count(key, 1)
+		return nil
+	})
+	return s, err
+}
+
+// eachRecord visits the records of a source, also those in a block that cannot
+// be read, as far as the due index names them. read decodes the record; its entry
+// is nil when it cannot be read.
+func (db *DB) eachRecord(source string, visit func(key string, read func() (*schedule.Entry, error)) error) (err error) {
 	prefix := appendSource(nil, tableRecord, source)
 	it, err := db.scan(db.db, prefix, successor(prefix))
 	if err != nil {
-		return s, err
+		return err
 	}
 	defer it.done(&err)
 	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
 		if it.gap != nil {
 			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
 			if err != nil {
-				return s, err
+				return err
 			}
 			for _, item := range items {
-				s.count(item.Key, 1)
+				if err := visit(item.Key, func() (*schedule.Entry, error) { return item.Entry, nil }); err != nil {
+					return err
+				}
 			}
 			if it.gap = nil; !ok {
 				break
 			}
 		}
-		s.count(string(it.Key()[len(prefix):]), 1)
+		key := string(it.Key()[len(prefix):])
+		if err := visit(key, func() (*schedule.Entry, error) { return db.item(it, source, key) }); err != nil {
+			return err
+		}
 	}
-	return s, nil
+	return nil
 }
 
 // count adds n entries of the key: this function is the only place that knows

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // volume is what a source's entries hold: the sum of their sizes and how many
@@ -124,33 +124,15 @@ func parseVolume(value []byte) (v volume, ok bool) {
 
 // countVolume adds up the source's records.
 func (db *DB) countVolume(source string) (v volume, err error) {
-	prefix := appendSource(nil, tableRecord, source)
-	it, err := db.scan(db.db, prefix, successor(prefix))
-	if err != nil {
-		return v, err
-	}
-	defer it.done(&err)
-	for ok := it.First(); ok || it.gap != nil; ok = ok && it.Next() {
-		if it.gap != nil {
-			items, _, err := db.named(nil, source, it.gap, math.MaxInt, math.MaxInt)
-			if err != nil {
-				return v, err
-			}
-			for _, item := range items {
-				v.add(volume{bytes: item.Entry.Size(item.Key), entries: 1})
-			}
-			if it.gap = nil; !ok {
-				break
-			}
-		}
-		key := string(it.Key()[len(prefix):])
-		e, err := db.item(it, source, key)
+	err = db.eachRecord(source, func(key string, read func() (*schedule.Entry, error)) error {
+		e, err := read()
 		if err != nil {
-			return v, err
+			return err
 		}
 		v.add(volume{bytes: e.Size(key), entries: 1})
-	}
-	return v, nil
+		return nil
+	})
+	return v, err
 }
 
 // Bytes implements Store.
