@@ -80,7 +80,7 @@ func (m *model) request(s *source, name string, r *schedule.Request, random floa
 			n.event = anew(n.event)
 		}
 	}
-	if m.full(s, k) {
+	if !n.expired(now) && m.full(s, k) { // what has expired is dropped: it needs no quota
 		return answer{code: schedule.CodeQuota}
 	}
 	if !supersedes && cur != nil {
