@@ -85,25 +85,33 @@ func Repair(o Options) (r Repaired, err error) {
 // had to be left out for that, and how many gaps that may have made.
 func openDamaged(o Options, lock *pebble.Lock) (db *DB, problems []string, gaps int64, err error) {
 	fs := newSalvage(o.fs())
-	problems, err = fs.tables(o.Dir)
+	replaced, err := fs.tables(o.Dir)
 	if err == nil {
-		var cut []string
-		cut, err = fs.logs(o.Dir)
-		problems = append(problems, cut...)
+		problems, err = fs.logs(o.Dir)
 	}
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
-	gaps = int64(len(problems))
 	o.FS, o.lock, o.ReadOnly, o.lenient = fs, lock, true, true
-	if db, err = Open(o); err == nil {
-		return db, problems, gaps, nil
+	db, err = Open(o)
+	var refused string
+	if err != nil {
+		refused, fs.options = "the engine refused its file of options: "+firstLine(err.Error()), true
+		var e error
+		if db, e = Open(o); e != nil {
+			return nil, nil, 0, err
+		}
 	}
-	fs.options = true
-	if db, e := Open(o); e == nil {
-		return db, append(problems, "the engine refused its file of options: "+firstLine(err.Error())), gaps, nil
+	lost, err := db.lost(replaced)
+	if err != nil {
+		return nil, nil, 0, errors.Join(err, db.Close())
 	}
-	return nil, nil, 0, err
+	problems = append(lost, problems...)
+	gaps = int64(len(problems))
+	if refused != "" {
+		problems = append(problems, refused)
+	}
+	return db, problems, gaps, nil
 }
 
 const (

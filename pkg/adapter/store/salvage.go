@@ -86,8 +86,9 @@ func (f *salvageFS) show(name string) (vfs.File, error) {
 	return f.instead.Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
 }
 
-// tables puts empty tables in the place of those that cannot be opened.
-func (f *salvageFS) tables(dir string) (problems []string, err error) {
+// tables puts an empty table in the place of each one that cannot be opened, and
+// returns their names. See [DB.lost].
+func (f *salvageFS) tables(dir string) (replaced []string, err error) {
 	names, err := f.FS.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // to open it says so
@@ -112,9 +113,27 @@ func (f *salvageFS) tables(dir string) (problems []string, err error) {
 		if err := w.Close(); err != nil {
 			return nil, err
 		}
-		problems = append(problems, fmt.Sprintf("the table %s cannot be opened: what it held is lost, and entries may be as they were before", name))
+		replaced = append(replaced, name)
 	}
-	return problems, nil
+	return replaced, nil
+}
+
+// lost says which of the replaced tables the store needs. It needs no table that
+// a crash found half written: the manifest does not name that table yet, and the
+// log still has its rows.
+func (db *DB) lost(replaced []string) (problems []string, err error) {
+	if len(replaced) == 0 {
+		return nil, nil
+	}
+	levels, err := db.db.SSTables()
+	for _, level := range levels {
+		for _, table := range level {
+			if name := table.BackingSSTNum.String() + ".sst"; slices.Contains(replaced, name) {
+				problems = append(problems, fmt.Sprintf("the table %s cannot be opened: its rows are lost, and entries may be as they were before", name))
+			}
+		}
+	}
+	return problems, err
 }
 
 // logs cuts off what of the logs cannot be read.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -59,14 +60,20 @@ func Verify(o Options) (Report, error) {
 // rather than for every row that they hide.
 func openToVerify(o Options) (db *DB, problems []string, err error) {
 	fs := newSalvage(o.fs())
-	if problems, err = fs.tables(o.Dir); err != nil {
+	replaced, err := fs.tables(o.Dir)
+	if err != nil {
 		return nil, nil, fmt.Errorf("store: verifying %q: %w", o.Dir, err)
 	}
-	if len(problems) > 0 {
+	if len(replaced) > 0 {
 		o.FS, o.lenient = fs, true
 	}
-	db, err = Open(o)
-	return db, problems, err
+	if db, err = Open(o); err != nil {
+		return nil, nil, err
+	}
+	if problems, err = db.lost(replaced); err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, problems, nil
 }
 
 type verifier struct {
