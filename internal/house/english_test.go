@@ -91,7 +91,6 @@ var worstInGo = map[string]int{
 	"examples/demo":                               3,
 	"examples/expiry":                             4,
 	"examples/operator":                           1,
-	"internal/house":                              6,
 	"internal/sim":                                2,
 	"pkg/adapter":                                 10,
 	"pkg/adapter/api":                             21,
