@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -70,10 +71,12 @@ func only[T any](t *testing.T, objects map[string][]string, kind string) (value 
 	return value
 }
 
-// The manifests that a user copies are taken by the API server, and refer to each
-// other by the names that they have.
+// The manifests that a user copies are accepted by the API server, and refer to
+// each other by name.
 func TestPages_ManifestsFitTogether(t *testing.T) {
 	t.Parallel()
+	// sdk/controller tests what the expressions of sdk.md do.
+	tested := only[v1alpha1.RescheduleSource](t, page(t, "sdk.md"), "RescheduleSource").Spec.Ingest
 	for _, name := range []string{"move-an-operator.md", "sdk.md"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,6 +87,9 @@ func TestPages_ManifestsFitTogether(t *testing.T) {
 			}
 			if _, err := ingestcel.Compile(source.Spec.Ingest.Key, source.Spec.Ingest.When); err != nil {
 				t.Error(err)
+			}
+			if !reflect.DeepEqual(source.Spec.Ingest, tested) {
+				t.Errorf("spec.ingest differs from the one of sdk.md: %v", source.Spec.Ingest)
 			}
 			ksvc := only[service](t, objects, "Service")
 			if ref := source.Spec.Sink.Ref; ref.Name != ksvc.Name || ref.APIVersion != ksvc.APIVersion || ksvc.Namespace != source.Namespace {
