@@ -57,8 +57,8 @@ const (
 
 // source is what the handlers call of a *queue.Source.
 type source interface {
-	Schedule(key string, r *schedule.Request, room queue.Room) (queue.Scheduled, error)
-	ScheduleAll(items []queue.Item, room queue.Room) ([]queue.Scheduled, error)
+	Schedule(key string, r *schedule.Request, claim queue.ClaimMemory) (queue.Scheduled, error)
+	ScheduleAll(items []queue.Item, claim queue.ClaimMemory) ([]queue.Scheduled, error)
 	Cancel(key string, c schedule.Conditions) error
 	CancelAll(ctx context.Context, prefix string) (int, error)
 	Get(key string) (schedule.View, bool, error)

@@ -20,13 +20,13 @@ type still struct {
 	entry schedule.Entry
 }
 
-func (s *still) Schedule(key string, r *schedule.Request, _ queue.Room) (queue.Scheduled, error) {
+func (s *still) Schedule(key string, r *schedule.Request, _ queue.ClaimMemory) (queue.Scheduled, error) {
 	e := s.entry
 	e.Event = r.Event
 	return queue.Scheduled{Result: schedule.Created, View: schedule.View{Key: key, Entry: &e, State: schedule.Waiting}}, nil
 }
 
-func (s *still) ScheduleAll(items []queue.Item, _ queue.Room) ([]queue.Scheduled, error) {
+func (s *still) ScheduleAll(items []queue.Item, _ queue.ClaimMemory) ([]queue.Scheduled, error) {
 	out := make([]queue.Scheduled, len(items))
 	for i := range items {
 		out[i], _ = s.Schedule(items[i].Key, &items[i].Request, nil)

@@ -40,7 +40,7 @@ func newFake() *fake {
 	}
 }
 
-func (f *fake) Schedule(key string, r *schedule.Request, _ queue.Room) (queue.Scheduled, error) {
+func (f *fake) Schedule(key string, r *schedule.Request, _ queue.ClaimMemory) (queue.Scheduled, error) {
 	if f.overtake != nil {
 		f.overtake()
 	}
@@ -63,7 +63,7 @@ func (f *fake) schedule(key string, r *schedule.Request) (s queue.Scheduled, err
 		return s, &schedule.Error{Code: schedule.CodeQuota, Detail: "limits.maxPending: full", RetryAfter: 1500 * time.Millisecond}
 	}
 	f.revision++
-	c, err := r.Apply(key, cur, f.inFlight[key], f.settings, f.revision, now, 0.5)
+	c, err := r.Apply(schedule.Inputs{Key: key, Source: f.settings, Revision: f.revision, Now: now, Random: 0.5}, cur, f.inFlight[key])
 	if err != nil {
 		return s, err
 	}
@@ -75,7 +75,7 @@ func (f *fake) schedule(key string, r *schedule.Request) (s queue.Scheduled, err
 	return s, nil
 }
 
-func (f *fake) ScheduleAll(items []queue.Item, _ queue.Room) ([]queue.Scheduled, error) {
+func (f *fake) ScheduleAll(items []queue.Item, _ queue.ClaimMemory) ([]queue.Scheduled, error) {
 	f.Lock()
 	defer f.Unlock()
 	if f.fail != nil {

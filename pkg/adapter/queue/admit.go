@@ -24,18 +24,18 @@ type Scheduled struct {
 	Err           *schedule.Error
 }
 
-// Room is asked, without any lock held, for so many bytes before a call reads
-// entries that are large; nothing has changed by then, and its error is the
-// call's. nil: there is room.
-type Room func(bytes int64) error
+// ClaimMemory reserves memory for a call that has to read large entries. The call
+// makes it once, with no lock held and before anything changes, and returns its
+// error. nil: the memory is not bounded.
+type ClaimMemory func(bytes int64) error
 
 // Schedule applies one request. It returns once the change is durable. Its
 // error is an *schedule.Error, and then nothing changed, or another one when
 // the outcome is unknown.
-func (s *Source) Schedule(key string, r *schedule.Request, room Room) (Scheduled, error) {
+func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
 	items := [1]Item{{Key: key, Request: *r}}
 	var out [1]Scheduled
-	if err := s.admit(items[:], out[:], false, room); err != nil {
+	if err := s.admit(items[:], out[:], false, claim); err != nil {
 		return Scheduled{}, err
 	}
 	if out[0].Err != nil {
@@ -44,14 +44,14 @@ func (s *Source) Schedule(key string, r *schedule.Request, room Room) (Scheduled
 	return out[0], nil
 }
 
-// ScheduleAll applies the items in order, each judged alone, and returns once
+// ScheduleAll applies the items in order, each keyState alone, and returns once
 // all of them are durable. Where their keys hold large events it goes page by page:
 // after a crash there may be the pages up to one of them. Its error is as that
 // of Schedule, about all of them. Events that the items did not bring are in the
 // views up to a MiB in all; beyond that a view has none.
-func (s *Source) ScheduleAll(items []Item, room Room) ([]Scheduled, error) {
+func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
 	out := make([]Scheduled, len(items))
-	return out, s.admit(items, out, false, room)
+	return out, s.admit(items, out, false, claim)
 }
 
 // ScheduleTogether applies all items as one durable change or, when one is
@@ -61,16 +61,16 @@ func (s *Source) ScheduleTogether(items []Item) error {
 }
 
 const (
-	// smallEntry is what an entry may take without asking for room, smallEntries
-	// each of many on average.
+	// smallEntry is the size up to which an entry is read without a claim of memory;
+	// of many keys it is smallEntries on average.
 	smallEntry, smallEntries = 4 << 10, 1 << 10
 	// pageBytes ends a page of a call whose keys hold large events: the events that
 	// stay are written once more, so a page is in memory twice or three times.
 	pageBytes = 512 << 10
-	// entryRoom is what a large entry takes as a multiple of its size: as it was, in
-	// the store's batch, and in the answer, as base64 at worst. pageRoom is what a
-	// page takes, with echoBytes.
-	entryRoom, pageRoom = 4, 4 << 20
+	// A large entry claims entryCopies times its size: as it was, in the store's
+	// batch, and in the answer, as base64 at worst. A page claims pageMemory, which
+	// includes echoBytes.
+	entryCopies, pageMemory = 4, 4 << 20
 	// echoBytes bounds the events in the views that no item has brought.
 	echoBytes = 1 << 20
 )
@@ -79,36 +79,36 @@ const (
 type admission struct {
 	together bool
 	outlines bool  // the entries' events are not needed
-	room     bool  // for large entries, page by page
-	needs    int64 // bytes of room
+	claimed  bool  // memory for large entries, which are read page by page
+	needs    int64 // bytes to claim
 
 	echoed   int64
 	accepted bool
 	full     error // some item's refusal because the disk is full
 	commit   store.Commit
-	begun    begun
+	writes   firstWrites
 	wake     bool
 }
 
-// errRoom says that the entries are large and nothing has changed.
-var errRoom = errors.New("queue: the entries are large")
+// errLarge is returned before anything changes: the entries are large, and memory must be claimed.
+var errLarge = errors.New("queue: the entries are large")
 
 // admit judges the items, applies what was accepted and waits for it.
-func (s *Source) admit(items []Item, out []Scheduled, together bool, room Room) error {
-	a := admission{together: together, outlines: together, needs: pageRoom}
+func (s *Source) admit(items []Item, out []Scheduled, together bool, claim ClaimMemory) error {
+	a := admission{together: together, outlines: together, needs: pageMemory}
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
 	}
 	err := s.admitAll(items, out, &a)
-	if !errors.Is(err, errRoom) {
+	if !errors.Is(err, errLarge) {
 		return err
 	}
-	if room != nil {
-		if err := room(a.needs); err != nil {
+	if claim != nil {
+		if err := claim(a.needs); err != nil {
 			return err
 		}
 	}
-	a.room = true
+	a.claimed = true
 	return s.admitAll(items, out, &a)
 }
 
@@ -133,14 +133,14 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 	if err := s.q.wait(a.commit); err != nil {
 		return err
 	}
-	a.begun.wait()
+	a.writes.wait()
 	return nil
 }
 
 // admitPage judges and applies as many of the items as it may hold at a time,
 // and says how many.
 func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, error) {
-	defer s.lock(items)()
+	defer s.lockItems(items)()
 	settings, now := s.Settings(), s.now()
 	keys, of, n, err := s.openAll(items, now, a)
 	if err != nil {
@@ -189,15 +189,15 @@ func (a *admission) echo(r *schedule.Request, v *schedule.View) {
 	v.Entry = &e
 }
 
-// judged is a key on its way through a call: what the store has of it, and
-// what the call has made of it so far.
-type judged struct {
+// keyState is a key during a call: the entry in the store, and the entry that
+// the call has made of it so far.
+type keyState struct {
 	key      string
-	flight   *flight
+	flight   *activeFlight
 	own      bool
 	stored   *schedule.Entry
-	corrupt  bool // something is stored that cannot be read: counted, and as if absent
-	now      *schedule.Entry
+	corrupt  bool            // something is stored that cannot be read: counted, and as if absent
+	current  *schedule.Entry // nil: none, or expired
 	changed  bool
 	reserved reservation
 	refused  error
@@ -210,7 +210,7 @@ type accepted struct {
 }
 
 // judge decides about one request and notes its effect.
-func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
+func (s *Source) judge(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
 	if k.refused != nil {
 		return k.refused
 	}
@@ -218,53 +218,53 @@ func (s *Source) judge(k *judged, r *schedule.Request, out *Scheduled, settings 
 	if err != nil {
 		return s.q.fatal(err)
 	}
-	c, err := r.Apply(k.key, k.now, k.own, settings, revision, now, s.q.cfg.Random())
+	c, err := r.Apply(schedule.Inputs{Key: k.key, Source: settings, Revision: revision, Now: now, Random: s.q.cfg.Random()}, k.current, k.own)
 	if err != nil {
 		return err
 	}
-	if k.now != nil && !k.own {
-		out.PreviousDueAt = k.now.DueAt
+	if k.current != nil && !k.own {
+		out.PreviousDueAt = k.current.DueAt
 	}
 	out.Result = c.Result
 	out.View = schedule.NewView(k.key, c.Entry, k.flight != nil, false, now)
 	if c.Result == schedule.Kept {
 		return nil
 	}
-	expired := c.Entry.Expired(now) // accepted and dropped: it takes no room
+	expired := c.Entry.Expired(now) // accepted and dropped: it counts in no quota
 	if !expired {
 		if err := s.reserve(k, c.Entry, settings); err != nil {
 			return err
 		}
 	}
-	k.now, k.own, k.changed = c.Entry, false, true
+	k.current, k.own, k.changed = c.Entry, false, true
 	if k.flight != nil {
 		k.accepts = append(k.accepts, accepted{c, r.Ingested})
 	}
-	if expired { // the next item may have its room
-		k.now = nil
+	if expired { // the next item may use the quota
+		k.current = nil
 		s.unreserve(k)
 	}
 	return nil
 }
 
 // openAll reads what there is of the items' keys, each key once; of says which
-// of them is an item's, nil when there is one item. With room for large entries
-// it ends after the n-th item, when it holds a page of them.
-func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judged, of []int, n int, _ error) {
+// of them is an item's, nil when there is one item. With memory claimed
+// for large entries it ends after the n-th item, when it holds a page of them.
+func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyState, of []int, n int, _ error) {
 	if len(items) == 1 {
-		k := judged{key: items[0].Key}
+		k := keyState{key: items[0].Key}
 		if k.refused = schedule.ValidateKey(k.key); k.refused == nil {
-			k.refused = s.open(&k, now, a.outlines || !a.room)
+			k.refused = s.open(&k, now, a.outlines || !a.claimed)
 		}
-		if small := !a.room && !a.outlines && k.stored != nil; small && (k.stored.Omitted > 0 || k.stored.Size(k.key) > smallEntry) {
-			a.needs = entryRoom * k.stored.Size(k.key)
-			return nil, nil, 0, errRoom
+		if small := !a.claimed && !a.outlines && k.stored != nil; small && (k.stored.Omitted > 0 || k.stored.Size(k.key) > smallEntry) {
+			a.needs = entryCopies * k.stored.Size(k.key)
+			return nil, nil, 0, errLarge
 		}
-		return []judged{k}, nil, 1, nil
+		return []keyState{k}, nil, 1, nil
 	}
-	keys, of = make([]judged, 0, len(items)), make([]int, len(items))
+	keys, of = make([]keyState, 0, len(items)), make([]int, len(items))
 	index := make(map[string]int, len(items))
-	oneByOne, held := a.room && !a.outlines, int64(0)
+	oneByOne, held := a.claimed && !a.outlines, int64(0)
 	for i := range items {
 		if held >= pageBytes && !a.outlines {
 			break
@@ -274,7 +274,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judg
 		if !seen {
 			at = len(keys)
 			index[key] = at
-			keys = append(keys, judged{key: key, refused: schedule.ValidateKey(key), flight: s.flight(key)})
+			keys = append(keys, keyState{key: key, refused: schedule.ValidateKey(key), flight: s.flight(key)})
 			switch k := &keys[at]; {
 			case !k.reads() && k.flight != nil:
 				held += k.flight.Entry.Size(key)
@@ -287,7 +287,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judg
 	}
 	if !oneByOne {
 		if !a.outlines && held > int64(len(items))*smallEntries {
-			return nil, nil, 0, errRoom
+			return nil, nil, 0, errLarge
 		}
 		if err := s.readAll(keys, a); err != nil {
 			return nil, nil, 0, err
@@ -300,8 +300,8 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []judg
 }
 
 // readAll reads the entries of the keys.
-func (s *Source) readAll(keys []judged, a *admission) error {
-	names, unread := make([]string, 0, len(keys)), make([]*judged, 0, len(keys))
+func (s *Source) readAll(keys []keyState, a *admission) error {
+	names, unread := make([]string, 0, len(keys)), make([]*keyState, 0, len(keys))
 	for i := range keys {
 		if k := &keys[i]; k.reads() {
 			names, unread = append(names, k.key), append(unread, k)
@@ -324,14 +324,14 @@ func (s *Source) readAll(keys []judged, a *admission) error {
 		for _, k := range unread {
 			k.stored, k.corrupt, k.refused = s.get(k.key, true)
 		}
-	default: // one by one, with room for whatever there is
-		return errRoom
+	default: // one by one, with memory claimed for any size
+		return errLarge
 	}
 	return nil
 }
 
 // reads says that the key's entry is in the store, if there is one.
-func (k *judged) reads() bool {
+func (k *keyState) reads() bool {
 	return k.refused == nil && (k.flight == nil || !k.flight.Own)
 }
 
@@ -352,7 +352,7 @@ func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bo
 }
 
 // open reads what there is of a key.
-func (s *Source) open(k *judged, now time.Time, outline bool) (err error) {
+func (s *Source) open(k *keyState, now time.Time, outline bool) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
 		if k.stored, k.corrupt, err = s.get(k.key, outline); err != nil {
@@ -365,24 +365,24 @@ func (s *Source) open(k *judged, now time.Time, outline bool) (err error) {
 
 // begin says what the key has now: the delivered occurrence while nothing is
 // behind it, else what is stored. What has expired is not there any more.
-func (k *judged) begin(now time.Time) {
+func (k *keyState) begin(now time.Time) {
 	k.own = k.flight != nil && k.flight.Own
 	if k.own {
 		k.stored = k.flight.Entry
 	}
-	k.now = k.stored
-	if k.now != nil && !k.own && k.now.Expired(now) {
-		k.now, k.changed = nil, true
+	k.current = k.stored
+	if k.current != nil && !k.own && k.current.Expired(now) {
+		k.current, k.changed = nil, true
 	}
 }
 
 // apply hands the changes to the store and, once they are visible, to the page
 // and the deliveries under way. A lazy one is durable with the next that is not.
-func (s *Source) apply(keys []judged, a *admission, lazy bool) error {
+func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
-		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.now != nil) {
-			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.now, Corrupt: k.corrupt})
+		if k := &keys[i]; k.changed && (k.stored != nil || k.corrupt || k.current != nil) {
+			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.current, Corrupt: k.corrupt})
 		}
 	}
 	// Without changes this is a barrier: "kept" too rests on what is durable.
@@ -400,21 +400,21 @@ func (s *Source) apply(keys []judged, a *admission, lazy bool) error {
 		if k.changed {
 			s.settle(k)
 		}
-		if k.changed && k.now == nil { // had expired, or was accepted and dropped
+		if k.changed && k.current == nil { // had expired, or was accepted and dropped
 			s.expired.Add(1)
 		}
 		for _, accepted := range k.accepts {
 			s.acceptedDuring(k, accepted)
 		}
 		if len(k.accepts) > 0 {
-			a.begun.callOff(k.flight)
+			a.writes.callOff(k.flight)
 		}
 	}
 	return nil
 }
 
 // acceptedDuring tells a delivery under way that something newer is there.
-func (s *Source) acceptedDuring(k *judged, a accepted) {
+func (s *Source) acceptedDuring(k *keyState, a accepted) {
 	defer s.stripe(k.key).show()()
 	if k.flight.Own {
 		s.own.Add(-1)

@@ -17,7 +17,7 @@ func (s *Source) OnCallOff(d *Delivery, cancel func()) {
 
 // begin is Attempt.Begin. The key's lock decides: a change that came first
 // calls the attempt off; one that comes later waits for the first bytes.
-func (s *Source) begin(st *stripe, f *flight) (wrote func(), ok bool) {
+func (s *Source) begin(st *stripe, f *activeFlight) (wrote func(), ok bool) {
 	st.Lock()
 	defer st.Unlock()
 	if f.CalledOff() || s.removed.Load() {
@@ -28,11 +28,11 @@ func (s *Source) begin(st *stripe, f *flight) (wrote func(), ok bool) {
 	return func() { close(writing) }, true
 }
 
-// begun are attempts that were writing their first bytes when a change took
-// the place of their occurrences.
-type begun []writing
+// firstWrites are the attempts that were writing their first bytes when a change
+// replaced their occurrences.
+type firstWrites []firstWrite
 
-type writing struct {
+type firstWrite struct {
 	done   <-chan struct{}
 	cancel func()
 }
@@ -40,11 +40,11 @@ type writing struct {
 // callOff ends a flight's attempt if a change took the place of its occurrence
 // before it began; one that has begun must be waited for. The caller holds the
 // stripe.
-func (b *begun) callOff(f *flight) {
+func (b *firstWrites) callOff(f *activeFlight) {
 	switch {
 	case !f.CalledOff():
 	case f.writing != nil:
-		*b = append(*b, writing{f.writing, f.cancel})
+		*b = append(*b, firstWrite{f.writing, f.cancel})
 	case f.cancel != nil:
 		f.cancel()
 	}
@@ -56,7 +56,7 @@ const writeWait = time.Second
 
 // wait returns when the first bytes of all of them are written, so that none
 // is written after the answer to the change.
-func (b begun) wait() {
+func (b firstWrites) wait() {
 	for _, w := range b {
 		select {
 		case <-w.done:

@@ -19,41 +19,41 @@ func (s *Source) Cancel(key string, c schedule.Conditions) error {
 		return err
 	}
 	defer s.leave()
-	commit, begun, err := s.cancel(key, c)
+	commit, writes, err := s.cancel(key, c)
 	if err != nil {
 		return err
 	}
 	if err := s.q.wait(commit); err != nil {
 		return err
 	}
-	begun.wait()
+	writes.wait()
 	return nil
 }
 
-func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, begun, error) {
-	defer s.lock([]Item{{Key: key}})()
-	k := judged{key: key}
+func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, firstWrites, error) {
+	defer s.lock(key)()
+	k := keyState{key: key}
 	if err := s.open(&k, s.now(), true); err != nil {
 		return nil, nil, err
 	}
-	if err := c.Check(key, k.now); err != nil {
+	if err := c.Check(key, k.current); err != nil {
 		return nil, nil, err
 	}
-	commit, begun, _, err := s.remove([]judged{k}, false)
-	return commit, begun, err
+	commit, writes, _, err := s.remove([]keyState{k}, false)
+	return commit, writes, err
 }
 
 // remove takes the entries of the keys away and says how many of them were
 // waiting or due. Without any it is a barrier: what is gone may be gone only
 // in memory yet. The caller holds the stripes.
-func (s *Source) remove(keys []judged, lazy bool) (store.Commit, begun, int, error) {
+func (s *Source) remove(keys []keyState, lazy bool) (store.Commit, firstWrites, int, error) {
 	changes := make([]store.Change, 0, len(keys))
 	pending := 0
 	for _, k := range keys {
 		if k.stored != nil || k.corrupt {
 			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, Corrupt: k.corrupt})
 		}
-		if k.now != nil && !k.own || k.corrupt {
+		if k.current != nil && !k.own || k.corrupt {
 			pending++
 		}
 	}
@@ -64,17 +64,17 @@ func (s *Source) remove(keys []judged, lazy bool) (store.Commit, begun, int, err
 	for _, c := range changes {
 		s.count(c)
 	}
-	var began begun
+	var writes firstWrites
 	for _, k := range keys {
 		if k.flight != nil {
 			s.cancelFlight(k)
-			began.callOff(k.flight)
+			writes.callOff(k.flight)
 		}
 	}
-	return commit, began, pending, nil
+	return commit, writes, pending, nil
 }
 
-func (s *Source) cancelFlight(k judged) {
+func (s *Source) cancelFlight(k keyState) {
 	defer s.stripe(k.key).show()()
 	if k.flight.Own {
 		s.own.Add(-1)
@@ -95,7 +95,7 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 	}
 	defer s.leave()
 	total, after := 0, ""
-	var began begun
+	var writes firstWrites
 	for {
 		if ctx.Err() != nil {
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
@@ -104,19 +104,19 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 		if err != nil {
 			return total, err
 		}
-		n, err := s.cancelItems(items, &began)
+		n, err := s.cancelItems(items, &writes)
 		total += n
 		if err != nil {
 			return total, err
 		}
 		if !more {
-			if err := s.cancelLeaving(prefix, &began); err != nil {
+			if err := s.cancelLeaving(prefix, &writes); err != nil {
 				return total, err
 			}
 			if err := s.q.barrier(); err != nil {
 				return total, err
 			}
-			began.wait()
+			writes.wait()
 			return total, nil
 		}
 		after = items[len(items)-1].Key
@@ -125,16 +125,16 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 
 // cancelLeaving cancels the deliveries that have no entry any more, because
 // what came in behind them expired: their answers would make one.
-func (s *Source) cancelLeaving(prefix string, began *begun) error {
+func (s *Source) cancelLeaving(prefix string, writes *firstWrites) error {
 	for i := range s.stripes {
-		if err := s.cancelStripe(&s.stripes[i], prefix, began); err != nil {
+		if err := s.cancelStripe(&s.stripes[i], prefix, writes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
+func (s *Source) cancelStripe(st *stripe, prefix string, writes *firstWrites) error {
 	st.Lock()
 	defer st.Unlock()
 	for key, f := range st.flights {
@@ -149,22 +149,22 @@ func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
 			shown := st.show()
 			f.Cancel()
 			shown()
-			began.callOff(f)
+			writes.callOff(f)
 		}
 	}
 	return nil
 }
 
-func (s *Source) cancelItems(items []store.Item, began *begun) (int, error) {
+func (s *Source) cancelItems(items []store.Item, writes *firstWrites) (int, error) {
 	if len(items) == 0 {
 		return 0, nil
 	}
-	wanted := make([]Item, len(items))
+	wanted := make([]string, len(items))
 	for i := range items {
-		wanted[i].Key = items[i].Key
+		wanted[i] = items[i].Key
 	}
-	defer s.lock(wanted)()
-	keys, now := make([]judged, len(items)), s.now()
+	defer s.lock(wanted...)()
+	keys, now := make([]keyState, len(items)), s.now()
 	for i := range items {
 		keys[i].key = items[i].Key
 		if err := s.open(&keys[i], now, true); err != nil {
@@ -172,6 +172,6 @@ func (s *Source) cancelItems(items []store.Item, began *begun) (int, error) {
 		}
 	}
 	_, more, n, err := s.remove(keys, true)
-	*began = append(*began, more...)
+	*writes = append(*writes, more...)
 	return n, err
 }

@@ -18,7 +18,7 @@ type Delivery struct {
 	Lateness time.Duration
 
 	key    string // in the store; a dead letter's differs from Attempt.Key
-	flight *flight
+	flight *activeFlight
 }
 
 // Take hands out the next key that is due, nil when there is none now or the
@@ -85,11 +85,11 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
 		return nil, s.drop(row.Key, e)
 	}
-	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
+	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
 	shown := st.show()
 	if st.flights == nil {
-		st.flights = map[string]*flight{}
+		st.flights = map[string]*activeFlight{}
 	}
 	st.flights[row.Key] = f
 	shown()
@@ -182,7 +182,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		cur = nil
 		s.expired.Add(1)
 	}
-	step := f.Finish(d.key, cur, o, settings, revision, s.q.storeID, now)
+	step := f.Finish(schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now}, cur, o)
 	var changes [2]store.Change
 	n := 0
 	if step.Changed || stored != cur {
@@ -211,7 +211,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 }
 
 // land ends the flight. The caller holds the stripe.
-func (s *Source) land(st *stripe, d *Delivery, f *flight) {
+func (s *Source) land(st *stripe, d *Delivery, f *activeFlight) {
 	shown := st.show()
 	delete(st.flights, d.key)
 	shown()

@@ -141,7 +141,7 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 		return false
 	}
 	defer s.leave()
-	defer s.lock([]Item{{Key: row.Key}})()
+	defer s.lock(row.Key)()
 	f := s.flight(row.Key)
 	if f != nil && f.Own {
 		return false

@@ -20,14 +20,14 @@ type letters struct {
 // maxParked bounds the rows that are parked; beyond it they stay in the index.
 const maxParked = 1024
 
-// room says whether one more may be under way: a quarter as many as keys.
-func (l *letters) room(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
+// hasSlot says whether one more may be under way: a quarter as many as keys.
+func (l *letters) hasSlot(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
 
 // next is the next row whose time has come, for which there is a slot; that of
 // a dead letter is taken then. The caller holds the page's lock.
 func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
-	if l.room(settings) {
+	if l.hasSlot(settings) {
 		for len(l.parked) > 0 {
 			row := l.parked[0]
 			l.parked = l.parked[1:]
@@ -48,7 +48,7 @@ func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool
 		switch {
 		case !ok || !schedule.IsDeadLetterKey(row.Key):
 			return row, ok
-		case l.room(settings):
+		case l.hasSlot(settings):
 			l.flights++
 			return row, true
 		case len(l.parked) < maxParked:

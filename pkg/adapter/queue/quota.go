@@ -72,13 +72,13 @@ type reservation struct{ keys, bytes int64 }
 // reserve counts the key with its new entry before it is stored, so that what
 // comes in at once stays within the quotas together. What does not grow is never
 // refused for a quota. The caller calls settle or release later.
-func (s *Source) reserve(k *judged, e *schedule.Entry, settings *schedule.Source) error {
+func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Source) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
 	if k.had() == 0 && k.reserved.keys == 0 {
 		more.keys = 1
 	}
 	if more == (reservation{}) {
-		return s.q.room(0, 0)
+		return s.q.checkSpace(0, 0)
 	}
 	t := s.tenant
 	t.reserving.Lock()
@@ -87,7 +87,7 @@ func (s *Source) reserve(k *judged, e *schedule.Entry, settings *schedule.Source
 		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
-	if err := s.q.room(more.bytes, t.bytes.Load()+more.bytes); err != nil {
+	if err := s.q.checkSpace(more.bytes, t.bytes.Load()+more.bytes); err != nil {
 		return err
 	}
 	s.hold(more.keys, more.bytes)
@@ -126,28 +126,28 @@ func (s *Source) over(more reservation, settings *schedule.Source) (quota, detai
 }
 
 // unreserve gives back what was reserved for the key.
-func (s *Source) unreserve(k *judged) {
+func (s *Source) unreserve(k *keyState) {
 	s.hold(-k.reserved.keys, -k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
 // release undoes the reservations of a call that changes nothing.
-func (s *Source) release(keys []judged) {
+func (s *Source) release(keys []keyState) {
 	for i := range keys {
 		s.unreserve(&keys[i])
 	}
 }
 
 // settle makes of the key's reservation what has become of the key.
-func (s *Source) settle(k *judged) {
-	keys := present(k.now) - k.had()
-	s.hold(keys-k.reserved.keys, k.now.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
+func (s *Source) settle(k *keyState) {
+	keys := present(k.current) - k.had()
+	s.hold(keys-k.reserved.keys, k.current.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
 // had says whether the store has an entry of the key, maybe one that cannot be
 // read: of that the size is not known.
-func (k *judged) had() int64 {
+func (k *keyState) had() int64 {
 	if k.corrupt {
 		return 1
 	}
@@ -174,9 +174,9 @@ func (s *Source) count(c store.Change) {
 	s.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))
 }
 
-// room refuses what the disk has no room for.
-func (q *Queue) room(growth, held int64) error {
-	err := q.store.Room(growth, held)
+// checkSpace refuses growth for which the disk has no space.
+func (q *Queue) checkSpace(growth, held int64) error {
+	err := q.store.Space(growth, held)
 	if errors.Is(err, store.ErrFull) {
 		return &schedule.Error{Code: schedule.CodeStorageFull, RetryAfter: 10 * time.Second,
 			Detail: "the adapter's disk is full: nothing was changed; free some space or delete schedules, then try again"}

@@ -3,7 +3,6 @@ package queue
 import (
 	"errors"
 	"hash/maphash"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
 )
+
+// stripes is how many locks the keys of a source share.
+const stripes = 64
 
 // Source is the queue of one source. All methods are safe for concurrent use;
 // a source that was removed answers not_found.
@@ -34,7 +36,7 @@ type Source struct {
 
 	// A source has stripes of its own: a bulk call holds most of them while it
 	// writes, and the keys of other sources must not wait for that.
-	stripes [64]stripe
+	stripes [stripes]stripe
 
 	tenant      *tenant      // guarded by gate
 	keys        atomic.Int64 // entries of keys
@@ -94,7 +96,7 @@ func (s *Source) leave() { s.gate.RUnlock() }
 type stripe struct {
 	sync.Mutex
 	shown   sync.Mutex
-	flights map[string]*flight // nil until the first
+	flights map[string]*activeFlight // nil until the first
 }
 
 // show takes the lock for a change of the flights and returns how to release it.
@@ -113,8 +115,8 @@ func (st *stripe) glance(key string) (schedule.Flight, bool) {
 	return schedule.Flight{}, false
 }
 
-// flight is a delivery under way. Its fields change under the stripe's lock.
-type flight struct {
+// activeFlight is a delivery under way, and how to end it. Its fields change under the stripe's lock.
+type activeFlight struct {
 	schedule.Flight
 	cancel  func()        // ends the attempt, once there is one
 	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
@@ -128,36 +130,55 @@ func (s *Source) stripeOf(key string) int {
 
 // lock takes the stripes of the keys, in the one order that cannot deadlock,
 // and returns how to release them.
-func (s *Source) lock(items []Item) (unlock func()) {
-	if len(items) == 1 {
-		st := s.stripe(items[0].Key)
+func (s *Source) lock(keys ...string) (unlock func()) {
+	if len(keys) == 1 {
+		st := s.stripe(keys[0])
 		st.Lock()
 		return st.Unlock
 	}
-	held := make([]int, len(items))
-	for i := range items {
-		held[i] = s.stripeOf(items[i].Key)
-	}
-	slices.Sort(held)
-	held = slices.Compact(held)
-	for _, i := range held {
-		s.stripes[i].Lock()
+	held := s.stripesOf(keys)
+	for i := range s.stripes {
+		if held[i] {
+			s.stripes[i].Lock()
+		}
 	}
 	return func() {
-		for _, i := range held {
-			s.stripes[i].Unlock()
+		for i := range s.stripes {
+			if held[i] {
+				s.stripes[i].Unlock()
+			}
 		}
 	}
 }
 
+// stripesOf returns which of the stripes have one of the keys.
+func (s *Source) stripesOf(keys []string) (held [stripes]bool) {
+	for _, key := range keys {
+		held[s.stripeOf(key)] = true
+	}
+	return held
+}
+
+// lockItems takes the stripes of the items' keys.
+func (s *Source) lockItems(items []Item) (unlock func()) {
+	if len(items) == 1 {
+		return s.lock(items[0].Key)
+	}
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = items[i].Key
+	}
+	return s.lock(keys...)
+}
+
 // flight is the key's delivery under way, or nil. The caller holds the stripe.
-func (s *Source) flight(key string) *flight {
+func (s *Source) flight(key string) *activeFlight {
 	return s.stripe(key).flights[key]
 }
 
 // entry is the key's entry, nil when there is none, and whether there is one
 // that cannot be read. The caller holds the stripe.
-func (s *Source) entry(key string, f *flight) (*schedule.Entry, bool, error) {
+func (s *Source) entry(key string, f *activeFlight) (*schedule.Entry, bool, error) {
 	if f != nil && f.Own {
 		return f.Entry, false, nil
 	}
@@ -195,7 +216,7 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
-	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.room(s.Settings()) {
+	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.hasSlot(s.Settings()) {
 		return s.now()
 	}
 	at, ok := s.page.Head()

@@ -47,7 +47,7 @@ func event(delay time.Duration, p Policy) *Request {
 func apply(t *testing.T, r *Request, cur *Entry, own bool, src *Source) Change {
 	t.Helper()
 	before := snapshot(cur)
-	c, err := r.Apply("k", cur, own, src, 9, t0, 0.5)
+	c, err := r.Apply(Inputs{Key: "k", Source: src, Revision: 9, Now: t0, Random: 0.5}, cur, own)
 	if err != nil {
 		t.Fatalf("Apply: %v", err)
 	}
@@ -142,7 +142,7 @@ func TestThePolicyDecidesAboutTheTimeOfAWaitingOccurrence(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				if tc.result == "" {
-					c, err := r.Apply("k", tc.cur, tc.own, &Source{}, 9, t0, 0)
+					c, err := r.Apply(inputs(&Source{}), tc.cur, tc.own)
 					if code(err) != CodeExists || c != (Change{}) {
 						t.Errorf("got %+v, %v, want %s", c, err, CodeExists)
 					}
@@ -226,7 +226,7 @@ func TestJitterNeverMakesAnythingEarly(t *testing.T) {
 		for _, jitter := range []float64{0, 1e-18, 0.1, 0.999, 1} {
 			for _, random := range []float64{0, 1e-18, 0.5, 1 - 1e-16} {
 				r := &Request{Delay: &delay, Jitter: jitter}
-				c, err := r.Apply("k", nil, false, &Source{}, 9, t0, random)
+				c, err := r.Apply(Inputs{Key: "k", Source: &Source{}, Revision: 9, Now: t0, Random: random}, nil, false)
 				if err != nil {
 					t.Fatal(err)
 				}

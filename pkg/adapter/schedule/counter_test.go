@@ -76,7 +76,7 @@ func TestTheCallAfterMaxAttemptsIsRefused(t *testing.T) {
 		cur = apply(t, &r, cur, false, src).Entry
 	}
 	for name, own := range map[string]bool{"waiting": false, "in flight": true} {
-		c, err := r.Apply("k", cur, own, src, 9, t0, 0)
+		c, err := r.Apply(inputs(src), cur, own)
 		if code(err) != CodeExhausted || c != (Change{}) {
 			t.Errorf("%s: the fourth call got %+v, %v, want %s", name, c, err, CodeExhausted)
 		}
@@ -99,7 +99,7 @@ func TestTheCallAfterMaxAttemptsIsRefused(t *testing.T) {
 		}
 	}
 	withInterval.MaxInterval = &off
-	if _, err := withInterval.Apply("k", cur, false, &Source{Policy: Replace, MaxInterval: hour}, 9, t0, 0); code(err) != CodeExhausted {
+	if _, err := withInterval.Apply(inputs(&Source{Policy: Replace, MaxInterval: hour}), cur, false); code(err) != CodeExhausted {
 		t.Errorf("a maxInterval of the request that is off overrides the source's: %v", err)
 	}
 
@@ -129,7 +129,7 @@ func TestTheCounterStopsAtItsLargestValue(t *testing.T) {
 		t.Errorf("attempt %d in %v", c.Entry.Attempt, c.Entry.DueAt.Sub(t0))
 	}
 	f := Flight{Entry: &e, Own: true}
-	step := f.Finish("k", &e, Outcome{Kind: Failed}, &Source{Delivery: Delivery{BackoffDelay: time.Second}}, 9, "s", t0)
+	step := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &e, Outcome{Kind: Failed})
 	if n := step.Next; n.Attempt != math.MaxUint32 || n.Tries != math.MaxUint32 || n.RetryAt.Sub(t0) != MaxBackoff {
 		t.Errorf("after a failure: attempt %d, tries %d, in %v", n.Attempt, n.Tries, n.RetryAt.Sub(t0))
 	}

@@ -138,13 +138,13 @@ func TestConditionsAreLookedAtFirst(t *testing.T) {
 		"exhausted": {Backoff: &Backoff{MaxAttempts: 1}, Policy: Replace, Conditions: Conditions{IfMatch: &four}},
 		"new uid":   {UID: "other", Conditions: Conditions{IfMatch: &four}},
 	} {
-		if _, err := r.Apply("k", &withUID, false, &Source{}, 9, t0, 0); code(err) != CodePrecondition {
+		if _, err := r.Apply(inputs(&Source{}), &withUID, false); code(err) != CodePrecondition {
 			t.Errorf("%s: %v, want %s", name, err, CodePrecondition)
 		}
 	}
 	// and also of what is in delivery
 	r := &Request{Policy: Replace, Conditions: Conditions{IfNoneMatch: true}}
-	if _, err := r.Apply("k", &flyingKey, true, &Source{}, 9, t0, 0); code(err) != CodePrecondition {
+	if _, err := r.Apply(inputs(&Source{}), &flyingKey, true); code(err) != CodePrecondition {
 		t.Errorf("If-None-Match of a key in delivery: %v", err)
 	}
 }

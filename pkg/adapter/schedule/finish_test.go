@@ -134,7 +134,7 @@ func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
 		at := situations[situation]
 		flight, cur := *at.f.Entry, snapshot(at.cur)
 		f := at.f
-		s := f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0)
+		s := f.Finish(inputs(src), at.cur, outcomes[outcome])
 		if got := describe(s, at.cur); got != want {
 			t.Errorf("%s, %s: %s, want %s", situation, outcome, got, want)
 		}
@@ -228,7 +228,7 @@ func TestMaxIntervalBringsAKeyBack(t *testing.T) {
 		e := tc.key(flyingKey)
 		src := &Source{MaxInterval: tc.source, Delivery: Delivery{BackoffDelay: time.Second, Retry: tc.retry}}
 		f := Flight{Entry: &e, Own: true}
-		s := f.Finish("k", &e, outcomes[tc.outcome], src, 9, "store", t0)
+		s := f.Finish(inputs(src), &e, outcomes[tc.outcome])
 		if got := describe(s, &e); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
@@ -246,7 +246,7 @@ func TestARetriedDeliveryExpires(t *testing.T) {
 		"500": "retrying [due -60, retry 4, 8/3, 5.5]", "2xx": "delivered, gone", "aborted": "aborted, unchanged",
 	} {
 		f := Flight{Entry: &e, Own: true}
-		s := f.Finish("k", &e, outcomes[outcome], &Source{Delivery: Delivery{BackoffDelay: time.Second}}, 9, "store", t0)
+		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &e, outcomes[outcome])
 		if got := describe(s, &e); got != want {
 			t.Errorf("before its expiry, %s: %s, want %s", outcome, got, want)
 		}
@@ -296,12 +296,12 @@ func TestARejectionIsADeadLetterAlsoWhenSomethingNewerTookItsPlace(t *testing.T)
 	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
 	for _, outcome := range []string{"400", "500"} { // the retry is used up after two failures
 		at := situations["a PUT behind"]
-		s := at.f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0)
+		s := at.f.Finish(inputs(src), at.cur, outcomes[outcome])
 		if s.Dead == nil || s.Disposition != DeadLettered || s.Changed || s.Next != at.cur {
 			t.Errorf("%s: %+v, want a dead letter and the newer occurrence unchanged", outcome, s)
 		}
 		at = situations["deleted"]
-		if s := at.f.Finish("k", at.cur, outcomes[outcome], src, 9, "store", t0); s.Dead != nil || s.Changed {
+		if s := at.f.Finish(inputs(src), at.cur, outcomes[outcome]); s.Dead != nil || s.Changed {
 			t.Errorf("%s after a DELETE: %+v, want no effect", outcome, s)
 		}
 	}
@@ -313,7 +313,7 @@ func TestAnEventDoesNotInheritTheExpiryOfADeliveryUnderWay(t *testing.T) {
 	e.ExpiresAt = t0.Add(time.Second)
 	r := Request{Ingested: true, Event: &Event{ID: "1", Source: "/s"}}
 	for own, want := range map[bool]time.Time{true: {}, false: e.ExpiresAt} {
-		c, err := r.Apply("k", &e, own, &Source{Policy: Replace, IngestPolicy: Earliest}, 9, t0, 0)
+		c, err := r.Apply(inputs(&Source{Policy: Replace, IngestPolicy: Earliest}), &e, own)
 		if err != nil || !c.Entry.ExpiresAt.Equal(want) {
 			t.Errorf("in delivery %v: expires at %v (%v), want %v", own, c.Entry.ExpiresAt, err, want)
 		}
@@ -327,10 +327,15 @@ func TestARefusalAfterTheExpiryIsStillARefusal(t *testing.T) {
 	zero := 0
 	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &zero}}
 	f := Flight{Entry: &e, Own: true}
-	if s := f.Finish("k", &e, outcomes["400"], src, 9, "store", t0); s.Dead == nil {
+	if s := f.Finish(inputs(src), &e, outcomes["400"]); s.Dead == nil {
 		t.Errorf("400: %+v, want a dead letter", s)
 	}
-	if s := f.Finish("k", &e, outcomes["500"], src, 9, "store", t0); s.Dead == nil || s.Next == nil {
+	if s := f.Finish(inputs(src), &e, outcomes["500"]); s.Dead == nil || s.Next == nil {
 		t.Errorf("500 with no retry left: %+v, want a dead letter and maxInterval", s)
 	}
+}
+
+// inputs are the inputs of a decision about the key "k" at t0.
+func inputs(src *Source) Inputs {
+	return Inputs{Key: "k", Source: src, Revision: 9, StoreID: "store", Now: t0}
 }

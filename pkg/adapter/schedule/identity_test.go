@@ -26,7 +26,7 @@ func TestTheIDIsConstantOverAllAttemptsOfAnOccurrence(t *testing.T) {
 		now := t0
 		for i := range 5 {
 			f := Flight{Entry: e, Own: true}
-			e = f.Finish("k", e, Outcome{Kind: Failed}, src, uint64(20+i), "store", now).Next
+			e = f.Finish(Inputs{Key: "k", Source: src, Revision: uint64(20 + i), StoreID: "store", Now: now}, e, Outcome{Kind: Failed}).Next
 			now = e.At()
 			if got := e.EventID("store"); got != want {
 				t.Errorf("%s: id %q after %d failures, %q before", name, got, i+1, want)
@@ -54,7 +54,7 @@ func TestAnOccurrenceMadeByAnOutcomeHasANewID(t *testing.T) {
 			e := flyingKey
 			e.Event = ev
 			f := Flight{Entry: &e, Own: true}
-			n := f.Finish("k", &e, o, src, 9, "store", t0).Next
+			n := f.Finish(inputs(src), &e, o).Next
 			if got := n.EventID("store"); got != "store-9" {
 				t.Errorf("%s of %+v: id %q, want a new one", name, ev, got)
 			}
@@ -78,12 +78,12 @@ func TestAReplyEventIsTheNewOccurrences(t *testing.T) {
 	reply := &Event{Type: "reply", Source: "operator", Data: []byte("again")}
 	o := Outcome{Kind: Succeeded, Again: &Again{After: soon, Reply: reply}}
 	f := Flight{Entry: &flyingKey, Own: true}
-	if n := f.Finish("k", &flyingKey, o, &Source{}, 9, "store", t0).Next; n.Event != reply || n.EventID("store") != "store-9" {
+	if n := f.Finish(inputs(&Source{}), &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
 		t.Errorf("%+v", n)
 	}
 	// Something newer waits: its event stays.
 	f = Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}
-	if n := f.Finish("k", &newerPut, o, &Source{}, 9, "store", t0).Next; n.Event != newer || !n.DueAt.Equal(t0.Add(soon)) {
+	if n := f.Finish(inputs(&Source{}), &newerPut, o).Next; n.Event != newer || !n.DueAt.Equal(t0.Add(soon)) {
 		t.Errorf("%+v", n)
 	}
 }
@@ -94,7 +94,7 @@ func TestAnOutcomesOccurrenceKeepsWhatBelongsToTheKey(t *testing.T) {
 	e := flyingKey
 	e.MaxInterval, e.UID, e.Reason, e.TraceParent, e.TraceState, e.ExpiresAt = &hour, "u", "because", "p", "s", t0.Add(hour)
 	f := Flight{Entry: &e, Own: true}
-	got := f.Finish("k", &e, Outcome{Kind: Succeeded}, &Source{}, 9, "store", t0).Next
+	got := f.Finish(inputs(&Source{}), &e, Outcome{Kind: Succeeded}).Next
 	want := &Entry{
 		Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0.Add(hour), Event: older,
 		MaxInterval: &hour, UID: "u", Reason: "because", TraceParent: "p", TraceState: "s",
@@ -166,7 +166,7 @@ func TestADeadLetterCarriesTheLastAttempt(t *testing.T) {
 		if tc.waiting != nil {
 			cur = tc.waiting
 		}
-		s := f.Finish("k", cur, Outcome{Kind: tc.kind, Failure: failure}, src, 9, "store", t0)
+		s := f.Finish(inputs(src), cur, Outcome{Kind: tc.kind, Failure: failure})
 		if got := describe(s, cur); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
@@ -191,20 +191,20 @@ func TestADeadLetterIsRetriedAndThenDroppedAndNeverComesBack(t *testing.T) {
 	t.Parallel()
 	one := 1
 	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
-	e := flyingKey.deadLetter("k", Failure{}, 9, "store", t0)
+	e := flyingKey.deadLetter(inputs(nil), Failure{})
 	for outcome, want := range map[string]string{
 		"2xx": "delivered, gone", "again in 30 s": "delivered, gone", "never": "delivered, gone",
 		"500": "retrying [due 0, retry 1, 1/1, 9.9]", "400": "dropped, gone", "aborted": "aborted, unchanged",
 	} {
 		f := Flight{Entry: e, Own: true}
-		if got := describe(f.Finish(DeadLetterKey(9), e, outcomes[outcome], src, 10, "store", t0), e); got != want {
+		if got := describe(f.Finish(Inputs{Key: DeadLetterKey(9), Source: src, Revision: 10, StoreID: "store", Now: t0}, e, outcomes[outcome]), e); got != want {
 			t.Errorf("%s: %s, want %s", outcome, got, want)
 		}
 	}
 	tried := *e
 	tried.Tries = 1
 	f := Flight{Entry: &tried, Own: true}
-	if got := describe(f.Finish(DeadLetterKey(9), &tried, outcomes["500"], src, 10, "store", t0), &tried); got != "dropped, gone" {
+	if got := describe(f.Finish(Inputs{Key: DeadLetterKey(9), Source: src, Revision: 10, StoreID: "store", Now: t0}, &tried, outcomes["500"]), &tried); got != "dropped, gone" {
 		t.Errorf("used up: %s", got)
 	}
 }

@@ -101,10 +101,9 @@ type Step struct {
 	Disposition Disposition
 }
 
-// Finish decides what the outcome of a delivery makes of its key. cur is the
-// key's entry, nil when it has none; revision is for a new occurrence, storeID
-// for the id of a dead letter.
-func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+// Finish decides the effect of a delivery's outcome on its key. cur is the key's
+// entry, nil when it has none.
+func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 	waiting := cur
 	if f.Own {
 		waiting = nil
@@ -126,29 +125,29 @@ func (f *Flight) Finish(key string, cur *Entry, o Outcome, src *Source, revision
 	}
 	switch {
 	case o.Kind == Succeeded && waiting != nil:
-		s.Next, s.Changed = f.succeedBefore(waiting, o, src, revision, now)
+		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
 	case o.Kind == Succeeded:
-		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
+		s.Next, s.Changed = f.Entry.next(in, o), true
 	default:
-		s = f.fail(key, waiting, o, src, revision, storeID, now)
+		s = f.fail(in, waiting, o)
 	}
 	return s
 }
 
 // next is the occurrence that a run leaves, done or given up, when nothing
 // waits.
-func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *Entry {
-	owed := e.owedAt()
-	switch interval := e.interval(src); {
+func (e *Entry) next(in Inputs, o Outcome) *Entry {
+	owed, least := e.owedAt(), in.Source.Ceilings.MinDelay
+	switch interval := e.interval(in.Source); {
 	case e.DeadLetter != nil:
 		return nil
 	case !owed.IsZero(): // as something newer that waits: the sooner time, its event
-		if o.Again != nil && o.Kind != Failed && o.Again.time(now, src.Ceilings.MinDelay).Before(owed) {
-			owed = o.Again.time(now, src.Ceilings.MinDelay)
+		if o.Again != nil && o.Kind != Failed && o.Again.time(in.Now, least).Before(owed) {
+			owed = o.Again.time(in.Now, least)
 		}
-		return e.renew(revision, now, now.Add(max(owed.Sub(now), 0)))
+		return e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
 	case o.Again != nil && o.Kind != Failed:
-		n := e.renew(revision, now, o.Again.time(now, src.Ceilings.MinDelay))
+		n := e.renew(in, o.Again.time(in.Now, least))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -156,14 +155,14 @@ func (e *Entry) next(o Outcome, src *Source, revision uint64, now time.Time) *En
 	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
-		return e.renew(revision, now, now.Add(max(interval, src.Ceilings.MinDelay)))
+		return e.renew(in, in.Now.Add(max(interval, least)))
 	}
 }
 
 // renew makes a new occurrence of the entry. An expiry belonged to the old one.
-func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
+func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	return &Entry{
-		Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: due,
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: due,
 		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event.again(),
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 	}
@@ -171,7 +170,7 @@ func (e *Entry) renew(revision uint64, now, due time.Time) *Entry {
 
 // succeedBefore is what a success, or a rejection that asks for the key once
 // more, makes of the newer occurrence behind it.
-func (f *Flight) succeedBefore(waiting *Entry, o Outcome, src *Source, revision uint64, now time.Time) (*Entry, bool) {
+func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bool) {
 	n := *waiting
 	n.UnfinishedAt = time.Time{}
 	if !f.OwnCounter {
@@ -179,8 +178,8 @@ func (f *Flight) succeedBefore(waiting *Entry, o Outcome, src *Source, revision 
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		if at := o.Again.time(now, src.Ceilings.MinDelay); at.Before(n.At()) {
-			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, revision, true
+		if at := o.Again.time(in.Now, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
+			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, in.Revision, true
 		}
 	}
 	return &n, changed
@@ -188,21 +187,21 @@ func (f *Flight) succeedBefore(waiting *Entry, o Outcome, src *Source, revision 
 
 // fail is what a failure makes of the key; waiting is what was accepted
 // during the delivery, or nil.
-func (f *Flight) fail(key string, waiting *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	tries := increment(f.Entry.Tries)
-	if o.Kind == Rejected || src.Delivery.exhausted(tries) {
-		return f.giveUp(key, waiting, o, src, revision, storeID, now)
+	if o.Kind == Rejected || in.Source.Delivery.exhausted(tries) {
+		return f.giveUp(in, waiting, o)
 	}
 	if f.Superseded {
 		return Step{Next: waiting, Disposition: Superseding}
 	}
 	n := f.failed(waiting)
-	if waiting == nil && n.Expired(now) {
+	if waiting == nil && n.Expired(in.Now) {
 		return Step{Changed: true, Disposition: Expired}
 	}
-	at := now.Add(src.Delivery.wait(tries, o.RetryAfter))
+	at := in.Now.Add(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(now, 0) // a retry: the least wait is not for it
+		at = o.Again.time(in.Now, 0) // a retry: the least wait is not for it
 	}
 	switch {
 	case waiting == nil:
@@ -228,31 +227,31 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 
 // giveUp ends the delivered occurrence: its event goes to the dead letter
 // sink, if there is one, also when something newer has taken its place.
-func (f *Flight) giveUp(key string, waiting *Entry, o Outcome, src *Source, revision uint64, storeID string, now time.Time) Step {
+func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	s := Step{Next: waiting, Disposition: Dropped}
-	if src.DeadLetter != nil && f.Entry.DeadLetter == nil {
-		s.Dead, s.Disposition = f.Entry.deadLetter(key, o.Failure, revision, storeID, now), DeadLettered
+	if in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil {
+		s.Dead, s.Disposition = f.Entry.deadLetter(in, o.Failure), DeadLettered
 	}
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
-		s.Next, s.Changed = f.succeedBefore(waiting, o, src, revision, now)
+		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
 	case f.Superseded && !again: // what took its place decides about the key
 	case waiting != nil:
 		s.Next, s.Changed = f.failed(waiting), true
 	default:
-		s.Next, s.Changed = f.Entry.next(o, src, revision, now), true
+		s.Next, s.Changed = f.Entry.next(in, o), true
 	}
 	return s
 }
 
 // deadLetter is the entry that carries the occurrence's event to the dead
 // letter sink.
-func (e *Entry) deadLetter(key string, failure Failure, revision uint64, storeID string, now time.Time) *Entry {
+func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
-		Revision: revision, Occurrence: revision, ScheduledAt: now, DueAt: now, Event: e.Event,
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now, Event: e.Event,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 		DeadLetter: &DeadLetter{
-			Key: key, Due: e.DueAt, ID: e.EventID(storeID), Attempt: e.Attempt, Failure: failure, Revision: e.Revision,
+			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Failure: failure, Revision: e.Revision,
 		},
 	}
 }

@@ -34,18 +34,18 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	} {
 		f := Flight{Entry: e, Own: true}
 		src := &Source{MaxInterval: time.Minute, Delivery: Delivery{Retry: &zero}}
-		n := f.Finish("k", e, tc.o, src, 20, "store", t0).Next
+		n := f.Finish(Inputs{Key: "k", Source: src, Revision: 20, StoreID: "store", Now: t0}, e, tc.o).Next
 		if n == nil || !n.At().Equal(tc.want) || n.Occurrence != 20 || !n.UnfinishedAt.IsZero() {
 			t.Errorf("%s: %+v, want an occurrence of its own at %v", name, n, tc.want)
 		}
 	}
 	f := Flight{Entry: e, Own: true}
-	retried := f.Finish("k", e, outcomes["500"], &Source{}, 20, "store", t0).Next
+	retried := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: t0}, e, outcomes["500"]).Next
 	if !retried.DueAt.Equal(flyingKey.DueAt) || !retried.owedAt().Equal(hour) {
 		t.Errorf("a retry forgets it: %+v", retried)
 	}
 	late := e.owedAt().Add(time.Minute)
-	if n := f.Finish("k", e, outcomes["2xx"], &Source{}, 20, "store", late).Next; !n.DueAt.Equal(late) {
+	if n := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: late}, e, outcomes["2xx"]).Next; !n.DueAt.Equal(late) {
 		t.Errorf("its time has come meanwhile: due %v, want %v", n.DueAt, late)
 	}
 }

@@ -97,32 +97,42 @@ type Change struct {
 	NewObject bool
 }
 
-// Apply decides what the request makes of a key. cur is the key's entry, nil
-// when it has none; own says that the delivery under way is of that entry, so
-// that nothing waits; revision is the new entry's if there is one; random is
-// in [0,1). Nothing is changed when it returns an error, always an *Error.
-func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision uint64, now time.Time, random float64) (Change, error) {
-	if err := r.Check(key, cur); err != nil {
+// Inputs are the facts, besides the key's entry, from which Apply and Finish decide.
+// They are passed by value, so that a decision has no other state.
+type Inputs struct {
+	Key      string
+	Source   *Source
+	Revision uint64 // of a new entry
+	StoreID  string // for the event ID of a dead letter; Apply does not need it
+	Now      time.Time
+	Random   float64 // in [0,1), for the jitter; Finish does not need it
+}
+
+// Apply decides the effect of the request on a key. cur is the key's entry, nil
+// when it has none. own is true while the delivery under way is of that entry:
+// then nothing waits. An error is always an *Error, and then nothing changes.
+func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
+	if err := r.Check(in.Key, cur); err != nil {
 		return Change{}, err
 	}
 	waiting := cur != nil && !own
 	c := Change{Result: Created}
-	policy := r.policy(src)
+	policy := r.policy(in.Source)
 	if cur != nil && r.UID != "" && cur.UID != "" && r.UID != cur.UID {
 		policy, c.NewObject = Replace, true
 	}
 	if waiting {
 		switch policy {
 		case Fail:
-			return Change{}, Refuse(CodeExists, "key %q is already scheduled for %s and the policy is fail", key, cur.DueAt.UTC().Format(time.RFC3339Nano))
+			return Change{}, Refuse(CodeExists, "key %q is already scheduled for %s and the policy is fail", in.Key, cur.DueAt.UTC().Format(time.RFC3339Nano))
 		case Keep:
 			return Change{Result: Kept, Entry: cur}, nil
 		}
 		c.Result = Replaced
 	}
 
-	e := r.entry(cur, own, policy, revision, now)
-	at, err := r.time(key, cur, &c, e, src, now, random)
+	e := r.entry(in, cur, own, policy)
+	at, err := r.time(in, cur, &c, e)
 	if err != nil {
 		return Change{}, err
 	}
@@ -131,7 +141,7 @@ func (r *Request) Apply(key string, cur *Entry, own bool, src *Source, revision 
 	if waiting && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)
 	}
-	e.identify(cur, r.Event != nil, own, c.Result, now)
+	e.identify(cur, r.Event != nil, own, c.Result, in.Now)
 
 	if !c.Supersedes && cur != nil {
 		e.behind(cur, own)
@@ -168,9 +178,9 @@ func (r *Request) policy(src *Source) Policy {
 // request is the whole of it, save the event; with the other policies every
 // absent field stays as it was, but for the expiry of a delivery under way,
 // which is that occurrence's alone.
-func (r *Request) entry(cur *Entry, own bool, policy Policy, revision uint64, now time.Time) *Entry {
+func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
-		Revision: revision, Occurrence: revision, ScheduledAt: now,
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
 		ExpiresAt: r.ExpiresAt, MaxInterval: r.MaxInterval, UID: r.UID, Reason: r.Reason, Event: r.Event,
 		TraceParent: r.TraceParent, TraceState: r.TraceState,
 	}
@@ -202,7 +212,7 @@ func (r *Request) entry(cur *Entry, own bool, policy Policy, revision uint64, no
 }
 
 // time sets the entry's counter and says when the request wants it due.
-func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source, now time.Time, random float64) (time.Time, error) {
+func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, error) {
 	if cur != nil && !c.NewObject {
 		e.Attempt = cur.Attempt
 	}
@@ -210,8 +220,8 @@ func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source,
 	switch {
 	case r.Backoff != nil:
 		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
-			if delay = r.interval(cur, src); delay <= 0 {
-				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", key, most)
+			if delay = r.interval(cur, in.Source); delay <= 0 {
+				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", in.Key, most)
 			}
 			e.Attempt = 0
 			break
@@ -221,18 +231,18 @@ func (r *Request) time(key string, cur *Entry, c *Change, e *Entry, src *Source,
 	case r.Delay != nil:
 		delay = *r.Delay
 	case !r.DueAt.IsZero():
-		delay = max(r.DueAt.Sub(now), 0)
+		delay = max(r.DueAt.Sub(in.Now), 0)
 	default:
-		delay = src.Delay
+		delay = in.Source.Delay
 	}
 	if r.Backoff == nil && !r.Ingested {
 		e.Attempt = 0
 	}
-	delay = max(delay, src.Ceilings.MinDelay)
+	delay = max(delay, in.Source.Ceilings.MinDelay)
 	if r.Jitter > 0 {
-		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * random))
+		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * in.Random))
 	}
-	return now.Add(delay), nil
+	return in.Now.Add(delay), nil
 }
 
 // interval is the maxInterval that sets the time when the attempts are used

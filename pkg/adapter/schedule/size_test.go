@@ -32,7 +32,7 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 		"an event":            {r: Request{Ingested: true, Event: &Event{ID: "1"}}, want: least},
 		"jitter comes on top": {r: Request{Delay: &short, Jitter: 1}, want: least + least/2},
 	} {
-		got, err := c.r.Apply("k", nil, false, src, 1, now, .5)
+		got, err := c.r.Apply(Inputs{Key: "k", Source: src, Revision: 1, Now: now, Random: .5}, nil, false)
 		if err != nil || got.Entry.DueAt.Sub(now) != c.want {
 			t.Errorf("%s: due after %s, want %s (%v)", name, got.Entry.DueAt.Sub(now), c.want, err)
 		}
@@ -54,13 +54,13 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 			c.o.Kind = Succeeded
 		}
 		flight := Flight{Entry: entry, Own: true}
-		if next := flight.Finish("k", entry, c.o, src, 2, "id", now).Next; next == nil || next.At().Sub(now) != c.want {
+		if next := flight.Finish(Inputs{Key: "k", Source: src, Revision: 2, StoreID: "id", Now: now}, entry, c.o).Next; next == nil || next.At().Sub(now) != c.want {
 			t.Errorf("%s: next is %+v, want after %s", name, next, c.want)
 		}
 	}
 	waiting := &Entry{Revision: 2, Occurrence: 2, DueAt: now.Add(long)}
 	flight := Flight{Entry: entry}
-	if next := flight.Finish("k", waiting, Outcome{Kind: Succeeded, Again: &Again{After: short}}, src, 3, "id", now).Next; next.DueAt.Sub(now) != least {
+	if next := flight.Finish(Inputs{Key: "k", Source: src, Revision: 3, StoreID: "id", Now: now}, waiting, Outcome{Kind: Succeeded, Again: &Again{After: short}}).Next; next.DueAt.Sub(now) != least {
 		t.Errorf("what waits is brought forward to %s, want %s", next.DueAt.Sub(now), least)
 	}
 }

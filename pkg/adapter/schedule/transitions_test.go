@@ -39,7 +39,7 @@ func (k *key) start() bool {
 
 func (k *key) schedule(r *Request, random float64) bool {
 	k.rev++
-	c, err := r.Apply("k", k.cur, k.own(), k.src, k.rev, k.now, random)
+	c, err := r.Apply(Inputs{Key: "k", Source: k.src, Revision: k.rev, Now: k.now, Random: random}, k.cur, k.own())
 	if err != nil || c.Result == Kept {
 		return false
 	}
@@ -68,7 +68,7 @@ func (k *key) expire() bool {
 // finish applies an outcome and returns the table's name for it.
 func (k *key) finish(o Outcome) (on string) {
 	k.rev++
-	s := k.flight.Finish("k", k.cur, o, k.src, k.rev, "store", k.now)
+	s := k.flight.Finish(Inputs{Key: "k", Source: k.src, Revision: k.rev, StoreID: "store", Now: k.now}, k.cur, o)
 	k.flight, k.cur = nil, s.Next
 	switch s.Disposition {
 	case Delivered:

@@ -40,7 +40,7 @@ type DB struct {
 	counters  counters
 	lazy      lazySync
 	keeper    housekeeper
-	room      room
+	space     space
 	lock      *pebble.Lock
 	full      *fullFS
 	dir       string
@@ -96,7 +96,7 @@ func (db *DB) open(o Options) (err error) {
 		return err
 	}
 	u, _ := usage(fs, o.Dir)
-	db.room.init(&o, fs, u)
+	db.space.init(&o, fs, u)
 	db.full = newFullFS(fs)
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock

@@ -223,7 +223,7 @@ func TestAFullDiskIsSaidBeforehand(t *testing.T) {
 		}{{20 << 20, nil}, {16 << 20, store.ErrFull}, {0, store.ErrFull}, {16<<20 + 1, nil}} {
 			free(step.free)
 			time.Sleep(time.Second) // fake: the answer is kept for a moment
-			if err := db.Room(1, 1); !errors.Is(err, step.want) {
+			if err := db.Space(1, 1); !errors.Is(err, step.want) {
 				t.Errorf("with %d bytes free: %v", step.free, err)
 			}
 		}
@@ -248,8 +248,8 @@ func TestACloseWhileTheDiskIsFullEnds(t *testing.T) {
 		waited := make(chan error, 1)
 		go func() { waited <- c.Wait() }()
 		synctest.Wait()
-		if err := db.Room(0, 0); !errors.Is(err, store.ErrFull) {
-			t.Errorf("room: %v", err)
+		if err := db.Space(0, 0); !errors.Is(err, store.ErrFull) {
+			t.Errorf("space: %v", err)
 		}
 		if err := db.Close(); !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("closing: %v", err)

@@ -27,7 +27,7 @@ type Options struct {
 	// Observe is called with how long a durable Apply took to reach stable
 	// storage, from Apply to the end of Wait.
 	Observe func(time.Duration)
-	// Reserve is how many free bytes are kept back: below it Room is ErrFull.
+	// Reserve is how many free bytes are kept back: below it Space returns ErrFull.
 	// Default: a tenth of the file system, at least 16 MiB unless that is more
 	// than a quarter of it, at most 256 MiB. Negative: none.
 	Reserve int64

@@ -11,8 +11,8 @@ import (
 // did not happen, or may not be durable. It is no fault of the disk.
 var ErrClosed = errors.New("store: closed")
 
-// ErrFull says that the disk has no room for more: nothing was changed, and
-// the call may be tried again once there is room.
+// ErrFull says that the disk has no space for more: nothing was changed, and
+// the call may be tried again once there is space.
 var ErrFull = errors.New("store: disk full")
 
 // ErrLarge says that entries have more bytes than the caller wants.
@@ -52,13 +52,13 @@ type Store interface {
 	// its own; one follows within LazySync.
 	Apply(lazy bool, changes ...Change) (Commit, error)
 
-	// Room returns ErrFull while the disk has no room for a change that adds
+	// Space returns ErrFull while the disk has no space for a change that adds
 	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is what all
 	// sources of the namespace have then: while space is scarce, who holds more
 	// than is still free may not grow. Of the space that is kept back to go on
 	// with, a change that does not grow may use a part. Ask before an Apply for a
 	// request; removals and outcomes need not ask.
-	Room(growth, held int64) error
+	Space(growth, held int64) error
 
 	// Due appends to rows up to limit rows of the source that come after the
 	// position, ordered by position, dead letters among them; more says

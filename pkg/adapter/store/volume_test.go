@@ -162,10 +162,10 @@ func TestBytes_GoWithThePurge(t *testing.T) {
 }
 
 // Whatever is free, each rule gives out what it says, to the byte.
-func TestRoom_GivesOutByThreeRules(t *testing.T) {
+func TestSpace_ThreeRules(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	r := room{reserve: 100 * mib, scarce: 300 * mib}
+	r := space{reserve: 100 * mib, scarce: 300 * mib}
 	for _, c := range []struct {
 		free, growth, held int64
 		want               bool

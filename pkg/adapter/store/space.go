@@ -1,0 +1,76 @@
+package store
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// spaceEvery is how long an answer about free space is valid. It is short because
+// another process may fill the disk at its full speed, and a change that was
+// accepted too late waits for space. Asking costs some microseconds.
+const spaceEvery = 10 * time.Millisecond
+
+// maxScarce bounds the space that the second rule gives out.
+const maxScarce = 1 << 30
+
+// space watches the free disk space. Three rules give it out:
+//
+//   - While at least reserve+scarce is free, every namespace may grow.
+//   - Below that (scarce is an eighth of the disk, at most maxScarce) a namespace
+//     may grow while it holds, with the growth, at most the bytes that are free
+//     beyond the reserve. So a namespace that has filled the disk stops, and leaves
+//     scarce to the others: a new namespace may hold up to half of it, the next one
+//     up to a third, and a part is always left.
+//   - The reserve is for outcomes, removals and compactions, which must go on. Its
+//     first half also takes replacements that do not grow. Its second half does not,
+//     because many replacements make garbage until a compaction.
+type space struct {
+	fs              vfs.FS
+	dir             string
+	reserve, scarce int64
+	known           bool // the file system reports its usage
+
+	checkedAt atomic.Int64 // Unix nanoseconds
+	free      atomic.Int64
+}
+
+func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage) {
+	r.fs, r.dir, r.known = fs, o.Dir, u.TotalBytes > 0
+	r.reserve, r.scarce = o.reserve(u.TotalBytes), int64(min(u.TotalBytes/8, maxScarce))
+	r.free.Store(int64(u.AvailBytes))
+}
+
+// Space implements Store.
+func (db *DB) Space(growth, held int64) error {
+	r := &db.space
+	if db.full.waiting.Load() > 0 {
+		return ErrFull
+	}
+	if !r.known {
+		return nil
+	}
+	now := time.Now().UnixNano()
+	if last := r.checkedAt.Load(); now-last >= int64(spaceEvery) || now < last {
+		if r.checkedAt.CompareAndSwap(last, now) {
+			if u, ok := usage(r.fs, r.dir); ok {
+				r.free.Store(int64(u.AvailBytes))
+			}
+		}
+	}
+	if !r.allows(r.free.Load(), growth, held) {
+		return ErrFull
+	}
+	return nil
+}
+
+func (r *space) allows(free, growth, held int64) bool {
+	switch {
+	case growth <= 0:
+		return free >= r.reserve/2
+	case free >= r.reserve+r.scarce:
+		return true
+	}
+	return free >= r.reserve && held <= free-r.reserve
+}
