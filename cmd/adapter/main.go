@@ -1,10 +1,10 @@
 // Command adapter is the data plane: it keeps the schedules of all
 // RescheduleSources on a disk and sends their CloudEvents when they are due.
 //
-// In a cluster it serves the RescheduleSources of the API server, with
-// --standalone those of a file; adapter inspect DIR and adapter verify DIR look
-// at the data directory of an adapter that is not running, and adapter repair DIR
-// makes a damaged one whole.
+// In a cluster it serves the RescheduleSources of the API server, with --standalone
+// the RescheduleSources of a file. While the adapter is not running, adapter inspect
+// DIR and adapter verify DIR read its data directory, and adapter repair DIR repairs
+// a damaged one.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
 	var cfg adapter.Config
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
-	kubeconfig := flags.String("kubeconfig", "", "`FILE` that tells where the API server is; default: that of the cluster the adapter runs in")
+	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the address of the API server and the credentials for it (default: the cluster in which the adapter runs)")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
 	flags.StringVar(&cfg.CeilingsFile, "config", "", "`FILE` with the administrator's ceilings, the keys of the ConfigMap config-reschedule; read anew on SIGHUP (default none)")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
@@ -73,10 +73,10 @@ func run(args []string) error {
 			return err
 		}
 	}
-	slog.SetDefault(cfg.Log) // what the standard library logs of a sink that breaks HTTP goes there too
+	slog.SetDefault(cfg.Log) // the standard library logs sinks that break HTTP through it
 	cfg.Fatal = func(err error) {
-		// Nothing that is not known to be durable may be acknowledged any more.
-		cfg.Log.Error("the disk failed: ending at once; after a restart everything acknowledged is there", "error", err)
+		// It is not known what is durable, so no further change may be acknowledged.
+		cfg.Log.Error("the disk failed: the adapter ends now; everything acknowledged is there after a restart", "error", err)
 		os.Exit(1)
 	}
 

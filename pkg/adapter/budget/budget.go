@@ -7,12 +7,12 @@ import (
 	"sync"
 )
 
-// ErrFull is the error of a claim that cannot even wait: too many do, or it
-// asks for more than there is at all.
+// ErrFull is the error of a claim that cannot wait: too many claims wait, or it
+// needs more than the total.
 var ErrFull = errors.New("budget: too many claims wait")
 
-// maxWaiting bounds the claims that wait: each is looked at whenever something
-// is given back.
+// maxWaiting bounds the claims that wait, because each is tried whenever bytes are
+// given back.
 const maxWaiting = 1024
 
 // Budget is a number of bytes. It is safe for concurrent use.
@@ -25,8 +25,8 @@ type Budget struct {
 	namespaces map[string]*namespace
 	waiting    list.List // of *waiter
 	missed     bool      // a TryGrow was refused since freed was called
-	// One of each is kept when it is empty: most budgets have one source that
-	// comes and goes.
+	// One empty namespace and source are kept for reuse: most budgets have one
+	// source that claims again and again.
 	spareNamespace *namespace
 	spareSource    *source
 }
@@ -36,15 +36,15 @@ type namespace struct {
 	sources map[string]*source
 }
 
-// source is one that has claims; the others take no memory.
+// source is a source that has claims. One without claims takes no memory.
 type source struct {
 	namespace   *namespace
 	held        int64
 	first, last *Claim // by age
 }
 
-// Claim is what one request or delivery of a source holds. It is for one
-// goroutine at a time, and must not be copied once it holds something.
+// Claim is the bytes that one request or delivery of a source holds. It is for one
+// goroutine at a time, and must not be copied once it holds bytes.
 type Claim struct {
 	budget          *Budget
 	namespace, name string
@@ -60,17 +60,16 @@ type waiter struct {
 	done  chan struct{} // closed when it was granted
 }
 
-// New returns a budget. When a TryGrow was refused, freed is called once
-// something was given back since, without any lock held; nil: nobody wants to
-// know.
+// New returns a budget. After a TryGrow was refused, freed is called once when bytes
+// were given back, with no lock held. nil: no call.
 func New(total int64, freed func()) *Budget {
 	return &Budget{total: total, freed: freed, namespaces: map[string]*namespace{}}
 }
 
-// Total is what the budget has.
+// Total is the size of the budget.
 func (b *Budget) Total() int64 { return b.total }
 
-// Used is what is held of it now.
+// Used is the sum of all claims now.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,10 +81,10 @@ func (b *Budget) Claim(namespace, source string) Claim {
 	return Claim{budget: b, namespace: namespace, name: source}
 }
 
-// Held is what the claim holds.
+// Held is the number of bytes that the claim holds.
 func (c *Claim) Held() int64 { return c.held }
 
-// TryGrow takes n more if the source may have them now.
+// TryGrow adds n to the claim if the source may have them now.
 func (c *Claim) TryGrow(n int64) bool {
 	if n <= 0 {
 		return true
@@ -98,8 +97,8 @@ func (c *Claim) TryGrow(n int64) bool {
 	return ok
 }
 
-// Grow takes n more, and waits for them until ctx ends. On an error the claim
-// holds what it held.
+// Grow adds n to the claim, and waits for them until ctx ends. On an error the claim
+// is unchanged.
 func (c *Claim) Grow(ctx context.Context, n int64) error {
 	if n <= 0 {
 		return nil
@@ -141,10 +140,10 @@ func (c *Claim) Shrink(n int64) {
 	b := c.budget
 	b.mu.Lock()
 	b.giveBack(c, n)
-	tell := b.missed && b.freed != nil
+	notify := b.missed && b.freed != nil
 	b.missed = false
 	b.mu.Unlock()
-	if tell {
+	if notify {
 		b.freed()
 	}
 }
@@ -162,7 +161,7 @@ func (b *Budget) grant(c *Claim, n int64) bool {
 	ns := b.namespaces[c.namespace]
 	var src *source
 	if ns != nil {
-		left := free - ns.held - n // what the namespace could still take after
+		left := free - ns.held - n // that the namespace could still take after
 		if left < 0 {
 			return false
 		}
@@ -200,8 +199,8 @@ func (b *Budget) grant(c *Claim, n int64) bool {
 	return true
 }
 
-// giveBack returns n of the claim and grants what fits then. The caller holds
-// the lock.
+// giveBack returns n of the claim and grants the waiting claims that fit then. The
+// caller holds the lock.
 func (b *Budget) giveBack(c *Claim, n int64) {
 	src := c.source
 	b.used -= n
@@ -229,7 +228,7 @@ func (b *Budget) giveBack(c *Claim, n int64) {
 	}
 }
 
-// forget takes a claim out of the source's.
+// forget removes a claim from the source's list.
 func (s *source) forget(c *Claim) {
 	if c.older != nil {
 		c.older.younger = c.younger

@@ -54,7 +54,7 @@ func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	}
 	newcomer := b.Claim("b", "x")
 	if !newcomer.TryGrow(16 * mib) {
-		t.Error("another namespace finds no room for its largest body")
+		t.Error("another namespace finds no memory for its largest body")
 	}
 }
 
@@ -197,7 +197,7 @@ func TestWaitingClaims_AreBounded(t *testing.T) {
 
 func TestFreed_IsCalledAfterARefusal(t *testing.T) {
 	t.Parallel()
-	// Who was refused is told once that something was given back, and nobody
+	// After a refusal freed is called once when bytes were given back, and not
 	// else ever is.
 	calls := 0
 	b := New(mib, func() { calls++ })

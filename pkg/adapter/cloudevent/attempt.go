@@ -15,14 +15,20 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// The extension attributes of every delivery, and those of a dead letter,
-// which follow Knative's convention.
+// The extension attributes that have a meaning here. In an event that comes in, as
+// an ingested event or as a reply, the first four control the schedule.
 const (
-	KeyAttribute      = "reschedulekey"
+	KeyAttribute    = "reschedulekey"
+	AfterAttribute  = "rescheduleafter"
+	AtAttribute     = "rescheduleat"
+	PolicyAttribute = "reschedulepolicy"
+
+	// Every delivery carries these, and KeyAttribute.
 	RevisionAttribute = "reschedulerevision"
 	DueAtAttribute    = "rescheduledueat"
 	NumberAttribute   = "rescheduleattempt"
 
+	// A dead letter also carries these, by Knative's convention.
 	ErrorDestAttribute = "knativeerrordest"
 	ErrorCodeAttribute = "knativeerrorcode"
 	ErrorDataAttribute = "knativeerrordata"
@@ -32,9 +38,9 @@ const (
 // gives knativeerrordata.
 const maxErrorData = 1024 / 4 * 3
 
-// Describe is what an attempt sends but for the extensions of the delivery
-// itself: the event's own values, and what the occurrence gives an event that
-// lacks them. source is the attempt's Source.EventSource, which a caller may have at hand.
+// Describe returns the event that an attempt sends, without the extensions that
+// Own adds: the event's own values, and the occurrence's where the event has none.
+// source is the attempt's Source.EventSource, which a caller may have computed already.
 func Describe(a *schedule.Attempt, source string) schedule.Event {
 	out := schedule.Event{ID: a.ID, Source: source, Type: schedule.DefaultEventType, Subject: a.Key}
 	e := a.Entry.Event
@@ -79,7 +85,7 @@ func Own(a *schedule.Attempt, put func(name, value string)) {
 // number is the attempt counter as a CloudEvents Integer, which has 32 bits.
 func number(a *schedule.Attempt) int32 { return int32(min(a.Number(), math.MaxInt32)) }
 
-// errorCode is 500 where there was no answer, as Knative's dispatcher says it.
+// errorCode is 500 if there was no answer, as in Knative's dispatcher.
 func errorCode(f schedule.Failure) int32 {
 	if f.Code == 0 {
 		return http.StatusInternalServerError
@@ -87,7 +93,7 @@ func errorCode(f schedule.Failure) int32 {
 	return int32(f.Code)
 }
 
-// Context is the attributes of an event as the SDK has them. It shares the
+// Context returns the attributes of an event as the SDK's context. It shares the
 // event's memory.
 func Context(e *schedule.Event) *event.EventContextV1 {
 	ec := &event.EventContextV1{ID: e.ID, Type: e.Type, Source: types.URIRef{URL: verbatim(e.Source)}, Extensions: e.Extensions}
@@ -129,8 +135,8 @@ func ToSDK(a *schedule.Attempt) event.Event {
 	return out
 }
 
-// Overridable says whether spec.ceOverrides may set the attribute: those that
-// identify an event are not theirs.
+// Overridable reports whether spec.ceOverrides may set the attribute. It may not set
+// the attributes that identify an event.
 func Overridable(name string) bool {
 	switch strings.ToLower(name) {
 	case "id", "source", "type", "specversion", "data":
@@ -157,8 +163,8 @@ func override(ec *event.EventContextV1, name, value string) {
 	}
 }
 
-// needsBase64 tells the data that only data_base64 carries to every reader:
-// what is no text, what is said to be JSON and is not, and types with a +json
+// needsBase64 reports that only data_base64 carries the data to every reader: data
+// that is not text, data that is declared as JSON and is not, and types with a +json
 // suffix, which some readers take as a JSON value and others as a string.
 func needsBase64(mediaType func() (string, error), data []byte) bool {
 	if len(data) == 0 {
@@ -174,6 +180,6 @@ func needsBase64(mediaType func() (string, error), data []byte) bool {
 	return !isText(data)
 }
 
-// verbatim is a URL that prints as s, whatever s is: attributes were validated
-// when they came in, and leave as they came.
+// verbatim is a URL that prints as s. Attributes were validated when they came in,
+// and leave as they came.
 func verbatim(s string) url.URL { return url.URL{Opaque: s} }

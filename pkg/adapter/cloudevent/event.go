@@ -87,15 +87,15 @@ func checkText(name string, value any) error {
 	case "datacontenttype":
 		return schedule.ValidateContentType(name, strings.TrimSpace(s))
 	case "subject", "dataschema", "schemaurl":
-		if strings.TrimSpace(s) == "" { // readers take it for none, or refuse it
+		if strings.TrimSpace(s) == "" { // some readers ignore it, others refuse it
 			return schedule.Invalid(name, "is blank")
 		}
 	}
 	return nil
 }
 
-// bounded refuses attributes that no HTTP header block will hold, so that an
-// event's size is bounded whole.
+// bounded refuses attributes that are too large for HTTP headers, so that the whole
+// event is bounded.
 func (p *parts) bounded() error {
 	n := 0
 	for name, value := range p.attributes {
@@ -110,7 +110,8 @@ func (p *parts) bounded() error {
 	return nil
 }
 
-// isName wants what a header can carry; the SDK takes every letter there is.
+// isName reports whether a header can carry the name. The SDK accepts every letter of
+// Unicode.
 func isName(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !(c >= '0' && c <= '9') {
@@ -133,8 +134,8 @@ func setAttribute(version spec.Version, ec event.EventContext, name string, valu
 	return ec.SetExtension(name, value)
 }
 
-// restore gives the attributes their very text, which the SDK trims and, for
-// URIs, parses and prints again.
+// restore gives the attributes their exact text, which the SDK trims and, for URIs,
+// parses and prints again.
 func (p *parts) restore(e *schedule.Event) {
 	text := func(name string) string {
 		s, _ := p.attributes[name].(string)
@@ -163,7 +164,7 @@ func validate(e event.Event) error {
 	return schedule.Invalid(name, "%v", fields[name])
 }
 
-// FromSDK is an event of the SDK as the house keeps it, as version 1.0. An
+// FromSDK converts an event of the SDK, to version 1.0. An
 // extension whose type is neither string, bool nor int32 becomes its canonical
 // string. The data is shared, not copied.
 func FromSDK(in event.Event) (*schedule.Event, error) {

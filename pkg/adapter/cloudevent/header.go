@@ -10,7 +10,7 @@ const upperHex = "0123456789ABCDEF"
 
 // EncodeHeader percent-encodes an attribute's canonical string as the HTTP
 // binding says (section 3.1.3.2): space, double quote, percent and everything
-// outside printable ASCII. The SDK sends such values as they are.
+// outside printable ASCII. The SDK does not encode.
 func EncodeHeader(s string) string {
 	n := 0
 	for i := 0; i < len(s); i++ {
@@ -36,10 +36,10 @@ func mustEscape(c byte) bool { return c <= ' ' || c == '"' || c == '%' || c >= 0
 
 var errNotUTF8 = errors.New("is not UTF-8")
 
-// DecodeHeader is the inverse: double quotes around the whole value, which
-// older producers wrote, are taken off, then one round of percent-decoding
-// follows. A percent sign without two hex digits is itself, because many
-// producers do not encode; what is not UTF-8 then is refused.
+// DecodeHeader is the inverse. It removes double quotes around the whole value, which
+// older producers wrote, and decodes percent signs once. A percent sign without two
+// hex digits is itself, because many producers do not encode. A result that is not
+// UTF-8 is refused.
 func DecodeHeader(s string) (string, error) {
 	s = unquote(s)
 	if strings.IndexByte(s, '%') >= 0 {

@@ -24,20 +24,20 @@ const (
 	defaultDataType = "application/json"
 )
 
-// Is says whether the headers are those of a CloudEvent, of whatever mode and
-// format, readable or not.
+// Is reports whether the headers announce a CloudEvent, of any mode and format,
+// readable or not.
 func Is(h http.Header) bool {
 	return len(h[headerSpec]) > 0 || IsMedia(h.Get(contentType))
 }
 
-// IsMedia says whether a content type is one of CloudEvents, in any format.
+// IsMedia reports whether a content type is one of CloudEvents, in any format.
 func IsMedia(contentType string) bool {
 	return strings.HasPrefix(mediaType(contentType), mediaAnyEvent)
 }
 
 // Read returns the CloudEvents of an HTTP message in binary, structured or
-// batched mode; only a batch may hold none or several. Nothing of body is
-// kept. Its error is an *schedule.Error.
+// batched mode; only a batch may hold none or several. The events do not share the
+// memory of body. Its error is an *schedule.Error.
 func Read(h http.Header, body []byte) ([]*schedule.Event, error) {
 	switch media := mediaType(h.Get(contentType)); {
 	case media == mediaEvent:
@@ -81,7 +81,7 @@ func readBinary(h http.Header, body []byte) (*schedule.Event, error) {
 	if len(body) > 0 {
 		p.data = bytes.Clone(body)
 		if h.Get(contentType) == "" && !isJSONText(body) {
-			// Without a type it would leave as application/json, which it is not.
+			// Without a type it would be delivered as application/json, which it is not.
 			p.attributes["datacontenttype"] = "application/octet-stream"
 		}
 	}
@@ -98,12 +98,12 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(media))
 }
 
-// isJSONMedia tells the types whose data the JSON format carries as a JSON
-// value, for every implementation. A +json suffix is not among them: the Go
-// SDK reads and writes such data as a string.
+// isJSONMedia reports whether every implementation carries data of the type as a
+// JSON value in the JSON format. For a +json suffix the Go SDK does not: it reads
+// and writes such data as a string.
 func isJSONMedia(media string) bool {
 	return media == "" || media == "application/json" || media == "text/json"
 }
 
-// IsBatch says whether the headers announce a batch.
+// IsBatch reports whether the headers announce a batch.
 func IsBatch(h http.Header) bool { return mediaType(h.Get(contentType)) == mediaBatch }

@@ -17,8 +17,8 @@ import (
 )
 
 func newDecoder(body []byte) *jsontext.Decoder {
-	// Names are checked for repeats on the first level only, and lone
-	// surrogates pass, because data is kept byte for byte and not judged.
+	// Only the names of the first level are checked for repeats, and lone surrogates
+	// pass, because data is kept byte for byte and not validated.
 	return jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
@@ -61,7 +61,7 @@ func readBatch(body []byte) ([]*schedule.Event, error) {
 	return events, atEnd(d)
 }
 
-// At says which event of a batch an error is about.
+// At adds to an error which event of a batch it is about.
 func At(index int, err error) error {
 	var refused *schedule.Error
 	if !errors.As(err, &refused) {
@@ -161,7 +161,7 @@ func attributeValue(name string, v jsontext.Value) (any, error) {
 	}
 }
 
-// setData finds out what the members data and data_base64 mean.
+// setData reads the members data and data_base64.
 func (p *parts) setData(data, encoded jsontext.Value) error {
 	old := p.version() == "0.3"
 	if old && encoded != nil {

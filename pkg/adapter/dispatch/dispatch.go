@@ -1,24 +1,24 @@
-// Package dispatch makes deliveries: it takes from the queue what is due, when
-// a source's limits and its neighbours allow it, and hands it to a [Sender].
+// Package dispatch makes deliveries: it takes due keys from the queue, within the
+// limits of their sources and namespaces, and hands them to a [Sender].
 //
 // It guarantees that a source never has more than maxInFlight deliveries under
-// way nor starts more than maxPerSecond a second, a namespace not more than its
-// ceilings say, and that nobody can take the room of the others. Room is slots
-// and memory, and is shared as package budget says, by namespace first and by
-// source second: one namespace gets at most half of either, one source a
-// quarter, less when others want some too, and who waits for room gets it in
-// turn, a namespace at a time. Dead letters have slots of their own, so that a
-// dead letter sink that hangs costs its source nothing.
+// way and never starts more than maxPerSecond a second; that a namespace stays
+// within its ceilings; and that no source can use up the slots and the memory of
+// deliveries. Package budget shares both, by namespace first and by source second:
+// one namespace gets at most half of either, one source a quarter, and less when
+// others need some too. Lanes that wait for a slot get one in turn, a namespace at
+// a time. Dead letters have slots of their own, so a dead letter sink that hangs
+// does not slow down its source.
 //
 // How it works: every source has a lane with at most one timer, set to the
-// instant when its next key is due, and as many workers as it has deliveries
-// under way; an idle source costs no goroutine. A worker takes, sends, and
-// reports the outcome, until nothing is due. A worker that found something
-// sees to it that the next one starts, so a burst ramps up by itself.
+// instant when its next key is due, and one worker for each delivery under way.
+// An idle source has no goroutine. A worker takes a key, sends, and reports the
+// outcome, until nothing is due. A worker that found a key starts the next worker,
+// so a burst ramps up by itself.
 //
-// It leaves to others: order within a source, retries, durability, and which
-// dead letters there may be (queue), one attempt's meaning (the Sender), and
-// what a reply costs that is larger than its delivery (sink).
+// It leaves to others: order within a source, retries, durability, and the number
+// of dead letters under way (queue), the meaning of an answer (the Sender), and
+// the memory of replies that are larger than their deliveries (sink).
 package dispatch
 
 import (
@@ -40,16 +40,16 @@ import (
 )
 
 // Sender makes one attempt. It is called concurrently, returns soon after ctx
-// ends, and then says Aborted when the cause is ErrStopping.
+// ends, and then returns Aborted when the cause is ErrStopping.
 type Sender interface {
 	Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 }
 
-// ErrStopping is why an attempt's context ends when we cut it off ourselves.
+// ErrStopping is the cause of a context that the Dispatcher ended itself.
 var ErrStopping = errors.New("the adapter is stopping or the source was removed")
 
-// errCalledOff is why an attempt's context ends whose occurrence was replaced
-// or cancelled before it began.
+// errCalledOff is the cause of a context whose occurrence was replaced or cancelled
+// before its attempt began.
 var errCalledOff = errors.New("the occurrence was replaced or cancelled before the delivery began")
 
 // DefaultMaxInFlight and DefaultMaxBytes bound the deliveries of all sources
@@ -70,8 +70,8 @@ type Config struct {
 	// enough for the largest delivery, 2 MiB.
 	MaxInFlight int
 	MaxBytes    int64
-	// Lost is told of every event that was dropped or goes to the dead letter
-	// sink, in the words of a log line; it must not block. Default: nobody is.
+	// Lost is called for every event that was dropped or goes to the dead letter
+	// sink. It must not block. Default: no call.
 	Lost  func(Loss)
 	Meter metric.Meter // default none
 }
@@ -85,14 +85,14 @@ type Dispatcher struct {
 	workers sync.WaitGroup
 
 	slots, memory *budget.Budget
-	// ending lets a few deliveries end at a time: hundreds that time out in one
-	// moment would make a delivery that is due wait for all of them.
+	// ending lets a few deliveries end at a time. Without it a due delivery would
+	// wait for hundreds that time out in one moment.
 	ending *turns.Turns
 
 	mu         sync.Mutex
 	lanes      map[*queue.Source]*lane
 	namespaces map[string]*namespace
-	waiting    []*namespace // with lanes that wait for room, in turn
+	waiting    []*namespace // with lanes that wait for a permit, in turn
 	inFlight   int
 	stopped    bool
 }
@@ -101,7 +101,7 @@ type Dispatcher struct {
 // lock, but for the counters.
 type lane struct {
 	source    *queue.Source
-	namespace *namespace // that of its settings when it was made
+	namespace *namespace // of the source's settings when the lane was made
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	inFlight  int  // without dead letters
@@ -182,8 +182,9 @@ func newTimer(f func()) *time.Timer {
 	return t
 }
 
-// Remove cuts off the deliveries of a source that was removed from the queue:
-// after that, since what is cut off while its source is still there is due again.
+// Remove cuts off the deliveries of a source. Call it after the source was removed
+// from the queue: in a source that is still there a delivery that is cut off is due
+// again.
 func (d *Dispatcher) Remove(s *queue.Source) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,8 +200,9 @@ func (d *Dispatcher) Remove(s *queue.Source) {
 	}
 }
 
-// Stop starts no more deliveries and waits for those under way; when ctx ends
-// first it cuts them off: they are made again after the next start. It is idempotent.
+// Stop starts no more deliveries and waits for the deliveries under way. When ctx
+// ends first it cuts them off: they are made again after the next start. It is
+// idempotent.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.mu.Lock()
 	d.stopped = true
@@ -240,9 +242,9 @@ func (d *Dispatcher) pump(l *lane) {
 	}
 }
 
-// admit takes the room for one more delivery of the lane, if one may start
-// now. If not, the event that changes that leads back here: the lane's timer,
-// the end of one of its deliveries, its turn for room, or the queue's Wake.
+// admit takes a permit for one more delivery of the lane, if one may start now.
+// Otherwise it is called again by the event that changes this: the lane's timer,
+// the end of one of its deliveries, its turn for a permit, or the queue's Wake.
 // The caller holds the lock.
 func (d *Dispatcher) admit(l *lane) *permit {
 	if d.stopped || l.closed || l.waits {
@@ -286,8 +288,8 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	return p
 }
 
-// arm sets the lane's timer, unless it goes off before that anyway: then it
-// comes by here again.
+// arm sets the lane's timer, unless the timer goes off earlier: then arm is called
+// again.
 func (l *lane) arm(wait time.Duration) {
 	at := time.Now().Add(wait)
 	if !l.timerAt.IsZero() && !at.Before(l.timerAt) {
@@ -297,14 +299,14 @@ func (l *lane) arm(wait time.Duration) {
 	l.timer.Reset(wait)
 }
 
-// deliver makes one delivery, for which there is room, and returns the room for
-// another one if the worker is to make it.
+// deliver makes the delivery of a permit. It returns a permit for another one if
+// the worker must go on.
 func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	delivery, err := l.source.Take()
 	if err != nil { // the process is about to end
 		return nil
 	}
-	if delivery == nil { // what was due is stale
+	if delivery == nil { // the due row was stale
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		l.rate.giveBack()
@@ -319,8 +321,8 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		l.inFlight-- // it has no slot of maxInFlight
 		p.letter = true
 	}
-	d.pump(l) // what else is due may start beside it
-	d.turn()  // it needs less memory than it might have
+	d.pump(l) // other due keys may start beside it
+	d.turn()  // it may need less memory than the permit had
 	d.mu.Unlock()
 
 	started := time.Now()
@@ -343,8 +345,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	return d.admit(l)
 }
 
-// release gives the room of one delivery back, to those whose turn it is. The
-// caller holds the lock.
+// release gives a permit back, and lets waiting lanes try. The caller holds the lock.
 func (d *Dispatcher) release(l *lane, p *permit) {
 	p.slot.Release()
 	p.memory.Release()

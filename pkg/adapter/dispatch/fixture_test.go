@@ -171,7 +171,7 @@ func (c *core) put(s *queue.Source, key string, r schedule.Request) queue.Schedu
 // in is a request for a time from now.
 func in(d time.Duration) schedule.Request { return schedule.Request{Delay: &d} }
 
-// deliveries are those that were started so far, in order.
+// deliveries are the deliveries that were started so far, in order.
 func (c *core) deliveries() []sent {
 	synctest.Wait()
 	c.mu.Lock()

@@ -27,8 +27,8 @@ func (c *core) flood(s *queue.Source, n int) {
 }
 
 func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
-	const room = 32
-	bubble(t, room, func(c *core) {
+	const slots = 32
+	bubble(t, slots, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			if a.Source.UID != "well" {
 				return 10 * time.Minute, schedule.Outcome{Kind: schedule.Failed}

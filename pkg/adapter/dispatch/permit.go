@@ -7,9 +7,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// What a delivery costs: its goroutines, buffers, the headers of the answer and
-// a small reply, whatever it carries; and the event so many times: as it is in
-// memory and in the socket's buffer, and in the JSON format twice more.
+// The memory that a delivery counts: baseCost for its goroutines, its buffers, the
+// headers of the answer and a small reply; and some copies of the event: one in
+// memory, one in the socket's buffer, and two more in the JSON format.
 const (
 	baseCost         = 48 << 10
 	binaryCopies     = 2
@@ -27,16 +27,16 @@ func cost(s *schedule.Source, entry int64) int64 {
 	return baseCost + copies*min(entry, maxEvent)
 }
 
-// permit is the room of one delivery: a slot, and memory. How much memory it
-// needs is known only once it is taken from the queue, so that it begins with
-// the most and gives the rest back.
+// permit is the slot and the memory of one delivery. The size of the event is known
+// only once it is taken from the queue, so a permit begins with the most memory and
+// gives the rest back.
 type permit struct {
 	slot, memory budget.Claim
 	letter       bool // it is for a dead letter
 }
 
-// permit takes room for the largest delivery of the source, nil when there is
-// none. The caller holds the lock.
+// permit takes a slot, and memory for the largest delivery of the source; nil when
+// either is used up. The caller holds the lock.
 func (d *Dispatcher) permit(s *schedule.Source) *permit {
 	p := &permit{slot: d.slots.Claim(s.Namespace, s.UID), memory: d.memory.Claim(s.Namespace, s.UID)}
 	if !p.slot.TryGrow(1) {
@@ -56,12 +56,12 @@ type namespace struct {
 	inFlight int
 	rate     rate
 	ceilings schedule.Ceilings // when a lane was woken last
-	waiting  []*lane           // for room, in turn
+	waiting  []*lane           // for a permit, in turn
 	queued   bool              // stands in Dispatcher.waiting
 	timer    *time.Timer
 }
 
-// await puts a lane in the queue for room: of its namespace, which stands in
+// await lets a lane wait for a permit, in the queue of its namespace, which waits in
 // the queue of namespaces. The caller holds the lock.
 func (d *Dispatcher) await(l *lane) {
 	ns := l.namespace
@@ -77,13 +77,13 @@ func (d *Dispatcher) enqueue(ns *namespace) {
 	}
 }
 
-// maxVain bounds how many lanes in vain are looked at when room was given back.
-// Those at the front may have to go on waiting, because they hold much, when
-// another need not.
+// maxVain bounds how many lanes try in vain when a permit was given back. Lanes at
+// the front may have to go on waiting because they hold much, while a later one
+// may start.
 const maxVain = 16
 
-// turn lets those that wait for room try again: a lane of each namespace in
-// turn. The caller holds the lock.
+// turn lets waiting lanes try again, one of each namespace in turn. The caller holds
+// the lock.
 func (d *Dispatcher) turn() {
 	for vain := 0; vain < maxVain && len(d.waiting) > 0; {
 		ns := d.waiting[0]
@@ -92,7 +92,7 @@ func (d *Dispatcher) turn() {
 		l := ns.waiting[0]
 		ns.waiting = ns.waiting[1:]
 		l.waits = false
-		d.pump(l) // stands at the end again if there is no room for it yet
+		d.pump(l) // it waits at the end again if there is no permit for it yet
 		d.enqueue(ns)
 		if l.waits {
 			vain++

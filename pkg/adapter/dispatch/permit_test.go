@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// hang makes the deliveries of every source but those of the namespace hang.
+// hang makes the deliveries of every source hang, except the sources of the namespace.
 func (c *core) hang(except string) {
 	c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 		if a.Source.Namespace != except {
@@ -30,7 +30,7 @@ func in1(namespace string, change func(*schedule.Source)) func(*schedule.Source)
 }
 
 func TestNamespace_OfThirteenHangingSourcesLeavesRoom(t *testing.T) {
-	// However many sources a namespace has, their sinks hang in half of the room
+	// However many sources a namespace has, their sinks hang in half of the slots
 	// at most: another namespace's burst is delivered as if they were not there.
 	bubble(t, 256, func(c *core) {
 		c.hang("b")
@@ -110,7 +110,7 @@ func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 }
 
 func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
-	// Large events reach the bound of bytes long before that of slots, small ones
+	// Large events reach the bound of bytes long before the bound of slots, small ones
 	// never do.
 	bubble(t, 0, func(c *core) {
 		c.hang("")

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// rate is what may still start under a limit a second: it grows by that many a
-// second, up to one second's worth. Its zero value has no limit.
+// rate is a token bucket: it grows by the limit a second, up to one second's worth.
+// Its zero value has no limit.
 type rate struct {
 	perSecond int // 0 = no limit
 	left      float64
 	at        time.Time // when left was true
 }
 
-// wait says how long until one may start, 0 when it is now. A limit that is
-// new begins with a full second's worth.
+// wait returns the time until the next start, 0 for now. A new limit begins with a
+// full second's worth.
 func (r *rate) wait(perSecond int, now time.Time) time.Duration {
 	if perSecond != r.perSecond {
 		*r = rate{perSecond, float64(perSecond), now}
@@ -32,12 +32,12 @@ func (r *rate) wait(perSecond int, now time.Time) time.Duration {
 	return 0
 }
 
-// take takes one, which wait said is there.
+// take takes one, after wait returned 0.
 func (r *rate) take() {
 	if r.perSecond > 0 {
 		r.left--
 	}
 }
 
-// giveBack returns what was taken for nothing.
+// giveBack returns one that was taken for a stale row.
 func (r *rate) giveBack() { r.left = min(r.left+1, float64(r.perSecond)) }

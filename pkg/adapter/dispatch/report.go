@@ -18,8 +18,8 @@ import (
 )
 
 // metrics are the dispatcher's instruments. Counters have the source's
-// namespace and name and the disposition, never a key, and end with the source;
-// histograms have the namespace only, since nothing could end them.
+// namespace and name and the disposition, never a key, and end with the source.
+// Histograms have only the namespace, because a histogram cannot be ended.
 type metrics struct {
 	lateness  metric.Float64Histogram
 	duration  metric.Float64Histogram
@@ -32,8 +32,8 @@ type metrics struct {
 // counters are a lane's attempts, by schedule.Dispositions.
 type counters [len(schedule.Dispositions)]atomic.Int64
 
-// maxNamespaces bounds the namespaces that histograms tell apart: those beyond
-// that have none.
+// maxNamespaces bounds the namespaces that are labels of histograms. Further ones
+// share an empty label.
 const maxNamespaces = 1000
 
 func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
@@ -56,13 +56,13 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600)); err != nil {
 		return nil, err
 	}
-	room, err := meter.Int64ObservableGauge("reschedule_delivery_bytes",
-		metric.WithDescription("Memory that is counted for the deliveries under way, of all sources."), metric.WithUnit("By"))
+	memory, err := meter.Int64ObservableGauge("reschedule_delivery_bytes",
+		metric.WithDescription("Memory counted for the deliveries under way, of all sources."), metric.WithUnit("By"))
 	if err != nil {
 		return nil, err
 	}
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		o.ObserveInt64(room, d.memory.Used())
+		o.ObserveInt64(memory, d.memory.Used())
 		for _, l := range d.all() {
 			set := queue.Labels(l.source.Settings())
 			for i, what := range schedule.Dispositions {
@@ -72,7 +72,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 		}
 		return nil
-	}, deliveries, room)
+	}, deliveries, memory)
 	return m, err
 }
 
@@ -98,23 +98,23 @@ func (m *metrics) namespace(name string) metric.MeasurementOption {
 	return l
 }
 
-// Loss is an event that its sink will not get.
+// Loss is an event that its sink does not get.
 type Loss struct {
 	Source       *schedule.Source
 	Key          string
 	DeadLettered bool   // it goes to the dead letter sink; else it is gone
-	Dest         string // who refused it, without a password and a query
+	Dest         string // the URL that refused it, without a password and a query
 	Code         int    // the status of the last answer, 0 when there was none
 }
 
-// report counts an attempt, and logs what an operator should know of.
+// report counts an attempt, and logs an event that was dropped or dead-lettered.
 func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what schedule.Disposition, took time.Duration) {
 	ctx := context.Background()
 	label := d.metrics.namespace(t.Source.Namespace)
 	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), label)
 	d.metrics.duration.Record(ctx, took.Seconds(), label)
 	l.counters[slices.Index(schedule.Dispositions[:], what)].Add(1)
-	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold what is secret
+	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold a secret
 	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered) {
 		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Dest: dest, Code: o.Failure.Code})
 	}

@@ -19,36 +19,36 @@ import (
 type Config struct {
 	Name  string // of the address, in metrics and the log
 	Limit int    // connections at one time; required
-	// Heads bounds the bytes that have arrived of requests that are not complete,
-	// twice what is read of each: as text and as headers; required.
+	// Heads bounds the bytes of requests that have not arrived completely. Each byte
+	// counts twice, as text and as header; required.
 	Heads *budget.Budget
 	Log   *slog.Logger // default slog.Default()
 }
 
 const (
-	// freeHead is what a connection may read of a request uncounted: more than
-	// most requests have.
+	// freeHead is how many bytes of a request are not counted: more than most
+	// requests have.
 	freeHead = 4 << 10
-	// headCopies is how often what is read of a head is in memory.
+	// headCopies is how many copies of a head are in memory.
 	headCopies = 2
 	// silence is how often the log says that the limit is reached.
 	silence = time.Minute
 	// surelyIdle is longer than a handshake and the headers of a request take.
 	surelyIdle = 10 * time.Second
-	// A peer with one part in partOfPlaces of the places takes none from peers that
-	// have fewer.
+	// A peer that has 1/partOfPlaces of the limit takes no connection from peers with
+	// fewer.
 	partOfPlaces = 4
 )
 
-// Connections are those of one address.
+// Connections are the connections of one address.
 type Connections struct {
 	cfg     Config
-	leaving int // at most so many on their way out
+	leaving int // bounds out
 
 	mu     sync.Mutex
-	gone   sync.Cond // one fewer is on its way out
-	open   int       // those that gave way left out
-	out    int       // gave way, and the server has not let go yet
+	gone   sync.Cond // out shrank
+	open   int       // without the connections that gave way
+	out    int       // gave way, and the server has not closed them yet
 	peers  map[netip.Addr]*peer
 	most   peersByCount
 	clock  uint64 // grows with every change of a peer
@@ -78,7 +78,7 @@ type conn struct {
 	busy          int  // handlers that run
 	away          bool // it gave way
 	closed        bool
-	in            *line     // the peer's that it is in, nil: none
+	in            *connList // the peer's list that it is in, nil: none
 	since         time.Time // idle since then
 	before, after *conn
 
@@ -112,7 +112,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit makes room for a connection; nil when there is none.
+// admit counts a new connection, for which another one may have to give way; nil
+// when none can.
 func (c *Connections) admit(raw net.Conn) *conn {
 	n := &conn{Conn: raw, of: c}
 	addr := addressOf(raw)
@@ -123,7 +124,7 @@ func (c *Connections) admit(raw net.Conn) *conn {
 	for c.out >= c.leaving {
 		c.gone.Wait()
 	}
-	if c.open >= c.cfg.Limit && !c.makeRoom(c.peers[addr]) {
+	if c.open >= c.cfg.Limit && !c.closeOne(c.peers[addr]) {
 		c.refused.Add(1)
 		return nil
 	}
@@ -141,13 +142,13 @@ func (c *Connections) admit(raw net.Conn) *conn {
 	return n
 }
 
-// makeRoom lets a connection give way to a new one of a peer, nil = one that
-// has none. The caller holds the lock.
-func (c *Connections) makeRoom(newcomer *peer) bool {
+// closeOne ends a connection in favour of a new one of a peer, nil for a new peer.
+// The caller holds the lock.
+func (c *Connections) closeOne(newcomer *peer) bool {
 	now := time.Now()
 	if now.Sub(c.logged) > silence {
 		c.logged = now
-		c.cfg.Log.Warn("as many connections as there may be: the longest idle ones give way, then the oldest requests of the peer with the most",
+		c.cfg.Log.Warn("the limit of connections is reached: the longest idle ones are closed, then the oldest requests of the peer with the most",
 			"address", c.cfg.Name, "connections", c.open, "peers", len(c.peers), "most", c.most[0].open, "peer", c.most[0].addr)
 	}
 	victim := c.victim(newcomer, now)
@@ -162,19 +163,19 @@ func (c *Connections) makeRoom(newcomer *peer) bool {
 	}
 	c.forget(victim)
 	why.Add(1)
-	_ = victim.Conn.Close() // its server finds out, and lets go
+	_ = victim.Conn.Close() // its server notices, and closes it
 	if victim.cancel != nil {
-		victim.cancel() // what waits for a share does not read
+		victim.cancel() // a handler that waits for a share does not read
 	}
 	return true
 }
 
-// victim is who gives way: an idle connection of the peer with the most. Where
-// that has none, one of any peer that has been idle for so long that no request
-// is on its way, unless the newcomer's peer has its part of the places already.
-// Else the oldest request of the peer with the most, when that is left with at
-// least as many as the newcomer's peer: so a peer with few loses nothing to one
-// with many, and two with as many do not take turns.
+// victim returns the connection that gives way. It is an idle connection of the peer
+// with the most. If that peer has none, it is a connection of any peer that has been
+// idle for so long that no request is on its way, unless the newcomer's peer has its
+// part of the limit already. Otherwise it is the oldest request of the peer with the
+// most, if that peer keeps at least as many as the newcomer's: so a peer with few
+// loses nothing to a peer with many, and two equal peers do not take turns.
 func (c *Connections) victim(newcomer *peer, now time.Time) *conn {
 	most, has := c.most[0], 0
 	if newcomer != nil {
@@ -200,7 +201,7 @@ func (c *Connections) victim(newcomer *peer, now time.Time) *conn {
 	return nil
 }
 
-// forget takes a connection out of the count. The caller holds the lock.
+// forget stops counting a connection. The caller holds the lock.
 func (c *Connections) forget(n *conn) {
 	p := n.peer
 	n.leave()
@@ -267,7 +268,7 @@ func (n *conn) Read(b []byte) (int, error) {
 	return read, err
 }
 
-// errHead ends a connection whose request does not fit.
+// errHead ends a connection whose request exceeds the budget of heads.
 var errHead = &net.OpError{Op: "read", Net: "tcp", Err: errTooMuch{}}
 
 type errTooMuch struct{}
@@ -324,7 +325,7 @@ func (n *conn) end() {
 	}
 }
 
-// count says whether what is read from now on is of a head.
+// count sets whether the bytes read from now on are of a head.
 func (n *conn) count(yes bool) {
 	n.head.Lock()
 	n.head.counting, n.head.read = yes, 0

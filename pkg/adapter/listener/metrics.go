@@ -20,7 +20,7 @@ func Observe(meter metric.Meter, all ...*Connections) error {
 		return err
 	}
 	ended, err := meter.Int64ObservableCounter("reschedule_connections_ended",
-		metric.WithDescription("Connections that were ended at the limit, by address: idle ones that gave way (idle), requests that gave way to a peer with fewer (busy), and those that found no room (refused)."))
+		metric.WithDescription("Connections that were ended at the limit, by address: idle ones that gave way (idle), requests that gave way to a peer with fewer (busy), and new ones for which none could give way (refused)."))
 	if err != nil {
 		return err
 	}

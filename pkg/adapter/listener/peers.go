@@ -6,17 +6,16 @@ import "net/netip"
 type peer struct {
 	addr       netip.Addr
 	open       int
-	idle, busy line // each of its connections is in one of them
-	at         int  // in the heap
+	idle, busy connList // each of its connections is in one of them
+	at         int      // in the heap
 	changed    uint64
 }
 
-// line is connections by the time since when they are idle, or busy: the longest
-// first.
-type line struct{ first, last *conn }
+// connList is a list of connections, the longest idle or busy first.
+type connList struct{ first, last *conn }
 
 // append puts a connection at the end.
-func (l *line) append(n *conn) {
+func (l *connList) append(n *conn) {
 	n.in, n.before, n.after = l, l.last, nil
 	if l.last != nil {
 		l.last.after = n
@@ -26,7 +25,7 @@ func (l *line) append(n *conn) {
 	l.last = n
 }
 
-// leave takes the connection out of its line, if it is in one.
+// leave removes the connection from its list, if it is in one.
 func (n *conn) leave() {
 	l := n.in
 	if l == nil {
@@ -45,8 +44,8 @@ func (n *conn) leave() {
 	n.in, n.before, n.after = nil, nil, nil
 }
 
-// peersByCount is a heap: the peer with the most connections first, of equal
-// ones the one that has been so for longest.
+// peersByCount is a heap: the peer with the most connections first, and of equal
+// ones the peer whose number changed first.
 type peersByCount []*peer
 
 func (h peersByCount) above(a, b *peer) bool {

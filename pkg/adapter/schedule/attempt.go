@@ -4,18 +4,18 @@ import (
 	"time"
 )
 
-// Attempt is one delivery to be made: what a Sender needs to know.
+// Attempt is one delivery for a Sender to make.
 type Attempt struct {
 	Source *Source
 	Target Target // the sink, or the dead letter sink
 	Key    string
 	Entry  *Entry
 	ID     string // of the event
-	// Begin asks, right before the first byte is written, whether the attempt
-	// may still start. If so the caller writes at once and calls wrote then: a
-	// change that takes the place of the occurrence is answered only after that.
-	// If not, nothing is written and the outcome is Aborted. It is asked again
-	// before the attempt is written once more. nil: it may.
+	// Begin is called right before the first byte is written, and returns whether the
+	// attempt may still start. If so the caller must write at once and then call
+	// wrote: a change that replaces the occurrence is answered only after that. If
+	// not, the caller must write nothing, and the outcome is Aborted. Begin is called
+	// again before the attempt is written once more. nil: it may start.
 	Begin func() (wrote func(), ok bool)
 }
 
@@ -32,8 +32,8 @@ func NewAttempt(src *Source, key string, e *Entry, storeID string) (Attempt, boo
 	return a, true
 }
 
-// Revision is the occurrence's. A dead letter keeps it, DueAt and Number as they
-// were in the delivery that was given up.
+// Revision is the revision of the occurrence. A dead letter keeps the Revision, DueAt
+// and Number of the delivery that was given up.
 func (a *Attempt) Revision() uint64 {
 	if d := a.Entry.DeadLetter; d != nil {
 		return d.Revision

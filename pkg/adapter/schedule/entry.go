@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Entry is what is stored of one key: its newest occurrence, waiting or in
-// delivery. The zero time means "none". An Entry is not changed once stored;
-// every step makes a new one.
+// Entry is the stored state of one key: its newest occurrence, waiting or in
+// delivery. The zero time means "none". An Entry is immutable once stored: every
+// step makes a new one.
 type Entry struct {
-	// Revision is the newest accepted change's. It grows with every accepted
-	// change and is never used again for the key.
+	// Revision grows with every accepted change of the key and is never used again.
 	Revision uint64
 	// Occurrence is the revision that made the occurrence; the event's id
 	// follows from it, so it stays over retries and restarts.
@@ -20,11 +19,11 @@ type Entry struct {
 	DueAt       time.Time // retries do not move it
 	RetryAt     time.Time // set between two attempts: when the next one starts
 	ExpiresAt   time.Time // not delivered from then on
-	// UnfinishedAt is set when an event was accepted while an older occurrence,
-	// due then, was in delivery. Should the process end before the outcome of
-	// that delivery is known, the key is due then: an event never cancels. From
-	// that restart on it is after DueAt: the event's own time, at which the key
-	// is due once more.
+	// UnfinishedAt is the due time of an older occurrence that was in delivery when
+	// an event was accepted. If the process ends before the outcome is known, the key
+	// is due at that time, because an event never cancels. After such a restart it is
+	// later than DueAt: then it is the event's own time, at which the key is due once
+	// more.
 	UnfinishedAt time.Time
 
 	Attempt uint32 // the key's counter: failed runs in a row
@@ -34,8 +33,8 @@ type Entry struct {
 	UID         string
 	Reason      string
 	Event       *Event // nil: the default event, or Omitted says that it was left out
-	// Omitted is what of Size was left out when the entry was read, because its
-	// event is not needed. Such an entry cannot be stored.
+	// Omitted is the part of Size that was not read with the entry, because the
+	// caller does not need its event. Such an entry cannot be stored.
 	Omitted int64
 	// TraceParent and TraceState are the W3C trace context of the call that
 	// scheduled the occurrence.
@@ -45,14 +44,14 @@ type Entry struct {
 	DeadLetter *DeadLetter
 }
 
-// DeadLetter says why an event goes to the dead letter sink.
+// DeadLetter is the reason why an event goes to the dead letter sink.
 type DeadLetter struct {
 	Key     string    // the key it was delivered for
-	Due     time.Time // its occurrence's
-	ID      string    // its event's, as it was first sent
+	Due     time.Time // of its occurrence
+	ID      string    // of its event, as it was first sent
 	Attempt uint32    // its counter when the last attempt started
 	Failure Failure
-	// Revision is the one that the last attempt carried.
+	// Revision is the revision that the last attempt carried.
 	Revision uint64
 }
 
@@ -71,8 +70,8 @@ func (e *Entry) At() time.Time {
 	return e.DueAt
 }
 
-// owedAt is when the key is due once more, whatever comes of the occurrence;
-// zero: it is not. See UnfinishedAt.
+// owedAt is when the key is due once more, independent of the outcome; zero if it is
+// not. See UnfinishedAt.
 func (e *Entry) owedAt() time.Time {
 	if e.UnfinishedAt.After(e.DueAt) {
 		return e.UnfinishedAt
@@ -80,13 +79,13 @@ func (e *Entry) owedAt() time.Time {
 	return time.Time{}
 }
 
-// Expired says whether the occurrence must not be delivered any more.
+// Expired reports that the occurrence must not be delivered any more.
 func (e *Entry) Expired(now time.Time) bool {
 	return !e.ExpiresAt.IsZero() && !now.Before(e.ExpiresAt)
 }
 
 // EventID is the CloudEvents id of the entry's deliveries. The store's id
-// keeps it unique when a data directory starts anew.
+// keeps it unique when a new data directory is made.
 func (e *Entry) EventID(storeID string) string {
 	if e.DeadLetter != nil {
 		return e.DeadLetter.ID
@@ -97,18 +96,18 @@ func (e *Entry) EventID(storeID string) string {
 	return storeID + "-" + strconv.FormatUint(e.Occurrence, 10)
 }
 
-// entryBytes is what Size counts of every entry: its times and counters, the
-// rows of the indexes, and the first idBytes of each the event's id and the
-// trace context, which come and go.
+// entryBytes is the fixed part of every Size: times and counters, the rows of the
+// indexes, and the first idBytes of both the event's id and the trace context, which
+// change from occurrence to occurrence.
 const (
 	entryBytes = 128
 	idBytes    = 64
 )
 
-// Size is what the entry under the key counts in quotas of bytes: its key,
-// attributes and data, before compression, and a fixed amount for the rest. It
-// follows from what callers choose alone, so that a replacement by the same does
-// not grow, whatever was attempted meanwhile. Nil, no entry, counts nothing.
+// Size is the bytes that the entry counts in quotas: its key, attributes and data,
+// before compression, and a fixed amount for the rest. It depends only on values
+// that callers choose, so a replacement by the same values never grows. The size of
+// nil is 0.
 func (e *Entry) Size(key string) int64 {
 	if e == nil {
 		return 0
@@ -135,8 +134,8 @@ type View struct {
 	InFlight bool // a delivery is under way, of this or of an older occurrence
 }
 
-// NewView says in which state an entry is. own tells that the delivery under
-// way is of this very occurrence, so that nothing waits.
+// NewView returns the view of an entry. own: the delivery under way is of this
+// occurrence, so nothing waits.
 func NewView(key string, e *Entry, inFlight, own bool, now time.Time) View {
 	v := View{Key: key, Entry: e, State: Waiting, InFlight: inFlight}
 	switch {

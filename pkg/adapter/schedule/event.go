@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// DefaultEventType is the type of an event that a request gives none.
+// DefaultEventType is the type of an event for which a request sets none.
 const DefaultEventType = "dev.reschedule.due"
 
-// MaxDataBytes is the most data that an event may carry, whoever sends it: the
-// schedule API, an ingested event and a sink's reply have the same limit, so
-// that what one accepts the others can give back.
+// MaxDataBytes is the most data that an event may carry. The schedule API,
+// ingested events and replies of sinks have the same limit, so that each of them can
+// return an event that another one accepted.
 const MaxDataBytes = 256 << 10
 
 // Event is what a key's delivery carries: the attributes and data of a
-// CloudEvent, as far as somebody set them; the rest follows from the
-// occurrence when it is sent. An Event is not changed once it is part of a
-// request or an entry.
+// CloudEvent, as far as the caller set them. The rest follows from the occurrence
+// when it is sent. An Event is immutable once it is part of a request or an entry.
 type Event struct {
 	// ID is set for an ingested event until an outcome makes a new occurrence
 	// of it; otherwise the id follows from the occurrence.
@@ -34,14 +33,14 @@ type Event struct {
 
 	// Data is the payload as it goes over the wire; nil is no data.
 	Data []byte
-	// DataBase64 says that the JSON format must carry the data as
-	// data_base64, because it came so.
+	// DataBase64: the JSON format must carry the data as data_base64, because it
+	// came so.
 	DataBase64 bool
 }
 
-// again is the event as an occurrence made by an outcome, or by a request
-// after an attempt, delivers it: under an id of its own, so that a sink that
-// drops repeats does not drop it.
+// again is the event for a further occurrence, which an outcome or a request after
+// an attempt made. It has an id of its own, so that a sink that drops repeats does
+// not drop it.
 func (e *Event) again() *Event {
 	if e == nil || e.ID == "" {
 		return e
@@ -51,8 +50,8 @@ func (e *Event) again() *Event {
 	return &c
 }
 
-// size is the length of what is set, but for the start of an id: a new occurrence
-// of an ingested event has another one.
+// size is the length of all attributes and the data, without the start of the id: a
+// new occurrence of an ingested event has another id.
 func (e *Event) size() int {
 	if e == nil {
 		return 0
@@ -78,7 +77,7 @@ func (e *Event) Equal(o *Event) bool {
 		maps.Equal(e.Extensions, o.Extensions)
 }
 
-// IsJSON says whether the data is JSON by its content type: none at all, a json
+// IsJSON reports whether the data is JSON by its content type: no type, a json
 // subtype or a +json suffix.
 func (e *Event) IsJSON() bool {
 	if e.DataContentType == "" || e.DataContentType == "application/json" {
@@ -89,8 +88,8 @@ func (e *Event) IsJSON() bool {
 	return media == "" || strings.HasSuffix(media, "/json") || strings.HasSuffix(media, "+json")
 }
 
-// deleted says that the event tells of an object that is gone, so that
-// maxInterval must not bring its key back.
+// deleted reports that the event announces a deleted object, so that maxInterval must
+// not bring its key back.
 func (e *Event) deleted() bool {
 	return e != nil && e.Source != "" &&
 		(e.Type == "dev.knative.apiserver.ref.delete" || e.Type == "dev.knative.apiserver.resource.delete")

@@ -12,11 +12,11 @@ import (
 const MaxKeyBytes = 512
 
 // deadLetterPrefix starts the key of a dead letter. No key of a user has a
-// control character, so the two never meet.
+// control character, so the two never collide.
 const deadLetterPrefix = "\x01"
 
-// ValidateKey reports why key cannot be one: it is 1 to 512 bytes of UTF-8
-// without control characters.
+// ValidateKey returns an error unless key is 1 to 512 bytes of UTF-8 without control
+// characters.
 func ValidateKey(key string) error {
 	switch {
 	case key == "":
@@ -24,12 +24,13 @@ func ValidateKey(key string) error {
 	case len(key) > MaxKeyBytes:
 		return Invalid("key", "has %d bytes, more than %d", len(key), MaxKeyBytes)
 	}
-	return validText("key", key)
+	return ValidateText("key", key)
 }
 
-// ValidateContentType wants a media type that can be the value of a header.
+// ValidateContentType returns an error unless s is a media type that a header can
+// carry.
 func ValidateContentType(field, s string) error {
-	if err := validText(field, s); err != nil {
+	if err := ValidateText(field, s); err != nil {
 		return err
 	}
 	if t, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(t, "/") || s != strings.TrimSpace(s) {
@@ -38,8 +39,8 @@ func ValidateContentType(field, s string) error {
 	return nil
 }
 
-// validText wants UTF-8 without control characters.
-func validText(field, s string) error {
+// ValidateText returns an error unless s is UTF-8 without control characters.
+func ValidateText(field, s string) error {
 	for i, r := range s {
 		if r == utf8.RuneError {
 			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
@@ -59,7 +60,7 @@ func DeadLetterKey(revision uint64) string {
 	return deadLetterPrefix + strconv.FormatUint(revision, 36)
 }
 
-// IsDeadLetterKey tells the keys of dead letters from those of users.
+// IsDeadLetterKey reports whether the key is of a dead letter, not of a user.
 func IsDeadLetterKey(key string) bool {
 	return len(key) > 0 && key[0] == deadLetterPrefix[0]
 }

@@ -4,12 +4,12 @@ import (
 	"time"
 )
 
-// OutcomeKind is what an attempt to deliver came to.
+// OutcomeKind is the result of an attempt to deliver.
 type OutcomeKind uint8
 
 // The kinds of outcome.
 const (
-	Aborted   OutcomeKind = iota // cut off by ourselves, or called off before it started: as if it had not
+	Aborted   OutcomeKind = iota // cut off by the adapter, or called off before it started: as if it had not started
 	Succeeded                    // 2xx
 	Failed                       // worth another attempt
 	Rejected                     // not worth another attempt
@@ -18,12 +18,12 @@ const (
 // Outcome is the sink's answer to one attempt.
 type Outcome struct {
 	Kind OutcomeKind
-	// Again asks for the key once more: with Failed in the place of the back-off,
-	// else as a new occurrence.
+	// Again asks for the key once more: with Failed instead of the back-off, otherwise
+	// as a new occurrence.
 	Again *Again
-	// Never says that maxInterval must not bring the key back, only with Succeeded.
+	// Never: maxInterval must not bring the key back; only with Succeeded.
 	Never bool
-	// RetryAfter is what the sink asked to wait, only with Failed.
+	// RetryAfter is the wait that the sink asked for; only with Failed.
 	RetryAfter time.Duration
 	Failure    Failure // with Failed and Rejected
 }
@@ -49,16 +49,15 @@ type Flight struct {
 	Entry *Entry // the key's when the delivery started
 	// Own: the entry is still the key's, nothing was accepted since.
 	Own bool
-	// Superseded: a request took the place of the occurrence; its failure is
-	// not retried.
+	// Superseded: a request replaced the occurrence; its failure is not retried.
 	Superseded bool
-	// Cancelled: nothing of the answer has an effect.
+	// Cancelled: the answer has no effect.
 	Cancelled bool
-	// OwnCounter: what was scheduled meanwhile has a counter of its own.
+	// OwnCounter: the occurrence that was scheduled meanwhile has its own counter.
 	OwnCounter bool
 }
 
-// Accept notes a change of the key during the flight.
+// Accept records a change of the key during the flight.
 func (f *Flight) Accept(c Change, ingested bool) {
 	if c.Result == Kept {
 		return
@@ -69,14 +68,14 @@ func (f *Flight) Accept(c Change, ingested bool) {
 	f.OwnCounter = f.OwnCounter || !ingested
 }
 
-// CalledOff says that a request or a DELETE took the place of the occurrence:
-// an attempt of it that has not begun must not begin any more.
+// CalledOff reports that a request or a DELETE replaced the occurrence: an attempt
+// that has not begun must not begin any more.
 func (f *Flight) CalledOff() bool { return f.Superseded || f.Cancelled }
 
-// Cancel notes that the key was deleted during the flight.
+// Cancel records that the key was deleted during the flight.
 func (f *Flight) Cancel() { f.Own, f.Cancelled = false, true }
 
-// Disposition is what became of the delivered occurrence, for metrics and logs.
+// Disposition is the fate of the delivered occurrence, for metrics and logs.
 type Disposition string
 
 // The dispositions.
@@ -86,11 +85,11 @@ const (
 	DeadLettered Disposition = "dead_lettered"
 	Dropped      Disposition = "dropped" // given up without a dead letter sink
 	Expired      Disposition = "expired"
-	Superseding  Disposition = "superseded" // failed or not begun, and something newer took its place
+	Superseding  Disposition = "superseded" // failed or not begun, and replaced by a newer occurrence
 	Unfinished   Disposition = "aborted"
 )
 
-// Dispositions are all there are.
+// Dispositions are all dispositions.
 var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
@@ -134,14 +133,14 @@ func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 	return s
 }
 
-// next is the occurrence that a run leaves, done or given up, when nothing
+// next returns the occurrence that follows a run, done or given up, when nothing
 // waits.
 func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	owed, least := e.owedAt(), in.Source.Ceilings.MinDelay
 	switch interval := e.interval(in.Source); {
 	case e.DeadLetter != nil:
 		return nil
-	case !owed.IsZero(): // as something newer that waits: the sooner time, its event
+	case !owed.IsZero(): // like a newer occurrence that waits: the sooner time, its event
 		if o.Again != nil && o.Kind != Failed && o.Again.time(in.Now, least).Before(owed) {
 			owed = o.Again.time(in.Now, least)
 		}
@@ -168,8 +167,8 @@ func (e *Entry) renew(in Inputs, due time.Time) *Entry {
 	}
 }
 
-// succeedBefore is what a success, or a rejection that asks for the key once
-// more, makes of the newer occurrence behind it.
+// succeedBefore returns the newer occurrence after the success of the older one, or
+// after a rejection that asks for the key once more.
 func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bool) {
 	n := *waiting
 	n.UnfinishedAt = time.Time{}
@@ -185,8 +184,8 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	return &n, changed
 }
 
-// fail is what a failure makes of the key; waiting is what was accepted
-// during the delivery, or nil.
+// fail returns the effect of a failure. waiting is the entry that was accepted during
+// the delivery, or nil.
 func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	tries := increment(f.Entry.Tries)
 	if o.Kind == Rejected || in.Source.Delivery.exhausted(tries) {
@@ -201,7 +200,7 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	}
 	at := in.Now.Add(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(in.Now, 0) // a retry: the least wait is not for it
+		at = o.Again.time(in.Now, 0) // a retry: MinDelay does not apply
 	}
 	switch {
 	case waiting == nil:
@@ -225,8 +224,8 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
-// giveUp ends the delivered occurrence: its event goes to the dead letter
-// sink, if there is one, also when something newer has taken its place.
+// giveUp ends the delivered occurrence. Its event goes to the dead letter sink, if
+// there is one, even when a newer occurrence has replaced it.
 func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	s := Step{Next: waiting, Disposition: Dropped}
 	if in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil {
@@ -235,7 +234,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
 		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
-	case f.Superseded && !again: // what took its place decides about the key
+	case f.Superseded && !again: // the newer occurrence decides
 	case waiting != nil:
 		s.Next, s.Changed = f.failed(waiting), true
 	default:
@@ -256,9 +255,9 @@ func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	}
 }
 
-// Recover is the entry after a restart that cut off a delivery: an older
-// occurrence whose outcome is unknown makes the key due when that one was, and
-// once more at the time of the event that came in behind it.
+// Recover returns the entry after a restart that cut off a delivery. The outcome of
+// the older occurrence is unknown, so the key is due at its time, and once more at
+// the time of the event that was accepted behind it.
 func (e *Entry) Recover() (*Entry, bool) {
 	if e.UnfinishedAt.IsZero() || !e.owedAt().IsZero() {
 		return e, false

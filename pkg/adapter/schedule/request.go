@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Policy decides about the time when a key already has a waiting occurrence.
+// Policy decides the time of a key that already has a waiting occurrence.
 type Policy string
 
 // The policies.
@@ -27,8 +27,7 @@ func ParsePolicy(field, s string) (Policy, error) {
 }
 
 // Request asks for an occurrence of a key. At most one of Delay, DueAt and
-// Backoff is set; without any the source's delay counts. Absent fields are
-// zero.
+// Backoff is set; without any the source's delay applies. Absent fields are zero.
 type Request struct {
 	Delay   *time.Duration
 	DueAt   time.Time
@@ -44,22 +43,23 @@ type Request struct {
 
 	TraceParent, TraceState string
 
-	// Ingested marks a CloudEvent sent to the source's address. It never
-	// changes the counter and, but for the policies replace and latest, does
-	// not take the place of a delivery under way.
+	// Ingested marks a CloudEvent sent to the source's address. It never changes the
+	// counter, and replaces a delivery under way only with the policies replace and
+	// latest.
 	Ingested bool
 
 	Conditions
 }
 
-// Conditions guard a change; they are looked at before anything else.
+// Conditions guard a change. They are checked before anything else.
 type Conditions struct {
 	IfMatch     *uint64 // the revision the key must have
 	IfNoneMatch bool    // the key must be absent
 	IfUID       string  // the uid the key must have, if it is there (DELETE)
 }
 
-// Check reports a condition that cur, nil when the key is absent, misses.
+// Check returns an error if a condition does not hold for cur, nil when the key is
+// absent.
 func (c *Conditions) Check(key string, cur *Entry) error {
 	switch {
 	case c.IfNoneMatch && cur != nil:
@@ -74,7 +74,7 @@ func (c *Conditions) Check(key string, cur *Entry) error {
 	return nil
 }
 
-// Result is what became of a request.
+// Result is the effect of a request.
 type Result string
 
 // The results.
@@ -89,11 +89,11 @@ const (
 type Change struct {
 	Result Result
 	Entry  *Entry // the key's new entry; the old one when kept
-	// Supersedes says that a delivery under way is of an occurrence that this
-	// change took the place of: its failure is not retried.
+	// Supersedes: this change replaced the occurrence of a delivery under way, whose
+	// failure is not retried.
 	Supersedes bool
-	// NewObject says that the stored uid was another: nothing of the answer to
-	// a delivery under way has an effect.
+	// NewObject: the stored uid was another one. The answer to a delivery under way
+	// has no effect.
 	NewObject bool
 }
 
@@ -150,8 +150,8 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	return c, nil
 }
 
-// behind notes of a delivery under way, for a restart, that the event e came in
-// behind it. Where e is due no later than what is delivered there is nothing to note.
+// behind records for a restart that the event e was accepted behind a delivery under
+// way. It records nothing if e is due no later than the delivered occurrence.
 func (e *Entry) behind(cur *Entry, own bool) {
 	owed, since := cur.owedAt(), cur.UnfinishedAt
 	if own {
@@ -174,10 +174,10 @@ func (r *Request) policy(src *Source) Policy {
 	return src.Policy
 }
 
-// entry is the new entry but for its times and counters. With replace the
-// request is the whole of it, save the event; with the other policies every
-// absent field stays as it was, but for the expiry of a delivery under way,
-// which is that occurrence's alone.
+// entry returns the new entry without its times and counters. With replace it comes
+// from the request alone, except the event. With the other policies every absent
+// field stays as it was, except the expiry of a delivery under way, which belongs to
+// that occurrence alone.
 func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	e := &Entry{
 		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now,
@@ -211,7 +211,7 @@ func (r *Request) entry(in Inputs, cur *Entry, own bool, policy Policy) *Entry {
 	return e
 }
 
-// time sets the entry's counter and says when the request wants it due.
+// time sets the entry's counter and returns the due time that the request asks for.
 func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, error) {
 	if cur != nil && !c.NewObject {
 		e.Attempt = cur.Attempt
@@ -245,8 +245,8 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 	return in.Now.Add(delay), nil
 }
 
-// interval is the maxInterval that sets the time when the attempts are used
-// up: the request's, else the key's, else the source's.
+// interval is the maxInterval that gives the due time when the attempts are used up:
+// the request's, or the key's, or the source's.
 func (r *Request) interval(cur *Entry, src *Source) time.Duration {
 	switch {
 	case r.MaxInterval != nil:
@@ -257,9 +257,9 @@ func (r *Request) interval(cur *Entry, src *Source) time.Duration {
 	return src.MaxInterval
 }
 
-// merge gives e, due at the requested time, the sooner or later of that time
-// and the one of cur. Between two attempts the time that counts is the next
-// attempt's, and the original due time stays unless the new one is sooner.
+// merge gives e the sooner or the later of the requested time and the time of cur.
+// Between two attempts the time of the next attempt counts, and the original due
+// time stays unless the new one is sooner.
 func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 	if policy == Latest {
 		if at.After(cur.At()) {
@@ -278,10 +278,10 @@ func (e *Entry) merge(cur *Entry, policy Policy, at time.Time) Result {
 	return Merged
 }
 
-// identify keeps the occurrence's identity where it is still the same one, and
-// gives an inherited event an id of its own where it was attempted before: an
-// attempt that a crash cut off is not counted, so that may be every event whose
-// time has come.
+// identify keeps the identity of an occurrence that stays the same. It gives an
+// inherited event an id of its own if the event may have been attempted before:
+// that is every event that is due, because an attempt that a crash cut off is not
+// counted.
 func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result, now time.Time) {
 	if cur == nil || newEvent {
 		return

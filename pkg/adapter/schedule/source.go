@@ -14,8 +14,8 @@ const (
 	MaxBackoff = 1000 * time.Second
 )
 
-// Source is one RescheduleSource as the data plane sees it: resolved, with its
-// defaults filled in. A Source is not changed; a new one replaces it.
+// Source is the settings of one RescheduleSource, resolved and with defaults. A
+// Source is immutable: a new one replaces it.
 type Source struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
@@ -25,8 +25,8 @@ type Source struct {
 	// Extensions are spec.ceOverrides, applied last to every event.
 	Extensions map[string]string
 	Delivery   Delivery
-	// ServiceAccount is who the source is to targets with an audience, in its
-	// namespace; "" = nobody, and no token is sent.
+	// ServiceAccount is the account, in the source's namespace, whose token is sent to
+	// targets with an audience; "" = no token.
 	ServiceAccount string
 
 	Delay        time.Duration
@@ -62,7 +62,7 @@ type Ceilings struct {
 	MaxInFlight  int
 	MaxPerSecond int
 	// MinDelay raises every shorter wait that a request, an event or an outcome
-	// asks for; retries are not affected.
+	// requires; it does not affect retries.
 	MinDelay time.Duration
 }
 
@@ -111,7 +111,7 @@ func (d *Delivery) wait(n uint32, retryAfter time.Duration) time.Duration {
 	return max(min(w, MaxBackoff), min(retryAfter, limit))
 }
 
-// exhausted says whether the occurrence has used up its retries after n failed
+// exhausted reports whether the occurrence has used up its retries after n failed
 // attempts.
 func (d *Delivery) exhausted(n uint32) bool {
 	return d.Retry != nil && int64(n) > int64(*d.Retry)

@@ -13,11 +13,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-const (
-	afterAttribute = "rescheduleafter"
-	atAttribute    = "rescheduleat"
-)
-
 // maxStructured bounds a reply in the JSON format: data as base64 or with
 // every byte escaped a little, and attributes.
 const maxStructured = 3*schedule.MaxDataBytes + 256<<10
@@ -107,8 +102,8 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 		return nil
 	}
 	e := events[0]
-	after, hasAfter := e.Extensions[afterAttribute]
-	at, hasAt := e.Extensions[atAttribute]
+	after, hasAfter := e.Extensions[cloudevent.AfterAttribute]
+	at, hasAt := e.Extensions[cloudevent.AtAttribute]
 	if !hasAfter && !hasAt {
 		return nil // an ordinary reply
 	}
@@ -137,7 +132,7 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 
 // notStored are the attributes that steer, or that every delivery sets anew.
 var notStored = []string{
-	afterAttribute, atAttribute, "reschedulepolicy", cloudevent.KeyAttribute,
+	cloudevent.AfterAttribute, cloudevent.AtAttribute, cloudevent.PolicyAttribute, cloudevent.KeyAttribute,
 	cloudevent.RevisionAttribute, cloudevent.DueAtAttribute, cloudevent.NumberAttribute,
 }
 
@@ -146,16 +141,16 @@ func (s *Sender) replyTime(after, at any, hasAfter, hasAt bool) (*schedule.Again
 	var err error
 	switch {
 	case hasAfter && hasAt:
-		return nil, fmt.Errorf("%s stands beside %s", afterAttribute, atAttribute)
+		return nil, fmt.Errorf("%s stands beside %s", cloudevent.AfterAttribute, cloudevent.AtAttribute)
 	case hasAfter:
 		text, ok := after.(string)
 		if !ok {
-			return nil, fmt.Errorf("%s: %v is not a duration", afterAttribute, after)
+			return nil, fmt.Errorf("%s: %v is not a duration", cloudevent.AfterAttribute, after)
 		}
-		again.After, err = schedule.ParseDuration(afterAttribute, strings.TrimSpace(text))
+		again.After, err = schedule.ParseDuration(cloudevent.AfterAttribute, strings.TrimSpace(text))
 	default:
 		text, _ := at.(string)
-		again.At, err = schedule.ParseInstant(atAttribute, strings.TrimSpace(text), s.cfg.Now())
+		again.At, err = schedule.ParseInstant(cloudevent.AtAttribute, strings.TrimSpace(text), s.cfg.Now())
 	}
 	return again, err
 }

@@ -2,16 +2,16 @@
 // due index, ordered by time, in bounded memory.
 //
 // It guarantees that [Page.Pop] never skips a row: a row of the index is in the
-// page, or behind the page's end and will be loaded, or was popped. Rows may be
-// handed out twice, or stale, when a key was rescheduled; whoever pops one
-// compares it with the key's entry.
+// page, or behind the page's end and will be loaded, or was popped. A row may come
+// twice, or be stale, when a key was rescheduled: the caller must compare it with
+// the key's entry.
 //
 // How it works: a binary heap of rows and a position, the end, up to which the
-// heap has all rows of the index. A new row before the end is added; one
-// behind it stays in the index only. When half of the page is used up the
-// owner loads on from the end, outside its lock: rows that come in meanwhile
-// are put aside and sorted in when the load ends. When too many rows come in
-// before the end, the later half is dropped and the end moves back to them.
+// heap has all rows of the index. A new row before the end is added; a row behind
+// it stays in the index only. When half of the page is used up the owner loads more
+// rows from the end on, outside its lock. Rows that arrive during the load are put
+// aside and sorted in when the load ends. When too many rows arrive before the end,
+// the later half is dropped and the end moves back.
 //
 // It does no I/O, has no clock and no lock: the queue has all three.
 package timer
@@ -21,7 +21,7 @@ import (
 	"slices"
 )
 
-// Row says that a key is to be looked at, at an instant in Unix nanoseconds.
+// Row is the instant, in Unix nanoseconds, at which a key must be looked at.
 type Row struct {
 	At       int64
 	Key      string
@@ -43,22 +43,21 @@ type Page struct {
 	complete bool  // the heap has all rows there are
 
 	loading  bool
-	aside    []Row // came in behind the end while loading
-	overflow bool  // too many came in: the load is void
+	aside    []Row // arrived behind the end while loading
+	overflow bool  // too many arrived: the load is void
 }
 
-// New returns an empty page of about limit rows, at least 2, that knows
-// nothing of the index yet: it needs a load.
+// New returns an empty page of about limit rows, at least 2. It needs a load.
 func New(limit int) *Page {
 	return &Page{limit: max(limit, 2), end: Row{At: -1 << 63}}
 }
 
 // minAside is how many rows may be put aside during a load, however small the
-// page: under a flood a small page would void one load after the other.
+// page: with many new rows a small page would void one load after the other.
 const minAside = 1024
 
-// Resize gives the page another limit. What is too much is dropped: the index
-// still has it.
+// Resize gives the page another limit and drops the rows beyond it: the index still
+// has them.
 func (p *Page) Resize(limit int) {
 	p.limit = max(limit, 2)
 	if len(p.rows) > 2*p.limit {
@@ -66,7 +65,7 @@ func (p *Page) Resize(limit int) {
 	}
 }
 
-// Add notes a row of the index. It reports whether the row is the next one now.
+// Add adds a row of the index, and reports whether the row is the next one now.
 func (p *Page) Add(r Row) bool {
 	if !p.complete && compare(r, p.end) > 0 {
 		switch {
@@ -85,10 +84,9 @@ func (p *Page) Add(r Row) bool {
 	return p.rows[0] == r
 }
 
-// trim drops the later half of the page; the index still has it. Of the rows
-// of one key and instant only the newest is not stale, and it must not fall on
-// the other side of the new end than a stale one: the index is read on behind
-// both.
+// trim drops the later half of the page; the index still has it. Of several rows
+// with the same key and instant only the newest is not stale. The new end must not
+// lie between them, because the next load begins behind all of them.
 func (p *Page) trim() {
 	slices.SortFunc(p.rows, func(a, b Row) int {
 		return cmp.Or(compare(a, b), cmp.Compare(b.Revision, a.Revision))
@@ -130,19 +128,19 @@ func (p *Page) Pop(now int64) (Row, bool) {
 	return r, true
 }
 
-// NeedsLoad says that the page runs low and the index may have more.
+// NeedsLoad reports that the page runs low and the index may have more.
 func (p *Page) NeedsLoad() bool {
 	return !p.complete && !p.loading && len(p.rows) <= p.limit/2
 }
 
-// BeginLoad says where in the index to read on and how many rows.
+// BeginLoad returns the row of the index to read from, and how many rows to read.
 func (p *Page) BeginLoad() (after Row, n int) {
 	p.loading = true
 	return p.end, max(p.limit-len(p.rows), 1)
 }
 
-// EndLoad takes the rows that were read, in order; more says that the index
-// has others behind them.
+// EndLoad adds the rows that were read, in order. more: the index has others behind
+// them.
 func (p *Page) EndLoad(rows []Row, more bool) {
 	aside, void := p.aside, p.overflow
 	p.loading, p.aside, p.overflow = false, nil, false
@@ -168,7 +166,7 @@ func (p *Page) AbortLoad() {
 	p.loading, p.aside, p.overflow = false, nil, false
 }
 
-// Restart forgets all rows, and reads the index from its beginning again.
+// Restart drops all rows: the next load begins at the start of the index.
 func (p *Page) Restart() {
 	p.rows, p.end, p.complete = nil, Row{At: -1 << 63}, false
 	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
