@@ -64,18 +64,18 @@ const (
 	// smallEntry is the size up to which an entry is read without a claim of memory;
 	// of many keys it is smallEntries on average.
 	smallEntry, smallEntries = 4 << 10, 1 << 10
-	// pageBytes ends a page of a call whose keys hold large events: the events that
-	// stay are written once more, so a page is in memory twice or three times.
+	// pageBytes ends a page of a call whose keys hold large events. Inherited events
+	// are written once more, so a page is in memory two or three times.
 	pageBytes = 512 << 10
 	// A large entry claims entryCopies times its size: as it was, in the store's
 	// batch, and in the answer, as base64 at worst. A page claims pageMemory, which
 	// includes echoBytes.
 	entryCopies, pageMemory = 4, 4 << 20
-	// echoBytes bounds the events in the views that no item has brought.
+	// echoBytes bounds the inherited events in the views.
 	echoBytes = 1 << 20
 )
 
-// admission is what a call has come to over its pages.
+// admission is the state of a call over its pages.
 type admission struct {
 	together bool
 	outlines bool  // the entries' events are not needed
@@ -93,7 +93,8 @@ type admission struct {
 // errLarge is returned before anything changes: the entries are large, and memory must be claimed.
 var errLarge = errors.New("queue: the entries are large")
 
-// admit judges the items, applies what was accepted and waits for it.
+// admit decides about the items, applies the accepted changes and waits until they
+// are durable.
 func (s *Source) admit(items []Item, out []Scheduled, together bool, claim ClaimMemory) error {
 	a := admission{together: together, outlines: together, needs: pageMemory}
 	for i := range items {
@@ -129,7 +130,7 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 			break
 		}
 	}
-	// The last page's is behind all others.
+	// The last commit covers the pages before it.
 	if err := s.q.wait(a.commit); err != nil {
 		return err
 	}
@@ -137,8 +138,8 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 	return nil
 }
 
-// admitPage judges and applies as many of the items as it may hold at a time,
-// and says how many.
+// admitPage decides and applies as many of the items as fit a page, and returns how
+// many.
 func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, error) {
 	defer s.lockItems(items)()
 	settings, now := s.Settings(), s.now()
@@ -151,7 +152,7 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 		if of != nil {
 			k = &keys[of[i]]
 		}
-		err := s.judge(k, &items[i].Request, &out[i], settings, now)
+		err := s.decide(k, &items[i].Request, &out[i], settings, now)
 		var refused *schedule.Error
 		switch {
 		case err == nil:
@@ -174,8 +175,8 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 	return n, s.apply(keys, a, n < len(items))
 }
 
-// echo leaves the event out of the view when it was not the request that has
-// brought it, and too many such are in the views already.
+// echo removes an inherited event from the view when the views have too many bytes of
+// them already.
 func (a *admission) echo(r *schedule.Request, v *schedule.View) {
 	if v.Event == nil || v.Event == r.Event {
 		return
@@ -209,8 +210,8 @@ type accepted struct {
 	ingested bool
 }
 
-// judge decides about one request and notes its effect.
-func (s *Source) judge(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
+// decide decides about one request and records its effect.
+func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settings *schedule.Source, now time.Time) error {
 	if k.refused != nil {
 		return k.refused
 	}
@@ -247,8 +248,8 @@ func (s *Source) judge(k *keyState, r *schedule.Request, out *Scheduled, setting
 	return nil
 }
 
-// openAll reads what there is of the items' keys, each key once; of says which
-// of them is an item's, nil when there is one item. With memory claimed
+// openAll reads the entries of the items' keys, each key once. of has the index of
+// each item's key; it is nil when there is one item. With memory claimed
 // for large entries it ends after the n-th item, when it holds a page of them.
 func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyState, of []int, n int, _ error) {
 	if len(items) == 1 {
@@ -320,7 +321,7 @@ func (s *Source) readAll(keys []keyState, a *admission) error {
 			k.stored = entries[i]
 		}
 	case a.outlines:
-		// One of them may be set aside: it must not stop the others.
+		// One of them may be unreadable: it must not stop the others.
 		for _, k := range unread {
 			k.stored, k.corrupt, k.refused = s.get(k.key, true)
 		}
@@ -330,14 +331,14 @@ func (s *Source) readAll(keys []keyState, a *admission) error {
 	return nil
 }
 
-// reads says that the key's entry is in the store, if there is one.
+// reads reports that the key's entry must be read from the store.
 func (k *keyState) reads() bool {
 	return k.refused == nil && (k.flight == nil || !k.flight.Own)
 }
 
-// get reads a key's entry, or its outline. One that cannot be read is set aside:
-// the key is as if absent, but counted; a new entry takes its place, and a
-// cancellation removes it.
+// get reads a key's entry, or its outline. A key whose entry cannot be read is
+// treated as absent, but counted: a new entry replaces it, and a cancellation
+// removes it.
 func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bool, err error) {
 	if outline {
 		e, err = s.q.store.Outline(s.uid, key)
@@ -345,13 +346,13 @@ func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bo
 		e, err = s.q.store.Get(s.uid, key)
 	}
 	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) { // the store has said so, once
+	if errors.As(err, &corrupt) { // the store has logged it, once
 		return nil, true, nil
 	}
 	return e, false, err
 }
 
-// open reads what there is of a key.
+// open reads the entry and the flight of a key.
 func (s *Source) open(k *keyState, now time.Time, outline bool) (err error) {
 	k.flight = s.flight(k.key)
 	if k.flight == nil || !k.flight.Own {
@@ -363,8 +364,8 @@ func (s *Source) open(k *keyState, now time.Time, outline bool) (err error) {
 	return nil
 }
 
-// begin says what the key has now: the delivered occurrence while nothing is
-// behind it, else what is stored. What has expired is not there any more.
+// begin sets the current entry: the delivered occurrence if nothing waits behind it,
+// otherwise the stored entry. An expired entry is none.
 func (k *keyState) begin(now time.Time) {
 	k.own = k.flight != nil && k.flight.Own
 	if k.own {
@@ -376,8 +377,8 @@ func (k *keyState) begin(now time.Time) {
 	}
 }
 
-// apply hands the changes to the store and, once they are visible, to the page
-// and the deliveries under way. A lazy one is durable with the next that is not.
+// apply gives the changes to the store and, once they are visible, to the page and
+// the deliveries under way. A lazy apply is durable with the next one that is not.
 func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	changes := make([]store.Change, 0, len(keys))
 	for i := range keys {
@@ -385,7 +386,8 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.current, Corrupt: k.corrupt})
 		}
 	}
-	// Without changes this is a barrier: "kept" too rests on what is durable.
+	// Without changes this is a barrier: the answer "kept" too requires that the kept
+	// entry is durable.
 	commit, err := s.q.store.Apply(lazy, changes...)
 	if err != nil {
 		s.release(keys)
@@ -400,7 +402,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 		if k.changed {
 			s.settle(k)
 		}
-		if k.changed && k.current == nil { // had expired, or was accepted and dropped
+		if k.changed && k.current == nil { // it had expired, or was accepted and dropped
 			s.expired.Add(1)
 		}
 		for _, accepted := range k.accepts {
@@ -413,7 +415,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	return nil
 }
 
-// acceptedDuring tells a delivery under way that something newer is there.
+// acceptedDuring records a change in the delivery under way of its key.
 func (s *Source) acceptedDuring(k *keyState, a accepted) {
 	defer s.stripe(k.key).show()()
 	if k.flight.Own {

@@ -2,9 +2,9 @@ package queue
 
 import "time"
 
-// OnCallOff says how the attempt is ended should a change take the place of
-// its occurrence before it has begun. cancel must not block. Without it an
-// attempt that is called off ends at its Begin.
+// OnCallOff sets the function that ends the attempt if a change replaces its
+// occurrence before it has begun. cancel must not block. Without it an attempt that
+// is called off ends at its Begin.
 func (s *Source) OnCallOff(d *Delivery, cancel func()) {
 	st := s.stripe(d.key)
 	st.Lock()
@@ -37,9 +37,8 @@ type firstWrite struct {
 	cancel func()
 }
 
-// callOff ends a flight's attempt if a change took the place of its occurrence
-// before it began; one that has begun must be waited for. The caller holds the
-// stripe.
+// callOff ends a flight's attempt if a change replaced its occurrence before it
+// began. If it has begun, wait waits for it. The caller holds the stripe.
 func (b *firstWrites) callOff(f *activeFlight) {
 	switch {
 	case !f.CalledOff():
@@ -50,8 +49,8 @@ func (b *firstWrites) callOff(f *activeFlight) {
 	}
 }
 
-// writeWait is how long a change waits for first bytes that do not get away,
-// into a connection that the sink does not read: then they are cut off.
+// writeWait is how long a change waits for first bytes that block, because the sink
+// does not read its connection. Then the attempt is cut off.
 const writeWait = time.Second
 
 // wait returns when the first bytes of all of them are written, so that none

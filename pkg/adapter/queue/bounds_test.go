@@ -124,7 +124,7 @@ func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
 	for c := range callers {
 		all.Go(func() {
 			for i := range keys {
-				// Half of the keys are those of another caller too.
+				// Another caller has half of the keys too.
 				r := after(time.Hour)
 				got, err := s.Schedule(fmt.Sprintf("%d/%d", c/2+(i%2)*callers*c, i), &r, nil)
 				var e *schedule.Error
@@ -159,10 +159,10 @@ func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := s.Schedule("new", &r, nil); err != nil {
-		t.Error("there is room again:", err)
+		t.Error("a key was removed, and a new one is refused:", err)
 	}
 	if err := s.ScheduleTogether([]Item{{Key: "other", Request: r}}); err == nil {
-		t.Error("there is no room any more")
+		t.Error("a key is accepted beyond the limit")
 	}
 	if counts, _ := s.Counts(); counts.Pending != limit {
 		t.Errorf("%+v", counts)

@@ -9,8 +9,8 @@ import (
 )
 
 // Cancel removes the key if the conditions hold; it is idempotent. It returns
-// once that is durable. Nothing of the answer to a delivery under way has an
-// effect from then on.
+// once that is durable. From then on the answer to a delivery under way has no
+// effect.
 func (s *Source) Cancel(key string, c schedule.Conditions) error {
 	if err := schedule.ValidateKey(key); err != nil {
 		return err
@@ -43,9 +43,9 @@ func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, firstW
 	return commit, writes, err
 }
 
-// remove takes the entries of the keys away and says how many of them were
-// waiting or due. Without any it is a barrier: what is gone may be gone only
-// in memory yet. The caller holds the stripes.
+// remove removes the entries of the keys and returns how many of them were waiting
+// or due. Without any it is a barrier, because an earlier removal may not be durable
+// yet. The caller holds the stripes.
 func (s *Source) remove(keys []keyState, lazy bool) (store.Commit, firstWrites, int, error) {
 	changes := make([]store.Change, 0, len(keys))
 	pending := 0
@@ -88,7 +88,7 @@ const cancelPage = 256
 // CancelAll cancels all keys with the prefix, "" for all, page by page, and
 // returns how many were waiting or due, or could not be read. It returns once
 // that is durable. Keys that are scheduled meanwhile may stay. When ctx ends it
-// stops between two pages: what is cancelled by then stays so.
+// stops between two pages; the keys cancelled by then stay cancelled.
 func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 	if err := s.enter(); err != nil {
 		return 0, err
@@ -123,8 +123,8 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 	}
 }
 
-// cancelLeaving cancels the deliveries that have no entry any more, because
-// what came in behind them expired: their answers would make one.
+// cancelLeaving cancels the deliveries whose key has no entry any more, because the
+// occurrence behind them expired: their answers would make one.
 func (s *Source) cancelLeaving(prefix string, writes *firstWrites) error {
 	for i := range s.stripes {
 		if err := s.cancelStripe(&s.stripes[i], prefix, writes); err != nil {

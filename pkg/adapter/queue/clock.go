@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// The heartbeat has the timers set anew, which run on the monotonic clock while
-// the wall clock decides, and compares the two.
+// The heartbeat compares the wall clock, which decides, with the monotonic clock, on
+// which timers run, and sets the timers again.
 const (
 	heartbeatEvery = 10 * time.Second
 	jumpTolerance  = 100 * time.Millisecond
-	// A difference to the clock's mark that a working clock does not
-	// show: an adapter that was down for longer than that is worth a line too.
+	// A difference to the clock's mark that is worth a warning: the clock is wrong, or
+	// the adapter was down for that long.
 	absurdGap = 30 * 24 * time.Hour
 )
 
@@ -54,8 +54,8 @@ func (q *Queue) heartbeat() {
 			q.expiry.note(now)
 			q.expiry.anew.Store(true)
 		}
-		// Also without a jump: two may have made up for each other since the last
-		// time, and a timer that was set in between is wrong.
+		// Also without a jump: two jumps may have cancelled out since the last heartbeat,
+		// and a timer that was set in between is wrong.
 		all := q.Sources()
 		for _, s := range all {
 			s.resize(q.pageRows(len(all)))

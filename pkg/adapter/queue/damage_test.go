@@ -65,7 +65,7 @@ func TestCounts_AboveTheExactOnesAreThere(t *testing.T) {
 	})
 }
 
-// Rows of a source that is not set, however many, hold up nobody's expiry.
+// Rows of a source that is not set, however many, delay no expiry.
 func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestUnreadable_IsReplacedAndRemoved(t *testing.T) {
 			broken.Store(key, true)
 		}
 		if _, err := s.Schedule("d", &r, nil); err == nil {
-			t.Error("there is room for a fourth key")
+			t.Error("a fourth key is accepted")
 		}
 		if got, err := s.Schedule("a", &r, nil); err != nil || got.Result != schedule.Created {
 			t.Error(got, err)
@@ -210,7 +210,7 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 	})
 }
 
-// While a write waits for room on the disk, reads answer.
+// While a write waits for space on the disk, reads answer.
 func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool

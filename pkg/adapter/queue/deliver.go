@@ -13,18 +13,18 @@ import (
 // key is not handed out again.
 type Delivery struct {
 	schedule.Attempt
-	// Lateness is how long after its time, the due time or between attempts the
-	// retry time, it was taken.
+	// Lateness is the time from the due time, or between attempts from the retry
+	// time, until Take.
 	Lateness time.Duration
 
 	key    string // in the store; a dead letter's differs from Attempt.Key
 	flight *activeFlight
 }
 
-// Take hands out the next key that is due, nil when there is none now or the
-// source is suspended. A change that is accepted from now on counts as one
-// during the delivery, and until the attempt has begun (Attempt.Begin) it calls
-// the attempt off. The caller calls [Source.Finish] in any case.
+// Take returns the next key that is due, nil when there is none now or the source is
+// suspended. A change that is accepted from now on is a change during the delivery,
+// and until the attempt has begun (Attempt.Begin) it calls the attempt off. The
+// caller must call [Source.Finish] in any case.
 func (s *Source) Take() (*Delivery, error) {
 	if err := s.enter(); err != nil {
 		return nil, nil // a removed source has nothing due
@@ -100,13 +100,13 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
 }
 
-// maxAgain is how many keys of a source may wait to be read once more. With
-// more of them the disk does not read at all: the source waits with them.
+// maxAgain is how many keys of a source may wait for another read. With more of them
+// the disk cannot be read at all, and the whole source waits.
 const maxAgain = 64
 
 func (s *Source) stuck() bool { return s.again.Load() >= maxAgain }
 
-// later looks at a key again whose entry could not be read just now.
+// later tries a key again whose entry could not be read.
 func (s *Source) later(row timer.Row, err error) {
 	if errors.Is(err, store.ErrClosed) {
 		return
@@ -134,7 +134,7 @@ func (s *Source) later(row timer.Row, err error) {
 	})
 }
 
-// drop removes an entry that is not to be delivered. The caller holds the stripe.
+// drop removes an entry that must not be delivered. The caller holds the stripe.
 func (s *Source) drop(key string, e *schedule.Entry) error {
 	c := store.Change{Source: s.uid, Key: key, Old: e}
 	if _, err := s.q.store.Apply(true, c); err != nil {
@@ -145,12 +145,12 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 	return nil
 }
 
-// Finish applies the outcome of a delivery. It does not wait for the disk:
-// losing it in a crash repeats the delivery.
+// Finish applies the outcome of a delivery. It does not wait for the disk: if a crash
+// loses the outcome, the delivery is repeated.
 func (s *Source) Finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, error) {
 	if err := s.enter(); err != nil {
 		s.forget(d)
-		return schedule.Unfinished, nil // what a removed source delivered has no effect
+		return schedule.Unfinished, nil // an outcome of a removed source has no effect
 	}
 	defer s.leave()
 	disposition, wake, err := s.finish(d, o)
@@ -167,8 +167,8 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	f := st.flights[d.key]
 	cur, unreadable, err := s.entry(d.key, f)
 	if err != nil {
-		// The occurrence that is in the store will be delivered; of this one's
-		// outcome nobody can say what it means for that one.
+		// The occurrence in the store will be delivered. Without reading it, the
+		// effect of this outcome on it is not known.
 		s.later(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
 		s.land(st, d, f)
 		return schedule.Unfinished, false, nil
@@ -178,7 +178,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		return "", false, s.q.fatal(err)
 	}
 	stored, settings, now := cur, s.Settings(), s.now()
-	if cur != nil && !f.Own && cur.Expired(now) { // what waited is not there any more, swept or not
+	if cur != nil && !f.Own && cur.Expired(now) { // the waiting occurrence has expired, swept or not
 		cur = nil
 		s.expired.Add(1)
 	}

@@ -7,29 +7,29 @@
 //     no delivery of an older occurrence starts, nor writes a first byte;
 //   - from [Source.Take] to [Source.Finish] the key is not handed out again;
 //   - it is never handed out before its time by Config.Now, nor after its expiry;
-//   - what makes a source or a namespace exceed a quota is refused before it is
-//     stored, exactly, whatever comes in at once; what does not grow never is,
-//     nor an outcome, nor a removal;
-//   - an outcome changes only what it is about: what was accepted during a
-//     delivery stays, as package schedule says.
+//   - a change that would exceed a quota of the source or the namespace is refused
+//     before it is stored, exactly, even among concurrent calls; changes that do not
+//     grow, outcomes and removals are never refused for a quota;
+//   - an outcome changes only its own occurrence: a change that was accepted during a
+//     delivery stays, by the rules of package schedule.
 //
 // How it works: every change is a read-modify-write under one of the striped
 // locks; the store's batch is applied under the lock, and the wait for the
 // fsync happens outside, so callers share an fsync and a slow disk never
-// serialises keys. Deliveries under way live in memory beside the lock of
-// their key, and the key's entry stays in the store until the outcome: after a
-// crash it is simply still due. Each source has a page of the due index in
-// memory (package timer) and loads on in the background, so memory depends
-// neither on what is pending nor on what is overdue, and opening does not scan
-// the store. A row in memory whose entry has changed since is recognised when
-// its turn comes. A sweeper drops what expired, also where nothing is being delivered.
-// Reads take no stripe: they look at the deliveries under way for a moment, then at
-// the store, so that they answer while a change waits for a full disk. What a
-// call holds of entries does not grow with what its keys hold: large ones are read
-// page by page once there is room, without their event where it is not needed.
+// serialises keys. Deliveries under way are in memory, beside the lock of their key.
+// The key's entry stays in the store until the outcome: after a crash it is still
+// due. Each source has a page of the due index in
+// memory (package timer) and loads more rows in the background, so memory depends
+// neither on the number of pending keys nor of overdue ones, and opening does not
+// scan the store. A row whose entry has changed is recognised when it is popped. A
+// sweeper drops expired entries, of suspended sources too.
+// Reads take no stripe: they copy the delivery under way, then read the store, so
+// they answer while a change waits for a full disk. The memory of a call is bounded:
+// large entries are read page by page once memory is claimed, and without their
+// event if the call does not need it.
 //
 // Locks are taken in the order source gate, stripes by number, page.
 //
-// It leaves to others: who may deliver when and how often (dispatch), what a
-// request means (schedule), bytes and fsyncs (store).
+// It leaves to others: the limits of deliveries (dispatch), the meaning of a request
+// (schedule), bytes and fsyncs (store).
 package queue

@@ -15,7 +15,7 @@ import (
 const (
 	sweepEvery = time.Second
 	sweepIdle  = 10 * time.Second
-	// From its start the sweeper goes at most once in so many times what that took.
+	// A sweep from the start takes at most 1/sweepFactor of the time.
 	sweepFactor = 20
 	sweepRows   = 256 // at a time
 )
@@ -26,15 +26,15 @@ type expiry struct {
 	nextAt time.Time // zero: nothing expires
 	poke   chan struct{}
 
-	// The sweeper's own: where it was last, when it last went there from the start,
-	// and how long that took.
+	// Of the sweeper alone: its last row, when it last began at the start, and how
+	// long that took.
 	after store.SourceRow
 	begun time.Time
 	took  time.Duration
-	anew  atomic.Bool // it goes from the start the next time
+	anew  atomic.Bool // the next sweep begins at the start
 }
 
-// note tells the sweeper of an expiry sooner than the ones it knows of.
+// note wakes the sweeper if the expiry is the soonest.
 func (x *expiry) note(at time.Time) {
 	x.Lock()
 	sooner := x.nextAt.IsZero() || at.Before(x.nextAt)
@@ -50,7 +50,7 @@ func (x *expiry) note(at time.Time) {
 	}
 }
 
-// sweep drops what expires, until the queue is closed.
+// sweep drops expired entries until the queue is closed.
 func (q *Queue) sweep() {
 	for {
 		next := q.sweepOnce()
@@ -67,16 +67,16 @@ func (q *Queue) sweep() {
 	}
 }
 
-// sweepOnce drops what has expired and says when the next entry does. It goes
-// past rows that it cannot drop: of deliveries under way, which stay until the
-// outcome; of sources that are not set; of entries that cannot be read.
+// sweepOnce drops expired entries and returns the next expiry. It skips rows that it
+// cannot drop: of deliveries under way, which stay until the outcome; of sources that
+// are not set; of entries that cannot be read.
 func (q *Queue) sweepOnce() time.Time {
 	x := &q.expiry
 	x.Lock()
-	x.nextAt = time.Time{} // what comes in from now on is noted
+	x.nextAt = time.Time{} // entries accepted from now on call note
 	x.Unlock()
-	// What comes in is not before where the last sweep ended. The rows it went past
-	// are looked at again unless they are very many: then now and then.
+	// New entries are behind the end of the last sweep. The skipped rows are tried
+	// again each time, or less often if they are very many.
 	start := time.Now()
 	anew := x.anew.Swap(false) || start.Sub(x.begun) >= sweepFactor*x.took
 	after := x.after
@@ -135,7 +135,7 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 	s := q.sources[row.Source]
 	q.mu.RUnlock()
 	if s == nil {
-		return false // its source is not here yet, or is being purged
+		return false // its source is not set yet, or is being purged
 	}
 	if err := s.enter(); err != nil {
 		return false

@@ -141,22 +141,22 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 
 func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	t.Parallel()
-	// Where there is no room nothing changes; small entries, cancellations and
+	// Without memory nothing changes; small entries, cancellations and
 	// ingested events, which bring their own, need none.
 	s := still(t, 8)
 	full := errors.New("full")
 	asked, needs := 0, int64(0)
-	room := func(n int64) error { asked++; needs = n; return full }
+	claim := func(n int64) error { asked++; needs = n; return full }
 	r := after(time.Minute)
 	for _, key := range []string{"k00", "k05"} { // in delivery, and waiting
 		before, _, _ := s.Get(key)
-		if _, err := s.Schedule(key, &r, room); !errors.Is(err, full) {
+		if _, err := s.Schedule(key, &r, claim); !errors.Is(err, full) {
 			t.Errorf("a request for %s: %v", key, err)
 		}
 		if needs < 400<<10 || needs > 1<<20 {
 			t.Errorf("it asked for %d bytes", needs)
 		}
-		if _, err := s.ScheduleAll([]Item{{"new", r}, {key, r}}, room); !errors.Is(err, full) {
+		if _, err := s.ScheduleAll([]Item{{"new", r}, {key, r}}, claim); !errors.Is(err, full) {
 			t.Errorf("a bulk call for %s: %v", key, err)
 		}
 		if v, _, err := s.Get(key); err != nil || v.Revision != before.Revision {
@@ -167,7 +167,7 @@ func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 		t.Errorf("half a call was made, or the calls asked %d times", asked)
 	}
 	for range 2 {
-		if _, err := s.ScheduleAll([]Item{{"new", r}, {"newer", r}}, room); err != nil {
+		if _, err := s.ScheduleAll([]Item{{"new", r}, {"newer", r}}, claim); err != nil {
 			t.Errorf("small entries: %v", err)
 		}
 	}

@@ -7,24 +7,23 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
 )
 
-// letters are the dead letters under way, and those whose time has come while
-// there is no slot for them. They have slots of their own: were they in those
-// of the keys, a dead letter sink that hangs would stop its source. It is
-// guarded by the page's lock.
+// letters are the dead letters under way, and the due ones that wait for a slot.
+// They have slots of their own: in the slots of the keys, a dead letter sink that
+// hangs would stop its source. The page's lock guards it.
 type letters struct {
 	flights int
 	parked  []timer.Row
 	more    bool // parked is full: the index has more
 }
 
-// maxParked bounds the rows that are parked; beyond it they stay in the index.
+// maxParked bounds the parked rows; further ones stay in the index.
 const maxParked = 1024
 
-// hasSlot says whether one more may be under way: a quarter as many as keys.
+// hasSlot reports whether one more may be under way: a quarter as many as keys.
 func (l *letters) hasSlot(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
 
-// next is the next row whose time has come, for which there is a slot; that of
-// a dead letter is taken then. The caller holds the page's lock.
+// next pops the next due row for which there is a slot, and takes the slot if it is
+// a dead letter's. The caller holds the page's lock.
 func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
 	if l.hasSlot(settings) {
@@ -38,7 +37,7 @@ func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool
 			l.flights++
 			return row, true
 		}
-		if l.more { // those that were left in the index are in front of the page
+		if l.more { // the rows that were left in the index are in front of the page
 			l.parked, l.more = nil, false
 			s.page.Restart()
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// metrics are the queue's instruments. Labels are the source's namespace and
+// metrics are the queue's instruments. Their labels are the source's namespace and
 // name, never a key.
 type metrics struct {
 	observing metric.Registration

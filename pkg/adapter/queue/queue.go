@@ -20,7 +20,7 @@ import (
 // about two seconds between two loads, in about 300 KiB.
 const DefaultPageRows = 4096
 
-// minPageRows is what every source's horizon keeps, however many there are.
+// minPageRows is what every source's horizon keeps, even among very many sources.
 const minPageRows = 64
 
 // Config is what a Queue needs.
@@ -65,8 +65,8 @@ type Queue struct {
 	work   sync.WaitGroup
 }
 
-// Open brings forward what a crash left unfinished and returns a Queue without
-// sources.
+// Open brings forward the deliveries that a crash left unfinished, and returns a
+// Queue without sources.
 func Open(cfg Config) (*Queue, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -112,8 +112,8 @@ func (q *Queue) Close() {
 	q.metrics.close()
 }
 
-// recover brings forward keys that an event postponed while an older
-// occurrence was in delivery: that one's outcome is unknown now.
+// recover brings forward keys that an event postponed while an older occurrence was
+// in delivery: the outcome of that delivery is unknown now.
 func (q *Queue) recover() error {
 	rows, err := q.store.Unfinished()
 	if err != nil {
@@ -168,7 +168,7 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
 		}
 		q.sources[settings.UID] = s
-		q.expiry.anew.Store(true) // its rows may have been passed over
+		q.expiry.anew.Store(true) // the sweeper may have skipped its rows
 	}
 	q.byPath[settings.Path()] = s
 	moved := s.tenant.namespace != settings.Namespace
@@ -239,8 +239,8 @@ func (q *Queue) pageRows(sources int) int {
 	return min(q.cfg.PageRows, max(minPageRows, q.cfg.PageBudget/max(sources, 1)))
 }
 
-// wait returns when the commit is durable. A failure ends the process, because
-// nobody knows what is on the disk.
+// wait returns when the commit is durable. A failure ends the process, because then
+// the content of the disk is not known.
 func (q *Queue) wait(c store.Commit) error {
 	if err := c.Wait(); err != nil {
 		return q.fatal(err)
@@ -249,7 +249,7 @@ func (q *Queue) wait(c store.Commit) error {
 }
 
 func (q *Queue) fatal(err error) error {
-	if errors.Is(err, store.ErrClosed) { // the end of the process, by its own will
+	if errors.Is(err, store.ErrClosed) { // the process is ending
 		return schedule.Refuse(schedule.CodeUnavailable, "the adapter is ending: whether something was changed is not known")
 	}
 	err = fmt.Errorf("queue: durability unknown: %w", err)
@@ -257,8 +257,8 @@ func (q *Queue) fatal(err error) error {
 	return err
 }
 
-// barrier returns when everything applied so far is durable: before a call
-// acknowledges that nothing had to be done.
+// barrier returns when everything applied so far is durable. A call needs it before
+// it acknowledges that nothing had to change.
 func (q *Queue) barrier() error {
 	commit, err := q.store.Apply(false)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// tenant is a namespace: what its sources hold together.
+// tenant is a namespace with the sums of its sources.
 type tenant struct {
 	namespace string
 	sources   int // guarded by Queue.mu
 
-	reserving sync.Mutex // one reservation at a time is exact; what shrinks need not wait
+	reserving sync.Mutex // makes reservations exact; a change that shrinks need not wait
 	keys      atomic.Int64
 	bytes     atomic.Int64
 }
@@ -45,7 +45,7 @@ func (q *Queue) part(s *Source) {
 	}
 }
 
-// move counts the source in another namespace: a file may give its uid to
+// move counts the source in another namespace: a file of sources may give its uid to
 // another name.
 func (q *Queue) move(s *Source) {
 	s.gate.Lock()
@@ -58,7 +58,7 @@ func (q *Queue) move(s *Source) {
 	}
 }
 
-// hold notes what the source has more, or less.
+// hold adds keys and bytes to the sums, or subtracts them.
 func (s *Source) hold(keys, bytes int64) {
 	s.keys.Add(keys)
 	s.bytes.Add(bytes)
@@ -66,12 +66,12 @@ func (s *Source) hold(keys, bytes int64) {
 	s.tenant.bytes.Add(bytes)
 }
 
-// reservation is what a call has counted of a key before it is stored.
+// reservation is the keys and bytes that a call has counted before they are stored.
 type reservation struct{ keys, bytes int64 }
 
-// reserve counts the key with its new entry before it is stored, so that what
-// comes in at once stays within the quotas together. What does not grow is never
-// refused for a quota. The caller calls settle or release later.
+// reserve counts the key's new entry before it is stored, so that concurrent calls
+// together stay within the quotas. A change that does not grow is never refused for
+// a quota. The caller must call settle or release later.
 func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Source) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
 	if k.had() == 0 && k.reserved.keys == 0 {
@@ -106,7 +106,7 @@ const (
 
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes}
 
-// over names the quota that so much more would exceed, "" for none.
+// over returns the quota that the reservation would exceed, "" for none.
 func (s *Source) over(more reservation, settings *schedule.Source) (quota, detail string) {
 	c, t := &settings.Ceilings, s.tenant
 	switch {
@@ -125,28 +125,28 @@ func (s *Source) over(more reservation, settings *schedule.Source) (quota, detai
 	return "", ""
 }
 
-// unreserve gives back what was reserved for the key.
+// unreserve releases the reservation of the key.
 func (s *Source) unreserve(k *keyState) {
 	s.hold(-k.reserved.keys, -k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
-// release undoes the reservations of a call that changes nothing.
+// release releases the reservations of a call that changes nothing.
 func (s *Source) release(keys []keyState) {
 	for i := range keys {
 		s.unreserve(&keys[i])
 	}
 }
 
-// settle makes of the key's reservation what has become of the key.
+// settle replaces the key's reservation by the actual change.
 func (s *Source) settle(k *keyState) {
 	keys := present(k.current) - k.had()
 	s.hold(keys-k.reserved.keys, k.current.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
-// had says whether the store has an entry of the key, maybe one that cannot be
-// read: of that the size is not known.
+// had is 1 if the store has an entry of the key, also one that cannot be read, whose
+// size is not known.
 func (k *keyState) had() int64 {
 	if k.corrupt {
 		return 1
@@ -161,7 +161,7 @@ func present(e *schedule.Entry) int64 {
 	return 1
 }
 
-// count notes that an entry was made, replaced or removed.
+// count counts an entry that was made, replaced or removed.
 func (s *Source) count(c store.Change) {
 	keys := present(c.New) - present(c.Old)
 	if c.Corrupt {

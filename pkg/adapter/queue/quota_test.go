@@ -206,7 +206,7 @@ func TestQuota_RefusalNamesWhich(t *testing.T) {
 			if err := h.sources[0].Cancel("b", schedule.Conditions{}); err != nil {
 				t.Fatal(err)
 			}
-			expect("there is room again", "", h.put(0, "c", sized(900)))
+			expect("the quota is free again", "", h.put(0, "c", sized(900)))
 			h.check("at the end")
 
 			h.close()
@@ -284,7 +284,7 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 }
 
 // A request that has expired is accepted and dropped, also where the quota has
-// no room for another key or byte.
+// no quota for another key or byte.
 func TestQuota_ExpiredNeedsNoRoom(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
@@ -358,7 +358,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 }
 
 // On a full disk what grows is refused, and a replacement that does not grow, a
-// DELETE and a delivery work. A namespace that has filled the disk leaves room
+// DELETE and a delivery work. A namespace that has filled the disk leaves space
 // for another one.
 func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 	t.Parallel()

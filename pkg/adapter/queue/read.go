@@ -43,12 +43,12 @@ type ListOptions struct {
 	ByDue    bool   // by due time, then key; else by key
 }
 
-// scanRows bounds the index rows that one page of a list looks at: a page may
-// be short and still have a next one.
+// scanRows bounds the index rows that one page of a list reads: a short page may
+// still have a next one.
 const scanRows = 100_000
 
 // List returns a page of keys and the token of the next page, "" at the end.
-// Pages are not a snapshot: what changes meanwhile may be missed or seen twice.
+// Pages are not a snapshot: a key that changes meanwhile may be missed or seen twice.
 func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	after, err := decodeToken(o)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
 	return schedule.NewView(item.Key, item.Entry, under, own, now), own || !item.Entry.Expired(now)
 }
 
-// A token is the last row's order, due time and key.
+// A token has the order, and the due time and key of the last row.
 func encodeToken(byDue bool, p store.Position) string {
 	if p.Key == "" {
 		return ""
@@ -127,12 +127,12 @@ type Counts struct {
 	// one that has come; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
 	DeadLetters            int64 // waiting for the dead letter sink
-	LettersInFlight        int64 // those of them that are under way
+	LettersInFlight        int64 // dead letters under way, a part of DeadLetters
 }
 
-// Up to exactDue due keys the counts are exact; above that they are counted
-// anew when they are older than staleAfter and than a multiple of what the
-// counting took, so that asking often costs little.
+// Up to exactDue due keys the counts are exact. Above that they are counted again
+// when they are older than staleAfter and than countingFactor times the duration of
+// the last counting, so that frequent calls cost little.
 const (
 	exactDue       = 10_000
 	staleAfter     = 5 * time.Second
@@ -184,7 +184,7 @@ func (s *Source) backlog() (store.Backlog, error) {
 	return backlog, err
 }
 
-// inFlight says whether a row of the index is of a delivery under way.
+// inFlight reports whether a row of the index is of a delivery under way.
 func (s *Source) inFlight(key string, revision uint64) bool {
 	f, _ := s.stripe(key).glance(key)
 	return f.Own && f.Entry.Revision == revision

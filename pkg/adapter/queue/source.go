@@ -45,7 +45,7 @@ type Source struct {
 	expired     atomic.Int64              // since the start
 	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
 	flights     atomic.Int64              // deliveries under way
-	own         atomic.Int64              // those with nothing behind them: their entry is not pending
+	own         atomic.Int64              // deliveries with nothing behind them: their entry is not pending
 }
 
 func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
@@ -77,7 +77,7 @@ func (s *Source) resize(rows int) {
 // Settings are the source's settings now in force.
 func (s *Source) Settings() *schedule.Source { return s.settings.Load() }
 
-// enter guards a call against Remove; leave must follow when it returns nil.
+// enter guards a call against Remove. After nil the caller must call leave.
 func (s *Source) enter() error {
 	s.gate.RLock()
 	if s.removed.Load() {
@@ -89,23 +89,23 @@ func (s *Source) enter() error {
 
 func (s *Source) leave() { s.gate.RUnlock() }
 
-// stripe guards the keys of a source that hash to it and their deliveries under way. It is
-// held for a whole change, also while that waits for a full disk. So reads do not
-// take it: they look at the flights under shown, which a change takes for the
-// moment in which it touches them.
+// stripe guards the keys of a source that hash to it, and their deliveries under way.
+// A change holds it from start to end, also while it waits for a full disk. Therefore
+// reads do not take it: they read the flights under shown, which a change holds only
+// while it modifies them.
 type stripe struct {
 	sync.Mutex
 	shown   sync.Mutex
 	flights map[string]*activeFlight // nil until the first
 }
 
-// show takes the lock for a change of the flights and returns how to release it.
+// show locks the flights for a change and returns the function to unlock them.
 func (st *stripe) show() func() {
 	st.shown.Lock()
 	return st.shown.Unlock
 }
 
-// glance is a copy of the key's delivery under way, and whether there is one.
+// glance returns a copy of the key's delivery under way, and whether there is one.
 func (st *stripe) glance(key string) (schedule.Flight, bool) {
 	st.shown.Lock()
 	defer st.shown.Unlock()
@@ -128,8 +128,8 @@ func (s *Source) stripeOf(key string) int {
 	return int(maphash.String(s.q.seed, key) % uint64(len(s.stripes)))
 }
 
-// lock takes the stripes of the keys, in the one order that cannot deadlock,
-// and returns how to release them.
+// lock locks the stripes of the keys, in the one order that cannot deadlock, and
+// returns the function to unlock them.
 func (s *Source) lock(keys ...string) (unlock func()) {
 	if len(keys) == 1 {
 		st := s.stripe(keys[0])
@@ -159,7 +159,7 @@ func (s *Source) stripesOf(keys []string) (held [stripes]bool) {
 	return held
 }
 
-// lockItems takes the stripes of the items' keys.
+// lockItems locks the stripes of the items' keys.
 func (s *Source) lockItems(items []Item) (unlock func()) {
 	if len(items) == 1 {
 		return s.lock(items[0].Key)
@@ -185,8 +185,8 @@ func (s *Source) entry(key string, f *activeFlight) (*schedule.Entry, bool, erro
 	return s.get(key, false)
 }
 
-// accept notes an entry that is in the store now. The caller holds the stripe;
-// it calls Wake, if asked to, after releasing it.
+// accept registers an entry that is in the store now. The caller holds the stripe,
+// and must call Wake after releasing it if accept returns true.
 func (s *Source) accept(c store.Change) (wake bool) {
 	if c.New == nil {
 		return false
@@ -204,12 +204,12 @@ func (s *Source) add(key string, e *schedule.Entry) bool {
 	return s.page.Add(timer.Row{At: e.At().UnixNano(), Key: key, Revision: e.Revision})
 }
 
-// Removed says that [Queue.Remove] has taken the source away: nothing of it is
+// Removed reports that [Queue.Remove] has removed the source: nothing of it is
 // delivered any more.
 func (s *Source) Removed() bool { return s.removed.Load() }
 
-// NextAt is when [Source.Take] may have something; zero when nothing is known
-// to come (Wake tells when that changes), or ever, of a removed source.
+// NextAt is when [Source.Take] may return a key; zero if no time is known (Wake is
+// called when that changes), and always of a removed source.
 func (s *Source) NextAt() time.Time {
 	if s.Removed() || s.stuck() {
 		return time.Time{}
@@ -237,8 +237,8 @@ func (s *Source) load() {
 		return
 	}
 	s.q.work.Go(func() {
-		// The load begins when its turn has come: what comes in while it is under
-		// way is put aside, and too much of that makes it void.
+		// The load begins when its turn has come: rows that arrive during the load are
+		// put aside, and too many of them make it void.
 		s.q.loads <- struct{}{}
 		s.page.Lock()
 		after, n := s.page.BeginLoad()
@@ -259,12 +259,12 @@ func (s *Source) load() {
 			return
 		}
 		s.loaded()
-		s.load() // so much may have come in meanwhile that it was void
+		s.load() // too many rows may have arrived, which made it void
 		s.q.cfg.Wake(s)
 	})
 }
 
-// loaded says that the next load may begin.
+// loaded lets the next load begin.
 func (s *Source) loaded() {
 	s.page.Lock()
 	s.page.queued = false
