@@ -299,7 +299,7 @@ func strictRFC3339(s string) bool {
 	return hh <= "23" && mm <= "59"
 }
 
-// finerThanNano says whether a valid instant has a nonzero digit after the
+// finerThanNano reports whether a valid instant has a nonzero digit after the
 // ninth of its fraction, which time.Parse cuts off.
 func finerThanNano(s string) bool {
 	dot := strings.IndexByte(s, '.')

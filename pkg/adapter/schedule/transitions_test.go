@@ -193,7 +193,7 @@ func walk(t *testing.T, seed uint64, seen map[Transition]int) {
 	}
 }
 
-// check says what of the promises does not hold after a step.
+// check returns what of the promises does not hold after a step.
 func (k *key) check(before key, on string) string {
 	was, is := before.cur, k.cur
 	waited := was != nil && !before.own()

@@ -2,11 +2,11 @@ package sink
 
 import "sync"
 
-// cache keeps what is expensive to make, at most twice limit of it: when the
-// young generation is full the old one goes, so what is in use stays.
+// cache keeps values that are expensive to make, at most twice limit of them: when
+// the young generation is full the old one is dropped, so values in use stay.
 type cache[K comparable, V any] struct {
 	limit   int
-	evicted func(V) // told of every value that goes, if set
+	evicted func(V) // called for every value that is dropped, if set
 
 	mu         sync.RWMutex
 	young, old map[K]V

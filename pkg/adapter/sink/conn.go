@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// errCalledOff is why nothing of an attempt was written.
+// errCalledOff is the error of an attempt of which nothing was written.
 var errCalledOff = errors.New("the delivery was called off before it began")
 
 // passage is one attempt's way to its sink: over one connection, or over
@@ -22,7 +22,7 @@ type passage struct {
 	begin     func() (wrote func(), ok bool)
 	calledOff atomic.Bool
 
-	dialled []*conn // under conns.mu: those that were dialled for it
+	dialled []*conn // under conns.mu: dialled for this attempt
 	over    bool    // under conns.mu
 }
 
@@ -33,12 +33,12 @@ func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) *pa
 	return &passage{ctx: ctx, conns: p, begin: begin}
 }
 
-// through is the context that brings the passage through the transport to its
-// connection. It is for the request to the sink alone: what a token is asked for
-// with has connections of its own.
+// through returns the context that carries the passage through the transport to its
+// connection. It is for the request to the sink alone: a request for a token has
+// connections of its own.
 func (way *passage) through(ctx context.Context) context.Context {
 	p := way.conns
-	var current *conn // GotConn of one connection comes before that of the next
+	var current *conn // GotConn is called for one connection before the next
 	ctx = context.WithValue(ctx, passageKey{}, way)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -53,8 +53,8 @@ func (way *passage) through(ctx context.Context) context.Context {
 	})
 }
 
-// conns dials the connections of all transports, and bounds those that are
-// idle: above the limit the one that is idle longest is closed.
+// conns dials the connections of all transports, and bounds the idle ones: above the
+// limit the longest idle one is closed.
 type conns struct {
 	dialer func(ctx context.Context, network, address string) (net.Conn, error)
 	limit  int
@@ -63,14 +63,14 @@ type conns struct {
 	idle list.List // of *conn, idle longest first
 }
 
-// conn is a connection that asks, before the first byte of each request,
-// whether that request may still start.
+// conn is a connection that calls Attempt.Begin before the first byte of each
+// request.
 type conn struct {
 	net.Conn
 	pool *conns
-	next atomic.Pointer[passage] // whose first byte is to be written next
+	next atomic.Pointer[passage] // of the request whose first byte comes next
 
-	user   *passage      // under conns.mu: who got it last
+	user   *passage      // under conns.mu: the last passage that got it
 	place  *list.Element // under conns.mu: among the idle ones
 	closed bool          // under conns.mu
 }
@@ -89,8 +89,8 @@ func unwrap(c net.Conn) *conn {
 	}
 }
 
-// dial is a transport's DialContext. The transport would go on dialling when
-// the attempt is over, for whom it may concern: those dials were unbounded.
+// dial is a transport's DialContext. It ends with the attempt: the transport would go
+// on dialling for later requests, and such dials are not bounded.
 func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,7 +116,7 @@ func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, er
 	return c, nil
 }
 
-// take notes that the passage writes to the connection next.
+// take records that the passage writes to the connection next.
 func (p *conns) take(c *conn, way *passage) {
 	c.next.Store(way)
 	p.mu.Lock()
@@ -125,8 +125,8 @@ func (p *conns) take(c *conn, way *passage) {
 	p.leave(c)
 }
 
-// put notes that the passage has left the connection to others. One of them
-// may have got it in the meantime.
+// put records that the passage has released the connection. Another passage may have
+// got it in the meantime.
 func (p *conns) put(c *conn, way *passage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +135,7 @@ func (p *conns) put(c *conn, way *passage) {
 	}
 }
 
-// rest makes a connection an idle one. The caller holds the lock.
+// rest adds a connection to the idle ones. The caller holds the lock.
 func (p *conns) rest(c *conn) {
 	c.user = nil
 	if c.closed || c.place != nil {
@@ -149,7 +149,7 @@ func (p *conns) rest(c *conn) {
 	}
 }
 
-// leave takes a connection out of the idle ones. The caller holds the lock.
+// leave removes a connection from the idle ones. The caller holds the lock.
 func (p *conns) leave(c *conn) {
 	if c.place != nil {
 		p.idle.Remove(c.place)
@@ -157,8 +157,8 @@ func (p *conns) leave(c *conn) {
 	}
 }
 
-// end is the end of the attempt: connections that were dialled for it and that
-// it did not need are idle.
+// end ends the attempt: connections that were dialled for it and not used become
+// idle.
 func (way *passage) end() {
 	p := way.conns
 	p.mu.Lock()
@@ -172,7 +172,7 @@ func (way *passage) end() {
 	way.dialled = nil
 }
 
-// Write asks before the first byte of a request.
+// Write calls Attempt.Begin before the first byte of a request.
 func (c *conn) Write(b []byte) (int, error) {
 	way := c.next.Swap(nil)
 	if way == nil || way.begin == nil {
@@ -200,5 +200,5 @@ func (c *conn) Close() error {
 const (
 	dialTimeout      = 30 * time.Second
 	handshakeTimeout = 10 * time.Second
-	idleTimeout      = 30 * time.Second // below what most sinks and proxies close after
+	idleTimeout      = 30 * time.Second // shorter than the idle timeouts of most sinks and proxies
 )

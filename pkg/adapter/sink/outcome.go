@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// What is read of an answer, and how long after its headers.
+// The bounds of reading an answer: bytes, and time after its headers.
 const (
 	maxFailureData = 1024     // kept for the dead letter
 	maxDrain       = 64 << 10 // to use the connection again
@@ -31,9 +31,8 @@ func kind(status int) schedule.OutcomeKind {
 	return schedule.Rejected
 }
 
-// read makes an outcome of the answer. The status decides; limit is the timer
-// that ends the attempt, which leaves what follows the headers a short time of
-// its own.
+// read turns the answer into an outcome. The status decides. limit is the timer that
+// ends the attempt; it is set anew for the rest of the answer.
 func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit *time.Timer) schedule.Outcome {
 	defer resp.Body.Close()
 	o := schedule.Outcome{Kind: kind(resp.StatusCode)}
@@ -59,7 +58,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 // drain reads the rest of an answer, so that its connection can be used again.
 func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
 
-// success reads a 2xx: the occurrence is done, whatever becomes of the rest.
+// success reads a 2xx: the occurrence is done even if the rest cannot be read.
 func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit *time.Timer) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded}
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
@@ -81,7 +80,7 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Re
 	return o
 }
 
-// failure is what a dead letter will say.
+// failure is the failure for a dead letter.
 func (r *route) failure(code int, data []byte) schedule.Failure {
 	return schedule.Failure{Dest: r.dest, Code: code, Data: clip(data)}
 }
@@ -94,7 +93,7 @@ type afterHeader struct {
 	never bool
 }
 
-// rescheduleAfter reads the header; one that cannot be read is as if absent.
+// rescheduleAfter reads the header. An invalid one is logged and ignored.
 func (s *Sender) rescheduleAfter(a *schedule.Attempt, h http.Header) (afterHeader, bool) {
 	values := h.Values("Reschedule-After")
 	if len(values) == 0 {
@@ -138,7 +137,7 @@ func parseRetryAfter(value string, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), schedule.MaxDuration)
 }
 
-// isDecimal wants digits, with a fraction or without.
+// isDecimal reports whether s is digits, with or without a fraction.
 func isDecimal(s string) bool {
 	digits, point := 0, false
 	for i := 0; i < len(s); i++ {

@@ -17,16 +17,16 @@ import (
 // every byte escaped a little, and attributes.
 const maxStructured = 3*schedule.MaxDataBytes + 256<<10
 
-// A reply up to freeReply is part of what dispatch counts for a delivery; of
-// what is larger each byte counts replyCopies times: the buffer that grows, and
-// what is made of it.
+// A reply up to freeReply is part of the memory that dispatch counts for a delivery.
+// Each byte of a larger one counts replyCopies times: for the growing buffer, and for
+// the event.
 const (
 	freeReply   = 16 << 10
 	replyCopies = 4
 )
 
-// asks says whether an answer is an event that may ask for the key again. The
-// body of another one is not read.
+// asks reports whether an answer is an event that may ask for the key again. The body
+// of other answers is not read.
 func asks(h http.Header) bool {
 	if !cloudevent.Is(h) {
 		return false
@@ -34,8 +34,8 @@ func asks(h http.Header) bool {
 	return cloudevent.IsMedia(h.Get(contentType)) || len(h["Ce-Rescheduleafter"]) > 0 || len(h["Ce-Rescheduleat"]) > 0
 }
 
-// reply reads the event of an answer. When its data cannot be had, the
-// attributes count where they are headers.
+// reply reads the event of an answer. When its data cannot be read, attributes in
+// headers still apply.
 func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) *schedule.Again {
 	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
 	most := schedule.MaxDataBytes
@@ -54,13 +54,13 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 	}
 	again := s.replied(a, resp.Header, body, headerDecides)
 	if err != nil && again != nil {
-		s.warn(a, fmt.Errorf("%w, so the event stays the old one", err)) // the wake-up counts more than its event
+		s.warn(a, fmt.Errorf("%w, so the old event stays", err)) // the time matters more than the event
 		again.Reply = nil
 	}
 	return again
 }
 
-// readReply reads a body of at most so many bytes, within the claim.
+// readReply reads a body of at most the given bytes, within the claim.
 func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) ([]byte, error) {
 	b := make([]byte, 0, freeReply/4)
 	for {
@@ -68,7 +68,7 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 			size := min(2*cap(b), most+1)
 			if size > freeReply {
 				if err := claim.Grow(ctx, replyCopies*int64(size)-claim.Held()); err != nil {
-					return nil, fmt.Errorf("the reply finds no memory within %s", s.replyPatience)
+					return nil, fmt.Errorf("no memory for the reply within %s", s.replyPatience)
 				}
 			}
 			b = append(make([]byte, 0, size), b...)
@@ -94,7 +94,7 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.Again {
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
-		s.warn(a, fmt.Errorf("the reply is no CloudEvent: %w", err))
+		s.warn(a, fmt.Errorf("the reply is not a CloudEvent: %w", err))
 		return nil
 	}
 	if len(events) != 1 {
@@ -115,8 +115,8 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 		}
 	}
 	if len(e.Data) > schedule.MaxDataBytes {
-		// The wake-up counts more than its event.
-		s.warn(a, fmt.Errorf("the reply's data has more than %d bytes, so the event stays the old one", schedule.MaxDataBytes))
+		// The time matters more than the event.
+		s.warn(a, fmt.Errorf("the reply's data has more than %d bytes, so the old event stays", schedule.MaxDataBytes))
 		return again
 	}
 	e.ID, e.Time = "", (&schedule.Event{}).Time
@@ -130,7 +130,7 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 	return again
 }
 
-// notStored are the attributes that steer, or that every delivery sets anew.
+// notStored are the attributes that control the schedule, or that every delivery sets.
 var notStored = []string{
 	cloudevent.AfterAttribute, cloudevent.AtAttribute, cloudevent.PolicyAttribute, cloudevent.KeyAttribute,
 	cloudevent.RevisionAttribute, cloudevent.DueAtAttribute, cloudevent.NumberAttribute,
@@ -141,7 +141,7 @@ func (s *Sender) replyTime(after, at any, hasAfter, hasAt bool) (*schedule.Again
 	var err error
 	switch {
 	case hasAfter && hasAt:
-		return nil, fmt.Errorf("%s stands beside %s", cloudevent.AfterAttribute, cloudevent.AtAttribute)
+		return nil, fmt.Errorf("%s and %s are both set: set one", cloudevent.AfterAttribute, cloudevent.AtAttribute)
 	case hasAfter:
 		text, ok := after.(string)
 		if !ok {

@@ -22,8 +22,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// constants are what follows from a source. The value slices are shared by all
-// its requests; nobody writes to them.
+// constants are the headers that depend on a source alone. All its requests share the
+// slices, which must not be modified.
 type constants struct {
 	eventSource string
 	namespace   []string
@@ -52,7 +52,7 @@ func (s *Sender) constants(src *schedule.Source) *constants {
 			case !cloudevent.Overridable(name):
 				s.cfg.Log.Warn("ceOverrides name an attribute that cannot be set", "source", src.Path(), "attribute", name)
 			case strings.EqualFold(name, "time") && !isTime(value):
-				s.cfg.Log.Warn("ceOverrides name a time that is none", "source", src.Path(), "time", value)
+				s.cfg.Log.Warn("ceOverrides name an invalid time", "source", src.Path(), "time", value)
 			case strings.EqualFold(name, "datacontenttype"):
 				c.overrides = append(c.overrides, field{contentType, []string{value}})
 			default:
@@ -69,7 +69,8 @@ func isTime(s string) bool {
 	return err == nil
 }
 
-// unsendableError is an event that HTTP cannot carry: no attempt will.
+// unsendableError is the error of an event that HTTP cannot carry: a retry would fail
+// too.
 type unsendableError struct{ reason string }
 
 func (e *unsendableError) Error() string { return "sink: the event cannot be sent: " + e.reason }
@@ -79,7 +80,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 	d := cloudevent.Describe(a, c.eventSource)
 	h := make(http.Header, 18+len(d.Extensions)+len(c.overrides))
 	body := d.Data
-	// An event whose data claims to be an event would be read as that one.
+	// A sink would take data of the type of an event for the event itself.
 	if a.Source.Delivery.Structured || cloudevent.IsMedia(d.DataContentType) {
 		var err error
 		if body, err = writeStructured(a); err != nil {
@@ -119,8 +120,8 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 func writeStructured(a *schedule.Attempt) ([]byte, error) {
 	e := cloudevent.ToSDK(a)
 	var b bytes.Buffer
-	b.Grow(4096 + base64.StdEncoding.EncodedLen(len(e.DataEncoded))) // not twice as much by doubling
-	// Not json.Marshal: it would rewrite the data.
+	b.Grow(4096 + base64.StdEncoding.EncodedLen(len(e.DataEncoded))) // without this, doubling would take twice as much
+	// json.Marshal would rewrite the data.
 	if err := event.WriteJson(&e, &b); err != nil {
 		return nil, err
 	}
@@ -169,8 +170,8 @@ func writeBinary(h http.Header, a *schedule.Attempt, d *schedule.Event, c *const
 	return nil
 }
 
-// headerName is the canonical header of an attribute; those that every
-// delivery carries cost no allocation.
+// headerName is the canonical header of an attribute. The attributes of every delivery
+// cost no allocation.
 func headerName(attribute string) string {
 	if name, ok := ownHeaders[attribute]; ok {
 		return name

@@ -326,7 +326,7 @@ func TestTheTokenGoesToTargetsWithAnAudience(t *testing.T) {
 	}
 	send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.Audience = "ops" }))
 	if got := (<-seen).Header.Get("Authorization"); got != "" {
-		t.Errorf("of a source that is nobody: %q", got)
+		t.Errorf("of a source without a service account: %q", got)
 	}
 	send(t, s, attempt(url, audience))
 	if got := (<-seen).Header.Get("Authorization"); got != "Bearer for-ops" {

@@ -13,12 +13,12 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// maxResponseHeader bounds the headers of an answer, 1xx ones included. They
-// are part of what dispatch counts for a delivery.
+// maxResponseHeader bounds the headers of an answer, with 1xx ones. They are part of
+// the memory that dispatch counts for a delivery.
 const maxResponseHeader = 16 << 10
 
-// route is what follows from a target. Its transport is found anew for each
-// attempt, so that no route keeps one that is out of use.
+// route has the values that depend on a target alone. The transport is not among
+// them: each attempt looks it up, so that no route keeps an unused one.
 type route struct {
 	url           *url.URL
 	dest          string   // for people and dead letters, without a password
@@ -50,8 +50,8 @@ func (s *Sender) transport(caCerts string) (*http.Transport, error) {
 	return s.transports.get(caCerts, func() (*http.Transport, error) { return s.newTransport(caCerts) })
 }
 
-// proxy is that of the environment, but for what only the cluster can reach: a
-// proxy would be told events and tokens for nothing.
+// proxy is the proxy of the environment, except for names of the cluster: a proxy
+// cannot reach them, and would get events and tokens.
 func proxy(req *http.Request) (*url.URL, error) {
 	if inCluster(req.URL.Hostname()) {
 		return nil, nil
@@ -88,8 +88,8 @@ func (s *Sender) newTransport(caCerts string) (*http.Transport, error) {
 			return nil, errors.New("sink: CACerts hold no PEM certificate")
 		}
 	}
-	// Not HTTP/2: there a request has no first byte of its own to stop at, and a
-	// sink may fill 4 MiB of our memory for each of them.
+	// Not HTTP/2: there a request has no first byte of its own at which it can be
+	// stopped, and a sink may fill 4 MiB of memory for each request.
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -98,9 +98,9 @@ func (s *Sender) newTransport(caCerts string) (*http.Transport, error) {
 		DialContext:            s.conns.dial,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		TLSHandshakeTimeout:    handshakeTimeout,
-		MaxIdleConnsPerHost:    s.cfg.IdlePerHost, // and of all transports: conns
+		MaxIdleConnsPerHost:    s.cfg.IdlePerHost, // for all sinks together: conns
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
-		DisableCompression:     true, // an answer is small, and must not grow on the way in
+		DisableCompression:     true, // an answer is small, and must not grow when it is read
 	}, nil
 }

@@ -35,8 +35,8 @@ type Config struct {
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// IdlePerHost is the number of idle connections kept for one sink, default
-	// 1000, and for all sinks together. Below the deliveries in flight every
-	// other one dials anew.
+	// 1000, and for all sinks together. With more deliveries in flight, the others
+	// dial each time.
 	IdlePerHost int
 	// ReplyBytes bounds the memory of all replies that are being read, default
 	// DefaultReplyBytes.
@@ -53,11 +53,11 @@ type Sender struct {
 	conns      *conns
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
-	sources    cache[weak.Pointer[schedule.Source], *constants] // weak: must not keep settings that were replaced
+	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
 	routes     cache[schedule.Target, *route]
 	transports cache[string, *http.Transport]
 
-	drainPatience, replyPatience time.Duration // tests have less patience
+	drainPatience, replyPatience time.Duration // shorter in tests
 }
 
 // DefaultReplyBytes bounds the memory of all replies that are being read.
@@ -97,10 +97,10 @@ func New(cfg Config) *Sender {
 	return s
 }
 
-// Trust replaces Config.RootCAs, from the next delivery on.
+// Trust replaces Config.RootCAs from the next delivery on.
 func (s *Sender) Trust(roots *x509.CertPool) {
 	s.roots.Store(roots)
-	s.transports.clear() // one that is made from now on has the new roots
+	s.transports.clear() // new transports have the new roots
 }
 
 // Close drops idle connections. Deliveries under way go on.
@@ -109,9 +109,9 @@ func (s *Sender) Close() { s.transports.clear() }
 // errTimeout is the cause of a delivery cut off by delivery.timeout.
 var errTimeout = errors.New("the delivery timeout passed")
 
-// Send makes one attempt. When ctx is cancelled, or Attempt.Begin says that it
-// is called off, the attempt is cut off and its outcome is Aborted, unless the
-// sink's answer is already known; a deadline of ctx counts as the delivery's timeout.
+// Send makes one attempt. When ctx is cancelled, or Attempt.Begin calls it off, the
+// attempt is cut off and its outcome is Aborted, unless the sink's answer is already
+// known. A deadline of ctx counts as the delivery's timeout.
 func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	timeout := a.Source.Delivery.Timeout
 	if timeout <= 0 {
@@ -167,11 +167,12 @@ func failed(a *schedule.Attempt, err error) schedule.Outcome {
 	return schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Dest: redact(a.Target.URL), Data: dispatchError(err)}}
 }
 
-// dispatchError words a failure without an answer as Knative's dispatcher does.
+// dispatchError describes a failure without an answer in the words of Knative's
+// dispatcher.
 func dispatchError(err error) []byte { return clip(fmt.Appendf(nil, "dispatch error: %v", err)) }
 
 // trace continues the trace of the call that scheduled the occurrence. The
-// span is nil when nobody asked for one.
+// span is nil without a Config.Tracer.
 func (s *Sender) trace(ctx context.Context, a *schedule.Attempt) (trace.Span, context.Context) {
 	if a.Entry.TraceParent != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{

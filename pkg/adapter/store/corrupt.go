@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// CorruptError says that a record cannot be read. The key is set aside: Get
-// reports it, listings skip it, and a Change that says Corrupt replaces it.
+// CorruptError is the error of a record that cannot be read. Get returns it, listings
+// skip the key, and a Change with Corrupt replaces the record.
 type CorruptError struct {
 	Source, Key string
 	Err         error
@@ -65,7 +65,7 @@ func (db *DB) Corrupt() int64 {
 	return int64(len(db.places.seen))
 }
 
-// corruptAt notes a corrupt place.
+// corruptAt records a corrupt place.
 func (db *DB) corruptAt(place string, err error) {
 	p := &db.places
 	p.Lock()
@@ -90,7 +90,7 @@ func (db *DB) undecodable(source, key string, err error) *CorruptError {
 	return db.corruptRecord(source, key, err)
 }
 
-// skip notes that a scan goes on behind a row that is none.
+// skip records that a scan continues behind an invalid row.
 func (db *DB) skip(row []byte, err error) { db.corruptAt(fmt.Sprintf("row %q", row), err) }
 
 func isCorrupt(err error) bool {
@@ -98,9 +98,9 @@ func isCorrupt(err error) bool {
 	return errors.As(err, &c)
 }
 
-// complainEvery is the least time between two lines of the log about the same
-// kind of trouble. A full disk makes the engine complain several times a second,
-// with a stack each, maybe onto that disk.
+// complainEvery is the least time between two log lines about the same kind of error.
+// With a full disk the engine logs several errors a second, each with a stack, maybe
+// to the same disk.
 const complainEvery = time.Minute
 
 // limited lets one line of a kind through in complainEvery.

@@ -15,7 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ErrInUse is that of a directory which another process has open.
+// ErrInUse is the error of a directory that another process has open.
 var ErrInUse = errors.New("it is in use by another process")
 
 var (
@@ -34,8 +34,8 @@ type DB struct {
 	fatal     atomic.Pointer[error]
 	gate      gate
 	places    places
-	engine    limited // lines of the log about the engine's troubles
-	stalls    limited // and about writes that wait for it
+	engine    limited // log lines about errors of the engine
+	stalls    limited // log lines about writes that wait for it
 	revisions revisions
 	counters  counters
 	lazy      lazySync
@@ -133,7 +133,7 @@ func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {
 	return lock, nil
 }
 
-// start reads what the store knows of itself, or writes it into an empty one.
+// start reads the meta table, or writes it into an empty store.
 func (db *DB) start(o *Options) error {
 	read := func() error { return db.readMeta(o.ReadOnly) }
 	if o.lenient {
@@ -154,7 +154,7 @@ func (db *DB) start(o *Options) error {
 // ID implements Store.
 func (db *DB) ID() string { return db.id }
 
-// fail notes that durability is unknown.
+// fail records that durability is unknown.
 func (db *DB) fail(err error) error {
 	if db.fatal.CompareAndSwap(nil, &err) {
 		db.log.Error("store: durability is unknown, the process must end", "error", err)
@@ -165,7 +165,7 @@ func (db *DB) fail(err error) error {
 	return *db.fatal.Load()
 }
 
-// usable says why nothing may be written any more.
+// usable returns why nothing may be written any more.
 func (db *DB) usable() error {
 	if p := db.fatal.Load(); p != nil {
 		return *p
@@ -179,7 +179,7 @@ func (db *DB) usable() error {
 	return nil
 }
 
-// GiveUp ends all waiting for room: what waits now, or has to later, fails.
+// GiveUp ends all waiting for space: writes that wait, now or later, fail.
 func (db *DB) GiveUp() { db.full.stop() }
 
 // Close implements Store.
@@ -188,7 +188,7 @@ func (db *DB) Close() error {
 		return ErrClosed
 	}
 	db.keeper.end()
-	db.full.stop() // what waits for room gives up
+	db.full.stop() // writes that wait for space fail
 	db.lazy.stop()
 	db.gate.wait()
 	db.keeper.work.Wait()
@@ -202,7 +202,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// close turns what Pebble panics with after a failed write into an error.
+// close turns the panic of Pebble after a failed write into an error.
 func (db *DB) close() (err error) {
 	defer func() {
 		if p := recover(); p != nil {

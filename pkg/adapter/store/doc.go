@@ -1,18 +1,18 @@
 // Package store keeps entries and their indexes on stable storage. [Store] is
-// the seam that the queue sees; [DB] is the one implementation, on Pebble. This
-// comment is the document of its format.
+// the interface that the queue uses; [DB] is its implementation, on Pebble. This
+// comment is the specification of the format.
 //
 // # What it guarantees
 //
-// A change is there as a whole or not at all. Once Wait returned nil it survives
-// kill -9 and power loss; what a crash loses is always the end of the history,
-// never something from its middle. Index rows never disagree with the records:
+// A change is stored as a whole or not at all. Once Wait returned nil it survives
+// kill -9 and power loss. A crash loses only the end of the history, never a change
+// from its middle. Index rows never disagree with the records:
 // all of them follow from the entry by one function ([rows.derive]) and are
 // written in the entry's batch. No revision is handed out twice. A failed write
-// or fsync of the log is never acknowledged and never tried again; the first one
-// is told to Options.Fatal and everything after it fails. A full disk is waited
-// out. A bad record is reported by [CorruptError] and stops no other; it can be
-// replaced and removed. A bad block of an index hides nothing that is due. Every
+// or fsync of the log is never acknowledged and never repeated: the first one calls
+// Options.Fatal, and every later call fails. While the disk is full, writes wait. A
+// bad record gives a [CorruptError] and stops no other record; it can be replaced and
+// removed. A bad block of an index hides no due key. Every
 // corrupt place is logged and counted once.
 //
 // # How it works
@@ -41,8 +41,8 @@
 // "at" is when the next attempt may start: RetryAt between two attempts, else
 // DueAt. "due" is the original time. So d/ is the order of delivery, while d/
 // without the marked rows, merged with r/, is the order of original due times,
-// which listings and counts want. The source comes first in d/, so that no
-// source's flood stands before another one's rows. x/ is in time order over all
+// for listings and counts. The source comes first in d/, so that the many rows of one
+// source do not stand before the rows of another. x/ is in time order over all
 // sources, since one sweep drops what expired.
 //
 // A record is a version byte and fields; a bit set says which are there:
@@ -61,7 +61,7 @@
 //	| failure's dest, code, data
 //
 // It has no checksum of its own: Pebble has one on every block of a table and on
-// every chunk of its log, and looks at it on every read from disk.
+// every chunk of its log, and checks it on every read from disk.
 //
 // Lookups ask a Bloom filter, ten bits a record, also on the last level: a PUT
 // mostly looks for a key that is not there. Counters are merged by addition
@@ -95,9 +95,9 @@
 // an older program would misread takes a new number; testdata has the bytes of
 // every version. b/ came later, without a new number: a program that does not
 // know it leaves it alone, and its merger can add it up. Whether such a program
-// wrote is known from m/counted, which follows m/revision, and from the number
-// of entries beside that of c/; then the bytes are counted anew from the records,
-// when the source is asked for. Pebble's own files have its format major version 20 or later
+// wrote is known from m/counted, which follows m/revision, and from the number of
+// entries, which c/ has too. Then the bytes are counted again from the records, at
+// the first use of the source. Pebble's own files have its format major version 20 or later
 // (its FormatWALSyncChunks); its own ratchet guards them.
 //
 // # Limits
@@ -130,20 +130,18 @@
 //
 // # A full disk
 //
-// Room says ErrFull to growth while less than Options.Reserve is free, so that
-// what must go on (outcomes, cancellations, compactions) has room; replacements
-// that do not grow may use half of that. While space is scarce (less than an
-// eighth of the disk beyond the reserve, at most 1 GiB) a namespace may grow only
-// up to as much as is still free, so that one that has filled the disk leaves a
-// part to the others. If others take that too, a
-// write to the log waits, and goes on as soon as there is room; so do the
-// callers who wait for it. A used-up quota is the same. No fsync is repeated, also
-// none that failed for want of room: that one ends the process. A compaction without room is given up, and tried
-// again.
+// Space returns ErrFull for growth while less than Options.Reserve is free, so that
+// outcomes, cancellations and compactions have space; replacements that do not grow
+// may use half of the reserve. While space is scarce (less than an eighth of the disk
+// beyond the reserve, at most 1 GiB) a namespace may hold only as much as is still
+// free, so that one that has filled the disk leaves a part to the others. If other
+// programs use that part too, a write to the log waits until there is space, and so
+// do its callers. A used-up quota is the same. No fsync is repeated, even if it
+// failed for lack of space: it ends the process. A compaction without space is given
+// up, and tried again.
 //
 // # What it leaves to others
 //
-// Which changes to make, one at a time for a key, and recognising rows of the
-// due order that are no longer so (queue); the bound on how many keys a source
-// and bytes a source may have (queue).
+// Which changes to make, one at a time for a key; recognising stale rows of the due
+// order; and the quotas of keys and bytes (all: queue).
 package store

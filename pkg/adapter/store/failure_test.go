@@ -302,9 +302,9 @@ func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 	}
 }
 
-// A disk that finds room only at the fsync has maybe dropped what it could not
+// A disk that allocates space only at the fsync has maybe dropped what it could not
 // write: nothing is acknowledged, nothing is tried again.
-func TestFsync_WithoutRoomIsFatal(t *testing.T) {
+func TestFsync_WithoutSpaceIsFatal(t *testing.T) {
 	t.Parallel()
 	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT} {
 		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isSync(op) }, err: &vfsError{errno}}

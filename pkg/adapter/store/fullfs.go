@@ -11,42 +11,39 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// retryEvery is the pause before something is written again for which the disk
-// had no room.
+// retryEvery is the pause before a write is repeated for which the disk had no space.
 const retryEvery = 100 * time.Millisecond
 
-// fullFS makes a full disk, or a used-up quota, a matter of waiting. A write that
-// ends with ENOSPC or EDQUOT has changed nothing beyond the bytes it says it
-// wrote, so it can go on from there; Pebble would take the error of a write to
-// its log for the end of the world.
+// fullFS waits while the disk is full or a quota is used up. A write that ends with
+// ENOSPC or EDQUOT has changed nothing beyond the bytes that it returns as written,
+// so it can continue there. For Pebble an error of a write to its log is fatal.
 //
-// A failed fsync is that, whatever its error: the system may have dropped what it
-// could not write, and a second fsync would say that all is well. fullFS never
-// repeats one. On file systems that find room only then (NFS, some overlays) a
-// full disk ends the process. The fsync of a table is another matter: its log is
-// still there, and the table is written anew.
+// A failed fsync is fatal with every error: the system may have dropped the data that
+// it could not write, and a second fsync would succeed. fullFS never repeats one. On
+// file systems that allocate space only then (NFS, some overlays) a full disk ends
+// the process. The fsync of a table is different: its log is still there, and the
+// table is written again.
 //
-// Files of tables are another matter: a flush or a compaction is best given up,
-// so that what it wrote is removed; Pebble starts it again, after a pause.
+// Writes to tables are different too: a flush or a compaction is given up, so that
+// its files are removed. Pebble starts it again, after a pause.
 //
 // In a bubble of fake time beware: a pause under one of Pebble's mutexes, with
 // another goroutine waiting for that mutex, stops the clock.
 type fullFS struct {
 	vfs.FS
-	waiting atomic.Int64 // writes that wait for room
+	waiting atomic.Int64 // writes that wait for space
 	stopped chan struct{}
 	once    sync.Once
 }
 
 func newFullFS(fs vfs.FS) *fullFS { return &fullFS{FS: fs, stopped: make(chan struct{})} }
 
-// IsFull says that the error is of a disk without room: it is full, or a quota
-// is used up.
+// IsFull reports that the error is of a full disk or a used-up quota.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// stop ends all waiting: what waits now fails.
+// stop ends all waiting: waiting writes fail.
 func (f *fullFS) stop() { f.once.Do(func() { close(f.stopped) }) }
 
 func (f *fullFS) pause() bool {
@@ -60,7 +57,7 @@ func (f *fullFS) pause() bool {
 	}
 }
 
-// try repeats do while there is no room, or, for a table, once pauses.
+// try repeats do while there is no space, or, for a table, once pauses.
 func (f *fullFS) try(name string, do func() error) error {
 	err := do()
 	if !IsFull(err) {
@@ -133,7 +130,7 @@ type fullFile struct {
 	name string
 }
 
-// Write implements io.Writer. It goes on where a write without room stopped. A
+// Write implements io.Writer. It continues where a write without space stopped. A
 // flush or a compaction lets other goroutines go first, as in scheduler.MeasureCPU.
 func (f *fullFile) Write(p []byte) (int, error) {
 	if f.fs.table(f.name) {
@@ -165,7 +162,7 @@ func (f *fullFile) Sync() error { return f.synced(f.File.Sync()) }
 // SyncData implements vfs.File.
 func (f *fullFile) SyncData() error { return f.synced(f.File.SyncData()) }
 
-// synced pauses before a table is given up for which there was no room.
+// synced pauses before a table is given up for which there was no space.
 func (f *fullFile) synced(err error) error {
 	if IsFull(err) && f.fs.table(f.name) {
 		f.fs.pause()

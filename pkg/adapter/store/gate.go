@@ -2,15 +2,15 @@ package store
 
 import "sync/atomic"
 
-// gate lets calls in until it is closed, and says when the last one has left.
-// Calls may be inside of one another.
+// gate admits calls until it is closed, and waits for the last one to leave. Calls
+// may be nested.
 type gate struct {
 	inside atomic.Int64
 	closed atomic.Bool
 	idle   chan struct{} // holds one
 }
 
-// enter says whether the call may go on; then leave must follow.
+// enter reports whether the call may go on. If so the caller must call leave.
 func (g *gate) enter() bool {
 	g.inside.Add(1)
 	if g.closed.Load() {
@@ -29,7 +29,7 @@ func (g *gate) leave() {
 	}
 }
 
-// wait returns when nobody is inside of the closed gate.
+// wait returns when no call is inside of the closed gate.
 func (g *gate) wait() {
 	for g.inside.Load() > 0 {
 		<-g.idle

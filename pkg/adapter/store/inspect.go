@@ -6,20 +6,20 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Overview is a data directory at a glance.
+// Overview is a summary of a data directory.
 type Overview struct {
 	ID      string           `json:"id"`
 	Format  int              `json:"format"`
-	Clock   time.Time        `json:"clock,omitzero"` // the wall clock was there once
+	Clock   time.Time        `json:"clock,omitzero"` // the last recorded wall clock
 	Sources []SourceOverview `json:"sources"`
 }
 
-// SourceOverview is a source at a glance.
+// SourceOverview is a summary of a source.
 type SourceOverview struct {
 	Source      string `json:"source"`
 	Keys        int64  `json:"keys"`
 	DeadLetters int64  `json:"deadLetters"`
-	// NextAt is when the first of its keys and dead letters is to be attempted.
+	// NextAt is the time of the next attempt of a key or dead letter.
 	NextAt time.Time `json:"nextAt,omitzero"`
 }
 
@@ -51,7 +51,7 @@ func (db *DB) Overview() (Overview, error) {
 	return o, nil
 }
 
-// Dump is an entry as people read it. Data is base64 in JSON.
+// Dump is an entry in readable form. Data is base64 in JSON.
 type Dump struct {
 	Source       string               `json:"source"`
 	Key          string               `json:"key"`
@@ -74,7 +74,7 @@ type Dump struct {
 	DeadLetter   *schedule.DeadLetter `json:"deadLetter,omitempty"`
 }
 
-// NewDump makes an entry readable.
+// NewDump returns an entry in readable form.
 func NewDump(source, key string, e *schedule.Entry, storeID string) Dump {
 	d := Dump{
 		Source: source, Key: key, Revision: e.Revision, Occurrence: e.Occurrence, EventID: e.EventID(storeID),

@@ -75,7 +75,7 @@ type housekeeper struct {
 	rows sync.RWMutex
 
 	mu     sync.Mutex
-	wanted map[string]bool // source → whether all of its tables are to be looked at
+	wanted map[string]bool // source → whether all of its tables must be read
 
 	poked chan struct{}
 	stop  chan struct{}
@@ -259,8 +259,8 @@ func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte
 	return next, err
 }
 
-// follows says whether the row follows from its record. Of a record that
-// cannot be read nobody knows.
+// follows reports whether the row follows from its record; unknown if the record
+// cannot be read.
 func (db *DB) follows(row []byte) (bool, error) {
 	source, key, err := rowOf(row)
 	if err != nil {

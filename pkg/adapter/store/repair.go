@@ -27,7 +27,7 @@ type Repaired struct {
 	Lost     int64    `json:"lost"`
 	LostKeys []string `json:"lostKeys,omitempty"`
 	Gaps     int64    `json:"gaps"`
-	// NewID says that the store's id could not be read: events that are repeated
+	// NewID reports that the store's id could not be read: events that are repeated
 	// after a crash have other ids than before.
 	NewID bool `json:"newID,omitempty"`
 	// Aside is the directory with the files from before, below the data directory.
@@ -36,10 +36,9 @@ type Repaired struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Repair makes a data directory whole, that no process has open. It writes all
-// records that can be read into a new store, where every index row and counter
-// follows from them, as ever, and puts that in the place of the old one, whose
-// files it sets aside. It needs room for the copy. A directory that Verify finds
+// Repair repairs a data directory that no process has open. It writes all readable
+// records into a new store, whose index rows and counters follow from them as always,
+// and replaces the old store by it. It keeps the old files in a directory aside. It needs disk space for the copy. A directory that Verify finds
 // clean stays as it is. A repair that is cut off has changed nothing, or is ended
 // by the next Open or Repair.
 func Repair(o Options) (r Repaired, err error) {
@@ -351,7 +350,7 @@ func swap(fs vfs.FS, dir string) (aside string, err error) {
 	return aside, endSwap(fs, dir)
 }
 
-// swapping says that an exchange has begun and not ended.
+// swapping reports that an exchange has begun and not ended.
 func swapping(fs vfs.FS, dir string) bool {
 	_, out := fs.Stat(fs.PathJoin(dir, swapOut))
 	_, in := fs.Stat(fs.PathJoin(dir, swapIn))

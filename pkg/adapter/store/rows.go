@@ -58,7 +58,7 @@ func (r *rows) derive(source, key string, e *schedule.Entry) {
 	}
 }
 
-// has says whether the row i of o is among r.
+// has reports whether the row i of o is among r.
 func (r *rows) has(o *rows, i int) bool {
 	for j := range r.n {
 		if bytes.Equal(r.key(j), o.key(i)) && bytes.Equal(r.value(j), o.value(i)) {

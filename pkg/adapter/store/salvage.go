@@ -21,7 +21,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// opens says that a table has an index that can be read, or is gone.
+// opens reports that a table has an index that can be read, or is gone.
 func opens(fs vfs.FS, path string, o sstable.ReaderOptions) bool {
 	f, err := fs.Open(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *salvageFS) tables(dir string) (replaced []string, err error) {
 	return replaced, nil
 }
 
-// lost says which of the replaced tables the store needs. It needs no table that
+// lost returns which of the replaced tables the store needs. It needs no table that
 // a crash found half written: the manifest does not name that table yet, and the
 // log still has its rows.
 func (db *DB) lost(replaced []string) (problems []string, err error) {
@@ -180,7 +180,7 @@ func logNames(fs vfs.FS, dir string) ([]string, error) {
 	return names, nil
 }
 
-// logEnd says how a log ends.
+// logEnd returns how a log ends.
 type logEnd int
 
 const (
@@ -226,7 +226,7 @@ func readLog(fs vfs.FS, dir, name string) (data []byte, good int64, end logEnd, 
 
 var errLog = errors.New("its records are whole no further, though they were on stable storage")
 
-// lastLog says what is wrong with the last log, "" for nothing. The engine takes
+// lastLog returns what is wrong with the last log, "" for nothing. The engine takes
 // damage in its last block for the end after a crash, and says nothing.
 func lastLog(fs vfs.FS, dir string) string {
 	names, err := logNames(fs, dir)
@@ -250,7 +250,7 @@ const (
 	logHeader = 4 + 2 + 1 + 4 + 8
 )
 
-// promised says that a whole chunk behind byte good, in the same block, was
+// promised reports that a whole chunk behind byte good, in the same block, was
 // written when the log was on stable storage beyond that byte. The engine looks for
 // such chunks only in the blocks behind.
 func promised(data []byte, good int64, number uint32) bool {

@@ -179,14 +179,14 @@ func (s *scan) ahead(key []byte) (last []byte, whole bool) {
 	return last, whole
 }
 
-// opens says that the table's index can be read.
+// opens reports that the table's index can be read.
 func (db *DB) opens(number string) bool {
 	return opens(db.full, db.full.PathJoin(db.dir, number+".sst"), db.tables)
 }
 
 // halve finds the end of an unreadable block in [from, upper), goes there and
 // returns it; nil when no row there can be read. The
-// engine does not tell where a block ends, but how many bytes of its tables are
+// engine does not report where a block ends, but how many bytes of its tables are
 // between two keys, which it knows without reading the blocks: that grows where
 // one ends. Keys are taken for numbers, and the place is found by halves.
 func (s *scan) halve(from, upper []byte) []byte {

@@ -7,20 +7,20 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// ErrClosed says that the store is closed, or about to be: what was asked for
-// did not happen, or may not be durable. It is no fault of the disk.
+// ErrClosed is returned when the store is closed or closing: the call had no effect,
+// or its effect may not be durable. It is not an error of the disk.
 var ErrClosed = errors.New("store: closed")
 
-// ErrFull says that the disk has no space for more: nothing was changed, and
-// the call may be tried again once there is space.
+// ErrFull is returned when the disk is full: nothing was changed, and the call may be
+// tried again when there is space.
 var ErrFull = errors.New("store: disk full")
 
-// ErrLarge says that entries have more bytes than the caller wants.
+// ErrLarge is returned when entries have more bytes than the caller allows.
 var ErrLarge = errors.New("store: the entries are large")
 
 // Store keeps entries and their indexes on stable storage. It is safe for
-// concurrent use; for one key of one source the caller lets no two Apply
-// overlap, since each Change says what the key's entry was before.
+// concurrent use. The caller must not let two Apply of one key overlap, because each
+// Change has the key's entry from before.
 type Store interface {
 	// ID names the data directory: random, made with it.
 	ID() string
@@ -29,17 +29,17 @@ type Store interface {
 	// before a crash. Now and then it waits for one fsync.
 	NextRevision() (uint64, error)
 
-	// Get returns the key's entry, nil when there is none. A *CorruptError says
-	// that it is there and cannot be read.
+	// Get returns the key's entry, nil when there is none, and a *CorruptError when it
+	// cannot be read.
 	Get(source, key string) (*schedule.Entry, error)
 
 	// Outline is Get, but leaves out the event of an entry of more than 4 KiB:
-	// [schedule.Entry.Omitted]. It will do for the Old of a Change.
+	// [schedule.Entry.Omitted]. It is enough for the Old of a Change.
 	Outline(source, key string) (*schedule.Entry, error)
 
-	// GetAll is Get for many keys: entries[i] is of keys[i]. Unlike as many
-	// calls of Get it reads them in the order they are stored in. It returns
-	// ErrLarge once they have more than so many bytes, by [schedule.Entry.Size].
+	// GetAll is Get for many keys: entries[i] is of keys[i]. It reads them in the order
+	// in which they are stored, which is faster. It returns ErrLarge once they have
+	// more than most bytes, by [schedule.Entry.Size].
 	GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error
 
 	// Outlines is Outline for many keys, as GetAll is Get.
@@ -53,16 +53,14 @@ type Store interface {
 	Apply(lazy bool, changes ...Change) (Commit, error)
 
 	// Space returns ErrFull while the disk has no space for a change that adds
-	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is what all
-	// sources of the namespace have then: while space is scarce, who holds more
-	// than is still free may not grow. Of the space that is kept back to go on
-	// with, a change that does not grow may use a part. Ask before an Apply for a
-	// request; removals and outcomes need not ask.
+	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is the bytes that all
+	// sources of the namespace have then: while space is scarce, a namespace that holds
+	// more than is free may not grow. A change that does not grow may use a part of the
+	// reserve. Call it before an Apply for a request, not for removals and outcomes.
 	Space(growth, held int64) error
 
 	// Due appends to rows up to limit rows of the source that come after the
-	// position, ordered by position, dead letters among them; more says
-	// whether there are others behind.
+	// position, ordered by position, with dead letters. more: there are others behind.
 	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
 
 	// List returns up to limit keys with the prefix that come after the given
@@ -70,14 +68,13 @@ type Store interface {
 	// letters are not listed. An entry that cannot be read has its key and no Entry.
 	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
 
-	// ListDue is List ordered by original due time, then key. It looks at no
-	// more than scan rows; next is where to go on, the zero Position when there
-	// is nothing behind.
+	// ListDue is List ordered by original due time, then key. It reads no more than
+	// scan rows. next is the position to continue from, zero at the end.
 	ListDue(source, prefix string, after Position, limit, scan int) (_ []Item, next Position, err error)
 
-	// Backlog counts what is due at now, without dead letters and keys that skip
-	// says true of. It stops counting at limit rows, or, where very many rows do
-	// not count, at some multiple of that.
+	// Backlog counts the keys that are due at now, without dead letters and keys for
+	// which skip returns true. It stops at limit rows, or, if very many rows do not
+	// count, at some multiple of that.
 	Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (Backlog, error)
 
 	// Expired returns up to limit rows of all sources that come after the given
@@ -104,8 +101,8 @@ type Store interface {
 	// for that source may overlap it.
 	Purge(source string) error
 
-	// Clock is the instant that was handed to SetClock last, zero at first: the
-	// wall clock was there when the store was last in use. SetClock is lazy.
+	// Clock returns the last instant of SetClock, zero at first: the wall clock when
+	// the store was last in use. SetClock is lazy.
 	Clock() (time.Time, error)
 	SetClock(time.Time) error
 
@@ -124,9 +121,9 @@ type Commit interface {
 	Wait() error
 }
 
-// Change replaces a key's entry. Old is what Get returned, nil for none; New
-// is nil to remove it. Corrupt says that Get returned a *CorruptError: the entry
-// counts as one that was there, and its index rows go in the background.
+// Change replaces a key's entry. Old is the entry that Get returned, nil for none; New
+// is nil to remove it. Corrupt: Get returned a *CorruptError. The old entry counts as
+// present, and its index rows are removed in the background.
 type Change struct {
 	Source, Key string
 	Old, New    *schedule.Entry
@@ -147,8 +144,8 @@ func (p Position) Before(o Position) bool {
 	return p.At.Before(o.At)
 }
 
-// Row is one row of the due index: the key is to be looked at then, if its
-// entry still has that revision and time.
+// Row is one row of the due index. It is stale unless the key's entry still has its
+// revision and time.
 type Row struct {
 	Position
 	Revision uint64
@@ -166,7 +163,7 @@ type Item struct {
 	Entry *schedule.Entry
 }
 
-// Backlog is what of a source is due.
+// Backlog is the due keys of a source.
 type Backlog struct {
 	Due      int       // keys whose due time has come, retries among them
 	OldestAt time.Time // the earliest due time among them; zero when there is none

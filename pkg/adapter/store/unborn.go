@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// unborn says that a directory holds a store that was never finished being
+// unborn reports that a directory holds a store that was never finished being
 // made, so that nothing can have been acknowledged from it: Pebble names the
 // manifest in a marker before the directory is synced, and a loss of power in
 // between may keep the marker and lose the manifest. From the first successful

@@ -27,7 +27,7 @@ type Report struct {
 	ProblemCount int64    `json:"problemCount"`
 }
 
-// Clean says that nothing is wrong.
+// Clean reports that nothing is wrong.
 func (r *Report) Clean() bool { return r.ProblemCount == 0 }
 
 func (r *Report) problem(format string, args ...any) {

@@ -10,9 +10,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// volume is what a source's entries hold: the sum of their sizes and how many
-// they are. Its row is added up by the merger of the counters, and has their two
-// numbers, so that a program that does not know the table can compact it.
+// volume is the sum of the sizes of a source's entries, and their number. The merger
+// of the counters adds up its row, which has two numbers as well, so that a program
+// that does not know the table can compact it.
 type volume struct{ bytes, entries int64 }
 
 func (v *volume) add(o volume) {
@@ -149,7 +149,7 @@ func (db *DB) Bytes(source string) (int64, error) {
 }
 
 // volume checks a row of stored bytes. One that counts more entries than there
-// are is one that an older program has not kept: the next start mends it.
+// are is one that an older program has not kept: the next start repairs it.
 func (v *verifier) volume(k, value []byte) error {
 	source := string(k[2:])
 	stored, ok := parseVolume(value)

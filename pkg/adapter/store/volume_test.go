@@ -97,7 +97,7 @@ func TestBytes_AreRightAfterAnOlderProgram(t *testing.T) {
 			if c.revision || c.changes != nil {
 				older(t, fs, c.revision, c.changes...)
 			}
-			// Also the start after the one that has mended it.
+			// The start after the repairing one reads the same.
 			for range 2 {
 				db = open()
 				if got, err := db.Bytes("s"); got != c.want || err != nil {
