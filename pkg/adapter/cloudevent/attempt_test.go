@@ -13,7 +13,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func TestFromSDKGivesOtherTypesTheirCanonicalString(t *testing.T) {
+// FromSDK converts other types to their canonical string.
+func TestFromSDK_CanonicalStrings(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	in := event.New()
@@ -38,7 +39,8 @@ func TestFromSDKGivesOtherTypesTheirCanonicalString(t *testing.T) {
 	}
 }
 
-func TestWhatIsStructuredReadsBackTheSame(t *testing.T) {
+// A structured event reads back the same.
+func TestStructured_ReadsBackTheSame(t *testing.T) {
 	t.Parallel()
 	due := time.Date(2026, 11, 21, 9, 0, 0, 5, time.UTC)
 	for name, e := range map[string]*schedule.Event{

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-func TestHeaderValuesAreEncodedAsTheBindingSays(t *testing.T) {
+// Header values are encoded as the binding says.
+func TestEncodeHeader_AsTheBindingSays(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"":              "",
@@ -25,7 +26,8 @@ func TestHeaderValuesAreEncodedAsTheBindingSays(t *testing.T) {
 	}
 }
 
-func TestHeaderValuesAreDecodedLeniently(t *testing.T) {
+// Header values are decoded leniently.
+func TestDecodeHeader_IsLenient(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"a b":                   "a b",

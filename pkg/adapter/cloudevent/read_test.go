@@ -39,7 +39,8 @@ func ext(pairs ...any) map[string]any {
 	return m
 }
 
-func TestReadKeepsTheEventAsItCame(t *testing.T) {
+// Read keeps the event as it came.
+func TestRead_KeepsTheEventAsItCame(t *testing.T) {
 	t.Parallel()
 	minimal := schedule.Event{ID: "i", Source: "/s", Type: "t"}
 	with := func(f func(*schedule.Event)) *schedule.Event {
@@ -105,7 +106,8 @@ func TestReadKeepsTheEventAsItCame(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+// Read refuses invalid events.
+func TestRead_Refuses(t *testing.T) {
 	t.Parallel()
 	const required = `"specversion":"1.0","id":"i","source":"/s","type":"t"`
 	without := func(name string) http.Header {
@@ -184,7 +186,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestTheAttributesOfAnEventAreBounded(t *testing.T) {
+// The attributes of an event are bounded.
+func TestRead_AttributesAreBounded(t *testing.T) {
 	t.Parallel()
 	event := func(n int) []byte {
 		return []byte(`{"specversion":"1.0","id":"i","source":"/s","type":"t","x":"` + strings.Repeat("x", n) + `"}`)
@@ -199,7 +202,7 @@ func TestTheAttributesOfAnEventAreBounded(t *testing.T) {
 	}
 }
 
-func TestBatches(t *testing.T) {
+func TestRead_Batches(t *testing.T) {
 	t.Parallel()
 	h := header("Content-Type", "application/cloudevents-batch+json; charset=utf-8")
 	one := `{"specversion":"1.0","id":"i","source":"/s","type":"t"}`

@@ -16,7 +16,8 @@ func hangs(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 	return 24 * time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
 }
 
-func TestStopWaitsForDeliveriesAndCutsOffWhatTakesTooLong(t *testing.T) {
+// Stop waits for deliveries and cuts off the ones that take too long.
+func TestStop_WaitsThenCutsOff(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			if a.Key == "slow" {
@@ -48,7 +49,8 @@ func TestStopWaitsForDeliveriesAndCutsOffWhatTakesTooLong(t *testing.T) {
 	})
 }
 
-func TestWhatACrashCutOffIsDeliveredAgainUnderTheSameID(t *testing.T) {
+// A delivery that a crash cut off is made again under the same id.
+func TestCrash_DeliversAgainUnderTheSameID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &core{T: t, began: time.Now(), counts: map[string]int{}, underWay: map[string]int{}, most: map[string]int{}, answer: hangs}
@@ -80,7 +82,8 @@ func TestWhatACrashCutOffIsDeliveredAgainUnderTheSameID(t *testing.T) {
 	})
 }
 
-func TestARemovedSourceDeliversNothingMoreAndItsRoomIsFree(t *testing.T) {
+// A removed source delivers nothing more, and its slots are free.
+func TestRemove_FreesTheSlots(t *testing.T) {
 	bubble(t, 2, func(c *core) {
 		c.answer = hangs
 		s := c.source("s", nil)
@@ -114,7 +117,8 @@ func TestARemovedSourceDeliversNothingMoreAndItsRoomIsFree(t *testing.T) {
 	})
 }
 
-func TestADeadLetterWhoseSinkIsGoneIsDropped(t *testing.T) {
+// A dead letter whose sink is gone is dropped.
+func TestDeadLetter_WithoutItsSinkIsDropped(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			if a.Entry.DeadLetter != nil {
@@ -136,7 +140,8 @@ func TestADeadLetterWhoseSinkIsGoneIsDropped(t *testing.T) {
 	})
 }
 
-func TestNothingIsDeliveredAfterItsExpiryNotEvenARetry(t *testing.T) {
+// Nothing is delivered after its expiry, not even a retry.
+func TestExpiry_NoDeliveryAfterIt(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Failed}
@@ -164,7 +169,8 @@ func TestNothingIsDeliveredAfterItsExpiryNotEvenARetry(t *testing.T) {
 	})
 }
 
-func TestTheWallClockDecidesWhateverItDoes(t *testing.T) {
+// The wall clock decides, even when it jumps.
+func TestClock_WallClockDecides(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
@@ -195,7 +201,7 @@ func TestTheWallClockDecidesWhateverItDoes(t *testing.T) {
 }
 
 // Two jumps that make up for each other between two heartbeats.
-func TestATimerThatWasSetWhileTheClockWasWrongIsSetAnew(t *testing.T) {
+func TestTimer_SetAgainAfterAClockJump(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		s := c.source("s", nil)
 		c.pass(time.Second)

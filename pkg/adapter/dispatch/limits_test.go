@@ -26,7 +26,8 @@ func (c *core) flood(s *queue.Source, n int) {
 	synctest.Wait()
 }
 
-func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
+// A source whose sink hangs does not make another late.
+func TestHangingSink_DelaysNoOtherSource(t *testing.T) {
 	const slots = 32
 	bubble(t, slots, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
@@ -58,7 +59,8 @@ func TestASourceWhoseSinkHangsDoesNotMakeAnotherLate(t *testing.T) {
 	})
 }
 
-func TestRoomThatIsGivenBackGoesToThoseThatWaitForItInTurn(t *testing.T) {
+// Slots that are given back go to the waiting lanes in turn.
+func TestSlots_GoToWaitingLanesInTurn(t *testing.T) {
 	bubble(t, 4, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
@@ -78,7 +80,8 @@ func TestRoomThatIsGivenBackGoesToThoseThatWaitForItInTurn(t *testing.T) {
 	})
 }
 
-func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
+// maxInFlight is reached and never exceeded.
+func TestMaxInFlight_ReachedNeverExceeded(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
@@ -95,7 +98,8 @@ func TestMaxInFlightIsReachedAndNeverExceeded(t *testing.T) {
 	})
 }
 
-func TestMaxPerSecondAllowsOneSecondsWorthAtOnceAndThenItsRate(t *testing.T) {
+// maxPerSecond allows one second's worth at once and then its rate.
+func TestMaxPerSecond_BurstThenRate(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 20)
 		c.pass(time.Millisecond) // a wait is rounded up
@@ -113,7 +117,8 @@ func TestMaxPerSecondAllowsOneSecondsWorthAtOnceAndThenItsRate(t *testing.T) {
 	})
 }
 
-func TestAStaleRowDoesNotUseUpMaxPerSecond(t *testing.T) {
+// A stale row does not use up maxPerSecond.
+func TestMaxPerSecond_StaleRowIsFree(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		s := c.source("s", func(s *schedule.Source) { s.MaxPerSecond = 1 })
 		for _, d := range []time.Duration{time.Second, 1500 * time.Millisecond} {
@@ -130,7 +135,8 @@ func TestAStaleRowDoesNotUseUpMaxPerSecond(t *testing.T) {
 	})
 }
 
-func TestALimitThatIsRaisedIsInForceAtOnce(t *testing.T) {
+// A limit that is raised is in force at once.
+func TestLimit_RaisedIsInForceAtOnce(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
@@ -143,7 +149,8 @@ func TestALimitThatIsRaisedIsInForceAtOnce(t *testing.T) {
 	})
 }
 
-func TestASuspendedSourceDeliversNothingUntilItIsResumed(t *testing.T) {
+// A suspended source delivers nothing until it is resumed.
+func TestSuspend_UntilResumed(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		s := c.source("s", func(s *schedule.Source) { s.Suspend = true })
 		c.put(s, "late", in(time.Second))
@@ -166,7 +173,7 @@ func TestASuspendedSourceDeliversNothingUntilItIsResumed(t *testing.T) {
 
 // More than the page can put aside came in while it was loading: the load was
 // void, nothing asked for another, and the source stood still.
-func TestABurstWhileTheFirstPageLoadsIsDelivered(t *testing.T) {
+func TestBurst_WhileTheFirstPageLoads(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.flood(c.source("s", nil), 1000)
 		if n := len(c.deliveries()); n != 1000 {

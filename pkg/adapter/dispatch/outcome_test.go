@@ -9,7 +9,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func TestEachPolicyDeliversWhatItPromises(t *testing.T) {
+// Each policy delivers what it promises.
+func TestPolicies_Deliver(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		policy schedule.Policy
@@ -44,7 +45,8 @@ func TestEachPolicyDeliversWhatItPromises(t *testing.T) {
 	}
 }
 
-func TestEachAnswerOfTheSinkIsItsOutcome(t *testing.T) {
+// Each answer of the sink is its outcome.
+func TestAnswer_EachHasItsOutcome(t *testing.T) {
 	t.Parallel()
 	two := 2
 	again := func(d time.Duration) schedule.Outcome {
@@ -95,7 +97,8 @@ func TestEachAnswerOfTheSinkIsItsOutcome(t *testing.T) {
 	}
 }
 
-func TestARepeatCarriesTheSameIDAndANewOccurrenceAnother(t *testing.T) {
+// A repeat carries the same id, a new occurrence another one.
+func TestEventID_SameOnlyForRepeats(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(_ schedule.Attempt, n int) (time.Duration, schedule.Outcome) {
 			return 0, []schedule.Outcome{{Kind: schedule.Failed}, {Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}}, {Kind: schedule.Succeeded}}[n]
@@ -108,7 +111,8 @@ func TestARepeatCarriesTheSameIDAndANewOccurrenceAnother(t *testing.T) {
 	})
 }
 
-func TestARequestDuringADeliveryWaitsForItsEnd(t *testing.T) {
+// A request during a delivery waits for its end.
+func TestRequest_WaitsForTheDelivery(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
@@ -149,7 +153,8 @@ func TestARequestDuringADeliveryWaitsForItsEnd(t *testing.T) {
 	}
 }
 
-func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
+// After a DELETE the answer has no effect.
+func TestDelete_AnswerHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]schedule.Outcome{
 		"Reschedule-After": {Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}},
@@ -187,7 +192,7 @@ func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 
 // What came in behind a delivery and expired leaves no entry that a listing
 // would meet.
-func TestDeletingByPrefixEndsWhatADeliveryWithoutAnEntryMayBringBack(t *testing.T) {
+func TestDelete_ByPrefixWithoutAnEntry(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Minute, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}}
@@ -211,7 +216,7 @@ func TestDeletingByPrefixEndsWhatADeliveryWithoutAnEntryMayBringBack(t *testing.
 
 // The sweeper comes by within 5 s; an outcome before that must not take the
 // expired occurrence for one that waits.
-func TestAnOccurrenceThatHasJustExpiredDoesNotSwallowTheAnswer(t *testing.T) {
+func TestExpiry_KeepsTheAnswerOfTheOlderOne(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(_ schedule.Attempt, n int) (time.Duration, schedule.Outcome) {
 			if n > 0 {

@@ -29,7 +29,8 @@ func in1(namespace string, change func(*schedule.Source)) func(*schedule.Source)
 	}
 }
 
-func TestNamespace_OfThirteenHangingSourcesLeavesRoom(t *testing.T) {
+// A namespace of thirteen hanging sources leaves slots to the others.
+func TestNamespace_HangingSourcesLeaveSlots(t *testing.T) {
 	// However many sources a namespace has, their sinks hang in half of the slots
 	// at most: another namespace's burst is delivered as if they were not there.
 	bubble(t, 256, func(c *core) {
@@ -133,7 +134,7 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 	})
 }
 
-func TestDeadLetters_ThatHangLeaveTheSourceItsSlots(t *testing.T) {
+func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
 	// A dead letter sink that hangs takes the slots of dead letters, a quarter
 	// as many as maxInFlight, and none of the keys'. When it is back, all come.
 	const dead = 3000 // more than are remembered while they wait
@@ -175,7 +176,8 @@ func TestDeadLetters_ThatHangLeaveTheSourceItsSlots(t *testing.T) {
 	})
 }
 
-func TestDeadLetters_ThatWaitAreNotEarlyWhenTheClockGoesBack(t *testing.T) {
+// Dead letters that wait are not early when the clock goes back.
+func TestDeadLetters_NotEarlyAfterAClockJump(t *testing.T) {
 	// Dead letters that found no slot when they were due are not delivered early
 	// when the clock went back meanwhile.
 	bubble(t, 0, func(c *core) {

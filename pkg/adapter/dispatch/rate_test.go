@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-func TestARateGrowsToOneSecondsWorth(t *testing.T) {
+// A rate grows to one second's worth.
+func TestRate_GrowsToOneSecondsWorth(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(0, 0)
 	var b rate

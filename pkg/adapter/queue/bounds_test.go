@@ -70,7 +70,8 @@ func fill(t *testing.T, s *Source, n int, at time.Time) {
 	}
 }
 
-func TestAHundredThousandTiesAtOneInstantAreHandedOutOnceInOrderFromBoundedMemory(t *testing.T) {
+// A hundred thousand keys due at one instant are taken once, in order, from bounded memory.
+func TestTake_TiesInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n, rows = 100_000, 256
@@ -114,7 +115,8 @@ func TestAHundredThousandTiesAtOneInstantAreHandedOutOnceInOrderFromBoundedMemor
 	})
 }
 
-func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
+// maxPending is exact among concurrent calls.
+func TestMaxPending_ExactAtOnce(t *testing.T) {
 	t.Parallel()
 	const limit, callers, keys = 100, 8, 60
 	s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = limit })
@@ -169,7 +171,8 @@ func TestMaxPendingIsExactWhateverComesInAtOnce(t *testing.T) {
 	}
 }
 
-func TestAKeyThatIsInABulkTwiceIsAppliedInOrder(t *testing.T) {
+// A key that is in a bulk twice is applied in order.
+func TestBulk_KeyTwiceAppliedInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = 2 })
@@ -209,7 +212,8 @@ func TestAKeyThatIsInABulkTwiceIsAppliedInOrder(t *testing.T) {
 	})
 }
 
-func TestOfSeveralTogetherOneThatIsRefusedTakesTheOthersWithIt(t *testing.T) {
+// One refused item of several together refuses them all.
+func TestTogether_OneRefusedRefusesAll(t *testing.T) {
 	t.Parallel()
 	s, done := open(t, func(_ *Config, s *schedule.Source) { s.MaxPending = 2 })
 	defer done()

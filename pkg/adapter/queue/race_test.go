@@ -12,10 +12,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// TestManyCallersAndDeliveriesAtOnceKeepAKeysOrder has real goroutines schedule,
+// TestConcurrency_KeepsAKeysOrder has real goroutines schedule,
 // cancel and deliver a few keys: what a caller was told holds for every
 // delivery that starts later, and no key is in two deliveries at a time.
-func TestManyCallersAndDeliveriesAtOnceKeepAKeysOrder(t *testing.T) {
+func TestConcurrency_KeepsAKeysOrder(t *testing.T) {
 	t.Parallel()
 	const keys, callers, workers, calls = 4, 4, 4, 400
 	s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageRows = 4 })

@@ -72,7 +72,8 @@ func code(err error) Code {
 	return ""
 }
 
-func TestThePolicyDecidesAboutTheTimeOfAWaitingOccurrence(t *testing.T) {
+// The policy decides about the time of a waiting occurrence.
+func TestApply_PolicyDecidesTheTime(t *testing.T) {
 	t.Parallel()
 	const due, retry = -time.Minute, time.Minute // of betweenKey
 	for _, tc := range []struct {
@@ -176,7 +177,8 @@ func TestThePolicyDecidesAboutTheTimeOfAWaitingOccurrence(t *testing.T) {
 	}
 }
 
-func TestTheSourcesPolicyCountsWhereTheRequestNamesNone(t *testing.T) {
+// The source's policy applies if the request names none.
+func TestApply_PolicyOfTheSource(t *testing.T) {
 	t.Parallel()
 	src := &Source{Policy: Latest, IngestPolicy: Earliest}
 	if c := apply(t, put(soon, ""), &waitingKey, false, src); c.Result != Merged {
@@ -190,7 +192,8 @@ func TestTheSourcesPolicyCountsWhereTheRequestNamesNone(t *testing.T) {
 	}
 }
 
-func TestTheTimeOfARequest(t *testing.T) {
+// The time of a request.
+func TestApply_TimeOfARequest(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	src := &Source{Delay: 5 * time.Second}
@@ -220,7 +223,8 @@ func TestTheTimeOfARequest(t *testing.T) {
 	}
 }
 
-func TestJitterNeverMakesAnythingEarly(t *testing.T) {
+// Jitter never makes anything early.
+func TestJitter_NeverEarly(t *testing.T) {
 	t.Parallel()
 	for _, delay := range []time.Duration{0, 1, time.Second, MaxDuration} {
 		for _, jitter := range []float64{0, 1e-18, 0.1, 0.999, 1} {
@@ -240,7 +244,8 @@ func TestJitterNeverMakesAnythingEarly(t *testing.T) {
 	}
 }
 
-func TestWithReplaceTheBodyIsTheWholeOccurrenceSaveTheEvent(t *testing.T) {
+// With replace the body is the whole occurrence, except the event.
+func TestReplace_KeepsOnlyTheEvent(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	full := waitingKey
@@ -268,7 +273,8 @@ func TestWithReplaceTheBodyIsTheWholeOccurrenceSaveTheEvent(t *testing.T) {
 	}
 }
 
-func TestWithTheOtherPoliciesEveryAbsentFieldStays(t *testing.T) {
+// With the other policies every absent field stays.
+func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	t.Parallel()
 	hour, minute := time.Hour, time.Minute
 	full := waitingKey
@@ -292,7 +298,8 @@ func TestWithTheOtherPoliciesEveryAbsentFieldStays(t *testing.T) {
 	}
 }
 
-func TestTheNewestAcceptedEventIsTheOneDelivered(t *testing.T) {
+// The newest accepted event is the one delivered.
+func TestEvent_NewestIsDelivered(t *testing.T) {
 	t.Parallel()
 	for name, cur := range map[string]*Entry{"waiting": &waitingKey, "between attempts": &betweenKey, "behind": &behindKey, "in flight": &flyingKey} {
 		own := cur == &flyingKey

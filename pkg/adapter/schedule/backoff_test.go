@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-func TestTheBackoffOfARequest(t *testing.T) {
+// The backoff of a request.
+func TestBackoff_OfARequest(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		b    Backoff
@@ -41,7 +42,7 @@ func TestTheBackoffOfARequest(t *testing.T) {
 
 // Exact arithmetic as the oracle: never less than it says but for the last
 // digit of a float64, never over the cap, never shorter than the wait before.
-func TestABackoffFollowsExactArithmetic(t *testing.T) {
+func TestBackoff_ExactArithmetic(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -66,7 +67,8 @@ func TestABackoffFollowsExactArithmetic(t *testing.T) {
 	}
 }
 
-func TestTheWaitBetweenAttempts(t *testing.T) {
+// The wait between attempts.
+func TestDelivery_WaitBetweenAttempts(t *testing.T) {
 	t.Parallel()
 	limit := func(d time.Duration) *time.Duration { return &d }
 	for name, tc := range map[string]struct {
@@ -108,7 +110,8 @@ func TestTheWaitBetweenAttempts(t *testing.T) {
 	}
 }
 
-func TestRetryCountsTheAttemptsAfterTheFirst(t *testing.T) {
+// Retry counts the attempts after the first.
+func TestDelivery_RetryCountsAfterTheFirst(t *testing.T) {
 	t.Parallel()
 	for _, retry := range []int{0, 1, 20} {
 		d := Delivery{Retry: &retry}

@@ -7,7 +7,7 @@ import (
 )
 
 // The counter's rules, over every state of a key that has one of 7.
-func TestTheAttemptCounterOfRequests(t *testing.T) {
+func TestRequest_AttemptCounter(t *testing.T) {
 	t.Parallel()
 	backoff := func(p Policy) *Request {
 		return &Request{Backoff: &Backoff{Base: time.Second, Factor: 2, Cap: time.Hour}, Policy: p}
@@ -54,7 +54,8 @@ func TestTheAttemptCounterOfRequests(t *testing.T) {
 	}
 }
 
-func TestEachBackoffCallWaitsLonger(t *testing.T) {
+// Each backoff call waits longer.
+func TestBackoff_EachCallWaitsLonger(t *testing.T) {
 	t.Parallel()
 	r := &Request{Backoff: &Backoff{Base: time.Second, Factor: 3, Cap: 20 * time.Second}}
 	var cur *Entry
@@ -66,7 +67,8 @@ func TestEachBackoffCallWaitsLonger(t *testing.T) {
 	}
 }
 
-func TestTheCallAfterMaxAttemptsIsRefused(t *testing.T) {
+// The call after maxAttempts is refused.
+func TestBackoff_RefusedAfterMaxAttempts(t *testing.T) {
 	t.Parallel()
 	hour, off := time.Hour, time.Duration(0)
 	src := &Source{Policy: Replace}
@@ -120,7 +122,8 @@ func TestTheCallAfterMaxAttemptsIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheCounterStopsAtItsLargestValue(t *testing.T) {
+// The counter stops at its largest value.
+func TestCounter_StopsAtItsLargestValue(t *testing.T) {
 	t.Parallel()
 	e := waitingKey
 	e.Attempt, e.Tries = math.MaxUint32, math.MaxUint32

@@ -12,7 +12,8 @@ const (
 	week = 7 * day
 )
 
-func TestDurationsAreReadInGoAndISOStyleAndRoundedUp(t *testing.T) {
+// Durations are read in Go and ISO style and rounded up.
+func TestParseDuration_GoAndISORoundedUp(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]time.Duration{
 		"0s":                               0,
@@ -60,7 +61,8 @@ func TestDurationsAreReadInGoAndISOStyleAndRoundedUp(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDurationIsRefusedAndTheFieldNamed(t *testing.T) {
+// A value that is no duration is refused, and the error names the field.
+func TestParseDuration_RefusalNamesTheField(t *testing.T) {
 	t.Parallel()
 	for in, wantDetail := range map[string]string{
 		"": "is not", " ": "is not", "5": "is not", "0": "is not", "300": "is not", "1.5": "is not",
@@ -92,7 +94,8 @@ func TestWhatIsNoDurationIsRefusedAndTheFieldNamed(t *testing.T) {
 	}
 }
 
-func TestSecondsAreExactAndRoundedUp(t *testing.T) {
+// Seconds are exact and rounded up.
+func TestParseSeconds_ExactAndRoundedUp(t *testing.T) {
 	t.Parallel()
 	zeros := strings.Repeat("0", 2000)
 	for in, want := range map[string]time.Duration{
@@ -131,7 +134,7 @@ func TestSecondsAreExactAndRoundedUp(t *testing.T) {
 }
 
 // A number may be as long as a request body is.
-func TestSecondsOfMillionsOfDigitsTakeLinearTime(t *testing.T) {
+func TestParseSeconds_TakesLinearTime(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	got, err := ParseSeconds("delay", "1."+strings.Repeat("7", 16<<20))

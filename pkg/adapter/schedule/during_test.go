@@ -6,7 +6,7 @@ import (
 )
 
 // What a request during a delivery does to that delivery: promises 5 and 6.
-func TestOnlyWhatASupersedingRequestReplacedIsNotRetried(t *testing.T) {
+func TestSuperseded_IsNotRetried(t *testing.T) {
 	t.Parallel()
 	unfinishedAt := flyingKey.DueAt
 	for _, p := range policies {
@@ -66,7 +66,8 @@ func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnotherUIDReplacesWhateverThePolicy(t *testing.T) {
+// Another uid replaces under each policy.
+func TestUID_AnotherReplacesUnderEachPolicy(t *testing.T) {
 	t.Parallel()
 	stored := waitingKey
 	stored.UID, stored.Reason = "old", "because"
@@ -97,7 +98,8 @@ func TestAnotherUIDReplacesWhateverThePolicy(t *testing.T) {
 	}
 }
 
-func TestConditionsAreLookedAtFirst(t *testing.T) {
+// Conditions are checked before anything else.
+func TestConditions_AreCheckedFirst(t *testing.T) {
 	t.Parallel()
 	five, four := uint64(5), uint64(4)
 	withUID := waitingKey

@@ -2,7 +2,8 @@ package schedule
 
 import "testing"
 
-func TestDataIsJSONByItsContentType(t *testing.T) {
+// Data is JSON by its content type.
+func TestEvent_IsJSON(t *testing.T) {
 	t.Parallel()
 	for contentType, want := range map[string]bool{
 		"": true, "application/json": true, "text/json": true, "Application/JSON ; charset=utf-8": true,

@@ -125,7 +125,8 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"a PUT behind, expired", "400, in 90 s", "dropped [due 90, 0/0, 9.9]"},
 }
 
-func TestWhatEachOutcomeMakesOfAKey(t *testing.T) {
+// The table of outcomes and their effects on a key.
+func TestFinish_EffectOfEachOutcome(t *testing.T) {
 	t.Parallel()
 	src := &Source{Delivery: Delivery{BackoffDelay: time.Second}}
 	seen := map[[2]string]bool{}
@@ -187,7 +188,8 @@ func describe(s Step, cur *Entry) string {
 	return text
 }
 
-func TestMaxIntervalBringsAKeyBack(t *testing.T) {
+// maxInterval brings a key back.
+func TestMaxInterval_BringsAKeyBack(t *testing.T) {
 	t.Parallel()
 	hour, off, zero := time.Hour, time.Duration(0), 0
 	gone := func(e Entry) Entry {
@@ -238,7 +240,8 @@ func TestMaxIntervalBringsAKeyBack(t *testing.T) {
 	}
 }
 
-func TestARetriedDeliveryExpires(t *testing.T) {
+// A retried delivery expires.
+func TestFinish_RetryExpires(t *testing.T) {
 	t.Parallel()
 	e := flyingKey
 	e.ExpiresAt = t0.Add(1)
@@ -256,7 +259,8 @@ func TestARetriedDeliveryExpires(t *testing.T) {
 	}
 }
 
-func TestTheFlightRemembersWhatWasAcceptedMeanwhile(t *testing.T) {
+// The flight records the changes accepted meanwhile.
+func TestFlight_RecordsChanges(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		c        Change
@@ -290,7 +294,8 @@ func TestTheFlightRemembersWhatWasAcceptedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestARejectionIsADeadLetterAlsoWhenSomethingNewerTookItsPlace(t *testing.T) {
+// A rejection is a dead letter even when a newer occurrence replaced it.
+func TestDeadLetter_OfARejectedSupersededOne(t *testing.T) {
 	t.Parallel()
 	one := 1
 	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
@@ -307,7 +312,8 @@ func TestARejectionIsADeadLetterAlsoWhenSomethingNewerTookItsPlace(t *testing.T)
 	}
 }
 
-func TestAnEventDoesNotInheritTheExpiryOfADeliveryUnderWay(t *testing.T) {
+// An event does not inherit the expiry of a delivery under way.
+func TestEvent_InheritsNoExpiryOfADelivery(t *testing.T) {
 	t.Parallel()
 	e := flyingKey
 	e.ExpiresAt = t0.Add(time.Second)
@@ -320,7 +326,8 @@ func TestAnEventDoesNotInheritTheExpiryOfADeliveryUnderWay(t *testing.T) {
 	}
 }
 
-func TestARefusalAfterTheExpiryIsStillARefusal(t *testing.T) {
+// A refusal after the expiry is still a refusal.
+func TestFinish_RefusalAfterTheExpiry(t *testing.T) {
 	t.Parallel()
 	e := flyingKey
 	e.ExpiresAt = t0.Add(-time.Second)

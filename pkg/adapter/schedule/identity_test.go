@@ -9,7 +9,8 @@ import (
 
 var ingestedEvent = &Event{ID: "their-id", Source: "their-source", Type: "theirs", Time: t0.Add(-time.Minute), Data: []byte("{}")}
 
-func TestTheIDIsConstantOverAllAttemptsOfAnOccurrence(t *testing.T) {
+// The id is constant over all attempts of an occurrence.
+func TestEventID_ConstantOverAttempts(t *testing.T) {
 	t.Parallel()
 	src := &Source{Delivery: Delivery{BackoffDelay: time.Second}}
 	for name, ev := range map[string]*Event{"its own event": nil, "a given event": newer, "an ingested event": ingestedEvent} {
@@ -41,7 +42,8 @@ func TestTheIDIsConstantOverAllAttemptsOfAnOccurrence(t *testing.T) {
 	}
 }
 
-func TestAnOccurrenceMadeByAnOutcomeHasANewID(t *testing.T) {
+// An occurrence made by an outcome has a new id.
+func TestEventID_NewAfterAnOutcome(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Outcome{
 		"Reschedule-After": {Kind: Succeeded, Again: &Again{After: soon}},
@@ -73,7 +75,8 @@ func TestAnOccurrenceMadeByAnOutcomeHasANewID(t *testing.T) {
 	}
 }
 
-func TestAReplyEventIsTheNewOccurrences(t *testing.T) {
+// The event of a reply is the event of the new occurrence.
+func TestReply_EventOfTheNewOccurrence(t *testing.T) {
 	t.Parallel()
 	reply := &Event{Type: "reply", Source: "operator", Data: []byte("again")}
 	o := Outcome{Kind: Succeeded, Again: &Again{After: soon, Reply: reply}}
@@ -88,7 +91,8 @@ func TestAReplyEventIsTheNewOccurrences(t *testing.T) {
 	}
 }
 
-func TestAnOutcomesOccurrenceKeepsWhatBelongsToTheKey(t *testing.T) {
+// An occurrence made by an outcome keeps the fields of the key.
+func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	t.Parallel()
 	hour := time.Hour
 	e := flyingKey
@@ -104,7 +108,8 @@ func TestAnOutcomesOccurrenceKeepsWhatBelongsToTheKey(t *testing.T) {
 	}
 }
 
-func TestWhichRequestsKeepAnIngestedEventsID(t *testing.T) {
+// The requests that keep the id of an ingested event, and the ones that do not.
+func TestEventID_KeptByRequests(t *testing.T) {
 	t.Parallel()
 	waiting, tried, flying := waitingKey, betweenKey, flyingKey
 	due := waitingKey
@@ -139,7 +144,8 @@ func TestWhichRequestsKeepAnIngestedEventsID(t *testing.T) {
 	}
 }
 
-func TestADeadLetterCarriesTheLastAttempt(t *testing.T) {
+// A dead letter carries the last attempt.
+func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 	t.Parallel()
 	dead := Target{URL: "http://dead"}
 	zero := 0
@@ -187,7 +193,8 @@ func TestADeadLetterCarriesTheLastAttempt(t *testing.T) {
 	}
 }
 
-func TestADeadLetterIsRetriedAndThenDroppedAndNeverComesBack(t *testing.T) {
+// A dead letter is retried, then dropped, and never comes back.
+func TestDeadLetter_RetriedThenDropped(t *testing.T) {
 	t.Parallel()
 	one := 1
 	src := &Source{DeadLetter: &Target{URL: "http://dead"}, MaxInterval: time.Hour, Delivery: Delivery{Retry: &one, BackoffDelay: time.Second}}
@@ -209,7 +216,8 @@ func TestADeadLetterIsRetriedAndThenDroppedAndNeverComesBack(t *testing.T) {
 	}
 }
 
-func TestARestartBringsBackWhatAnEventCameInBehind(t *testing.T) {
+// A restart brings back the occurrence behind which an event was accepted.
+func TestRecover_BringsBackTheOlderOccurrence(t *testing.T) {
 	t.Parallel()
 	if e, changed := waitingKey.Recover(); changed || *e != waitingKey {
 		t.Errorf("nothing was unfinished: %+v", e)
@@ -228,7 +236,8 @@ func TestARestartBringsBackWhatAnEventCameInBehind(t *testing.T) {
 	}
 }
 
-func TestAKeysStateAsCallersSeeIt(t *testing.T) {
+// The state of a key as callers see it.
+func TestView_State(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		e             *Entry
@@ -257,7 +266,8 @@ func TestAKeysStateAsCallersSeeIt(t *testing.T) {
 	}
 }
 
-func TestEventsAreEqualWhenEveryAttributeIs(t *testing.T) {
+// Events are equal when every attribute is.
+func TestEvent_Equal(t *testing.T) {
 	t.Parallel()
 	full := func() *Event {
 		return &Event{

@@ -8,7 +8,8 @@ import (
 
 var t0 = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 
-func TestInstantsAreReadAsRFC3339AndRoundedUp(t *testing.T) {
+// Instants are read as RFC 3339 and rounded up.
+func TestParseInstant_RFC3339RoundedUp(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]time.Time{
 		"2026-11-21T09:00:00Z":                    t0,
@@ -39,7 +40,8 @@ func TestInstantsAreReadAsRFC3339AndRoundedUp(t *testing.T) {
 	}
 }
 
-func TestAnInstantIsAtMostAHundredYearsAhead(t *testing.T) {
+// An instant is at most a hundred years ahead.
+func TestParseInstant_AtMostAHundredYears(t *testing.T) {
 	t.Parallel()
 	last := t0.Add(MaxDuration)
 	if got, err := ParseInstant("dueAt", last.Format(time.RFC3339Nano), t0); err != nil || !got.Equal(last) {
@@ -55,7 +57,8 @@ func TestAnInstantIsAtMostAHundredYearsAhead(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoInstantIsRefused(t *testing.T) {
+// A value that is no instant is refused.
+func TestParseInstant_Refuses(t *testing.T) {
 	t.Parallel()
 	for _, in := range []string{
 		"", "now", "tomorrow", "2026-11-21", "09:00:00Z", "2026-11-21T09:00:00", "2026-11-21 09:00:00Z", "2026-11-21T09:00Z",

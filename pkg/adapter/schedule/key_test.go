@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-func TestAKeyIsUpTo512BytesOfUTF8WithoutControlCharacters(t *testing.T) {
+// A key is up to 512 bytes of UTF-8 without control characters.
+func TestValidateKey_Bounds(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
 		"k", "GitRepo/team-a/site", ".", "..", "/", "//", " ", "a b", "%2F", "ä", "键", "🚀", "\ufffd", "?x=#", `"\`,
@@ -40,7 +41,8 @@ func TestAKeyIsUpTo512BytesOfUTF8WithoutControlCharacters(t *testing.T) {
 	}
 }
 
-func TestADeadLettersKeyIsNoUsersKey(t *testing.T) {
+// The key of a dead letter is never the key of a user.
+func TestDeadLetterKey_IsNoUserKey(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, revision := range []uint64{0, 1, 35, 36, 1 << 63, 1<<64 - 1} {
@@ -55,7 +57,8 @@ func TestADeadLettersKeyIsNoUsersKey(t *testing.T) {
 	}
 }
 
-func TestOnlyThePoliciesOfTheContractAreKnown(t *testing.T) {
+// Only the policies of the contract are known.
+func TestParsePolicy_OnlyThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	for _, p := range policies {
 		if got, err := ParsePolicy("policy", string(p)); got != p || err != nil {

@@ -27,7 +27,8 @@ something newer took its place), give up (rejected, or retries used up), expire.
 
 `
 
-func TestTheStateMachineIsDrawnAsItIs(t *testing.T) {
+// docs/state-machine.md is generated from the table.
+func TestTransitions_AreDocumented(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "..", "docs", "state-machine.md")
 	want := drawing()
@@ -68,7 +69,7 @@ func drawing() string {
 }
 
 // Two rows for one step would be two truths.
-func TestEveryStepIsInTheTableOnce(t *testing.T) {
+func TestTransitions_EachOnce(t *testing.T) {
 	t.Parallel()
 	seen := map[Transition]bool{}
 	for _, tr := range Transitions {

@@ -112,7 +112,8 @@ func legal(from State, on string, to State) (Transition, bool) {
 	return Transition{}, false
 }
 
-func TestNothingHappensOutsideTheTableAndAllInItDoes(t *testing.T) {
+// Only the transitions of the table happen, and all of them do.
+func TestTransitions_AllHappenAndNoOthers(t *testing.T) {
 	t.Parallel()
 	seen := map[Transition]int{}
 	if s := os.Getenv("WALK_SEED"); s != "" {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestTheCacheKeepsWhatIsInUseAndStaysBounded(t *testing.T) {
+// The cache keeps the values in use and stays bounded.
+func TestCache_KeepsUsedValuesBounded(t *testing.T) {
 	t.Parallel()
 	gone := map[int]bool{}
 	built := map[int]int{}

@@ -169,7 +169,8 @@ func TestTransports_AreNotKeptByRoutes(t *testing.T) {
 	}
 }
 
-func TestProxy_IsNotToldOfWhatIsInTheCluster(t *testing.T) {
+// A proxy gets no requests to names of the cluster.
+func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 	// Events and tokens for sinks that only the cluster can reach go to no proxy.
 	for host, inside := range map[string]bool{
 		"op.ops.svc": true, "op.ops.svc.cluster.local": true, "OP.ops.SVC": true, "op.ops.svc.cluster.local:8080": true,

@@ -19,7 +19,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func TestEveryStatusHasOneMeaning(t *testing.T) {
+// Every status has one meaning.
+func TestStatus_HasOneMeaning(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
 		code, _ := strconv.Atoi(r.URL.Query().Get("code"))
@@ -61,7 +62,8 @@ func TestEveryStatusHasOneMeaning(t *testing.T) {
 	}
 }
 
-func TestARedirectIsNotFollowed(t *testing.T) {
+// A redirect is not followed.
+func TestRedirect_IsNotFollowed(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Int32
 	for _, code := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
@@ -84,7 +86,8 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-func TestAFailureCarriesTheStartOfTheBody(t *testing.T) {
+// A failure carries the start of the body.
+func TestFailure_CarriesTheStartOfTheBody(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -101,7 +104,8 @@ func TestAFailureCarriesTheStartOfTheBody(t *testing.T) {
 	}
 }
 
-func TestRetryAfterCountsOn429And503Only(t *testing.T) {
+// Retry-After applies to 429 and 503 only.
+func TestRetryAfter_On429And503Only(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
@@ -163,7 +167,8 @@ func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 	}
 }
 
-func TestRescheduleAfter(t *testing.T) {
+// The Reschedule-After header is read as documented.
+func TestRescheduleAfter_OnSuccess(t *testing.T) {
 	t.Parallel()
 	ok := func(d time.Duration) schedule.Outcome {
 		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: d}}
@@ -211,7 +216,8 @@ func TestRescheduleAfter(t *testing.T) {
 	}
 }
 
-func TestNoConnectionIsAFailure(t *testing.T) {
+// No connection is a failure.
+func TestConnection_NoneIsAFailure(t *testing.T) {
 	t.Parallel()
 	refused := httptest.NewServer(nil)
 	refused.Close()
@@ -230,7 +236,8 @@ func TestNoConnectionIsAFailure(t *testing.T) {
 	}
 }
 
-func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
+// A timeout fails and closes the connection.
+func TestTimeout_FailsAndCloses(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(http.ResponseWriter){
 		"no answer": func(http.ResponseWriter) {},
@@ -254,7 +261,8 @@ func TestATimeoutFailsAndClosesTheConnection(t *testing.T) {
 	}
 }
 
-func TestAShutdownAborts(t *testing.T) {
+// A shutdown aborts.
+func TestShutdown_Aborts(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{})
 	url, _ := sinkOf(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -275,7 +283,8 @@ func TestAShutdownAborts(t *testing.T) {
 	}
 }
 
-func TestADeadlineOfTheCallerIsATimeout(t *testing.T) {
+// A deadline of the caller is a timeout.
+func TestDeadline_OfTheCallerIsATimeout(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s, _ := newSender(t)
@@ -286,7 +295,8 @@ func TestADeadlineOfTheCallerIsATimeout(t *testing.T) {
 	}
 }
 
-func TestAnEndlessAnswerCostsABoundedAmount(t *testing.T) {
+// An endless answer costs a bounded amount.
+func TestAnswer_EndlessIsBounded(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]schedule.OutcomeKind{200: schedule.Succeeded, 400: schedule.Rejected, 500: schedule.Failed} {
 		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -305,7 +315,8 @@ func TestAnEndlessAnswerCostsABoundedAmount(t *testing.T) {
 	}
 }
 
-func TestEndlessHeadersAreAFailure(t *testing.T) {
+// Endless headers are a failure.
+func TestHeaders_EndlessAreAFailure(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -338,7 +349,8 @@ func TestEndlessHeadersAreAFailure(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreUsedAgain(t *testing.T) {
+// Connections are used again.
+func TestConnections_AreReused(t *testing.T) {
 	t.Parallel()
 	var opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

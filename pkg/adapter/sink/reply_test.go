@@ -15,7 +15,7 @@ import (
 
 func readCloser(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-func TestReplies(t *testing.T) {
+func TestReply_Cases(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	binary := func(more map[string]string) map[string]string {

@@ -37,7 +37,8 @@ func headersOf(r request) map[string]string {
 	return m
 }
 
-func TestTheHeadersOfABinaryDelivery(t *testing.T) {
+// The headers of a binary delivery.
+func TestBinary_Headers(t *testing.T) {
 	t.Parallel()
 	base := map[string]string{
 		"Ce-Specversion": "1.0", "Ce-Id": "store-7",
@@ -139,7 +140,8 @@ func TestTheHeadersOfABinaryDelivery(t *testing.T) {
 	}
 }
 
-func TestBinaryAndStructuredSayTheSame(t *testing.T) {
+// A binary and a structured delivery have the same content.
+func TestStructured_SameAsBinary(t *testing.T) {
 	t.Parallel()
 	for name, e := range map[string]*schedule.Event{
 		"default":                       nil,
@@ -186,7 +188,8 @@ func TestBinaryAndStructuredSayTheSame(t *testing.T) {
 	}
 }
 
-func TestTheSDKReadsWhatWeSend(t *testing.T) {
+// The SDK reads a delivery as it was sent.
+func TestRequest_IsReadByTheSDK(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []func(*schedule.Attempt){func(*schedule.Attempt) {}, structuredMode} {
 		a := attempt("", withEvent(&schedule.Event{Type: "t", Subject: "s", DataContentType: "application/json", Data: []byte(`{"a":1}`)}), mode)
@@ -208,7 +211,8 @@ func TestTheSDKReadsWhatWeSend(t *testing.T) {
 	}
 }
 
-func TestAnEventThatHTTPCannotCarryIsRejected(t *testing.T) {
+// An event that HTTP cannot carry is rejected.
+func TestUnsendable_IsRejected(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, nil)
 	s, _ := newSender(t)
@@ -218,7 +222,8 @@ func TestAnEventThatHTTPCannotCarryIsRejected(t *testing.T) {
 	}
 }
 
-func TestDataThatIsAnEventGoesStructured(t *testing.T) {
+// Data that is an event goes structured.
+func TestData_ThatIsAnEventGoesStructured(t *testing.T) {
 	t.Parallel()
 	url, seen := sinkOf(t, nil)
 	s, _ := newSender(t)
@@ -246,7 +251,8 @@ func TestData_ThatIsAnEventBehindABlank(t *testing.T) {
 	}
 }
 
-func TestTheTraceIsContinued(t *testing.T) {
+// The trace is continued.
+func TestTrace_IsContinued(t *testing.T) {
 	t.Parallel()
 	const parent, state = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "a=b"
 	traced := func(a *schedule.Attempt) { a.Entry.TraceParent, a.Entry.TraceState = parent, state }
@@ -282,7 +288,8 @@ func (spanTracer) Start(ctx context.Context, _ string, _ ...trace.SpanStartOptio
 	return trace.ContextWithSpanContext(ctx, sc), noop.Span{}
 }
 
-func TestTheCertificatesOfATargetAreTrusted(t *testing.T) {
+// The certificates of a target are trusted.
+func TestTrust_CertificatesOfATarget(t *testing.T) {
 	t.Parallel()
 	var proto string
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { proto = r.Proto }))
@@ -306,7 +313,8 @@ func TestTheCertificatesOfATargetAreTrusted(t *testing.T) {
 	}
 }
 
-func TestTheTokenGoesToTargetsWithAnAudience(t *testing.T) {
+// The token goes to targets with an audience.
+func TestToken_OnlyWithAnAudience(t *testing.T) {
 	t.Parallel()
 	url, seen := sinkOf(t, nil)
 	var fail error
@@ -338,7 +346,8 @@ func TestTheTokenGoesToTargetsWithAnAudience(t *testing.T) {
 	}
 }
 
-func TestATrustThatChangesCountsFromTheNextDeliveryOn(t *testing.T) {
+// Changed trust applies from the next delivery on.
+func TestTrust_ChangesWithTheNextDelivery(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(srv.Close)
@@ -356,7 +365,8 @@ func TestATrustThatChangesCountsFromTheNextDeliveryOn(t *testing.T) {
 	}
 }
 
-func TestTheUserOfAURLIsSentAsBasicAuthentication(t *testing.T) {
+// The user of a URL is sent as basic authentication.
+func TestURL_UserIsBasicAuthentication(t *testing.T) {
 	t.Parallel()
 	url, seen := sinkOf(t, nil)
 	s, _ := newSender(t)

@@ -29,7 +29,8 @@ func receiver(t *testing.T, f func(context.Context, cloudevents.Event) (*cloudev
 	return srv.URL
 }
 
-func TestAFunctionOfTheSDKReceivesAndReplies(t *testing.T) {
+// A function on the SDK receives an event and replies.
+func TestSDK_FunctionReceivesAndReplies(t *testing.T) {
 	t.Parallel()
 	for name, structured := range map[string]bool{"binary": false, "structured": true} {
 		got := make(chan cloudevents.Event, 1)
@@ -70,7 +71,8 @@ func TestAFunctionOfTheSDKReceivesAndReplies(t *testing.T) {
 	}
 }
 
-func TestAFunctionOfTheSDKThatFails(t *testing.T) {
+// A function on the SDK that fails is retried or rejected by its result.
+func TestSDK_FunctionFails(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		result error
@@ -89,7 +91,8 @@ func TestAFunctionOfTheSDKThatFails(t *testing.T) {
 	}
 }
 
-func TestAReplyOfTheSDKWithAnInstant(t *testing.T) {
+// A reply by the SDK with rescheduleat.
+func TestSDK_ReplyWithAnInstant(t *testing.T) {
 	t.Parallel()
 	url := receiver(t, func(ctx context.Context, _ cloudevents.Event) (*cloudevents.Event, error) {
 		reply := cloudevents.NewEvent()

@@ -32,7 +32,8 @@ func mustVerify(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-func TestPebbleInMemoryIsAStore(t *testing.T) {
+// Pebble in memory is a store.
+func TestPebble_InMemory(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (store.Store, func(bool) store.Store) {
 		fs := vfs.NewCrashableMem()
@@ -60,7 +61,7 @@ func TestPebbleInMemoryIsAStore(t *testing.T) {
 
 // A power loss cannot be had here: a kill is a copy of the files while the
 // store is open, as after kill -9.
-func TestPebbleOnDiskIsAStore(t *testing.T) {
+func TestPebble_OnDisk(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) (store.Store, func(bool) store.Store) {
 		dir := t.TempDir()

@@ -44,7 +44,8 @@ func fill(t *testing.T, db *DB, keys ...string) {
 	}
 }
 
-func TestABadRecordIsSetAsideAndStopsNoOther(t *testing.T) {
+// A bad record stops no other one.
+func TestCorrupt_RecordStopsNoOther(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	db := open(t, Options{FS: fs})
@@ -81,7 +82,8 @@ func TestABadRecordIsSetAsideAndStopsNoOther(t *testing.T) {
 	}
 }
 
-func TestDamagedTablesGiveErrorsAndNeverWrongData(t *testing.T) {
+// Damaged tables give errors and never wrong data.
+func TestDamage_NeverWrongData(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	db := open(t, Options{FS: fs})
@@ -157,7 +159,8 @@ func TestDamagedTablesGiveErrorsAndNeverWrongData(t *testing.T) {
 	}
 }
 
-func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
+// Verify finds rows and records that disagree.
+func TestVerify_FindsDisagreement(t *testing.T) {
 	t.Parallel()
 	dueKey := func(revision uint64) []byte {
 		return appendTimedKey(nil, tableDue, "s", golden, "k", revision)
@@ -209,7 +212,8 @@ func TestVerifyFindsWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestAPurgeThatWasCutOffIsEndedByTheNextStart(t *testing.T) {
+// A purge that was cut off is ended by the next start.
+func TestPurge_CutOffIsEndedByTheNextStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testPurgeCutOff)
 }
@@ -244,7 +248,8 @@ func testPurgeCutOff(t *testing.T) {
 	}
 }
 
-func TestNamesThatWouldBreakTheOrderAreRefused(t *testing.T) {
+// Names that would break the order are refused.
+func TestNames_BreakingTheOrderAreRefused(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})
 	for _, name := range [][2]string{{"", "k"}, {"s\x00", "k"}, {"s", ""}, {"s", "a\x00"}, {"s", "a\x01"}} {

@@ -82,7 +82,8 @@ type image struct {
 	at           string
 }
 
-func TestAPowerLossAtAnyFsyncLosesNothingAcknowledged(t *testing.T) {
+// A power loss at any fsync loses nothing acknowledged.
+func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := storetest.Seed(t)

@@ -299,7 +299,7 @@ func TestRecord_UnreadableIsRemovedWithItsRows(t *testing.T) {
 }
 
 // Each corrupt place is told once, and the places that are told are bounded.
-func TestCorruption_IsToldOnceAPlace(t *testing.T) {
+func TestCorruption_LoggedOnceAPlace(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	db := open(t, Options{FS: vfs.NewMem(), Log: slog.New(slog.NewTextHandler(&log, nil))})

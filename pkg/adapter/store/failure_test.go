@@ -79,7 +79,8 @@ func put(db *store.DB, key string, size int) error {
 	return c.Wait()
 }
 
-func TestAFailedWriteOfTheLogIsFatalAndNeverAcknowledged(t *testing.T) {
+// A failed write of the log is fatal and never acknowledged.
+func TestLog_FailedWriteIsFatal(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"fsync":             func(op errorfs.Op) bool { return isLog(op) && isSync(op) },
@@ -141,7 +142,8 @@ func TestAFailedWriteOfTheLogIsFatalAndNeverAcknowledged(t *testing.T) {
 	}
 }
 
-func TestAFailedFsyncOfALazyChangeIsFatal(t *testing.T) {
+// A failed fsync of a lazy change is fatal.
+func TestFsync_FailedOfALazyChangeIsFatal(t *testing.T) {
 	t.Parallel()
 	bad := &failing{match: isSync, err: errDisk}
 	fatal := make(chan error, 10)
@@ -167,7 +169,8 @@ func small(mem *vfs.MemFS) *vfs.MemFS {
 	return mem
 }
 
-func TestAFullDiskBelowTheTablesIsWaitedOut(t *testing.T) {
+// Writes of tables wait while the disk is full.
+func TestFullDisk_WritesOfTablesWait(t *testing.T) {
 	t.Parallel()
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"flushes and compactions": func(op errorfs.Op) bool { return isTable(op) && isWrite(op) },
@@ -209,7 +212,8 @@ type vfsError struct{ errno syscall.Errno }
 func (e *vfsError) Error() string { return "write: " + e.errno.Error() }
 func (e *vfsError) Unwrap() error { return e.errno }
 
-func TestAFullDiskIsSaidBeforehand(t *testing.T) {
+// A full disk is reported before a change is made.
+func TestFullDisk_IsReportedBeforehand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		mem := vfs.NewMem()
@@ -231,7 +235,8 @@ func TestAFullDiskIsSaidBeforehand(t *testing.T) {
 	})
 }
 
-func TestACloseWhileTheDiskIsFullEnds(t *testing.T) {
+// Close returns while the disk is full.
+func TestFullDisk_CloseEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		full := &failing{match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: syscall.ENOSPC}

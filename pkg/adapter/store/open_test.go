@@ -10,7 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-func TestADirectoryThatIsNotOursIsRefused(t *testing.T) {
+// A directory of another program is refused.
+func TestOpen_RefusesForeignDirectories(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, want string
@@ -50,7 +51,8 @@ func TestADirectoryThatIsNotOursIsRefused(t *testing.T) {
 	}
 }
 
-func TestReadOnlyChangesNothing(t *testing.T) {
+// Read only changes nothing.
+func TestOpen_ReadOnlyChangesNothing(t *testing.T) {
 	t.Parallel()
 	fs := vfs.NewMem()
 	if _, err := Open(Options{Dir: "data", FS: fs, ReadOnly: true}); err == nil {
@@ -94,7 +96,8 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 	}
 }
 
-func TestReadsAfterCloseFail(t *testing.T) {
+// Reads after close fail.
+func TestClose_LaterReadsFail(t *testing.T) {
 	t.Parallel()
 	db := open(t, Options{FS: vfs.NewMem()})
 	if err := db.Close(); err != nil {

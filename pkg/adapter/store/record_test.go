@@ -64,7 +64,8 @@ func compareGolden(t *testing.T, name, text string) {
 	}
 }
 
-func TestRecordsHaveTheBytesOfTheirVersion(t *testing.T) {
+// Records have the bytes of their version.
+func TestRecord_BytesOfItsVersion(t *testing.T) {
 	t.Parallel()
 	for name, e := range goldenEntries() {
 		b, err := appendRecord(nil, e)
@@ -82,7 +83,8 @@ func TestRecordsHaveTheBytesOfTheirVersion(t *testing.T) {
 	}
 }
 
-func TestRowsHaveTheBytesOfTheirVersion(t *testing.T) {
+// Rows have the bytes of their version.
+func TestRows_BytesOfTheirVersion(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	for _, name := range []string{"bare", "full", "deadletter", "before1970"} {
@@ -99,7 +101,8 @@ func TestRowsHaveTheBytesOfTheirVersion(t *testing.T) {
 	compareGolden(t, "rows-v1.hex", text.String())
 }
 
-func TestARecordThatIsNotOneIsRefused(t *testing.T) {
+// An invalid record is refused.
+func TestRecord_InvalidIsRefused(t *testing.T) {
 	t.Parallel()
 	good, err := appendRecord(nil, goldenEntries()["full"])
 	if err != nil {
@@ -127,7 +130,8 @@ func TestARecordThatIsNotOneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnExtensionOfAnotherTypeIsRefused(t *testing.T) {
+// An extension of another type is refused.
+func TestRecord_ExtensionOfAnotherType(t *testing.T) {
 	t.Parallel()
 	_, err := appendRecord(nil, &schedule.Entry{Event: &schedule.Event{Extensions: map[string]any{"x": 1.5}}})
 	if err == nil || !strings.Contains(err.Error(), `extension "x" is a float64`) {
@@ -185,7 +189,7 @@ func FuzzRows(f *testing.F) {
 	})
 }
 
-func FuzzKeysKeepTheOrderOfPositions(f *testing.F) {
+func FuzzKeys(f *testing.F) {
 	f.Add(int64(0), "a", int64(0), "ab")
 	f.Add(int64(-1), "é", int64(1), "\x01z")
 	f.Fuzz(func(t *testing.T, n1 int64, k1 string, n2 int64, k2 string) {

@@ -14,7 +14,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store/storetest"
 )
 
-func TestAPowerLossWhileTheStoreIsMadeLeavesADirectoryThatOpens(t *testing.T) {
+// After a power loss while the store is made, the directory opens.
+func TestUnborn_OpensAfterPowerLoss(t *testing.T) {
 	t.Parallel()
 	r := storetest.Seed(t)
 	var images []image
@@ -43,7 +44,7 @@ func TestAPowerLossWhileTheStoreIsMadeLeavesADirectoryThatOpens(t *testing.T) {
 }
 
 // What was acknowledged must not be taken for a store that was never made.
-func TestAStoreThatLostItsManifestIsNotMadeAgain(t *testing.T) {
+func TestUnborn_LostManifestIsRefused(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
 	db := mustOpen(t, mem, "data")

@@ -11,9 +11,9 @@ import (
 
 var seed = flag.Uint64("timer.seed", 0, "seed of the random histories, 0 = new")
 
-// TestPageHandsOutEveryRowInOrder drives a page against an index that is a
+// TestPage_EveryRowInOrder drives a page against an index that is a
 // plain sorted slice, with loads that overlap additions.
-func TestPageHandsOutEveryRowInOrder(t *testing.T) {
+func TestPage_EveryRowInOrder(t *testing.T) {
 	t.Parallel()
 	first := *seed
 	if first == 0 {
@@ -126,7 +126,7 @@ func history(t *testing.T, seed uint64) {
 
 // Rows of a key that was changed again and again without its time moving are
 // equal but for the revision; cutting the page between them lost the newest.
-func TestARowIsNotLostWhenThePageIsCutAtAStaleOneOfTheSameInstant(t *testing.T) {
+func TestPage_CutAtAStaleRowLosesNone(t *testing.T) {
 	t.Parallel()
 	p := New(2)
 	p.BeginLoad()
@@ -155,7 +155,8 @@ func TestARowIsNotLostWhenThePageIsCutAtAStaleOneOfTheSameInstant(t *testing.T) 
 	}
 }
 
-func TestAddReportsANewHead(t *testing.T) {
+// Add reports a new head.
+func TestAdd_ReportsANewHead(t *testing.T) {
 	t.Parallel()
 	p := New(4)
 	p.BeginLoad()
