@@ -128,8 +128,8 @@ type Counts struct {
 	// one that has come, and OldestUntriedAt the earliest one that has come of a
 	// key that is not between two attempts; zero when there is none.
 	NextDueAt, OldestDueAt, OldestUntriedAt time.Time
-	DeadLetters            int64 // waiting for the dead letter sink
-	LettersInFlight        int64 // those of them that are under way
+	DeadLetters                             int64 // waiting for the dead letter sink
+	LettersInFlight                         int64 // those of them that are under way
 }
 
 // Up to exactDue due keys the counts are exact; above that they are counted
