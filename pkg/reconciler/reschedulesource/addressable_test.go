@@ -120,7 +120,7 @@ func TestAddresses_FlagsAndCertificate(t *testing.T) {
 	rows.Test(t, reconciling)
 }
 
-// Who sends tokens takes the audience from the address, whatever the flag says.
+// Senders take the audience from the address, whatever the flag says.
 func TestAddresses_RequiredTokens(t *testing.T) {
 	t.Parallel()
 	required, cluster := v1alpha1.AuthenticationRequired, v1alpha1.AuthenticationCluster
