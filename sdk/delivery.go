@@ -52,7 +52,7 @@ func ReadDelivery(r *http.Request) (*Delivery, error) {
 		err = errors.Join(err, d.set(name, value))
 	}
 	if d.Key == "" {
-		err = errors.New("there is no reschedulekey: it does not come from a RescheduleSource")
+		err = fmt.Errorf("there is no %s: a RescheduleSource did not send it", cloudevent.KeyAttribute)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sdk: reading a delivery: %w: %w", ErrInvalid, err)
@@ -63,13 +63,13 @@ func ReadDelivery(r *http.Request) (*Delivery, error) {
 // set takes an attribute.
 func (d *Delivery) set(name, value string) (err error) {
 	switch name {
-	case "reschedulekey":
+	case cloudevent.KeyAttribute:
 		d.Key = value
-	case "reschedulerevision":
+	case cloudevent.RevisionAttribute:
 		d.Revision, err = strconv.ParseUint(value, 10, 64)
-	case "rescheduledueat":
+	case cloudevent.DueAtAttribute:
 		d.DueAt, err = time.Parse(time.RFC3339Nano, value)
-	case "rescheduleattempt":
+	case cloudevent.AttemptAttribute:
 		d.Attempt, err = strconv.Atoi(value)
 	case "specversion":
 	case "id":
@@ -107,10 +107,10 @@ func Again(w http.ResponseWriter, d time.Duration) {
 
 // Never answers that the work is done, and that maxInterval is not to bring the
 // key back: its object is gone.
-func Never(w http.ResponseWriter) { again(w, "never") }
+func Never(w http.ResponseWriter) { again(w, cloudevent.Never) }
 
 func again(w http.ResponseWriter, after string) {
-	w.Header().Set("Reschedule-After", after)
+	w.Header().Set(cloudevent.AfterHeader, after)
 	w.WriteHeader(http.StatusNoContent)
 }
 

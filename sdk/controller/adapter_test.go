@@ -91,8 +91,7 @@ func (d *diary) runs(name string) []time.Time {
 	return append([]time.Time(nil), d.at[name]...)
 }
 
-// TestWithTheRealAdapter sends what an ApiServerSource sends to a source, and
-// straight to the operator.
+// TestWithTheRealAdapter sends the events of an ApiServerSource to a source.
 func TestWithTheRealAdapter(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {
@@ -107,60 +106,48 @@ func TestWithTheRealAdapter(t *testing.T) {
 		"requeueafter": {[]step{after(200 * ms), after(50 * ms)}, []time.Duration{200 * ms, 50 * ms}},
 		"reset":        {[]step{fails, fails, after(100 * ms), fails, fails}, []time.Duration{20 * ms, 40 * ms, 100 * ms, 20 * ms, 40 * ms}},
 	}
-	for _, mode := range []string{"behind", "beside"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t)
-			address := adapter(t, map[string]string{"configs": fmt.Sprintf(
-				"\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.02S}%s\n", l.Addr(), canonical)})
-			c, err := sdk.New(address + "configs")
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := &diary{next: map[string][]step{}}
-			ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
-			var objects []client.Object
-			for name, row := range rows {
-				objects = append(objects, configMap(name, 1))
-				d.next[name] = row.steps
-			}
-			opts := []Option{WithListener(l)}
-			if mode == "beside" {
-				opts = append(opts, WithClient(c), WithBackoff(sdk.Backoff{Base: 20 * ms}))
-			}
-			op := startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
-				ours.Client = mgr.GetClient()
-				return ours.SetupWithManager(mgr)
-			}, opts...)
-			to, want := op, 204
-			if mode == "behind" {
-				to, want = &operator{t: t, url: address + "configs"}, 202
-			}
-			for name := range rows {
-				attributes := changed("resource.add", "")
-				attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", name
-				if a := to.send(attributes, toJSON(configMap(name, 1))); a.code != want {
-					t.Fatalf("%s: the event was answered with %s %s", name, a, a.body)
-				}
-			}
-			for name, row := range rows {
-				eventually(t, name+", and nothing left", func() (bool, string) {
-					_, err := c.Get(t.Context(), "ConfigMap/ns/"+name)
-					runs := d.runs(name)
-					return len(runs) >= len(row.waits)+1 && errors.Is(err, sdk.ErrNotFound), fmt.Sprint(runs, err)
-				})
-				runs := d.runs(name)
-				if len(runs) != len(row.waits)+1 {
-					t.Errorf("%s: %d runs, want %d", name, len(runs), len(row.waits)+1)
-					continue
-				}
-				for i, wait := range row.waits {
-					if got := runs[i+1].Sub(runs[i]); got < wait {
-						t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
-					}
-				}
-			}
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf(
+		"\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.02S}%s\n", l.Addr(), canonical)})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &diary{next: map[string][]step{}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	var objects []client.Object
+	for name, row := range rows {
+		objects = append(objects, configMap(name, 1))
+		d.next[name] = row.steps
+	}
+	startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	source := &operator{t: t, url: address + "configs"}
+	for name := range rows {
+		attributes := changed("resource.add", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", name
+		if a := source.send(attributes, toJSON(configMap(name, 1))); a.code != http.StatusAccepted {
+			t.Fatalf("%s: the event was answered with %s %s", name, a, a.body)
+		}
+	}
+	for name, row := range rows {
+		eventually(t, name+", and nothing left", func() (bool, string) {
+			_, err := c.Get(t.Context(), "ConfigMap/ns/"+name)
+			runs := d.runs(name)
+			return len(runs) >= len(row.waits)+1 && errors.Is(err, sdk.ErrNotFound), fmt.Sprint(runs, err)
 		})
+		runs := d.runs(name)
+		if len(runs) != len(row.waits)+1 {
+			t.Errorf("%s: %d runs, want %d", name, len(runs), len(row.waits)+1)
+			continue
+		}
+		for i, wait := range row.waits {
+			if got := runs[i+1].Sub(runs[i]); got < wait {
+				t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
+			}
+		}
 	}
 }
 

@@ -167,8 +167,8 @@ func TestPredicatesOfTheirOwnMake(t *testing.T) {
 		})
 		o := configMap("a", 1)
 		o.ResourceVersion = "7"
-		for i, want := range []string{"run ns/a", ""} { // without a key, so that nothing else asks for a run
-			a := op.send(changed("resource.update", ""), toJSON(o))
+		for i, want := range []string{"run ns/a", ""} { // under a key of nothing, so that nothing else asks for a run
+			a := op.send(changed("resource.update", "any"), toJSON(o))
 			if runs := l.take(); runs != want {
 				t.Errorf("%s: update %d is answered with %s, ran %q, want %q", name, i, a, runs, want)
 			}
@@ -271,12 +271,12 @@ func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	fed, err := (&feeder{informers: in}).read(t.Context(), c, true)
-	if err != nil || len(fed.of) != 2 {
+	if err != nil || len(fed.objects) != 2 {
 		t.Fatal(fed, err)
 	}
-	for _, item := range fed.of {
+	for _, item := range fed.objects {
 		want := map[kind]string{typed: "read", metadata: "sent"}[item.kind]
-		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.bare {
+		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.nameOnly {
 			t.Errorf("%v: %v", item.kind, item.new)
 		}
 	}
@@ -297,7 +297,7 @@ func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
 		gone.UID = row.uid
 		waited := make(chan struct{})
 		go func() {
-			f.wait(t.Context(), deleted, fed{name: client.ObjectKeyFromObject(gone), new: gone})
+			f.wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone})
 			close(waited)
 		}()
 		<-lagging.looked
@@ -354,7 +354,7 @@ func TestHandlersThatAnOperatorAddsItself(t *testing.T) {
 		}
 		handled := func(want string) {
 			t.Helper()
-			if a, got := op.send(changed("resource.add", ""), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
+			if a, got := op.send(changed("resource.add", "any"), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
 				t.Errorf("answered with %s, handled %q, want %q", a, got, want)
 			}
 		}

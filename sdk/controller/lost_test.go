@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
 // The tests of this file are about events, timers and failures that a careless
@@ -107,7 +108,7 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 	// that an event of another stands for.
 	fails = apierrors.NewTimeoutError("later", 1)
 	for _, e := range []struct{ what, key, data string }{
-		{"ref.update", "", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
+		{"ref.update", "any", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
 		{"resource.update", "reads/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
 		{"resource.update", "ConfigMap/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
 	} {
@@ -117,7 +118,7 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 		}
 	}
 	read = get(mgr.GetAPIReader()) // of a cluster that is not there
-	if a := op.send(changed("resource.add", ""), account("x")); a.code != 503 {
+	if a := op.send(changed("resource.add", "any"), account("x")); a.code != 503 {
 		t.Errorf("get of the API reader: answered with %s", a)
 	}
 }
@@ -167,7 +168,7 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 		{changed("resource.update", "ConfigMap/ns/gone"), secret("gone")},
 		{changed("ref.delete", "ConfigMap/ns/gone"), gone},
 		{changed("ref.update", "any"), gone},
-		{changed("ref.delete", ""), gone},
+		{changed("ref.delete", "another"), gone},
 	} {
 		if a, runs := op.send(e.attributes, e.data), l.take(); runs != "ran ns/gone" {
 			t.Errorf("%v: answered with %s, ran %q", e.attributes, a, runs)
@@ -194,7 +195,7 @@ func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("all")),
 			ctrl.NewControllerManagedBy(mgr).Named("data").For(&corev1.ConfigMap{}, builder.WithPredicates(data)).Complete(l.as("data")))
 	})
-	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
+	a := op.send(changed("resource.update", "any"), toJSON(configMap("a", 1)))
 	if runs := l.take(); runs != "all ns/a, data ns/a" {
 		t.Errorf("answered with %s, ran %q", a, runs)
 	}
@@ -339,39 +340,6 @@ func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatTheClientKeepsIsNotDone is about outcomes that the client has made
-// durable, so that the answer says nothing: an event that predicates drop must
-// not take their place.
-func TestWhatTheClientKeepsIsNotDone(t *testing.T) {
-	t.Parallel()
-	f := newFakeSource(t, time.Second)
-	defer f.close()
-	f.suspended = true
-	f.sink = http.NotFoundHandler()
-	var failure error
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, failure }}
-	op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
-	status := func() string {
-		a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))
-		return fmt.Sprintln(a, c.ran(), f.called())
-	}
-	if got := status(); got != "204 [ns/a] \n" {
-		t.Fatal(got)
-	}
-	if got := status(); got != "204 [] \n" {
-		t.Errorf("a status of an object that is done: %s", got)
-	}
-	failure = errBoom
-	if a := op.send(dueEvent("ConfigMap/ns/a"), `{"controller":"configmap","namespace":"ns","name":"a","client":true}`); a.String() != "204" || f.called() != "back off ConfigMap/ns/a 1" {
-		t.Errorf("a failure that the client counts is answered with %s", a)
-	}
-	c.ran()
-	failure = nil
-	if got := status(); got != "204 [ns/a] \n" {
-		t.Errorf("a status during the back-off: %s", got)
-	}
-}
-
 // TestADelayOfAHandlerIsNotTheOutcomeOfARun tells the calls of handlers from those
 // of the controller, which both speak of a request that has just been run.
 func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
@@ -383,20 +351,20 @@ func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
 			q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(int)}, playRequest)
 		},
 	} {
-		var strays []wish
-		q := newQueue("q", func(_ *queue, w wish) { strays = append(strays, w) })
-		r := q.join(q.target(playRequest), nil)
+		var withoutEvent []enqueued
+		q := newQueue("q", func(_ *queue, e enqueued) { withoutEvent = append(withoutEvent, e) })
+		r := q.join(q.target(playRequest))
 		_, priority, _ := q.GetWithPriority()
 		r.ended = true
-		feeding := q.feed()
+		end := q.collect()
 		call(q)
-		wishes := feeding()
+		collected := end()
 		call(q)
 		q.Forget(playRequest)
 		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour, Priority: &priority}, playRequest)
 		q.Done(playRequest)
-		if <-r.done; r.outcome != (outcome{after: time.Hour}) || len(wishes) != 1 || len(strays) != 1 {
-			t.Errorf("%s: the outcome is %+v, the event led to %v, nothing to %v", name, r.outcome, wishes, strays)
+		if <-r.done; r.outcome != (outcome{after: time.Hour}) || len(collected) != 1 || len(withoutEvent) != 1 {
+			t.Errorf("%s: the outcome is %+v, the event led to %v, nothing to %v", name, r.outcome, collected, withoutEvent)
 		}
 	}
 }
@@ -445,13 +413,13 @@ func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
 			t.Errorf("%d: answered with %s %s", i, a, a.body)
 		}
 	}
-	// Beside a source it is scheduled.
+	// With a client it is scheduled.
 	f := newFakeSource(t, time.Second)
 	defer f.close()
 	f.sink = http.NotFoundHandler()
 	op = startManager(t, cluster(configMap("a", 1)), setup, WithClient(f.client()))
-	if a, calls := op.send(changed("resource.update", ""), account("late")), f.called(); a.String() != "204" || calls != "earliest ConfigMap/ns/a 2h0m0s" {
-		t.Errorf("beside a source: answered with %s, called %q", a, calls)
+	if a, calls := op.send(changed("resource.update", "ServiceAccount/ns/sa"), account("late")), f.called(); a.String() != "204" || calls != "earliest ConfigMap/ns/a 2h0m0s" {
+		t.Errorf("with a client: answered with %s, called %q", a, calls)
 	}
 }
 
@@ -482,7 +450,7 @@ func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
 	c := &configs{}
 	op := start(t, c, []client.Object{configMap("a", 1)})
 	deletion := strings.Replace(secret("a"), `"apiVersion":"v1"`, `"apiVersion":"v2"`, 1)
-	if a := op.send(changed("resource.delete", ""), deletion); len(c.ran()) != 1 {
+	if a := op.send(changed("resource.delete", "Secret/ns/s"), deletion); len(c.ran()) != 1 {
 		t.Errorf("answered with %s, nothing ran", a)
 	}
 }
@@ -514,7 +482,7 @@ func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
 	send("resource.add", "a")
 	eventually(t, "the request of the owner", func() (bool, string) {
 		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
-		return err == nil && s.Event != nil && s.Event.Type == dueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
+		return err == nil && s.Event != nil && s.Event.Type == cloudevent.DueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
 	})
 	// To the source a deletion is the end of the key, and here it is its owner's.
 	send("resource.delete", "b")

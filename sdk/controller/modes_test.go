@@ -9,8 +9,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // TestSeveralRequestsOfOneEvent are answered together, or come up under keys of
@@ -75,123 +73,17 @@ func TestSeveralRequestsOfOneEvent(t *testing.T) {
 	if a := with.send(changed("resource.add", key), account("hour,zero")); a.code != 503 {
 		t.Errorf("with a dead schedule API it is answered with %s", a)
 	}
-	if a := with.send(changed("resource.add", ""), toJSON(configMap("hour", 3))); a.code != 503 {
-		t.Errorf("with a dead schedule API, beside it, it is answered with %s", a)
-	}
 }
 
-func TestBesideASourceTheOutcomeIsDurableFirst(t *testing.T) {
+// TestAnswer_AsksForTheNextRun is an event under the key of the delivery.
+func TestAnswer_AsksForTheNextRun(t *testing.T) {
 	t.Parallel()
-	var result reconcile.Result
-	var failure error
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return result, failure }}
-	for name, row := range map[string]struct {
-		opts   []Option
-		object string
-		waits  bool // something does under the key
-		result reconcile.Result
-		err    error
-		calls  string
-	}{
-		"sooner or later":     {waits: true, result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
-		"again":               {result: reconcile.Result{RequeueAfter: time.Hour}, calls: "replace ConfigMap/ns/a 1h0m0s"},
-		"failed":              {err: errBoom, calls: "back off ConfigMap/ns/a 1"},
-		"a retry":             {result: reconcile.Result{Requeue: true}, calls: "back off ConfigMap/ns/a 1"},
-		"done":                {waits: true, calls: "cancel ConfigMap/ns/a"},
-		"done, nothing waits": {},
-		"done, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, calls: "replace ConfigMap/ns/a 1m0s, then every 1m0s"},
-		"failed, maxInterval": {opts: []Option{WithMaxInterval(time.Minute)}, err: errBoom, calls: "back off ConfigMap/ns/a 1, then every 1m0s"},
-		"for ever":            {result: reconcile.Result{RequeueAfter: math.MaxInt64}, calls: "replace ConfigMap/ns/a 87600h0m0s"},
-		"gone, maxInterval":   {opts: []Option{WithMaxInterval(time.Minute)}, object: "b", waits: true, calls: "cancel ConfigMap/ns/b"},
-		"given up":            {err: reconcile.TerminalError(errBoom)},
-	} {
-		f := newFakeSource(t, time.Second)
-		f.sink = http.NotFoundHandler()
-		f.suspended = true
-		op := start(t, c, []client.Object{configMap("a", 1)}, append(row.opts, WithClient(f.client()), WithBackoff(sdk.Backoff{Base: time.Hour}))...)
-		result, failure = row.result, row.err
-		object := configMap("a", 1)
-		if row.object != "" {
-			object.Name = row.object
+	for want, wait := range map[string]time.Duration{"1h0m0s": time.Hour, "87600h0m0s": math.MaxInt64} {
+		c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return reconcile.Result{RequeueAfter: wait}, nil }}
+		op := start(t, c, []client.Object{configMap("a", 1)})
+		a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))
+		if a.String() != "200 "+want || a.Get("Ce-Reschedulekey") != "ConfigMap/ns/a" || a.Get("Ce-Rescheduleafter") != want {
+			t.Errorf("%s: answered with %s %v", wait, a, a.Header)
 		}
-		if row.waits {
-			f.ingest("ConfigMap/ns/"+object.Name, sdk.Event{})
-		}
-		a := op.send(changed("resource.update", ""), toJSON(object))
-		if calls := f.called(); a.String() != "204" || calls != row.calls {
-			t.Errorf("%s: answered with %s %s, called %q, want %q", name, a, a.body, calls, row.calls)
-		}
-		f.close()
-		if err := op.stop(); err != nil {
-			t.Error(err)
-		}
-	}
-	// A back-off that is used up is an end.
-	f := newFakeSource(t, time.Second)
-	defer f.close()
-	f.sink, f.suspended = http.NotFoundHandler(), true
-	tired := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()), WithBackoff(sdk.Backoff{Base: time.Hour, MaxAttempts: 1}))
-	failure = errBoom
-	for i, want := range []string{"back off ConfigMap/ns/a 1", ""} {
-		if a, calls := tired.send(changed("resource.update", ""), toJSON(configMap("a", int64(i)))), f.called(); a.String() != "204" || calls != want {
-			t.Errorf("failure %d is answered with %s %s, called %q", i, a, a.body, calls)
-		}
-	}
-	// Without a client a Broker can hand on the reply.
-	op := start(t, c, []client.Object{configMap("a", 1)})
-	result, failure = reconcile.Result{RequeueAfter: time.Hour}, nil
-	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
-	if a.String() != "200 1h0m0s" || a.Get("Ce-Reschedulekey") != "ConfigMap/ns/a" || a.Get("Ce-Rescheduleafter") != "1h0m0s" {
-		t.Errorf("without a client it is answered with %s %v", a, a.Header)
-	}
-}
-
-// TestWhatIsAskedForDuringARunIsNotCancelledByItsOutcome is about events beside a
-// source: what waited before a run is replaced by its outcome, what somebody has
-// asked for meanwhile lasts.
-func TestWhatIsAskedForDuringARunIsNotCancelledByItsOutcome(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		waits  bool // something did before the run
-		result reconcile.Result
-		want   time.Duration
-	}{
-		"done, something waited":  {true, reconcile.Result{}, 5 * time.Minute},
-		"done, nothing waited":    {false, reconcile.Result{}, 5 * time.Minute},
-		"later, something waited": {true, reconcile.Result{RequeueAfter: time.Hour}, 5 * time.Minute},
-		"later, nothing waited":   {false, reconcile.Result{RequeueAfter: time.Hour}, 5 * time.Minute},
-		"sooner":                  {true, reconcile.Result{RequeueAfter: time.Minute}, time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFakeSource(t, time.Second)
-			defer f.close()
-			f.sink, f.suspended = http.NotFoundHandler(), true
-			if row.waits {
-				f.ingest("ConfigMap/ns/a", sdk.Event{})
-			}
-			other := f.client()
-			c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
-				_, err := other.Schedule(t.Context(), "ConfigMap/ns/a", sdk.Request{Delay: new(5 * time.Minute), Policy: sdk.Replace})
-				return row.result, err
-			}}
-			op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
-			began := time.Now()
-			if a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1))); a.String() != "204" {
-				t.Errorf("answered with %s %s", a, a.body)
-			}
-			if err := op.stop(); err != nil {
-				t.Error(err)
-			}
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			o := f.keys["ConfigMap/ns/a"]
-			if o == nil || !o.waiting {
-				t.Fatal("nothing waits")
-			}
-			if in := o.dueAt.Sub(began); in < row.want || in > row.want+patience {
-				t.Errorf("it is due after %s, want %s", in, row.want)
-			}
-		})
 	}
 }

@@ -3,7 +3,6 @@ package controller
 import (
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -14,8 +13,6 @@ type Option func(*options)
 
 type options struct {
 	client      *sdk.Client
-	maxInterval time.Duration
-	backoff     sdk.Backoff
 	cachedReads bool
 	listener    net.Listener
 	concurrency int
@@ -48,20 +45,10 @@ func WithAudience(audience string, subjects ...string) Option {
 	return func(o *options) { o.audience, o.subjects = &audience, subjects }
 }
 
-// WithClient lets the operator call the schedule API itself: for events that do
-// not come from a RescheduleSource, and for requests that an event of another
-// key leads to.
+// WithClient lets the operator schedule requests itself: a request that an event of
+// another key leads to gets a delivery of its own, under its own key. WithResync needs
+// it, and so do requests that a source without events enqueues.
 func WithClient(c *sdk.Client) Option { return func(o *options) { o.client = c } }
-
-// WithMaxInterval brings a request back after d when a run of it succeeded and
-// asked for nothing, where the outcome goes through the client, and for as long
-// as the source has the key. Behind a RescheduleSource its maxInterval does
-// that.
-func WithMaxInterval(d time.Duration) Option { return func(o *options) { o.maxInterval = d } }
-
-// WithBackoff is the back-off after a failed run, where the outcome goes through
-// the client. Behind a RescheduleSource its delivery.backoffDelay counts.
-func WithBackoff(b sdk.Backoff) Option { return func(o *options) { o.backoff = b } }
 
 // WithCachedReads reads through the cache that a manager usually has. It is
 // filled with what is watched before events are served, with other kinds when

@@ -64,7 +64,7 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 			},
 		}).Build(), nil
 	}
-	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{}), WithMaxInterval(time.Hour))
+	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{Every: time.Hour}))
 	eventually(t, "the mark", func() (bool, string) { c := f.called(); return c == "replace resync/configmap 0s", c })
 	data := string(f.of("resync/configmap").event.Data)
 	for i, want := range []struct{ calls, after, data string }{
@@ -212,7 +212,7 @@ func TestResync(t *testing.T) {
 			}
 			s, err := c.Get(t.Context(), key)
 			last = s
-			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > longest/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
+			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > maxWait/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
 		})
 		runs = append(runs, ours.ran()...)
 		slices.Sort(runs)
@@ -224,8 +224,8 @@ func TestResync(t *testing.T) {
 			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
 		}
 		for of, want := range map[string]bool{"op-0": false, revision: true, "": true} {
-			p := &plan{key: key}
-			if is, err := op.manager.server.planResync(p, due{Revision: of}); !is || (err == nil) != want || (p.resync != nil) != want {
+			p, err := op.manager.server.planner().due(key, due{Revision: of})
+			if (err == nil) != want || (p.resync != nil) != want {
 				t.Errorf("%s: that of %q is planned as %v, %v", revision, of, p, err)
 			}
 		}

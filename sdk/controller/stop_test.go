@@ -75,7 +75,7 @@ func TestWhatIsReadWhileItStopsIsAnswered(t *testing.T) {
 	})
 	answers, stopped := make(chan string, 1), make(chan error, 1)
 	go func() {
-		a, err := op.try(changed("ref.update", ""), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
+		a, err := op.try(changed("ref.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
 		answers <- fmt.Sprint(a.code, " ", strings.TrimSpace(a.body), " ", err)
 	}()
 	<-reading
@@ -267,8 +267,8 @@ func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
 		t.Errorf("answered with %d %s", w.Code, w.Body)
 	}
 	q := newQueue("q", nil)
-	r := q.join(q.target(playRequest), nil)
-	q.join(q.target(playRequest), nil)
+	r := q.join(q.target(playRequest))
+	q.join(q.target(playRequest))
 	if q.leave(r); q.Len() != 1 {
 		t.Error("somebody still waits for it")
 	}
@@ -279,7 +279,7 @@ func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
 		t.Errorf("it ended with %v", r.err)
 	}
 	q.halt()
-	if r := q.join(q.target(playRequest), nil); !errors.Is(r.err, errStopping) {
+	if r := q.join(q.target(playRequest)); !errors.Is(r.err, errStopping) {
 		t.Errorf("after the end it ended with %v", r.err)
 	}
 }

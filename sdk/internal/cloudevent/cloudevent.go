@@ -55,7 +55,7 @@ func Read(r *http.Request, limit int) (*Event, error) {
 
 func (e *Event) binary(h http.Header) error {
 	for header, values := range h {
-		name, ok := strings.CutPrefix(header, "Ce-")
+		name, ok := strings.CutPrefix(header, HeaderPrefix)
 		if !ok {
 			continue
 		}

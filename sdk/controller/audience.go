@@ -49,7 +49,7 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, j
 // door says who may send events: those whose token is of the cluster's API server,
 // for the audience, and of an account that is let in. It asks the API server for its
 // keys only, which every service account may read.
-type door struct {
+type tokenVerifier struct {
 	audience string
 	allowed  func(subject string) bool
 	fetch    func(context.Context) (*keyring, error)
@@ -73,10 +73,10 @@ func (k *keyring) signs(issuer, id string) bool {
 
 // guard sets the server's door. Without one nothing is remembered: what anyone can
 // send must not decide what counts as seen.
-func (s *server) guard(config func() (*rest.Config, error)) error {
+func (s *server) setVerify(config func() (*rest.Config, error)) error {
 	if s.audience == nil {
 		if s.verify == nil {
-			s.answers.of = nil
+			s.answers.byKey = nil
 		}
 		return nil
 	}
@@ -87,7 +87,7 @@ func (s *server) guard(config func() (*rest.Config, error)) error {
 	if err != nil {
 		return fmt.Errorf("controller: WithAudience needs the API server, whose keys tokens are checked with: %w", err)
 	}
-	d := &door{audience: *s.audience, log: func() logr.Logger { return s.log }}
+	d := &tokenVerifier{audience: *s.audience, log: func() logr.Logger { return s.log }}
 	if d.fetch, err = fetcher(cfg); err != nil {
 		return fmt.Errorf("controller: WithAudience: %w", err)
 	}
@@ -116,7 +116,7 @@ func sourcesOf(namespace string) func(string) bool {
 }
 
 // verify is nil for an event that may come in, else one of the three errors.
-func (d *door) verify(r *http.Request) error {
+func (d *tokenVerifier) verify(r *http.Request) error {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") || len(r.Header["Authorization"]) != 1 {
 		return fmt.Errorf("%w: there is none", errNoToken)
@@ -156,7 +156,7 @@ func (d *door) verify(r *http.Request) error {
 // keys are those with which such a token can be checked. That there are none is
 // certain only when they were asked for after the token came: until then it may be
 // the key that has been new since.
-func (d *door) keys(ctx context.Context, issuer, id string) (*keyring, error) {
+func (d *tokenVerifier) keys(ctx context.Context, issuer, id string) (*keyring, error) {
 	good := func(k *keyring) bool { return k.signs(issuer, id) && time.Since(k.at) < keysLife }
 	have := d.current.Load()
 	if good(have) {
@@ -223,7 +223,7 @@ func fetcher(cfg *rest.Config) (func(context.Context) (*keyring, error), error) 
 }
 
 // turnAway answers an event that may not come in. Nothing was read of it, nor is it.
-func (s *server) turnAway(w http.ResponseWriter, err error) {
+func (s *server) refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
 	switch {
 	case errors.Is(err, errNoToken):

@@ -234,7 +234,7 @@ func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
 	keys := map[string]*ecdsa.PrivateKey{"one": newKey(t), "two": newKey(t), "forged": newKey(t)}
 	synctest.Test(t, func(t *testing.T) {
 		fetched, current, issuer, fails := 0, "one", "https://cluster", error(nil)
-		d := &door{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
+		d := &tokenVerifier{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
 		d.fetch = func(context.Context) (*keyring, error) {
 			fetched++
 			k := keysOf(current, keys[current])
@@ -332,7 +332,7 @@ func TestOpenDoor_AForgedChangeSilencesNone(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	for name, forged := range map[string]map[string]string{
-		"beside": changed("resource.update", ""), "under the key": changed("resource.update", key), "an addition": changed("resource.add", key),
+		"without a key": changed("resource.update", ""), "under the key": changed("resource.update", key), "an addition": changed("resource.add", key),
 	} {
 		c := &configs{}
 		op := start(t, c, []client.Object{configMap("a", 1)}, open)
@@ -373,7 +373,7 @@ func TestOpenDoor_TellsStrangersNothingOfRuns(t *testing.T) {
 	for name, s := range map[string]step{"an error": fails, "a panic": panics, "a retry": requeue} {
 		w := httptest.NewRecorder()
 		Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent))
-		if w.Code != 503 || strings.TrimSpace(w.Body.String()) != errUntold.Error() {
+		if w.Code != 503 || strings.TrimSpace(w.Body.String()) != errRunFailed.Error() {
 			t.Errorf("%s: answered with %d %q", name, w.Code, w.Body)
 		}
 	}
@@ -435,9 +435,9 @@ func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
 		{dueEvent("any"), `{"controller":"configmap","namespace":"kube-system","name":"a"}`, 400, ""},
 		{dueEvent("any"), `{"requests":[{"controller":"configmap","namespace":"kube-system","name":"a"},{"controller":"configmap","namespace":"ns","name":"b"}]}`, 200, "ran ns/b"},
 		{changed("resource.add", "ConfigMap/kube-system/a"), elsewhere, 204, ""},
-		{changed("resource.add", ""), elsewhere, 204, ""},
-		{changed("resource.add", ""), strings.ReplaceAll(account("x"), `"ns"`, `"kube-system"`), 204, ""},
-		{changed("resource.add", ""), account("x"), 200, "ran ns/mapped"},
+		{changed("resource.add", "Pod/ns/p"), elsewhere, 204, ""},
+		{changed("resource.add", "Pod/ns/p"), strings.ReplaceAll(account("x"), `"ns"`, `"kube-system"`), 204, ""},
+		{changed("resource.add", "Pod/ns/p"), account("x"), 200, "ran ns/mapped"},
 	} {
 		a := op.send(e.attributes, e.data)
 		if runs := l.take(); a.code != e.code || runs != e.runs {
@@ -476,12 +476,12 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 	answers := make(chan string, 9)
 	for i := range maxBodies / maxBody {
 		go func() {
-			a, err := op.try(changed("resource.add", ""), large(fmt.Sprint(i)))
+			a, err := op.try(changed("resource.add", "any"), large(fmt.Sprint(i)))
 			answers <- fmt.Sprint(a.code, err)
 		}()
 		<-began
 	}
-	if a := op.send(changed("resource.add", ""), toJSON(configMap("more", 1))); a.code != 503 || a.Get("Retry-After") != "1" {
+	if a := op.send(changed("resource.add", "any"), toJSON(configMap("more", 1))); a.code != 503 || a.Get("Retry-After") != "1" {
 		t.Errorf("over the budget: answered with %s %s", a, a.body)
 	}
 	release()
@@ -490,10 +490,10 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 			t.Errorf("within the budget: answered with %s", a)
 		}
 	}
-	if a := op.send(changed("resource.add", ""), large("again")); a.code != 204 {
+	if a := op.send(changed("resource.add", "any"), large("again")); a.code != 204 {
 		t.Errorf("after that: answered with %s %s", a, a.body)
 	}
-	if n := s.crowd.bytes.Load() + s.crowd.events.Load(); n != 0 {
+	if n := s.inFlight.bytes.Load() + s.inFlight.events.Load(); n != 0 {
 		t.Errorf("%d are still counted", n)
 	}
 }
@@ -503,10 +503,10 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 func TestCrowd_EventsHaveANumber(t *testing.T) {
 	t.Parallel()
 	s := newHandler(t.Context(), &play{}, trusting)
-	for under, want := range map[int64]int{maxCrowd - 1: 204, maxCrowd: 503} {
-		s.crowd.events.Store(under)
+	for under, want := range map[int64]int{maxEvents - 1: 204, maxEvents: 503} {
+		s.inFlight.events.Store(under)
 		w := httptest.NewRecorder()
-		if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != want || s.crowd.events.Load() != under || (w.Header().Get("Retry-After") == "1") != (want == 503) {
+		if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != want || s.inFlight.events.Load() != under || (w.Header().Get("Retry-After") == "1") != (want == 503) {
 			t.Errorf("with %d events: answered with %d %s %v", under, w.Code, w.Body, w.Header())
 		}
 	}

@@ -48,8 +48,8 @@ func TestReadsAfterTheRunCountForNothing(t *testing.T) {
 	t.Parallel()
 	q := newQueue("q", nil)
 	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
-	r := q.join(q.target(playRequest), nil)
-	ctx := context.WithValue(t.Context(), noteKey{}, note{r, q})
+	r := q.join(q.target(playRequest))
+	ctx := context.WithValue(t.Context(), runContextKey{}, runContext{r, q})
 	in := &informers{scheme: scheme.Scheme}
 	gone := apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
 	for _, step := range []struct {
@@ -77,30 +77,30 @@ func TestFieldsBesideTheMetadata(t *testing.T) {
 // only once because of what was sent.
 func TestWhatIsRememberedHasAnEnd(t *testing.T) {
 	t.Parallel()
-	f := &feeder{seen: map[objectKey]seen{}}
+	m := objectMemory{byKey: map[objectKey]rememberedObject{}}
 	remember := func(v verb, name string, bytes int) {
 		o := configMap(name, 1)
 		o.ResourceVersion = "1"
-		(&feed{feeder: f, verb: v, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}}).remember()
+		m.keep(&feed{verb: v, objects: []fedObject{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}})
 	}
 	for i := range 100 {
-		remember(added, fmt.Sprint(i), maxSeen/10)
-		remember(updated, fmt.Sprint(i), maxSeen/10)
+		remember(added, fmt.Sprint(i), maxObjects/10)
+		remember(updated, fmt.Sprint(i), maxObjects/10)
 	}
 	o := configMap("99", 2)
 	o.ResourceVersion = "0"
-	(&feed{feeder: f, verb: updated, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}}).remember()
-	if f.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
+	m.keep(&feed{verb: updated, objects: []fedObject{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}})
+	if m.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
 		t.Error("something older was remembered")
 	}
-	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
-		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
+	if len(m.byKey) != 10 || m.bytes != 10*(maxObjects/10) {
+		t.Errorf("%d objects of %d bytes", len(m.byKey), m.bytes)
 	}
 	for i := range 100 {
 		remember(deleted, fmt.Sprint(i), 1)
 	}
-	if len(f.seen) != 0 || f.bytes != 0 {
-		t.Errorf("%d objects of %d bytes after they were deleted", len(f.seen), f.bytes)
+	if len(m.byKey) != 0 || m.bytes != 0 {
+		t.Errorf("%d objects of %d bytes after they were deleted", len(m.byKey), m.bytes)
 	}
 	s := newServer(nil)
 	for i := range 2 * maxOnce {
@@ -110,46 +110,47 @@ func TestWhatIsRememberedHasAnEnd(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	for i := range 2 * maxAnswers {
-		s.answers.open(fmt.Sprint(i), "")
+		s.answers.begin(fmt.Sprint(i), "")
 	}
-	if n := len(s.answers.of); n != maxAnswers {
+	if n := len(s.answers.byKey); n != maxAnswers {
 		t.Errorf("%d answers", n)
 	}
 }
 
-// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
-func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
+// TestMemory_AnswersAreTrueUntilAnEvent says when the last answer to a key is known to
+// be everything that waits under it.
+func TestMemory_AnswersAreTrueUntilAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := answers{of: map[string]remembered{}}
+		m := answerMemory{byKey: map[string]rememberedAnswer{}}
 		is := answer{outcome: outcome{after: time.Minute}}
-		opened := func(about, eventTime string, want bool, after time.Duration) page {
+		begin := func(about, eventTime string, want bool, after time.Duration) uint64 {
 			t.Helper()
-			last, known, p := a.open("k", eventTime)
+			last, known, version := m.begin("k", eventTime)
 			if known != want || last.after != after {
 				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
 			}
-			return p
+			return version
 		}
-		first := opened("the first event", "1", false, 0)
-		opened("while that is under way", "2", false, 0)
-		a.keep(first, "1", is)
-		p := opened("after another event has come", "3", false, 0)
-		a.forget("k")
-		a.keep(p, "3", is)
-		p = opened("after something came up", "4", false, 0)
-		a.keep(p, "4", is)
+		first := begin("the first event", "1", false, 0)
+		begin("while that is under way", "2", false, 0)
+		m.keep("k", first, "1", is)
+		v := begin("after another event has come", "3", false, 0)
+		m.forget("k")
+		m.keep("k", v, "3", is)
+		v = begin("after a call scheduled it", "4", false, 0)
+		m.keep("k", v, "4", is)
 		time.Sleep(time.Second)
-		p = opened("later", "5", true, 59*time.Second)
-		opened("after that has failed", "6", false, 59*time.Second)
-		a.keep(p, "5", is)
-		p = opened("after a page that was turned", "7", false, 59*time.Second)
-		a.keep(p, "7", is)
-		p = opened("the same event", "7", false, time.Minute)
-		a.keep(p, "7", is)
-		p = opened("an event without a time", "", false, time.Minute)
-		a.keep(p, "8", is)
+		v = begin("later", "5", true, 59*time.Second)
+		begin("after that has failed", "6", false, 59*time.Second)
+		m.keep("k", v, "5", is)
+		v = begin("after an answer to an older event", "7", false, 59*time.Second)
+		m.keep("k", v, "7", is)
+		v = begin("the same event", "7", false, time.Minute)
+		m.keep("k", v, "7", is)
+		v = begin("an event without a time", "", false, time.Minute)
+		m.keep("k", v, "8", is)
 		time.Sleep(time.Hour)
-		opened("when its time has come", "9", true, 0)
+		begin("when its time has come", "9", true, 0)
 	})
 }
 
@@ -163,7 +164,7 @@ func TestTheKeysOfAHandler(t *testing.T) {
 	}))
 	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(key, sdk.Event{Type: dueType}))
+		h.ServeHTTP(w, request(key, sdk.Event{Type: cloudevent.DueType}))
 		var ran string
 		if w.Code == 204 {
 			ran = (<-got).String()
@@ -179,7 +180,7 @@ func TestAWaitInAnAnswerIsASCII(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	q := newQueue("é", nil)
-	answer{outcome: outcome{after: 3 * time.Microsecond}, of: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
+	answer{outcome: outcome{after: 3 * time.Microsecond}, again: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
 	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
 		t.Errorf("%v", h)
 	}
@@ -198,18 +199,6 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 		w := httptest.NewRecorder()
 		if Handler(&play{steps: []step{s}}, trusting).ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != 503 || strings.TrimSpace(w.Body.String()) != want {
 			t.Errorf("answered with %d %q, want %q", w.Code, w.Body, want)
-		}
-	}
-}
-
-// TestTheReasonOfAFailureIsText that the schedule API takes.
-func TestTheReasonOfAFailureIsText(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"a\nb\tc\x7f\u0085d": "a b c  d", "a\xffb": "a\ufffdb", strings.Repeat("é", 300): strings.Repeat("é", 200), "": "",
-	} {
-		if got := reason(errors.New(text)); got != want {
-			t.Errorf("%q becomes %q", text, got)
 		}
 	}
 }
@@ -233,12 +222,12 @@ func TestProbesAreAnswered(t *testing.T) {
 func TestARunThatCannotReadSaysSoItself(t *testing.T) {
 	t.Parallel()
 	in := &informers{}
-	in.noteFailure(context.WithValue(t.Context(), noteKey{}, note{}), errBoom)
-	if err := in.failed(); err != nil {
+	in.noteFailure(context.WithValue(t.Context(), runContextKey{}, runContext{}), errBoom)
+	if err := in.readFailure(); err != nil {
 		t.Error(err)
 	}
 	in.noteFailure(t.Context(), errBoom)
-	if err := in.failed(); !errors.Is(err, errBoom) || in.failed() != nil {
+	if err := in.readFailure(); !errors.Is(err, errBoom) || in.readFailure() != nil {
 		t.Error(err)
 	}
 }
