@@ -128,7 +128,8 @@ var (
 	}
 )
 
-func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
+// A call is repeated where a second time does no harm.
+func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 	t.Parallel()
 	gone := answer{status: 204}
 	bulk := answer{status: 200, body: `{"items":[` + waiting + `]}`}
@@ -191,7 +192,8 @@ func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
 	}
 }
 
-func TestTheContextEndsACall(t *testing.T) {
+// The context ends a call, and the wait before the next try.
+func TestCall_EndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []answer
@@ -236,7 +238,8 @@ func TestTheContextEndsACall(t *testing.T) {
 	}
 }
 
-func TestATokenThatWasRenewedMeanwhileIsTriedOnce(t *testing.T) {
+// A 401 is repeated once with a token that was renewed since.
+func TestCall_TriesARenewedTokenOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []answer
@@ -282,7 +285,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestWhatIsSent(t *testing.T) {
+// Each method sends one request of the contract.
+func TestCall_Requests(t *testing.T) {
 	t.Parallel()
 	for want, call := range map[string]func(context.Context, *sdk.Client) error{
 		`PUT /ops/web/schedules/k {"delay":"5m0s"}`:              put(sdk.After(5 * time.Minute)),
@@ -334,7 +338,8 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-func TestManyKeysGoInCallsThatAreNotTooLarge(t *testing.T) {
+// Many keys go in calls that are not too large.
+func TestCall_SplitsManyKeys(t *testing.T) {
 	t.Parallel()
 	items := make([]sdk.Item, 1500)
 	for i := range items {
@@ -358,7 +363,8 @@ func TestManyKeysGoInCallsThatAreNotTooLarge(t *testing.T) {
 	}
 }
 
-func TestAnswersOfSomethingElse(t *testing.T) {
+// An answer that no RescheduleSource wrote is an error that says so.
+func TestCall_AnswersOfProxies(t *testing.T) {
 	t.Parallel()
 	html := http.Header{"Content-Type": {"text/html"}}
 	for name, c := range map[string]struct {

@@ -17,9 +17,9 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// What goes wrong on real connections is told apart as it is on the fake ones
-// of the other tests.
-func TestRealConnections(t *testing.T) {
+// Failures of real connections are the same errors as the failures of the fake
+// transport in the other tests.
+func TestNetwork_FailuresAreDistinguished(t *testing.T) {
 	t.Parallel()
 	hangUp := func(w http.ResponseWriter) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -95,7 +95,8 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestACallOutlivesARestartOfTheAdapter(t *testing.T) {
+// A call that is repeatable outlives a restart of the adapter.
+func TestNetwork_CallOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sources := filepath.Join(dir, "sources.yaml")

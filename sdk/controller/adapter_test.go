@@ -91,8 +91,8 @@ func (d *diary) runs(name string) []time.Time {
 	return append([]time.Time(nil), d.at[name]...)
 }
 
-// TestWithTheRealAdapter sends the events of an ApiServerSource to a source.
-func TestWithTheRealAdapter(t *testing.T) {
+// TestAdapter_DrivesAnOperator sends the events of an ApiServerSource to a source.
+func TestAdapter_DrivesAnOperator(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {
 		steps []step
@@ -151,10 +151,10 @@ func TestWithTheRealAdapter(t *testing.T) {
 	}
 }
 
-// TestATimerOutlivesEventsThatPredicatesFilter sends the operator's own status
-// updates after it asked to be run again: the timer they have taken the place of
-// goes off nevertheless.
-func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
+// TestAdapter_TimerOutlivesDroppedEvents sends the operator's own status updates after
+// it asked for another run. They take the place of the timer, which goes off all the
+// same.
+func TestAdapter_TimerOutlivesDroppedEvents(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", l.Addr(), canonical)})
@@ -200,9 +200,9 @@ func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
 	}
 }
 
-// TestMaxIntervalBringsBackWhatPredicatesKnow is about a key whose event is the
-// same every time, in a process that has seen it.
-func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
+// TestAdapter_MaxIntervalRunsSeenObjects is about a key whose event is the same every
+// time, in a process that has seen it.
+func TestAdapter_MaxIntervalRunsSeenObjects(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 50ms%s\n", l.Addr(), canonical)})
@@ -221,10 +221,10 @@ func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
 	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
 }
 
-// TestTheIngestOfTheDocumentation sends what objects are, own and have nothing to
-// do with, in both modes of an ApiServerSource, through the key that docs/sdk.md
-// advises, and statuses.
-func TestTheIngestOfTheDocumentation(t *testing.T) {
+// TestAdapter_IngestOfTheDocumentation sends objects, owned objects, statuses and
+// objects of others through the ingest of docs/sdk.md, in both modes of an
+// ApiServerSource.
+func TestAdapter_IngestOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/sdk.md")
 	if err != nil {
@@ -327,10 +327,9 @@ func mortalOperator(dir, at string) error {
 	return mgr.Start(context.Background())
 }
 
-// TestKilledAtAnyPointNothingIsLost kills the operator again and again. Whatever
-// was asked for comes true: every object reaches its goal, and then nothing is
-// left.
-func TestKilledAtAnyPointNothingIsLost(t *testing.T) {
+// TestAdapter_KilledOperatorLosesNothing kills the operator again and again. Every
+// object reaches its goal, and then nothing is left.
+func TestAdapter_KilledOperatorLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := listen(t)

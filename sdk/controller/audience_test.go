@@ -123,9 +123,10 @@ func startGuarded(t *testing.T, a *authority, c *configs, opts ...Option) *opera
 	}, append([]Option{WithAudience(doorAudience, sourceOfNs)}, opts...)...)
 }
 
-// TestDoor_LetsInTheSourceOnly says that an event without a good token is neither
-// run, nor scheduled with the operator's own token, nor told anything of runs.
-func TestDoor_LetsInTheSourceOnly(t *testing.T) {
+// TestAudience_AdmitsTheSourceOnly says that an event without a good token is neither
+// run nor scheduled with the operator's own token, and that its answer says nothing
+// about runs.
+func TestAudience_AdmitsTheSourceOnly(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	f.suspended = true
@@ -177,9 +178,9 @@ func TestDoor_LetsInTheSourceOnly(t *testing.T) {
 	}
 }
 
-// TestDoor_ReadsNothingOfAStrangersEvent says that a body costs a stranger more
-// than the operator, and that the connection is not kept for its rest.
-func TestDoor_ReadsNothingOfAStrangersEvent(t *testing.T) {
+// TestAudience_ReadsNoRefusedBody says that the body of a refused event is not read,
+// and that its connection is closed.
+func TestAudience_ReadsNoRefusedBody(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{errNoToken, errStranger, errUncheckable} {
 		s := newHandler(t.Context(), &play{}, func(o *options) { o.verify = func(*http.Request) error { return err } })
@@ -201,9 +202,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestDoor_WithoutKeysEventsWait says that an API server that is away loses no
-// event: what cannot be checked is to come again.
-func TestDoor_WithoutKeysEventsWait(t *testing.T) {
+// TestAudience_WithoutKeysEventsWait says that no event is lost while the API server
+// is away: it gets a 503, and comes again.
+func TestAudience_WithoutKeysEventsWait(t *testing.T) {
 	t.Parallel()
 	a, c := newAuthority(t), &configs{}
 	a.down.Store(true)
@@ -228,9 +229,9 @@ func TestDoor_WithoutKeysEventsWait(t *testing.T) {
 	}
 }
 
-// TestDoor_KeysAreFetchedAtABoundedRate turns the cluster's keys under fake time,
+// TestAudience_FetchesKeysAtABoundedRate rotates the cluster's keys under fake time,
 // while forged tokens come all the time.
-func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
+func TestAudience_FetchesKeysAtABoundedRate(t *testing.T) {
 	keys := map[string]*ecdsa.PrivateKey{"one": newKey(t), "two": newKey(t), "forged": newKey(t)}
 	synctest.Test(t, func(t *testing.T) {
 		fetched, current, issuer, fails := 0, "one", "https://cluster", error(nil)
@@ -283,9 +284,9 @@ func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestDoor_SourcesOfItsNamespace are the accounts that the controller makes, as
-// eventing names them; those of long names have a digest.
-func TestDoor_SourcesOfItsNamespace(t *testing.T) {
+// TestAudience_AccountsOfSources has the accounts that the controller makes, as
+// eventing names them. A long name has a digest.
+func TestAudience_AccountsOfSources(t *testing.T) {
 	t.Parallel()
 	allowed := sourcesOf("ns")
 	for account, want := range map[string]bool{
@@ -315,8 +316,8 @@ func TestDoor_SourcesOfItsNamespace(t *testing.T) {
 	}
 }
 
-// TestDoor_WhatIsMissingIsSaidAtTheStart and not with the first event.
-func TestDoor_WhatIsMissingIsSaidAtTheStart(t *testing.T) {
+// TestAudience_MissingConfigurationIsAnError of NewManager, not of the first event.
+func TestAudience_MissingConfigurationIsAnError(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]Option{"needs an audience": WithAudience(""), "subjects have to be named": WithAudience("operator")} {
 		if _, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster(), o); err == nil || !strings.Contains(err.Error(), want) {
@@ -325,10 +326,9 @@ func TestDoor_WhatIsMissingIsSaidAtTheStart(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_AForgedChangeSilencesNone sends what a stranger makes up before a
-// change that comes true: its generation, from the far future, and under the key of
-// a source.
-func TestOpenDoor_AForgedChangeSilencesNone(t *testing.T) {
+// TestNoAudience_ForgedChangeSuppressesNone sends a forged change before a real one:
+// with its generation, from the far future, and under the key of a source.
+func TestNoAudience_ForgedChangeSuppressesNone(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	for name, forged := range map[string]map[string]string{
@@ -350,9 +350,9 @@ func TestOpenDoor_AForgedChangeSilencesNone(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_AForgedRunEndsNoTimer has a stranger get the answer of a run: what it
-// asked for is not taken for what the source knows.
-func TestOpenDoor_AForgedRunEndsNoTimer(t *testing.T) {
+// TestNoAudience_ForgedRunEndsNoTimer says that the answer to a forged delivery is not
+// remembered.
+func TestNoAudience_ForgedRunEndsNoTimer(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
@@ -367,8 +367,9 @@ func TestOpenDoor_AForgedRunEndsNoTimer(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_TellsStrangersNothingOfRuns neither why they failed.
-func TestOpenDoor_TellsStrangersNothingOfRuns(t *testing.T) {
+// TestNoAudience_AnswersHideErrors says that an unknown sender does not learn why a
+// run failed.
+func TestNoAudience_AnswersHideErrors(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]step{"an error": fails, "a panic": panics, "a retry": requeue} {
 		w := httptest.NewRecorder()
@@ -379,8 +380,8 @@ func TestOpenDoor_TellsStrangersNothingOfRuns(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_SaysHowItIsClosed when the operator starts.
-func TestOpenDoor_SaysHowItIsClosed(t *testing.T) {
+// TestNoAudience_LogsHowToSetOne when the operator starts.
+func TestNoAudience_LogsHowToSetOne(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		option Option
@@ -407,9 +408,9 @@ func TestOpenDoor_SaysHowItIsClosed(t *testing.T) {
 	}
 }
 
-// TestNamespaces_WhatIsOutsideIsNotRun whatever asks for it: the manager's cache
-// leaves it out.
-func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
+// TestNamespaces_OthersAreNotRun says that objects outside the namespaces of the
+// manager's cache are not run, whatever asks for it.
+func TestNamespaces_OthersAreNotRun(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	siblings := func(_ context.Context, o client.Object) []reconcile.Request {
@@ -452,9 +453,9 @@ func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
 	}
 }
 
-// TestCrowd_BodiesHaveABudget holds as many bytes as there may be, and sends one
-// event more.
-func TestCrowd_BodiesHaveABudget(t *testing.T) {
+// TestInFlight_BodiesHaveABudget holds the whole budget of bytes, and sends one event
+// more.
+func TestInFlight_BodiesHaveABudget(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan string, 9), make(chan struct{})
 	s := newHandler(t.Context(), reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -498,9 +499,9 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 	}
 }
 
-// TestCrowd_EventsHaveANumber says that one more than there may be is to come again,
-// before anything is read of it.
-func TestCrowd_EventsHaveANumber(t *testing.T) {
+// TestInFlight_EventsHaveALimit says that an event over the limit must come again,
+// before any of it is read.
+func TestInFlight_EventsHaveALimit(t *testing.T) {
 	t.Parallel()
 	s := newHandler(t.Context(), &play{}, trusting)
 	for under, want := range map[int64]int{maxEvents - 1: 204, maxEvents: 503} {

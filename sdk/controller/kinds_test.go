@@ -71,10 +71,9 @@ func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterfac
 	return nil
 }
 
-// TestControllersOfAllMakes is about the ways to watch: several controllers for
-// a kind, without a kind, objects without a type, metadata only, and sources
-// that are no watches.
-func TestControllersOfAllMakes(t *testing.T) {
+// TestController_WatchesInEveryWay has several controllers for a kind, controllers
+// without a kind, untyped objects, metadata only, and sources that are not watches.
+func TestController_WatchesInEveryWay(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	stray := make(chan crevent.GenericEvent)
@@ -144,9 +143,9 @@ func TestControllersOfAllMakes(t *testing.T) {
 	})
 }
 
-// TestPredicatesOfTheirOwnMake are shown an update of an object that was not seen
-// before as something that they let pass.
-func TestPredicatesOfTheirOwnMake(t *testing.T) {
+// TestPredicates_PassAnUnseenUpdate says that predicates let pass the update of an
+// object that was not seen before.
+func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]predicate.Predicate{
 		"data": predicate.Funcs{UpdateFunc: func(e crevent.UpdateEvent) bool {
@@ -193,9 +192,9 @@ func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...cli
 	return c.Client.List(ctx, l, opts...)
 }
 
-// TestACacheIsReadWhenItIsAsNewAsTheEvent says that a run never reads something
-// older than what woke it.
-func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
+// TestCache_IsAsNewAsTheEvent says that a run never reads an object older than the
+// event that woke it.
+func TestCache_IsAsNewAsTheEvent(t *testing.T) {
 	t.Parallel()
 	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build(), make(chan struct{}), &sync.Once{}}
 	o := cluster()
@@ -247,9 +246,9 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	}
 }
 
-// TestAnObjectOfAnotherVersionIsReadAnew, and not into what was sent: the reader
-// would leave in it what it does not find.
-func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
+// TestFeeder_ReadsAnotherVersionAnew says that an object of another version is read
+// into an empty object: a read leaves fields in place that it does not find.
+func TestFeeder_ReadsAnotherVersionAnew(t *testing.T) {
 	t.Parallel()
 	sent := configMap("a", 1)
 	sent.APIVersion, sent.Labels = "v2", map[string]string{"sent": "yes"}
@@ -282,8 +281,8 @@ func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
 	}
 }
 
-// TestACacheIsWaitedForUntilAnObjectIsGone says when a deletion has come to it.
-func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
+// TestCache_WaitsForADeletion says when a deletion has come to the cache.
+func TestCache_WaitsForADeletion(t *testing.T) {
 	t.Parallel()
 	o := configMap("a", 1)
 	o.UID = "one"
@@ -319,9 +318,9 @@ func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
 	}
 }
 
-// TestHandlersThatAnOperatorAddsItself are those of the informers of the manager's
+// TestInformer_HandlersOfTheOperator adds handlers to the informers of the manager's
 // cache, without a controller.
-func TestHandlersThatAnOperatorAddsItself(t *testing.T) {
+func TestInformer_HandlersOfTheOperator(t *testing.T) {
 	t.Parallel()
 	for _, real := range []*informertest.FakeInformers{nil, {Scheme: scheme.Scheme}} {
 		o := cluster()

@@ -34,10 +34,10 @@ import (
 // The tests of this file are about events, timers and failures that a careless
 // operator would lose, and about runs that nobody asked for.
 
-// TestAMapFunctionThatCannotReadLosesNoEvent is about reads that a resident
-// operator makes from its cache, where they do not fail. Here they are live, and
-// a map function cannot return an error.
-func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
+// TestMapFunction_FailedReadLosesNoEvent is about reads that a resident operator makes
+// from its cache, where they do not fail. Here they are live, and a map function
+// cannot return an error.
+func TestMapFunction_FailedReadLosesNoEvent(t *testing.T) {
 	t.Parallel()
 	o := cluster()
 	var fails error
@@ -123,10 +123,10 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 	}
 }
 
-// TestAnObjectThatPredicatesKeepOutIsNotRun is about operators that share a kind
-// with others: what is not theirs is never reconciled, whatever the process
-// knows, and whatever brings its key up.
-func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
+// TestPredicates_DroppedObjectIsNotRun is about operators that share a kind: an object
+// of another operator is never reconciled, whatever the process knows, and whatever
+// makes its key due.
+func TestPredicates_DroppedObjectIsNotRun(t *testing.T) {
 	t.Parallel()
 	ours, theirs := configMap("ours", 1), configMap("theirs", 1)
 	ours.Labels, ours.Data = map[string]string{"class": "ours"}, map[string]string{"is": "ours"}
@@ -182,9 +182,9 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 	}
 }
 
-// TestEveryHandlerSeesAnUpdateThatItDoesNotKnow says that it does not matter to
-// one controller that the predicates of another let an update pass.
-func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
+// TestPredicates_OfOneControllerOnly says that the predicates of one controller do not
+// decide for another.
+func TestPredicates_OfOneControllerOnly(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -201,9 +201,9 @@ func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestANewObjectOfTheSameNameIsNews, also when its generation is that of the one
-// before, whose deletion nobody has told of.
-func TestANewObjectOfTheSameNameIsNews(t *testing.T) {
+// TestMemory_NewUIDIsNews says that a new object of the same name runs, also with the
+// generation of the old object, and without an event of its deletion.
+func TestMemory_NewUIDIsNews(t *testing.T) {
 	t.Parallel()
 	c := &configs{}
 	op := start(t, c, nil)
@@ -219,9 +219,9 @@ func TestANewObjectOfTheSameNameIsNews(t *testing.T) {
 	}
 }
 
-// TestATimerOfAnotherRequestOfTheKeyLasts is about keys that stand for several
-// requests, when an event comes that leads to some of them only.
-func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
+// TestTimer_OfAnotherRequestStays is about keys that stand for several requests, when
+// an event leads to some of them only.
+func TestTimer_OfAnotherRequestStays(t *testing.T) {
 	t.Parallel()
 	after, fails := map[string]time.Duration{"all": time.Hour, "labels": time.Minute}, error(nil)
 	l := &log{}
@@ -284,10 +284,10 @@ func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 	}
 }
 
-// TestAnEventThatComesTwiceIsRunTwice is about the same event, which a source
-// delivers again when it does not know the answer, or for maxInterval. Its
-// object was seen, but that is no reason to pass over it.
-func TestAnEventThatComesTwiceIsRunTwice(t *testing.T) {
+// TestEvent_RepeatedIsRunTwice is about the same event, which a source delivers again
+// when it does not know the answer, or for maxInterval. That its object was seen is no
+// reason to drop it.
+func TestEvent_RepeatedIsRunTwice(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -305,9 +305,9 @@ func TestAnEventThatComesTwiceIsRunTwice(t *testing.T) {
 	}
 }
 
-// TestWhatComesUpDuringARunIsNotForgotten schedules a request while it runs: what
-// the run asks for is not all any more that its key waits for.
-func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
+// TestMemory_ScheduledDuringARun schedules a request while it runs: then the answer to
+// the run is not everything that waits under the key.
+func TestMemory_ScheduledDuringARun(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	defer f.close()
@@ -340,9 +340,9 @@ func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestADelayOfAHandlerIsNotTheOutcomeOfARun tells the calls of handlers from those
-// of the controller, which both speak of a request that has just been run.
-func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
+// TestQueue_TellsRunsFromHandlers tells the calls of handlers from the calls of the
+// controller, for a request that has just been run.
+func TestQueue_TellsRunsFromHandlers(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(*queue){
 		"AddAfter":       func(q *queue) { q.AddAfter(playRequest, time.Minute) },
@@ -369,8 +369,8 @@ func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
 	}
 }
 
-// TestAPriorityChangesNothing is about results that have one.
-func TestAPriorityChangesNothing(t *testing.T) {
+// TestResult_PriorityChangesNothing is about results that have one.
+func TestResult_PriorityChangesNothing(t *testing.T) {
 	t.Parallel()
 	priority := 7
 	for want, result := range map[string]reconcile.Result{
@@ -383,8 +383,8 @@ func TestAPriorityChangesNothing(t *testing.T) {
 	}
 }
 
-// TestADelayOfAHandlerEndsNoTimer is about handlers that wait for more events.
-func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
+// TestTimer_OutlivesAHandlersDelay is about handlers that wait for more events.
+func TestTimer_OutlivesAHandlersDelay(t *testing.T) {
 	t.Parallel()
 	delays := map[string]time.Duration{"soon": time.Second, "late": 2 * time.Hour}
 	l := &log{}
@@ -423,8 +423,8 @@ func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
 	}
 }
 
-// TestStraysAreKept is about what is enqueued without an event.
-func TestStraysAreKept(t *testing.T) {
+// TestEnqueuedWithoutEvent_IsScheduled is about a source that is not a watch.
+func TestEnqueuedWithoutEvent_IsScheduled(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	defer f.close()
@@ -443,9 +443,9 @@ func TestStraysAreKept(t *testing.T) {
 	eventually(t, "another call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 1h0m0s", c })
 }
 
-// TestAnOwnedObjectOfAnotherVersionIsDeleted: its owner is in the metadata, which
-// all versions have.
-func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
+// TestOwner_RunsAfterADeletionInV2 says that the owner of a deleted object is found in
+// any version: it is in the metadata.
+func TestOwner_RunsAfterADeletionInV2(t *testing.T) {
 	t.Parallel()
 	c := &configs{}
 	op := start(t, c, []client.Object{configMap("a", 1)})
@@ -455,9 +455,9 @@ func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
 	}
 }
 
-// TestTheRealAdapterKeepsTheAnswer says what is scheduled after an answer: the
-// request, also when an event of something else led to it.
-func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
+// TestAdapter_KeepsTheAnswer says what is scheduled after an answer: the request, also
+// when an event of something else led to it.
+func TestAdapter_KeepsTheAnswer(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 100ms%s\n", l.Addr(), canonical)})

@@ -293,8 +293,8 @@ func account(configs string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"sa","namespace":"ns","annotations":{"configs":%q}}}`, configs)
 }
 
-// TestAnOperatorRunsUnchanged sends one event after the other to an operator.
-func TestAnOperatorRunsUnchanged(t *testing.T) {
+// TestOperator_RunsUnchanged sends one event after the other to an operator.
+func TestOperator_RunsUnchanged(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	c := &configs{}
@@ -351,7 +351,8 @@ func TestAnOperatorRunsUnchanged(t *testing.T) {
 	}
 }
 
-func TestStructuredEvents(t *testing.T) {
+// TestEvent_StructuredMode runs the object of a structured event.
+func TestEvent_StructuredMode(t *testing.T) {
 	t.Parallel()
 	c := &configs{}
 	op := start(t, c, nil)
@@ -380,7 +381,8 @@ func (n *nodes) Reconcile(_ context.Context, r reconcile.Request) (reconcile.Res
 	return reconcile.Result{RequeueAfter: time.Hour}, nil
 }
 
-func TestObjectsWithoutANamespace(t *testing.T) {
+// TestOperator_ObjectsWithoutNamespace have keys with an empty namespace.
+func TestOperator_ObjectsWithoutNamespace(t *testing.T) {
 	t.Parallel()
 	n := &nodes{make(chan string, 9)}
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -402,9 +404,9 @@ func TestObjectsWithoutANamespace(t *testing.T) {
 	}
 }
 
-// TestAFilteredEventEndsNoTimer is about events that took the place of what
-// waited under their key, and that predicates let pass by.
-func TestAFilteredEventEndsNoTimer(t *testing.T) {
+// TestTimer_OutlivesADroppedEvent is about events that took the place of what waited
+// under their key, and that predicates drop.
+func TestTimer_OutlivesADroppedEvent(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
@@ -443,9 +445,9 @@ func TestAFilteredEventEndsNoTimer(t *testing.T) {
 	}
 }
 
-// TestAnUpdateAfterAFailureIsNews says that what a run failed on is not taken
-// for seen.
-func TestAnUpdateAfterAFailureIsNews(t *testing.T) {
+// TestMemory_FailedEventIsNews says that an object whose run failed does not count as
+// seen.
+func TestMemory_FailedEventIsNews(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	fail := true
@@ -471,9 +473,9 @@ func TestAnUpdateAfterAFailureIsNews(t *testing.T) {
 	}
 }
 
-// TestOneRequestIsNeverRunTwiceAtOnce sends many events of few objects at once;
-// the operator panics if it sees one object twice, which is a 503.
-func TestOneRequestIsNeverRunTwiceAtOnce(t *testing.T) {
+// TestQueue_RunsARequestOnceAtATime sends many events of few objects at once. The
+// operator panics if it sees one object twice, which is a 503.
+func TestQueue_RunsARequestOnceAtATime(t *testing.T) {
 	t.Parallel()
 	c := &configs{busy: map[reconcile.Request]bool{}, results: func(reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: time.Hour}, nil
@@ -511,7 +513,9 @@ func TestOneRequestIsNeverRunTwiceAtOnce(t *testing.T) {
 // other is a request of another type.
 type other string
 
-func TestWhatDoesNotFitIsRefusedAtTheStart(t *testing.T) {
+// TestAdopt_RefusesOtherControllers says that a controller that does not fit is an
+// error of Add.
+func TestAdopt_RefusesOtherControllers(t *testing.T) {
 	t.Parallel()
 	mgr, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster())
 	if err != nil {

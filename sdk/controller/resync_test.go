@@ -28,8 +28,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// TestAResyncGoesPageByPage lists many objects, and the list expires meanwhile.
-func TestAResyncGoesPageByPage(t *testing.T) {
+// TestResync_GoesPageByPage lists many objects, and the list expires meanwhile.
+func TestResync_GoesPageByPage(t *testing.T) {
 	t.Setenv("K_REVISION", "op-1")
 	f := newFakeSource(t, 100*ms)
 	f.suspended = true
@@ -102,9 +102,9 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 	}
 }
 
-// TestAResyncListsWhatAResidentOperatorWould is about the namespaces and selectors
-// of the manager's cache.
-func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
+// TestResync_ListsTheCachesScopes is about the namespaces and selectors of the
+// manager's cache.
+func TestResync_ListsTheCachesScopes(t *testing.T) {
 	t.Parallel()
 	selector := func(s string) labels.Selector {
 		l, err := labels.Parse(s)
@@ -152,8 +152,8 @@ func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
 	}
 }
 
-// TestAResyncIsAskedForUntilTheSourceHears begins while the source is down.
-func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
+// TestResync_IsRetriedUntilScheduled begins while the source is down.
+func TestResync_IsRetriedUntilScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSource(t, time.Second)
 		f.suspended, f.dead = true, true
@@ -179,8 +179,9 @@ func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
 	})
 }
 
-// TestResync is about objects that no event told of, through the real adapter.
-func TestResync(t *testing.T) {
+// TestResync_OncePerRevision finds objects that had no event, through the real
+// adapter.
+func TestResync_OncePerRevision(t *testing.T) {
 	lis := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", lis.Addr(), canonical)})
 	c, err := sdk.New(address + "configs")
@@ -238,8 +239,9 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// TestListsOfAllForms are of the type in which a controller handles its objects.
-func TestListsOfAllForms(t *testing.T) {
+// TestResync_ListsOfAllForms says that a list has the type in which a controller
+// handles its objects.
+func TestResync_ListsOfAllForms(t *testing.T) {
 	t.Parallel()
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	for form, want := range map[form]string{typed: "*v1.ConfigMapList /, Kind=", unstructuredForm: "*unstructured.UnstructuredList /v1, Kind=ConfigMapList", metadataForm: "*v1.PartialObjectMetadataList /v1, Kind=ConfigMapList"} {

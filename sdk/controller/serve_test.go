@@ -33,7 +33,9 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
+// TestServe_ReadDeadlineIsForTheBody says that a body that does not come ends, and
+// that a long run does not.
+func TestServe_ReadDeadlineIsForTheBody(t *testing.T) {
 	t.Parallel()
 	var d deadlines
 	Handler(&play{}).ServeHTTP(&d, request("ConfigMap/ns/a", playEvent))
@@ -42,9 +44,8 @@ func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
 	}
 }
 
-// TestReadsAfterTheRunCountForNothing is about goroutines that a run has left
-// behind.
-func TestReadsAfterTheRunCountForNothing(t *testing.T) {
+// TestReads_AfterTheRunDoNotCount is about goroutines that a run left behind.
+func TestReads_AfterTheRunDoNotCount(t *testing.T) {
 	t.Parallel()
 	q := newQueue("q", nil)
 	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
@@ -64,8 +65,9 @@ func TestReadsAfterTheRunCountForNothing(t *testing.T) {
 	}
 }
 
-// TestFieldsBesideTheMetadata are nobody's business here.
-func TestFieldsBesideTheMetadata(t *testing.T) {
+// TestChange_IgnoresOtherFields says that the fields beside the metadata may have any
+// type.
+func TestChange_IgnoresOtherFields(t *testing.T) {
 	t.Parallel()
 	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
 	if c, err := readChange(e); err != nil || c.name.Name != "a" {
@@ -73,9 +75,9 @@ func TestFieldsBesideTheMetadata(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedHasAnEnd is about memory: of objects, and of what is logged
-// only once because of what was sent.
-func TestWhatIsRememberedHasAnEnd(t *testing.T) {
+// TestMemory_IsBounded is about objects, answers, and the messages that are logged
+// once.
+func TestMemory_IsBounded(t *testing.T) {
 	t.Parallel()
 	m := objectMemory{byKey: map[objectKey]rememberedObject{}}
 	remember := func(v verb, name string, bytes int) {
@@ -154,8 +156,8 @@ func TestMemory_AnswersAreTrueUntilAnEvent(t *testing.T) {
 	})
 }
 
-// TestTheKeysOfAHandler may be anything that names an object.
-func TestTheKeysOfAHandler(t *testing.T) {
+// TestHandler_Keys says that a key may be anything that names an object.
+func TestHandler_Keys(t *testing.T) {
 	t.Parallel()
 	got := make(chan reconcile.Request, 1)
 	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -175,8 +177,8 @@ func TestTheKeysOfAHandler(t *testing.T) {
 	}
 }
 
-// TestAWaitInAnAnswerIsASCII because it is a header.
-func TestAWaitInAnAnswerIsASCII(t *testing.T) {
+// TestAnswer_WaitIsASCII because it is a header.
+func TestAnswer_WaitIsASCII(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	q := newQueue("é", nil)
@@ -192,8 +194,8 @@ func TestAWaitInAnAnswerIsASCII(t *testing.T) {
 	}
 }
 
-// TestWhatAFailedRunIsAnsweredWith says why, as far as it is known.
-func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
+// TestAnswer_OfAFailedRun is its error, as far as it is known.
+func TestAnswer_OfAFailedRun(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
 		w := httptest.NewRecorder()
@@ -203,9 +205,9 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 	}
 }
 
-// TestProbesAreAnswered with a GET on the port of events: it is open when all
+// TestServe_AnswersProbes with a GET on the port of events, which is open when all
 // controllers work.
-func TestProbesAreAnswered(t *testing.T) {
+func TestServe_AnswersProbes(t *testing.T) {
 	t.Parallel()
 	h := Handler(&play{})
 	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "PUT": 405} {
@@ -217,9 +219,9 @@ func TestProbesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestARunThatCannotReadSaysSoItself: it is not the fault of the event that is fed
-// meanwhile.
-func TestARunThatCannotReadSaysSoItself(t *testing.T) {
+// TestReads_OfARunAreNotAnEvents says that a failed read of a run does not fail the
+// event that is fed meanwhile.
+func TestReads_OfARunAreNotAnEvents(t *testing.T) {
 	t.Parallel()
 	in := &informers{}
 	in.noteFailure(context.WithValue(t.Context(), runContextKey{}, runContext{}), errBoom)
@@ -232,8 +234,8 @@ func TestARunThatCannotReadSaysSoItself(t *testing.T) {
 	}
 }
 
-// TestWhatIsOlder is known of numbers only.
-func TestWhatIsOlder(t *testing.T) {
+// TestOlder compares resource versions, which must be numbers.
+func TestOlder(t *testing.T) {
 	t.Parallel()
 	for versions, want := range map[[2]string]bool{{"9", "10"}: true, {"10", "9"}: false, {"9", "9"}: false, {"", "9"}: false, {"9", ""}: false, {"9", "x"}: false} {
 		a, b := configMap("a", 1), configMap("a", 1)

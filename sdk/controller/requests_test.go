@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestSeveralRequestsOfOneEvent are answered together, or come up under keys of
-// their own.
-func TestSeveralRequestsOfOneEvent(t *testing.T) {
+// TestRequests_OfOneEvent says that several requests of one event are answered
+// together, or get deliveries under their own keys.
+func TestRequests_OfOneEvent(t *testing.T) {
 	t.Parallel()
 	const key = "ServiceAccount/ns/sa"
 	c := &configs{results: func(r reconcile.Request) (reconcile.Result, error) {
