@@ -51,7 +51,7 @@ func refused(status int, code sdk.Code, header ...string) answer {
 	return a
 }
 
-// fake is a transport that gives the answers in turn, the last one for ever.
+// fake is a transport that gives the answers in turn, the last one again and again.
 type fake struct {
 	answers  []answer
 	requests []*http.Request
@@ -167,7 +167,7 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 		"a refusal is final":                   {put(sdk.After(0)), []answer{refused(400, sdk.ErrInvalid), created}, 1, sdk.ErrInvalid, 0, 0},
 		"so is a full disk":                    {put(sdk.After(0)), []answer{refused(507, sdk.ErrStorageFull, "Retry-After", "1"), created}, 1, sdk.ErrStorageFull, 0, 0},
 		"a refusal after a lost answer":        {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrExists, 0, time.Second},
-		"it tells of the lost answer":          {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrUnavailable, 0, time.Second},
+		"it names the lost answer":             {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrUnavailable, 0, time.Second},
 		"a token that does not count is final": {get, []answer{unproven}, 1, sdk.ErrUnauthorized, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 				start := time.Now()
 				err := c.call(t.Context(), f.client(t))
 				took := time.Since(start)
-				// Waits are random by half, so a budget has room for two more or not.
+				// Waits are random by half, so that two more fit in a budget or not.
 				tries := len(f.requests) == c.tries || c.most == 10*time.Second && len(f.requests) > c.tries && len(f.requests) <= c.tries+2
 				if !errors.Is(err, c.want) || !tries || took < c.least || took > c.most {
 					t.Errorf("%d tries in %s: %v; want %d in %s to %s: %v", len(f.requests), took, err, c.tries, c.least, c.most, c.want)
@@ -382,7 +382,7 @@ func TestCall_AnswersOfProxies(t *testing.T) {
 		"a plain 400":                     {get, answer{status: 400, body: "400 Bad Request"}, "", "400 Bad Request"},
 		"a problem without a code":        {get, answer{status: 404, header: http.Header{"Content-Type": {"application/problem+json"}}, body: `{"status":404}`}, "", "404"},
 		"JSON that is no problem":         {get, answer{status: 404, header: http.Header{"Content-Type": {"application/json"}}, body: `{"code":"not_found"}`}, "", "404"},
-		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not that of a RescheduleSource"},
+		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not an answer of a RescheduleSource"},
 		"a 200 to DELETE":                 {cancel(), answer{status: 200, body: "{}"}, "", "200: not an answer"},
 		"a 202 to PUT":                    {put(sdk.After(0)), answer{status: 202}, "", "202: not an answer"},
 		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `the answer is about "x"`},

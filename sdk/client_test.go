@@ -113,7 +113,7 @@ func TestNew_TrustsGivenCertificates(t *testing.T) {
 	}
 	// At once, as another try would end the same.
 	if err := get(t.Context(), c); err == nil || errors.Is(err, sdk.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that nobody vouches for: %v", err)
+		t.Errorf("a certificate of an unknown authority: %v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// schemas are those of the adapter's /openapi.json.
+// schemas are the schemas in the adapter's /openapi.json.
 func schemas(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adapterURL+"/openapi.json", nil)
@@ -50,7 +50,7 @@ func wholeSchedule() sdk.Schedule {
 	}
 }
 
-// filled says whether every field of a struct is set, so that a field that is new
+// filled reports whether every field of a struct is set, so that a field that is new
 // cannot be forgotten here.
 func filled(t *testing.T, v any, except ...string) {
 	t.Helper()
@@ -104,7 +104,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 			}
 			for name, value := range members {
 				if !ofType(value, properties[name]) {
-					t.Errorf("%s: %s is %v, which is none of %v", c.schema, name, value, properties[name])
+					t.Errorf("%s: %s is %v, which is not in %v", c.schema, name, value, properties[name])
 				}
 				got[name] = value
 			}
@@ -135,7 +135,7 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	}
 }
 
-// ofType says whether a value of JSON has a type that the schema allows.
+// ofType reports whether a value of JSON has a type that the schema allows.
 func ofType(value, schema any) bool {
 	s, ok := schema.(map[string]any)
 	if !ok || s["type"] == nil {

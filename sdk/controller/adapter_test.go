@@ -41,8 +41,8 @@ const canonical = `
       ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
       : event.kind + '/' + event.namespace + '/' + event.name`
 
-// eventually polls until ok, and reports the last state. Processes that begin
-// again and again are slow on a small machine.
+// eventually polls until ok, and reports the last state. Its patience is for small
+// machines, where processes start slowly.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	late, look := time.After(4*patience), time.NewTicker(5*time.Millisecond)
@@ -60,7 +60,7 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	}
 }
 
-// diary is a reconciler's results by name, and when it ran.
+// diary has the results of a reconciler by name, and its runs.
 type diary struct {
 	mu   sync.Mutex
 	next map[string][]step
@@ -267,12 +267,12 @@ func TestAdapter_IngestOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// goal is how often every object is run by the operator that dies.
+// goal is how often the operator that dies runs every object.
 const goal = 4
 
-// mortal counts its runs of an object in a file, which it makes in one go, and
-// wants another one soon until the goal is reached. Now and then it kills its
-// process: before, during and around the answer of a run.
+// mortal counts its runs of an object in a file, and asks for another run until the goal
+// is reached. Sometimes it kills its process: before, during and around the answer of a
+// run.
 type mortal struct{ dir string }
 
 func (m mortal) die(chance int) {
@@ -311,7 +311,7 @@ func (m mortal) Reconcile(_ context.Context, r reconcile.Request) (reconcile.Res
 	return reconcile.Result{RequeueAfter: 10 * ms}, nil
 }
 
-// mortalOperator is the main of an operator that kills itself.
+// mortalOperator is the main function of an operator that kills itself.
 func mortalOperator(dir, at string) error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at)
 	if err != nil {

@@ -31,15 +31,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The tests of this file are about those who may not send events, and about what
-// they get, cost and change.
+// The tests of this file are about senders that are not admitted: the answers that they
+// get, what they cost, and what they cannot change.
 
 const (
 	doorAudience = "operator"
 	sourceOfNs   = "system:serviceaccount:ns:configs-oidc-sources.reschedule.dev-reschedulesource"
 )
 
-// authority is an API server as far as tokens go, over a socket.
+// authority is the part of an API server that signs tokens.
 type authority struct {
 	url  string
 	key  *ecdsa.PrivateKey
@@ -77,12 +77,12 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// keysOf is what an API server with one key publishes.
+// keysOf are the keys of an API server that has one.
 func keysOf(id string, k *ecdsa.PrivateKey) *keyring {
 	return &keyring{issuer: "https://cluster", JSONWebKeySet: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.Public(), KeyID: id, Algorithm: string(jose.ES256)}}}}
 }
 
-// claims are those of a good token, but for a change.
+// claims are the claims of a good token, after a change.
 func claims(change func(*jwt.Claims)) jwt.Claims {
 	c := jwt.Claims{
 		Issuer: "https://cluster", Subject: sourceOfNs, Audience: jwt.Audience{doorAudience},
@@ -113,7 +113,7 @@ func (a *authority) token(t *testing.T, change func(*jwt.Claims)) string {
 	return mint(t, jose.ES256, "one", a.key, claims(change))
 }
 
-// startGuarded starts the operator of the tests with a door.
+// startGuarded starts the operator of the tests with an audience.
 func startGuarded(t *testing.T, a *authority, c *configs, opts ...Option) *operator {
 	t.Helper()
 	c.busy = map[reconcile.Request]bool{}
@@ -182,7 +182,7 @@ func TestAudience_AdmitsTheSourceOnly(t *testing.T) {
 // and that its connection is closed.
 func TestAudience_ReadsNoRefusedBody(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{errNoToken, errStranger, errUncheckable} {
+	for _, err := range []error{errNoToken, errNotAllowed, errNoKeys} {
 		s := newHandler(t.Context(), &play{}, func(o *options) { o.verify = func(*http.Request) error { return err } })
 		r := httptest.NewRequest(http.MethodPost, "/", unread{t})
 		w := httptest.NewRecorder()
@@ -235,8 +235,8 @@ func TestAudience_FetchesKeysAtABoundedRate(t *testing.T) {
 	keys := map[string]*ecdsa.PrivateKey{"one": newKey(t), "two": newKey(t), "forged": newKey(t)}
 	synctest.Test(t, func(t *testing.T) {
 		fetched, current, issuer, fails := 0, "one", "https://cluster", error(nil)
-		d := &tokenVerifier{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
-		d.fetch = func(context.Context) (*keyring, error) {
+		v := &tokenVerifier{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
+		v.fetch = func(context.Context) (*keyring, error) {
 			fetched++
 			k := keysOf(current, keys[current])
 			k.issuer = issuer
@@ -246,25 +246,25 @@ func TestAudience_FetchesKeysAtABoundedRate(t *testing.T) {
 			t.Helper()
 			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			r.Header.Set("Authorization", "Bearer "+mint(t, jose.ES256, id, keys[id], claims(nil)))
-			if err := d.verify(r); !errors.Is(err, want) || fetched != fetches {
+			if err := v.verify(r); !errors.Is(err, want) || fetched != fetches {
 				t.Errorf("%s: %v after %d fetches, want %v and %d", about, err, fetched, want, fetches)
 			}
 		}
 		fails = errBoom
-		come("the API server is away", "one", errUncheckable, 1)
+		come("the API server is away", "one", errNoKeys, 1)
 		fails = nil
-		come("too soon to ask again", "one", errUncheckable, 1)
+		come("too soon to ask again", "one", errNoKeys, 1)
 		time.Sleep(fetchEvery)
 		come("it is back", "one", nil, 2)
 		time.Sleep(fetchEvery)
 		come("forged", "forged", errNoToken, 3)
 		for range 100 {
 			time.Sleep(time.Millisecond)
-			come("forged again", "forged", errUncheckable, 3)
+			come("forged again", "forged", errNoKeys, 3)
 			come("the source meanwhile", "one", nil, 3)
 		}
 		current = "two" // the forged tokens have used up the turn
-		come("a new key", "two", errUncheckable, 3)
+		come("a new key", "two", errNoKeys, 3)
 		time.Sleep(fetchEvery)
 		come("a new key, a while later", "two", nil, 4)
 		time.Sleep(fetchEvery)
@@ -319,7 +319,7 @@ func TestAudience_AccountsOfSources(t *testing.T) {
 // TestAudience_MissingConfigurationIsAnError of NewManager, not of the first event.
 func TestAudience_MissingConfigurationIsAnError(t *testing.T) {
 	t.Parallel()
-	for want, o := range map[string]Option{"needs an audience": WithAudience(""), "subjects have to be named": WithAudience("operator")} {
+	for want, o := range map[string]Option{"needs an audience": WithAudience(""), "name the subjects": WithAudience("operator")} {
 		if _, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -35,7 +35,7 @@ type feeder struct {
 type feed struct {
 	verb    verb
 	objects []fedObject
-	// nameOnly says that the object is gone, and that only its name is known.
+	// nameOnly: the object is gone, and only its name is known.
 	nameOnly bool
 }
 

@@ -21,8 +21,7 @@ import (
 // the reconciler reads: an object that is gone, without an event of its deletion, is
 // looked for again with every maxInterval.
 //
-// It panics if there is no reconciler, and with [WithAudience] where no API server is
-// configured.
+// It panics without a reconciler, and with [WithAudience] if no API server is configured.
 func Handler(r reconcile.Reconciler, opts ...Option) http.Handler {
 	return newHandler(context.Background(), r, opts...)
 }

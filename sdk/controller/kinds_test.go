@@ -34,7 +34,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// log is what reconcilers of several controllers did.
+// log has the runs of several controllers.
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -55,7 +55,7 @@ func (l *log) take() string {
 	return strings.Join(lines, ", ")
 }
 
-// as is a reconciler that logs under a name.
+// as is a reconciler that logs its runs under a name.
 func (l *log) as(name string) reconcile.Reconciler {
 	return reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
 		l.add(name + " " + r.String())
@@ -63,11 +63,11 @@ func (l *log) as(name string) reconcile.Reconciler {
 	})
 }
 
-// sourceOfItsOwn is none of controller-runtime's, and of no kind.
-type sourceOfItsOwn struct{ Handler handler.EventHandler }
+// customSource is not a source of controller-runtime, and has no kind.
+type customSource struct{ Handler handler.EventHandler }
 
 // Start implements source.Source.
-func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (customSource) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterfac
 func TestController_WatchesInEveryWay(t *testing.T) {
 	t.Parallel()
 	l := &log{}
-	stray := make(chan crevent.GenericEvent)
+	channel := make(chan crevent.GenericEvent)
 	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
 		untyped := &unstructured.Unstructured{}
 		untyped.SetAPIVersion("v1")
@@ -90,7 +90,7 @@ func TestController_WatchesInEveryWay(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(untyped).Complete(l.as("untyped")),
 			ctrl.NewControllerManagedBy(mgr).Named("metadata").For(&corev1.Pod{}, builder.OnlyMetadata).Complete(l.as("metadata")),
 			ctrl.NewControllerManagedBy(mgr).Named("forless").Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(mapped)).
-				WatchesRawSource(sourceOfItsOwn{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
+				WatchesRawSource(customSource{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(channel, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
 			ctrl.NewControllerManagedBy(mgr).Named("typed").WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Endpoints{}, //nolint:staticcheck // any type will do
 				&handler.TypedEnqueueRequestForObject[*corev1.Endpoints]{}, predicate.TypedFuncs[*corev1.Endpoints]{})).Complete(l.as("typed")), //nolint:staticcheck // see above
 		} {
@@ -135,11 +135,11 @@ func TestController_WatchesInEveryWay(t *testing.T) {
 			t.Errorf("%s %s: answered with %s %s, ran %q, want %q", e.key, e.data, a, a.body, runs, e.runs)
 		}
 	}
-	stray <- crevent.GenericEvent{Object: configMap("stray", 1)}
-	eventually(t, "the run of a stray", func() (bool, string) {
+	channel <- crevent.GenericEvent{Object: configMap("enqueued", 1)}
+	eventually(t, "the run of a request without an event", func() (bool, string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return slices.Equal(l.lines, []string{"forless ns/stray"}), fmt.Sprint(l.lines)
+		return slices.Equal(l.lines, []string{"forless ns/enqueued"}), fmt.Sprint(l.lines)
 	})
 }
 
@@ -179,7 +179,7 @@ func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 type laggingCache struct {
 	*informertest.FakeInformers
 	client.Client
-	looked chan struct{} // closed when somebody has
+	looked chan struct{} // closed at the first read
 	once   *sync.Once
 }
 

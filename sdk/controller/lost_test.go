@@ -31,8 +31,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// The tests of this file are about events, timers and failures that a careless
-// operator would lose, and about runs that nobody asked for.
+// The tests of this file are about events, timers and failures that must not be lost,
+// and about runs without a reason.
 
 // TestMapFunction_FailedReadLosesNoEvent is about reads that a resident operator makes
 // from its cache, where they do not fail. Here they are live, and a map function
@@ -104,8 +104,8 @@ func TestMapFunction_FailedReadLosesNoEvent(t *testing.T) {
 			}
 		}
 	}
-	// What the package reads itself: an object of which only the name came, and one
-	// that an event of another stands for.
+	// The package itself reads an object that came as a name, and an object of the key
+	// when another object came.
 	fails = apierrors.NewTimeoutError("later", 1)
 	for _, e := range []struct{ what, key, data string }{
 		{"ref.update", "any", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
@@ -158,8 +158,7 @@ func TestPredicates_DroppedObjectIsNotRun(t *testing.T) {
 			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
 		}
 	}
-	// Nobody can tell whose an object was of which the name is known, and that it
-	// is gone.
+	// Predicates cannot judge an object that is gone, and of which only the name is known.
 	gone := `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"gone"}`
 	for _, e := range []struct {
 		attributes map[string]string
@@ -273,7 +272,7 @@ func TestTimer_OfAnotherRequestStays(t *testing.T) {
 	if a, runs := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("w")), l.take(); runs != "labels ns/w, labels ns/x, labels ns/y, labels ns/z" {
 		t.Errorf("answered with %s, ran %q", a, runs)
 	}
-	// A process that knows nothing looks at both, unless each has a key of its own.
+	// A process that remembers nothing checks both, unless each has a key of its own.
 	f := newFakeSource(t, time.Second)
 	defer f.close()
 	for want, opts := range map[string][]Option{"all ns/a, labels ns/a": nil, "all ns/a": {WithClient(f.client())}} {
@@ -484,7 +483,7 @@ func TestAdapter_KeepsTheAnswer(t *testing.T) {
 		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
 		return err == nil && s.Event != nil && s.Event.Type == cloudevent.DueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
 	})
-	// To the source a deletion is the end of the key, and here it is its owner's.
+	// To the source a deletion is the end of the key, which here is the owner's.
 	send("resource.delete", "b")
 	eventually(t, "three runs of the owner, by maxInterval", func() (bool, string) { return len(d.runs("b")) >= 3, fmt.Sprint(d.runs("b")) })
 }

@@ -38,9 +38,8 @@ import (
 
 const patience = 30 * time.Second
 
-// configs is an operator as anybody would write it: for ConfigMaps whose
-// generation changes, with Secrets of its own, and it looks at ServiceAccounts,
-// which name the ConfigMaps that they are about.
+// configs is an operator written in the usual way: For ConfigMaps whose generation
+// changes, with Secrets of its own. It Watches ServiceAccounts, which name ConfigMaps.
 type configs struct {
 	client.Client
 	results func(reconcile.Request) (reconcile.Result, error) // for an object that is there; nil is zero
@@ -74,7 +73,7 @@ func (c *configs) Reconcile(ctx context.Context, r reconcile.Request) (reconcile
 	return c.results(r)
 }
 
-// SetupWithManager is what is called of it in main.go.
+// SetupWithManager is called in main.go.
 func (c *configs) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -103,17 +102,17 @@ func (c *configs) ran() []string {
 	return runs
 }
 
-// operator is a process of one, and a way to send it events.
+// operator is a process of an operator, and a way to send it events.
 type operator struct {
 	t       *testing.T
 	url     string
 	stop    func() error
 	manager *manager
-	ctx     context.Context // of its requests; nil: that of the test
+	ctx     context.Context // of its requests; nil: the context of the test
 	tokens  []string        // of its requests, each in a header
 }
 
-// cluster is what a manager needs of an API server. The controllers of other
+// cluster are the options of a manager without an API server. The controllers of other
 // tests may have the same names.
 func cluster(objects ...client.Object) ctrl.Options {
 	skip := true
@@ -148,10 +147,10 @@ func listenAt(t *testing.T, address string) net.Listener {
 	return l
 }
 
-// trusting lets in what comes, as if it had a good token.
+// trusting admits every event, as if it had a good token.
 func trusting(o *options) { o.verify = func(*http.Request) error { return nil } }
 
-// open is what NewManager does without WithAudience.
+// open is NewManager without WithAudience.
 func open(o *options) { o.verify = nil }
 
 // startManager starts an operator, as main.go does. It trusts its senders, unless
@@ -161,8 +160,8 @@ func startManager(t *testing.T, o ctrl.Options, setup func(ctrl.Manager) error, 
 	return startManagerOf(t, "http://127.0.0.1:1", o, setup, append([]Option{trusting}, opts...)...)
 }
 
-// startManagerOf is startManager with the address of an API server, and without
-// trust.
+// startManagerOf is startManager with the address of an API server. It does not trust
+// its senders.
 func startManagerOf(t *testing.T, apiServer string, o ctrl.Options, setup func(ctrl.Manager) error, opts ...Option) *operator {
 	t.Helper()
 	l := newServer(opts).listener
@@ -208,7 +207,7 @@ func start(t *testing.T, c *configs, objects []client.Object, opts ...Option) *o
 	}, opts...)
 }
 
-// answered is an answer.
+// answered is the answer of an operator.
 type answered struct {
 	code  int
 	after string
@@ -253,8 +252,8 @@ func (op *operator) try(attributes map[string]string, data string) (answered, er
 
 var sent atomic.Int64
 
-// changed are the attributes of one of an ApiServerSource, under a key if there is
-// one. Each has another time.
+// changed are the attributes of an event of an ApiServerSource, delivered under a key if
+// there is one. Each has another time.
 func changed(what, key string) map[string]string {
 	a := map[string]string{"specversion": "1.0", "id": "1", "source": "api", "type": "dev.knative.apiserver." + what, "name": "x", "namespace": ""}
 	a["time"] = time.Date(2026, 11, 21, 9, 0, 0, int(sent.Add(1)), time.UTC).Format(time.RFC3339Nano)
@@ -321,16 +320,16 @@ func TestOperator_RunsUnchanged(t *testing.T) {
 		{"what another owns", changed("resource.add", "Secret/ns/s"), strings.ReplaceAll(secret("a"), "ConfigMap", "Pod"), "204", ""},
 		{"what maps to two", changed("resource.add", "ServiceAccount/ns/sa"), account("a,b"), "204", "ns/a ns/b"},
 		{"what maps to none", changed("resource.add", "ServiceAccount/ns/sa"), account(""), "204", ""},
-		{"what a handler does not bear", changed("resource.add", "ServiceAccount/ns/sa"), account("panic"), "503", ""},
+		{"a panic in a handler", changed("resource.add", "ServiceAccount/ns/sa"), account("panic"), "503", ""},
 		{"the next event after that", changed("resource.add", "ServiceAccount/ns/sa"), account("b"), "204", "ns/b"},
-		{"a kind nobody watches", changed("resource.add", "Pod/ns/p"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`, "204", ""},
-		{"a kind nobody knows", changed("ref.add", "X//x"), `{"apiVersion":"x/v1","kind":"X","name":"p"}`, "204", ""},
+		{"a kind that no controller watches", changed("resource.add", "Pod/ns/p"), `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`, "204", ""},
+		{"a kind that is not in the scheme", changed("ref.add", "X//x"), `{"apiVersion":"x/v1","kind":"X","name":"p"}`, "204", ""},
 		{"a key that is due", dueEvent(key), "", "204", "ns/a"},
 		{"a key that is due, of a controller", dueEvent("configmap/ns/a"), "", "204", "ns/a"},
 		{"a key that is due, with a request", dueEvent("any"), `{"controller":"configmap","namespace":"ns","name":"b"}`, "204", "ns/b"},
 		{"a key that is due, with requests", dueEvent("any"), `{"requests":[{"controller":"configmap","namespace":"ns","name":"b"},{"controller":"configmap","namespace":"ns","name":"a"}]}`, "204", "ns/a ns/b"},
-		{"a key that is due, with data of others", dueEvent(key), `[1]`, "204", "ns/a"},
-		{"a key that is due, of nobody", dueEvent("Pod/ns/a"), "", "400", ""},
+		{"a key that is due, with data of a caller", dueEvent(key), `[1]`, "204", "ns/a"},
+		{"a key that is due, of no controller", dueEvent("Pod/ns/a"), "", "400", ""},
 		{"an object that is deleted", changed("resource.delete", "ConfigMap/ns/gone"), toJSON(configMap("gone", 1)), "204 never", "ns/gone"},
 		{"a name that is deleted", changed("ref.update", "ConfigMap/ns/gone"), strings.ReplaceAll(ref, `"a"`, `"gone"`), "204 never", "ns/gone"},
 		{"a name that is deleted, and there again", changed("ref.delete", key), ref, "200 1ms", "ns/a"},

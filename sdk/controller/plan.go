@@ -14,10 +14,9 @@ import (
 // nothing, and keeps nothing. What was read and remembered is a parameter.
 type planner struct {
 	queues []*queue
-	// withClient says that requests can be scheduled under keys of their own.
+	// withClient: requests can be scheduled under keys of their own.
 	withClient bool
-	// withResync says that the operator lists its objects, revision is what
-	// K_REVISION says of this process.
+	// withResync: the operator lists its objects. revision is K_REVISION of this process.
 	withResync bool
 	revision   string
 }
@@ -53,8 +52,7 @@ type decision struct {
 type observation struct {
 	key    string // of the delivery
 	change *change
-	// gone says that the object does not exist any more. The event said so, or a read
-	// of the object.
+	// gone: the object does not exist any more, by the event or by a read of the object.
 	gone bool
 	// enqueued is what the handlers of the controllers enqueued, each request once.
 	enqueued []delayed

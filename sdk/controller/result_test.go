@@ -84,8 +84,8 @@ func TestResult_MeansWhatControllerRuntimeSays(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		steps  []step
-		events []time.Duration // beside the first, at 0
-		// differs is when the runs are with a source, if that is another thing.
+		events []time.Duration // after the first, at 0
+		// differs is when the runs are behind a source, if they differ.
 		differs []time.Duration
 	}{
 		"zero":                                  {steps: []step{zero}},
@@ -164,7 +164,7 @@ var playEvent = sdk.Event{
 	Data: []byte(`{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`),
 }
 
-// behindSource runs the steps behind a source, which the events are sent to.
+// behindSource runs the steps behind a source that gets the events.
 func behindSource(t *testing.T, steps []step, events []time.Duration) (at []time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &play{steps: steps, start: time.Now()}
@@ -183,8 +183,8 @@ func behindSource(t *testing.T, steps []step, events []time.Duration) (at []time
 	return at
 }
 
-// watch sends an event now and at the instants, and says when the runs were, of
-// the day that follows.
+// watch sends an event now and at the instants, and returns when the runs of the next
+// day were.
 func (p *play) watch(t *testing.T, events []time.Duration, send func()) []time.Duration {
 	send()
 	for _, at := range events {

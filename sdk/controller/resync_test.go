@@ -227,7 +227,7 @@ func TestResync_OncePerRevision(t *testing.T) {
 		for of, want := range map[string]bool{"op-0": false, revision: true, "": true} {
 			p, err := op.manager.server.planner().due(key, due{Revision: of})
 			if (err == nil) != want || (p.resync != nil) != want {
-				t.Errorf("%s: that of %q is planned as %v, %v", revision, of, p, err)
+				t.Errorf("%s: the resync of %q is planned as %v, %v", revision, of, p, err)
 			}
 		}
 		if err := op.stop(); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// deadlines notes what deadlines its reader gets.
+// deadlines records the read deadlines.
 type deadlines struct {
 	httptest.ResponseRecorder
 	of []time.Time

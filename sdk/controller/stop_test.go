@@ -196,7 +196,7 @@ func TestStop_EndsAfterTheGracePeriod(t *testing.T) {
 	}
 }
 
-// silentCache does not come up.
+// silentCache never starts.
 type silentCache struct{ *informertest.FakeInformers }
 
 // GetInformer implements cache.Informers.
@@ -272,10 +272,10 @@ func TestStop_NewEventsGetA503(t *testing.T) {
 	r := q.join(q.target(playRequest))
 	q.join(q.target(playRequest))
 	if q.leave(r); q.Len() != 1 {
-		t.Error("somebody still waits for it")
+		t.Error("a delivery still waits for it")
 	}
 	if q.leave(r); q.Len() != 0 || len(q.order) != 0 {
-		t.Error("it is to begin")
+		t.Error("it may still begin")
 	}
 	if <-r.done; !errors.Is(r.err, errAbandoned) {
 		t.Errorf("it ended with %v", r.err)
