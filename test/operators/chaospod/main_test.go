@@ -32,7 +32,7 @@ func TestNothingButTheManagerIsChanged(t *testing.T) {
 	}
 	dir, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "v0.25.2 <nil> ")
 	if !ok {
-		t.Fatalf("controller-runtime is %s, want v0.25.2 and not replaced: main.go names the version, and is to be made of that one", out)
+		t.Fatalf("controller-runtime is %s, want v0.25.2 and not replaced: main.go names this version, and must be made from it", out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "examples", "crd", "main.go"))
 	if err != nil {
