@@ -35,7 +35,8 @@ func memory(t *testing.T) recorder {
 	return recorder{s.URL}
 }
 
-func TestStepsAreDoneOneAfterTheOtherWhateverProcessBeganThem(t *testing.T) {
+// The steps of a script run one after the other, in any process.
+func TestPerformer_RunsTheStepsInOrder(t *testing.T) {
 	t.Parallel()
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	c, to := fake.NewClientBuilder().WithObjects(o).Build(), memory(t)
