@@ -123,6 +123,7 @@ func readInTime(w http.ResponseWriter, r *http.Request) (event, error) {
 func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	key, at := e.key(), e.attribute("time")
 	if key == "" {
+		s.once("Events are refused that do not come from a RescheduleSource", "type", e.attribute("type"))
 		return answer{}, errNoKey
 	}
 	c, err := readChange(e)
