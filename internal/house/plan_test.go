@@ -58,7 +58,7 @@ var plan = map[string]rule{
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -69,12 +69,13 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
+	"pkg/adapter/turns": {},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/apis/sources/expression"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/turns", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
@@ -95,7 +96,7 @@ var plan = map[string]rule{
 		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/apis/sources/ceilings", "pkg/adapter/budget", "pkg/adapter/listener",
 	}},
 	"cmd/adapter": {
-		may:   []string{"pkg/adapter", "pkg/adapter/inspect"},
+		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},
 		never: append([]string{module + "pkg/reconciler"}, heavy...),
 	},
 

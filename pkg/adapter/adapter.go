@@ -221,7 +221,10 @@ func (a *Adapter) serve(guard api.Guard) error {
 	if err := listener.Observe(a.telemetry.meter, a.connections.plain, a.connections.secured, a.connections.admin); err != nil {
 		return err
 	}
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Local: guard == nil, Log: a.cfg.Log, Meter: a.telemetry.meter})
+	handler := api.New(api.Config{
+		Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Local: guard == nil,
+		Log: a.cfg.Log, Meter: a.telemetry.meter,
+	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {
 		return err

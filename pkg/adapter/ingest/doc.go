@@ -19,7 +19,7 @@
 //
 // CEL's standard functions are there, within the bounds of package expression.
 // Expressions are evaluated by half of the processors, which namespaces get in
-// turn, then their sources (turns.go). [Rules.Read] reads the message through package
+// turn, then their sources (package turns). [Rules.Read] reads the message through package
 // cloudevent and applies the rules.
 //
 // It leaves to others: bounding the body and refusing one that is encoded,
