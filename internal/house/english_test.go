@@ -107,7 +107,7 @@ var worstInGo = map[string]int{
 	"pkg/reconciler/reschedulesource/resources": 4,
 	"test/blackbox":                             13,
 	"test/cluster":                              25,
-	"test/e2e":                                  53,
+	"test/e2e":                                  48,
 	"test/e2e/images/function":                  1,
 	"test/e2e/images/nodekill":                  2,
 	"test/hostile":                              3,
