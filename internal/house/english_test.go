@@ -91,7 +91,7 @@ var worstInGo = map[string]int{
 	"pkg/adapter/budget":                        3,
 	"pkg/adapter/cloudevent":                    3,
 	"pkg/adapter/dispatch":                      7,
-	"pkg/adapter/ingest":                        6,
+	"pkg/adapter/ingest":                        1,
 	"pkg/adapter/knative":                       63,
 	"pkg/adapter/listener":                      4,
 	"pkg/adapter/queue":                         9,
