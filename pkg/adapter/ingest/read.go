@@ -19,14 +19,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-// The extension attributes that steer.
-const (
-	keyAttribute    = "reschedulekey"
-	afterAttribute  = "rescheduleafter"
-	atAttribute     = "rescheduleat"
-	policyAttribute = "reschedulepolicy"
-)
-
 // Read makes requests of an HTTP message in order, fewer than it holds events
 // where spec.ingest.when drops some, also none. The caller has refused a body
 // that is encoded; nothing of it is kept. A judge that is not nil is asked about
@@ -89,7 +81,7 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 	if err := r.steer(&request, now); err != nil {
 		return queue.Item{}, false, err
 	}
-	_, explicit := e.Extensions[keyAttribute]
+	_, explicit := e.Extensions[cloudevent.KeyAttribute]
 	made, wanted, err := r.judge(ctx, left, e, r.key != nil && !explicit)
 	if err != nil || !wanted {
 		return queue.Item{}, false, err
@@ -106,19 +98,19 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 // lets events say so.
 func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 	extensions := request.Event.Extensions
-	after, hasAfter := extensions[afterAttribute]
-	at, hasAt := extensions[atAttribute]
+	after, hasAfter := extensions[cloudevent.AfterAttribute]
+	at, hasAt := extensions[cloudevent.AtAttribute]
 	switch {
 	case hasAfter && hasAt:
-		return schedule.Invalid(afterAttribute, "stands beside %s: one of the two", atAttribute)
+		return schedule.Invalid(cloudevent.AfterAttribute, "stands beside %s: one of the two", cloudevent.AtAttribute)
 	case hasAfter:
 		text, ok := after.(string)
 		if !ok {
-			return schedule.Invalid(afterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
+			return schedule.Invalid(cloudevent.AfterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
 		}
-		delay, err := schedule.ParseDuration(afterAttribute, text)
+		delay, err := schedule.ParseDuration(cloudevent.AfterAttribute, text)
 		if err == nil {
-			err = r.within(afterAttribute, text, delay)
+			err = r.within(cloudevent.AfterAttribute, text, delay)
 		}
 		if err != nil {
 			return err
@@ -127,26 +119,26 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 	case hasAt:
 		text, ok := at.(string)
 		if !ok {
-			return schedule.Invalid(atAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", at)
+			return schedule.Invalid(cloudevent.AtAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", at)
 		}
-		due, err := schedule.ParseInstant(atAttribute, text, now)
+		due, err := schedule.ParseInstant(cloudevent.AtAttribute, text, now)
 		if err == nil {
-			err = r.within(atAttribute, text, due.Sub(now))
+			err = r.within(cloudevent.AtAttribute, text, due.Sub(now))
 		}
 		if err != nil {
 			return err
 		}
 		request.DueAt = due
 	}
-	if policy, ok := extensions[policyAttribute]; ok {
+	if policy, ok := extensions[cloudevent.PolicyAttribute]; ok {
 		var err error
-		if request.Policy, err = schedule.ParsePolicy(policyAttribute, canonical(policy)); err != nil {
+		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, canonical(policy)); err != nil {
 			return err
 		}
 		if !slices.Contains(r.src.IngestPolicies, request.Policy) {
 			return &schedule.Error{
-				Code: schedule.CodeDenied, Field: policyAttribute,
-				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", policyAttribute, request.Policy, r.src.Path(), r.src.IngestPolicies),
+				Code: schedule.CodeDenied, Field: cloudevent.PolicyAttribute,
+				Detail: fmt.Sprintf("%s: events may not ask for %s: the spec.ingest.policies of %s are %q", cloudevent.PolicyAttribute, request.Policy, r.src.Path(), r.src.IngestPolicies),
 			}
 		}
 	}
@@ -165,9 +157,9 @@ func (r *Rules) within(attribute, text string, delay time.Duration) error {
 // expression makes of it, else its subject, else source + "/" + id.
 func (r *Rules) keyOf(e *schedule.Event, made string) (string, error) {
 	field, key := "id", e.Source+"/"+e.ID
-	switch explicit, ok := e.Extensions[keyAttribute]; {
+	switch explicit, ok := e.Extensions[cloudevent.KeyAttribute]; {
 	case ok:
-		field, key = keyAttribute, canonical(explicit)
+		field, key = cloudevent.KeyAttribute, canonical(explicit)
 	case r.key != nil:
 		field, key = expression.KeyField, made
 	case e.Subject != "":

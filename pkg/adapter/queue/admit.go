@@ -44,11 +44,11 @@ func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (S
 	return out[0], nil
 }
 
-// ScheduleAll applies the items in order, each keyState alone, and returns once
-// all of them are durable. Where their keys hold large events it goes page by page:
-// after a crash there may be the pages up to one of them. Its error is as that
-// of Schedule, about all of them. Events that the items did not bring are in the
-// views up to a MiB in all; beyond that a view has none.
+// ScheduleAll applies the items in order, accepts or refuses each alone, and returns
+// once all of them are durable. If their keys hold large events it goes page by page,
+// and a crash may lose the last pages. Its error, like the error of Schedule, is
+// about all items. The views have at most a MiB of events that the items did not
+// bring; beyond that a view has no event.
 func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
 	out := make([]Scheduled, len(items))
 	return out, s.admit(items, out, false, claim)
