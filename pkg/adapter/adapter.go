@@ -22,10 +22,11 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -40,8 +41,8 @@ type Adapter struct {
 	store     *store.DB
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
-	tokens    *api.Tokens      // nil in a cluster, or when everybody may call
-	cluster   *knative.Cluster // nil standalone
+	tokens    *access.Tokens   // nil in a cluster, or when everybody may call
+	cluster   *cluster.Cluster // nil standalone
 	rules     sync.Map         // uid → rules
 
 	connections *connections
@@ -217,7 +218,7 @@ func (a *Adapter) keepOnly(ctx context.Context, wanted []*schedule.Source, other
 }
 
 // serve starts to deliver, and to answer at the addresses.
-func (a *Adapter) serve(guard api.Guard) error {
+func (a *Adapter) serve(guard access.Guard) error {
 	if err := listener.Observe(a.telemetry.meter, a.connections.plain, a.connections.secured, a.connections.admin); err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ type rules struct {
 type ingester struct{ *Adapter }
 
 // Ingest implements api.Ingester.
-func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
+func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
 	value, ok := a.rules.Load(s.Settings().UID)
 	if !ok {
 		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
@@ -283,9 +284,9 @@ func (a *Adapter) refused(s *schedule.Source, err error) {
 	}
 	switch refusal.Code {
 	case schedule.CodeInvalid:
-		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
+		a.cluster.Warn(s, cluster.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
 	case schedule.CodeTooLarge:
-		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
+		a.cluster.Warn(s, cluster.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
 	}
 }
 

@@ -11,9 +11,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 )
@@ -21,7 +21,7 @@ import (
 // Cluster is the one that the kubeconfig file tells of, "" = the one that the
 // process runs in; namespace is Knative Eventing's, "" = knative-eventing. The
 // level follows its config-logging.
-func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*knative.Config, error) {
+func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*cluster.Config, error) {
 	connection, err := rest.InClusterConfig()
 	if kubeconfig != "" {
 		connection, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -32,7 +32,7 @@ func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*knative.Confi
 	if namespace == "" {
 		namespace = "knative-eventing"
 	}
-	return &knative.Config{REST: connection, Namespace: namespace, Level: level}, nil
+	return &cluster.Config{REST: connection, Namespace: namespace, Level: level}, nil
 }
 
 // startInCluster starts an adapter whose sources are the cluster's. Until the
@@ -44,7 +44,7 @@ func (a *Adapter) startInCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.cluster, err = knative.Connect(ctx, *a.cfg.Kubernetes); err != nil {
+	if a.cluster, err = cluster.Connect(ctx, *a.cfg.Kubernetes); err != nil {
 		return err
 	}
 	settings := a.cluster.Settings()
@@ -92,7 +92,7 @@ func (a *Adapter) follow(ctx context.Context) error {
 // plane is what the cluster drives.
 type plane struct{ *Adapter }
 
-// SetSource implements knative.Plane. Rules that do not compile do not hold up
+// SetSource implements cluster.Plane. Rules that do not compile do not hold up
 // timers: the source goes on with the rules before, or takes no events. The
 // controller says so in a condition.
 func (a plane) SetSource(s *schedule.Source) error {
@@ -107,10 +107,10 @@ func (a plane) SetSource(s *schedule.Source) error {
 	return a.set(s, r)
 }
 
-// RemoveSource implements knative.Plane.
+// RemoveSource implements cluster.Plane.
 func (a plane) RemoveSource(uid string) error { return a.remove(uid) }
 
-// Counts implements knative.Plane.
+// Counts implements cluster.Plane.
 func (a plane) Counts(uid string) (pending int64, nextDueAt time.Time, ok bool) {
 	s, ok := a.queue.Find(uid)
 	if !ok {
@@ -122,12 +122,12 @@ func (a plane) Counts(uid string) (pending int64, nextDueAt time.Time, ok bool) 
 
 // doorkeeper is the cluster's guard, who under strict transport encryption
 // lets nobody in without TLS.
-type doorkeeper struct{ cluster *knative.Cluster }
+type doorkeeper struct{ cluster *cluster.Cluster }
 
-// Admit implements api.Guard.
-func (d doorkeeper) Admit(r *http.Request, access api.Access) (api.Caller, error) {
+// Admit implements access.Guard.
+func (d doorkeeper) Admit(r *http.Request, a access.Request) (access.Caller, error) {
 	if r.TLS == nil && d.cluster.Settings().StrictTransport {
-		return api.Caller{}, schedule.Refuse(schedule.CodeNotFound, "transport-encryption is strict in this cluster: use https, as status.address says")
+		return access.Caller{}, schedule.Refuse(schedule.CodeNotFound, "transport-encryption is strict in this cluster: use https, as status.address says")
 	}
-	return d.cluster.Guard().Admit(r, access)
+	return d.cluster.Guard().Admit(r, a)
 }

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
 )
 
 // Config is what an Adapter needs. The zero value of a field is its default.
@@ -19,7 +19,7 @@ type Config struct {
 	// Kubernetes, whose ConfigMap config-reschedule holds them.
 	CeilingsFile string
 	// Kubernetes is the cluster whose sources are served; nil: standalone.
-	Kubernetes *knative.Config
+	Kubernetes *cluster.Config
 	// DataDir is the data directory, made when it is not there; required. One
 	// adapter at a time can use it.
 	DataDir string

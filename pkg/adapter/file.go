@@ -9,7 +9,7 @@ import (
 	"knative.dev/pkg/observability/metrics"
 	"knative.dev/pkg/observability/tracing"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
@@ -25,7 +25,7 @@ func (a *Adapter) startFromFile(ctx context.Context) error {
 		return err
 	}
 	if a.cfg.TokenFile != "" {
-		if a.tokens, err = api.ReadTokens(a.cfg.TokenFile); err != nil {
+		if a.tokens, err = access.ReadTokens(a.cfg.TokenFile); err != nil {
 			return err
 		}
 	}

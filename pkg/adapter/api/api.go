@@ -8,6 +8,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -18,7 +19,7 @@ import (
 // none was taken. The body is the callee's to keep; ctx ends when the caller
 // hangs up. A judge that is not nil is asked about each event.
 type Ingester interface {
-	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
 }
 
 // Config is what the API needs.
@@ -28,7 +29,7 @@ type Config struct {
 	// Ingest takes CloudEvents; nil: POST to an address is not allowed.
 	Ingest Ingester
 	// Guard says who may call; nil means everybody.
-	Guard Guard
+	Guard access.Guard
 	Log   *slog.Logger     // nil means slog.Default
 	Now   func() time.Time // nil means time.Now
 
@@ -69,7 +70,7 @@ type source interface {
 type handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
-	ingest func(ctx context.Context, src source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	ingest func(ctx context.Context, src source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may look at many rows for few keys.
 	bytes, shares, scans *budget.Budget
@@ -85,7 +86,7 @@ func New(cfg Config) http.Handler {
 		return src, ok
 	}
 	if cfg.Ingest != nil {
-		h.ingest = func(ctx context.Context, src source, header http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+		h.ingest = func(ctx context.Context, src source, header http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
 			return cfg.Ingest.Ingest(ctx, src.(*queue.Source), header, body, judge)
 		}
 	}
@@ -127,7 +128,7 @@ type call struct {
 	src source
 	key string
 	// caller is who makes the request.
-	caller Caller
+	caller access.Caller
 	// path is what the request is to.
 	path pathKind
 	// status is that of the answer, for the metrics.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -196,7 +197,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
 		if judge != nil {
 			return nil, judge(nil)
 		}

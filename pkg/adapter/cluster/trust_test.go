@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"testing"
+	"time"
+
+	"knative.dev/eventing/pkg/eventingtls"
+)
+
+// authority is a certificate that signs others, as PEM.
+func authority(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
+}
+
+// with are the system's roots and these.
+func with(authorities ...string) *x509.CertPool {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	for _, a := range authorities {
+		pool.AppendCertsFromPEM([]byte(a))
+	}
+	return pool
+}
+
+func TestTrustBundlesAreTrustedBesideTheSystem(t *testing.T) {
+	t.Parallel()
+	one, two, three := authority(t, "one"), authority(t, "two"), authority(t, "three")
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		if !c.Roots().Equal(with(one, two)) {
+			t.Error("the roots are not the system's and the bundles'")
+		}
+		var got []*x509.CertPool
+		c.OnTrust(func(p *x509.CertPool) { got = append(got, p) })
+		r.put(bundle("b", map[string]string{"x.crt": two + "# and one more\n" + three}))
+		r.remove(bundle("a", nil))
+		unlabelled := configMap("b", map[string]string{"x.crt": two})
+		r.put(unlabelled)
+		if len(got) != 3 || !got[0].Equal(with(one, two, three)) || !got[1].Equal(with(two, three)) || !got[2].Equal(with()) {
+			t.Errorf("%d changes, want three: one more, one bundle less, and none", len(got))
+		}
+		if !c.Roots().Equal(with()) {
+			t.Error("the roots are not the last")
+		}
+	}, bundle("a", map[string]string{"ca.crt": one}), bundle("b", map[string]string{"x.crt": two}), configMap("c", map[string]string{"ca.crt": three}))
+}
+
+func TestOnlyAChangeOfTheContentIsAChangeOfTrust(t *testing.T) {
+	t.Parallel()
+	one := authority(t, "one")
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		c.Roots()
+		changes := 0
+		c.OnTrust(func(*x509.CertPool) { changes++ })
+		annotated := bundle("a", map[string]string{"ca.crt": one})
+		annotated.Annotations = map[string]string{"x": "y"}
+		r.put(annotated)
+		r.put(configMap("other", map[string]string{"ca.crt": one}))
+		r.put(configMap(configFeatures, map[string]string{"delivery-timeout": "enabled"}))
+		expect(t, "changes", 0, changes)
+	}, bundle("a", map[string]string{"ca.crt": one}))
+}
+
+func TestATrustThatChangesBeforeAnybodyListensIsNotMissed(t *testing.T) {
+	t.Parallel()
+	one := authority(t, "one")
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		c.Roots()
+		r.put(bundle("a", map[string]string{"ca.crt": one}))
+		var got []*x509.CertPool
+		c.OnTrust(func(p *x509.CertPool) { got = append(got, p) })
+		if len(got) != 1 || !got[0].Equal(with(one)) {
+			t.Errorf("told of %d changes, want the one", len(got))
+		}
+	})
+}
+
+func TestABrokenBundleIsLeftOut(t *testing.T) {
+	t.Parallel()
+	one, two := authority(t, "one"), authority(t, "two")
+	block, _ := pem.Decode([]byte(one))
+	torn := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bytes.Repeat(block.Bytes[:20], 3)}))
+	inCluster(t, func(r *rig) {
+		c := r.connect()
+		if !c.Roots().Equal(with(one, two)) {
+			t.Error("the roots are not the system's and those that can be read")
+		}
+		expect(t, "lines about certificates", 1, r.log.count("cannot be read and is left out"))
+		expect(t, "lines about bundles", 1, r.log.count("a trust bundle has no certificates"))
+	}, bundle("a", map[string]string{"ca.crt": torn + one}), bundle("b", map[string]string{"ca.crt": "not PEM", "x": two}))
+}
+
+func TestTheMarkOfABundleIsKnatives(t *testing.T) {
+	t.Parallel()
+	if bundleLabel != eventingtls.TrustBundleLabelKey || bundleValue != eventingtls.TrustBundleLabelValue {
+		t.Errorf("%s=%s, want %s", bundleLabel, bundleValue, eventingtls.TrustBundleLabelSelector)
+	}
+}
