@@ -71,7 +71,7 @@ var rooms = map[string]room{
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/apis/sources/expression"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},

@@ -72,7 +72,7 @@ var readOnce = sync.OnceValues(func() (*tree, error) {
 			}
 			return nil
 		}
-		if !d.Type().IsRegular() {
+		if !d.Type().IsRegular() || rel == ".git" { // a file in a worktree
 			return nil
 		}
 		content, err := os.ReadFile(name)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -68,7 +69,7 @@ func TestEvents_AreJudgedUntilTheCallerHangsUp(t *testing.T) {
 	// What is done for an event ends with the request that brought it.
 	e := newEdge(t)
 	ctx, hangUp := context.WithCancel(t.Context())
-	e.ingest = func(judging context.Context, _ source, _ http.Header, _ []byte, _ access.Judge) ([]queue.Item, error) {
+	e.ingest = func(judging context.Context, _ ingest.Source, _ http.Header, _ []byte, _ access.Judge) ([]queue.Item, error) {
 		hangUp()
 		return nil, judging.Err()
 	}
