@@ -81,7 +81,7 @@ var rooms = map[string]room{
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
 	"pkg/adapter/sources": {
-		may: []string{"pkg/adapter/schedule", "pkg/apis/sources/..."},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/apis/sources/..."},
 		not: []string{"net/http"},
 	},
 	"pkg/adapter/inspect": {
@@ -105,7 +105,7 @@ var rooms = map[string]room{
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/access", "pkg/apis/sources/ceilings", "pkg/adapter/budget", "pkg/adapter/listener",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect"},

@@ -12,57 +12,37 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"knative.dev/pkg/observability"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access/guard"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
-// Config is what Connect needs.
+// Config is what a Cluster needs.
 type Config struct {
-	// REST is how to reach the API server; required.
+	// REST says how to reach the API server; required.
 	REST *rest.Config
 	// Namespace is the system namespace, where Knative's ConfigMaps are; required.
 	Namespace string
 	Log       *slog.Logger // default: discards
-	// Level follows config-logging, and is what it is now when that names none;
-	// nil: nothing follows.
+	// Level follows config-logging, and keeps its present value when config-logging
+	// names no level; nil: config-logging has no effect.
 	Level *slog.LevelVar
 }
 
-// Settings are what Knative's ConfigMaps say about the process.
-type Settings struct {
-	Metrics observability.MetricsConfig // as read at the start
-	Tracing observability.TracingConfig // as read at the start
-	// Profiling is runtime-profiling, as read at the start.
-	Profiling bool
-	// StrictTransport is transport-encryption: strict, as it is now.
-	StrictTransport bool
-}
+// handover is how long an adapter waits for the end of the previous one: its pod
+// may use the grace period up.
+const handover = 30 * time.Second
 
-// Plane is the data plane. Calls for different sources may be concurrent,
-// those for one are not.
-type Plane interface {
-	// SetSource makes the source what it says from now on, a new one too. Its
-	// sink is empty when it is suspended for lack of one. An error has it
-	// called again, later.
-	SetSource(src *schedule.Source) error
-	// RemoveSource purges the source and its schedules for good; that there is
-	// none is no error. An error has it called again, later.
-	RemoveSource(uid string) error
-	// Counts is what the status reports; ok is false for a source that the
-	// plane does not have, and nextDueAt is zero when nothing waits.
-	Counts(uid string) (pending int64, nextDueAt time.Time, ok bool)
-}
-
-// Cluster is a connection to the cluster. All methods are safe for concurrent
-// use, but Sources, which comes before Run, and Run, which is called once.
+// Cluster is the connection to a cluster, and the [sources.Origin] of its adapter.
 type Cluster struct {
-	log       *slog.Logger
-	told      logr.Logger // the same, for what client-go has to say
+	cfg  Config
+	klog logr.Logger // cfg.Log, for client-go
+
+	// All below is made by Connect.
 	cancel    context.CancelFunc
 	clients   kube.Clients
 	informers *informers
@@ -75,116 +55,132 @@ type Cluster struct {
 	closing   sync.Once
 }
 
-// Connect makes the kube.Clients and starts the informers. It returns when each has
-// its first list, and its error is that of ctx when that ended first; an API
-// server that cannot be reached is waited for. What it started ends with ctx
-// or with Close, which must be called when it succeeded.
-func Connect(ctx context.Context, cfg Config) (*Cluster, error) {
-	if cfg.REST == nil || cfg.Namespace == "" {
-		return nil, errors.New("cluster: Config.REST and Config.Namespace must be set")
-	}
-	made, err := kube.NewClients(cfg.REST, cfg.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	return connect(ctx, cfg, made)
-}
+var _ sources.Origin = (*Cluster)(nil)
 
-func connect(ctx context.Context, cfg Config, made kube.Clients) (*Cluster, error) {
+// New returns a cluster that Connect connects to.
+func New(cfg Config) *Cluster {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	told := logr.FromSlogHandler(cfg.Log.Handler())
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, told))
-	in, err := newInformers(made, cfg.Log)
+	return &Cluster{cfg: cfg, klog: logr.FromSlogHandler(cfg.Log.Handler())}
+}
+
+// Connect implements [sources.Origin]: it makes the clients and starts the
+// informers, and returns when each of them has its first list. It waits for an API
+// server that cannot be reached; its error is the error of ctx when ctx ended first.
+// What it started ends with ctx or with Close.
+func (c *Cluster) Connect(ctx context.Context) (sources.Settings, error) {
+	if c.cfg.REST == nil || c.cfg.Namespace == "" {
+		return sources.Settings{}, errors.New("cluster: Config.REST and Config.Namespace must be set")
+	}
+	klog.SetSlogLogger(c.cfg.Log) // what client-go logs belongs to the adapter's log
+	clients, err := kube.NewClients(c.cfg.REST, c.cfg.Namespace)
 	if err != nil {
-		cancel()
-		return nil, err
+		return sources.Settings{}, err
 	}
-	c := &Cluster{
-		log: cfg.Log, told: told, cancel: cancel, clients: made, informers: in,
-		sources: listers.NewRescheduleSourceLister(in.sources.GetIndexer()),
-		configs: newConfigs(in.configs.GetStore(), cfg.Level, cfg.Log),
-		tokens:  kube.NewTokens(made.RequestToken, made.OwnAudiences),
-		warner:  newWarner(ctx, made.Events),
+	return c.connect(ctx, clients)
+}
+
+func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings sources.Settings, err error) {
+	ctx, c.cancel = context.WithCancel(klog.NewContext(ctx, c.klog))
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	in, err := newInformers(clients, c.cfg.Log)
+	if err != nil {
+		return settings, err
 	}
+	c.clients, c.informers = clients, in
+	c.sources = listers.NewRescheduleSourceLister(in.sources.GetIndexer())
+	c.configs = newConfigs(in.configs.GetStore(), c.cfg.Level, c.cfg.Log)
+	c.tokens = kube.NewTokens(clients.RequestToken, clients.OwnAudiences)
+	c.warner = newWarner(ctx, clients.Events)
 	c.follower = &follower{
-		lister: c.sources, warn: c.Warn, log: cfg.Log, known: map[cache.ObjectName]*known{},
-		identified: func() bool { return c.configs.flags().IsOIDCAuthentication() },
-		ceilings:   c.configs.ceilingsNow.Load,
+		lister: c.sources, warn: c.Warn, log: c.cfg.Log, objects: map[cache.ObjectName]*seenObject{},
+		oidc:     func() bool { return c.configs.flags().IsOIDCAuthentication() },
+		ceilings: c.configs.ceilingsNow.Load,
 	}
 	c.guard = guard.New(guard.Config{
-		ReviewToken: made.ReviewToken, ReviewStranger: made.ReviewStranger, ReviewAccess: made.ReviewAccess, FetchKeys: made.FetchKeys,
-		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: cfg.Log,
+		ReviewToken: clients.ReviewToken, ReviewStranger: clients.ReviewStranger, ReviewAccess: clients.ReviewAccess, FetchKeys: clients.FetchKeys,
+		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: c.cfg.Log,
 	})
 	refresh := func(any) { c.configs.refresh() }
 	_, err = in.configs.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
 		AddFunc: refresh, UpdateFunc: func(_, o any) { refresh(o) }, DeleteFunc: refresh,
-	}, cache.HandlerOptions{Logger: &told})
-	if err == nil {
-		in.start(ctx)
-		err = in.listed(ctx)
-	}
+	}, cache.HandlerOptions{Logger: &c.klog})
 	if err != nil {
-		c.Close()
-		return nil, err
+		return settings, err
+	}
+	in.start(ctx)
+	if err := in.listed(ctx); err != nil {
+		return settings, err
 	}
 	c.configs.start()
-	return c, nil
+	return c.configs.settings(), nil
 }
 
-// Close ends what Connect started, and waits a moment for Events on their way.
-// What Warn says after it is lost; all other calls may still be made.
+// Close implements [sources.Origin]. It waits a moment for Events on their way. What
+// Warn says after it is lost; all other methods may still be called.
 func (c *Cluster) Close() {
 	c.closing.Do(func() {
+		if c.cancel == nil {
+			return // never connected
+		}
 		c.cancel()
-		c.informers.stopped()
-		c.warner.close()
+		if c.informers != nil {
+			c.informers.stopped()
+			c.warner.close()
+		}
 	})
 }
 
-// Guard says who may call.
+// Guard implements [sources.Origin].
 func (c *Cluster) Guard() access.Guard { return c.guard }
 
-// Token is the bearer token of the source for the target's audience. The error
-// says whose token could not be had for which audience.
+// Token implements [sources.Origin].
 func (c *Cluster) Token(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error) {
 	return c.tokens.Get(ctx, src, target.Audience)
 }
 
-// Roots are the system's certificates and those of the trust bundles. The pool
-// is not changed.
-func (c *Cluster) Roots() *x509.CertPool { return c.configs.trust.get() }
+// Trust implements [sources.Origin]: the system's certificate authorities and those
+// of the trust bundles. There is one apply; it must not change the pool.
+func (c *Cluster) Trust(apply func(*x509.CertPool)) { c.configs.trust.follow(apply) }
 
-// OnTrust calls f with the new Roots whenever they change after the last call
-// of Roots. There is one f; it must not call Roots or OnTrust.
-func (c *Cluster) OnTrust(f func(*x509.CertPool)) { c.configs.trust.onChange(f) }
-
-// Warn records a Warning Event on the RescheduleSource. It never blocks: what
-// cannot be written in time is lost, and repeats are summed up.
+// Warn implements [sources.Origin]: it records a Warning Event on the
+// RescheduleSource. An Event that cannot be written in time is lost, and repeats are
+// counted on one Event.
 func (c *Cluster) Warn(src *schedule.Source, reason, message string) {
 	c.warner.warn(src, reason, message)
 }
 
-// EventsNeedToken says whether only admitted callers may send events to the
-// source.
-func (c *Cluster) EventsNeedToken(src *schedule.Source) bool {
-	return src.EventsNeedToken || c.configs.flags().IsOIDCAuthentication()
+// EventsRefused implements [sources.Origin]. The message is a fixed text: a sender
+// must not choose what an Event says. Events of senders without a token are not
+// reported, since every caller can send them.
+func (c *Cluster) EventsRefused(src *schedule.Source, refusal error) {
+	var r *schedule.Error
+	if !errors.As(refusal, &r) || !src.EventsNeedToken && !c.configs.flags().IsOIDCAuthentication() {
+		return
+	}
+	switch r.Code {
+	case schedule.CodeInvalid:
+		c.Warn(src, reasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
+	case schedule.CodeTooLarge:
+		c.Warn(src, reasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
+	}
 }
 
-// Sources are the sources that there are now, in the order of their names.
-// Those of others exist but cannot be used now: their schedules must not be
-// purged.
-func (c *Cluster) Sources() (wanted []*schedule.Source, others []string) { return c.follower.sources() }
+// Sources implements [sources.Origin], in the order of their names.
+func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
+	return c.follower.sources()
+}
 
-// Run keeps the plane's sources and the objects' status in step until ctx ends.
-// What Sources returned before it takes as applied.
-func (c *Cluster) Run(ctx context.Context, p Plane) {
+// Run implements [sources.Origin]: it keeps the registry and the status of the objects
+// in step. It takes what Sources returned as applied.
+func (c *Cluster) Run(ctx context.Context, r sources.Registry) {
 	var running sync.WaitGroup
-	running.Go(func() { c.follow(ctx, p) })
-	running.Go(func() { newReporter(c.sources, c.clients.PatchStatus, c.log).run(ctx, p) })
+	running.Go(func() { c.follow(ctx, r) })
+	running.Go(func() { newReporter(c.sources, c.clients.PatchStatus, c.cfg.Log).run(ctx, r) })
 	running.Wait()
 }
-
-// Settings are those now in force.
-func (c *Cluster) Settings() Settings { return c.configs.settings() }

@@ -14,15 +14,16 @@ import (
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/observability"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 )
 
-// The ConfigMaps of the system namespace that are read, beside trust bundles.
+// The ConfigMaps of the system namespace that are read, besides trust bundles.
 const (
 	configLogging       = "config-logging"
 	configObservability = "config-observability"
 	configFeatures      = "config-features"
-	// levelKey is our own level in config-logging.
+	// levelKey is the key of the adapter's level in config-logging.
 	levelKey = "loglevel.adapter"
 )
 
@@ -34,44 +35,48 @@ func isRead(cm *corev1.ConfigMap) bool {
 	return isBundle(cm)
 }
 
-// configs is what Knative's ConfigMaps say. One that was never there says what
-// Knative's defaults are. One that cannot be understood, or that is deleted,
-// changes nothing: to delete config-features must not let everybody in.
+// configs are the settings in Knative's ConfigMaps. Before its ConfigMap exists,
+// Knative's defaults are in force. A ConfigMap that cannot be read, or that is
+// deleted, changes nothing: without config-features every caller would be admitted.
 type configs struct {
-	store cache.Store
-	level *slog.LevelVar // may be nil
-	usual slog.Level     // when config-logging names none
-	log   *slog.Logger
-	trust *trust
+	store        cache.Store
+	level        *slog.LevelVar // may be nil
+	defaultLevel slog.Level     // when config-logging names none
+	log          *slog.Logger
+	trust        *trust
 
 	flagsNow    atomic.Pointer[feature.Flags]
 	ceilingsNow atomic.Pointer[ceilings.Config]
 
-	mu      sync.Mutex
-	started bool                         // from then on changes are taken
-	seen    map[string]map[string]string // the data by ConfigMap, as taken last
-	atStart Settings                     // of config-observability; not changed after the start
-	there   map[string]bool              // the ConfigMap was there
-	missing map[string]bool              // and is not now
-	flagged func()                       // told of changed flags and ceilings, without the lock
+	mu       sync.Mutex
+	started  bool // before that no change is applied
+	applied  map[string]*appliedConfig
+	atStart  sources.Settings // not changed after the start
+	onChange func()           // called after a change of flags or ceilings, without the lock
+}
+
+// appliedConfig is a ConfigMap as it was applied last.
+type appliedConfig struct {
+	data    map[string]string
+	existed bool // the ConfigMap existed once
+	deleted bool // and does not exist now
 }
 
 func newConfigs(store cache.Store, level *slog.LevelVar, log *slog.Logger) *configs {
-	c := &configs{store: store, level: level, log: log, trust: newTrust(log), flagged: func() {},
-		seen: map[string]map[string]string{}, there: map[string]bool{}, missing: map[string]bool{}}
+	c := &configs{store: store, level: level, log: log, trust: newTrust(log), onChange: func() {}, applied: map[string]*appliedConfig{}}
 	if level != nil {
-		c.usual = level.Level()
+		c.defaultLevel = level.Level()
 	}
-	defaults, _ := feature.NewFlagsConfigFromMap(nil)
-	c.flagsNow.Store(&defaults)
-	shipped, _ := ceilings.Parse(nil)
-	c.ceilingsNow.Store(shipped)
-	usual := observability.DefaultConfig()
-	c.atStart = Settings{Metrics: usual.Metrics, Tracing: usual.Tracing}
+	flags, _ := feature.NewFlagsConfigFromMap(nil)
+	c.flagsNow.Store(&flags)
+	noCeilings, _ := ceilings.Parse(nil)
+	c.ceilingsNow.Store(noCeilings)
+	defaults := observability.DefaultConfig()
+	c.atStart = sources.Settings{Metrics: defaults.Metrics, Tracing: defaults.Tracing, Handover: handover}
 	return c
 }
 
-// start takes what there is; from then on refresh takes every change.
+// start applies the ConfigMaps that exist; from then on refresh applies every change.
 func (c *configs) start() {
 	c.mu.Lock()
 	c.started = true
@@ -79,18 +84,18 @@ func (c *configs) start() {
 	c.refresh()
 }
 
-// refresh takes what changed.
+// refresh applies what changed.
 func (c *configs) refresh() {
-	if c.take() {
+	if c.apply() {
 		c.mu.Lock()
-		flagged := c.flagged
+		onChange := c.onChange
 		c.mu.Unlock()
-		flagged()
+		onChange()
 	}
 }
 
-// take reads all ConfigMaps and says whether the flags or the ceilings changed.
-func (c *configs) take() (changed bool) {
+// apply reads all ConfigMaps and reports whether the flags or the ceilings changed.
+func (c *configs) apply() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.started {
@@ -108,52 +113,65 @@ func (c *configs) take() (changed bool) {
 		}
 		data[cm.Name] = cm.Data
 		if cm.Data == nil {
-			data[cm.Name] = map[string]string{} // it is there, and says nothing
+			data[cm.Name] = map[string]string{} // it exists and is empty
 		}
 	}
 	c.trust.set(bundles)
-	for name, apply := range map[string]func(map[string]string, bool){
-		configLogging: c.logging, configObservability: c.observability,
-		configFeatures:         func(d map[string]string, _ bool) { c.features(d); changed = true },
-		ceilings.ConfigMapName: func(d map[string]string, _ bool) { changed = c.ceilings(d) || changed },
+	for _, setting := range []struct {
+		configMap string
+		apply     func(data map[string]string, first bool) (changed bool)
+	}{
+		{configLogging, c.logging}, {configObservability, c.observability},
+		{configFeatures, c.features}, {ceilings.ConfigMapName, c.ceilings},
 	} {
-		now, there := data[name]
-		before, again := c.seen[name]
-		if c.there[name] && !there && !c.missing[name] {
-			c.missing[name] = true
-			c.log.Error("a ConfigMap is gone; what it said stays in force until it is back or the adapter starts anew", "configMap", name)
+		now, exists := data[setting.configMap]
+		if first, ok := c.differs(setting.configMap, now, exists); ok {
+			changed = setting.apply(now, first) || changed
 		}
-		if there {
-			c.there[name], c.missing[name] = true, false
-		}
-		if again && (c.missing[name] || maps.Equal(before, now)) {
-			continue
-		}
-		c.seen[name] = now
-		apply(now, again)
 	}
 	return changed
 }
 
-// logging sets the level.
-func (c *configs) logging(data map[string]string, _ bool) {
-	if c.level == nil {
-		return
+// differs reports whether the data of a ConfigMap must be applied, and whether it is
+// the first time. It logs a ConfigMap that was deleted.
+func (c *configs) differs(name string, data map[string]string, exists bool) (first, ok bool) {
+	last := c.applied[name]
+	if first = last == nil; first {
+		last = new(appliedConfig)
+		c.applied[name] = last
 	}
-	level, err := levelOf(data, c.usual)
+	if last.existed && !exists && !last.deleted {
+		c.log.Error("a ConfigMap was deleted; its settings stay in force until it is back or the adapter restarts", "configMap", name)
+	}
+	last.deleted = last.existed && !exists
+	last.existed = last.existed || exists
+	if !first && (last.deleted || maps.Equal(last.data, data)) {
+		return false, false
+	}
+	last.data = data
+	return first, true
+}
+
+// logging sets the level.
+func (c *configs) logging(data map[string]string, _ bool) (changed bool) {
+	if c.level == nil {
+		return false
+	}
+	level, err := levelOf(data, c.defaultLevel)
 	if err != nil {
 		c.log.Error("the log level stays as it was: the ConfigMap cannot be understood", "configMap", configLogging, "error", err)
-		return
+		return false
 	}
 	if before := c.level.Level(); before != level {
 		c.level.Set(level)
 		c.log.Info("the log level changed", "from", before.String(), "to", level.String())
 	}
+	return false
 }
 
-// levelOf is the level of loglevel.adapter, else that of zap-logger-config,
-// else the usual.
-func levelOf(data map[string]string, usual slog.Level) (slog.Level, error) {
+// levelOf returns the level of loglevel.adapter, else the level of
+// zap-logger-config, else the default.
+func levelOf(data map[string]string, defaultLevel slog.Level) (slog.Level, error) {
 	const zapKey, ours = "zap-logger-config", "adapter"
 	var zap struct {
 		Level string `json:"level"`
@@ -177,38 +195,39 @@ func levelOf(data map[string]string, usual slog.Level) (slog.Level, error) {
 	}
 	level, ok := cfg.LoggingLevel[ours]
 	if !ok {
-		return usual, nil
+		return defaultLevel, nil
 	}
-	// Zap counts from debug, -1, in ones; what is above error is error here.
+	// Zap counts levels by one, from debug = -1; a level above error is error here.
 	return min(slog.Level(level)*4, slog.LevelError), nil
 }
 
-// observability is read once: what it says is built into the process by then.
-func (c *configs) observability(data map[string]string, again bool) {
-	if again {
+// observability is applied once: exporters cannot be replaced while the process runs.
+func (c *configs) observability(data map[string]string, first bool) (changed bool) {
+	if !first {
 		c.log.Warn("a ConfigMap changed; it takes effect at the next restart", "configMap", configObservability)
-		return
+		return false
 	}
 	cfg, err := observability.NewFromMap(data)
 	if err != nil {
 		c.log.Error("Knative's defaults are in force: the ConfigMap cannot be understood", "configMap", configObservability, "error", err)
-		return
+		return false
 	}
 	c.atStart.Metrics, c.atStart.Tracing, c.atStart.Profiling = cfg.Metrics, cfg.Tracing, cfg.Runtime.ProfilingEnabled()
+	return false
 }
 
-func (c *configs) features(data map[string]string) {
+func (c *configs) features(data map[string]string, _ bool) (changed bool) {
 	flags, err := feature.NewFlagsConfigFromMap(data)
 	if err != nil {
 		c.log.Error("the features stay as they were: the ConfigMap cannot be understood", "configMap", configFeatures, "error", err)
-		return
+		return false
 	}
 	c.flagsNow.Store(&flags)
+	return true
 }
 
-// ceilings takes new ones. A ConfigMap that was there and is gone changes
-// nothing: its deletion must not lift the ceilings.
-func (c *configs) ceilings(data map[string]string) (changed bool) {
+// ceilings applies the administrator's ceilings.
+func (c *configs) ceilings(data map[string]string, _ bool) (changed bool) {
 	config, err := ceilings.Parse(data)
 	if err != nil {
 		c.log.Error("the ceilings stay as they were: the ConfigMap cannot be understood", "configMap", ceilings.ConfigMapName, "error", err)
@@ -218,20 +237,16 @@ func (c *configs) ceilings(data map[string]string) (changed bool) {
 	return true
 }
 
-// flags are those in force; they are not changed.
+// flags returns the flags in force; they are not changed.
 func (c *configs) flags() feature.Flags { return *c.flagsNow.Load() }
 
-// onFlags calls f after every change of the flags or the ceilings, instead of what was called
-// before.
-func (c *configs) onFlags(f func()) {
+// setOnChange replaces the function that is called after every change of the flags or
+// the ceilings.
+func (c *configs) setOnChange(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.flagged = f
+	c.onChange = f
 }
 
-// settings are those in force, after start.
-func (c *configs) settings() Settings {
-	s := c.atStart
-	s.StrictTransport = c.flags().IsStrictTransportEncryption()
-	return s
-}
+// settings returns the settings as of the start.
+func (c *configs) settings() sources.Settings { return c.atStart }

@@ -6,6 +6,8 @@ import (
 
 	"knative.dev/eventing/pkg/apis/feature"
 	"knative.dev/pkg/observability"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
 func TestTheLogLevelFollowsConfigLogging(t *testing.T) {
@@ -59,15 +61,15 @@ func TestTheFeaturesFollowConfigFeatures(t *testing.T) {
 	inCluster(t, func(r *rig) {
 		c := r.connect()
 		oidc := func() bool { return c.configs.flags().IsOIDCAuthentication() }
-		if c.Settings().StrictTransport || oidc() || !c.configs.flags().IsAuthorizationDefaultModeSameNamespace() {
+		if c.configs.flags().IsStrictTransportEncryption() || oidc() || !c.configs.flags().IsAuthorizationDefaultModeSameNamespace() {
 			t.Error("without config-features its defaults are not in force")
 		}
 		r.put(configMap(configFeatures, map[string]string{"transport-encryption": "strict", "authentication-oidc": "enabled"}))
-		if !c.Settings().StrictTransport || !oidc() {
+		if !c.configs.flags().IsStrictTransportEncryption() || !oidc() {
 			t.Error("the features do not follow")
 		}
 		r.put(configMap(configFeatures, map[string]string{"transport-encryption": "permissive"}))
-		if c.Settings().StrictTransport || oidc() {
+		if c.configs.flags().IsStrictTransportEncryption() || oidc() {
 			t.Error("the features do not follow back")
 		}
 		r.put(configMap(configFeatures, nil))
@@ -86,8 +88,8 @@ func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
 		inForce := func(when string) {
 			t.Helper()
 			flags := c.configs.flags()
-			if !c.Settings().StrictTransport || !flags.IsOIDCAuthentication() || flags[feature.AuthorizationDefaultMode] != feature.AuthorizationDenyAll {
-				t.Errorf("%s: strict %t, flags %v", when, c.Settings().StrictTransport, flags)
+			if !c.configs.flags().IsStrictTransportEncryption() || !flags.IsOIDCAuthentication() || flags[feature.AuthorizationDefaultMode] != feature.AuthorizationDenyAll {
+				t.Errorf("%s: strict %t, flags %v", when, c.configs.flags().IsStrictTransportEncryption(), flags)
 			}
 		}
 		r.put(strict)
@@ -96,7 +98,7 @@ func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
 		inForce("deleted")
 		r.put(configMap(configLogging, map[string]string{levelKey: "error"})) // all are read again
 		inForce("deleted, and another changed")
-		expect(t, "lines", 1, r.log.count("a ConfigMap is gone"))
+		expect(t, "lines", 1, r.log.count("a ConfigMap was deleted"))
 		r.put(strict)
 		inForce("back")
 		r.put(configMap(configFeatures, map[string]string{"authentication-oidc": "disabled"}))
@@ -104,7 +106,7 @@ func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
 			t.Error("it is not followed any more")
 		}
 		r.remove(strict)
-		expect(t, "lines", 2, r.log.count("a ConfigMap is gone"))
+		expect(t, "lines", 2, r.log.count("a ConfigMap was deleted"))
 	})
 }
 
@@ -112,7 +114,7 @@ func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
 	t.Parallel()
 	inCluster(t, func(r *rig) {
 		c := r.connect()
-		at := c.Settings()
+		at := c.configs.settings()
 		if at.Metrics.Protocol != "http/protobuf" || at.Metrics.Endpoint != "http://otel:4318" || at.Tracing.Protocol != "stdout" || !at.Profiling {
 			t.Errorf("settings are %+v", at)
 		}
@@ -123,7 +125,7 @@ func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
 		r.put(changed)
 		r.remove(changed)
 		expect(t, "lines", 1, r.log.count("next restart"))
-		expect(t, "settings", at, c.Settings())
+		expect(t, "settings", at, c.configs.settings())
 	}, configMap(configObservability, map[string]string{
 		"metrics-protocol": "http/protobuf", "metrics-endpoint": "http://otel:4318", "tracing-protocol": "stdout", "runtime-profiling": "enabled",
 	}))
@@ -132,12 +134,12 @@ func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
 func TestWithoutAUsableConfigObservabilityKnativesDefaultsAreInForce(t *testing.T) {
 	t.Parallel()
 	usual := observability.DefaultConfig()
-	want := Settings{Metrics: usual.Metrics, Tracing: usual.Tracing}
+	want := sources.Settings{Metrics: usual.Metrics, Tracing: usual.Tracing, Handover: handover}
 	inCluster(t, func(r *rig) {
-		expect(t, "settings", want, r.connect().Settings())
+		expect(t, "settings", want, r.connect().configs.settings())
 	})
 	inCluster(t, func(r *rig) {
-		expect(t, "settings", want, r.connect().Settings())
+		expect(t, "settings", want, r.connect().configs.settings())
 		expect(t, "lines", 1, r.log.count("Knative's defaults are in force"))
 	}, configMap(configObservability, map[string]string{"metrics-protocol": "smoke", "runtime-profiling": "enabled"}))
 }

@@ -157,15 +157,13 @@ func requestTokens(clientset kubernetes.Interface) kube.TokenRequester {
 
 func (r *rig) connect() *Cluster {
 	r.t.Helper()
-	c, err := connect(r.ctx, Config{
-		Namespace: systemNamespace, Level: r.level,
-		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
-	}, r.clients())
-	if err != nil {
+	r.cluster = New(Config{
+		Level: r.level, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
+	})
+	if _, err := r.cluster.connect(r.ctx, r.clients()); err != nil {
 		r.t.Fatal(err)
 	}
-	r.cluster = c
-	return c
+	return r.cluster
 }
 
 // run connects, gives the plane what there is, and follows.

@@ -86,7 +86,7 @@ func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(r.ctx, time.Hour)
 		defer cancel()
-		_, err := connect(ctx, Config{Namespace: systemNamespace}, r.clients())
+		_, err := New(Config{}).connect(ctx, r.clients())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "first list of EventPolicies:") {
 			t.Errorf("connected: %v", err)
 		}
@@ -167,7 +167,7 @@ func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
 func TestWhatIsMissingOfTheConfigIsSaid(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{{Namespace: systemNamespace}, {REST: &rest.Config{}}} {
-		if _, err := Connect(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "must be set") {
+		if _, err := New(cfg).Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "must be set") {
 			t.Errorf("connected: %v", err)
 		}
 	}

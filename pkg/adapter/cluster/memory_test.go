@@ -65,8 +65,8 @@ func TestTenThousandSourcesStaySmall(t *testing.T) {
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		f := &follower{
 			lister: listers.NewRescheduleSourceLister(indexer), log: slog.New(slog.DiscardHandler),
-			identified: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Source, string, string) {},
-			known: map[cache.ObjectName]*known{},
+			oidc: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Source, string, string) {},
+			objects: map[cache.ObjectName]*seenObject{},
 		}
 		before := heap()
 		for i := range many {

@@ -7,20 +7,22 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
 const (
-	// What fails is tried again after 100 ms, then twice as long, and at last
-	// twice a minute: a full disk has room again within that of getting it.
+	// A failed change is tried again after 100 ms, then after twice as long, and at
+	// most 30 s later: that is how late the adapter notices free disk space.
 	retryAfter    = 100 * time.Millisecond
 	retryAfterMax = 30 * time.Second
-	// followers bound the sources that are changed at a time: purging one that
-	// is large must not hold up the others.
-	followers = 4
+	// reconcilers bound the sources that are changed at a time: purging a large one
+	// must not delay the others.
+	reconcilers = 4
 )
 
-// follow keeps the plane's sources in step until ctx ends.
-func (c *Cluster) follow(ctx context.Context, p Plane) {
+// follow keeps the registry in step until ctx ends.
+func (c *Cluster) follow(ctx context.Context, r sources.Registry) {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryAfter, retryAfterMax))
 	all := func() {
@@ -35,20 +37,20 @@ func (c *Cluster) follow(ctx context.Context, p Plane) {
 	}
 	registration, err := c.informers.sources.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
 		AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) }, DeleteFunc: changed,
-	}, cache.HandlerOptions{Logger: &c.told})
-	if err != nil { // the informers have ended: so has ctx, or is about to
-		c.log.Warn("the sources are not followed", "error", err)
+	}, cache.HandlerOptions{Logger: &c.klog})
+	if err != nil { // the informers ended, with ctx
+		c.cfg.Log.Warn("the sources are not followed", "error", err)
 	} else {
 		defer func() { _ = c.informers.sources.RemoveEventHandler(registration) }()
 	}
-	c.configs.onFlags(all)
-	defer c.configs.onFlags(func() {})
-	all() // those that went since Sources was called, too
+	c.configs.setOnChange(all)
+	defer c.configs.setOnChange(func() {})
+	all() // also objects that were deleted since Sources was called
 
 	var workers sync.WaitGroup
-	for range followers {
+	for range reconcilers {
 		workers.Go(func() {
-			for ctx.Err() == nil && c.reconcileNext(queue, p) {
+			for ctx.Err() == nil && c.reconcileNext(queue, r) {
 			}
 		})
 	}
@@ -57,15 +59,15 @@ func (c *Cluster) follow(ctx context.Context, p Plane) {
 	workers.Wait()
 }
 
-// reconcileNext takes one name; false when there will be no more.
-func (c *Cluster) reconcileNext(queue workqueue.TypedRateLimitingInterface[cache.ObjectName], p Plane) bool {
+// reconcileNext reconciles one name. It returns false when there will be no more.
+func (c *Cluster) reconcileNext(queue workqueue.TypedRateLimitingInterface[cache.ObjectName], r sources.Registry) bool {
 	name, ended := queue.Get()
 	if ended {
 		return false
 	}
 	defer queue.Done(name)
-	if err := c.follower.reconcile(name, p); err != nil {
-		c.log.Error("a source is not in step; it is tried again", "source", name.String(), "tries", queue.NumRequeues(name)+1, "error", err)
+	if err := c.follower.reconcile(name, r); err != nil {
+		c.cfg.Log.Error("a source could not be changed; it is tried again", "source", name.String(), "tries", queue.NumRequeues(name)+1, "error", err)
 		queue.AddRateLimited(name)
 		return true
 	}

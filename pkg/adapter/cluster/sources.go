@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
@@ -22,28 +23,28 @@ import (
 // reasonInvalid is the reason of the Event on an object that cannot be used.
 const reasonInvalid = "InvalidSpec"
 
-// follower applies objects to a plane, as they are when their turn comes.
+// follower applies objects to the registry, as they are when their turn comes.
 type follower struct {
-	lister     listers.RescheduleSourceLister
-	identified func() bool // whether sources have an identity in this cluster
-	ceilings   func() *ceilings.Config
-	warn       func(src *schedule.Source, reason, message string)
-	log        *slog.Logger
+	lister   listers.RescheduleSourceLister
+	oidc     func() bool // whether authentication-oidc is enabled
+	ceilings func() *ceilings.Config
+	warn     func(src *schedule.Source, reason, message string)
+	log      *slog.Logger
 
-	mu    sync.Mutex
-	known map[cache.ObjectName]*known
+	mu      sync.Mutex
+	objects map[cache.ObjectName]*seenObject // as of their last reconciliation
 }
 
-// known is an object that there was when it was looked at last. One goroutine
-// at a time has the turn of a name.
-type known struct {
-	uid     string
-	applied *schedule.Source // nil: the plane has not got it from us
-	refused int64            // the generation that was last told to be of no use, -1 = none
+// seenObject is an object that existed when its name was reconciled last. One
+// goroutine at a time reconciles a name.
+type seenObject struct {
+	uid      string
+	applied  *schedule.Source // as the registry has it, nil: not at all
+	reported int64            // the last generation that was reported as unusable, -1 = none
 }
 
-// sources are the objects that there are, in the order of their names.
-func (f *follower) sources() (wanted []*schedule.Source, others []string) {
+// sources returns the objects that exist, in the order of their names.
+func (f *follower) sources() (wanted []*schedule.Source, unusable []string) {
 	objects, err := f.lister.List(labels.Everything())
 	if err != nil { // the lister reads memory
 		f.log.Error("the sources could not be listed", "error", err)
@@ -52,71 +53,71 @@ func (f *follower) sources() (wanted []*schedule.Source, others []string) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, o := range objects {
-		k := &known{uid: string(o.UID), refused: -1}
-		if before := f.get(nameOf(o)); before != nil && before.uid == k.uid {
-			k = before
+		seen := &seenObject{uid: string(o.UID), reported: -1}
+		if before := f.get(nameOf(o)); before != nil && before.uid == seen.uid {
+			seen = before
 		}
-		f.set(nameOf(o), k)
-		if src := f.describe(o, k); src == nil {
-			others = append(others, k.uid)
+		f.set(nameOf(o), seen)
+		if src := f.describe(o, seen); src == nil {
+			unusable = append(unusable, seen.uid)
 		} else {
-			k.applied = src
+			seen.applied = src
 			wanted = append(wanted, src)
 		}
 	}
-	return wanted, others
+	return wanted, unusable
 }
 
-// reconcile makes the plane have what the name stands for now. What the error
-// keeps from being done, the next call does.
-func (f *follower) reconcile(name cache.ObjectName, p Plane) error {
+// reconcile makes the registry have the object of this name as it is now. After an
+// error the next call goes on.
+func (f *follower) reconcile(name cache.ObjectName, r sources.Registry) error {
 	o, err := find(f.lister, name)
 	if err != nil {
 		return err
 	}
-	k := f.get(name)
-	if k != nil && (o == nil || string(o.UID) != k.uid) {
-		if err := p.RemoveSource(k.uid); err != nil {
-			return fmt.Errorf("cluster: source %s: removing uid %s: %w", name, k.uid, err)
+	seen := f.get(name)
+	if seen != nil && (o == nil || string(o.UID) != seen.uid) {
+		if err := r.RemoveSource(seen.uid); err != nil {
+			return fmt.Errorf("cluster: source %s: removing uid %s: %w", name, seen.uid, err)
 		}
 		f.set(name, nil)
-		k = nil
+		seen = nil
 	}
 	if o == nil {
 		return nil
 	}
-	if k == nil {
-		k = &known{uid: string(o.UID), refused: -1}
-		f.set(name, k)
+	if seen == nil {
+		seen = &seenObject{uid: string(o.UID), reported: -1}
+		f.set(name, seen)
 	}
-	src := f.describe(o, k)
-	if src == nil || reflect.DeepEqual(src, k.applied) {
+	src := f.describe(o, seen)
+	if src == nil || reflect.DeepEqual(src, seen.applied) {
 		return nil
 	}
-	if err := p.SetSource(src); err != nil {
+	if err := r.SetSource(src); err != nil {
 		return fmt.Errorf("cluster: source %s: applying generation %d: %w", name, o.Generation, err)
 	}
-	k.applied = src
+	seen.applied = src
 	return nil
 }
 
-// describe is the object's source, or nil when it cannot be understood, which
-// is told once a generation.
-func (f *follower) describe(o *v1alpha1.RescheduleSource, k *known) *schedule.Source {
-	src, err := describe(o, k.applied, f.identified(), f.ceilings())
+// describe returns the object's source, or nil when the object cannot be used, which
+// is reported once per generation.
+func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Source {
+	src, err := describe(o, seen.applied, f.oidc(), f.ceilings())
 	if err == nil {
-		k.refused = -1
+		seen.reported = -1
 		return src
 	}
-	if k.refused != o.Generation {
-		k.refused = o.Generation
-		f.log.Warn("a source cannot be understood and stays as it was", "source", nameOf(o).String(), "uid", k.uid, "generation", o.Generation, "error", err)
-		f.warn(&schedule.Source{UID: k.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
+	if seen.reported != o.Generation {
+		seen.reported = o.Generation
+		f.log.Warn("a source cannot be used and stays as it was", "source", nameOf(o).String(), "uid", seen.uid, "generation", o.Generation, "error", err)
+		f.warn(&schedule.Source{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
 	}
 	return nil
 }
 
-// find is the object of a name, nil when there is none.
+// find returns the object of a name, nil when it does not exist.
 func find(lister listers.RescheduleSourceLister, name cache.ObjectName) (*v1alpha1.RescheduleSource, error) {
 	o, err := lister.RescheduleSources(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
@@ -132,26 +133,26 @@ func nameOf(o *v1alpha1.RescheduleSource) cache.ObjectName {
 	return cache.ObjectName{Namespace: o.Namespace, Name: o.Name}
 }
 
-func (f *follower) get(name cache.ObjectName) *known {
+func (f *follower) get(name cache.ObjectName) *seenObject {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.known[name]
+	return f.objects[name]
 }
 
-// set notes what a name stands for, nil = nothing any more.
-func (f *follower) set(name cache.ObjectName, k *known) {
+// set remembers the object of a name, nil: it does not exist any more.
+func (f *follower) set(name cache.ObjectName, seen *seenObject) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k == nil {
-		delete(f.known, name)
+	if seen == nil {
+		delete(f.objects, name)
 		return
 	}
-	f.known[name] = k
+	f.objects[name] = seen
 }
 
-// names are all that stood for something when they were looked at last.
+// names returns the names of all objects that existed at their last reconciliation.
 func (f *follower) names() []cache.ObjectName {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.known))
+	return slices.Collect(maps.Keys(f.objects))
 }

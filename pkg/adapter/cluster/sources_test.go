@@ -115,7 +115,7 @@ func TestAnObjectThatCannotBeUnderstoodKeepsWhatWasAppliedAndIsToldOnceAGenerati
 	t.Parallel()
 	inCluster(t, func(r *rig) {
 		r.run()
-		told := func() int { return r.log.count("cannot be understood") }
+		told := func() int { return r.log.count("cannot be used") }
 		r.put(object("a", tooLong, generation(2)))
 		r.put(object("a", tooLong, generation(2), func(o *v1alpha1.RescheduleSource) { o.ResourceVersion = "x" }))
 		expect(t, "calls", nil, r.plane.told())
@@ -135,7 +135,7 @@ func TestAnObjectThatCannotBeUsedAtTheStartIsNotPurgedButWhenItIsDeletedItIs(t *
 		r.run()
 		pass(time.Hour)
 		expect(t, "calls", nil, r.plane.told())
-		expect(t, "lines", 1, r.log.count("cannot be understood"))
+		expect(t, "lines", 1, r.log.count("cannot be used"))
 		r.remove(object("a"))
 		expect(t, "calls", []string{"remove a-1"}, r.plane.told())
 	}, object("a", tooLong))

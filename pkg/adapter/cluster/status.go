@@ -17,30 +17,30 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
 const (
-	// statusEvery is how often an object's counts are reported at most.
-	statusEvery = 30 * time.Second
-	// statusRound is a little more: an object whose turn comes a moment earlier
-	// than in the round before must not have to wait for the next one.
-	statusRound = statusEvery + time.Second
+	// statusInterval is the shortest time between two reports of an object.
+	statusInterval = 30 * time.Second
+	// statusRound is a little longer: an object whose slot comes a moment earlier
+	// than in the previous round must not wait for the next one.
+	statusRound = statusInterval + time.Second
 	// statusSlots spread the objects over that time.
 	statusSlots = 30
 )
 
-// reporter writes the counts of sources into their status. It goes round by
-// round; in a round each object has a slot by its uid, and a slot without
-// objects wakes nobody up.
+// reporter writes the counts of sources into their status, round by round. In a
+// round each object has a slot by its uid; a slot without objects costs no wake-up.
 type reporter struct {
 	lister listers.RescheduleSourceLister
 	patch  kube.StatusPatcher
 	limit  flowcontrol.RateLimiter
 	log    *slog.Logger
 	seed   maphash.Seed
-	sent   map[types.UID]time.Time // when an object's last report was made, while that is recent
+	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
 }
 
 func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
@@ -51,11 +51,11 @@ func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher
 }
 
 // run reports until ctx ends.
-func (r *reporter) run(ctx context.Context, p Plane) {
+func (r *reporter) run(ctx context.Context, registry sources.Registry) {
 	for ctx.Err() == nil {
 		start := time.Now()
 		r.forget(start)
-		if err := r.round(ctx, p, start); err != nil && ctx.Err() == nil {
+		if err := r.round(ctx, registry, start); err != nil && ctx.Err() == nil {
 			r.log.Warn("the status of sources was not reported; it is tried again", "error", err)
 		}
 		wait(ctx, start.Add(statusRound))
@@ -63,7 +63,7 @@ func (r *reporter) run(ctx context.Context, p Plane) {
 }
 
 // round reports each object once, in its slot.
-func (r *reporter) round(ctx context.Context, p Plane, start time.Time) error {
+func (r *reporter) round(ctx context.Context, registry sources.Registry, start time.Time) error {
 	objects, err := r.lister.List(labels.Everything())
 	if err != nil {
 		return err
@@ -78,18 +78,18 @@ func (r *reporter) round(ctx context.Context, p Plane, start time.Time) error {
 		if len(names) == 0 {
 			continue
 		}
-		wait(ctx, start.Add(time.Duration(i)*statusEvery/statusSlots))
+		wait(ctx, start.Add(time.Duration(i)*statusInterval/statusSlots))
 		for _, name := range names {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			err := r.report(ctx, p, name)
+			err := r.report(ctx, registry, name)
 			switch {
 			case err == nil:
 			case errors.As(err, new(apierrors.APIStatus)):
 				problems = append(problems, err)
 			default:
-				return err // nobody is there: the rest of the round would not fare better
+				return err // the API server does not answer: the rest of the round would fail too
 			}
 		}
 	}
@@ -99,14 +99,14 @@ func (r *reporter) round(ctx context.Context, p Plane, start time.Time) error {
 	return errors.Join(problems...)
 }
 
-// report writes the object's counts, if they are not what it says already.
-func (r *reporter) report(ctx context.Context, p Plane, name cache.ObjectName) error {
+// report writes the object's counts, if its status differs.
+func (r *reporter) report(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
 	o, err := find(r.lister, name)
 	if o == nil {
 		return err
 	}
-	pending, next, ok := p.Counts(string(o.UID))
-	if !ok || says(&o.Status, pending, next) || time.Since(r.sent[o.UID]) < statusEvery {
+	pending, next, ok := registry.Counts(string(o.UID))
+	if !ok || isReported(&o.Status, pending, next) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -122,14 +122,13 @@ func (r *reporter) report(ctx context.Context, p Plane, name cache.ObjectName) e
 	return nil
 }
 
-// says reports whether a status has these counts.
-func says(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time) bool {
+// isReported reports whether a status has these counts.
+func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time) bool {
 	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next))
 }
 
-// nextDueAt is an instant as a status has it: in seconds, rounded up as due
-// times are everywhere, so that at that instant it is due; nil when there is
-// none.
+// nextDueAt converts an instant for the status: in seconds, rounded up like all due
+// times, so that the key is due at that instant; nil for the zero time.
 func nextDueAt(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
@@ -140,7 +139,7 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch names both fields always: null removes the instant.
+// statusPatch always has both fields: null removes the instant.
 func statusPatch(pending int64, next time.Time) []byte {
 	var patch struct {
 		Status struct {
@@ -150,16 +149,16 @@ func statusPatch(pending int64, next time.Time) []byte {
 	}
 	patch.Status.Pending, patch.Status.NextDueAt = pending, nextDueAt(next)
 	raw, err := json.Marshal(patch)
-	if err != nil { // a number and an instant
+	if err != nil { // it has a number and an instant
 		panic(err)
 	}
 	return raw
 }
 
-// forget drops what is no longer recent.
+// forget drops reports that are no longer recent.
 func (r *reporter) forget(now time.Time) {
 	for uid, at := range r.sent {
-		if now.Sub(at) >= statusEvery {
+		if now.Sub(at) >= statusInterval {
 			delete(r.sent, uid)
 		}
 	}

@@ -22,7 +22,7 @@ func TestTheStatusTellsTheCounts(t *testing.T) {
 		r.plane.count("a-1", 1204, due)
 		r.plane.count("b-1", 0, time.Time{})
 		r.run()
-		pass(statusEvery)
+		pass(statusInterval)
 		at := due.Truncate(time.Second).Add(time.Second).UTC().Format(time.RFC3339)
 		expect(t, "patches", map[string]bool{
 			`a {"status":{"pending":1204,"nextDueAt":"` + at + `"}}`: true,
@@ -38,11 +38,11 @@ func TestTheStatusTellsTheCounts(t *testing.T) {
 		// Two rounds: a report that had to wait for another in the first makes the next one a round later.
 		r.sources.ClearActions()
 		r.plane.count("a-1", 1204, due.Add(time.Minute))
-		pass(2 * statusEvery)
+		pass(2 * statusInterval)
 		expect(t, "patches for the same number at another time", 1, len(r.patches()))
 		r.plane.count("a-1", 0, time.Time{})
 		r.sources.ClearActions()
-		pass(2 * statusEvery)
+		pass(2 * statusInterval)
 		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null}}`}, r.patches())
 	}, object("a"), object("b"), object("c"))
 }
@@ -134,7 +134,7 @@ func TestReportsOfManyObjectsAreSpreadOverTime(t *testing.T) {
 			return false, nil, nil
 		})
 		r.run()
-		pass(many/kube.StatusPerSecond*time.Second + statusEvery)
+		pass(many/kube.StatusPerSecond*time.Second + statusInterval)
 		if reports != many || most > kube.StatusPerSecond+1 {
 			t.Errorf("%d reports, at most %d a second; want %d and %d", reports, most, many, kube.StatusPerSecond)
 		}
@@ -176,7 +176,7 @@ func TestAnAPIServerThatIsGoneIsAskedOnceARound(t *testing.T) {
 		}
 		down.Store(false)
 		r.sources.ClearActions()
-		pass(2 * statusEvery)
+		pass(2 * statusInterval)
 		expect(t, "patches", 100, len(r.patches()))
 	}, objects...)
 }
@@ -197,7 +197,7 @@ func TestAnObjectThatRefusesItsStatusDoesNotHoldUpTheOthers(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(v1alpha1.Resource("reschedulesources"), name, nil)
 		})
 		r.run()
-		pass(statusEvery - time.Second)
+		pass(statusInterval - time.Second)
 		expect(t, "refused", map[string]bool{"a": true, "b": true}, refused)
 		expect(t, "patches", 3, len(r.patches()))
 		pass(time.Second)

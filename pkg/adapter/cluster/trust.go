@@ -19,8 +19,8 @@ const (
 	bundleValue = "true"
 )
 
-// trust is whom sinks' certificates may be signed by: the system's authorities
-// and those of the trust bundles.
+// trust is the set of authorities that may sign the certificates of sinks: the
+// system's and those of the trust bundles.
 type trust struct {
 	system *x509.CertPool
 	log    *slog.Logger
@@ -28,8 +28,7 @@ type trust struct {
 	mu      sync.Mutex
 	content [sha256.Size]byte // of all bundles
 	roots   *x509.CertPool
-	stale   bool // the roots changed since they were asked for
-	changed func(*x509.CertPool)
+	apply   func(*x509.CertPool) // called with every change
 }
 
 func newTrust(log *slog.Logger) *trust {
@@ -38,14 +37,14 @@ func newTrust(log *slog.Logger) *trust {
 		log.Warn("the system's certificates could not be read; only those of trust bundles and sinks are trusted", "error", err)
 		system = x509.NewCertPool()
 	}
-	return &trust{system: system, log: log, roots: system, content: sha256.Sum256(nil)}
+	return &trust{system: system, log: log, roots: system, content: sha256.Sum256(nil), apply: func(*x509.CertPool) {}}
 }
 
 func isBundle(cm *corev1.ConfigMap) bool {
 	return cm.Labels[bundleLabel] == bundleValue
 }
 
-// set takes all bundles that there are.
+// set replaces the bundles.
 func (t *trust) set(bundles []*corev1.ConfigMap) {
 	slices.SortFunc(bundles, func(a, b *corev1.ConfigMap) int { return cmp.Compare(a.Name, b.Name) })
 	var all []byte
@@ -61,19 +60,16 @@ func (t *trust) set(bundles []*corev1.ConfigMap) {
 	if content == t.content {
 		return
 	}
-	t.content, t.roots, t.stale = content, t.system.Clone(), true
+	t.content, t.roots = content, t.system.Clone()
 	for _, cm := range bundles {
 		for _, key := range slices.Sorted(maps.Keys(cm.Data)) {
 			t.add(cm.Name, key, []byte(cm.Data[key]))
 		}
 	}
-	if t.changed != nil {
-		t.stale = false
-		t.changed(t.roots)
-	}
+	t.apply(t.roots)
 }
 
-// add trusts the certificates of one bundle; what cannot be read is left out.
+// add trusts the certificates of one bundle, except those that cannot be read.
 func (t *trust) add(name, key string, data []byte) {
 	certificates := 0
 	for {
@@ -97,20 +93,10 @@ func (t *trust) add(name, key string, data []byte) {
 	}
 }
 
-func (t *trust) get() *x509.CertPool {
+// follow calls apply with the roots now and after every change.
+func (t *trust) follow(apply func(*x509.CertPool)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.stale = false
-	return t.roots
-}
-
-// onChange calls f with every change from now on, and at once with one that
-// came after get.
-func (t *trust) onChange(f func(*x509.CertPool)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.changed = f; t.stale {
-		t.stale = false
-		f(t.roots)
-	}
+	t.apply = apply
+	apply(t.roots)
 }

@@ -50,20 +50,18 @@ func TestTrustBundlesAreTrustedBesideTheSystem(t *testing.T) {
 	one, two, three := authority(t, "one"), authority(t, "two"), authority(t, "three")
 	inCluster(t, func(r *rig) {
 		c := r.connect()
-		if !c.Roots().Equal(with(one, two)) {
-			t.Error("the roots are not the system's and the bundles'")
-		}
 		var got []*x509.CertPool
-		c.OnTrust(func(p *x509.CertPool) { got = append(got, p) })
+		c.Trust(func(p *x509.CertPool) { got = append(got, p) })
+		if len(got) != 1 || !got[0].Equal(with(one, two)) {
+			t.Fatal("the roots are not the system's and the bundles'")
+		}
+		got = nil
 		r.put(bundle("b", map[string]string{"x.crt": two + "# and one more\n" + three}))
 		r.remove(bundle("a", nil))
 		unlabelled := configMap("b", map[string]string{"x.crt": two})
 		r.put(unlabelled)
 		if len(got) != 3 || !got[0].Equal(with(one, two, three)) || !got[1].Equal(with(two, three)) || !got[2].Equal(with()) {
 			t.Errorf("%d changes, want three: one more, one bundle less, and none", len(got))
-		}
-		if !c.Roots().Equal(with()) {
-			t.Error("the roots are not the last")
 		}
 	}, bundle("a", map[string]string{"ca.crt": one}), bundle("b", map[string]string{"x.crt": two}), configMap("c", map[string]string{"ca.crt": three}))
 }
@@ -73,9 +71,8 @@ func TestOnlyAChangeOfTheContentIsAChangeOfTrust(t *testing.T) {
 	one := authority(t, "one")
 	inCluster(t, func(r *rig) {
 		c := r.connect()
-		c.Roots()
-		changes := 0
-		c.OnTrust(func(*x509.CertPool) { changes++ })
+		changes := -1 // without the call at once
+		c.Trust(func(*x509.CertPool) { changes++ })
 		annotated := bundle("a", map[string]string{"ca.crt": one})
 		annotated.Annotations = map[string]string{"x": "y"}
 		r.put(annotated)
@@ -90,10 +87,9 @@ func TestATrustThatChangesBeforeAnybodyListensIsNotMissed(t *testing.T) {
 	one := authority(t, "one")
 	inCluster(t, func(r *rig) {
 		c := r.connect()
-		c.Roots()
 		r.put(bundle("a", map[string]string{"ca.crt": one}))
 		var got []*x509.CertPool
-		c.OnTrust(func(p *x509.CertPool) { got = append(got, p) })
+		c.Trust(func(p *x509.CertPool) { got = append(got, p) })
 		if len(got) != 1 || !got[0].Equal(with(one)) {
 			t.Errorf("told of %d changes, want the one", len(got))
 		}
@@ -107,9 +103,11 @@ func TestABrokenBundleIsLeftOut(t *testing.T) {
 	torn := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bytes.Repeat(block.Bytes[:20], 3)}))
 	inCluster(t, func(r *rig) {
 		c := r.connect()
-		if !c.Roots().Equal(with(one, two)) {
-			t.Error("the roots are not the system's and those that can be read")
-		}
+		c.Trust(func(p *x509.CertPool) {
+			if !p.Equal(with(one, two)) {
+				t.Error("the roots are not the system's and those that can be read")
+			}
+		})
 		expect(t, "lines about certificates", 1, r.log.count("cannot be read and is left out"))
 		expect(t, "lines about bundles", 1, r.log.count("a trust bundle has no certificates"))
 	}, bundle("a", map[string]string{"ca.crt": torn + one}), bundle("b", map[string]string{"ca.crt": "not PEM", "x": two}))

@@ -19,37 +19,37 @@ import (
 )
 
 const (
-	// maxMessageBytes is what the newer API of Events takes of a message.
+	// maxMessageBytes is the limit of the newer Events API.
 	maxMessageBytes = 1024
-	// flushFor bounds the wait for Events on their way at the end.
-	flushFor = 2 * time.Second
+	// flushTimeout bounds the wait for Events on their way at the end.
+	flushTimeout = 2 * time.Second
 )
 
-// ReasonEventRefused is the reason of the Event on a source that was sent what
-// it cannot take. Who sends decides how often that is, so it is told once in
-// five minutes for a source.
-const ReasonEventRefused = "EventRefused"
+// reasonEventRefused is the reason of the Event on a source that was sent an event it
+// cannot take. The sender decides how often that happens, so it is reported once in
+// five minutes per source.
+const reasonEventRefused = "EventRefused"
 
 const (
-	refusedEvery = 5 * time.Minute
-	// maxRefused bounds the sources of which it is known that they were told.
+	refusedInterval = 5 * time.Minute
+	// maxRefused bounds the sources whose last report is remembered.
 	maxRefused = 4096
 )
 
-// warner records Events. Its correlator counts repeats on one Event, sums up
-// many alike, and holds each source and reason to 25, and one more in five
-// minutes: what senders do wrong does not use up what sinks do.
+// warner records Events. Its correlator counts repeats on one Event, aggregates
+// similar ones, and limits each source and reason to 25 and one more in five minutes,
+// so that the mistakes of senders do not use up the limit of sinks.
 type warner struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 	flushed     chan struct{}
 	once        sync.Once
-	refused     *lru.LRUExpireCache // uids of sources that were told so lately
+	refused     *lru.LRUExpireCache // uids of sources that were reported lately
 }
 
 func newWarner(ctx context.Context, sink record.EventSink) *warner {
 	w := &warner{flushed: make(chan struct{}), refused: lru.NewLRUExpireCache(maxRefused)}
-	// It outlives ctx: what goes wrong on the way down is told too.
+	// It outlives ctx: a failure during the shutdown is reported too.
 	w.broadcaster = record.NewBroadcaster(record.WithContext(context.WithoutCancel(ctx)),
 		record.WithCorrelatorOptions(record.CorrelatorOptions{SpamKeyFunc: func(e *corev1.Event) string {
 			return string(e.InvolvedObject.UID) + " " + e.Reason
@@ -60,11 +60,11 @@ func newWarner(ctx context.Context, sink record.EventSink) *warner {
 }
 
 func (w *warner) warn(src *schedule.Source, reason, message string) {
-	if reason == ReasonEventRefused {
-		if _, told := w.refused.Get(src.UID); told {
+	if reason == reasonEventRefused {
+		if _, recent := w.refused.Get(src.UID); recent {
 			return
 		}
-		w.refused.Add(src.UID, nil, refusedEvery)
+		w.refused.Add(src.UID, nil, refusedInterval)
 	}
 	if len(message) > maxMessageBytes {
 		message = strings.ToValidUTF8(message[:maxMessageBytes-3], "") + "..."
@@ -79,7 +79,7 @@ func (w *warner) warn(src *schedule.Source, reason, message string) {
 func (w *warner) close() {
 	w.once.Do(func() {
 		w.recorder.Event(&corev1.ObjectReference{Name: lastEvent}, corev1.EventTypeNormal, lastEvent, lastEvent)
-		timeout := time.NewTimer(flushFor)
+		timeout := time.NewTimer(flushTimeout)
 		defer timeout.Stop()
 		select {
 		case <-w.flushed:
@@ -89,10 +89,10 @@ func (w *warner) close() {
 	})
 }
 
-// lastEvent is one that no API server sees: it comes after all others.
+// lastEvent is never sent: it marks the end of all others.
 const lastEvent = "flush"
 
-// eventSink passes Events on until the last.
+// eventSink passes Events on until lastEvent.
 type eventSink struct {
 	record.EventSink
 	flushed chan struct{}

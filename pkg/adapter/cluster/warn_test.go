@@ -107,7 +107,7 @@ func TestAWarningNeverBlocksAndTheEndWaitsOnlyAMoment(t *testing.T) {
 		}
 		c.Close()
 		c.Close()
-		if since := time.Since(start); since > flushFor {
+		if since := time.Since(start); since > flushTimeout {
 			t.Errorf("the end took %v", since)
 		}
 		c.Warn(someSource, "EventDropped", "after the end")
@@ -121,7 +121,7 @@ func TestRefusedEventsHideNoDroppedOnes(t *testing.T) {
 	inCluster(t, func(r *rig) {
 		c := r.connect()
 		for range 1000 {
-			c.Warn(someSource, ReasonEventRefused, "refused")
+			c.Warn(someSource, reasonEventRefused, "refused")
 			pass(time.Millisecond)
 		}
 		expect(t, "events", []string{"a Warning EventRefused 1"}, r.events())
@@ -135,13 +135,13 @@ func TestRefusedEventsHideNoDroppedOnes(t *testing.T) {
 			t.Errorf("the events are %v", all)
 		}
 		other := &schedule.Source{UID: "b-1", Namespace: "ops", Name: "b"}
-		c.Warn(other, ReasonEventRefused, "refused")
+		c.Warn(other, reasonEventRefused, "refused")
 		pass(time.Millisecond)
 		if all := r.events(); !slices.Contains(all, "b Warning EventRefused 1") {
 			t.Errorf("the events are %v", all)
 		}
-		take(refusedEvery + time.Second)
-		c.Warn(someSource, ReasonEventRefused, "refused")
+		take(refusedInterval + time.Second)
+		c.Warn(someSource, reasonEventRefused, "refused")
 		pass(time.Millisecond)
 		if all := r.events(); !slices.Contains(all, "a Warning EventRefused 2") {
 			t.Errorf("five minutes later the events are %v", all)

@@ -47,7 +47,8 @@ type Config struct {
 // source's namespace, unless the source's spec.access is rbac; a grant by RBAC; or,
 // for create only, an EventPolicy, because sending an event creates too.
 // CloudEvents follow Knative's flags, as at a Broker. Where the source requires
-// tokens they need one, whatever the flags say.
+// tokens they need one, whatever the flags say. Under strict transport encryption
+// every request needs TLS.
 type Guard struct {
 	sources  listers.RescheduleSourceLister
 	policies *policies
@@ -80,10 +81,13 @@ func audience(namespace, name string) string {
 
 // Admit implements [access.Guard].
 func (g *Guard) Admit(r *http.Request, a access.Request) (access.Caller, error) {
+	flags := g.flags()
+	if r.TLS == nil && flags.IsStrictTransportEncryption() {
+		return access.Caller{}, schedule.Refuse(schedule.CodeNotFound, "transport-encryption is strict in this cluster: use https, as status.address says")
+	}
 	if a == (access.Request{}) {
 		return access.Caller{}, nil // the API answers 404: there is nothing to protect
 	}
-	flags := g.flags()
 	src, err := g.find(a)
 	if err != nil {
 		return access.Caller{}, err

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"crypto/tls"
 	"net/http"
 	"strings"
 	"testing"
@@ -195,6 +196,24 @@ func TestAPathThereIsNoneOfIsLeftToTheAPI(t *testing.T) {
 	t.Parallel()
 	if _, err := newWorld(t).guard.Admit(request(t.Context(), ""), access.Request{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Under strict transport encryption a request without TLS learns nothing but that.
+func TestGuard_RequiresTLSWhereItIsStrict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.setFlags(feature.Flags{feature.TransportEncryption: feature.Strict})
+	token := w.issue(insider)
+	for _, a := range []access.Request{{}, requestTo(access.VerbGet), requestTo(access.VerbIngest)} {
+		r := request(t.Context(), token)
+		if _, err := w.guard.Admit(r, a); code(t, err) != schedule.CodeNotFound {
+			t.Errorf("%+v without TLS: %v", a, err)
+		}
+		r.TLS = new(tls.ConnectionState)
+		if _, err := w.guard.Admit(r, a); err != nil {
+			t.Errorf("%+v with TLS: %v", a, err)
+		}
 	}
 }
 
