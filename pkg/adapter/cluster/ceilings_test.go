@@ -16,12 +16,12 @@ func TestCeilings_FollowConfigReschedule(t *testing.T) {
 	much := func(o *v1alpha1.RescheduleSource) {
 		o.Spec.Limits = &v1alpha1.RescheduleSourceLimits{MaxPending: new(int64(1) << 40)}
 	}
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.run()
 		limits := func(what string, maxPending int64, namespace schedule.Ceilings) {
 			t.Helper()
-			expect(t, what+": maxPending of a", maxPending, r.plane.source("a-1").MaxPending)
-			expect(t, what+": ceilings of b", namespace, r.plane.source("b-1").Ceilings)
+			expect(t, what+": maxPending of a", maxPending, r.registry.source("a-1").MaxPending)
+			expect(t, what+": ceilings of b", namespace, r.registry.source("b-1").Ceilings)
 		}
 		shipped := schedule.Ceilings{MaxPending: ceilings.Shipped.MaxPending, MaxBytes: ceilings.Shipped.MaxBytes, MaxInFlight: int(ceilings.Shipped.MaxInFlight)}
 		limits("without a ConfigMap", ceilings.Shipped.MaxPending, shipped)
@@ -31,13 +31,13 @@ func TestCeilings_FollowConfigReschedule(t *testing.T) {
 		r.put(configMap(ceilings.ConfigMapName, map[string]string{"max-pending": "70", "min-delay": "1s", "namespaces": "ops: {max-pending: 50}"}))
 		limits("with one", 50, own)
 
-		r.plane.told()
+		r.registry.newCalls()
 		r.put(configMap(ceilings.ConfigMapName, map[string]string{"max-pendig": "70"}))
 		limits("after a bad one", 50, own)
 		expect(t, "lines that name the key", 1, r.log.count("max-pendig"))
 		r.remove(configMap(ceilings.ConfigMapName, nil))
 		limits("after its deletion", 50, own)
-		expect(t, "calls", nil, r.plane.told())
+		expect(t, "calls", nil, r.registry.newCalls())
 
 		r.put(configMap(ceilings.ConfigMapName, nil))
 		limits("with an empty one", ceilings.Shipped.MaxPending, shipped)

@@ -10,7 +10,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
-func TestTheLogLevelFollowsConfigLogging(t *testing.T) {
+// The log level is the one in config-logging.
+func TestLogging_LevelOfTheConfigMap(t *testing.T) {
 	t.Parallel()
 	zap := func(level string) string { return `{"level": "` + level + `", "encoding": "json"}` }
 	for name, c := range map[string]struct {
@@ -41,9 +42,10 @@ func TestTheLogLevelFollowsConfigLogging(t *testing.T) {
 	}
 }
 
-func TestTheLogLevelChangesWhileItRuns(t *testing.T) {
+// The log level changes while the adapter runs.
+func TestLogging_ChangesAtRunTime(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.connect()
 		expect(t, "level", slog.LevelDebug, r.level.Level())
 		r.put(configMap(configLogging, map[string]string{levelKey: "error"}))
@@ -56,9 +58,10 @@ func TestTheLogLevelChangesWhileItRuns(t *testing.T) {
 	}, configMap(configLogging, map[string]string{levelKey: "debug"}))
 }
 
-func TestTheFeaturesFollowConfigFeatures(t *testing.T) {
+// The flags follow config-features.
+func TestFeatures_FollowTheConfigMap(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		oidc := func() bool { return c.configs.flags().IsOIDCAuthentication() }
 		if c.configs.flags().IsStrictTransportEncryption() || oidc() || !c.configs.flags().IsAuthorizationDefaultModeSameNamespace() {
@@ -78,9 +81,9 @@ func TestTheFeaturesFollowConfigFeatures(t *testing.T) {
 }
 
 // kubectl replace --force, a prune, an operator: for a moment it is not there.
-func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
+func TestFeatures_StayWhenDeleted(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		strict := configMap(configFeatures, map[string]string{
 			"transport-encryption": "strict", "authentication-oidc": "enabled", "default-authorization-mode": "deny-all",
@@ -110,9 +113,10 @@ func TestDeletingConfigFeaturesOpensNothing(t *testing.T) {
 	})
 }
 
-func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
+// config-observability is read at the start, and a later change is logged.
+func TestObservability_IsReadAtTheStart(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		at := c.configs.settings()
 		if at.Metrics.Protocol != "http/protobuf" || at.Metrics.Endpoint != "http://otel:4318" || at.Tracing.Protocol != "stdout" || !at.Profiling {
@@ -131,14 +135,15 @@ func TestObservabilityIsReadAtTheStartAndALaterChangeIsTold(t *testing.T) {
 	}))
 }
 
-func TestWithoutAUsableConfigObservabilityKnativesDefaultsAreInForce(t *testing.T) {
+// Without a usable config-observability Knative's defaults are in force.
+func TestObservability_HasKnativesDefaults(t *testing.T) {
 	t.Parallel()
 	usual := observability.DefaultConfig()
 	want := sources.Settings{Metrics: usual.Metrics, Tracing: usual.Tracing, Handover: handover}
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		expect(t, "settings", want, r.connect().configs.settings())
 	})
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		expect(t, "settings", want, r.connect().configs.settings())
 		expect(t, "lines", 1, r.log.count("Knative's defaults are in force"))
 	}, configMap(configObservability, map[string]string{"metrics-protocol": "smoke", "runtime-profiling": "enabled"}))

@@ -83,14 +83,14 @@ func newPolicy(name string, from ...string) *unstructured.Unstructured {
 	}}
 }
 
-// rig is a cluster of fakes.
-type rig struct {
+// env is a cluster of fakes.
+type env struct {
 	t        *testing.T
 	kube     *kubefake.Clientset
 	sources  *fake.Clientset
 	policies *dynamicfake.FakeDynamicClient
-	plane    *plane
-	log      *journal
+	registry *fakeRegistry
+	log      *logBuffer
 	level    *slog.LevelVar
 
 	ctx     context.Context
@@ -99,18 +99,18 @@ type rig struct {
 	running sync.WaitGroup
 }
 
-// inCluster runs a test in a bubble, with a rig that holds these objects.
-func inCluster(t *testing.T, test func(*rig), objects ...runtime.Object) {
+// inCluster runs a test in a bubble, with a env that holds these objects.
+func inCluster(t *testing.T, test func(*env), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, objects...)
+		r := newEnv(t, objects...)
 		defer r.close()
 		test(r)
 	})
 }
 
-func newRig(t *testing.T, objects ...runtime.Object) *rig {
-	r := &rig{t: t, plane: newPlane(), log: &journal{}, level: new(slog.LevelVar)}
+func newEnv(t *testing.T, objects ...runtime.Object) *env {
+	r := &env{t: t, registry: newFakeRegistry(), log: &logBuffer{}, level: new(slog.LevelVar)}
 	var core, ours []runtime.Object
 	for _, o := range objects {
 		if _, ok := o.(*v1alpha1.RescheduleSource); ok {
@@ -127,7 +127,7 @@ func newRig(t *testing.T, objects ...runtime.Object) *rig {
 }
 
 // clients are calls to the fakes.
-func (r *rig) clients() kube.Clients {
+func (r *env) clients() kube.Clients {
 	sources, configs := r.sources.SourcesV1alpha1(), r.kube.CoreV1().ConfigMaps(systemNamespace)
 	return kube.Clients{
 		Sources:      listing(r.sources, sources.RescheduleSources("").List, sources.RescheduleSources("").Watch),
@@ -155,7 +155,7 @@ func requestTokens(clientset kubernetes.Interface) kube.TokenRequester {
 	}
 }
 
-func (r *rig) connect() *Cluster {
+func (r *env) connect() *Cluster {
 	r.t.Helper()
 	r.cluster = New(Config{
 		Level: r.level, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
@@ -166,21 +166,21 @@ func (r *rig) connect() *Cluster {
 	return r.cluster
 }
 
-// run connects, gives the plane what there is, and follows.
-func (r *rig) run() *Cluster {
+// run connects, fills the registry, and follows.
+func (r *env) run() *Cluster {
 	r.t.Helper()
 	c := r.connect()
-	r.plane.start(c.Sources())
+	r.registry.start(c.Sources())
 	r.follow()
 	return c
 }
 
-func (r *rig) follow() {
-	r.running.Go(func() { r.cluster.Run(r.ctx, r.plane) })
+func (r *env) follow() {
+	r.running.Go(func() { r.cluster.Run(r.ctx, r.registry) })
 	synctest.Wait()
 }
 
-func (r *rig) close() {
+func (r *env) close() {
 	r.end()
 	r.running.Wait()
 	if r.cluster != nil {
@@ -189,7 +189,7 @@ func (r *rig) close() {
 }
 
 // put writes an object past the API, and waits until everybody knows.
-func (r *rig) put(o runtime.Object) {
+func (r *env) put(o runtime.Object) {
 	r.t.Helper()
 	tracker, resource := r.sources.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("reschedulesources")
 	if _, ok := o.(*corev1.ConfigMap); ok {
@@ -206,7 +206,7 @@ func (r *rig) put(o runtime.Object) {
 	synctest.Wait()
 }
 
-func (r *rig) remove(o runtime.Object) {
+func (r *env) remove(o runtime.Object) {
 	r.t.Helper()
 	tracker, resource := r.sources.Tracker(), v1alpha1.SchemeGroupVersion.WithResource("reschedulesources")
 	if _, ok := o.(*corev1.ConfigMap); ok {
@@ -219,17 +219,17 @@ func (r *rig) remove(o runtime.Object) {
 	synctest.Wait()
 }
 
-// take is how long somebody takes.
+// take lets time go by.
 func take(d time.Duration) { time.Sleep(d) }
 
-// pass lets time go by, and waits until nobody has anything to do.
+// pass lets time go by, and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	take(d)
 	synctest.Wait()
 }
 
 // patches are the status patches so far, as "name body".
-func (r *rig) patches() (all []string) {
+func (r *env) patches() (all []string) {
 	for _, a := range r.sources.Actions() {
 		if p, ok := a.(clienttesting.PatchAction); ok {
 			if p.GetSubresource() != "status" || p.GetPatchType() != types.MergePatchType {
@@ -242,7 +242,7 @@ func (r *rig) patches() (all []string) {
 }
 
 // events are those recorded so far, as "name type reason count".
-func (r *rig) events() (all []string) {
+func (r *env) events() (all []string) {
 	list, err := r.kube.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		r.t.Fatal(err)
@@ -254,19 +254,19 @@ func (r *rig) events() (all []string) {
 	return all
 }
 
-// journal keeps log lines.
-type journal struct {
+// logBuffer keeps log lines.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (j *journal) Write(p []byte) (int, error) {
+func (j *logBuffer) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
 }
 
-func (j *journal) count(part string) (n int) {
+func (j *logBuffer) count(part string) (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for line := range strings.Lines(j.text.String()) {
@@ -277,14 +277,14 @@ func (j *journal) count(part string) (n int) {
 	return n
 }
 
-func (j *journal) String() string {
+func (j *logBuffer) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.String()
 }
 
-// plane is a data plane that keeps what it is told.
-type plane struct {
+// fakeRegistry records calls and keeps the sources that were set.
+type fakeRegistry struct {
 	mu     sync.Mutex
 	calls  []string // "set uid", "remove uid", failed ones too
 	has    map[string]*schedule.Source
@@ -299,11 +299,11 @@ type counts struct {
 
 var errFull = errors.New("no space left on device")
 
-func newPlane() *plane {
-	return &plane{has: map[string]*schedule.Source{}, counts: map[string]counts{}}
+func newFakeRegistry() *fakeRegistry {
+	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]counts{}}
 }
 
-func (p *plane) start(wanted []*schedule.Source, _ []string) {
+func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range wanted {
@@ -311,7 +311,7 @@ func (p *plane) start(wanted []*schedule.Source, _ []string) {
 	}
 }
 
-func (p *plane) SetSource(s *schedule.Source) error {
+func (p *fakeRegistry) SetSource(s *schedule.Source) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, "set "+s.UID)
@@ -322,7 +322,7 @@ func (p *plane) SetSource(s *schedule.Source) error {
 	return nil
 }
 
-func (p *plane) RemoveSource(uid string) error {
+func (p *fakeRegistry) RemoveSource(uid string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, "remove "+uid)
@@ -333,27 +333,27 @@ func (p *plane) RemoveSource(uid string) error {
 	return nil
 }
 
-func (p *plane) Counts(uid string) (int64, time.Time, bool) {
+func (p *fakeRegistry) Counts(uid string) (int64, time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
 	return c.pending, c.next, ok
 }
 
-func (p *plane) count(uid string, pending int64, next time.Time) {
+func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[uid] = counts{pending, next}
 }
 
-func (p *plane) fill(full bool) {
+func (p *fakeRegistry) fill(full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.full = full
 }
 
-// told are the calls since the last call of told.
-func (p *plane) told() []string {
+// newCalls returns the calls since the last newCalls.
+func (p *fakeRegistry) newCalls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	calls := p.calls
@@ -361,13 +361,13 @@ func (p *plane) told() []string {
 	return calls
 }
 
-func (p *plane) source(uid string) *schedule.Source {
+func (p *fakeRegistry) source(uid string) *schedule.Source {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.has[uid]
 }
 
-func (p *plane) uids() []string {
+func (p *fakeRegistry) uids() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.has))

@@ -18,16 +18,16 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// policiesNotFound is how often in a row the API server must say that it knows
+// policiesNotFound is how many times in a row the API server must answer that it has
 // no EventPolicies before that counts; a second or two.
 const policiesNotFound = 2
 
-// informers hold what the adapter watches. None resyncs: what follows them
-// retries what failed by itself.
+// informers hold what the adapter watches. None resyncs: their consumers retry a
+// failure by themselves.
 type informers struct {
 	sources, policies, configs cache.SharedIndexInformer
-	noPolicies                 atomic.Bool // there is no such resource
-	notFound                   int         // times in a row that the API server knew none
+	noPolicies                 atomic.Bool // the cluster does not have the resource
+	notFound                   int         // consecutive answers without the resource
 
 	running sync.WaitGroup
 }
@@ -47,17 +47,16 @@ func newInformers(c kube.Clients, log *slog.Logger) (*informers, error) {
 		}
 	}
 	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		// Only that there is no such resource means that there are no policies:
-		// whatever else keeps us from reading them must not let anybody in. An API
-		// server that starts answers so before it knows all resources, so once is
-		// not enough.
+		// Only a missing resource means that there are no policies: any other error
+		// must not admit a caller. An API server that starts answers so before it
+		// knows all resources, so once is not enough.
 		if !apierrors.IsNotFound(err) {
 			in.notFound = 0
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
 		if in.notFound++; in.notFound >= policiesNotFound && !in.noPolicies.Swap(true) {
-			log.Warn("the cluster has no EventPolicy resource; it is looked for again from time to time")
+			log.Warn("the cluster has no EventPolicy resource; the adapter looks for it again from time to time")
 		}
 	})
 	if err != nil {
@@ -66,7 +65,7 @@ func newInformers(c kube.Clients, log *slog.Logger) (*informers, error) {
 	return in, nil
 }
 
-// start runs the informers until ctx ends; stopped waits for that.
+// start runs the informers until ctx ends; stopped waits for their end.
 func (in *informers) start(ctx context.Context) {
 	for _, informer := range []cache.SharedIndexInformer{in.sources, in.policies, in.configs} {
 		in.running.Go(func() { informer.RunWithContext(ctx) })
@@ -75,7 +74,7 @@ func (in *informers) start(ctx context.Context) {
 
 func (in *informers) stopped() { in.running.Wait() }
 
-// listed waits for the first list of each.
+// listed waits for the first list of each informer.
 func (in *informers) listed(ctx context.Context) error {
 	policies := func() bool { return in.policies.HasSynced() || in.noPolicies.Load() }
 	if cache.WaitForCacheSync(ctx.Done(), in.sources.HasSynced, policies, in.configs.HasSynced) {

@@ -28,9 +28,11 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
+// A cluster without the EventPolicy resource has no policies, until it has the
+// resource.
+func TestPolicies_AppearWithTheirResource(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		var there atomic.Bool
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !there.Load(), nil, apierrors.NewNotFound(kube.EventPolicies.GroupResource(), "")
@@ -54,9 +56,9 @@ func TestAClusterWithoutEventPoliciesHasNoneUntilItHas(t *testing.T) {
 }
 
 // An API server that starts does not know its custom resources for a moment.
-func TestOnePolicyListNotFoundIsNotNone(t *testing.T) {
+func TestPolicies_OneNotFoundIsNotNone(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		var lists atomic.Int64
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 			switch lists.Add(1) {
@@ -76,10 +78,11 @@ func TestOnePolicyListNotFoundIsNotNone(t *testing.T) {
 	})
 }
 
-func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
+// EventPolicies that may not be read delay the start: that is not having none.
+func TestPolicies_ForbiddenIsNotNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newEnv(t)
 		defer r.close()
 		r.policies.PrependReactor("list", "eventpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(kube.EventPolicies.GroupResource(), "", errors.New("no RBAC"))
@@ -93,12 +96,13 @@ func TestEventPoliciesThatMayNotBeReadAreNotTakenForNone(t *testing.T) {
 	})
 }
 
-func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
+// EventPolicies are followed, also through a broken watch.
+func TestPolicies_AreFollowedThroughABreak(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
-		told, broken := watch.NewFake(), false
+	inCluster(t, func(r *env) {
+		watcher, broken := watch.NewFake(), false
 		r.policies.PrependWatchReactor("eventpolicies", func(clienttesting.Action) (bool, watch.Interface, error) {
-			return !broken, told, nil
+			return !broken, watcher, nil
 		})
 		at := func(version, name string, from ...string) *unstructured.Unstructured {
 			o := newPolicy(name, from...)
@@ -137,14 +141,14 @@ func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
 		}
 		r.connect()
 		there(a, b)
-		told.Add(c)
+		watcher.Add(c)
 		there(a, b, c)
 		a = at("4", "a", outsider)
-		told.Modify(a)
+		watcher.Modify(a)
 		there(a, b, c)
-		told.Delete(c)
+		watcher.Delete(c)
 		there(a, b)
-		// While nobody watches a is changed and b goes.
+		// While there is no watch, a is changed and b deleted.
 		if err := r.policies.Tracker().Delete(kube.EventPolicies, "ops", "b"); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +157,7 @@ func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
 			t.Fatal(err)
 		}
 		broken = true
-		told.Error(new(apierrors.NewResourceExpired("too old").Status()))
+		watcher.Error(new(apierrors.NewResourceExpired("too old").Status()))
 		pass(time.Minute)
 		there(a)
 		a = at("10", "a", insider)
@@ -164,7 +168,8 @@ func TestEventPoliciesAreFollowedThroughABreak(t *testing.T) {
 	})
 }
 
-func TestWhatIsMissingOfTheConfigIsSaid(t *testing.T) {
+// Connect names the fields of Config that are not set.
+func TestConnect_NamesAMissingField(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []Config{{Namespace: systemNamespace}, {REST: &rest.Config{}}} {
 		if _, err := New(cfg).Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "must be set") {
@@ -173,9 +178,10 @@ func TestWhatIsMissingOfTheConfigIsSaid(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyReadsIsNotKept(t *testing.T) {
+// The caches keep only the fields that are read.
+func TestInformers_KeepOnlyWhatIsRead(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		o, err := c.sources.RescheduleSources("ops").Get("a")
 		if err != nil {
@@ -211,7 +217,8 @@ func filled(name string) *corev1.ConfigMap {
 	return cm
 }
 
-func TestCertificatesThatManySourcesHaveAreKeptOnce(t *testing.T) {
+// Certificates that many sources share are kept once.
+func TestInformers_KeepACertificateOnce(t *testing.T) {
 	t.Parallel()
 	var s slimSources
 	one := func(certs string) *v1alpha1.RescheduleSource {

@@ -21,7 +21,7 @@ import (
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
-// seen is an object as an API server tells of it.
+// seen is an object as the API server sends it.
 func seen(t *testing.T, i int) *v1alpha1.RescheduleSource {
 	t.Helper()
 	o := object(fmt.Sprintf("source-%05d", i), wantsDeadLetters, deadLettersResolved, withIdentity)
@@ -52,7 +52,7 @@ func seen(t *testing.T, i int) *v1alpha1.RescheduleSource {
 }
 
 // It is not parallel: it looks at the heap of the process.
-func TestTenThousandSourcesStaySmall(t *testing.T) {
+func TestMemory_OfTenThousandSources(t *testing.T) {
 	const many, limit = 10_000, 4 << 10
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -87,10 +87,10 @@ func TestTenThousandSourcesStaySmall(t *testing.T) {
 		runtime.KeepAlive(f)
 		return (listed - before) / many, (applied - listed) / many
 	}
-	asTold, _ := measure(many/10, func(o any) (any, error) { return o, nil })
+	asSent, _ := measure(many/10, func(o any) (any, error) { return o, nil })
 	object, source := measure(many, new(slimSources).slim)
-	t.Logf("bytes for each source: %d of its object (%d as the API server tells it), %d of what is applied", object, asTold, source)
-	if object+source > limit || object > asTold/3 {
-		t.Errorf("a source takes %d bytes, want less than %d, and the object a third of what it is told as", object+source, limit)
+	t.Logf("bytes for each source: %d of its object (%d as the API server sends it), %d of what is applied", object, asSent, source)
+	if object+source > limit || object > asSent/3 {
+		t.Errorf("a source takes %d bytes, want less than %d, and the object a third of what is sent", object+source, limit)
 	}
 }

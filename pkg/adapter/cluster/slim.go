@@ -12,7 +12,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// slim drops what only writers of an object need.
+// slim drops the fields that only writers of an object need.
 func slim(o any) (any, error) {
 	m, err := meta.Accessor(o)
 	if err != nil {
@@ -27,7 +27,7 @@ func slim(o any) (any, error) {
 	return o, nil
 }
 
-// slimConfigMap keeps the data of those that are read.
+// slimConfigMap drops the data of ConfigMaps that are not read.
 func slimConfigMap(o any) (any, error) {
 	if cm, ok := o.(*corev1.ConfigMap); ok {
 		if cm.BinaryData = nil; !isRead(cm) {
@@ -37,13 +37,13 @@ func slimConfigMap(o any) (any, error) {
 	return slim(o)
 }
 
-// maxCertificates bounds the texts that are kept once for all sources. There
-// is one for each authority that signs sinks' certificates.
+// maxCertificates bounds the certificates that sources share. There is one for each
+// authority that signs the certificates of sinks.
 const maxCertificates = 256
 
-// slimSources drops what the controller says to others than us, and keeps one
-// copy of the certificates that many sources have: with transport encryption
-// that would be most of an object.
+// slimSources drops the parts of the status that the adapter does not read, and keeps
+// one copy of certificates that many sources have: with transport encryption they
+// are most of an object.
 type slimSources struct {
 	mu           sync.Mutex
 	certificates map[string]*string
@@ -66,7 +66,7 @@ func (s *slimSources) slim(o any) (any, error) {
 	return slim(o)
 }
 
-// targetsGone keeps of the conditions that a target does not exist.
+// targetsGone keeps the conditions for targets that do not exist.
 func targetsGone(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Conditions) {
 	for _, t := range []apis.ConditionType{v1alpha1.ConditionSinkProvided, v1alpha1.ConditionDeadLetterSinkResolved} {
 		if isGone(status, t) {
@@ -76,7 +76,7 @@ func targetsGone(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Condition
 	return kept
 }
 
-// share replaces a text by the first of its kind.
+// share replaces a text by the first equal one.
 func (s *slimSources) share(text **string) {
 	if *text == nil {
 		return

@@ -15,12 +15,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestTheStatusTellsTheCounts(t *testing.T) {
+// The status has the counts of the source.
+func TestStatus_HasTheCounts(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		due := time.Now().Add(time.Hour + time.Nanosecond)
-		r.plane.count("a-1", 1204, due)
-		r.plane.count("b-1", 0, time.Time{})
+		r.registry.count("a-1", 1204, due)
+		r.registry.count("b-1", 0, time.Time{})
 		r.run()
 		pass(statusInterval)
 		at := due.Truncate(time.Second).Add(time.Second).UTC().Format(time.RFC3339)
@@ -37,10 +38,10 @@ func TestTheStatusTellsTheCounts(t *testing.T) {
 		}
 		// Two rounds: a report that had to wait for another in the first makes the next one a round later.
 		r.sources.ClearActions()
-		r.plane.count("a-1", 1204, due.Add(time.Minute))
+		r.registry.count("a-1", 1204, due.Add(time.Minute))
 		pass(2 * statusInterval)
 		expect(t, "patches for the same number at another time", 1, len(r.patches()))
-		r.plane.count("a-1", 0, time.Time{})
+		r.registry.count("a-1", 0, time.Time{})
 		r.sources.ClearActions()
 		pass(2 * statusInterval)
 		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null}}`}, r.patches())
@@ -55,7 +56,8 @@ func set(all []string) map[string]bool {
 	return m
 }
 
-func TestTheNextDueTimeIsRoundedUpNeverDown(t *testing.T) {
+// The next due time is rounded up, never down.
+func TestStatus_RoundsTheNextDueTimeUp(t *testing.T) {
 	t.Parallel()
 	whole := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -71,23 +73,25 @@ func TestTheNextDueTimeIsRoundedUpNeverDown(t *testing.T) {
 	}
 }
 
-func TestCountsThatDoNotChangeAreNotReported(t *testing.T) {
+// Counts that do not change are not reported.
+func TestStatus_SkipsUnchangedCounts(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
-		r.plane.count("a-1", 3, time.Now().Add(time.Hour))
+	inCluster(t, func(r *env) {
+		r.registry.count("a-1", 3, time.Now().Add(time.Hour))
 		r.run()
 		pass(24 * time.Hour)
 		expect(t, "patches", 1, len(r.patches()))
 	}, object("a"))
 }
 
-func TestNoObjectIsReportedMoreOftenThanEvery30Seconds(t *testing.T) {
+// No object is reported more often than every 30 seconds.
+func TestStatus_IsReportedEvery30Seconds(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
 	for i := range 20 {
 		objects = append(objects, object(fmt.Sprintf("a%d", i)))
 	}
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		last := map[string]time.Time{}
 		reports := 0
 		r.sources.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -105,7 +109,7 @@ func TestNoObjectIsReportedMoreOftenThanEvery30Seconds(t *testing.T) {
 		r.run()
 		for i := range int64(1200) {
 			for _, o := range objects {
-				r.plane.count(string(o.(*v1alpha1.RescheduleSource).UID), i, time.Time{})
+				r.registry.count(string(o.(*v1alpha1.RescheduleSource).UID), i, time.Time{})
 			}
 			pass(time.Second)
 		}
@@ -115,16 +119,17 @@ func TestNoObjectIsReportedMoreOftenThanEvery30Seconds(t *testing.T) {
 	}, objects...)
 }
 
-func TestReportsOfManyObjectsAreSpreadOverTime(t *testing.T) {
+// The reports of many objects are spread over time.
+func TestStatus_SpreadsReportsOverTime(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
 	const many = 3000
 	for i := range many {
 		objects = append(objects, object(fmt.Sprintf("a%d", i)))
 	}
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		for i := range many {
-			r.plane.count(fmt.Sprintf("a%d-1", i), 1, time.Time{})
+			r.registry.count(fmt.Sprintf("a%d-1", i), 1, time.Time{})
 		}
 		reports, perSecond, most := 0, map[int64]int{}, 0
 		r.sources.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -141,28 +146,30 @@ func TestReportsOfManyObjectsAreSpreadOverTime(t *testing.T) {
 	}, objects...)
 }
 
-func TestAnObjectDeletedMeanwhileIsNoError(t *testing.T) {
+// An object that was deleted meanwhile is no error.
+func TestStatus_IgnoresADeletedObject(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.sources.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewNotFound(v1alpha1.Resource("reschedulesources"), "a")
 		})
-		r.plane.count("a-1", 1, time.Time{})
+		r.registry.count("a-1", 1, time.Time{})
 		r.run()
 		pass(time.Hour)
 		expect(t, "lines", 0, r.log.count("status"))
 	}, object("a"))
 }
 
-func TestAnAPIServerThatIsGoneIsAskedOnceARound(t *testing.T) {
+// An API server that does not answer is asked once per round.
+func TestStatus_TriesAMissingServerOnceARound(t *testing.T) {
 	t.Parallel()
 	var objects []runtime.Object
 	for i := range 100 {
 		objects = append(objects, object(fmt.Sprintf("a%d", i)))
 	}
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		for i := range 100 {
-			r.plane.count(fmt.Sprintf("a%d-1", i), 1, time.Time{})
+			r.registry.count(fmt.Sprintf("a%d-1", i), 1, time.Time{})
 		}
 		var down atomic.Bool
 		down.Store(true)
@@ -181,11 +188,12 @@ func TestAnAPIServerThatIsGoneIsAskedOnceARound(t *testing.T) {
 	}, objects...)
 }
 
-func TestAnObjectThatRefusesItsStatusDoesNotHoldUpTheOthers(t *testing.T) {
+// An object that refuses its status does not delay the others.
+func TestStatus_GoesOnAfterARefusal(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		for _, uid := range []string{"a-1", "b-1", "c-1"} {
-			r.plane.count(uid, 1, time.Time{})
+			r.registry.count(uid, 1, time.Time{})
 		}
 		refused := map[string]bool{}
 		r.sources.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {

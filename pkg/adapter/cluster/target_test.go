@@ -64,7 +64,8 @@ type decided struct {
 	Suspend    bool
 }
 
-func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
+// The status decides where a source delivers, and whether it may.
+func TestDescribe_TakesTargetsFromTheStatus(t *testing.T) {
 	t.Parallel()
 	sink, dead := schedule.Target{URL: "http://sink.ops"}, schedule.Target{URL: "http://dead.ops"}
 	secret := schedule.Target{URL: "http://sink.ops", Audience: "sink"}
@@ -89,13 +90,13 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 				Account:    accountOfA,
 			},
 		},
-		"a sink that was never resolved":                {changes: []change{unresolved}, want: decided{Suspend: true}},
-		"not ready, with the last sink in the status":   {changes: []change{notReadySource}, before: before, want: decided{Sink: sink}},
-		"not ready, with the status lost":               {changes: []change{notReadySource, unresolved}, before: before, want: decided{Sink: before.Sink}},
-		"a dead letter sink that was never resolved":    {changes: []change{wantsDeadLetters}, want: decided{Sink: sink, Suspend: true}},
-		"a dead letter sink that is resolved":           {changes: []change{wantsDeadLetters, deadLettersResolved}, want: decided{Sink: sink, DeadLetter: &dead}},
-		"a dead letter sink that was resolved before":   {changes: []change{wantsDeadLetters}, before: before, want: decided{Sink: sink, DeadLetter: before.DeadLetter}},
-		"a dead letter sink that nobody wants any more": {changes: []change{deadLettersResolved}, before: before, want: decided{Sink: sink}},
+		"a sink that was never resolved":                 {changes: []change{unresolved}, want: decided{Suspend: true}},
+		"not ready, with the last sink in the status":    {changes: []change{notReadySource}, before: before, want: decided{Sink: sink}},
+		"not ready, with the status lost":                {changes: []change{notReadySource, unresolved}, before: before, want: decided{Sink: before.Sink}},
+		"a dead letter sink that was never resolved":     {changes: []change{wantsDeadLetters}, want: decided{Sink: sink, Suspend: true}},
+		"a dead letter sink that is resolved":            {changes: []change{wantsDeadLetters, deadLettersResolved}, want: decided{Sink: sink, DeadLetter: &dead}},
+		"a dead letter sink that was resolved before":    {changes: []change{wantsDeadLetters}, before: before, want: decided{Sink: sink, DeadLetter: before.DeadLetter}},
+		"a dead letter sink that the spec no longer has": {changes: []change{deadLettersResolved}, before: before, want: decided{Sink: sink}},
 		"suspended by its spec": {
 			changes: []change{func(o *v1alpha1.RescheduleSource) { o.Spec.Suspend = true }},
 			want:    decided{Sink: sink, Suspend: true},
@@ -104,9 +105,9 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 		"an audience of its spec, and its identity is there":      {changes: []change{namesAudience, withAudience, withIdentity}, want: decided{Sink: secret, Account: accountOfA}},
 		"an audience, and its identity is on its way":             {changes: []change{withAudience}, identified: true, want: decided{Sink: secret, Suspend: true}},
 		"an audience, and its identity is there":                  {changes: []change{withAudience, withIdentity}, identified: true, want: decided{Sink: secret, Account: accountOfA}},
-		"an audience where nobody has an identity":                {changes: []change{withAudience}, want: decided{Sink: secret}},
+		"an audience without authentication-oidc":                 {changes: []change{withAudience}, want: decided{Sink: secret}},
 		"no audience, and its identity is on its way":             {identified: true, want: decided{Sink: sink}},
-		// Who writes statuses must not be who chooses the account.
+		// A user who may write statuses must not choose the account.
 		"an audience, and the identity of another": {changes: []change{withAudience, func(o *v1alpha1.RescheduleSource) {
 			o.Status.Auth = &duckv1.AuthStatus{ServiceAccountName: new("cluster-admin-operator")}
 		}}, identified: true, want: decided{Sink: secret, Suspend: true}},
@@ -164,7 +165,7 @@ func TestTheStatusDecidesWhereASourceDelivers(t *testing.T) {
 }
 
 // The name is the one that Knative's controllers give the account.
-func TestTheAccountIsTheOneThatKnativeMakes(t *testing.T) {
+func TestAccountOf_IsKnativesName(t *testing.T) {
 	t.Parallel()
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
 	for n := range 253 {

@@ -45,10 +45,11 @@ func with(authorities ...string) *x509.CertPool {
 	return pool
 }
 
-func TestTrustBundlesAreTrustedBesideTheSystem(t *testing.T) {
+// The certificates of trust bundles are trusted besides the system's.
+func TestTrust_AddsBundlesToTheSystem(t *testing.T) {
 	t.Parallel()
 	one, two, three := authority(t, "one"), authority(t, "two"), authority(t, "three")
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		var got []*x509.CertPool
 		c.Trust(func(p *x509.CertPool) { got = append(got, p) })
@@ -66,10 +67,11 @@ func TestTrustBundlesAreTrustedBesideTheSystem(t *testing.T) {
 	}, bundle("a", map[string]string{"ca.crt": one}), bundle("b", map[string]string{"x.crt": two}), configMap("c", map[string]string{"ca.crt": three}))
 }
 
-func TestOnlyAChangeOfTheContentIsAChangeOfTrust(t *testing.T) {
+// Only a change of the certificates is a change of trust.
+func TestTrust_ChangesWithTheContentOnly(t *testing.T) {
 	t.Parallel()
 	one := authority(t, "one")
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		changes := -1 // without the call at once
 		c.Trust(func(*x509.CertPool) { changes++ })
@@ -82,30 +84,32 @@ func TestOnlyAChangeOfTheContentIsAChangeOfTrust(t *testing.T) {
 	}, bundle("a", map[string]string{"ca.crt": one}))
 }
 
-func TestATrustThatChangesBeforeAnybodyListensIsNotMissed(t *testing.T) {
+// A change before Trust is called is not missed.
+func TestTrust_AppliesAnEarlierChange(t *testing.T) {
 	t.Parallel()
 	one := authority(t, "one")
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		r.put(bundle("a", map[string]string{"ca.crt": one}))
 		var got []*x509.CertPool
 		c.Trust(func(p *x509.CertPool) { got = append(got, p) })
 		if len(got) != 1 || !got[0].Equal(with(one)) {
-			t.Errorf("told of %d changes, want the one", len(got))
+			t.Errorf("%d changes, want one", len(got))
 		}
 	})
 }
 
-func TestABrokenBundleIsLeftOut(t *testing.T) {
+// A certificate that cannot be read is left out.
+func TestTrust_LeavesOutABrokenBundle(t *testing.T) {
 	t.Parallel()
 	one, two := authority(t, "one"), authority(t, "two")
 	block, _ := pem.Decode([]byte(one))
 	torn := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bytes.Repeat(block.Bytes[:20], 3)}))
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		c.Trust(func(p *x509.CertPool) {
 			if !p.Equal(with(one, two)) {
-				t.Error("the roots are not the system's and those that can be read")
+				t.Error("the roots are not the system's and the readable ones")
 			}
 		})
 		expect(t, "lines about certificates", 1, r.log.count("cannot be read and is left out"))
@@ -113,7 +117,8 @@ func TestABrokenBundleIsLeftOut(t *testing.T) {
 	}, bundle("a", map[string]string{"ca.crt": torn + one}), bundle("b", map[string]string{"ca.crt": "not PEM", "x": two}))
 }
 
-func TestTheMarkOfABundleIsKnatives(t *testing.T) {
+// The label of a bundle is Knative's.
+func TestTrust_ReadsKnativesLabel(t *testing.T) {
 	t.Parallel()
 	if bundleLabel != eventingtls.TrustBundleLabelKey || bundleValue != eventingtls.TrustBundleLabelValue {
 		t.Errorf("%s=%s, want %s", bundleLabel, bundleValue, eventingtls.TrustBundleLabelSelector)

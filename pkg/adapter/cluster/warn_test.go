@@ -20,9 +20,10 @@ import (
 
 var someSource = &schedule.Source{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
 
-func TestAWarningIsAnEventOnTheSource(t *testing.T) {
+// A warning is an Event on the source.
+func TestWarn_IsAnEventOnTheSource(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.connect().Warn(someSource, "EventDropped", "the event of key k is lost")
 		synctest.Wait()
 		list, err := r.kube.CoreV1().Events("ops").List(t.Context(), metav1.ListOptions{})
@@ -38,9 +39,10 @@ func TestAWarningIsAnEventOnTheSource(t *testing.T) {
 	})
 }
 
-func TestRepeatedWarningsAreOneEvent(t *testing.T) {
+// Repeated warnings are one Event with a count.
+func TestWarn_CountsRepeats(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		for range 5 {
 			c.Warn(someSource, "EventDropped", "the same")
@@ -57,9 +59,10 @@ func TestRepeatedWarningsAreOneEvent(t *testing.T) {
 	})
 }
 
-func TestALongWarningIsCutAtACharacter(t *testing.T) {
+// A long warning is cut between two characters.
+func TestWarn_CutsALongMessage(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.connect().Warn(someSource, "InvalidSpec", strings.Repeat("ö", 2000))
 		synctest.Wait()
 		list, err := r.kube.CoreV1().Events("ops").List(t.Context(), metav1.ListOptions{})
@@ -72,15 +75,16 @@ func TestALongWarningIsCutAtACharacter(t *testing.T) {
 	})
 }
 
-func TestWarningsOnTheWayAreWrittenBeforeTheEnd(t *testing.T) {
+// Warnings on their way are written before Close returns.
+func TestWarn_FlushesAtTheEnd(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.kube.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			take(100 * time.Millisecond)
 			return false, nil, nil
 		})
 		c := r.connect()
-		r.end() // what goes wrong on the way down is told too
+		r.end() // a failure during the shutdown is reported too
 		for i := range 10 {
 			c.Warn(&schedule.Source{UID: "u", Namespace: "ops", Name: fmt.Sprint("a", i)}, "EventDropped", "lost")
 		}
@@ -91,9 +95,10 @@ func TestWarningsOnTheWayAreWrittenBeforeTheEnd(t *testing.T) {
 	})
 }
 
-func TestAWarningNeverBlocksAndTheEndWaitsOnlyAMoment(t *testing.T) {
+// A warning never blocks, and Close waits a moment only.
+func TestWarn_NeverBlocks(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		r.kube.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			time.Sleep(kube.CallTimeout)
 			return true, nil, errors.New("no answer")
@@ -111,14 +116,14 @@ func TestAWarningNeverBlocksAndTheEndWaitsOnlyAMoment(t *testing.T) {
 			t.Errorf("the end took %v", since)
 		}
 		c.Warn(someSource, "EventDropped", "after the end")
-		time.Sleep(time.Hour) // for the call under way, and the few that client-go may begin although it was told to end
+		time.Sleep(time.Hour) // for the call under way, and the few that client-go may begin although it ends
 	})
 }
 
-// What senders do wrong must not use up what is told of sinks.
-func TestRefusedEventsHideNoDroppedOnes(t *testing.T) {
+// The mistakes of senders must not use up the Events about sinks.
+func TestWarn_LimitsEachReason(t *testing.T) {
 	t.Parallel()
-	inCluster(t, func(r *rig) {
+	inCluster(t, func(r *env) {
 		c := r.connect()
 		for range 1000 {
 			c.Warn(someSource, reasonEventRefused, "refused")

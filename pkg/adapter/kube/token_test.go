@@ -68,7 +68,8 @@ func issuing(t *testing.T, test func(*testing.T, *issuer)) {
 	})
 }
 
-func TestATokenIsKeptUntilFiveMinutesBeforeItsEnd(t *testing.T) {
+// A token is kept until five minutes before its expiry.
+func TestTokens_AreKeptUntilTheyExpire(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		get := func() string {
@@ -88,7 +89,8 @@ func TestATokenIsKeptUntilFiveMinutesBeforeItsEnd(t *testing.T) {
 	})
 }
 
-func TestATokenThatHardlyLivesIsUsedOnce(t *testing.T) {
+// A token with a very short life is used once.
+func TestTokens_ShortLivedIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.life = time.Minute
@@ -101,7 +103,8 @@ func TestATokenThatHardlyLivesIsUsedOnce(t *testing.T) {
 	})
 }
 
-func TestEachSourceAndAudienceHasItsToken(t *testing.T) {
+// Each source and audience has a token of its own.
+func TestTokens_BySourceAndAudience(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		other := &schedule.Source{UID: "a-2", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
@@ -118,7 +121,8 @@ func TestEachSourceAndAudienceHasItsToken(t *testing.T) {
 	})
 }
 
-func TestManyDeliveriesAskForOneToken(t *testing.T) {
+// Many deliveries at once request one token.
+func TestTokens_AreSharedByDeliveries(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.takes = time.Second
@@ -135,7 +139,8 @@ func TestManyDeliveriesAskForOneToken(t *testing.T) {
 	})
 }
 
-func TestADeliveryThatEndsWaitsForNoTokenAndTheOthersGetTheirs(t *testing.T) {
+// A delivery that ends stops waiting, and the others get their token.
+func TestTokens_CancelledDeliveryStopsWaiting(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.takes = 5 * time.Second
@@ -160,7 +165,8 @@ func TestADeliveryThatEndsWaitsForNoTokenAndTheOthersGetTheirs(t *testing.T) {
 	})
 }
 
-func TestAnErrorSaysWhoseTokenForWhomAndIsNotAskedForAllTheTime(t *testing.T) {
+// An error names account and audience, and is cached.
+func TestTokens_ErrorIsNamedAndCached(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.err = apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "a-oidc")
@@ -179,7 +185,8 @@ func TestAnErrorSaysWhoseTokenForWhomAndIsNotAskedForAllTheTime(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
+// A request that is not answered ends.
+func TestTokens_RequestIsBounded(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.takes = time.Hour
@@ -191,7 +198,7 @@ func TestAnAPIServerThatDoesNotAnswerIsGivenUp(t *testing.T) {
 }
 
 // A token for the API server would open whatever the account may do.
-func TestNoTokenIsForTheAPIServer(t *testing.T) {
+func TestTokens_NoneIsForTheAPIServer(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.forbidden = audiencesOf(token(`{"aud":["api","https://10.0.0.1"],"iss":"https://oidc.example.com/id"}`))
@@ -213,7 +220,7 @@ func TestNoTokenIsForTheAPIServer(t *testing.T) {
 }
 
 // A namespace that wants thousands of tokens waits for itself.
-func TestTokensAreSharedByNamespace(t *testing.T) {
+func TestTokens_NamespaceWaitsForItself(t *testing.T) {
 	t.Parallel()
 	issuing(t, func(t *testing.T, i *issuer) {
 		i.takes = time.Second

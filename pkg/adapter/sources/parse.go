@@ -14,7 +14,7 @@ const (
 	// MaxFileBytes bounds a file of manifests, so that a wrong path costs a
 	// bounded amount.
 	MaxFileBytes = 16 << 20
-	// maxProblems bounds how many are told of one file.
+	// maxProblems bounds the reported problems of one file.
 	maxProblems = 50
 )
 
@@ -25,7 +25,7 @@ type Cut struct {
 }
 
 // ReadFile reads the sources of a file, in its order, with their limits cut to
-// the ceilings, and what was cut. The error tells everything that is wrong with it.
+// the ceilings, and what was cut. The error names everything that is wrong with it.
 func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
 	f, err := os.Open(path)
 	if err != nil {

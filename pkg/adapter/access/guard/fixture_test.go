@@ -33,7 +33,7 @@ import (
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
-// The source that all is about, and who calls.
+// The source, and its callers.
 const (
 	ns, name = "ops", "git-repos"
 	insider  = "system:serviceaccount:ops:operator"
@@ -41,8 +41,8 @@ const (
 	person   = "jane@example.com"
 )
 
-// world is a cluster: its objects, and an API server that answers reviews.
-type world struct {
+// env is a cluster: its objects, and an API server that answers reviews.
+type env struct {
 	sources, policies cache.Indexer
 	theirs            cache.Indexer // the policies as Knative reads them
 	flags             atomic.Pointer[feature.Flags]
@@ -60,18 +60,18 @@ type world struct {
 	lastAccess                            atomic.Pointer[authz.SubjectAccessReviewSpec]
 }
 
-// newWorld is one whose clock stands still, so that no answer is forgotten
+// newEnv is one whose clock stands still, so that no answer is forgotten
 // however slow the machine.
-func newWorld(tb testing.TB) *world {
+func newEnv(tb testing.TB) *env {
 	tb.Helper()
 	now := time.Now()
-	return newWorldAt(tb, func() time.Time { return now })
+	return newEnvAt(tb, func() time.Time { return now })
 }
 
-func newWorldAt(tb testing.TB, now func() time.Time) *world {
+func newEnvAt(tb testing.TB, now func() time.Time) *env {
 	tb.Helper()
 	index := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	w := &world{
+	w := &env{
 		sources:  cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
 		policies: cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
 		theirs:   cache.NewIndexer(cache.MetaNamespaceKeyFunc, index),
@@ -92,14 +92,14 @@ func newWorldAt(tb testing.TB, now func() time.Time) *world {
 }
 
 // set changes what the API server knows.
-func (w *world) set(f func()) {
+func (w *env) set(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f()
 }
 
 // setFlags are config-features: those given over Knative's defaults.
-func (w *world) setFlags(with feature.Flags) {
+func (w *env) setFlags(with feature.Flags) {
 	f, err := feature.NewFlagsConfigFromMap(nil)
 	if err != nil {
 		panic(err)
@@ -108,12 +108,12 @@ func (w *world) setFlags(with feature.Flags) {
 	w.flags.Store(&f)
 }
 
-func (w *world) addSource(name string, labels map[string]string) {
+func (w *env) addSource(name string, labels map[string]string) {
 	_ = w.sources.Add(&v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: labels}})
 }
 
 // issue makes a token that the API server accepts.
-func (w *world) issue(user string, change ...func(map[string]any)) string {
+func (w *env) issue(user string, change ...func(map[string]any)) string {
 	token := newToken(user, change...)
 	w.set(func() { w.tokens[token] = accepted(user, audience(ns, name)) })
 	return token
@@ -146,7 +146,7 @@ func claim(key string, value any) func(map[string]any) {
 // The reviews.
 
 // answer runs what the test put in the way of a review.
-func (w *world) answer(ctx context.Context) error {
+func (w *env) answer(ctx context.Context) error {
 	w.mu.Lock()
 	hook, down := w.hook, w.down
 	w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *world) answer(ctx context.Context) error {
 	return down
 }
 
-func (w *world) reviewToken(ctx context.Context, r *authn.TokenReview) (*authn.TokenReview, error) {
+func (w *env) reviewToken(ctx context.Context, r *authn.TokenReview) (*authn.TokenReview, error) {
 	w.tokenReviews.Add(1)
 	if err := w.answer(ctx); err != nil {
 		return nil, err
@@ -171,12 +171,12 @@ func (w *world) reviewToken(ctx context.Context, r *authn.TokenReview) (*authn.T
 	}
 	// An authenticator answers for the audiences it was asked about.
 	if s.Authenticated && len(r.Spec.Audiences) != 1 {
-		return nil, errors.New("one audience is to be asked about")
+		return nil, errors.New("the review must name one audience")
 	}
 	return &authn.TokenReview{Status: s}, nil
 }
 
-func (w *world) fetchKeys(context.Context) (*kube.KeySet, error) {
+func (w *env) fetchKeys(context.Context) (*kube.KeySet, error) {
 	w.keyReads.Add(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,7 +186,7 @@ func (w *world) fetchKeys(context.Context) (*kube.KeySet, error) {
 	return w.keySet, nil
 }
 
-func (w *world) reviewAccess(ctx context.Context, r *authz.SubjectAccessReview) (*authz.SubjectAccessReview, error) {
+func (w *env) reviewAccess(ctx context.Context, r *authz.SubjectAccessReview) (*authz.SubjectAccessReview, error) {
 	w.accessReviews.Add(1)
 	w.lastAccess.Store(&r.Spec)
 	if err := w.answer(ctx); err != nil {
@@ -212,7 +212,7 @@ func requestTo(v access.Verb) access.Request {
 }
 
 // admit is a call to the source.
-func (w *world) admit(tb testing.TB, token string, v access.Verb) (access.Judge, error) {
+func (w *env) admit(tb testing.TB, token string, v access.Verb) (access.Judge, error) {
 	tb.Helper()
 	who, err := w.guard.Admit(request(tb.Context(), token), requestTo(v))
 	return who.Judge, err
@@ -271,16 +271,16 @@ func toLabels(p *eventing.EventPolicy, apiVersion, kind string, s *metav1.LabelS
 	return p
 }
 
-func (w *world) setPolicies(ps ...*eventing.EventPolicy) {
+func (w *env) setPolicies(ps ...*eventing.EventPolicy) {
 	objects := make([]*unstructured.Unstructured, 0, len(ps))
 	for _, p := range ps {
-		objects = append(objects, asTold(p))
+		objects = append(objects, asUnstructured(p))
 	}
 	w.setObjects(objects...)
 }
 
-// setObjects are the policies as the API server tells of them.
-func (w *world) setObjects(objects ...*unstructured.Unstructured) {
+// setObjects sets the policies as the API server sends them.
+func (w *env) setObjects(objects ...*unstructured.Unstructured) {
 	var ours, theirs []any
 	for _, o := range objects {
 		p, err := ReadPolicy(o)
@@ -298,7 +298,7 @@ func (w *world) setObjects(objects ...*unstructured.Unstructured) {
 }
 
 // policy is one as the guard reads it.
-func (w *world) policy(tb testing.TB, name string) *eventPolicy {
+func (w *env) policy(tb testing.TB, name string) *eventPolicy {
 	tb.Helper()
 	o, ok, err := w.policies.GetByKey(ns + "/" + name)
 	if !ok || err != nil {
@@ -307,9 +307,9 @@ func (w *world) policy(tb testing.TB, name string) *eventPolicy {
 	return o.(*eventPolicy)
 }
 
-// asTold is a policy as an API server tells of it. A selector that there is,
+// asUnstructured is a policy as the API server sends it. A selector that exists,
 // but that is empty, says so, as in a manifest; the type would leave it out.
-func asTold(p *eventing.EventPolicy) *unstructured.Unstructured {
+func asUnstructured(p *eventing.EventPolicy) *unstructured.Unstructured {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		panic(err)

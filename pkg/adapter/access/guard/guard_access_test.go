@@ -13,7 +13,7 @@ import (
 )
 
 // setSource changes the source.
-func (w *world) setSource(change ...func(*v1alpha1.RescheduleSource)) {
+func (w *env) setSource(change ...func(*v1alpha1.RescheduleSource)) {
 	w.addSource(name, nil)
 	o, _, _ := w.sources.GetByKey(ns + "/" + name)
 	for _, c := range change {
@@ -28,9 +28,9 @@ func requiringTokens(o *v1alpha1.RescheduleSource) {
 }
 
 // Sending is not reading: a policy that was made for events opens nothing else.
-func TestAnEventPolicyAdmitsCreateOnly(t *testing.T) {
+func TestPolicy_AdmitsCreateOnly(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setPolicies(newPolicy("p", outsider))
 	token := w.issue(outsider)
 	for _, verb := range verbs {
@@ -53,10 +53,10 @@ func TestAnEventPolicyAdmitsCreateOnly(t *testing.T) {
 }
 
 // With access rbac a namespace is no key by itself.
-func TestAccessRBACHasNoShortcut(t *testing.T) {
+func TestAccessRBAC_HasNoShortcut(t *testing.T) {
 	t.Parallel()
 	for user, says := range map[string]string{insider: "spec.access is rbac", outsider: "no service account of that namespace"} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setSource(byRBACOnly)
 		token := w.issue(user)
 		for _, verb := range []access.Verb{access.VerbGet, access.VerbList, access.VerbCreate, access.VerbDelete} {
@@ -64,7 +64,7 @@ func TestAccessRBACHasNoShortcut(t *testing.T) {
 				t.Errorf("%s %s: %v", user, verb, err)
 			}
 		}
-		w = newWorld(t)
+		w = newEnv(t)
 		w.setSource(byRBACOnly)
 		w.grants[user+" get"] = true
 		token = w.issue(user)
@@ -81,12 +81,12 @@ func TestAccessRBACHasNoShortcut(t *testing.T) {
 }
 
 // Events of a source with access rbac that need a token need a grant too.
-func TestAccessRBACCountsForEvents(t *testing.T) {
+func TestAccessRBAC_CountsForEvents(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"default", "allow all", "deny all"} {
 		for _, user := range []string{insider, outsider} {
 			for _, granted := range []bool{false, true} {
-				w := newWorld(t)
+				w := newEnv(t)
 				w.setSource(byRBACOnly)
 				w.setFlags(modes[mode])
 				w.grants[user+" create"] = granted
@@ -96,7 +96,7 @@ func TestAccessRBACCountsForEvents(t *testing.T) {
 			}
 		}
 	}
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setSource(byRBACOnly)
 	if _, err := w.admit(t, "", access.VerbIngest); err != nil {
 		t.Errorf("without tokens in the cluster: %v", err)
@@ -104,12 +104,12 @@ func TestAccessRBACCountsForEvents(t *testing.T) {
 }
 
 // The flag is for all of Knative; a source can ask for more.
-func TestASourceCanRequireTokensOfEvents(t *testing.T) {
+func TestIngest_CanRequireTokens(t *testing.T) {
 	t.Parallel()
 	type user struct{ name, why string }
 	for _, u := range []user{{insider, "its namespace"}, {outsider, "nothing"}, {outsider, "RBAC"}, {outsider, "a policy"}, {insider, "a policy for others"}} {
 		for _, mode := range []string{"off, allow same namespace", "off, deny all", "default"} {
-			w := newWorld(t)
+			w := newEnv(t)
 			w.setSource(requiringTokens)
 			deny := strings.HasSuffix(mode, "deny all")
 			switch {
@@ -141,7 +141,7 @@ func TestASourceCanRequireTokensOfEvents(t *testing.T) {
 			}
 		}
 	}
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setSource(requiringTokens)
 	w.addSource("another", nil)
 	if _, err := w.guard.Admit(request(t.Context(), ""), access.Request{Namespace: ns, Name: "another", Verb: access.VerbIngest}); err != nil {
@@ -150,9 +150,9 @@ func TestASourceCanRequireTokensOfEvents(t *testing.T) {
 }
 
 // A filter still judges each event of a sender that RBAC does not know.
-func TestAFilterCountsWhereTokensAreRequired(t *testing.T) {
+func TestIngest_AppliesFiltersWithTokens(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setSource(requiringTokens)
 	w.setPolicies(filtered(newPolicy("p", outsider), typeIs("t")))
 	judge, err := w.admit(t, w.issue(outsider), access.VerbIngest)

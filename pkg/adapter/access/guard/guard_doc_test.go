@@ -43,7 +43,8 @@ func parse[T any](t *testing.T, document string) *T {
 	return v
 }
 
-func TestTheDocumentedVolumeIsForTheAudience(t *testing.T) {
+// The documented volume is for the audience of the source.
+func TestDocs_VolumeIsForTheAudience(t *testing.T) {
 	t.Parallel()
 	pods := examples(t, "Pod")
 	if len(pods) != 1 {
@@ -55,14 +56,15 @@ func TestTheDocumentedVolumeIsForTheAudience(t *testing.T) {
 	}
 }
 
-func TestTheDocumentedPoliciesDoWhatIsSaidOfThem(t *testing.T) {
+// The documented policies do what the page says.
+func TestDocs_PoliciesDoWhatTheyPromise(t *testing.T) {
 	t.Parallel()
 	ps := examples(t, "EventPolicy")
 	if len(ps) != 2 {
 		t.Fatalf("%d examples", len(ps))
 	}
 	for i, user := range []string{"system:serviceaccount:team-a:operator", "system:serviceaccount:team-b:watcher"} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setFlags(modes["deny all"])
 		w.addSource(name, map[string]string{"tier": "gold"})
 		p := parse[eventing.EventPolicy](t, ps[i])
@@ -85,7 +87,8 @@ func TestTheDocumentedPoliciesDoWhatIsSaidOfThem(t *testing.T) {
 	}
 }
 
-func TestTheDocumentedRoleIsForWhatIsAskedOfRBAC(t *testing.T) {
+// The documented role grants what RBAC is asked.
+func TestDocs_RoleGrantsWhatRBACIsAsked(t *testing.T) {
 	t.Parallel()
 	roles := examples(t, "Role")
 	if len(roles) != 1 {

@@ -21,7 +21,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestTheAudienceIsTheOneThatKnativeGivesTheSource(t *testing.T) {
+// The audience is the one that Knative gives the source.
+func TestAudience_IsKnatives(t *testing.T) {
 	t.Parallel()
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
 	for _, m := range []metav1.ObjectMeta{{Namespace: ns, Name: name}, {Namespace: "Upper", Name: "Ünder.score"}, {}} {
@@ -39,32 +40,32 @@ var (
 	verbs = []access.Verb{access.VerbGet, access.VerbList, access.VerbCreate, access.VerbDelete, access.VerbIngest}
 	users = []string{insider, outsider, person}
 
-	tokenKinds = map[string]func(w *world, user string) string{
-		"none":   func(*world, string) string { return "" },
-		"no JWT": func(*world, string) string { return "c2VjcmV0" },
-		"other audience": func(w *world, u string) string {
+	tokenKinds = map[string]func(w *env, user string) string{
+		"none":   func(*env, string) string { return "" },
+		"no JWT": func(*env, string) string { return "c2VjcmV0" },
+		"other audience": func(w *env, u string) string {
 			return w.issue(u, claim("aud", []string{"https://kubernetes.default.svc"}))
 		},
-		"expired": func(w *world, u string) string {
+		"expired": func(w *env, u string) string {
 			return w.issue(u, claim("exp", time.Now().Add(-2*time.Minute).Unix()))
 		},
-		"forged": func(_ *world, u string) string { return newToken(u) },
-		"reviewed for another audience": func(w *world, u string) string {
+		"forged": func(_ *env, u string) string { return newToken(u) },
+		"reviewed for another audience": func(w *env, u string) string {
 			token := w.issue(u)
 			w.tokens[token] = accepted(u, "https://kubernetes.default.svc")
 			return token
 		},
-		"reviewed for no audience": func(w *world, u string) string {
+		"reviewed for no audience": func(w *env, u string) string {
 			token := w.issue(u)
 			w.tokens[token] = accepted(u)
 			return token
 		},
-		"of nobody": func(w *world, u string) string {
+		"of nobody": func(w *env, u string) string {
 			token := w.issue(u)
 			w.tokens[token] = accepted("", audience(ns, name))
 			return token
 		},
-		"good": func(w *world, u string) string { return w.issue(u) },
+		"good": func(w *env, u string) string { return w.issue(u) },
 	}
 
 	policyKinds = map[string]func(user string) []*eventing.EventPolicy{
@@ -138,7 +139,8 @@ func (s situation) want() (code schedule.Code, judged bool) {
 	return schedule.CodeDenied, false
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
+// The full product of tokens, policies, flags and roles.
+func TestGuard_DecidesWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	for _, token := range sorted(tokenKinds) {
 		t.Run(token, func(t *testing.T) {
@@ -162,7 +164,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 func check(t *testing.T, s situation) {
 	t.Helper()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setFlags(modes[s.mode])
 	w.setPolicies(policyKinds[s.policy](s.user)...)
 	if s.missing {
@@ -192,9 +194,10 @@ func check(t *testing.T, s situation) {
 	}
 }
 
-func TestAPathThereIsNoneOfIsLeftToTheAPI(t *testing.T) {
+// A path that the API does not have is left to the API.
+func TestGuard_LeavesAnUnknownPathToTheAPI(t *testing.T) {
 	t.Parallel()
-	if _, err := newWorld(t).guard.Admit(request(t.Context(), ""), access.Request{}); err != nil {
+	if _, err := newEnv(t).guard.Admit(request(t.Context(), ""), access.Request{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -202,7 +205,7 @@ func TestAPathThereIsNoneOfIsLeftToTheAPI(t *testing.T) {
 // Under strict transport encryption a request without TLS learns nothing but that.
 func TestGuard_RequiresTLSWhereItIsStrict(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setFlags(feature.Flags{feature.TransportEncryption: feature.Strict})
 	token := w.issue(insider)
 	for _, a := range []access.Request{{}, requestTo(access.VerbGet), requestTo(access.VerbIngest)} {
@@ -217,30 +220,32 @@ func TestGuard_RequiresTLSWhereItIsStrict(t *testing.T) {
 	}
 }
 
-func TestAVerbNobodyThoughtOfIsRefused(t *testing.T) {
+// An unknown verb is refused.
+func TestGuard_RefusesAnUnknownVerb(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	if _, err := w.admit(t, w.issue(insider), "own"); code(t, err) != schedule.CodeDenied {
 		t.Error(err)
 	}
 }
 
-func TestARefusalSaysWhatToDo(t *testing.T) {
+// A refusal says what is wrong and what to do.
+func TestGuard_RefusalSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	want := audience(ns, name)
-	for text, token := range map[string]func(w *world) string{
-		"a bearer token is required":                                   func(*world) string { return "" },
-		"no JSON Web Token":                                            func(*world) string { return "x.y.z" },
-		`for the audience "a" and 1 more;`:                             func(*world) string { return newToken(insider, claim("aud", []string{"a", "b"})) },
-		`for the audience "b";`:                                        func(*world) string { return newToken(insider, claim("aud", "b")) },
-		"names no audience":                                            func(*world) string { return newToken(insider, claim("aud", nil)) },
-		"expired at 2001-09-09T01:46:40Z":                              func(*world) string { return newToken(insider, claim("exp", 1e9)) },
-		"the API server does not accept":                               func(*world) string { return newToken(insider) },
-		"may not create schedules of \"ops/git-repos\"":                func(w *world) string { return w.issue(outsider) },
-		"create reschedulesources/schedules in the API group sources.": func(w *world) string { return w.issue(outsider) },
-		`"` + outsider + `" may not`:                                   func(w *world) string { return w.issue(outsider) },
+	for text, token := range map[string]func(w *env) string{
+		"a bearer token is required":                                   func(*env) string { return "" },
+		"no JSON Web Token":                                            func(*env) string { return "x.y.z" },
+		`for the audience "a" and 1 more;`:                             func(*env) string { return newToken(insider, claim("aud", []string{"a", "b"})) },
+		`for the audience "b";`:                                        func(*env) string { return newToken(insider, claim("aud", "b")) },
+		"names no audience":                                            func(*env) string { return newToken(insider, claim("aud", nil)) },
+		"expired at 2001-09-09T01:46:40Z":                              func(*env) string { return newToken(insider, claim("exp", 1e9)) },
+		"the API server does not accept":                               func(*env) string { return newToken(insider) },
+		"may not create schedules of \"ops/git-repos\"":                func(w *env) string { return w.issue(outsider) },
+		"create reschedulesources/schedules in the API group sources.": func(w *env) string { return w.issue(outsider) },
+		`"` + outsider + `" may not`:                                   func(w *env) string { return w.issue(outsider) },
 	} {
-		w := newWorld(t)
+		w := newEnv(t)
 		_, err := w.admit(t, token(w), access.VerbCreate)
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v does not say %q", err, text)
@@ -250,10 +255,11 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestWhatIsHopelessDoesNotReachTheAPIServer(t *testing.T) {
+// A token that cannot be accepted costs the API server nothing.
+func TestPrecheck_SavesReviews(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"none", "no JWT", "other audience", "expired"} {
-		w := newWorld(t)
+		w := newEnv(t)
 		token := tokenKinds[kind](w, insider)
 		for range 3 {
 			if _, err := w.admit(t, token, access.VerbGet); code(t, err) != schedule.CodeUnauthenticated {
@@ -266,9 +272,10 @@ func TestWhatIsHopelessDoesNotReachTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestATokenForOneSourceIsNoneForAnother(t *testing.T) {
+// A token for one source is not accepted by another.
+func TestGuard_TokenIsForOneSource(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.addSource("another", nil)
 	token := w.issue(insider)
 	for range 2 {
@@ -291,9 +298,10 @@ func TestATokenForOneSourceIsNoneForAnother(t *testing.T) {
 	}
 }
 
-func TestTwoAuthorizationHeadersAreNone(t *testing.T) {
+// Two Authorization headers are as good as none.
+func TestGuard_TwoHeadersAreNone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	r := request(t.Context(), w.issue(insider))
 	r.Header.Add("Authorization", "Bearer "+w.issue(outsider))
 	if _, err := w.guard.Admit(r, requestTo(access.VerbGet)); code(t, err) != schedule.CodeUnauthenticated {
@@ -301,9 +309,10 @@ func TestTwoAuthorizationHeadersAreNone(t *testing.T) {
 	}
 }
 
-func TestRBACIsAskedInItsOwnWords(t *testing.T) {
+// RBAC is asked for the verb, resource and subresource of the docs.
+func TestGuard_AsksRBACInItsOwnWords(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.grants[person+" delete"] = true
 	if _, err := w.admit(t, w.issue(person), access.VerbDelete); err != nil {
 		t.Fatal(err)
@@ -320,9 +329,10 @@ func TestRBACIsAskedInItsOwnWords(t *testing.T) {
 	}
 }
 
-func TestASourceThatIsNotThereLooksLikeOneThatIsForbidden(t *testing.T) {
+// A source that does not exist looks like one that is forbidden.
+func TestGuard_HidesWhetherASourceExists(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	_, there := w.admit(t, w.issue(outsider), access.VerbGet)
 	_ = w.sources.Replace(nil, "")
 	_, gone := w.admit(t, w.issue(outsider), access.VerbGet)
@@ -331,7 +341,8 @@ func TestASourceThatIsNotThereLooksLikeOneThatIsForbidden(t *testing.T) {
 	}
 }
 
-func TestOnlyAServiceAccountOfTheNamespaceIsOne(t *testing.T) {
+// Only the user name of a service account has a namespace.
+func TestNamespaceOf_ServiceAccountsOnly(t *testing.T) {
 	t.Parallel()
 	for user, want := range map[string]string{
 		insider:                                    "ops",
@@ -354,7 +365,8 @@ func TestOnlyAServiceAccountOfTheNamespaceIsOne(t *testing.T) {
 	}
 }
 
-func TestCallersThatDifferInAnythingDiffer(t *testing.T) {
+// Callers that differ in anything have different ids.
+func TestCaller_IDCoversEverything(t *testing.T) {
 	t.Parallel()
 	seen := map[digest]int{}
 	for i, u := range []authn.UserInfo{
@@ -383,9 +395,10 @@ func TestCallersThatDifferInAnythingDiffer(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysWhoWasRefusedAndWhy(t *testing.T) {
+// The debug log says who was refused, and why.
+func TestGuard_LogsRefusals(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	token := w.issue(outsider)
 	forged := newToken("mallory")
 	for _, tok := range []string{token, forged} {
@@ -406,9 +419,10 @@ func TestTheLogSaysWhoWasRefusedAndWhy(t *testing.T) {
 	}
 }
 
-func TestTheGuardIsOneOfTheAPI(t *testing.T) {
+// The guard works behind the API.
+func TestGuard_BehindTheAPI(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	var g access.Guard = w.guard
 	r := request(t.Context(), w.issue(insider))
 	r.Method = http.MethodPut

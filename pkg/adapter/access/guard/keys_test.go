@@ -24,7 +24,7 @@ import (
 
 const clusterIssuer = "https://kubernetes.default.svc"
 
-// signingKey is one of a cluster, or of who would like to be one.
+// signingKey is a key of a cluster, or of an attacker.
 type signingKey struct {
 	id      string
 	private crypto.Signer
@@ -48,7 +48,7 @@ var signingKeys = sync.OnceValue(func() map[string]signingKey {
 })
 
 // publish makes these the keys that the cluster shows.
-func (w *world) publish(ids ...string) {
+func (w *env) publish(ids ...string) {
 	set := &kube.KeySet{Issuer: clusterIssuer}
 	for _, id := range ids {
 		set.Keys = append(set.Keys, jose.JSONWebKey{Key: signingKeys()[id].private.Public(), KeyID: id, Use: "sig"})
@@ -90,15 +90,16 @@ func decoded(segment string) []byte {
 }
 
 // signed makes a token of the cluster's that the API server accepts.
-func (w *world) signed(user, with string, change ...func(map[string]any)) string {
+func (w *env) signed(user, with string, change ...func(map[string]any)) string {
 	token := sign(user, with, with, change...)
 	w.set(func() { w.tokens[token] = accepted(user, audience(ns, name)) })
 	return token
 }
 
-func TestAForgedTokenCostsNoReview(t *testing.T) {
+// A forged token costs no review.
+func TestKeys_ForgedTokenCostsNoReview(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.publish("a", "rsa")
 	for name, token := range map[string]string{
 		"signed with another key": sign(insider, "a", "b"),
@@ -134,8 +135,8 @@ func TestAForgedTokenCostsNoReview(t *testing.T) {
 	}
 }
 
-// An API server knows more tokens than those of its service accounts.
-func TestATokenOfAnotherIssuerIsReviewed(t *testing.T) {
+// An API server accepts more tokens than the ones of its service accounts.
+func TestKeys_ForeignTokenIsReviewed(t *testing.T) {
 	t.Parallel()
 	for name, token := range map[string]string{
 		"a key that is not shown":              sign(insider, "c", "c"),
@@ -144,7 +145,7 @@ func TestATokenOfAnotherIssuerIsReviewed(t *testing.T) {
 		"an issuer that the cluster had once":  sign(insider, "a", "a", claim("iss", "https://before")),
 		"no issuer, no key and no such method": newToken(insider),
 	} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.publish("a")
 		w.set(func() { w.tokens[token] = accepted(insider, audience(ns, "git-repos")) })
 		if _, err := w.admit(t, token, access.VerbGet); err != nil || w.tokenReviews.Load() != 1 {
@@ -153,8 +154,9 @@ func TestATokenOfAnotherIssuerIsReviewed(t *testing.T) {
 	}
 }
 
-func TestAFloodOfStrangersHasItsOwnLane(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A flood of tokens of unknown keys does not delay others.
+func TestFlood_StrangersHaveTheirOwnSlots(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.publish("a")
 		w.hook = func(context.Context) error { time.Sleep(5 * time.Second); return nil }
 		var wg sync.WaitGroup
@@ -179,8 +181,8 @@ func TestAFloodOfStrangersHasItsOwnLane(t *testing.T) {
 }
 
 // One namespace can have as many good tokens as it likes.
-func TestAFloodOfGoodTokensIsItsNamespaces(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+func TestFlood_ValidTokensDelayTheirNamespace(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.publish("a")
 		w.hook = func(context.Context) error { time.Sleep(5 * time.Second); return nil }
 		var wg sync.WaitGroup
@@ -205,8 +207,9 @@ func TestAFloodOfGoodTokensIsItsNamespaces(t *testing.T) {
 	})
 }
 
-func TestANewKeyIsFoundAtABoundedRate(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A new key is found, at a bounded rate.
+func TestKeys_AreFetchedAtABoundedRate(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.publish("a")
 		if _, err := w.admit(t, w.signed(insider, "a"), access.VerbGet); err != nil {
 			t.Fatal(err)
@@ -230,8 +233,9 @@ func TestANewKeyIsFoundAtABoundedRate(t *testing.T) {
 	})
 }
 
-func TestWithoutKeysEveryTokenIsReviewed(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// Without the cluster's keys every token is reviewed.
+func TestKeys_WithoutThemEachTokenIsReviewed(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		for i := range 5 {
 			if _, err := w.admit(t, w.signed(insider, "a", claim("jti", i)), access.VerbGet); err != nil {
 				t.Error(err)
@@ -247,10 +251,11 @@ func TestWithoutKeysEveryTokenIsReviewed(t *testing.T) {
 	})
 }
 
-func TestKeysThatDoNotComeAreNotWaitedForLong(t *testing.T) {
+// A caller does not wait long for the keys.
+func TestKeys_WaitIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := &keys{now: time.Now, log: newWorld(t).guard.log, fetch: func(ctx context.Context) (*kube.KeySet, error) {
+		k := &keys{now: time.Now, log: newEnv(t).guard.log, fetch: func(ctx context.Context) (*kube.KeySet, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
@@ -269,8 +274,8 @@ func TestKeysThatDoNotComeAreNotWaitedForLong(t *testing.T) {
 	})
 }
 
-func BenchmarkAForgedToken(b *testing.B) {
-	w := newWorld(b)
+func BenchmarkForgedToken(b *testing.B) {
+	w := newEnv(b)
 	w.publish("rsa")
 	r := request(b.Context(), sign(insider, "rsa", "rsa")+"AAAA")
 	b.ReportAllocs()

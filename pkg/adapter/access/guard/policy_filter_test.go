@@ -145,16 +145,16 @@ func asRead(t *testing.T, fs []eventingv1.SubscriptionsAPIFilter) []policyFilter
 	t.Helper()
 	p := newPolicy("p")
 	p.Spec.Filters = fs
-	read, err := ReadPolicy(asTold(p))
+	read, err := ReadPolicy(asUnstructured(p))
 	if err != nil || read.(*eventPolicy).broken != nil {
 		t.Fatal(err, read.(*eventPolicy).broken)
 	}
 	return read.(*eventPolicy).filters
 }
 
-// TestFiltersMeanWhatKnativeMeans builds filters at random and lets Knative's
+// TestFilter_MeansWhatKnativeMeans builds filters at random and lets Knative's
 // own judge the same events.
-func TestFiltersMeanWhatKnativeMeans(t *testing.T) {
+func TestFilter_MeansWhatKnativeMeans(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	r := random{rand.New(rand.NewPCG(seed, 0))}
@@ -182,14 +182,14 @@ func TestFiltersMeanWhatKnativeMeans(t *testing.T) {
 		}
 	}
 	if passed < rounds/10 || passed > rounds*9/10 {
-		t.Errorf("seed %d: %d of %d passed, so the test tells little", seed, passed, rounds)
+		t.Errorf("seed %d: %d of %d passed, so the test proves little", seed, passed, rounds)
 	}
 }
 
-// TestFiltersCompileThatKnativeLetsIn breaks filters at random. Whether they
+// TestFilter_CompilesWhatKnativeAccepts breaks filters at random. Whether they
 // are whole Knative's webhook says; what it lets in all the same, and what
-// Knative then leaves out, is to be refused here.
-func TestFiltersCompileThatKnativeLetsIn(t *testing.T) {
+// Knative then leaves out, must be refused here.
+func TestFilter_CompilesWhatKnativeAccepts(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	r := random{rand.New(rand.NewPCG(seed, 0))}
@@ -209,7 +209,7 @@ func TestFiltersCompileThatKnativeLetsIn(t *testing.T) {
 		}
 	}
 	if whole < rounds/20 || whole > rounds*19/20 {
-		t.Errorf("seed %d: %d of %d are whole, so the test tells little", seed, whole, rounds)
+		t.Errorf("seed %d: %d of %d are whole, so the test proves little", seed, whole, rounds)
 	}
 }
 
@@ -240,7 +240,8 @@ func makeable(fs ...eventingv1.SubscriptionsAPIFilter) bool {
 	return true
 }
 
-func TestNeitherWhatIsNoConditionNorItsNegationPasses(t *testing.T) {
+// An expression that is no condition does not pass, nor does its negation.
+func TestFilter_NoConditionNeverPasses(t *testing.T) {
 	t.Parallel()
 	text := cesql("'a text'")
 	for _, f := range []eventingv1.SubscriptionsAPIFilter{text, {Not: &text}, {Any: []eventingv1.SubscriptionsAPIFilter{text, cesql("TRUE")}}} {
@@ -254,7 +255,8 @@ func TestNeitherWhatIsNoConditionNorItsNegationPasses(t *testing.T) {
 	}
 }
 
-func TestARefusedFilterIsNamed(t *testing.T) {
+// The error of a filter names its path.
+func TestFilter_RefusalNamesIt(t *testing.T) {
 	t.Parallel()
 	for path, f := range map[string]eventingv1.SubscriptionsAPIFilter{
 		`[0]: the filter is empty`:               {},
@@ -295,7 +297,8 @@ func asKnativeReads(t *testing.T, e *schedule.Event) event.Event {
 	return sdk
 }
 
-func TestTheFiltersKnowEveryAttribute(t *testing.T) {
+// Filters know every attribute that Knative knows.
+func TestFilter_KnowsEveryAttribute(t *testing.T) {
 	t.Parallel()
 	e := *commit
 	e.DataSchema = "http://schemas.example.com/Push#1"

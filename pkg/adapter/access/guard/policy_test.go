@@ -70,10 +70,11 @@ var targets = map[string]struct {
 	}, true},
 }
 
-func TestAPolicyAppliesWhereKnativeSaysSo(t *testing.T) {
+// A policy applies to the sources that Knative applies it to.
+func TestPolicy_AppliesWhereKnativeSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, what := range sorted(targets) {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setFlags(modes["default"])
 		w.addSource(name, map[string]string{"tier": "gold"})
 		w.setPolicies(targets[what].change(newPolicy("p", outsider)))
@@ -94,9 +95,10 @@ func TestAPolicyAppliesWhereKnativeSaysSo(t *testing.T) {
 	}
 }
 
-func TestLabelsAreThoseOfTheMoment(t *testing.T) {
+// A selector follows the labels of the source.
+func TestPolicy_FollowsLabels(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setPolicies(targets["its labels"].change(newPolicy("p", outsider)))
 	token := w.issue(outsider)
 	for _, tier := range []string{"gold", "tin", "gold"} {
@@ -110,9 +112,10 @@ func TestLabelsAreThoseOfTheMoment(t *testing.T) {
 	}
 }
 
-func TestAPolicyOfAnotherNamespaceDoesNotCount(t *testing.T) {
+// A policy of another namespace does not count.
+func TestPolicy_OfAnotherNamespaceIsIgnored(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	p := newPolicy("p", outsider)
 	p.Namespace = "elsewhere"
 	w.setPolicies(p)
@@ -122,7 +125,7 @@ func TestAPolicyOfAnotherNamespaceDoesNotCount(t *testing.T) {
 }
 
 // Some shapes the API server lets through, others a newer Knative may have.
-func TestAPolicyOfAnotherShapeAdmitsNobody(t *testing.T) {
+func TestPolicy_OfAnotherShapeAdmitsNone(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		value any
@@ -140,9 +143,9 @@ func TestAPolicyOfAnotherShapeAdmitsNobody(t *testing.T) {
 		"conditions that are none": {"Ready", []string{"status", "conditions"}},
 		"no spec":                  {"", []string{"spec"}},
 	} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setFlags(modes["allow all"])
-		o := asTold(toName(newPolicy("p", insider), name))
+		o := asUnstructured(toName(newPolicy("p", insider), name))
 		if err := unstructured.SetNestedField(o.Object, c.value, c.path...); err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +162,7 @@ func TestAPolicyOfAnotherShapeAdmitsNobody(t *testing.T) {
 
 // What Knative's webhook would not let in is there all the same while the
 // webhook is down. It must not open anything.
-func TestAPolicyThatCannotBeReadAdmitsNobody(t *testing.T) {
+func TestPolicy_UnreadableAdmitsNone(t *testing.T) {
 	t.Parallel()
 	for what, p := range map[string]*eventing.EventPolicy{
 		"a version of three parts":    {Spec: eventing.EventPolicySpec{To: []eventing.EventPolicySpecTo{{Ref: &eventing.EventPolicyToReference{APIVersion: "a/b/c"}}}}},
@@ -175,7 +178,7 @@ func TestAPolicyThatCannotBeReadAdmitsNobody(t *testing.T) {
 		"a prefix of nothing":         filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{Prefix: map[string]string{"type": ""}}),
 		"one that passes, one broken": filtered(&eventing.EventPolicy{}, cesql("TRUE"), eventingv1.SubscriptionsAPIFilter{}),
 	} {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setFlags(modes["allow all"])
 		good := newPolicy("p", insider)
 		p.ObjectMeta, p.Status = good.ObjectMeta, good.Status
@@ -192,9 +195,10 @@ func TestAPolicyThatCannotBeReadAdmitsNobody(t *testing.T) {
 	}
 }
 
-func TestARefusalTellsOfAPolicyThatIsNotReady(t *testing.T) {
+// A refusal mentions that a policy is not ready.
+func TestPolicy_RefusalNamesNotReady(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setFlags(modes["default"])
 	w.setPolicies(notReady(newPolicy("p", insider)))
 	if _, err := w.admit(t, w.issue(insider), access.VerbIngest); err == nil || !strings.Contains(err.Error(), "not ready") {
@@ -206,7 +210,8 @@ func cesql(x string) eventingv1.SubscriptionsAPIFilter {
 	return eventingv1.SubscriptionsAPIFilter{CESQL: x}
 }
 
-func TestASubjectIsNamedWholeOrByItsPrefix(t *testing.T) {
+// A policy names a subject, or a prefix of subjects.
+func TestPolicy_NamesSubjectOrPrefix(t *testing.T) {
 	t.Parallel()
 	for pattern, want := range map[string]bool{
 		insider: true, "*": true, "system:serviceaccount:ops:*": true, insider + "*": true, "system:*": true,
@@ -248,10 +253,11 @@ var (
 	}
 )
 
-func TestAnExpressionDecidesByEvent(t *testing.T) {
+// An expression decides about each event.
+func TestPolicy_ExpressionDecidesByEvent(t *testing.T) {
 	t.Parallel()
 	for x, want := range filters {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.setFlags(modes["default"])
 		w.setPolicies(filtered(newPolicy("p", outsider), cesql(x)))
 		judge, err := w.admit(t, w.issue(outsider), access.VerbIngest)
@@ -265,9 +271,10 @@ func TestAnExpressionDecidesByEvent(t *testing.T) {
 	}
 }
 
-func TestAnyPolicyThatAdmitsTheEventIsEnough(t *testing.T) {
+// One policy that admits the event is enough.
+func TestPolicy_OneIsEnough(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setFlags(modes["deny all"])
 	w.setPolicies(
 		filtered(newPolicy("a", outsider), typeIs("another")),
@@ -296,9 +303,10 @@ func TestAnyPolicyThatAdmitsTheEventIsEnough(t *testing.T) {
 	}
 }
 
-func TestAPolicyIsCompiledOncePerVersion(t *testing.T) {
+// A policy is compiled once per version.
+func TestPolicy_IsCompiledOncePerVersion(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	w.setPolicies(newPolicy("p", outsider))
 	p := w.policy(t, "p")
 	first := w.guard.policies.compile(p)
@@ -315,8 +323,8 @@ func TestAPolicyIsCompiledOncePerVersion(t *testing.T) {
 	}
 }
 
-func BenchmarkAJudgedEvent(b *testing.B) {
-	w := newWorld(b)
+func BenchmarkJudgedEvent(b *testing.B) {
+	w := newEnv(b)
 	w.setFlags(modes["default"])
 	w.setPolicies(filtered(newPolicy("p", outsider), typeIs("com.example.push"), cesql("branch = 'main'")))
 	who, err := w.guard.Admit(request(context.Background(), w.issue(outsider)), requestTo(access.VerbIngest))

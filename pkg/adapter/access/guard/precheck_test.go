@@ -15,7 +15,8 @@ import (
 
 func segment(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
-func TestWhatATokenSaysOfItself(t *testing.T) {
+// What the claims of a token are refused for.
+func TestPrecheck_ReadsClaims(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
 	const want = "a/b/c/d"
@@ -58,7 +59,7 @@ func TestWhatATokenSaysOfItself(t *testing.T) {
 	}
 }
 
-func FuzzTheLookAtAToken(f *testing.F) {
+func FuzzPrecheck(f *testing.F) {
 	f.Add("")
 	f.Add("a.b.c")
 	f.Add(newToken(insider))
@@ -92,7 +93,7 @@ func FuzzTheLookAtAToken(f *testing.F) {
 func BenchmarkAdmit(b *testing.B) {
 	for what, user := range map[string]string{"namespace": insider, "policy": outsider, "rbac": person} {
 		b.Run(what, func(b *testing.B) {
-			w := newWorld(b)
+			w := newEnv(b)
 			w.setPolicies(newPolicy("p", outsider), toName(newPolicy("q", insider), "another"))
 			w.grants[person+" create"] = true
 			// As long as a service account's: some 1,100 bytes.
@@ -114,8 +115,8 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-func BenchmarkARefusalWithoutAReview(b *testing.B) {
-	w := newWorld(b)
+func BenchmarkRefusalWithoutReview(b *testing.B) {
+	w := newEnv(b)
 	r := request(b.Context(), newToken(insider, claim("aud", "https://kubernetes.default.svc")))
 	b.ReportAllocs()
 	for b.Loop() {

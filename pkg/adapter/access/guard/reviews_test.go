@@ -20,15 +20,15 @@ import (
 )
 
 // timed runs the test under fake time.
-func timed(t *testing.T, test func(t *testing.T, w *world)) {
+func timed(t *testing.T, test func(t *testing.T, w *env)) {
 	t.Helper()
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { test(t, newWorldAt(t, time.Now)) })
+	synctest.Test(t, func(t *testing.T) { test(t, newEnvAt(t, time.Now)) })
 }
 
 // A minute, for a caller who does not call again in its last third.
-func TestOneReviewServesAMinute(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+func TestReview_ServesAMinute(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.grants[outsider+" get"] = true
 		token := w.issue(outsider)
 		start := time.Now()
@@ -50,8 +50,9 @@ func TestOneReviewServesAMinute(t *testing.T) {
 	})
 }
 
-func TestWhatIsRevokedEndsWithinAMinute(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A revoked token or grant ends within a minute.
+func TestReview_RevocationTakesAMinute(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.grants[outsider+" get"] = true
 		a, b := w.issue(insider), w.issue(outsider)
 		for _, token := range []string{a, b} {
@@ -70,8 +71,9 @@ func TestWhatIsRevokedEndsWithinAMinute(t *testing.T) {
 	})
 }
 
-func TestWhatIsGrantedCountsWithinTenSeconds(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A grant counts within ten seconds.
+func TestReview_GrantTakesTenSeconds(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		a, b := newToken(insider), w.issue(outsider)
 		for range 5 {
 			if _, err := w.admit(t, a, access.VerbGet); code(t, err) != schedule.CodeUnauthenticated {
@@ -95,8 +97,9 @@ func TestWhatIsGrantedCountsWithinTenSeconds(t *testing.T) {
 	})
 }
 
-func TestAReviewDoesNotOutliveTheToken(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A cached review ends with its token.
+func TestReview_EndsWithTheToken(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		token := w.issue(insider, claim("exp", time.Now().Add(20*time.Second).Unix()))
 		if _, err := w.admit(t, token, access.VerbGet); err != nil {
 			t.Fatal(err)
@@ -124,8 +127,9 @@ func TestAReviewDoesNotOutliveTheToken(t *testing.T) {
 	})
 }
 
-func TestAHundredCallersAreOneReview(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A hundred calls with one token at once are one review.
+func TestReview_IsSharedByCallers(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.hook = func(context.Context) error { time.Sleep(time.Second); return nil }
 		w.grants[outsider+" get"] = true
 		token := w.issue(outsider)
@@ -144,8 +148,9 @@ func TestAHundredCallersAreOneReview(t *testing.T) {
 	})
 }
 
-func TestACallerWhoGoesAwayLeavesTheReviewToTheOthers(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A caller who goes away does not end the review of the others.
+func TestReview_SurvivesACallerWhoLeaves(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.hook = func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -179,8 +184,9 @@ func TestACallerWhoGoesAwayLeavesTheReviewToTheOthers(t *testing.T) {
 	})
 }
 
-func TestAFloodOfTokensIsBounded(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A flood of tokens causes a bounded number of reviews.
+func TestFlood_OfTokensIsBounded(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		known := w.issue(insider)
 		if _, err := w.admit(t, known, access.VerbGet); err != nil {
 			t.Fatal(err)
@@ -213,18 +219,18 @@ func TestAFloodOfTokensIsBounded(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, err := w.admit(t, known, access.VerbGet); err != nil || time.Since(start) > 0 {
-			t.Errorf("who is known has to wait: %v", err)
+			t.Errorf("a known caller has to wait: %v", err)
 		}
 		wg.Wait()
 		if n := int64(reviewLimit.Slots); most.Load() != n || busy.Load() != 200-n {
-			t.Errorf("%d reviews at once, %d callers told to come back", most.Load(), busy.Load())
+			t.Errorf("%d reviews at once, %d callers refused with Retry-After", most.Load(), busy.Load())
 		}
 	})
 }
 
-// One peer leaves room for the others, whatever it sends.
-func TestAFloodOfOnePeerIsItsOwn(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// One peer leaves slots for the others, whatever it sends.
+func TestFlood_OfOnePeerDelaysItself(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		hang := func(context.Context) error { time.Sleep(5 * time.Second); return nil }
 		w.hook = hang
 		var wg sync.WaitGroup
@@ -252,8 +258,8 @@ func TestAFloodOfOnePeerIsItsOwn(t *testing.T) {
 
 // A caller who keeps calling is never cold: its answer is renewed before it ends,
 // whatever waits in front of the API server.
-func TestAFloodLocksOutNoKnownCaller(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+func TestFlood_KeepsKnownCallers(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.grants[outsider+" get"] = true
 		known := []string{w.issue(insider), w.issue(outsider)}
 		for _, token := range known {
@@ -272,7 +278,7 @@ func TestAFloodLocksOutNoKnownCaller(t *testing.T) {
 			}
 		}
 		if _, err := w.admit(t, w.issue("system:serviceaccount:ops:fresh"), access.VerbGet); code(t, err) != schedule.CodeUnavailable {
-			t.Errorf("a caller who is not known: %v", err)
+			t.Errorf("an unknown caller: %v", err)
 		}
 		for start := time.Now(); time.Since(start) < 10*positiveTTL; time.Sleep(10 * time.Second) {
 			for i, token := range known {
@@ -300,8 +306,9 @@ func TestAFloodLocksOutNoKnownCaller(t *testing.T) {
 	})
 }
 
-func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A failed renewal is tried again.
+func TestRenewal_IsTriedAgain(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		token := w.issue(insider)
 		admit := func() error { _, err := w.admit(t, token, access.VerbGet); synctest.Wait(); return err }
 		if err := admit(); err != nil {
@@ -334,9 +341,10 @@ func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestAFloodOfRefusalsPushesNobodyOut(t *testing.T) {
+// A flood of refusals evicts no admitted caller.
+func TestFlood_OfRefusalsEvictsNone(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	known := w.issue(insider)
 	if _, err := w.admit(t, known, access.VerbGet); err != nil {
 		t.Fatal(err)
@@ -352,8 +360,9 @@ func TestAFloodOfRefusalsPushesNobodyOut(t *testing.T) {
 	}
 }
 
-func TestAnAPIServerThatIsDownCostsNobodyATokenOrAGrant(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// An API server that is down refuses no token and no grant.
+func TestReview_FailureIsNoRefusal(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.grants[outsider+" get"] = true
 		known, fresh := w.issue(outsider), w.issue(insider)
 		if _, err := w.admit(t, known, access.VerbGet); err != nil {
@@ -394,8 +403,9 @@ func TestAnAPIServerThatIsDownCostsNobodyATokenOrAGrant(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerThatHangsIsLeftAfterTenSeconds(t *testing.T) {
-	timed(t, func(t *testing.T, w *world) {
+// A review that hangs ends after ten seconds.
+func TestReview_EndsAfterTenSeconds(t *testing.T) {
+	timed(t, func(t *testing.T, w *env) {
 		w.hook = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		start := time.Now()
 		_, err := w.admit(t, w.issue(insider), access.VerbGet)
@@ -405,9 +415,10 @@ func TestAnAPIServerThatHangsIsLeftAfterTenSeconds(t *testing.T) {
 	})
 }
 
-func TestWhoAsksJustAfterTheAnswerCameGetsThatOne(t *testing.T) {
+// A caller who asks just after the answer came gets that answer.
+func TestReview_LateCallerGetsTheAnswer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newEnv(t)
 	key, kept := digestOf("q"), &caller{}
 	w.guard.reviews.callers.store(key, kept, time.Minute)
 	ask := func(context.Context) (*caller, time.Duration, error) { return nil, 0, errors.New("asked again") }
@@ -417,7 +428,8 @@ func TestWhoAsksJustAfterTheAnswerCameGetsThatOne(t *testing.T) {
 	}
 }
 
-func TestWhereAPartEndsCounts(t *testing.T) {
+// The digest depends on where a part ends.
+func TestDigest_DependsOnWhereAPartEnds(t *testing.T) {
 	t.Parallel()
 	seen := map[digest]bool{}
 	for _, parts := range [][]string{{}, {""}, {"", ""}, {"a", "bc"}, {"ab", "c"}, {"abc"}, {"a", "b", "c"}} {
