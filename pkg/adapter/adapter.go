@@ -60,6 +60,7 @@ func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Ad
 		return err
 	}
 	a := &Adapter{cfg: cfg, origin: cfg.origin(reload), telemetry: newTelemetry(), connections: newConnections(cfg.Log)}
+	a.profiling.Store(cfg.Profiling)
 	a.events = &ingest.Receiver{Log: cfg.Log, Refused: a.origin.EventsRefused}
 	if err := a.start(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -84,7 +85,9 @@ func (a *Adapter) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.profiling.Store(a.cfg.Profiling || settings.Profiling)
+	if settings.Profiling {
+		a.profiling.Store(true)
+	}
 	if err := a.telemetry.start(ctx, settings.Metrics, settings.Tracing); err != nil {
 		return err
 	}
