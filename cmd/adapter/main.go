@@ -14,12 +14,12 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // version is set by the build (-ldflags "-X main.version=…").
@@ -29,11 +29,7 @@ func main() {
 	if len(os.Args) > 1 && slices.Contains([]string{"inspect", "verify", "repair"}, os.Args[1]) {
 		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	if os.Getenv("GOGC") == "" {
-		// Most of the heap is the store's memtables and cache: without pointers,
-		// cheap to collect, and not worth keeping twice.
-		debug.SetGCPercent(35)
-	}
+	turns.Spread()
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)

@@ -68,6 +68,6 @@ You saw the real adapter and an operator without a single timer. It was woken wh
 to be, retried when it failed, not woken for what was cancelled, and kill -9 lost nothing.
 `)
 	}
-	t.print(dim, "Next: examples/operator is the code to copy; README.md has the calls with curl.\n")
+	t.print(dim, "Next: examples/operator is the code to copy; docs/http-api.md has the calls with curl.\n")
 	return ok
 }

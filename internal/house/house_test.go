@@ -1,10 +1,12 @@
-// Package house keeps the floor plan: which room may open which door.
+// Package house keeps the plan of the packages, which may import which, and the
+// rules for text.
 //
-// It guarantees, whenever the tests pass, that every package of the module is
-// on the plan in plan_test.go, imports only what the plan allows it, has a
-// package comment and a caption in ARCHITECTURE.md; and that no file is over
-// 600 lines, leaves work open in a comment, skips a test, waits on the real
-// clock in a test, or names a path of somebody's machine.
+// It guarantees, whenever the tests pass, that every package of the module is on
+// the plan in plan_test.go, imports only packages that the plan allows, and has a
+// package comment and a caption in ARCHITECTURE.md. No file is over 600 lines,
+// leaves work open, skips a test, sleeps on the real clock in a test, or names a path of
+// one machine. Pages name paths, tests and functions that exist, are wrapped, and
+// are in plain English.
 //
 // How it works: it reads every file of the tree with go/parser, whatever its
 // build tags, and asks go list for what a package reaches.
@@ -32,8 +34,8 @@ const (
 	maxLines = 600
 )
 
-// opens reports whether the pattern lets a room import pkg.
-func opens(pattern, pkg string) bool {
+// allows reports whether the pattern lets a package import pkg.
+func allows(pattern, pkg string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return below(dir, pkg)
 	}
@@ -42,38 +44,38 @@ func opens(pattern, pkg string) bool {
 
 func below(dir, pkg string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
 
-func TestEveryPackageIsOnTheFloorPlanAndTheOtherWayRound(t *testing.T) {
+func TestPlan_HasEveryPackage(t *testing.T) {
 	t.Parallel()
 	tree := readTree(t)
-	for name, r := range rooms {
+	for name, r := range plan {
 		if tree.packages[name] == nil && !planned[name] {
-			t.Errorf("%s is on the floor plan, but not in the tree", name)
+			t.Errorf("%s is on the plan, but not in the tree", name)
 		}
 		for _, m := range r.may {
 			dir := strings.TrimSuffix(m, "/...")
-			if _, ok := rooms[dir]; !ok && !slices.Contains(generated, dir) {
-				t.Errorf("%s may import %s, which is not on the floor plan", name, m)
+			if _, ok := plan[dir]; !ok && !slices.Contains(generated, dir) {
+				t.Errorf("%s may import %s, which is not on the plan", name, m)
 			}
 		}
 	}
 	for _, f := range tree.files {
 		if slices.ContainsFunc(generated, func(dir string) bool { return below(dir, f.path) }) && !f.generated {
-			t.Errorf("%s is not generated, unlike all beside it", f.path)
+			t.Errorf("%s is not generated, unlike its neighbours", f.path)
 		}
 	}
 	for name := range tree.packages {
-		if _, ok := rooms[name]; !ok {
-			t.Errorf("%s is not on the floor plan", name)
+		if _, ok := plan[name]; !ok {
+			t.Errorf("%s is not on the plan", name)
 		}
 		for part := range strings.SplitSeq(name, "/") {
-			if slices.Contains(drawers, part) {
-				t.Errorf("%s: %q says nothing of what is in it", name, part)
+			if slices.Contains(vague, part) {
+				t.Errorf("%s: name the package after its content, not %q", name, part)
 			}
 		}
 	}
 }
 
-func TestEveryRoomSaysWhatItIs(t *testing.T) {
+func TestPackages_CommentAndCaption(t *testing.T) {
 	t.Parallel()
 	captions := readRoot(t, "ARCHITECTURE.md")
 	for name, p := range readTree(t).packages {
@@ -86,29 +88,28 @@ func TestEveryRoomSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestNoRoomOpensADoorThatIsNotOnThePlan(t *testing.T) {
+func TestImports_FollowThePlan(t *testing.T) {
 	t.Parallel()
 	for name, p := range readTree(t).packages {
-		r := rooms[name]
+		r := plan[name]
 		for imp, file := range p.imports {
 			ours, inside := strings.CutPrefix(imp, module)
 			switch {
-			case inside && !slices.ContainsFunc(r.may, func(m string) bool { return opens(m, ours) }):
+			case inside && !slices.ContainsFunc(r.may, func(m string) bool { return allows(m, ours) }):
 				t.Errorf("%s: %s must not import %s", file, name, ours)
 			case slices.ContainsFunc(r.not, func(ban string) bool { return below(ban, imp) }):
 				t.Errorf("%s: %s must not import %s", file, name, imp)
-			case inside && !below("internal", name) && !below("test", name) && slices.ContainsFunc(forTests, func(m string) bool { return opens(m, ours) }):
+			case inside && !below("internal", name) && !below("test", name) && slices.ContainsFunc(forTests, func(m string) bool { return allows(m, ours) }):
 				t.Errorf("%s: %s is for tests", file, ours)
 			}
 		}
 	}
 }
 
-func TestNoRoomReachesWhatItMustNotAtAnyDepth(t *testing.T) {
+func TestImports_AtAnyDepth(t *testing.T) {
 	t.Parallel()
-	// go list reads the tree itself, which go test does not see: readTree makes
-	// that a cached pass is dropped when the tree changes, go.mod likewise. The
-	// tag is that of releases.
+	// go test does not see what go list reads. readTree and go.mod make it drop a
+	// cached pass when the tree changes. Releases are built with this tag.
 	readTree(t)
 	readRoot(t, "go.mod")
 	cmd := exec.Command("go", "list", "-tags=grpcnotrace", "-json=ImportPath,Deps", "./...")
@@ -129,7 +130,7 @@ func TestNoRoomReachesWhatItMustNotAtAnyDepth(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := strings.TrimPrefix(p.ImportPath, module)
-		for _, ban := range rooms[name].never {
+		for _, ban := range plan[name].never {
 			if i := slices.IndexFunc(p.Deps, func(d string) bool { return below(ban, d) }); i >= 0 {
 				t.Errorf("%s must not reach %s, but has %s", name, ban, p.Deps[i])
 			}
@@ -137,12 +138,12 @@ func TestNoRoomReachesWhatItMustNotAtAnyDepth(t *testing.T) {
 	}
 }
 
-func TestNoFileIsTooLongOrLeavesWorkOpen(t *testing.T) {
+func TestFiles_ShortAndComplete(t *testing.T) {
 	t.Parallel()
 	open := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
 	for _, f := range readTree(t).files {
 		if f.lines > maxLines && !f.generated {
-			t.Errorf("%s has %d lines, more than %d: is there a second room inside?", f.path, f.lines, maxLines)
+			t.Errorf("%s has %d lines, more than %d: split it, perhaps into two packages", f.path, f.lines, maxLines)
 		}
 		for _, c := range f.comments {
 			if f.generated {
@@ -155,7 +156,7 @@ func TestNoFileIsTooLongOrLeavesWorkOpen(t *testing.T) {
 	}
 }
 
-func TestNoTestSkipsOrWaitsOnTheRealClock(t *testing.T) {
+func TestTests_NeitherSkipNorSleep(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
 	for _, f := range readTree(t).files {
@@ -180,21 +181,21 @@ func TestNoTestSkipsOrWaitsOnTheRealClock(t *testing.T) {
 	}
 }
 
-// What somebody's editor, shell or tool wrote works on no other machine.
-func TestNoFileNamesAPathOfSomebodysMachine(t *testing.T) {
+// A path of one machine, written by an editor, a shell or a tool, works on no other.
+func TestFiles_PortablePaths(t *testing.T) {
 	t.Parallel()
 	private := regexp.MustCompile(`(^|[^\w.~$}*-])/(root|work|home|Users)/[\w.]`)
 	for name, text := range readTree(t).texts {
 		for i, line := range strings.Split(text, "\n") {
 			if private.MatchString(line) {
-				t.Errorf("%s:%d names a path of somebody's machine", name, i+1)
+				t.Errorf("%s:%d names a path of one machine", name, i+1)
 			}
 		}
 	}
 }
 
-// A map that names what is gone is worse than none.
-func TestEveryPathInTheProjectsPagesExists(t *testing.T) {
+// A page that names a missing path misleads its reader.
+func TestPages_PathsExist(t *testing.T) {
 	t.Parallel()
 	quoted := regexp.MustCompile("`((?:pkg|cmd|internal|test|docs|tools|bench|examples|sdk|config)/[\\w./-]+)`")
 	for name, text := range readTree(t).texts {
@@ -203,14 +204,14 @@ func TestEveryPathInTheProjectsPagesExists(t *testing.T) {
 		}
 		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(path.Join(root, m[1])); err != nil && !planned[m[1]] {
-				t.Errorf("%s names %s, which is not there", name, m[1])
+				t.Errorf("%s names %s, which does not exist", name, m[1])
 			}
 		}
 	}
 }
 
-// A promise whose test is gone is none.
-func TestEveryTestThatAPageNamesExists(t *testing.T) {
+// A promise without its test is not checked.
+func TestPages_TestsExist(t *testing.T) {
 	t.Parallel()
 	texts := readTree(t).texts
 	declaration, mention := regexp.MustCompile(`(?m)^func (Test\w+)\(`), regexp.MustCompile(`\bTest[A-Z]\w+`)
@@ -228,17 +229,17 @@ func TestEveryTestThatAPageNamesExists(t *testing.T) {
 		}
 		for _, test := range mention.FindAllString(text, -1) {
 			if !declared[test] {
-				t.Errorf("%s names %s, which is not there", name, test)
+				t.Errorf("%s names %s, which does not exist", name, test)
 			}
 		}
 	}
 }
 
-func TestThePlanItselfIsInOrder(t *testing.T) {
+func TestPlan_PlannedPackages(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
-		if _, ok := rooms[name]; !ok {
-			t.Errorf("%s is planned, but not on the floor plan", name)
+		if _, ok := plan[name]; !ok {
+			t.Errorf("%s is planned, but not on the plan", name)
 		}
 	}
 }

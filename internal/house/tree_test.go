@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// tree is what the tests look at. Packages are those of the root module.
+// tree is the input of the tests. Its packages belong to the root module.
 type tree struct {
 	packages map[string]*pkg
 	files    []file
@@ -40,8 +40,8 @@ type file struct {
 	calls     []string // of functions in packages and of methods, as written
 }
 
-// readTree reads the tree once for all tests. It opens each file itself, so
-// that go test knows what a cached result rests on.
+// readTree reads the tree once for all tests. It opens each file itself, so that
+// go test knows the inputs of a cached result.
 func readTree(t *testing.T) *tree {
 	t.Helper()
 	tr, err := readOnce()

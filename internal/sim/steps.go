@@ -194,15 +194,12 @@ func (w *world) stepJump(r *rand.Rand) {
 	d := pick(r, time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour, 365*24*time.Hour)
 	if r.IntN(2) == 0 {
 		d = -min(d, 24*time.Hour)
-		for ok := true; ok; { // what expired is dropped first, and does not come back
-			time.Sleep(3*heartbeat + 1)
-			w.settle(r)
-			w.mu.Lock()
-			ok = w.failed == "" && w.m.anyLingering()
-			w.mu.Unlock()
+		// What expired is dropped first, and does not come back; and the drop is
+		// durable, a second later, in which nothing else may have expired.
+		for lingering := true; lingering; {
+			lingering = w.lingers(r, 3*heartbeat+1)
+			lingering = w.lingers(r, time.Second) || lingering
 		}
-		time.Sleep(time.Second)
-		w.settle(r) // and is durable
 	}
 	w.mu.Lock()
 	w.m.checkOrder()
@@ -211,6 +208,15 @@ func (w *world) stepJump(r *rand.Rand) {
 	w.m.backwards = w.m.backwards || d < 0
 	w.note("  by %s", d)
 	w.mu.Unlock()
+}
+
+// lingers waits, and says whether an entry has expired that may still be there.
+func (w *world) lingers(r *rand.Rand, wait time.Duration) bool {
+	time.Sleep(wait)
+	w.settle(r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed == "" && w.m.anyLingering()
 }
 
 // stepOverlap has operations wait for the disk at the same time; in the end

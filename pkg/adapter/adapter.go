@@ -196,7 +196,10 @@ func (a *Adapter) serve() error {
 		return err
 	}
 	guard := a.origin.Guard()
-	handler := api.New(api.Config{Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil, Log: a.cfg.Log, Meter: a.telemetry.meter})
+	handler := api.New(api.Config{
+		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
+		Log: a.cfg.Log, Meter: a.telemetry.meter,
+	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {
 		return err

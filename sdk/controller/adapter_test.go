@@ -29,15 +29,17 @@ import (
 // canonical is the ingest of docs/sdk.md, for ConfigMaps and what they own.
 const canonical = `
   ingest:
-    when: >-
+    when: |
       event.kind == 'ConfigMap'
       ? !event.type.endsWith('.update') || !has(event.data.status) || !has(event.data.status.observedGeneration)
         || event.data.metadata.generation != event.data.status.observedGeneration
       : has(event.data.metadata) && has(event.data.metadata.ownerReferences)
-        && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
-    key: >-
+        && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller
+           && o.kind == 'ConfigMap' && o.apiVersion == 'v1')
+    key: |
       has(event.data.metadata) && has(event.data.metadata.ownerReferences)
-      && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && o.kind == 'ConfigMap')
+      && event.data.metadata.ownerReferences.exists(o, has(o.controller) && o.controller
+         && o.kind == 'ConfigMap' && o.apiVersion == 'v1')
       ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
       : event.kind + '/' + event.namespace + '/' + event.name`
 
@@ -243,7 +245,9 @@ func TestTheIngestOfTheDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	documented := strings.TrimSpace(strings.ReplaceAll(canonical, "ConfigMap", "Website"))
+	documented := strings.TrimSpace(strings.NewReplacer(
+		"ConfigMap", "Website", "o.apiVersion == 'v1'", "o.apiVersion.startsWith('example.com/')",
+	).Replace(canonical))
 	if !strings.Contains(string(page), documented) {
 		t.Errorf("docs/sdk.md has another ingest than\n%s", documented)
 	}
@@ -265,6 +269,7 @@ func TestTheIngestOfTheDocumentation(t *testing.T) {
 		"ConfigMap/ns/specified": {"resource.update", "ConfigMap", fmt.Sprintf(status, 5), true},
 		"ConfigMap/ns/own":       {"resource.add", "Secret", secret("own"), true},
 		"Secret/ns/stranger":     {"resource.add", "Secret", strings.ReplaceAll(secret("pod"), "ConfigMap", "Pod"), false},
+		"Secret/ns/foreign":      {"resource.add", "Secret", strings.ReplaceAll(secret("foreign"), `"v1"`, `"other.example.com/v1"`), false},
 		"Secret/ns/orphan":       {"resource.delete", "Secret", `{"metadata":{}}`, false},
 		"Secret/ns/unknown":      {"ref.add", "Secret", `{"apiVersion":"v1","kind":"Secret","namespace":"ns","name":"unknown"}`, false},
 	} {

@@ -101,7 +101,7 @@ func (o *operator) ingest() string {
 	if !found || !ends {
 		o.t.Fatal("docs/sdk.md has no ingest")
 	}
-	return "ingest:\n" + strings.NewReplacer("\n  ", "\n", "Website", o.kind()).Replace("\n"+ingest)
+	return "ingest:\n" + strings.NewReplacer("\n  ", "\n", "Website", o.kind(), "o.apiVersion.startsWith('example.com/')", "o.apiVersion == 'v1'").Replace("\n"+ingest)
 }
 
 // kind is that of its objects.

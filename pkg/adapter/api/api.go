@@ -13,6 +13,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Config is what the API needs.
@@ -67,6 +68,7 @@ type handler struct {
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may look at many rows for few keys.
 	bytes, shares, scans *budget.Budget
+	turns                *turns.Turns // to decode and encode large bodies and answers
 
 	answers *answers
 }
@@ -105,6 +107,7 @@ func newHandler(cfg Config) *handler {
 	}
 	h := &handler{
 		cfg: cfg, answers: newAnswers(cfg),
+		turns: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
 	}
 	h.observe()
@@ -127,6 +130,8 @@ type call struct {
 	// share is what the request holds by being under way, claim what its body
 	// and answer hold.
 	share, claim budget.Claim
+	// turn is held while a large body or answer is decoded or encoded.
+	turn turns.Turn
 }
 
 // ServeHTTP implements http.Handler.

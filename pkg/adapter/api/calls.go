@@ -29,9 +29,13 @@ func (c *call) put() error {
 	if err := c.jsonBody(&d.buf); err != nil {
 		return err
 	}
+	if err := c.compute(d.buf.Len()); err != nil {
+		return err
+	}
 	if err := d.put(&r); err != nil {
 		return err
 	}
+	c.turn.Done()
 	d.forget()
 	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
 	var s queue.Scheduled
@@ -44,7 +48,9 @@ func (c *call) put() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
+	_ = c.compute(viewBytes(&s.View)) // what was done is answered, with a turn or without
 	buf.b = append(appendScheduled(buf.b, &s, 0), '\n')
+	c.turn.Done()
 	c.tag(s.View.Revision)
 	c.send(statusOfResult(s.Result), typeJSON, buf.b)
 	return nil
@@ -75,7 +81,11 @@ func (c *call) get() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
+	if err := c.compute(viewBytes(&v)); err != nil {
+		return err
+	}
 	buf.b = append(appendView(buf.b, &v), '\n')
+	c.turn.Done()
 	v = schedule.View{Entry: &schedule.Entry{Revision: v.Revision}} // the event is not held while a slow caller reads
 	c.keep(buf.b)
 	c.tag(v.Revision)
@@ -124,10 +134,15 @@ func (c *call) bulk() error {
 	if err := c.grow(int64(min(maxItems, d.buf.Len()/itemText)) * itemBytes); err != nil {
 		return err
 	}
+	if err := c.compute(d.buf.Len()); err != nil {
+		return err
+	}
+	d.pass = c.pass
 	batch, err := d.bulk(ingest.TraceContext(c.r.Header))
 	if err != nil {
 		return err
 	}
+	c.turn.Done()
 	d.forget()
 	var scheduled []queue.Scheduled
 	if len(batch.items) > 0 {
@@ -150,7 +165,10 @@ func (c *call) bulk() error {
 			scheduled = scheduled[1:]
 			if fault = s.Err; fault == nil {
 				c.audit(auditBulk, o.key, string(s.Result))
-				b = c.stream(appendScheduled(b, s, statusOfResult(s.Result)))
+				_ = c.compute(viewBytes(&s.View)) // as in put
+				b = appendScheduled(b, s, statusOfResult(s.Result))
+				c.turn.Done()
+				b = c.stream(b)
 				continue
 			}
 		}

@@ -27,7 +27,9 @@ type decoder struct {
 	// now is the time of the request, for instants relative to it.
 	now   time.Time
 	fault *schedule.Error
-	batch batch // a bulk call's, kept for its room
+	batch batch // a bulk call's, kept for its capacity
+	// pass is called after each part of a long body.
+	pass func() error
 }
 
 var decoders = sync.Pool{New: func() any { return new(decoder) }}
@@ -41,7 +43,7 @@ func (c *call) newDecoder() *decoder {
 func (d *decoder) free() {
 	d.forget()
 	d.buf.Reset()
-	d.fault = nil
+	d.fault, d.pass = nil, nil
 	d.batch.reset()
 	decoders.Put(d)
 }

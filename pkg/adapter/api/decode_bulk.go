@@ -96,7 +96,12 @@ func (d *decoder) items(b *batch, parent, state string) (given bool, err error) 
 		return false, d.broken(err)
 	}
 	whole := d.fault // of the body; each item begins without
-	for d.dec.PeekKind() != ']' {
+	for passed := int64(0); d.dec.PeekKind() != ']'; {
+		if at := d.dec.InputOffset(); at-passed >= longBytes {
+			if passed = at; d.pass() != nil {
+				return false, noTurn()
+			}
+		}
 		if len(b.outcomes) == maxItems {
 			return false, schedule.Invalid("items", "has more than %d items", maxItems)
 		}

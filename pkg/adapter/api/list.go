@@ -53,16 +53,24 @@ func (c *call) list() error {
 		if err != nil {
 			return err
 		}
+		size := 0
 		for i := range views {
-			if b, err = c.room(b, viewBytes(&views[i])); err != nil {
-				return err
-			}
+			size += viewBytes(&views[i])
+		}
+		if b, err = c.room(b, size); err != nil {
+			return err
+		}
+		if err := c.compute(size); err != nil {
+			return err
+		}
+		for i := range views {
 			if b[len(b)-1] != '[' {
 				b = append(b, ',')
 			}
 			b = appendView(b, &views[i])
 			views[i] = schedule.View{}
 		}
+		c.turn.Done()
 		o.Continue = next
 		c.claim.Shrink(chunkBytes)
 		if next == "" {

@@ -31,6 +31,9 @@ const (
 	// itemBytes is what an item of a bulk call takes beside its text, which has
 	// at least itemText bytes: the request, the entry, the answer's view.
 	itemBytes, itemText = 1 << 10, 10
+	// longBytes is the text of about a millisecond of decoding or encoding: more
+	// takes a turn.
+	longBytes = 64 << 10
 	// refusalTime is how long a caller who was not let in may take to read so.
 	refusalTime = 5 * time.Second
 )
@@ -69,8 +72,34 @@ func (c *call) enter() error {
 
 // leave gives back what the request holds.
 func (c *call) leave() {
+	c.turn.Done()
 	c.claim.Release()
 	c.share.Release()
+}
+
+// compute takes a turn to decode or encode n bytes, if they are many. The turn ends
+// with c.turn.Done, before the caller waits for the network or the disk.
+func (c *call) compute(n int) (err error) {
+	if n < longBytes {
+		return nil
+	}
+	settings := c.src.Settings()
+	if c.turn, err = c.turns.Take(c.r.Context(), settings.Namespace, settings.Name); err != nil {
+		return noTurn()
+	}
+	return nil
+}
+
+// pass lets other computations go first.
+func (c *call) pass() error {
+	if err := c.turn.Pass(c.r.Context()); err != nil {
+		return noTurn()
+	}
+	return nil
+}
+
+func noTurn() error {
+	return schedule.Refuse(schedule.CodeUnavailable, "too many large bodies and answers wait for a processor")
 }
 
 // waitFor grows a claim, and waits for its share.

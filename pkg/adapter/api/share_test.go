@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // trickle is a body of which nothing more comes after the first bytes, until
@@ -238,4 +240,43 @@ func TestPools_KeepNothingLarge(t *testing.T) {
 	if d.buf.Cap() > pooledBytes || d.scratch != nil || d.batch.items != nil {
 		t.Errorf("kept: %d bytes of body, %d of scratch, %d items", d.buf.Cap(), cap(d.scratch), cap(d.batch.items))
 	}
+}
+
+// A body that takes long to decode needs a turn; a short one does not. While all
+// turns are taken, the long one waits and is refused with the reason.
+func TestLongBodies_TakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEdge(t)
+		var held []turns.Turn
+		for range max(1, runtime.GOMAXPROCS(0)/2) {
+			turn, err := e.turns.Take(t.Context(), "other", "source")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, turn)
+		}
+		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", longBytes) + `"}}`
+		put := strings.Replace(item, `"key":"%s",`, "", 1)
+		bulk := `{"items":[` + fmt.Sprintf(item, "a") + `,` + fmt.Sprintf(item, "b") + `]}`
+		for _, long := range []struct{ method, target, body string }{{"PUT", base + "/schedules/k", put}, {"POST", base + "/schedules", bulk}} {
+			start := time.Now()
+			w := e.do(long.method, long.target, long.body)
+			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "processor") || time.Since(start) != turns.Wait {
+				t.Errorf("%s while others compute: %d %s after %s", long.method, w.Code, w.Body, time.Since(start))
+			}
+		}
+		if w := e.do("PUT", base+"/schedules/k", "{}"); w.Code != http.StatusCreated {
+			t.Errorf("a short body: %d %s", w.Code, w.Body)
+		}
+		for i := range held {
+			held[i].Done()
+		}
+		if w := e.do("POST", base+"/schedules", bulk); w.Code != http.StatusOK {
+			t.Errorf("a long body afterwards: %d %s", w.Code, w.Body)
+		}
+		if w := e.do("PUT", base+"/schedules/k", put); w.Code >= 300 {
+			t.Errorf("and another one: a turn was not given back: %d %s", w.Code, w.Body)
+		}
+	})
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Sender makes one attempt. It is called concurrently, returns soon after ctx
@@ -84,6 +85,9 @@ type Dispatcher struct {
 	workers sync.WaitGroup
 
 	slots, memory *budget.Budget
+	// ending lets a few deliveries end at a time: hundreds that time out in one
+	// moment would make a delivery that is due wait for all of them.
+	ending *turns.Turns
 
 	mu         sync.Mutex
 	lanes      map[*queue.Source]*lane
@@ -123,6 +127,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
+	d.ending = turns.New()
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
 	d.base, d.abort = context.WithCancelCause(context.Background())
 	var err error
@@ -323,6 +328,9 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	l.source.OnCallOff(delivery, func() { cancel(errCalledOff) })
 	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
 	cancel(nil)
+	// Without a turn it goes on just the same: nothing waits for it then.
+	turn, _ := d.ending.Take(l.ctx, delivery.Source.Namespace, delivery.Source.Name)
+	defer turn.Done()
 	disposition, err := l.source.Finish(delivery, outcome)
 	if err != nil {
 		return nil

@@ -77,15 +77,15 @@ func (d *Dispatcher) enqueue(ns *namespace) {
 	}
 }
 
-// turns bounds how many lanes in vain are looked at when room was given back.
+// maxVain bounds how many lanes in vain are looked at when room was given back.
 // Those at the front may have to go on waiting, because they hold much, when
 // another need not.
-const turns = 16
+const maxVain = 16
 
 // turn lets those that wait for room try again: a lane of each namespace in
 // turn. The caller holds the lock.
 func (d *Dispatcher) turn() {
-	for vain := 0; vain < turns && len(d.waiting) > 0; {
+	for vain := 0; vain < maxVain && len(d.waiting) > 0; {
 		ns := d.waiting[0]
 		d.waiting = d.waiting[1:]
 		ns.queued = false

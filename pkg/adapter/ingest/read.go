@@ -9,11 +9,13 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -31,7 +33,7 @@ const (
 // every event, also one that is dropped. Expressions end with ctx. The error
 // is an *schedule.Error; then nothing of the message counts.
 func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) ([]queue.Item, error) {
-	events, err := cloudevent.Read(h, body)
+	events, err := r.decode(ctx, h, body)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +60,21 @@ func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.T
 		}
 	}
 	return items, nil
+}
+
+// decoding shares half of the processors among the long messages.
+var decoding = sync.OnceValue(turns.New)
+
+// decode reads the events of a message, a long one in turn with the other sources.
+func (r *Rules) decode(ctx context.Context, h http.Header, body []byte) ([]*schedule.Event, error) {
+	if len(body) >= longBody {
+		turn, err := decoding().Take(ctx, r.src.Namespace, r.src.Name)
+		if err != nil {
+			return nil, busy("too many large bodies wait for a processor")
+		}
+		defer turn.Done()
+	}
+	return cloudevent.Read(h, body)
 }
 
 // item is false for an event that is accepted and dropped.

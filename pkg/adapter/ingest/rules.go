@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -20,7 +20,7 @@ import (
 const (
 	maxRequestCost = 10 * expression.MaxCost
 	maxRequestTime = time.Second
-	maxWait        = 5 * time.Second
+	longBody       = 64 << 10 // about a millisecond to decode
 )
 
 // Rules are a source's ingest settings, compiled. They are safe for
@@ -41,8 +41,9 @@ func Compile(src *schedule.Source) (*Rules, error) {
 	return &Rules{src: src, key: p.Key, when: p.When, time: maxRequestTime}, nil
 }
 
-// evaluating shares half of the processors among all that evaluate.
-var evaluating = sync.OnceValue(func() *turns { return &turns{free: max(1, runtime.GOMAXPROCS(0)/2)} })
+// evaluating shares half of the processors among all evaluations. Bodies have turns
+// of their own: an evaluation keeps its turn for up to maxRequestTime.
+var evaluating = sync.OnceValue(turns.New)
 
 // allowance is what the expressions of one request may still take.
 type allowance struct {
@@ -58,11 +59,11 @@ func (r *Rules) judge(ctx context.Context, left *allowance, e *schedule.Event, w
 	if r.when == nil && !withKey {
 		return "", true, nil
 	}
-	done, err := evaluating().take(ctx, maxWait, r.src.Namespace, r.src.UID)
+	turn, err := evaluating().Take(ctx, r.src.Namespace, r.src.Name)
 	if err != nil {
 		return "", false, busy("too many events wait for their spec.ingest expressions")
 	}
-	defer done()
+	defer turn.Done()
 	start := time.Now()
 	defer func() { left.time -= time.Since(start) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, left.time, errSlow)

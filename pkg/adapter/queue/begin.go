@@ -6,7 +6,7 @@ import "time"
 // its occurrence before it has begun. cancel must not block. Without it an
 // attempt that is called off ends at its Begin.
 func (s *Source) OnCallOff(d *Delivery, cancel func()) {
-	st := &s.q.stripes[s.stripeOf(d.key)]
+	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
 	d.flight.cancel = cancel

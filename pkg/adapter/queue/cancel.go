@@ -126,8 +126,8 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 // cancelLeaving cancels the deliveries that have no entry any more, because
 // what came in behind them expired: their answers would make one.
 func (s *Source) cancelLeaving(prefix string, began *begun) error {
-	for i := range s.q.stripes {
-		if err := s.cancelStripe(&s.q.stripes[i], prefix, began); err != nil {
+	for i := range s.stripes {
+		if err := s.cancelStripe(&s.stripes[i], prefix, began); err != nil {
 			return err
 		}
 	}
@@ -137,11 +137,11 @@ func (s *Source) cancelLeaving(prefix string, began *begun) error {
 func (s *Source) cancelStripe(st *stripe, prefix string, began *begun) error {
 	st.Lock()
 	defer st.Unlock()
-	for at, f := range st.flights {
-		if at.source != s || f.Own || f.Cancelled || !strings.HasPrefix(at.key, prefix) || schedule.IsDeadLetterKey(at.key) {
+	for key, f := range st.flights {
+		if f.Own || f.Cancelled || !strings.HasPrefix(key, prefix) || schedule.IsDeadLetterKey(key) {
 			continue
 		}
-		e, unreadable, err := s.get(at.key, true)
+		e, unreadable, err := s.get(key, true)
 		if err != nil {
 			return err
 		}

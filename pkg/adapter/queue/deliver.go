@@ -66,8 +66,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	st := s.stripe(row.Key)
 	st.Lock()
 	defer st.Unlock()
-	at := flightKey{s, row.Key}
-	if st.flights[at] != nil {
+	if st.flights[row.Key] != nil {
 		return nil, nil
 	}
 	e, _, err := s.get(row.Key, false)
@@ -89,7 +88,10 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	f := &flight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
 	shown := st.show()
-	st.flights[at] = f
+	if st.flights == nil {
+		st.flights = map[string]*flight{}
+	}
+	st.flights[row.Key] = f
 	shown()
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
@@ -162,7 +164,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
-	f := st.flights[flightKey{s, d.key}]
+	f := st.flights[d.key]
 	cur, unreadable, err := s.entry(d.key, f)
 	if err != nil {
 		// The occurrence that is in the store will be delivered; of this one's
@@ -211,7 +213,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 // land ends the flight. The caller holds the stripe.
 func (s *Source) land(st *stripe, d *Delivery, f *flight) {
 	shown := st.show()
-	delete(st.flights, flightKey{s, d.key})
+	delete(st.flights, d.key)
 	shown()
 	if d.Entry.DeadLetter != nil {
 		s.page.Lock()
@@ -230,5 +232,5 @@ func (s *Source) forget(d *Delivery) {
 	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
-	s.land(st, d, st.flights[flightKey{s, d.key}])
+	s.land(st, d, st.flights[d.key])
 }

@@ -53,7 +53,6 @@ type Queue struct {
 	storeID string
 	metrics *metrics
 	seed    maphash.Seed
-	stripes [1024]stripe
 
 	mu      sync.RWMutex
 	sources map[string]*Source // by uid
@@ -94,9 +93,6 @@ func Open(cfg Config) (*Queue, error) {
 	var err error
 	if q.metrics, err = newMetrics(cfg.Meter, q); err != nil {
 		return nil, fmt.Errorf("queue: metrics: %w", err)
-	}
-	for i := range q.stripes {
-		q.stripes[i].flights = map[flightKey]*flight{}
 	}
 	if err := q.recover(); err != nil {
 		return nil, fmt.Errorf("queue: recovery: %w", err)

@@ -20,7 +20,7 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 		return schedule.View{}, false, err
 	}
 	defer s.leave()
-	f, under := s.stripe(key).glance(s, key)
+	f, under := s.stripe(key).glance(key)
 	e := f.Entry
 	if !f.Own {
 		var err error
@@ -86,7 +86,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 }
 
 func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
-	f, under := s.stripe(item.Key).glance(s, item.Key)
+	f, under := s.stripe(item.Key).glance(item.Key)
 	own := f.Own && f.Entry.Revision == item.Entry.Revision
 	return schedule.NewView(item.Key, item.Entry, under, own, now), own || !item.Entry.Expired(now)
 }
@@ -186,6 +186,6 @@ func (s *Source) backlog() (store.Backlog, error) {
 
 // inFlight says whether a row of the index is of a delivery under way.
 func (s *Source) inFlight(key string, revision uint64) bool {
-	f, _ := s.stripe(key).glance(s, key)
+	f, _ := s.stripe(key).glance(key)
 	return f.Own && f.Entry.Revision == revision
 }

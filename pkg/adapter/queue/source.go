@@ -32,6 +32,10 @@ type Source struct {
 	}
 	again atomic.Int64 // keys that wait to be read once more
 
+	// A source has stripes of its own: a bulk call holds most of them while it
+	// writes, and the keys of other sources must not wait for that.
+	stripes [64]stripe
+
 	tenant      *tenant      // guarded by gate
 	keys        atomic.Int64 // entries of keys
 	bytes       atomic.Int64 // of all entries, dead letters too
@@ -83,14 +87,14 @@ func (s *Source) enter() error {
 
 func (s *Source) leave() { s.gate.RUnlock() }
 
-// stripe guards the keys that hash to it and their deliveries under way. It is
+// stripe guards the keys of a source that hash to it and their deliveries under way. It is
 // held for a whole change, also while that waits for a full disk. So reads do not
 // take it: they look at the flights under shown, which a change takes for the
 // moment in which it touches them.
 type stripe struct {
 	sync.Mutex
 	shown   sync.Mutex
-	flights map[flightKey]*flight
+	flights map[string]*flight // nil until the first
 }
 
 // show takes the lock for a change of the flights and returns how to release it.
@@ -100,18 +104,13 @@ func (st *stripe) show() func() {
 }
 
 // glance is a copy of the key's delivery under way, and whether there is one.
-func (st *stripe) glance(s *Source, key string) (schedule.Flight, bool) {
+func (st *stripe) glance(key string) (schedule.Flight, bool) {
 	st.shown.Lock()
 	defer st.shown.Unlock()
-	if f := st.flights[flightKey{s, key}]; f != nil {
+	if f := st.flights[key]; f != nil {
 		return f.Flight, true
 	}
 	return schedule.Flight{}, false
-}
-
-type flightKey struct {
-	source *Source
-	key    string
 }
 
 // flight is a delivery under way. Its fields change under the stripe's lock.
@@ -121,10 +120,10 @@ type flight struct {
 	writing chan struct{} // nil until the attempt begins; closed once its first bytes are written
 }
 
-func (s *Source) stripe(key string) *stripe { return &s.q.stripes[s.stripeOf(key)] }
+func (s *Source) stripe(key string) *stripe { return &s.stripes[s.stripeOf(key)] }
 
 func (s *Source) stripeOf(key string) int {
-	return int(maphash.String(s.q.seed, key) % uint64(len(s.q.stripes)))
+	return int(maphash.String(s.q.seed, key) % uint64(len(s.stripes)))
 }
 
 // lock takes the stripes of the keys, in the one order that cannot deadlock,
@@ -142,18 +141,18 @@ func (s *Source) lock(items []Item) (unlock func()) {
 	slices.Sort(held)
 	held = slices.Compact(held)
 	for _, i := range held {
-		s.q.stripes[i].Lock()
+		s.stripes[i].Lock()
 	}
 	return func() {
 		for _, i := range held {
-			s.q.stripes[i].Unlock()
+			s.stripes[i].Unlock()
 		}
 	}
 }
 
 // flight is the key's delivery under way, or nil. The caller holds the stripe.
 func (s *Source) flight(key string) *flight {
-	return s.stripe(key).flights[flightKey{s, key}]
+	return s.stripe(key).flights[key]
 }
 
 // entry is the key's entry, nil when there is none, and whether there is one

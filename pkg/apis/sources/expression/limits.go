@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp/syntax"
+	"runtime"
+	"sync/atomic"
 
 	"github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
@@ -127,9 +129,18 @@ func programSize(re *syntax.Regexp) uint64 {
 // of CEL.
 const stepsPerCost = 64
 
+// An evaluation lets other goroutines go first about every 100 µs: Go's scheduler
+// would let it run for 10 ms, and a delivery that is due would wait for as long.
+const callsToYield = 256
+
+var calls atomic.Uint32
+
 // CallCost implements interpreter.ActualCostEstimator for what CEL charges by
 // the number of elements only, or not at all.
 func (p patterns) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
+	if calls.Add(1)%callsToYield == 0 {
+		runtime.Gosched()
+	}
 	cost := uint64(1)
 	switch function {
 	case equals, notEquals, in, add, matches:

@@ -1,0 +1,205 @@
+// Package turns shares the processors among the tenants' long computations:
+// decoding and encoding large bodies, and evaluating expressions.
+//
+// It guarantees that at most half of the processors compute such work at one time,
+// so that short requests and deliveries find a free processor; and that callers who
+// wait are served by namespace first, then by source, each in its turn: a caller who
+// sends more waits longer.
+//
+// How it works: a computation takes a turn, and passes it on after each step of
+// about a millisecond. A turn is not held while its holder waits for the network
+// or the disk.
+//
+// It leaves short computations alone, and memory to package budget.
+package turns
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Wait is how long a computation waits for its turn at most.
+const Wait = 5 * time.Second
+
+// ErrNone is the error of a caller whose turn did not come in time.
+var ErrNone = errors.New("turns: too many computations wait")
+
+// Turns is a number of turns. It is safe for concurrent use.
+type Turns struct {
+	mu      sync.Mutex
+	free    int
+	waiting line
+}
+
+// processors is how many this process may use: before Spread.
+var processors = runtime.GOMAXPROCS(0)
+
+// threads are so many for each processor.
+const threads = 4
+
+// Spread gives Go's scheduler more threads than there are processors, unless the
+// environment sets GOMAXPROCS. The kernel takes a processor from a long computation
+// within about a millisecond when a short one is ready; Go's scheduler, which knows
+// of no kernel threads that wait, lets the long one run for 10 ms.
+func Spread() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(threads * processors)
+	}
+}
+
+// New returns as many turns as half of the process's processors.
+func New() *Turns { return &Turns{free: max(1, processors/2)} }
+
+// Turn is the right to compute. It is for one goroutine at a time. Its zero value
+// is not a turn, and Pass and Done do nothing.
+type Turn struct {
+	all               *Turns
+	namespace, source string
+}
+
+// Take waits for a turn until the context ends, and at most for [Wait].
+func (t *Turns) Take(ctx context.Context, namespace, source string) (Turn, error) {
+	if err := t.take(ctx, namespace, source); err != nil {
+		return Turn{}, err
+	}
+	return Turn{t, namespace, source}, nil
+}
+
+// Pass lets the callers who wait go first, and returns when the turn has come
+// again. On an error the turn is over.
+func (t *Turn) Pass(ctx context.Context) error {
+	if t.all == nil {
+		return nil
+	}
+	t.all.mu.Lock()
+	alone := t.all.waiting.empty()
+	t.all.mu.Unlock()
+	if alone {
+		runtime.Gosched() // short work that is ready goes first
+		return nil
+	}
+	all := t.all
+	t.Done()
+	if err := all.take(ctx, t.namespace, t.source); err != nil {
+		return err
+	}
+	t.all = all
+	return nil
+}
+
+// Done ends the turn. It may be called again.
+func (t *Turn) Done() {
+	if t.all != nil {
+		t.all.done()
+		t.all = nil
+	}
+}
+
+func (t *Turns) take(ctx context.Context, namespace, source string) (err error) {
+	t.mu.Lock()
+	if t.free > 0 { // then no caller waits
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	t.waiting.push(turn, namespace, source)
+	t.mu.Unlock()
+	timer := time.NewTimer(Wait)
+	defer timer.Stop()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timer.C:
+		err = ErrNone
+	}
+	t.mu.Lock()
+	gone := t.waiting.remove(turn, namespace, source)
+	t.mu.Unlock()
+	if !gone { // its turn came at this moment
+		t.done()
+	}
+	return err
+}
+
+// done gives the turn to the next caller.
+func (t *Turns) done() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if next := t.waiting.pop(); next != nil {
+		close(next)
+		return
+	}
+	t.free++
+}
+
+// line holds the callers of one name that wait, or the lines of the names below it
+// in the order of their turns.
+type line struct {
+	waiters []chan struct{}
+	names   []string
+	below   map[string]*line
+}
+
+func (l *line) push(turn chan struct{}, path ...string) {
+	if len(path) == 0 {
+		l.waiters = append(l.waiters, turn)
+		return
+	}
+	next := l.below[path[0]]
+	if next == nil {
+		if next = (&line{}); l.below == nil {
+			l.below = map[string]*line{}
+		}
+		l.below[path[0]] = next
+		l.names = append(l.names, path[0])
+	}
+	next.push(turn, path[1:]...)
+}
+
+// pop takes the next one out; nil when none waits.
+func (l *line) pop() (turn chan struct{}) {
+	if len(l.names) == 0 {
+		if len(l.waiters) > 0 {
+			turn, l.waiters = l.waiters[0], l.waiters[1:]
+		}
+		return turn
+	}
+	name := l.names[0]
+	l.names = l.names[1:]
+	next := l.below[name]
+	turn = next.pop()
+	if next.empty() {
+		delete(l.below, name)
+	} else {
+		l.names = append(l.names, name)
+	}
+	return turn
+}
+
+func (l *line) empty() bool { return len(l.waiters) == 0 && len(l.names) == 0 }
+
+// remove takes out one that gave up; false when its turn has come.
+func (l *line) remove(turn chan struct{}, path ...string) bool {
+	if len(path) == 0 {
+		before := len(l.waiters)
+		l.waiters = slices.DeleteFunc(l.waiters, func(w chan struct{}) bool { return w == turn })
+		return len(l.waiters) < before
+	}
+	next := l.below[path[0]]
+	if next == nil || !next.remove(turn, path[1:]...) {
+		return false
+	}
+	if next.empty() {
+		delete(l.below, path[0])
+		l.names = slices.DeleteFunc(l.names, func(n string) bool { return n == path[0] })
+	}
+	return true
+}

@@ -1,0 +1,166 @@
+package turns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTurns_AFloodWaitsForItself(t *testing.T) {
+	t.Parallel()
+	// However many requests of one namespace wait, another one's is the next but
+	// one; and within a namespace the sources take turns.
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{free: 1}
+		turn, err := all.Take(t.Context(), "flood", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		ended := make(chan string)
+		wait := func(namespace, source string) {
+			go func() {
+				turn, err := all.Take(t.Context(), namespace, source)
+				if err != nil {
+					t.Error(err)
+				}
+				ended <- namespace + "/" + source
+				turn.Done()
+			}()
+			synctest.Wait()
+		}
+		for range 3 {
+			wait("flood", "a")
+		}
+		wait("flood", "b")
+		wait("quiet", "c")
+		turn.Done()
+		for range 5 {
+			order = append(order, <-ended)
+		}
+		if want := []string{"flood/a", "quiet/c", "flood/b", "flood/a", "flood/a"}; !slices.Equal(order, want) {
+			t.Errorf("%v, want %v", order, want)
+		}
+		synctest.Wait()
+		if all.free != 1 || !all.waiting.empty() || len(all.waiting.below) != 0 {
+			t.Errorf("at the end: %+v", all)
+		}
+	})
+}
+
+func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
+	t.Parallel()
+	// A wait ends with its context, and after its time; neither costs a turn.
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{free: 2}
+		one, _ := all.Take(t.Context(), "n", "a")
+		two, _ := all.Take(t.Context(), "n", "a")
+		gone, hangUp := context.WithCancel(t.Context())
+		errs := make(chan error, 2)
+		go func() {
+			_, err := all.Take(gone, "n", "b")
+			errs <- err
+		}()
+		synctest.Wait()
+		hangUp()
+		if err := <-errs; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		start := time.Now()
+		if _, err := all.Take(t.Context(), "n", "b"); !errors.Is(err, ErrNone) || time.Since(start) != Wait {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		one.Done()
+		two.Done()
+		if all.free != 2 || !all.waiting.empty() {
+			t.Errorf("at the end: %+v", all)
+		}
+	})
+}
+
+func TestTurns_NeverMoreAtATime(t *testing.T) {
+	t.Parallel()
+	// Callers come, give up and end: no more of them compute than there are turns, and no turn is lost.
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{free: 3}
+		going, most := make(chan struct{}, 3), make(chan struct{})
+		for i := range 200 {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+				defer cancel()
+				turn, err := all.Take(ctx, fmt.Sprint(i%5), fmt.Sprint(i%3))
+				if err == nil {
+					select {
+					case going <- struct{}{}:
+					default:
+						t.Error("more than three go on")
+					}
+					time.Sleep(time.Duration(i%7) * time.Millisecond)
+					<-going
+					turn.Done()
+				}
+				most <- struct{}{}
+			}()
+		}
+		for range 200 {
+			<-most
+		}
+		if all.free != 3 || !all.waiting.empty() {
+			t.Errorf("at the end: %+v", all)
+		}
+	})
+}
+
+// A caller who passes its turn on lets the others go first, and computes on after
+// them.
+func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{free: 1}
+		long, err := all.Take(t.Context(), "flood", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := long.Pass(t.Context()); err != nil || all.free != 0 {
+			t.Fatalf("alone: %v, %d free", err, all.free)
+		}
+		short := make(chan struct{})
+		go func() {
+			turn, err := all.Take(t.Context(), "quiet", "b")
+			if err != nil {
+				t.Error(err)
+			}
+			close(short)
+			turn.Done()
+		}()
+		synctest.Wait()
+		if err := long.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-short:
+		default:
+			t.Error("the other caller still waits")
+		}
+		gone, hangUp := context.WithCancel(t.Context())
+		hangUp()
+		other := make(chan Turn)
+		go func() {
+			turn, _ := all.Take(t.Context(), "quiet", "b")
+			other <- turn
+		}()
+		synctest.Wait()
+		if err := long.Pass(gone); !errors.Is(err, context.Canceled) {
+			t.Errorf("passed on after its caller hung up: %v", err)
+		}
+		long.Done() // it is over already
+		turn := <-other
+		if turn.Done(); all.free != 1 || !all.waiting.empty() {
+			t.Errorf("at the end: %+v", all)
+		}
+	})
+}
