@@ -32,8 +32,8 @@ type Receiver struct {
 	rules map[string]rulesOf // by uid
 }
 
-// rulesOf are the rules of one source in force, nil: none compiled yet; and why
-// those of its present spec are not in force.
+// rulesOf are the rules of one source in force, nil: none compiled yet; and why the
+// rules of its present spec are not in force.
 type rulesOf struct {
 	*Rules
 	err error
