@@ -8,7 +8,7 @@
 // beside each pod, and the node's and the control plane's own CPU.
 //
 // It works in steps, each of which leaves its part of results.json: deploy makes
-// the operators of examples/expiry; idle looks at them while there is nothing to
+// the operators of test/expiry; idle looks at them while there is nothing to
 // do; wakes has each of them woken some times and looks at the whole life of the
 // pods that come up; run does sparse work for as long as one likes, which tells
 // whether idle and wakes together foretell it; clean removes the operators;

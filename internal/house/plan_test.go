@@ -120,7 +120,6 @@ var plan = map[string]rule{
 	// Examples are copied, so they import nothing of the module.
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
-	"examples/expiry":   {never: []string{module + "pkg", module + "internal"}},
 
 	"internal/house": {},
 	"internal/sim": {may: []string{
@@ -132,6 +131,7 @@ var plan = map[string]rule{
 	"test/blackbox":         {may: []string{"test/internal/harness"}},
 	"test/crash":            {may: []string{"test/internal/harness"}},
 	"test/hostile":          {may: []string{"test/internal/harness"}},
+	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},

@@ -68,7 +68,9 @@ type handler struct {
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may look at many rows for few keys.
 	bytes, shares, scans *budget.Budget
-	turns                *turns.Turns // to decode and encode large bodies and answers
+	// writing are the turns to decode large bodies and store what they say, encoding
+	// to write large answers, which goes on while a full disk holds up the others.
+	writing, encoding *turns.Turns
 
 	answers *answers
 }
@@ -107,7 +109,7 @@ func newHandler(cfg Config) *handler {
 	}
 	h := &handler{
 		cfg: cfg, answers: newAnswers(cfg),
-		turns: turns.New(),
+		writing: turns.New(), encoding: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
 	}
 	h.observe()

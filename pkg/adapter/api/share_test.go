@@ -250,7 +250,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 		e := newEdge(t)
 		var held []turns.Turn
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
-			turn, err := e.turns.Take(t.Context(), "other", "source")
+			turn, err := e.writing.Take(t.Context(), "other", "source")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,14 +16,14 @@ import (
 // label is on every ConfigMap that expires, and says after how long.
 const label = "expires-after"
 
-// expiry deletes what is old enough.
+// expiry deletes ConfigMaps that are old enough.
 type expiry struct {
 	get        func(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) // live, or from a cache
 	configMaps corev1client.ConfigMapsGetter
 }
 
-// Reconcile looks at one ConfigMap, NAMESPACE/NAME. An error means: again after
-// a back-off. A duration above zero means: done for now, again after it.
+// Reconcile handles one ConfigMap, NAMESPACE/NAME. After an error it runs again after a
+// back-off. With a duration above zero it is done for now, and runs again after it.
 func (e expiry) Reconcile(ctx context.Context, key string) (again time.Duration, err error) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -41,14 +41,14 @@ func (e expiry) Reconcile(ctx context.Context, key string) (again time.Duration,
 		return 0, nil
 	}
 	after, err := time.ParseDuration(text)
-	if err != nil { // trying again would not help; whoever corrects it wakes us
+	if err != nil { // another try would fail too; a change of the label wakes us
 		log.Printf("%s: label %s: %v", key, label, err)
 		return 0, nil
 	}
 	if left := time.Until(object.CreationTimestamp.Add(after)); left > 0 {
 		return left, nil
 	}
-	// Only what was looked at: somebody may have prolonged it, or made another of that name.
+	// Only this version: the label may have changed since, or the object may be another one.
 	err = e.configMaps.ConfigMaps(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion},
 	})

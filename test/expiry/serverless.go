@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// serverless runs Reconcile when a RescheduleSource says so: what is to be
-// looked at, and when, is known there, and outlives this process.
+// serverless runs Reconcile for each delivery of a RescheduleSource, which keeps the keys
+// and their times when this process ends.
 func serverless(ctx context.Context, client kubernetes.Interface) error {
 	listener, err := net.Listen("tcp", ":"+cmp.Or(os.Getenv("PORT"), "8080")) // PORT is set by Knative
 	if err != nil {
@@ -28,23 +28,23 @@ func serverless(ctx context.Context, client kubernetes.Interface) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-ctx.Done(): // scaled to zero: the deliveries under way may finish
+	case <-ctx.Done(): // scaled to zero: the deliveries in flight may finish
 		return server.Shutdown(context.Background())
 	}
 }
 
-// live reads each object when it is asked about it: there is no cache to fill.
+// live reads each object when it is due: there is no cache to fill.
 func live(client kubernetes.Interface) expiry {
 	return expiry{configMaps: client.CoreV1(), get: func(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 		return client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	}}
 }
 
-// ServeHTTP takes a delivery and says what came of it.
+// ServeHTTP takes a delivery and answers with its outcome.
 func (e expiry) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	key, err := url.PathUnescape(r.Header.Get("Ce-Reschedulekey")) // headers of CloudEvents are percent-encoded
 	if err != nil || key == "" {
-		http.Error(rw, "this takes what a RescheduleSource delivers", http.StatusBadRequest)
+		http.Error(rw, "this is not a delivery of a RescheduleSource", http.StatusBadRequest)
 		return
 	}
 	again, err := e.Reconcile(r.Context(), key)

@@ -1,11 +1,12 @@
-// Command expiry is one operator in two forms: it deletes ConfigMaps that carry
-// the label expires-after, such as expires-after=20m, when they are that old.
+// Command expiry is the operator that bench/scaletozero measures, in two forms. It
+// deletes ConfigMaps with the label expires-after, such as expires-after=20m, at that
+// age.
 //
-// Reconcile (reconcile.go) is the operator. `expiry resident` calls it the way
-// every operator does, from an informer and a work queue in memory, and so has
-// to run all the time (resident.go). `expiry serverless` calls it from an HTTP
-// handler behind a RescheduleSource, and runs only while there is something to
-// do (serverless.go). docs/scale-to-zero.md says what that saves.
+// Reconcile (reconcile.go) is the operator. `expiry resident` calls it in the usual way,
+// from an informer and a work queue in memory, and so must run all the time
+// (resident.go). `expiry serverless` calls it from an HTTP handler behind a
+// RescheduleSource, and runs only while there is something to do (serverless.go).
+// docs/scale-to-zero.md has what that saves.
 package main
 
 import (
@@ -26,7 +27,7 @@ func main() {
 		run = forms[os.Args[1]]
 	}
 	if run == nil {
-		log.Fatal("expiry: say which form is to run: expiry resident, or expiry serverless")
+		log.Fatal("expiry: name the form to run: expiry resident, or expiry serverless")
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {

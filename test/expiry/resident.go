@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// resident runs Reconcile as operators do: what is to be looked at, and when,
-// is known in memory only, by an informer and a work queue.
+// resident runs Reconcile in the usual way: an informer and a work queue keep the keys
+// and their times in memory.
 func resident(ctx context.Context, client kubernetes.Interface) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 10*time.Hour,

@@ -31,15 +31,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The tests of this file are about those who may not send events, and about what
-// they get, cost and change.
+// The tests of this file are about senders that are not admitted: the answers that they
+// get, what they cost, and what they cannot change.
 
 const (
 	doorAudience = "operator"
 	sourceOfNs   = "system:serviceaccount:ns:configs-oidc-sources.reschedule.dev-reschedulesource"
 )
 
-// authority is an API server as far as tokens go, over a socket.
+// authority is the part of an API server that signs tokens.
 type authority struct {
 	url  string
 	key  *ecdsa.PrivateKey
@@ -77,12 +77,12 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// keysOf is what an API server with one key publishes.
+// keysOf are the keys of an API server that has one.
 func keysOf(id string, k *ecdsa.PrivateKey) *keyring {
 	return &keyring{issuer: "https://cluster", JSONWebKeySet: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: k.Public(), KeyID: id, Algorithm: string(jose.ES256)}}}}
 }
 
-// claims are those of a good token, but for a change.
+// claims are the claims of a good token, after a change.
 func claims(change func(*jwt.Claims)) jwt.Claims {
 	c := jwt.Claims{
 		Issuer: "https://cluster", Subject: sourceOfNs, Audience: jwt.Audience{doorAudience},
@@ -113,7 +113,7 @@ func (a *authority) token(t *testing.T, change func(*jwt.Claims)) string {
 	return mint(t, jose.ES256, "one", a.key, claims(change))
 }
 
-// startGuarded starts the operator of the tests with a door.
+// startGuarded starts the operator of the tests with an audience.
 func startGuarded(t *testing.T, a *authority, c *configs, opts ...Option) *operator {
 	t.Helper()
 	c.busy = map[reconcile.Request]bool{}
@@ -123,9 +123,10 @@ func startGuarded(t *testing.T, a *authority, c *configs, opts ...Option) *opera
 	}, append([]Option{WithAudience(doorAudience, sourceOfNs)}, opts...)...)
 }
 
-// TestDoor_LetsInTheSourceOnly says that an event without a good token is neither
-// run, nor scheduled with the operator's own token, nor told anything of runs.
-func TestDoor_LetsInTheSourceOnly(t *testing.T) {
+// TestAudience_AdmitsTheSourceOnly says that an event without a good token is neither
+// run nor scheduled with the operator's own token, and that its answer says nothing
+// about runs.
+func TestAudience_AdmitsTheSourceOnly(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	f.suspended = true
@@ -177,11 +178,11 @@ func TestDoor_LetsInTheSourceOnly(t *testing.T) {
 	}
 }
 
-// TestDoor_ReadsNothingOfAStrangersEvent says that a body costs a stranger more
-// than the operator, and that the connection is not kept for its rest.
-func TestDoor_ReadsNothingOfAStrangersEvent(t *testing.T) {
+// TestAudience_ReadsNoRefusedBody says that the body of a refused event is not read,
+// and that its connection is closed.
+func TestAudience_ReadsNoRefusedBody(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{errNoToken, errStranger, errUncheckable} {
+	for _, err := range []error{errNoToken, errNotAllowed, errNoKeys} {
 		s := newHandler(t.Context(), &play{}, func(o *options) { o.verify = func(*http.Request) error { return err } })
 		r := httptest.NewRequest(http.MethodPost, "/", unread{t})
 		w := httptest.NewRecorder()
@@ -201,9 +202,9 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// TestDoor_WithoutKeysEventsWait says that an API server that is away loses no
-// event: what cannot be checked is to come again.
-func TestDoor_WithoutKeysEventsWait(t *testing.T) {
+// TestAudience_WithoutKeysEventsWait says that no event is lost while the API server
+// is away: it gets a 503, and comes again.
+func TestAudience_WithoutKeysEventsWait(t *testing.T) {
 	t.Parallel()
 	a, c := newAuthority(t), &configs{}
 	a.down.Store(true)
@@ -228,14 +229,14 @@ func TestDoor_WithoutKeysEventsWait(t *testing.T) {
 	}
 }
 
-// TestDoor_KeysAreFetchedAtABoundedRate turns the cluster's keys under fake time,
+// TestAudience_FetchesKeysAtABoundedRate rotates the cluster's keys under fake time,
 // while forged tokens come all the time.
-func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
+func TestAudience_FetchesKeysAtABoundedRate(t *testing.T) {
 	keys := map[string]*ecdsa.PrivateKey{"one": newKey(t), "two": newKey(t), "forged": newKey(t)}
 	synctest.Test(t, func(t *testing.T) {
 		fetched, current, issuer, fails := 0, "one", "https://cluster", error(nil)
-		d := &door{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
-		d.fetch = func(context.Context) (*keyring, error) {
+		v := &tokenVerifier{audience: doorAudience, allowed: func(string) bool { return true }, log: logr.Discard}
+		v.fetch = func(context.Context) (*keyring, error) {
 			fetched++
 			k := keysOf(current, keys[current])
 			k.issuer = issuer
@@ -245,25 +246,25 @@ func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
 			t.Helper()
 			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			r.Header.Set("Authorization", "Bearer "+mint(t, jose.ES256, id, keys[id], claims(nil)))
-			if err := d.verify(r); !errors.Is(err, want) || fetched != fetches {
+			if err := v.verify(r); !errors.Is(err, want) || fetched != fetches {
 				t.Errorf("%s: %v after %d fetches, want %v and %d", about, err, fetched, want, fetches)
 			}
 		}
 		fails = errBoom
-		come("the API server is away", "one", errUncheckable, 1)
+		come("the API server is away", "one", errNoKeys, 1)
 		fails = nil
-		come("too soon to ask again", "one", errUncheckable, 1)
+		come("too soon to ask again", "one", errNoKeys, 1)
 		time.Sleep(fetchEvery)
 		come("it is back", "one", nil, 2)
 		time.Sleep(fetchEvery)
 		come("forged", "forged", errNoToken, 3)
 		for range 100 {
 			time.Sleep(time.Millisecond)
-			come("forged again", "forged", errUncheckable, 3)
+			come("forged again", "forged", errNoKeys, 3)
 			come("the source meanwhile", "one", nil, 3)
 		}
 		current = "two" // the forged tokens have used up the turn
-		come("a new key", "two", errUncheckable, 3)
+		come("a new key", "two", errNoKeys, 3)
 		time.Sleep(fetchEvery)
 		come("a new key, a while later", "two", nil, 4)
 		time.Sleep(fetchEvery)
@@ -283,9 +284,9 @@ func TestDoor_KeysAreFetchedAtABoundedRate(t *testing.T) {
 	})
 }
 
-// TestDoor_SourcesOfItsNamespace are the accounts that the controller makes, as
-// eventing names them; those of long names have a digest.
-func TestDoor_SourcesOfItsNamespace(t *testing.T) {
+// TestAudience_AccountsOfSources has the accounts that the controller makes, as
+// eventing names them. A long name has a digest.
+func TestAudience_AccountsOfSources(t *testing.T) {
 	t.Parallel()
 	allowed := sourcesOf("ns")
 	for account, want := range map[string]bool{
@@ -315,24 +316,23 @@ func TestDoor_SourcesOfItsNamespace(t *testing.T) {
 	}
 }
 
-// TestDoor_WhatIsMissingIsSaidAtTheStart and not with the first event.
-func TestDoor_WhatIsMissingIsSaidAtTheStart(t *testing.T) {
+// TestAudience_MissingConfigurationIsAnError of NewManager, not of the first event.
+func TestAudience_MissingConfigurationIsAnError(t *testing.T) {
 	t.Parallel()
-	for want, o := range map[string]Option{"needs an audience": WithAudience(""), "subjects have to be named": WithAudience("operator")} {
+	for want, o := range map[string]Option{"needs an audience": WithAudience(""), "name the subjects": WithAudience("operator")} {
 		if _, err := NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, cluster(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-// TestOpenDoor_AForgedChangeSilencesNone sends what a stranger makes up before a
-// change that comes true: its generation, from the far future, and under the key of
-// a source.
-func TestOpenDoor_AForgedChangeSilencesNone(t *testing.T) {
+// TestNoAudience_ForgedChangeSuppressesNone sends a forged change before a real one:
+// with its generation, from the far future, and under the key of a source.
+func TestNoAudience_ForgedChangeSuppressesNone(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	for name, forged := range map[string]map[string]string{
-		"beside": changed("resource.update", ""), "under the key": changed("resource.update", key), "an addition": changed("resource.add", key),
+		"without a key": changed("resource.update", ""), "under the key": changed("resource.update", key), "an addition": changed("resource.add", key),
 	} {
 		c := &configs{}
 		op := start(t, c, []client.Object{configMap("a", 1)}, open)
@@ -350,9 +350,9 @@ func TestOpenDoor_AForgedChangeSilencesNone(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_AForgedRunEndsNoTimer has a stranger get the answer of a run: what it
-// asked for is not taken for what the source knows.
-func TestOpenDoor_AForgedRunEndsNoTimer(t *testing.T) {
+// TestNoAudience_ForgedRunEndsNoTimer says that the answer to a forged delivery is not
+// remembered.
+func TestNoAudience_ForgedRunEndsNoTimer(t *testing.T) {
 	t.Parallel()
 	const key = "ConfigMap/ns/a"
 	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
@@ -367,20 +367,21 @@ func TestOpenDoor_AForgedRunEndsNoTimer(t *testing.T) {
 	}
 }
 
-// TestOpenDoor_TellsStrangersNothingOfRuns neither why they failed.
-func TestOpenDoor_TellsStrangersNothingOfRuns(t *testing.T) {
+// TestNoAudience_AnswersHideErrors says that an unknown sender does not learn why a
+// run failed.
+func TestNoAudience_AnswersHideErrors(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]step{"an error": fails, "a panic": panics, "a retry": requeue} {
 		w := httptest.NewRecorder()
 		Handler(&play{steps: []step{s}}).ServeHTTP(w, request("ConfigMap/ns/a", playEvent))
-		if w.Code != 503 || strings.TrimSpace(w.Body.String()) != errUntold.Error() {
+		if w.Code != 503 || strings.TrimSpace(w.Body.String()) != errRunFailed.Error() {
 			t.Errorf("%s: answered with %d %q", name, w.Code, w.Body)
 		}
 	}
 }
 
-// TestOpenDoor_SaysHowItIsClosed when the operator starts.
-func TestOpenDoor_SaysHowItIsClosed(t *testing.T) {
+// TestNoAudience_LogsHowToSetOne when the operator starts.
+func TestNoAudience_LogsHowToSetOne(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		option Option
@@ -407,9 +408,9 @@ func TestOpenDoor_SaysHowItIsClosed(t *testing.T) {
 	}
 }
 
-// TestNamespaces_WhatIsOutsideIsNotRun whatever asks for it: the manager's cache
-// leaves it out.
-func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
+// TestNamespaces_OthersAreNotRun says that objects outside the namespaces of the
+// manager's cache are not run, whatever asks for it.
+func TestNamespaces_OthersAreNotRun(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	siblings := func(_ context.Context, o client.Object) []reconcile.Request {
@@ -435,9 +436,9 @@ func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
 		{dueEvent("any"), `{"controller":"configmap","namespace":"kube-system","name":"a"}`, 400, ""},
 		{dueEvent("any"), `{"requests":[{"controller":"configmap","namespace":"kube-system","name":"a"},{"controller":"configmap","namespace":"ns","name":"b"}]}`, 200, "ran ns/b"},
 		{changed("resource.add", "ConfigMap/kube-system/a"), elsewhere, 204, ""},
-		{changed("resource.add", ""), elsewhere, 204, ""},
-		{changed("resource.add", ""), strings.ReplaceAll(account("x"), `"ns"`, `"kube-system"`), 204, ""},
-		{changed("resource.add", ""), account("x"), 200, "ran ns/mapped"},
+		{changed("resource.add", "Pod/ns/p"), elsewhere, 204, ""},
+		{changed("resource.add", "Pod/ns/p"), strings.ReplaceAll(account("x"), `"ns"`, `"kube-system"`), 204, ""},
+		{changed("resource.add", "Pod/ns/p"), account("x"), 200, "ran ns/mapped"},
 	} {
 		a := op.send(e.attributes, e.data)
 		if runs := l.take(); a.code != e.code || runs != e.runs {
@@ -452,9 +453,9 @@ func TestNamespaces_WhatIsOutsideIsNotRun(t *testing.T) {
 	}
 }
 
-// TestCrowd_BodiesHaveABudget holds as many bytes as there may be, and sends one
-// event more.
-func TestCrowd_BodiesHaveABudget(t *testing.T) {
+// TestInFlight_BodiesHaveABudget holds the whole budget of bytes, and sends one event
+// more.
+func TestInFlight_BodiesHaveABudget(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan string, 9), make(chan struct{})
 	s := newHandler(t.Context(), reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -476,12 +477,12 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 	answers := make(chan string, 9)
 	for i := range maxBodies / maxBody {
 		go func() {
-			a, err := op.try(changed("resource.add", ""), large(fmt.Sprint(i)))
+			a, err := op.try(changed("resource.add", "any"), large(fmt.Sprint(i)))
 			answers <- fmt.Sprint(a.code, err)
 		}()
 		<-began
 	}
-	if a := op.send(changed("resource.add", ""), toJSON(configMap("more", 1))); a.code != 503 || a.Get("Retry-After") != "1" {
+	if a := op.send(changed("resource.add", "any"), toJSON(configMap("more", 1))); a.code != 503 || a.Get("Retry-After") != "1" {
 		t.Errorf("over the budget: answered with %s %s", a, a.body)
 	}
 	release()
@@ -490,23 +491,23 @@ func TestCrowd_BodiesHaveABudget(t *testing.T) {
 			t.Errorf("within the budget: answered with %s", a)
 		}
 	}
-	if a := op.send(changed("resource.add", ""), large("again")); a.code != 204 {
+	if a := op.send(changed("resource.add", "any"), large("again")); a.code != 204 {
 		t.Errorf("after that: answered with %s %s", a, a.body)
 	}
-	if n := s.crowd.bytes.Load() + s.crowd.events.Load(); n != 0 {
+	if n := s.inFlight.bytes.Load() + s.inFlight.events.Load(); n != 0 {
 		t.Errorf("%d are still counted", n)
 	}
 }
 
-// TestCrowd_EventsHaveANumber says that one more than there may be is to come again,
-// before anything is read of it.
-func TestCrowd_EventsHaveANumber(t *testing.T) {
+// TestInFlight_EventsHaveALimit says that an event over the limit must come again,
+// before any of it is read.
+func TestInFlight_EventsHaveALimit(t *testing.T) {
 	t.Parallel()
 	s := newHandler(t.Context(), &play{}, trusting)
-	for under, want := range map[int64]int{maxCrowd - 1: 204, maxCrowd: 503} {
-		s.crowd.events.Store(under)
+	for under, want := range map[int64]int{maxEvents - 1: 204, maxEvents: 503} {
+		s.inFlight.events.Store(under)
 		w := httptest.NewRecorder()
-		if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != want || s.crowd.events.Load() != under || (w.Header().Get("Retry-After") == "1") != (want == 503) {
+		if s.ServeHTTP(w, request("ConfigMap/ns/a", playEvent)); w.Code != want || s.inFlight.events.Load() != under || (w.Header().Get("Retry-After") == "1") != (want == 503) {
 			t.Errorf("with %d events: answered with %d %s %v", under, w.Code, w.Body, w.Header())
 		}
 	}

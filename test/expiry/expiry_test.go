@@ -22,8 +22,8 @@ func configMap(age time.Duration, labels map[string]string) *corev1.ConfigMap {
 	}}
 }
 
-// A delivery holds what Reconcile found, so one table serves both.
-func TestWhatIsOldEnoughIsDeletedAndTheAnswerSaysWhenToLookAgain(t *testing.T) {
+// Each delivery calls Reconcile once, so that one table is for both.
+func TestServerless_DeletesOrAnswersWhen(t *testing.T) {
 	t.Parallel()
 	const key = "team-a/cache"
 	for name, c := range map[string]struct {
@@ -71,7 +71,8 @@ func TestWhatIsOldEnoughIsDeletedAndTheAnswerSaysWhenToLookAgain(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatWasLookedAtIsDeleted(t *testing.T) {
+// An object that changed since it was read is not deleted.
+func TestReconcile_DeletesOnlyWhatItRead(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(configMap(time.Hour, map[string]string{label: "20m"}))
 	if _, err := live(client).Reconcile(t.Context(), "team-a/cache"); err != nil {
@@ -81,7 +82,7 @@ func TestOnlyWhatWasLookedAtIsDeleted(t *testing.T) {
 		if d, ok := action.(clienttesting.DeleteAction); ok {
 			p := d.GetDeleteOptions().Preconditions
 			if p == nil || p.UID == nil || *p.UID != "1" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
-				t.Errorf("deleted whatever had the name then: %+v", p)
+				t.Errorf("deleted without its uid and version: %+v", p)
 			}
 			return
 		}
@@ -89,7 +90,8 @@ func TestOnlyWhatWasLookedAtIsDeleted(t *testing.T) {
 	t.Error("nothing was deleted")
 }
 
-func TestTheResidentFormWaitsInMemory(t *testing.T) {
+// The resident form waits in memory.
+func TestResident_WaitsInMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(configMap(time.Minute, map[string]string{label: "20m"}))

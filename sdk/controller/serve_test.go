@@ -21,7 +21,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// deadlines notes what deadlines its reader gets.
+// deadlines records the read deadlines.
 type deadlines struct {
 	httptest.ResponseRecorder
 	of []time.Time
@@ -33,7 +33,9 @@ func (d *deadlines) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
+// TestServe_ReadDeadlineIsForTheBody says that a body that does not come ends, and
+// that a long run does not.
+func TestServe_ReadDeadlineIsForTheBody(t *testing.T) {
 	t.Parallel()
 	var d deadlines
 	Handler(&play{}).ServeHTTP(&d, request("ConfigMap/ns/a", playEvent))
@@ -42,14 +44,13 @@ func TestABodyThatDoesNotComeEndsAndALongRunDoesNot(t *testing.T) {
 	}
 }
 
-// TestReadsAfterTheRunCountForNothing is about goroutines that a run has left
-// behind.
-func TestReadsAfterTheRunCountForNothing(t *testing.T) {
+// TestReads_AfterTheRunDoNotCount is about goroutines that a run left behind.
+func TestReads_AfterTheRunDoNotCount(t *testing.T) {
 	t.Parallel()
 	q := newQueue("q", nil)
 	q.kind, _ = kindOf(&corev1.ConfigMap{}, scheme.Scheme)
-	r := q.join(q.target(playRequest), nil)
-	ctx := context.WithValue(t.Context(), noteKey{}, note{r, q})
+	r := q.join(q.target(playRequest))
+	ctx := context.WithValue(t.Context(), runContextKey{}, runContext{r, q})
 	in := &informers{scheme: scheme.Scheme}
 	gone := apierrors.NewNotFound(corev1.Resource("configmaps"), "a")
 	for _, step := range []struct {
@@ -64,8 +65,9 @@ func TestReadsAfterTheRunCountForNothing(t *testing.T) {
 	}
 }
 
-// TestFieldsBesideTheMetadata are nobody's business here.
-func TestFieldsBesideTheMetadata(t *testing.T) {
+// TestChange_IgnoresOtherFields says that the fields beside the metadata may have any
+// type.
+func TestChange_IgnoresOtherFields(t *testing.T) {
 	t.Parallel()
 	e := event{&cloudevent.Event{Attributes: map[string]string{"type": "dev.knative.apiserver.resource.add"}, Data: []byte(`{"apiVersion":"x/v1","kind":"X","name":{"a":1},"namespace":7,"metadata":{"name":"a"}}`)}}
 	if c, err := readChange(e); err != nil || c.name.Name != "a" {
@@ -73,34 +75,34 @@ func TestFieldsBesideTheMetadata(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedHasAnEnd is about memory: of objects, and of what is logged
-// only once because of what was sent.
-func TestWhatIsRememberedHasAnEnd(t *testing.T) {
+// TestMemory_IsBounded is about objects, answers, and the messages that are logged
+// once.
+func TestMemory_IsBounded(t *testing.T) {
 	t.Parallel()
-	f := &feeder{seen: map[objectKey]seen{}}
+	m := objectMemory{byKey: map[objectKey]rememberedObject{}}
 	remember := func(v verb, name string, bytes int) {
 		o := configMap(name, 1)
 		o.ResourceVersion = "1"
-		(&feed{feeder: f, verb: v, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}}).remember()
+		m.keep(&feed{verb: v, objects: []fedObject{{name: client.ObjectKeyFromObject(o), new: o, bytes: bytes}}})
 	}
 	for i := range 100 {
-		remember(added, fmt.Sprint(i), maxSeen/10)
-		remember(updated, fmt.Sprint(i), maxSeen/10)
+		remember(added, fmt.Sprint(i), maxObjects/10)
+		remember(updated, fmt.Sprint(i), maxObjects/10)
 	}
 	o := configMap("99", 2)
 	o.ResourceVersion = "0"
-	(&feed{feeder: f, verb: updated, of: []fed{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}}).remember()
-	if f.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
+	m.keep(&feed{verb: updated, objects: []fedObject{{name: client.ObjectKeyFromObject(o), new: o, bytes: 1}}})
+	if m.last(objectKey{NamespacedName: client.ObjectKeyFromObject(o)}).GetGeneration() != 1 {
 		t.Error("something older was remembered")
 	}
-	if len(f.seen) != 10 || f.bytes != 10*(maxSeen/10) {
-		t.Errorf("%d objects of %d bytes", len(f.seen), f.bytes)
+	if len(m.byKey) != 10 || m.bytes != 10*(maxObjects/10) {
+		t.Errorf("%d objects of %d bytes", len(m.byKey), m.bytes)
 	}
 	for i := range 100 {
 		remember(deleted, fmt.Sprint(i), 1)
 	}
-	if len(f.seen) != 0 || f.bytes != 0 {
-		t.Errorf("%d objects of %d bytes after they were deleted", len(f.seen), f.bytes)
+	if len(m.byKey) != 0 || m.bytes != 0 {
+		t.Errorf("%d objects of %d bytes after they were deleted", len(m.byKey), m.bytes)
 	}
 	s := newServer(nil)
 	for i := range 2 * maxOnce {
@@ -110,51 +112,52 @@ func TestWhatIsRememberedHasAnEnd(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	for i := range 2 * maxAnswers {
-		s.answers.open(fmt.Sprint(i), "")
+		s.answers.begin(fmt.Sprint(i), "")
 	}
-	if n := len(s.answers.of); n != maxAnswers {
+	if n := len(s.answers.byKey); n != maxAnswers {
 		t.Errorf("%d answers", n)
 	}
 }
 
-// TestAnAnswerIsKnownUntilSomethingHappens turns the pages of a key.
-func TestAnAnswerIsKnownUntilSomethingHappens(t *testing.T) {
+// TestMemory_AnswersAreTrueUntilAnEvent says when the last answer to a key is known to
+// be everything that waits under it.
+func TestMemory_AnswersAreTrueUntilAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := answers{of: map[string]remembered{}}
+		m := answerMemory{byKey: map[string]rememberedAnswer{}}
 		is := answer{outcome: outcome{after: time.Minute}}
-		opened := func(about, eventTime string, want bool, after time.Duration) page {
+		begin := func(about, eventTime string, want bool, after time.Duration) uint64 {
 			t.Helper()
-			last, known, p := a.open("k", eventTime)
+			last, known, version := m.begin("k", eventTime)
 			if known != want || last.after != after {
 				t.Errorf("%s: known %t, after %s, want %t, %s", about, known, last.after, want, after)
 			}
-			return p
+			return version
 		}
-		first := opened("the first event", "1", false, 0)
-		opened("while that is under way", "2", false, 0)
-		a.keep(first, "1", is)
-		p := opened("after another event has come", "3", false, 0)
-		a.forget("k")
-		a.keep(p, "3", is)
-		p = opened("after something came up", "4", false, 0)
-		a.keep(p, "4", is)
+		first := begin("the first event", "1", false, 0)
+		begin("while that is under way", "2", false, 0)
+		m.keep("k", first, "1", is)
+		v := begin("after another event has come", "3", false, 0)
+		m.forget("k")
+		m.keep("k", v, "3", is)
+		v = begin("after a call scheduled it", "4", false, 0)
+		m.keep("k", v, "4", is)
 		time.Sleep(time.Second)
-		p = opened("later", "5", true, 59*time.Second)
-		opened("after that has failed", "6", false, 59*time.Second)
-		a.keep(p, "5", is)
-		p = opened("after a page that was turned", "7", false, 59*time.Second)
-		a.keep(p, "7", is)
-		p = opened("the same event", "7", false, time.Minute)
-		a.keep(p, "7", is)
-		p = opened("an event without a time", "", false, time.Minute)
-		a.keep(p, "8", is)
+		v = begin("later", "5", true, 59*time.Second)
+		begin("after that has failed", "6", false, 59*time.Second)
+		m.keep("k", v, "5", is)
+		v = begin("after an answer to an older event", "7", false, 59*time.Second)
+		m.keep("k", v, "7", is)
+		v = begin("the same event", "7", false, time.Minute)
+		m.keep("k", v, "7", is)
+		v = begin("an event without a time", "", false, time.Minute)
+		m.keep("k", v, "8", is)
 		time.Sleep(time.Hour)
-		opened("when its time has come", "9", true, 0)
+		begin("when its time has come", "9", true, 0)
 	})
 }
 
-// TestTheKeysOfAHandler may be anything that names an object.
-func TestTheKeysOfAHandler(t *testing.T) {
+// TestHandler_Keys says that a key may be anything that names an object.
+func TestHandler_Keys(t *testing.T) {
 	t.Parallel()
 	got := make(chan reconcile.Request, 1)
 	h := Handler(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
@@ -163,7 +166,7 @@ func TestTheKeysOfAHandler(t *testing.T) {
 	}))
 	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, request(key, sdk.Event{Type: dueType}))
+		h.ServeHTTP(w, request(key, sdk.Event{Type: cloudevent.DueType}))
 		var ran string
 		if w.Code == 204 {
 			ran = (<-got).String()
@@ -174,12 +177,12 @@ func TestTheKeysOfAHandler(t *testing.T) {
 	}
 }
 
-// TestAWaitInAnAnswerIsASCII because it is a header.
-func TestAWaitInAnAnswerIsASCII(t *testing.T) {
+// TestAnswer_WaitIsASCII because it is a header.
+func TestAnswer_WaitIsASCII(t *testing.T) {
 	t.Parallel()
 	w := httptest.NewRecorder()
 	q := newQueue("é", nil)
-	answer{outcome: outcome{after: 3 * time.Microsecond}, of: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
+	answer{outcome: outcome{after: 3 * time.Microsecond}, again: []target{q.target(playRequest), q.target(playRequest)}}.write(w, "é")
 	if h := w.Header(); h.Get("Reschedule-After") != "3us" || h.Get("Ce-Rescheduleafter") != "3us" || h.Get("Ce-Source") != "/controllers/%C3%A9" || h.Get("Ce-Subject") != "%C3%A9" {
 		t.Errorf("%v", h)
 	}
@@ -191,8 +194,8 @@ func TestAWaitInAnAnswerIsASCII(t *testing.T) {
 	}
 }
 
-// TestWhatAFailedRunIsAnsweredWith says why, as far as it is known.
-func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
+// TestAnswer_OfAFailedRun is its error, as far as it is known.
+func TestAnswer_OfAFailedRun(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]step{"boom": fails, errRequeue.Error(): requeue, errPanicked.Error(): panics, strings.Repeat("é", 512): {err: errors.New(strings.Repeat("é", 600))}} {
 		w := httptest.NewRecorder()
@@ -202,21 +205,9 @@ func TestWhatAFailedRunIsAnsweredWith(t *testing.T) {
 	}
 }
 
-// TestTheReasonOfAFailureIsText that the schedule API takes.
-func TestTheReasonOfAFailureIsText(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"a\nb\tc\x7f\u0085d": "a b c  d", "a\xffb": "a\ufffdb", strings.Repeat("é", 300): strings.Repeat("é", 200), "": "",
-	} {
-		if got := reason(errors.New(text)); got != want {
-			t.Errorf("%q becomes %q", text, got)
-		}
-	}
-}
-
-// TestProbesAreAnswered with a GET on the port of events: it is open when all
+// TestServe_AnswersProbes with a GET on the port of events, which is open when all
 // controllers work.
-func TestProbesAreAnswered(t *testing.T) {
+func TestServe_AnswersProbes(t *testing.T) {
 	t.Parallel()
 	h := Handler(&play{})
 	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "PUT": 405} {
@@ -228,23 +219,23 @@ func TestProbesAreAnswered(t *testing.T) {
 	}
 }
 
-// TestARunThatCannotReadSaysSoItself: it is not the fault of the event that is fed
-// meanwhile.
-func TestARunThatCannotReadSaysSoItself(t *testing.T) {
+// TestReads_OfARunAreNotAnEvents says that a failed read of a run does not fail the
+// event that is fed meanwhile.
+func TestReads_OfARunAreNotAnEvents(t *testing.T) {
 	t.Parallel()
 	in := &informers{}
-	in.noteFailure(context.WithValue(t.Context(), noteKey{}, note{}), errBoom)
-	if err := in.failed(); err != nil {
+	in.noteFailure(context.WithValue(t.Context(), runContextKey{}, runContext{}), errBoom)
+	if err := in.readFailure(); err != nil {
 		t.Error(err)
 	}
 	in.noteFailure(t.Context(), errBoom)
-	if err := in.failed(); !errors.Is(err, errBoom) || in.failed() != nil {
+	if err := in.readFailure(); !errors.Is(err, errBoom) || in.readFailure() != nil {
 		t.Error(err)
 	}
 }
 
-// TestWhatIsOlder is known of numbers only.
-func TestWhatIsOlder(t *testing.T) {
+// TestOlder compares resource versions, which must be numbers.
+func TestOlder(t *testing.T) {
 	t.Parallel()
 	for versions, want := range map[[2]string]bool{{"9", "10"}: true, {"10", "9"}: false, {"9", "9"}: false, {"", "9"}: false, {"9", ""}: false, {"9", "x"}: false} {
 		a, b := configMap("a", 1), configMap("a", 1)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// tale is the story that the demo tells. All of its waits are whole beats.
-type tale struct {
+// demo is a run of the demo. All of its waits are whole beats.
+type demo struct {
 	out    io.Writer
 	colour bool
 	beat   time.Duration
@@ -20,7 +20,7 @@ type tale struct {
 
 	source   string // the address of the RescheduleSource
 	operator string
-	window   *window
+	observer *observer
 	ledger   *ledger
 }
 
@@ -34,8 +34,8 @@ spec:
   delivery: {backoffPolicy: exponential, backoffDelay: PT%gS, timeout: PT10S}
 `
 
-// tell runs the story; ok is its verdict.
-func (t *tale) tell(ctx context.Context) (ok bool, err error) {
+// run runs the demo; ok is its verdict.
+func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	t.print(bold, "\nRescheduleSource: an operator that keeps no timers is woken on time.\n")
 	dir, err := os.MkdirTemp("", "reschedule-demo-")
 	if err != nil {
@@ -44,18 +44,18 @@ func (t *tale) tell(ctx context.Context) (ok bool, err error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	if t.bin == "" {
 		t.bin = dir
-		t.print(dim, "building cmd/adapter and examples/operator (a minute when it is the first time) …\n")
+		t.print(dim, "building cmd/adapter and examples/operator (a minute the first time) …\n")
 		if err := build(ctx, dir); err != nil {
 			return false, err
 		}
 	}
-	t.window, err = openWindow(func() string { return t.operator })
+	t.observer, err = startObserver(func() string { return t.operator })
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = t.window.server.Close() }()
+	defer func() { _ = t.observer.server.Close() }()
 	sources := filepath.Join(dir, "sources.yaml")
-	if err := os.WriteFile(sources, fmt.Appendf(nil, manifest, t.window.address, t.beat.Seconds()), 0o600); err != nil {
+	if err := os.WriteFile(sources, fmt.Appendf(nil, manifest, t.observer.address, t.beat.Seconds()), 0o600); err != nil {
 		return false, fmt.Errorf("demo: writing the sources: %w", err)
 	}
 	startAdapter := func(listen string) (*process, error) {
@@ -69,7 +69,7 @@ func (t *tale) tell(ctx context.Context) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { adapter.stop() }() // the one that runs then
+	defer func() { adapter.stop() }() // the last adapter
 	t.source = adapter.address() + "/demo/wakeups"
 	operator, err := start(ctx, dir, filepath.Join(t.bin, "operator"), []string{
 		"LISTEN=127.0.0.1:0", "PORT=", "RESCHEDULE_URL=" + t.source, "LOOK_AGAIN_EVERY=" + t.beats(2).String(),
@@ -81,16 +81,16 @@ func (t *tale) tell(ctx context.Context) (ok bool, err error) {
 	t.operator = operator.address()
 	t.print(dim, "adapter  %s  pid %d\noperator %s  pid %d\n", t.source, adapter.cmd.Process.Pid, t.operator, operator.cmd.Process.Pid)
 
-	if err := t.oneDay(ctx); err != nil {
+	if err := t.scheduleKeys(ctx); err != nil {
 		return false, err
 	}
-	t.print(bold, "\n2  The adapter dies in mid-wait.\n")
-	if err := t.beforeTheKill(ctx); err != nil {
+	t.print(bold, "\n2  The adapter dies while keys wait.\n")
+	if err := t.scheduleBeforeKill(ctx); err != nil {
 		return false, err
 	}
 	pid := adapter.cmd.Process.Pid
 	adapter.kill()
-	t.step(red, "kill -9", "the adapter (pid %d) is gone; the operator knows nothing of it", pid)
+	t.step(red, "kill -9", "the adapter (pid %d) is gone; the operator does not notice", pid)
 	if err := t.pause(ctx, t.beats(3)); err != nil {
 		return false, err
 	}
@@ -103,16 +103,16 @@ func (t *tale) tell(ctx context.Context) (ok bool, err error) {
 	if err := t.watch(ctx); err != nil {
 		return false, err
 	}
-	if err := t.pause(ctx, t.beat/2); err != nil { // for what is not to come
+	if err := t.pause(ctx, t.beat/2); err != nil { // for wake-ups that must not come
 		return false, err
 	}
 	return t.end(), nil
 }
 
-// oneDay is all that happens while nothing breaks.
-func (t *tale) oneDay(ctx context.Context) error {
+// scheduleKeys is the first part, in which nothing breaks.
+func (t *demo) scheduleKeys(ctx context.Context) error {
 	t.print(bold, "\n1  Keys are scheduled over HTTP; the operator is woken with a CloudEvent and answers.\n")
-	var plannedAt time.Time // in the end, of the one that is cancelled
+	var plannedAt time.Time // at the end: of the key that is cancelled
 	for _, s := range []struct {
 		key   string
 		after time.Duration
@@ -120,7 +120,7 @@ func (t *tale) oneDay(ctx context.Context) error {
 		about string
 	}{
 		{"Deploy/web", t.beats(1), nil, "the operator fails twice"},
-		{"Build/app", t.beats(2), map[string]any{"readyAt": time.Now().Add(t.beats(5))}, "not ready by then, so the operator asks for more time"},
+		{"Build/app", t.beats(2), map[string]any{"readyAt": time.Now().Add(t.beats(5))}, "not ready at that time, so that the operator asks for another wake-up"},
 		{"Site/shop", t.beats(3), nil, "the operator schedules another key"},
 		{"Backup/old", t.beats(4), nil, "cancelled below"},
 	} {
@@ -150,7 +150,7 @@ func (t *tale) oneDay(ctx context.Context) error {
 	return nil
 }
 
-func (t *tale) beforeTheKill(ctx context.Context) error {
+func (t *demo) scheduleBeforeKill(ctx context.Context) error {
 	now := time.Now().Round(0)
 	for _, s := range []struct {
 		key   string
@@ -169,19 +169,19 @@ func (t *tale) beforeTheKill(ctx context.Context) error {
 	return t.pause(ctx, t.beats(1))
 }
 
-// watch shows wake-ups until nothing more is to come, or it is beyond the slack.
-func (t *tale) watch(ctx context.Context) error {
-	// An adapter that never counted attempts would be failed for ever: no part of
-	// the story is longer than 7 beats, in at most 4 waits that may each be late.
+// watch shows wake-ups until all have come, or one is later than the slack.
+func (t *demo) watch(ctx context.Context) error {
+	// An adapter that never counted attempts would fail again and again. No part is
+	// longer than 7 beats, in at most 4 waits that may each be late.
 	enough := time.After(t.beats(7) + 5*t.slack)
 	tick := time.NewTicker(t.beat / 4)
 	defer tick.Stop()
 	for t.ledger.waitsFor() {
 		select {
-		case w := <-t.window.seen:
+		case w := <-t.observer.seen:
 			t.show(w)
 		case now := <-tick.C:
-			if len(t.window.seen) == 0 && t.ledger.overdue(now) {
+			if len(t.observer.seen) == 0 && t.ledger.overdue(now) {
 				return nil // the verdict calls it lost
 			}
 		case <-enough:
@@ -193,12 +193,12 @@ func (t *tale) watch(ctx context.Context) error {
 	return nil
 }
 
-// pause passes time in which nothing should come.
-func (t *tale) pause(ctx context.Context, d time.Duration) error {
+// pause waits while no wake-up should come.
+func (t *demo) pause(ctx context.Context, d time.Duration) error {
 	over := time.After(d)
 	for {
 		select {
-		case w := <-t.window.seen:
+		case w := <-t.observer.seen:
 			t.show(w)
 		case <-over:
 			return nil
@@ -208,4 +208,4 @@ func (t *tale) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (t *tale) beats(n int) time.Duration { return time.Duration(n) * t.beat }
+func (t *demo) beats(n int) time.Duration { return time.Duration(n) * t.beat }
