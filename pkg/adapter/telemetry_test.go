@@ -54,9 +54,9 @@ func series(t *testing.T, tm *telemetry, metric, label string) map[string]float6
 	return values
 }
 
-func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
+func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	t.Parallel()
-	// Above 2000 label sets sources were not told apart any more, and the
+	// Above 2000 label sets sources were not distinguished any more, and the
 	// series of removed sources stayed for ever.
 	const n = 2100
 	tm := newTelemetry()
@@ -98,7 +98,7 @@ func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
 		}
 	}
 	if got := series(t, tm, "reschedule_lateness_seconds", "kn_source_namespace"); len(got) != 1001 || got[""] != n-1000 {
-		t.Errorf("lateness of %d namespaces, %g of those that are not told apart", len(got), got[""])
+		t.Errorf("lateness of %d namespaces, %g of the ones that are not distinguished", len(got), got[""])
 	}
 	for i, s := range sources[1:] {
 		if err := q.Remove(fmt.Sprint("u", i+1)); err != nil {
