@@ -142,7 +142,7 @@ func (b *bench) runAll(ctx context.Context, wanted settings) error {
 		}
 		log.Printf("%s: %s (%s)", s.name, s.title, c)
 		if c.FsyncP50 < 20*time.Microsecond {
-			log.Printf("  an fsync of %s is too fast to reach a disk: the figures are not those of a durable disk", c.FsyncP50)
+			log.Printf("  an fsync of %s is too fast to reach a disk: the figures do not hold for a durable disk", c.FsyncP50)
 		}
 		r, err := b.measure(ctx, s, c)
 		if ctx.Err() != nil {

@@ -52,23 +52,24 @@ func findPostgres() postgresServer {
 	if os.Geteuid() != 0 {
 		return p
 	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-		if uidErr == nil && gidErr == nil {
-			p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-			return p
-		}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		u = &user.User{Uid: unprivileged, Gid: unprivileged}
 	}
-	p.absent = "not present: it does not run as root, and there is no user postgres or nobody"
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	if uidErr != nil || gidErr != nil {
+		p.absent = "not present: the user postgres has no numeric id"
+		return p
+	}
+	p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return p
 }
 
-const postgresUser = "bench"
+const (
+	postgresUser = "bench"
+	unprivileged = "65534" // the id of the user without rights on Linux
+)
 
 // start starts a server on the data in dir. It creates missing data first.
 func (p postgresServer) start(ctx context.Context, dir string) (*service, string, error) {

@@ -81,9 +81,6 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 
 // worstInGo is how many of the worst phrases each package has at most.
 var worstInGo = map[string]int{
-	"bench/driver":                                14,
-	"bench/load":                                  2,
-	"bench/scaletozero":                           9,
 	"cmd/adapter":                                 2,
 	"examples/config-watcher/api/v1":              1,
 	"examples/config-watcher/cmd/serverless":      1,
