@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -144,5 +148,66 @@ func TestDiskBytes_CountsBlocks(t *testing.T) {
 	after, err := diskBytes(dir)
 	if err != nil || after-before < 100_000 || after-before > 200_000 {
 		t.Errorf("%d bytes more, %v", after-before, err)
+	}
+}
+
+// A batch for Redis is one ZADD and one HSET with the same keys, and a refusal is an error.
+func TestRedisOp_OneBatch(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	commands := make(chan []string, 10)
+	go serveRedis(l, commands)
+	op, shut, err := redisOp(t.Context(), l.Addr().String(), 0, 1, 2, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shut()
+	if n, err := op(); n != 2 || err != nil {
+		t.Fatalf("%d items, %v", n, err)
+	}
+	zadd, hset := <-commands, <-commands
+	if len(zadd) != 6 || zadd[3] != load.Key(7) || zadd[5] != load.Key(8) {
+		t.Errorf("%q", zadd)
+	}
+	if len(hset) != 6 || hset[2] != load.Key(7) || hset[4] != load.Key(8) || len(hset[3]) != load.PayloadBytes {
+		t.Errorf("%q", hset)
+	}
+	if _, err := op(); err == nil {
+		t.Error("a refused command is no error")
+	}
+}
+
+// serveRedis accepts one batch of ZADD and HSET, and refuses all other commands.
+func serveRedis(l net.Listener, commands chan<- []string) {
+	conn, err := l.Accept()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	accepted := map[string]bool{}
+	for r := bufio.NewReader(conn); ; {
+		var words, size int
+		if _, err := fmt.Fscanf(r, "*%d\r\n", &words); err != nil {
+			return
+		}
+		command := make([]string, words)
+		for i := range command {
+			fmt.Fscanf(r, "$%d\r\n", &size)
+			word := make([]byte, size+2)
+			io.ReadFull(r, word)
+			command[i] = string(word[:size])
+		}
+		name := strings.ToUpper(command[0])
+		if (name == "ZADD" || name == "HSET") && !accepted[name] {
+			accepted[name] = true
+			commands <- command
+			fmt.Fprint(conn, ":1\r\n")
+			continue
+		}
+		fmt.Fprint(conn, "-ERR refused\r\n")
 	}
 }

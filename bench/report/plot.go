@@ -116,7 +116,7 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	for _, style := range []*text.Style{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
 		style.Font = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Size: 10}
 	}
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.Padding = true, true, 8, 2
 	switch {
 	case len(c.Curves) > 0:
 		return p, c.addCurves(p)
@@ -135,7 +135,10 @@ func (c *Chart) addBars(p *plot.Plot) error {
 		plotter.XErrors
 	}
 	var targets []plotter.XYs
-	most := 0.0
+	most, asked := 0.0, 0.0
+	for _, b := range c.Bars {
+		most, asked = max(most, b.Value, b.High, b.Target), max(asked, b.Target)
+	}
 	for i, b := range c.Bars {
 		at := float64(len(c.Bars) - 1 - i)
 		bar, err := plotter.NewBarChart(plotter.Values{b.Value}, 16)
@@ -143,23 +146,23 @@ func (c *Chart) addBars(p *plot.Plot) error {
 			return err
 		}
 		bar.Horizontal, bar.XMin, bar.LineStyle.Width, bar.Color = true, at, 0, otherColor
+		end := max(b.Value, b.High)
 		if b.Ours {
-			bar.Color = oursColor
+			bar.Color, end = oursColor, max(end, asked)
 		}
 		p.Add(bar)
 		names = append([]string{b.Label}, names...)
 		spreads.XYs = append(spreads.XYs, plotter.XY{X: b.Value, Y: at})
 		spreads.XErrors = append(spreads.XErrors, struct{ Low, High float64 }{b.Low - b.Value, b.High - b.Value})
-		texts.XYs = append(texts.XYs, plotter.XY{X: max(b.Value, b.High), Y: at})
+		texts.XYs = append(texts.XYs, plotter.XY{X: end, Y: at})
 		texts.Labels = append(texts.Labels, "  "+Thousands(b.Value)+" "+c.Unit)
-		most = max(most, b.Value, b.High, b.Target)
 		for j, ours := range c.Bars {
 			if row := float64(len(c.Bars) - 1 - j); ours.Ours && b.Target > 0 {
 				targets = append(targets, plotter.XYs{{X: b.Target, Y: row - 0.4}, {X: b.Target, Y: row + 0.4}})
 			}
 		}
 	}
-	p.X.Label.Text = "median; thin line: least to most of the rounds; red: what the bar asks of the adapter"
+	p.X.Label.Text = "median; thin line: least to most of the rounds; red: the bars that the adapter must reach"
 	p.Y.Label.Text = ""
 	p.X.Min, p.X.Max = 0, max(most*1.2, 1)
 	if len(c.Bars) == 0 {
@@ -180,7 +183,7 @@ func (c *Chart) addBars(p *plot.Plot) error {
 	}
 	p.Add(errorBars, labels)
 	for _, points := range targets {
-		if err := addLine(p, points, targetColor, false, ""); err != nil {
+		if err := addLine(p, points, targetColor, nil, ""); err != nil {
 			return err
 		}
 	}
@@ -220,7 +223,7 @@ func (c *Chart) addCurves(p *plot.Plot) error {
 		for i, v := range curve.Values {
 			points = append(points, plotter.XY{X: float64(i), Y: max(v, floor)})
 		}
-		if err := addLine(p, points, lineColor(curve.Ours), false, curve.Label); err != nil {
+		if err := addLine(p, points, lineColor(curve.Ours), nil, curve.Label); err != nil {
 			return err
 		}
 	}
@@ -231,14 +234,19 @@ func (c *Chart) addCurves(p *plot.Plot) error {
 // addLines draws lines from the origin, and the marks on them.
 func (c *Chart) addLines(p *plot.Plot) error {
 	p.Add(plotter.NewGrid())
-	most := 1.0
+	most, dashed := 1.0, 0
 	for _, l := range c.Lines {
 		var points plotter.XYs
+		var dashes []vg.Length
+		if l.Dashed { // each dashed line has its own pattern
+			dashes = [][]vg.Length{{5, 3}, {1.5, 3}}[dashed%2]
+			dashed++
+		}
 		for _, at := range l.Points {
 			points = append(points, plotter.XY{X: at[0], Y: at[1]})
 			most = max(most, at[1])
 		}
-		if err := addLine(p, points, lineColor(l.Ours), l.Dashed, l.Label); err != nil {
+		if err := addLine(p, points, lineColor(l.Ours), dashes, l.Label); err != nil {
 			return err
 		}
 	}
@@ -273,7 +281,7 @@ func lineColor(ours bool) color.Color {
 }
 
 // addLine draws one line; one without points is left out.
-func addLine(p *plot.Plot, points plotter.XYs, c color.Color, dashed bool, label string) error {
+func addLine(p *plot.Plot, points plotter.XYs, c color.Color, dashes []vg.Length, label string) error {
 	if len(points) == 0 {
 		return nil
 	}
@@ -281,10 +289,7 @@ func addLine(p *plot.Plot, points plotter.XYs, c color.Color, dashed bool, label
 	if err != nil {
 		return err
 	}
-	line.Color, line.Width = c, 1.5
-	if dashed {
-		line.Dashes = []vg.Length{5, 3}
-	}
+	line.Color, line.Width, line.Dashes = c, 1.5, dashes
 	p.Add(line)
 	if label != "" {
 		p.Legend.Add(label, line)

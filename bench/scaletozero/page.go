@@ -281,7 +281,7 @@ func overOperators(r *results) *report.Chart {
 	watch := r.Idle.each(watcher)
 	c := &report.Chart{
 		Title: fmt.Sprintf("Memory of so many operators, %g deliveries an hour to each", deliveries), Unit: "MB",
-		Note: "operators; computed: the mean over an hour, with everything that they share; dots: from here on less than resident",
+		Note: "operators; computed mean over an hour; dots: from here on less than resident",
 	}
 	for _, l := range []struct {
 		label       string
