@@ -11,8 +11,8 @@ N ?= 1000
 JOBS ?= 1
 HOURS ?= 100000
 HOSTILE ?= 10m
-# Rooms, without what starts processes.
-ROOMS = $$(go list ./... | grep -vE '/(test|examples)/')
+# The packages whose tests start no process.
+UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, and operators written with it.
 MODULES := sdk examples/config-watcher test/operators
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
@@ -37,24 +37,40 @@ generate: ## Write what is generated anew: clients, deep copies
 demo: ## Watch an operator being woken, on one screen
 	@go run ./examples/demo
 
-# The order is from the quickest to the slowest. Race-instrumented tests run
-# with -short: fewer seeds and rounds of the same, since they take ten times as long; not
-# test/cluster, whose processes are those of the other tests. What starts processes is
-# always run: go test does not see that a program is built from files that changed.
-# All of it is compiled once, as a release is; the race detector wants cgo.
+# What prints how long it took. The times stand together at the end of .ci/run.
+STEP := hack/step.sh
+
+.PHONY: check
+check: export CGO_ENABLED = 0
+check: export GOFLAGS = -trimpath -tags=grpcnotrace
+check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of the packages that it reaches
+	go vet ./...
+	go test -short $(UNITS)
+
+# The order is from the quickest to the slowest. The race detector runs where this
+# project has concurrency of its own, with -short: fewer seeds and rounds, since it takes
+# ten times as long. Tests that start processes always run: go test does not see that a
+# program is built from files that changed. All of it is compiled once, as a release is;
+# the race detector wants cgo.
 .PHONY: test
 test: export CGO_ENABLED = 0
 test: export GOFLAGS = -trimpath -tags=grpcnotrace
-test: fmt vet lint ## Run everything: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
-	hack/verify-codegen.sh
-	go test $(ROOMS)
+test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
+	$(STEP) "format, vet" $(MAKE) fmt vet
+	$(STEP) "linters" $(MAKE) lint
+	$(STEP) "generated code" hack/verify-codegen.sh
+	$(STEP) "unit tests" go test $(UNITS)
+	$(STEP) "tests of the other modules" $(MAKE) test-modules
+	$(STEP) "tests with processes" go test -count=1 -timeout 30m ./test/... ./examples/...
+	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short ./pkg/adapter/... ./internal/sim
+	CGO_ENABLED=1 $(STEP) "race detector: sdk" go -C sdk test -race -short -count=1 ./...
+	CGO_ENABLED=1 $(STEP) "race detector: processes" go test -race -short -count=1 ./test/blackbox
+	$(STEP) "benchmarks compile and run" go -C bench test -short ./...
+	$(STEP) "a release" hack/test-release.sh
+
+.PHONY: test-modules
+test-modules:
 	for module in $(MODULES); do go -C $$module test -count=1 ./...; done
-	go test -count=1 -timeout 30m ./test/... ./examples/...
-	CGO_ENABLED=1 go test -race -short $(ROOMS)
-	for module in $(MODULES); do CGO_ENABLED=1 go -C $$module test -race -short -count=1 ./...; done
-	CGO_ENABLED=1 go test -race -short -count=1 ./test/blackbox ./test/crash ./examples/...
-	go -C bench test -short ./...
-	hack/test-release.sh
 
 .PHONY: fmt
 fmt:

@@ -1,9 +1,14 @@
 #!/usr/bin/env bash
-# Installs this checkout into the cluster and waits until its controller is there. The
-# adapter has no pod before the first source.
+# Installs this checkout into the cluster and waits for its controller. The adapter has
+# no pod until there is a source.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
+# An older StatefulSet has another serviceName, which cannot be changed: see "Upgrade" in
+# docs/kubernetes.md.
+if [ "$(kubectl -n knative-eventing get statefulset reschedule-adapter --ignore-not-found -o jsonpath='{.spec.serviceName}')" = reschedule-adapter ]; then
+    kubectl -n knative-eventing delete statefulset reschedule-adapter --cascade=orphan
+fi
 go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f config/
 kubectl -n knative-eventing rollout status deployment/reschedule-controller --timeout=2m

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs test/e2e, and then Knative's own suites (test/knative), in the cluster. E2E are
-# further flags of go test for the first, and leave out the second. Shows how each test
-# ends as it does, and on failure all that they said; what else is known of a failure is
-# in bin/e2e then: objects, events, logs of pods.
+# Runs test/e2e and then Knative's own suites (test/knative) in the cluster. E2E holds
+# further flags of go test for test/e2e, and leaves out Knative's suites. It shows the
+# result of each test as it ends, and after a failure the whole output; objects, events
+# and logs of pods are then in bin/e2e.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
@@ -21,8 +21,8 @@ run() {
     return 1
 }
 
-# They wait most of their time, so there may be more of them than cores.
-# shellcheck disable=SC2086 # E2E are several
+# The tests wait most of the time, so more of them run than there are cores.
+# shellcheck disable=SC2086 # E2E holds several flags
 if run e2e test/e2e -timeout 45m -parallel 6 ${E2E:-} && { [ -n "${E2E:-}" ] || run suites test/knative -timeout 20m; }; then exit 0; fi
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true

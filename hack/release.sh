@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Builds and pushes the images, and writes what installs them:
+# Builds and pushes the images, and writes the manifests that install them:
 #
 #   dist/reschedule.yaml       everything
-#   dist/reschedule-crds.yaml  the CRD alone, for who installs those first
+#   dist/reschedule-crds.yaml  the CRD alone, for installations that apply CRDs first
 #   dist/reschedule-tls.yaml   the adapter's certificate (cert-manager), beside the first
 #
-# KO_DOCKER_REPO is where the images go. VERSION is their tag and the version label
-# of every object. PLATFORMS and KOFLAGS are ko's --platform and further flags, DIST
-# another folder than dist.
+# KO_DOCKER_REPO is the repository of the images. VERSION is their tag and the version
+# label of every object. PLATFORMS is ko's --platform, KOFLAGS are further flags of ko, and
+# DIST replaces the directory dist.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,12 +18,12 @@ if [ -z "${KO_DOCKER_REPO:-}" ]; then
 fi
 export VERSION=${VERSION:-$(git describe --tags --always --dirty)}
 if ! [[ $VERSION =~ ^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$ ]]; then
-    echo "VERSION is \"$VERSION\", which can be neither a tag nor a label: letters, digits, dots, dashes and underscores, at most 63" >&2
+    echo "VERSION is \"$VERSION\", which is no valid tag and label: use at most 63 letters, digits, dots, dashes and underscores" >&2
     exit 1
 fi
 
-# What is released is built with the toolchain of go.mod or a newer one: an older one
-# passes every test and has holes that are known.
+# Releases are built with the toolchain of go.mod or a newer one: an older toolchain
+# passes every test but has known vulnerabilities.
 toolchain=$(sed -n 's/^toolchain go//p' go.mod)
 go=$(go env GOVERSION)
 if [ "$(printf '%s\n' "$toolchain" "${go#go}" | sort -V | head -n 1)" != "$toolchain" ]; then
@@ -34,12 +34,12 @@ fi
 ko() { go tool -modfile=tools/ko/go.mod ko "$@"; }
 label() { sed "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|"; }
 
-# Written elsewhere first: half a file must not look like a release.
+# The files are written elsewhere first: half a file must not look like a release.
 dist=${DIST:-dist}
 mkdir -p "$dist"
 out=$(mktemp -d "$dist/.release.XXXXXX")
 trap 'rm -rf "$out"' EXIT
-# shellcheck disable=SC2086 # KOFLAGS are several
+# shellcheck disable=SC2086 # KOFLAGS are several flags
 ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
     --platform "${PLATFORMS:-linux/amd64,linux/arm64}" ${KOFLAGS:-} >"$out/images.yaml"
 label <"$out/images.yaml" >"$out/reschedule.yaml"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a release for real, into a registry of its own on loopback with a base image
-# of its own, and looks at what came out. Needs no network once the modules of
-# tools/ko are there.
+# Makes a release with a base image of its own, pushes it to a registry of its own on
+# loopback, and checks the result. It needs no network once the modules of tools/ko are
+# downloaded.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -9,20 +9,20 @@ serving=
 trap '[ -z "$serving" ] || kill "$serving"; rm -rf "$work"' EXIT
 fail() { echo "test-release: $*" >&2; exit 1; }
 
-# As a binary, since go tool would stay between it and the signal that ends it.
+# It is built as a binary, because go tool would not pass on the signal that ends it.
 go build -modfile=tools/ko/go.mod -o "$work/crane" github.com/google/go-containerregistry/cmd/crane
 crane() { "$work/crane" "$@" 2>>"$work/crane.log"; }
 
-# Without a repository it says so and builds nothing.
+# Without a repository it must fail and say so.
 if (unset KO_DOCKER_REPO; hack/release.sh) 2>"$work/refusal"; then fail "released to nowhere"; fi
-grep -q "KO_DOCKER_REPO is not set" "$work/refusal" || fail "no word of KO_DOCKER_REPO: $(cat "$work/refusal")"
+grep -q "KO_DOCKER_REPO is not set" "$work/refusal" || fail "the error does not name KO_DOCKER_REPO: $(cat "$work/refusal")"
 
-# Nor with an older Go than go.mod names.
+# With an older Go than the toolchain of go.mod too.
 mkdir "$work/old"
 printf '#!/bin/sh\necho go1.26.0\n' >"$work/old/go"
 chmod +x "$work/old/go"
 if PATH=$work/old:$PATH KO_DOCKER_REPO=127.0.0.1:1/x VERSION=v0 hack/release.sh 2>"$work/refusal"; then fail "released with an old Go"; fi
-grep -q "Go is 1.26.0; go.mod asks for" "$work/refusal" || fail "no word of Go: $(cat "$work/refusal")"
+grep -q "Go is 1.26.0; go.mod asks for" "$work/refusal" || fail "the error does not name the version of Go: $(cat "$work/refusal")"
 
 "$work/crane" registry serve --address 127.0.0.1:0 >"$work/registry.log" 2>&1 &
 serving=$!
@@ -57,7 +57,7 @@ for name in adapter controller; do
     crane config "$image" | grep -q '"User":"65532"' || fail "$name runs as another user: $(crane config "$image")"
     crane export "$image" - | tar -x -C "$work" --no-same-owner 2>>"$work/crane.log"
     if go version -m "$work/ko-app/$name" | grep -q 'CGO_ENABLED=1'; then fail "$name needs a C library"; fi
-    if grep -qaF "$PWD/" "$work/ko-app/$name"; then fail "$name names this folder"; fi
+    if grep -qaF "$PWD/" "$work/ko-app/$name"; then fail "$name contains the path of this directory"; fi
 done
 [ "$("$work/ko-app/adapter" --version)" = "$VERSION" ] || fail "the adapter says it is $("$work/ko-app/adapter" --version)"
 echo "ok: $VERSION was released to a registry on loopback"

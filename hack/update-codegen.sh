@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Generates deep copies, clients, listers, informers and the reconciler of the
-# API in pkg/apis. Needs Go and the modules of hack/codegen; no network once they
-# are there, no GOPATH and no vendor folder. With an argument it writes into that
-# copy of the tree instead.
+# API in pkg/apis. It needs Go and the modules of hack/codegen, but no GOPATH and no vendor
+# directory, and no network once the modules are downloaded. An argument names a copy of
+# the tree to write to instead.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "${1:-$here/..}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when what hack/update-codegen.sh would write differs from what is there.
+# Fails when hack/update-codegen.sh would change a file.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 copy=$(mktemp -d)

@@ -34,7 +34,8 @@ func wholeRequest() sdk.Request {
 	}
 }
 
-func TestWhatIsAskedForIsWhatIsThere(t *testing.T) {
+// A request comes back from the adapter with every field that it had.
+func TestAdapter_SchedulesWhatIsAskedFor(t *testing.T) {
 	t.Parallel()
 	c := source(t, "still")
 	for _, key := range []string{"a", "GitRepo/team-a/site", ".", "..", "...", "a b+c%2F?#&=é\"\\", "//", strings.Repeat("k", 512)} {
@@ -75,7 +76,8 @@ func show(v any) string {
 	return string(b)
 }
 
-func TestDataIsThatOfItsContentType(t *testing.T) {
+// Data is JSON, text or bytes, as its content type says.
+func TestAdapter_KeepsDataByContentType(t *testing.T) {
 	t.Parallel()
 	c := source(t, "demo")
 	for name, e := range map[string]sdk.Event{
@@ -116,7 +118,8 @@ func TestDataIsThatOfItsContentType(t *testing.T) {
 	}
 }
 
-func TestADeliveryIsReadInBothModes(t *testing.T) {
+// A delivery is read in the binary and in the structured mode.
+func TestAdapter_DeliversInBothModes(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"demo", "structured"} {
 		key := "GitRepo/é%/" + name
@@ -138,7 +141,8 @@ func TestADeliveryIsReadInBothModes(t *testing.T) {
 	}
 }
 
-func TestTheAnswerDecidesWhatIsNext(t *testing.T) {
+// The answer to a delivery decides what is next for its key.
+func TestAdapter_FollowsTheAnswer(t *testing.T) {
 	t.Parallel()
 	c := source(t, "demo")
 	for answer, next := range map[string]time.Duration{"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": 0} {
@@ -173,7 +177,8 @@ func TestTheAnswerDecidesWhatIsNext(t *testing.T) {
 	}
 }
 
-func TestConditionsAndPolicies(t *testing.T) {
+// Conditions are checked before the policy decides.
+func TestAdapter_ConditionsAndPolicies(t *testing.T) {
 	t.Parallel()
 	c, ctx := source(t, "still"), t.Context()
 	first, err := c.Schedule(ctx, "c", sdk.Request{UID: "u"}, sdk.IfAbsent())
@@ -230,7 +235,8 @@ func TestConditionsAndPolicies(t *testing.T) {
 	}
 }
 
-func TestTheSourceCountsBackOffs(t *testing.T) {
+// The source counts the attempts of a back-off.
+func TestAdapter_CountsBackOffs(t *testing.T) {
 	t.Parallel()
 	c := source(t, "still")
 	if _, err := c.CancelPrefix(t.Context(), "backoff/"); err != nil { // of a run before, with -count
@@ -252,7 +258,8 @@ func TestTheSourceCountsBackOffs(t *testing.T) {
 	}
 }
 
-func TestManyKeysAtOnce(t *testing.T) {
+// Many keys are scheduled, listed and cancelled in few calls.
+func TestAdapter_ManyKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	c, ctx := source(t, "many"), t.Context()
 	var items []sdk.Item
@@ -333,7 +340,8 @@ func TestManyKeysAtOnce(t *testing.T) {
 	}
 }
 
-func TestASourceThatIsFullOrNotThere(t *testing.T) {
+// A source that is full, and a source that does not exist, are different errors.
+func TestAdapter_FullOrAbsentSource(t *testing.T) {
 	t.Parallel()
 	c := source(t, "full", sdk.WithRetryBudget(0))
 	if _, err := c.Schedule(t.Context(), "a", sdk.Request{}); err != nil {
@@ -357,7 +365,8 @@ func TestASourceThatIsFullOrNotThere(t *testing.T) {
 	}
 }
 
-func TestATokenIsReadAnew(t *testing.T) {
+// A token file is read for every try, because the kubelet renews it.
+func TestAdapter_TokenFileIsReadAnew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	c := source(t, "still", sdk.WithTokenFile(file))

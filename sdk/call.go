@@ -19,7 +19,7 @@ import (
 const (
 	firstWait = 100 * time.Millisecond
 	maxWait   = 5 * time.Second
-	// maxRefusal is what is read of an answer that is not a success.
+	// maxRefusal is how much is read of an answer that is not a success.
 	maxRefusal = 64 << 10
 )
 
@@ -29,14 +29,13 @@ type call struct {
 	path   string // below the address, encoded, with its query
 	header http.Header
 	body   []byte
-	// repeatable says that a second time does no harm when it is not known
-	// whether the first was.
+	// repeatable says that a second time does no harm when the outcome of the first is
+	// not known.
 	repeatable bool
 	want       []int // the statuses of success
 }
 
-// do makes the call, and makes it again as far as that is safe, in time and of
-// use. The answer is read into v, unless that is nil.
+// do makes the call, and repeats it where that is safe, useful and in time. The answer is read into v, unless that is nil.
 func (c *Client) do(ctx context.Context, k *call, v any) error {
 	start := time.Now()
 	var lost error // of a try whose outcome is not known
@@ -112,12 +111,12 @@ func (c *Client) try(ctx context.Context, k *call, token string, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("the answer is not that of a RescheduleSource: %w", err)
+		return fmt.Errorf("the answer is not an answer of a RescheduleSource: %w", err)
 	}
 	return nil
 }
 
-// lostAnswer is the error of a try that was not answered.
+// lostAnswer is the error of a try without an answer.
 func lostAnswer(ctx context.Context, err error) error {
 	var certificate *tls.CertificateVerificationError
 	if ctx.Err() != nil || errors.As(err, &certificate) {
@@ -126,18 +125,18 @@ func lostAnswer(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// verdict is what a try that failed says about another one.
+// verdict is whether a call may be tried again after an error.
 type verdict int
 
 const (
-	final   verdict = iota // another one would end the same
+	final   verdict = iota // another try would end the same
 	undone                 // nothing can have been changed
-	unknown                // it may have been
+	unknown                // something may have been changed
 )
 
 func (v verdict) allows(k *call) bool { return v == undone || v == unknown && k.repeatable }
 
-// judge also says how long the source wants to be left alone.
+// judge classifies an error, and returns how long the source asked to wait.
 func judge(err error) (verdict, time.Duration) {
 	var refused *Error
 	var network *net.OpError
@@ -154,8 +153,8 @@ func judge(err error) (verdict, time.Duration) {
 	return final, 0
 }
 
-// backoff is how long to wait after n+1 tries: half of it is random, so that
-// those who were refused together do not come back together.
+// backoff is how long to wait after n+1 tries. Half of it is random, so that clients
+// that were refused together do not come back together.
 func backoff(n int, after time.Duration) time.Duration {
 	wait := min(firstWait<<min(n, 10), maxWait)
 	wait = wait/2 + rand.N(wait/2)

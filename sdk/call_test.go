@@ -51,7 +51,7 @@ func refused(status int, code sdk.Code, header ...string) answer {
 	return a
 }
 
-// fake is a transport that gives the answers in turn, the last one for ever.
+// fake is a transport that gives the answers in turn, the last one again and again.
 type fake struct {
 	answers  []answer
 	requests []*http.Request
@@ -128,7 +128,8 @@ var (
 	}
 )
 
-func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
+// A call is repeated where a second time does no harm.
+func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 	t.Parallel()
 	gone := answer{status: 204}
 	bulk := answer{status: 200, body: `{"items":[` + waiting + `]}`}
@@ -166,7 +167,7 @@ func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
 		"a refusal is final":                   {put(sdk.After(0)), []answer{refused(400, sdk.ErrInvalid), created}, 1, sdk.ErrInvalid, 0, 0},
 		"so is a full disk":                    {put(sdk.After(0)), []answer{refused(507, sdk.ErrStorageFull, "Retry-After", "1"), created}, 1, sdk.ErrStorageFull, 0, 0},
 		"a refusal after a lost answer":        {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrExists, 0, time.Second},
-		"it tells of the lost answer":          {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrUnavailable, 0, time.Second},
+		"it names the lost answer":             {put(sdk.After(0)), []answer{reset, refused(409, sdk.ErrExists)}, 2, sdk.ErrUnavailable, 0, time.Second},
 		"a token that does not count is final": {get, []answer{unproven}, 1, sdk.ErrUnauthorized, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +177,7 @@ func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
 				start := time.Now()
 				err := c.call(t.Context(), f.client(t))
 				took := time.Since(start)
-				// Waits are random by half, so a budget has room for two more or not.
+				// Waits are random by half, so that two more fit in a budget or not.
 				tries := len(f.requests) == c.tries || c.most == 10*time.Second && len(f.requests) > c.tries && len(f.requests) <= c.tries+2
 				if !errors.Is(err, c.want) || !tries || took < c.least || took > c.most {
 					t.Errorf("%d tries in %s: %v; want %d in %s to %s: %v", len(f.requests), took, err, c.tries, c.least, c.most, c.want)
@@ -191,7 +192,8 @@ func TestACallIsMadeAgainWhereThatIsSafe(t *testing.T) {
 	}
 }
 
-func TestTheContextEndsACall(t *testing.T) {
+// The context ends a call, and the wait before the next try.
+func TestCall_EndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []answer
@@ -236,7 +238,8 @@ func TestTheContextEndsACall(t *testing.T) {
 	}
 }
 
-func TestATokenThatWasRenewedMeanwhileIsTriedOnce(t *testing.T) {
+// A 401 is repeated once with a token that was renewed since.
+func TestCall_TriesARenewedTokenOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		answers []answer
@@ -282,7 +285,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestWhatIsSent(t *testing.T) {
+// Each method sends one request of the contract.
+func TestCall_Requests(t *testing.T) {
 	t.Parallel()
 	for want, call := range map[string]func(context.Context, *sdk.Client) error{
 		`PUT /ops/web/schedules/k {"delay":"5m0s"}`:              put(sdk.After(5 * time.Minute)),
@@ -334,7 +338,8 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-func TestManyKeysGoInCallsThatAreNotTooLarge(t *testing.T) {
+// Many keys go in calls that are not too large.
+func TestCall_SplitsManyKeys(t *testing.T) {
 	t.Parallel()
 	items := make([]sdk.Item, 1500)
 	for i := range items {
@@ -358,7 +363,8 @@ func TestManyKeysGoInCallsThatAreNotTooLarge(t *testing.T) {
 	}
 }
 
-func TestAnswersOfSomethingElse(t *testing.T) {
+// An answer that no RescheduleSource wrote is an error that says so.
+func TestCall_AnswersOfProxies(t *testing.T) {
 	t.Parallel()
 	html := http.Header{"Content-Type": {"text/html"}}
 	for name, c := range map[string]struct {
@@ -376,7 +382,7 @@ func TestAnswersOfSomethingElse(t *testing.T) {
 		"a plain 400":                     {get, answer{status: 400, body: "400 Bad Request"}, "", "400 Bad Request"},
 		"a problem without a code":        {get, answer{status: 404, header: http.Header{"Content-Type": {"application/problem+json"}}, body: `{"status":404}`}, "", "404"},
 		"JSON that is no problem":         {get, answer{status: 404, header: http.Header{"Content-Type": {"application/json"}}, body: `{"code":"not_found"}`}, "", "404"},
-		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not that of a RescheduleSource"},
+		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not an answer of a RescheduleSource"},
 		"a 200 to DELETE":                 {cancel(), answer{status: 200, body: "{}"}, "", "200: not an answer"},
 		"a 202 to PUT":                    {put(sdk.After(0)), answer{status: 202}, "", "202: not an answer"},
 		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `the answer is about "x"`},

@@ -38,8 +38,8 @@ type options struct {
 	budget  time.Duration
 }
 
-// WithTokenFile sends the token of a file, which is read for every try: that of
-// a projected volume is renewed now and then.
+// WithTokenFile sends the token of a file. The file is read for every try, because the
+// kubelet renews the token of a projected volume.
 func WithTokenFile(path string) Option {
 	return func(o *options) error {
 		o.token = func() (string, error) {
@@ -53,7 +53,7 @@ func WithTokenFile(path string) Option {
 	}
 }
 
-// WithToken sends one and the same token, until it expires.
+// WithToken always sends this token. It expires.
 func WithToken(token string) Option {
 	return func(o *options) error {
 		_, err := checkToken(token, "the one given")
@@ -62,21 +62,21 @@ func WithToken(token string) Option {
 	}
 }
 
-// checkToken wants what a header can carry. Its errors do not show the token.
+// checkToken requires a token that a header can carry. Its errors do not show it.
 func checkToken(token, from string) (string, error) {
 	if token == "" {
 		return "", fmt.Errorf("the token is empty: %s", from)
 	}
 	for _, c := range []byte(token) {
 		if c <= ' ' || c > '~' {
-			return "", fmt.Errorf("the token has blanks or other than ASCII characters in it: %s", from)
+			return "", fmt.Errorf("the token has blanks or characters other than ASCII: %s", from)
 		}
 	}
 	return token, nil
 }
 
-// WithCACerts trusts these certificates (PEM) beside the system's. It takes
-// status.address.CACerts as it is, also when there are none.
+// WithCACerts trusts these certificates (PEM) in addition to the system's. It takes
+// status.address.CACerts as it is, also when it is empty.
 func WithCACerts(pem string) Option {
 	return func(o *options) error {
 		o.caCerts = pem
@@ -93,9 +93,8 @@ func WithHTTPClient(c *http.Client) Option {
 	}
 }
 
-// WithRetryBudget says for how long a call is made again by itself, counted
-// from its first try; the default is 10 s, and 0 is a single try. The context
-// may end it sooner.
+// WithRetryBudget is how long a call is repeated, counted from its first try. The
+// default is 10 s, and 0 is a single try. The context may end it sooner.
 func WithRetryBudget(d time.Duration) Option {
 	return func(o *options) error {
 		o.budget = d
@@ -104,7 +103,7 @@ func WithRetryBudget(d time.Duration) Option {
 }
 
 // New returns a client of the source at the address, http(s)://HOST/NAMESPACE/NAME,
-// as the source's status.address.url says it.
+// which is the source's status.address.url.
 func New(address string, opts ...Option) (*Client, error) {
 	o := options{token: func() (string, error) { return "", nil }, budget: defaultBudget}
 	for _, opt := range opts {
@@ -123,8 +122,8 @@ func New(address string, opts ...Option) (*Client, error) {
 	case o.client != nil:
 		*c.http = *o.client
 	default:
-		// A minute is what the adapter gives a request's body; a call that is
-		// answered takes milliseconds.
+		// The adapter reads the body of a request for a minute; an answer takes
+		// milliseconds.
 		c.http.Timeout = time.Minute
 		if c.http.Transport, err = transport(o.caCerts); err != nil {
 			return nil, fmt.Errorf("sdk: %w", err)
@@ -134,16 +133,15 @@ func New(address string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// FromEnv is [New] with what the environment of a pod says; the options come
-// after it.
+// FromEnv is [New] with the environment of a pod. The options come after it.
 //
 //	RESCHEDULE_URL         the source's address; required
 //	RESCHEDULE_TOKEN_FILE  default /var/run/reschedule/token, if there is one
-//	RESCHEDULE_CA_CERTS    certificates to trust beside the system's, PEM
+//	RESCHEDULE_CA_CERTS    certificates to trust in addition to the system's, PEM
 func FromEnv(opts ...Option) (*Client, error) {
 	address := os.Getenv("RESCHEDULE_URL")
 	if address == "" {
-		return nil, errors.New("sdk: RESCHEDULE_URL is not set: it is to be the status.address.url of the RescheduleSource")
+		return nil, errors.New("sdk: RESCHEDULE_URL is not set: set it to the status.address.url of the RescheduleSource")
 	}
 	env := []Option{WithCACerts(os.Getenv("RESCHEDULE_CA_CERTS"))}
 	file := os.Getenv("RESCHEDULE_TOKEN_FILE")
@@ -153,8 +151,8 @@ func FromEnv(opts ...Option) (*Client, error) {
 	return New(address, append(env, opts...)...)
 }
 
-// checkAddress refuses what would reach something else than a source, where a
-// 404 would be taken for a key that is not scheduled.
+// checkAddress refuses an address that is not a source's, where a 404 would look like
+// a key that is not scheduled.
 func checkAddress(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -172,15 +170,14 @@ func checkAddress(address string) (string, error) {
 	return u.Scheme + "://" + u.Host + path, nil
 }
 
-// transport is like http.DefaultTransport, but keeps more connections to the
-// one host that it calls, and gives up one that cannot be made in time for
-// another try.
+// transport is like http.DefaultTransport, but keeps more connections to the one host
+// that it calls, and gives up a connection early enough for another try.
 func transport(caCerts string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 5 * time.Second,
-		IdleConnTimeout:     90 * time.Second, // the adapter's is longer, so it is not the one that closes first
+		IdleConnTimeout:     90 * time.Second, // the adapter's is longer, so that the client closes first
 		MaxIdleConnsPerHost: 100,
 		ForceAttemptHTTP2:   true,
 		// For a node that went away under an open connection. The adapter takes up

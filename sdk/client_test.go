@@ -17,7 +17,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-func TestAddressesAndOptions(t *testing.T) {
+// A wrong address or option is an error of New.
+func TestNew_AddressesAndOptions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		address string
@@ -53,7 +54,8 @@ func TestAddressesAndOptions(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentOfAPod(t *testing.T) {
+// The environment of a pod has the address, the token and the certificates.
+func TestFromEnv(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("hush\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -95,7 +97,8 @@ func tlsSource(t *testing.T) (server *httptest.Server, ca string) {
 	return server, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-func TestCertificatesAreThoseGiven(t *testing.T) {
+// A client trusts the certificates that it was given.
+func TestNew_TrustsGivenCertificates(t *testing.T) {
 	t.Parallel()
 	server, ca := tlsSource(t)
 	c, err := sdk.New(server.URL+"/ops/web", sdk.WithCACerts(ca))
@@ -110,11 +113,12 @@ func TestCertificatesAreThoseGiven(t *testing.T) {
 	}
 	// At once, as another try would end the same.
 	if err := get(t.Context(), c); err == nil || errors.Is(err, sdk.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that nobody vouches for: %v", err)
+		t.Errorf("a certificate of an unknown authority: %v", err)
 	}
 }
 
-func TestManyCallersShareAClient(t *testing.T) {
+// Many callers share a client.
+func TestClient_IsSafeForManyCallers(t *testing.T) {
 	t.Parallel()
 	server, ca := tlsSource(t)
 	c, err := sdk.New(server.URL+"/ops/web", sdk.WithCACerts(ca))
@@ -132,7 +136,8 @@ func TestManyCallersShareAClient(t *testing.T) {
 	callers.Wait()
 }
 
-func TestRedirectsAreNotFollowed(t *testing.T) {
+// A redirect is an error: a PUT would become a GET.
+func TestClient_FollowsNoRedirect(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

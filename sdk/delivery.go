@@ -11,18 +11,18 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// maxDelivery is more than any delivery has: 256 KiB of data, as base64 at most,
-// and its attributes.
+// maxDelivery is larger than any delivery: 256 KiB of data, at most as base64, and its
+// attributes.
 const maxDelivery = 1 << 20
 
 // Delivery is one attempt to wake a sink.
 type Delivery struct {
 	Key      string
-	Revision uint64    // see [Schedule]; a condition for what is done because of this delivery
+	Revision uint64    // see [Schedule]; a condition for calls that this delivery leads to
 	DueAt    time.Time // the same over all attempts
 	Attempt  int       // how many runs in a row failed before: 0 is the first
 
-	// Namespace is that of the RescheduleSource.
+	// Namespace is the RescheduleSource's.
 	Namespace string
 
 	// The event. A repeat has the same Source and ID.
@@ -35,10 +35,10 @@ type Delivery struct {
 	Extensions map[string]string
 }
 
-// ReadDelivery reads a request that a RescheduleSource sent, in the binary or
-// the structured mode of CloudEvents. [Retry] answers its errors: nothing is lost
-// then. One that is [ErrInvalid] says that what came is no delivery, and may as
-// well be answered with [Reject].
+// ReadDelivery reads a request of a RescheduleSource, in the binary or the structured
+// mode of CloudEvents. Answer its errors with [Retry]: then nothing is lost. An error
+// that is [ErrInvalid] means that the request is not a delivery, and may be answered
+// with [Reject] as well.
 func ReadDelivery(r *http.Request) (*Delivery, error) {
 	e, err := cloudevent.Read(r, maxDelivery)
 	switch {
@@ -52,7 +52,7 @@ func ReadDelivery(r *http.Request) (*Delivery, error) {
 		err = errors.Join(err, d.set(name, value))
 	}
 	if d.Key == "" {
-		err = errors.New("there is no reschedulekey: it does not come from a RescheduleSource")
+		err = fmt.Errorf("there is no %s: a RescheduleSource did not send it", cloudevent.KeyAttribute)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sdk: reading a delivery: %w: %w", ErrInvalid, err)
@@ -63,13 +63,13 @@ func ReadDelivery(r *http.Request) (*Delivery, error) {
 // set takes an attribute.
 func (d *Delivery) set(name, value string) (err error) {
 	switch name {
-	case "reschedulekey":
+	case cloudevent.KeyAttribute:
 		d.Key = value
-	case "reschedulerevision":
+	case cloudevent.RevisionAttribute:
 		d.Revision, err = strconv.ParseUint(value, 10, 64)
-	case "rescheduledueat":
+	case cloudevent.DueAtAttribute:
 		d.DueAt, err = time.Parse(time.RFC3339Nano, value)
-	case "rescheduleattempt":
+	case cloudevent.AttemptAttribute:
 		d.Attempt, err = strconv.Atoi(value)
 	case "specversion":
 	case "id":
@@ -95,7 +95,7 @@ func (d *Delivery) set(name, value string) (err error) {
 	return nil
 }
 
-// Done answers that the work is done: the key is not due again, save by its
+// Done answers that the work is done: the key is not due again, except by its
 // maxInterval.
 func Done(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
 
@@ -105,24 +105,24 @@ func Again(w http.ResponseWriter, d time.Duration) {
 	again(w, strings.Replace(max(d, 0).String(), "µs", "us", 1)) // a header is ASCII
 }
 
-// Never answers that the work is done, and that maxInterval is not to bring the
-// key back: its object is gone.
-func Never(w http.ResponseWriter) { again(w, "never") }
+// Never answers that the work is done, and that maxInterval must not bring the key
+// back: its object is gone.
+func Never(w http.ResponseWriter) { again(w, cloudevent.Never) }
 
 func again(w http.ResponseWriter, after string) {
-	w.Header().Set("Reschedule-After", after)
+	w.Header().Set(cloudevent.AfterHeader, after)
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Retry answers that the work failed: the delivery is made again after the
-// source's back-off. A Retry-After that was set on w before can make that
-// later. Why goes to the dead letter sink, once the retries are used up.
+// Retry answers that the work failed: the delivery is repeated after the source's
+// back-off. A Retry-After that was set on w before can make it later. The text of why
+// goes to the dead letter sink when the retries are used up.
 func Retry(w http.ResponseWriter, why error) {
 	http.Error(w, why.Error(), http.StatusServiceUnavailable)
 }
 
-// Reject answers that it is of no use to try again: the delivery goes to the
-// dead letter sink, if there is one, with why.
+// Reject answers that a repetition would fail too: the delivery goes to the dead letter
+// sink, if there is one, with the text of why.
 func Reject(w http.ResponseWriter, why error) {
 	http.Error(w, why.Error(), http.StatusUnprocessableEntity)
 }

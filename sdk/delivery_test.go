@@ -17,6 +17,7 @@ import (
 const structured = `{"specversion":"1.0","id":"1","source":"/s","type":"t","reschedulekey":"k","reschedulerevision":"18446744073709551615",` +
 	`"rescheduledueat":"2026-11-21T09:00:00.5Z","rescheduleattempt":3,"flag":true`
 
+// A request is a delivery with all its attributes, or ErrInvalid.
 func TestReadDelivery(t *testing.T) {
 	t.Parallel()
 	binary := []string{
@@ -84,7 +85,8 @@ func TestReadDelivery(t *testing.T) {
 	}
 }
 
-func TestAnswersToADelivery(t *testing.T) {
+// Each answer has the status and the header of the contract.
+func TestDelivery_Answers(t *testing.T) {
 	t.Parallel()
 	again := func(d time.Duration) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) { sdk.Again(w, d) }

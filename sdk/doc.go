@@ -1,13 +1,13 @@
-// Package sdk is the client of a RescheduleSource, and what a sink needs to
-// read its deliveries and to answer them. It needs the standard library only.
+// Package sdk is the client of a RescheduleSource, and lets a sink read its deliveries
+// and answer them. It needs the standard library only.
 //
 // An operator that keeps no timers says "key K again in 5 minutes":
 //
-//	c, err := sdk.FromEnv() // RESCHEDULE_URL, and the token that is mounted beside it
+//	c, err := sdk.FromEnv() // RESCHEDULE_URL, and the token that is mounted
 //	...
 //	s, err := c.Schedule(ctx, "GitRepo/team-a/site", sdk.After(5*time.Minute))
 //
-// and is woken by an HTTP request, whose answer says what is to happen next:
+// and is woken by an HTTP request, whose answer says what comes next:
 //
 //	func ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //		d, err := sdk.ReadDelivery(r)
@@ -25,24 +25,22 @@
 //		}
 //	}
 //
-// An operator that only answers so needs no client, and no credentials.
+// An operator that only answers needs no client and no credentials.
 //
 // # What it guarantees
 //
-// When a call that changes something returns nil, the change is on stable
-// storage. When it returns an [*Error], the source refused it, and
-// [errors.Is] tells why ([ErrFull], [ErrConflict], …); nothing was changed,
-// unless it is [ErrUnavailable] as well. That one also stands for an answer that
-// never came: the change may or may not have been made, as after an error of
-// the context.
+// When a call that changes something returns nil, the change is on stable storage. When
+// it returns an [*Error], the source refused it, and [errors.Is] gives the reason
+// ([ErrFull], [ErrConflict], …). Nothing was changed then, unless the error is
+// [ErrUnavailable] too. [ErrUnavailable] also stands for an answer that never came: the
+// change may or may not have been made, as after an error of the context.
 //
-// A call is made again by itself, with a jittered back-off, for as long as
-// [WithRetryBudget] and the context allow: always where nothing can have been
-// changed (no connection, 429, a 401 with a token that was renewed meanwhile),
-// and after a lost answer, 502, 503 or 504 where a second time does no harm.
-// It would do harm, or give an answer that misleads, with a back-off, which
-// would count twice, with the policy fail, and under a condition: the second
-// try would miss because of the first. Retry-After is honoured.
+// The client repeats a call, with a jittered back-off, for as long as [WithRetryBudget]
+// and the context allow: always where nothing can have been changed (no connection, 429,
+// a 401 with a token that was renewed since), and after a lost answer, 502, 503 or 504
+// where a second time does no harm. It would do harm, or give a wrong answer, with a
+// back-off, which would count twice, with the policy fail, and under a condition, which
+// the second try would miss because of the first. Retry-After is honoured.
 //
 // Redirects are not followed: a PUT would become a GET.
 //
@@ -50,12 +48,11 @@
 //
 // # How it works
 //
-// [Client] writes the types of this package as JSON, and reads the answers and
-// problems (RFC 9457). The types have the names of the wire, and
-// encoding/json writes and reads them as the wire has them, so a fake server in
-// a test can use them too. The token file is read for every try: the kubelet
-// renews it.
+// [Client] writes the types of this package as JSON, and reads the answers and problems
+// (RFC 9457). encoding/json writes and reads the types as the schedule API has them, so
+// that a fake server in a test can use them too. The token file is read for every try,
+// because the kubelet renews it.
 //
-// It leaves to others: what to do with a key, sending CloudEvents to a source's
-// address, and who may call (a handler believes what it is sent).
+// It leaves to others: what to do with a key, sending CloudEvents to a source's address,
+// and who may call (a handler believes every request).
 package sdk

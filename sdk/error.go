@@ -20,7 +20,7 @@ func (c Code) Error() string { return string(c) }
 // ErrUnavailable.
 const (
 	ErrInvalid          Code = "invalid_argument"       // Field of the [Error] says what to correct
-	ErrUnauthorized     Code = "unauthenticated"        // no token, or none that counts
+	ErrUnauthorized     Code = "unauthenticated"        // no token, or not a valid one
 	ErrForbidden        Code = "permission_denied"      // ask for access to the source
 	ErrNotFound         Code = "not_found"              // nothing is scheduled under the key, or there is no such source
 	ErrExists           Code = "already_exists"         // the policy is fail, and the key is scheduled
@@ -36,16 +36,16 @@ const (
 
 // Error is a refusal.
 type Error struct {
-	// Status is that of the HTTP answer, 0 if the request was not sent.
+	// Status is the status of the HTTP answer, 0 if the request was not sent.
 	Status int
-	// Code is why, "" when something else than a source answered and the status
-	// says nothing certain: a 404 of a proxy does not tell of a key.
+	// Code is the reason. It is "" when no source answered and the status alone is not
+	// certain: a 404 of a proxy says nothing about a key.
 	Code Code
 	// Field is the field, parameter or header at fault, if there is one.
 	Field string
 	// Detail is a sentence for people.
 	Detail string
-	// RetryAfter is when another try may succeed, 0 if that was not said.
+	// RetryAfter is when another try may succeed, 0 if it is not known.
 	RetryAfter time.Duration
 }
 
@@ -90,7 +90,7 @@ func refusal(resp *http.Response, body []byte) *Error {
 	}
 	e.Detail = "not an answer of a RescheduleSource"
 	if to := resp.Header.Get("Location"); to != "" {
-		e.Detail += ", but a redirect to " + to + ": is the address that of status.address.url?"
+		e.Detail += ", but a redirect to " + to + ": is the address status.address.url of the source?"
 	} else if text := strings.ToValidUTF8(string(body[:min(len(body), 200)]), ""); text != "" {
 		e.Detail += ", but " + strconv.Quote(strings.TrimSpace(text))
 	}

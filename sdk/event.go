@@ -11,39 +11,39 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// Event is what a key's delivery carries, as far as somebody set it: attributes
-// of a CloudEvent, and data.
+// Event is the event that a key's delivery carries, as far as a caller set it:
+// attributes of a CloudEvent, and data.
 type Event struct {
 	Type       string // default dev.reschedule.due
 	Subject    string // default: the key
 	DataSchema string // an absolute URI
 	// DataContentType is the media type of Data; none is application/json.
 	DataContentType string
-	// Data is delivered byte for byte. It is JSON, unless DataContentType says
-	// something else.
+	// Data is delivered byte for byte. It is JSON, unless DataContentType is another
+	// type.
 	Data []byte
 	// Extensions are attributes by name, of a to z and 0 to 9. A value is a string,
 	// a bool or an integer of 32 bits.
 	Extensions map[string]any
 
-	// ID, Source and Time are shown of an event that came in as a CloudEvent. They
-	// cannot be asked for.
+	// ID, Source and Time are set for an event that came in as a CloudEvent. A request
+	// cannot set them.
 	ID, Source string
 	Time       time.Time
 }
 
-// check finds what would go wrong at the sink only.
+// check finds a mistake that only the sink would find.
 func (e *Event) check() error {
 	if e != nil && len(e.Data) > 0 && e.isJSON() && !json.Valid(e.Data) {
-		return &Error{Code: ErrInvalid, Field: "event.data", Detail: "event.data: is not JSON, and no other DataContentType is given"}
+		return &Error{Code: ErrInvalid, Field: "event.data", Detail: "event.data: is not JSON: set DataContentType, or send JSON"}
 	}
 	return nil
 }
 
-// isJSON says whether the data is JSON by its content type.
+// isJSON reports whether the data is JSON, by its content type.
 func (e *Event) isJSON() bool { return cloudevent.IsJSON(e.DataContentType) }
 
-// MarshalJSON writes the event as the wire has it. The data comes in at the
+// MarshalJSON writes the event as the schedule API has it. The data comes in at the
 // end, as it is.
 func (e Event) MarshalJSON() ([]byte, error) {
 	members := make(map[string]any, len(e.Extensions)+8)
@@ -74,7 +74,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return withMember(b, "data", e.Data), nil
 }
 
-// UnmarshalJSON reads an event as a source shows it, or as it is asked for.
+// UnmarshalJSON reads an event from an answer or a request.
 func (e *Event) UnmarshalJSON(b []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(b, &members); err != nil {
@@ -113,7 +113,7 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// integer gives whole numbers the type that CloudEvents have for them.
+// integer gives a whole number the type that CloudEvents have for it.
 func integer(value any) any {
 	if f, ok := value.(float64); ok && f == math.Trunc(f) && math.Abs(f) <= math.MaxInt32 {
 		return int32(f)

@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// Once this returns, the process may end: the wish is on stable storage.
+	// Once this returns, the process may end: the change is on stable storage.
 	s, err := c.Schedule(ctx, "GitRepo/team-a/site", sdk.After(5*time.Minute))
 	if err != nil {
 		log.Fatal(err)
@@ -93,7 +93,7 @@ func ExampleClient_Schedule() {
 	// replaced
 }
 
-// Whoever is first has it.
+// The first caller gets the key.
 func ExampleIfAbsent() {
 	ctx := context.Background()
 	c, err := sdk.FromEnv()
@@ -104,7 +104,7 @@ func ExampleIfAbsent() {
 		_, err := c.Schedule(ctx, "lock", sdk.After(time.Hour), sdk.IfAbsent())
 		switch {
 		case errors.Is(err, sdk.ErrConflict):
-			fmt.Println("somebody else has it")
+			fmt.Println("another caller has it")
 		case err != nil:
 			log.Fatal(err)
 		default:
@@ -113,7 +113,7 @@ func ExampleIfAbsent() {
 	}
 	// Output:
 	// it is ours
-	// somebody else has it
+	// another caller has it
 }
 
 // The source counts, also for an operator that was asleep meanwhile.

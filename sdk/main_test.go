@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 }
 
 // withAdapter builds the adapter of this checkout, or takes ADAPTER_BINARY, and
-// runs the tests beside it.
+// runs the tests against it.
 func withAdapter(tests func() int) (code int, err error) {
 	dir, err := os.MkdirTemp("", "reschedule-sdk-")
 	if err != nil {
@@ -113,8 +113,8 @@ func withAdapter(tests func() int) (code int, err error) {
 	return code, stop()
 }
 
-// start starts an adapter in a shell that ends it when its own input does, so
-// also when this process is killed.
+// start starts an adapter in a shell that ends it when the shell's input ends, which it
+// does also when this process is killed.
 func start(sources, data, listen string, more ...string) (address string, stop func() error, err error) {
 	args := append([]string{"--standalone", "--sources", sources, "--data-dir", data, "--listen", listen, "--admin-listen", "127.0.0.1:0"}, more...)
 	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", binary}, args...)...)
@@ -151,7 +151,7 @@ func start(sources, data, listen string, more ...string) (address string, stop f
 	return "", nil, fmt.Errorf("the adapter is not ready:\n%s", log)
 }
 
-// sink remembers what it gets, and answers what the key's last word says.
+// sink remembers its deliveries, and answers as the last segment of the key says.
 type sink struct {
 	mu         sync.Mutex
 	deliveries map[string]chan *sdk.Delivery

@@ -17,9 +17,9 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// What goes wrong on real connections is told apart as it is on the fake ones
-// of the other tests.
-func TestRealConnections(t *testing.T) {
+// Failures of real connections are the same errors as the failures of the fake
+// transport in the other tests.
+func TestNetwork_FailuresAreDistinguished(t *testing.T) {
 	t.Parallel()
 	hangUp := func(w http.ResponseWriter) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -83,7 +83,7 @@ func TestRealConnections(t *testing.T) {
 	}
 }
 
-// closedPort is an address where nobody listens.
+// closedPort is an address without a listener.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,8 @@ func closedPort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestACallOutlivesARestartOfTheAdapter(t *testing.T) {
+// A call that is repeatable outlives a restart of the adapter.
+func TestNetwork_CallOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	sources := filepath.Join(dir, "sources.yaml")
@@ -105,12 +106,13 @@ func TestACallOutlivesARestartOfTheAdapter(t *testing.T) {
 		t.Fatal(err)
 	}
 	listen := closedPort(t)
+	transport := &http.Transport{}
 	var client *sdk.Client
 	for run := range 3 {
 		called := make(chan error, 1)
 		if run > 0 { // while there is no adapter
 			go func() {
-				// It was not begun, so it may be made again also under a condition.
+				// No adapter has got it, so that it is repeated also under a condition.
 				_, err := client.Schedule(t.Context(), fmt.Sprint(run), sdk.Request{}, sdk.IfAbsent())
 				called <- err
 			}()
@@ -121,7 +123,7 @@ func TestACallOutlivesARestartOfTheAdapter(t *testing.T) {
 		}
 		if run == 0 {
 			called <- nil
-			if client, err = sdk.New(address + "/default/still"); err != nil {
+			if client, err = sdk.New(address+"/default/still", sdk.WithHTTPClient(&http.Client{Transport: transport})); err != nil {
 				t.Error(err)
 			}
 		}
@@ -134,5 +136,8 @@ func TestACallOutlivesARestartOfTheAdapter(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
+		// The next call must dial. On a connection of which it is not yet known that it is
+		// closed, the outcome of a call is not known either.
+		transport.CloseIdleConnections()
 	}
 }

@@ -17,9 +17,9 @@ const (
 	Fail     Policy = "fail"     // ErrExists
 )
 
-// Request says when a key is to be due, and with what. All of it is optional,
-// and at most one of Delay, DueAt and Backoff is given; without any the source's
-// delay counts. [After] and [At] make the usual ones.
+// Request says when a key becomes due, and with which event. All fields are optional.
+// At most one of Delay, DueAt and Backoff is given; without any the source's delay
+// counts. [After] and [At] make the usual requests.
 type Request struct {
 	// Delay is how long from now; 0 is at once. See [Duration].
 	Delay *time.Duration `json:"delay,omitempty"`
@@ -31,15 +31,15 @@ type Request struct {
 	Policy Policy `json:"policy,omitempty"` // default: the source's conflictPolicy
 	// Jitter, from 0 to 1, adds up to that share of the delay.
 	Jitter float64 `json:"jitter,omitempty"`
-	// Event is what to deliver; nil is the one that the key has.
+	// Event is delivered; nil is the event that the key has.
 	Event *Event `json:"event,omitempty"`
-	// MaxInterval is after how long the key is due again when a run succeeded and
-	// asked for nothing; 0 is never, nil the source's: new(time.Hour).
+	// MaxInterval is the time after which the key is due again when a run succeeded and
+	// asked for nothing; 0 is never, nil is the source's: new(time.Hour).
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
-	// ExpiresAt is from when on it is not delivered any more, retries included.
+	// ExpiresAt is the instant from which it is not delivered any more, retries included.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
-	// UID is that of the object. Another one than the stored one replaces whatever
-	// the policy, and the attempt counter begins anew.
+	// UID is the object's. Another UID than the stored one replaces the occurrence under
+	// every policy, and the attempt counter begins again.
 	UID    string `json:"uid,omitempty"`
 	Reason string `json:"reason,omitempty"` // for people
 }
@@ -50,25 +50,26 @@ func After(d time.Duration) Request { return Request{Delay: new(max(d, 0))} }
 // At asks for a key at an instant, or at once when it is past.
 func At(t time.Time) Request { return Request{DueAt: t} }
 
-// Backoff asks for a wait that grows with the key's attempt counter, by one
-// with every such request: min(Base·Factor^(attempt-1), Cap). The source
-// counts, so that an operator that was asleep need not.
+// Backoff asks for a wait that grows with the key's attempt counter, which grows by one
+// with every such request: min(Base·Factor^(attempt-1), Cap). The source counts, so that
+// an operator at zero need not.
 type Backoff struct {
 	Base   time.Duration // 0 is the default, 1s
 	Factor float64       // at least 1; 0 is the default, 2
 	Cap    time.Duration // 0 is the default, 1000s
-	// MaxAttempts is after how many of them the next one is [ErrExhausted],
-	// unless there is a MaxInterval, which then sets the time; 0 is no limit.
+	// MaxAttempts is the number of attempts after which the next request is
+	// [ErrExhausted], unless there is a MaxInterval, which then sets the time; 0 is no
+	// limit.
 	MaxAttempts int
 }
 
-// Item is a key and what is asked for it, in a call for many.
+// Item is a key and its request, in a call for many.
 type Item struct {
 	Key string
 	Request
 }
 
-// MarshalJSON writes the request as the wire has it.
+// MarshalJSON writes the request as the schedule API has it.
 func (r Request) MarshalJSON() ([]byte, error) { return r.encode(nil) }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -81,7 +82,7 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the item as the wire has it.
+// MarshalJSON writes the item as the schedule API has it.
 func (i Item) MarshalJSON() ([]byte, error) { return i.encode(&i.Key) }
 
 // UnmarshalJSON reads what MarshalJSON writes.
@@ -96,8 +97,8 @@ func (i *Item) UnmarshalJSON(b []byte) error {
 
 type plainRequest Request // without methods
 
-// wireRequest is a request in JSON. Its own fields take the place of those of
-// the same name further down.
+// wireRequest is a request in JSON. Its own fields hide the fields of the same name in
+// plainRequest.
 type wireRequest struct {
 	Key *string `json:"key,omitempty"` // of an item
 	plainRequest
@@ -111,8 +112,8 @@ func (w *wireRequest) request() Request {
 	return r
 }
 
-// encode writes the request, with its key where it is an item. The event comes
-// in at the end: json.Marshal would take the blanks out of its data.
+// encode writes the request, with its key if it is an item. The event is added at the
+// end: json.Marshal would remove the blanks in its data.
 func (r *Request) encode(key *string) ([]byte, error) {
 	w := wireRequest{Key: key, plainRequest: plainRequest(*r), Delay: (*duration)(r.Delay), MaxInterval: (*duration)(r.MaxInterval)}
 	w.Event = nil
@@ -144,7 +145,7 @@ type wireBackoff struct {
 	MaxAttempts int      `json:"maxAttempts,omitempty"`
 }
 
-// MarshalJSON writes the back-off as the wire has it.
+// MarshalJSON writes the back-off as the schedule API has it.
 func (b Backoff) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wireBackoff{duration(b.Base), b.Factor, duration(b.Cap), b.MaxAttempts})
 }

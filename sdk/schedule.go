@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// State is that of a key.
+// State is the state of a key.
 type State string
 
 // The states.
@@ -15,7 +15,7 @@ const (
 	InFlight State = "inFlight" // being delivered, and nothing waits behind it
 )
 
-// Result is what became of a request.
+// Result is the result of a request.
 type Result string
 
 // The results.
@@ -26,28 +26,28 @@ const (
 	Kept     Result = "kept"     // nothing changed
 )
 
-// Schedule is a key as the source has it.
+// Schedule is the state of a key at the source.
 type Schedule struct {
 	Key string `json:"key"`
-	// Revision grows with every accepted change and is never used again for the
-	// key. It travels in the delivery too.
+	// Revision grows with every accepted change and is never used again for the key. It
+	// is in the delivery too.
 	Revision uint64 `json:"revision"`
-	// Result is what became of the request that this is the answer to.
+	// Result is the result of the request that this answers.
 	Result Result `json:"result,omitempty"`
 	State  State  `json:"state"`
 	// DueAt is when it is due; retries do not move it.
 	DueAt time.Time `json:"dueAt"`
-	// PreviousDueAt, in the answer to a request, is when the occurrence was due
-	// that waited before; zero if none did.
+	// PreviousDueAt, in the answer to a request, is when the occurrence was due that
+	// waited before; zero if there was none.
 	PreviousDueAt time.Time `json:"previousDueAt,omitzero"`
 	// ScheduledAt is when the newest change was accepted.
 	ScheduledAt time.Time `json:"scheduledAt"`
 	// Attempt is how many runs in a row failed.
 	Attempt int `json:"attempt"`
-	// InFlight says that a delivery is under way, of this or an older occurrence.
+	// InFlight is whether a delivery is in flight, of this or an older occurrence.
 	InFlight bool `json:"inFlight"`
 
-	// What was asked for; zero if it was not.
+	// The fields of the request; zero if it did not set them.
 
 	UID         string         `json:"uid,omitempty"`
 	Reason      string         `json:"reason,omitempty"`
@@ -63,13 +63,12 @@ type wireSchedule struct {
 	MaxInterval *duration `json:"maxInterval,omitempty"`
 }
 
-// MarshalJSON writes the schedule as the wire has it.
+// MarshalJSON writes the schedule as the schedule API has it.
 func (s Schedule) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wireSchedule{plainSchedule(s), (*duration)(s.MaxInterval)})
 }
 
-// UnmarshalJSON reads what a source answers. Members that it does not know are
-// passed over.
+// UnmarshalJSON reads the answer of a source. It ignores unknown members.
 func (s *Schedule) UnmarshalJSON(b []byte) error {
 	var w wireSchedule
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -84,10 +83,10 @@ func (s *Schedule) UnmarshalJSON(b []byte) error {
 // instants may be a few seconds old.
 type Counts struct {
 	Pending  int // waiting and due
-	Due      int // of those, the ones whose time has come, retries among them
+	Due      int // the part of Pending whose time has come, retries included
 	InFlight int
-	// NextDueAt is when the next key is due, OldestDueAt since when the oldest is;
-	// zero when there is none.
+	// NextDueAt is when the next key is due, OldestDueAt is when the key became due that
+	// has been due for longest; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
 }
 
@@ -99,8 +98,8 @@ type wireCounts struct {
 	OldestDueAt *time.Time `json:"oldestDueAt"`
 }
 
-// MarshalJSON writes the counts as the wire has them, where an instant that is
-// not there is null.
+// MarshalJSON writes the counts as the schedule API has them, where a zero
+// instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
 	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight}
 	if !c.NextDueAt.IsZero() {
@@ -112,11 +111,11 @@ func (c Counts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// Outcome is what became of one item of a call for many.
+// Outcome is the result of one item of a call for many.
 type Outcome struct {
 	Key string
-	// Schedule is the key's, nil if the item was refused.
+	// Schedule is the state of the key, nil if the item was refused.
 	Schedule *Schedule
-	// Err is why it was refused, an [*Error]; nil if it was not.
+	// Err is the reason if it was refused, an [*Error].
 	Err error
 }

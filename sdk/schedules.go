@@ -18,8 +18,8 @@ const (
 	maxItemBytes = 8 << 20
 )
 
-// Schedule asks for the key. Conditions are looked at before the policy; a miss
-// is [ErrConflict].
+// Schedule schedules the key. Conditions are checked before the policy; a condition that
+// does not hold is [ErrConflict].
 func (c *Client) Schedule(ctx context.Context, key string, r Request, conditions ...Condition) (*Schedule, error) {
 	s, err := c.schedule(ctx, key, &r, conditions)
 	if err != nil {
@@ -41,9 +41,9 @@ func (c *Client) schedule(ctx context.Context, key string, r *Request, condition
 	return c.keyed(ctx, k, key)
 }
 
-// BackOff asks for the key after a wait that the source computes from how often
-// it was asked before. It is not made again when its answer is lost, because it
-// would count twice.
+// BackOff schedules the key after a wait that the source computes from the number of
+// attempts before. It is not repeated when its answer is lost, because it would count
+// twice.
 func (c *Client) BackOff(ctx context.Context, key string, b Backoff, conditions ...Condition) (*Schedule, error) {
 	return c.Schedule(ctx, key, Request{Backoff: &b}, conditions...)
 }
@@ -62,24 +62,24 @@ func (c *Client) Get(ctx context.Context, key string) (*Schedule, error) {
 	return nil, fmt.Errorf("sdk: getting %q: %w", key, err)
 }
 
-// keyed makes a call that is answered with the key. That it is this one shows
-// that nothing between cleaned the path.
+// keyed makes a call that is answered with the key. It checks the key in the answer: a
+// proxy may have cleaned the path.
 func (c *Client) keyed(ctx context.Context, k *call, key string) (*Schedule, error) {
 	var s Schedule
 	if err := c.do(ctx, k, &s); err != nil {
 		return nil, err
 	}
 	if s.Key != key {
-		return nil, fmt.Errorf("the answer is about %q: does something between here and the source change paths?", s.Key)
+		return nil, fmt.Errorf("the answer is about %q: does a proxy change paths?", s.Key)
 	}
 	return &s, nil
 }
 
-// Cancel cancels what waits under the key, and is nil too when there is nothing.
-// Then no delivery starts; one under way may finish, and nothing of its answer
-// has an effect. What somebody else schedules while Cancel is under way may
-// be cancelled too: [IfUID], or [IfRevision] with that of the delivery, leave it
-// be. A condition that misses is [ErrConflict].
+// Cancel cancels the occurrence that waits under the key, and returns nil too when there
+// is none. Then no delivery starts. A delivery in flight may finish, and its answer has
+// no effect. Cancel may also cancel what another caller schedules at the same time:
+// [IfUID], or [IfRevision] with the revision of the delivery, prevent that. A condition
+// that does not hold is [ErrConflict].
 func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) error {
 	k, err := keyCall(http.MethodDelete, key, conditions)
 	if err == nil {
@@ -92,8 +92,8 @@ func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition
 	return nil
 }
 
-// CancelPrefix cancels all keys that begin with the prefix, and returns how many
-// there were. After a lost answer it counts those only that were left.
+// CancelPrefix cancels all keys that begin with the prefix, and returns their number.
+// After a lost answer that is the number of keys that were left.
 func (c *Client) CancelPrefix(ctx context.Context, prefix string) (int, error) {
 	return c.cancelMany(ctx, url.Values{"prefix": {prefix}})
 }
@@ -114,7 +114,7 @@ func (c *Client) cancelMany(ctx context.Context, which url.Values) (int, error) 
 	return answer.Deleted, nil
 }
 
-// Order is that of a list.
+// Order is the order of a list.
 type Order string
 
 // The orders.
@@ -123,16 +123,16 @@ const (
 	ByDue Order = "due" // by original due time
 )
 
-// ListOptions say what to list; zero is everything, by key.
+// ListOptions select what to list; zero is everything, by key.
 type ListOptions struct {
 	Prefix   string // only keys that begin with it
 	Order    Order
 	PageSize int // keys in one call, 1 to 1000; 0 is the source's default, 100
 }
 
-// List walks through the keys, page by page. It ends after the first error. The
-// pages are not a snapshot: what is scheduled or done meanwhile may be missing
-// or there.
+// List iterates over the keys, page by page. It ends after the first error. The pages
+// are not a snapshot: a key that is scheduled or done meanwhile may be in the list or
+// not.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, error] {
 	query := url.Values{}
 	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order)} {
@@ -178,11 +178,10 @@ func (c *Client) Counts(ctx context.Context) (*Counts, error) {
 	return &n, nil
 }
 
-// ScheduleAll asks for many keys, in calls of up to 1000 items. Each item is
-// judged alone, as [Client.Schedule] would, and has its outcome at the same
-// place; the same key twice is applied in order. An error is about a call: the
-// outcomes before it, which are returned too, came true, and those of the
-// call itself are not known.
+// ScheduleAll schedules many keys, in calls of up to 1000 items. Each item is judged
+// alone, as by [Client.Schedule], and has its outcome at the same index. The same key
+// twice is applied in order. An error is the error of one call: the outcomes of the calls
+// before it are returned too, and the outcomes of the call itself are not known.
 func (c *Client) ScheduleAll(ctx context.Context, items ...Item) ([]Outcome, error) {
 	outcomes := make([]Outcome, len(items))
 	for from := 0; from < len(items); {
@@ -195,8 +194,8 @@ func (c *Client) ScheduleAll(ctx context.Context, items ...Item) ([]Outcome, err
 	return outcomes, nil
 }
 
-// scheduleSome makes one call with the items from that place on, as many as fit
-// in, and returns the place after them.
+// scheduleSome makes one call with the items from an index on, as many as fit, and
+// returns the index after them.
 func (c *Client) scheduleSome(ctx context.Context, items []Item, outcomes []Outcome, from int) (next int, err error) {
 	k := call{method: http.MethodPost, path: "/schedules", want: []int{http.StatusOK}, repeatable: true}
 	k.body = []byte(`{"items":[`)
@@ -235,13 +234,13 @@ func (c *Client) scheduleSome(ctx context.Context, items []Item, outcomes []Outc
 	return next, nil
 }
 
-// itemAnswer is what became of an item: its schedule, or why there is none.
+// itemAnswer is the answer to an item: its schedule, or an error.
 type itemAnswer struct {
 	schedule *Schedule
 	err      error
 }
 
-// UnmarshalJSON tells the two by the code.
+// UnmarshalJSON distinguishes the two by the code.
 func (a *itemAnswer) UnmarshalJSON(b []byte) error {
 	var p problem
 	if err := json.Unmarshal(b, &p); err != nil {
@@ -254,7 +253,7 @@ func (a *itemAnswer) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &a.schedule)
 }
 
-// body is the request as it is sent.
+// body is the request in JSON.
 func (r *Request) body(key *string) ([]byte, error) {
 	if err := r.Event.check(); err != nil {
 		return nil, err
@@ -266,14 +265,14 @@ func (r *Request) body(key *string) ([]byte, error) {
 	return b, nil
 }
 
-// repeatable says whether the request, made twice, does what it does once, and
-// is answered likewise.
+// repeatable reports whether the request has the same effect and the same answer when it
+// is made twice.
 func (r *Request) repeatable() bool { return r.Backoff == nil && r.Policy != Fail }
 
-// Condition is what has to hold for a change to be made.
+// Condition must hold for a change to be made.
 type Condition struct{ header, value, uid string }
 
-// IfRevision wants the key to have that revision, or one of those.
+// IfRevision requires the key to have one of the revisions.
 func IfRevision(revisions ...uint64) Condition {
 	tags := make([]string, len(revisions))
 	for i, r := range revisions {
@@ -282,18 +281,19 @@ func IfRevision(revisions ...uint64) Condition {
 	return Condition{header: "If-Match", value: strings.Join(tags, ", ")}
 }
 
-// IfPresent wants the key to be there.
+// IfPresent requires the key to be scheduled or in flight.
 func IfPresent() Condition { return Condition{header: "If-Match", value: "*"} }
 
-// IfAbsent wants the key not to be there. It is for Schedule only.
+// IfAbsent requires the key to be neither scheduled nor in flight. It is for Schedule
+// only.
 func IfAbsent() Condition { return Condition{header: "If-None-Match", value: "*"} }
 
-// IfUID wants the key, if it is there, to be of the object with that uid. It is
-// for Cancel only: a request says its uid itself.
+// IfUID requires the key, if it is scheduled, to be for the object with that uid. It is
+// for Cancel only: a request has a uid of its own.
 func IfUID(uid string) Condition { return Condition{uid: uid} }
 
-// keyCall is a call to a key. What the source refuses it leaves to the source,
-// except for an empty key, whose path is that of all keys for who cleans paths.
+// keyCall is a call to a key. The source refuses what is wrong with it, except for an
+// empty key: a proxy that cleans paths would make its path the path of all keys.
 func keyCall(method, key string, conditions []Condition) (*call, error) {
 	if key == "" {
 		return nil, &Error{Code: ErrInvalid, Field: "key", Detail: "key: is empty"}
@@ -302,7 +302,7 @@ func keyCall(method, key string, conditions []Condition) (*call, error) {
 	for _, c := range conditions {
 		switch {
 		case c.header == "" && strings.Contains(k.path, "?"), k.header[c.header] != nil:
-			return nil, errors.New("there are two conditions of the same kind: their order would decide")
+			return nil, errors.New("there are two conditions of the same kind: give one")
 		case c.header == "":
 			k.path += "?uid=" + url.QueryEscape(c.uid)
 		default:
@@ -312,8 +312,7 @@ func keyCall(method, key string, conditions []Condition) (*call, error) {
 	return k, nil
 }
 
-// escape makes a key one segment of a path, also . and .., which would be
-// cleaned away.
+// escape makes a key one segment of a path, also . and .., which a proxy would remove.
 func escape(key string) string {
 	if strings.Trim(key, ".") == "" {
 		return strings.ReplaceAll(key, ".", "%2E")

@@ -14,7 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// schemas are those of the adapter's /openapi.json.
+// schemas are the schemas in the adapter's /openapi.json.
 func schemas(t *testing.T) map[string]map[string]any {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, adapterURL+"/openapi.json", nil)
@@ -50,7 +50,7 @@ func wholeSchedule() sdk.Schedule {
 	}
 }
 
-// filled says whether every field of a struct is set, so that a field that is new
+// filled reports whether every field of a struct is set, so that a field that is new
 // cannot be forgotten here.
 func filled(t *testing.T, v any, except ...string) {
 	t.Helper()
@@ -62,7 +62,8 @@ func filled(t *testing.T, v any, except ...string) {
 	}
 }
 
-func TestTheTypesHaveTheFieldsOfTheSchemaAndTheOtherWayRound(t *testing.T) {
+// The types have the fields of the schema and no others.
+func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	t.Parallel()
 	schemas := schemas(t)
 	request, event, schedule := wholeRequest(), wholeEvent(), wholeSchedule()
@@ -103,7 +104,7 @@ func TestTheTypesHaveTheFieldsOfTheSchemaAndTheOtherWayRound(t *testing.T) {
 			}
 			for name, value := range members {
 				if !ofType(value, properties[name]) {
-					t.Errorf("%s: %s is %v, which is none of %v", c.schema, name, value, properties[name])
+					t.Errorf("%s: %s is %v, which is not in %v", c.schema, name, value, properties[name])
 				}
 				got[name] = value
 			}
@@ -134,7 +135,7 @@ func TestTheTypesHaveTheFieldsOfTheSchemaAndTheOtherWayRound(t *testing.T) {
 	}
 }
 
-// ofType says whether a value of JSON has a type that the schema allows.
+// ofType reports whether a value of JSON has a type that the schema allows.
 func ofType(value, schema any) bool {
 	s, ok := schema.(map[string]any)
 	if !ok || s["type"] == nil {
@@ -161,7 +162,8 @@ func has(list any, name string) bool {
 	return slices.Contains(l, any(name))
 }
 
-func TestTheWordsAreThoseOfTheSchema(t *testing.T) {
+// The constants are the values that the schema lists.
+func TestWire_ConstantsAreTheSchemas(t *testing.T) {
 	t.Parallel()
 	schemas := schemas(t)
 	enum := func(schema, property string) []string {
@@ -205,7 +207,8 @@ func words[S ~string](list ...S) []string {
 	return words
 }
 
-func TestExactJSON(t *testing.T) {
+// Values are written and read as exactly this JSON.
+func TestWire_ExactJSON(t *testing.T) {
 	t.Parallel()
 	for want, v := range map[string]any{
 		`{}`:               sdk.Request{},
@@ -232,7 +235,8 @@ func TestExactJSON(t *testing.T) {
 	}
 }
 
-func TestWhatANewerSourceSaysIsPassedOver(t *testing.T) {
+// Members of the answers of a newer source are ignored.
+func TestWire_UnknownMembersAreIgnored(t *testing.T) {
 	t.Parallel()
 	var s sdk.Schedule
 	err := json.Unmarshal([]byte(`{"key":"k","revision":18446744073709551615,"new":{"a":1},"event":{"size":1.5,"big":12345678901,"none":null}}`), &s)

@@ -8,7 +8,7 @@
 // beside each pod, and the CPU of the node and of the control plane.
 //
 // It works in steps, and each writes its part of results.json. deploy creates the
-// operators of examples/expiry. idle measures them while nothing is due. wakes
+// operators of test/expiry. idle measures them while nothing is due. wakes
 // wakes each of them a few times and measures the whole life of the pods that
 // start. run does sparse work for a longer time, to test whether idle and wakes
 // together predict it. clean removes the operators. render writes the page. The

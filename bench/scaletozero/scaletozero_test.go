@@ -175,7 +175,7 @@ func TestManifestOf_EachForm(t *testing.T) {
 		{defaults, "serverless.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
 		{shared, "serverless.yaml", []string{"kind: Trigger", "name: changes", "kind: RescheduleSource"}, []string{"name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"}},
 	} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "examples", "expiry", "config", c.file))
+		text, err := os.ReadFile(filepath.Join("..", "..", "test", "expiry", "config", c.file))
 		if err != nil {
 			t.Fatal(err)
 		}

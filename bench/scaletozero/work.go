@@ -34,7 +34,7 @@ func deploy(ctx context.Context, repo string, n operators) error {
 		if n[form] == 0 {
 			continue
 		}
-		manifest, err := run(ctx, repo, "", "go", "tool", "-modfile=tools/ko/go.mod", "ko", "resolve", "-f", "examples/expiry/config/"+file)
+		manifest, err := run(ctx, repo, "", "go", "tool", "-modfile=tools/ko/go.mod", "ko", "resolve", "-f", "test/expiry/config/"+file)
 		if err != nil {
 			return err
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource"
 )
 
-// defaults are how often the controller may call the API server in a second,
-// and at once: about what eventing's own controller may. Knative's default
-// grows with the number of controllers; with two of them a thousand sources
-// that are made together would wait for minutes.
+// defaults limit the calls to the API server per second and in a burst, about as
+// eventing's own controller limits them. Knative's default depends on the number
+// of controllers in the process. With two of them, a thousand sources that are
+// created together would wait for minutes.
 var defaults = map[string]string{"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
 
 func main() {

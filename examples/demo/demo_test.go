@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	// The demo runs the adapter as a process, which go test knows nothing of: with
-	// this a change of the adapter makes a cached result stale.
+	// The demo runs the adapter as a process, which go test does not see. With this
+	// import a change of the adapter makes a cached result stale.
 	_ "github.com/reschedule-dev/reschedule/pkg/adapter"
 )
 
@@ -39,22 +39,21 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// TestTheTaleEndsWell runs the demo with short waits and a bound on lateness
-// that a busy machine does not reach: what it finds is what is early, lost or
-// not to come.
-func TestTheTaleEndsWell(t *testing.T) {
+// The demo succeeds with short waits, and with a bound on lateness that a busy machine
+// does not reach: it finds wake-ups that are early, lost or unexpected.
+func TestDemo_Succeeds(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	tale := tale{out: &out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
-	ok, err := tale.tell(t.Context())
+	d := demo{out: &out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
+	ok, err := d.run(t.Context())
 	if err != nil || !ok {
 		t.Fatalf("ok %v, error %v\n%s", ok, err, &out)
 	}
-	if got := tale.ledger.wakeUps; got != 10 {
+	if got := d.ledger.wakeUps; got != 10 {
 		t.Errorf("%d wake-ups, want 10\n%s", got, &out)
 	}
 	if strings.Contains(out.String(), "\x1b") {
-		t.Errorf("colours without being asked for:\n%q", &out)
+		t.Errorf("colours that were not asked for:\n%q", &out)
 	}
 	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart"} {
 		if !strings.Contains(out.String(), want) {
@@ -64,7 +63,7 @@ func TestTheTaleEndsWell(t *testing.T) {
 	checkAllEnded(t, out.String())
 }
 
-// interrupter cancels when the story comes to a word, as Ctrl-C would.
+// interrupter cancels the demo when it prints a word, as Ctrl-C would.
 type interrupter struct {
 	bytes.Buffer
 	word   string
@@ -78,7 +77,8 @@ func (i *interrupter) Write(p []byte) (int, error) {
 	return i.Buffer.Write(p)
 }
 
-func TestAnInterruptedTaleLeavesNothingBehind(t *testing.T) {
+// An interrupted demo ends its processes and removes its files.
+func TestDemo_InterruptedLeavesNothing(t *testing.T) {
 	for _, word := range []string{"operator http", "DELETE", "✓", "kill -9", "restart"} {
 		t.Run(word, func(t *testing.T) {
 			dir := t.TempDir()
@@ -86,8 +86,8 @@ func TestAnInterruptedTaleLeavesNothingBehind(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			out := &interrupter{word: word, cancel: cancel}
-			tale := tale{out: out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
-			if ok, err := tale.tell(ctx); ok || !errors.Is(err, context.Canceled) {
+			d := demo{out: out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
+			if ok, err := d.run(ctx); ok || !errors.Is(err, context.Canceled) {
 				t.Errorf("ok %v, error %v\n%s", ok, err, out)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
@@ -98,10 +98,11 @@ func TestAnInterruptedTaleLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestColoursStayWithinTheirLine(t *testing.T) {
+// Colours start and end within a line.
+func TestPaint_ColoursEachLine(t *testing.T) {
 	t.Parallel()
-	tale := tale{colour: true}
-	if got, want := tale.paint(red, "\na b\nc\n"), "\n\x1b[31ma b\x1b[0m\n\x1b[31mc\x1b[0m\n"; got != want {
+	d := demo{colour: true}
+	if got, want := d.paint(red, "\na b\nc\n"), "\n\x1b[31ma b\x1b[0m\n\x1b[31mc\x1b[0m\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

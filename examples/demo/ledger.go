@@ -9,31 +9,31 @@ import (
 type wakeUp struct {
 	key, id    string
 	attempt    int
-	dueAt      time.Time // as the event says it
+	dueAt      time.Time // by the event
 	cameAt     time.Time
 	answeredAt time.Time
 	status     int
 	againAfter time.Duration // Reschedule-After of the answer, 0 when there is none
-	problem    string        // why it is no event of a RescheduleSource, "" when it is one
+	problem    string        // why it is not an event of a RescheduleSource, else ""
 }
 
-// ledger knows by the demo's own clock what must come and what must not, and
-// judges what came. The adapter's word is taken for nothing but the instant it
-// planned, and that only when it is not before what was asked for.
+// ledger knows by the demo's own clock which wake-ups must come and which must not, and
+// judges each wake-up. It believes the adapter only the planned instant, and only when
+// that is not before the requested one.
 type ledger struct {
 	backoff time.Duration // spec.delivery.backoffDelay, doubled with every failure
-	slack   time.Duration // how late is too late
+	slack   time.Duration // a later wake-up is late
 
 	wanted    map[string]want      // by key
 	cancelled map[string]time.Time // when
-	done      map[string]bool      // id and attempt of what came, to know a repeat
-	startedAt time.Time            // of the adapter that runs now
+	done      map[string]bool      // by id and attempt, to recognise a repeat
+	startedAt time.Time            // of the running adapter
 
 	wakeUps, early, late, wrong, repeats int
-	worst, worstOwed                     time.Duration // the latter of what a dead adapter owed
+	worst, worstOwed                     time.Duration // the latter: due while the adapter was dead
 }
 
-// want is a wake-up that is to come.
+// want is a wake-up that must come.
 type want struct {
 	notBefore time.Time
 	attempt   int
@@ -55,10 +55,10 @@ func (l *ledger) cancel(key string, at time.Time) {
 	l.cancelled[key] = at.Round(0)
 }
 
-// waitsFor says whether something is still to come.
+// waitsFor reports whether a wake-up has not come yet.
 func (l *ledger) waitsFor() bool { return len(l.wanted) > 0 }
 
-// overdue says whether everything that is still to come is beyond the slack.
+// overdue reports whether every wake-up that has not come yet is beyond the slack.
 func (l *ledger) overdue(now time.Time) bool {
 	for _, next := range l.wanted {
 		if now.Before(l.owedAt(next.notBefore).Add(l.slack)) {
@@ -68,8 +68,8 @@ func (l *ledger) overdue(now time.Time) bool {
 	return true
 }
 
-// owedAt is when a wake-up could come at the soonest: what was due while the
-// adapter was dead is owed from its restart on.
+// owedAt is the soonest time at which a wake-up could come. While the adapter is dead
+// that is its restart.
 func (l *ledger) owedAt(plannedAt time.Time) time.Time {
 	if l.startedAt.After(plannedAt) {
 		return l.startedAt
@@ -91,7 +91,7 @@ func (l *ledger) came(w wakeUp) judgement {
 	seen := fmt.Sprintf("%s attempt %d", w.id, w.attempt)
 	next, wanted := l.wanted[w.key]
 	if !wanted || w.attempt != next.attempt || w.problem != "" {
-		return l.strange(w, next, l.done[seen])
+		return l.unexpected(w, next, l.done[seen])
 	}
 	delete(l.wanted, w.key)
 	l.done[seen] = true
@@ -99,7 +99,7 @@ func (l *ledger) came(w wakeUp) judgement {
 
 	j := judgement{ok: true, plannedAt: next.notBefore}
 	if w.attempt == 0 && w.dueAt.After(next.notBefore) {
-		j.plannedAt = w.dueAt // a retry's stays that of the first attempt
+		j.plannedAt = w.dueAt // a retry keeps the time of the first attempt
 	}
 	j.off = w.cameAt.Sub(j.plannedAt)
 	lateness := w.cameAt.Sub(l.owedAt(j.plannedAt))
@@ -122,24 +122,24 @@ func (l *ledger) came(w wakeUp) judgement {
 	return j
 }
 
-// strange judges a wake-up that is not the next one of its key.
-func (l *ledger) strange(w wakeUp, next want, seenBefore bool) judgement {
+// unexpected judges a wake-up that is not the next one of its key.
+func (l *ledger) unexpected(w wakeUp, next want, seenBefore bool) judgement {
 	j := judgement{plannedAt: w.dueAt, off: w.cameAt.Sub(w.dueAt)}
 	cancelledAt, cancelled := l.cancelled[w.key]
 	switch {
-	case seenBefore && w.problem == "": // how it ended was not on disk yet when the adapter was killed
+	case seenBefore && w.problem == "": // its outcome was not on disk yet when the adapter was killed
 		l.repeats++
 		j.ok, j.note = true, "a repeat with the same id: at least once"
 		return j
 	case w.problem != "":
 		j.note = w.problem
-	case cancelled && w.cameAt.Before(cancelledAt): // a machine that slow
+	case cancelled && w.cameAt.Before(cancelledAt): // on a slow machine
 		j.ok, j.note = true, "came before it was cancelled"
 		return j
 	case cancelled:
-		j.note = "was cancelled and came all the same"
+		j.note = "came after it was cancelled"
 	case next.notBefore.IsZero():
-		j.note = "nobody asked for it"
+		j.note = "was not scheduled"
 	default:
 		j.note = fmt.Sprintf("is attempt %d, wants %d", w.attempt, next.attempt)
 	}
@@ -147,7 +147,7 @@ func (l *ledger) strange(w wakeUp, next want, seenBefore bool) judgement {
 	return j
 }
 
-// follow does with an answer what the contract says of it.
+// follow applies the contract to an answer.
 func (l *ledger) follow(w wakeUp) string {
 	switch {
 	case w.status >= 500:
@@ -161,7 +161,7 @@ func (l *ledger) follow(w wakeUp) string {
 	return fmt.Sprint(w.status)
 }
 
-// verdict counts what went wrong; lost is what never came.
+// verdict counts the mistakes. A wake-up that never came is lost.
 func (l *ledger) verdict() (text string, ok bool) {
 	lost := len(l.wanted)
 	ok = l.early+l.late+lost+l.wrong == 0 && l.wakeUps > 0

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// TestTheLedgerFindsWhatIsWrong tells the ledger of runs that went wrong in one
-// way each: a demo that always praises would prove nothing.
-func TestTheLedgerFindsWhatIsWrong(t *testing.T) {
+// The ledger finds each mistake. A demo that always succeeds would prove nothing.
+func TestLedger_FindsMistakes(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) time.Time { return begin.Add(d) }
@@ -37,7 +36,7 @@ func TestTheLedgerFindsWhatIsWrong(t *testing.T) {
 		"planned late":                       {wakeUps: []wakeUp{came("a", 0, 4*s, 4*s, 204)}, late: 1},
 		"lost":                               {lost: 1},
 		"not an event of ours":               {wakeUps: []wakeUp{unreadable}, lost: 1, wrong: 1},
-		"nobody asked":                       {wakeUps: []wakeUp{came("a", 0, s, s, 204), came("b", 0, s, s, 204)}, wrong: 1},
+		"not scheduled":                      {wakeUps: []wakeUp{came("a", 0, s, s, 204), came("b", 0, s, s, 204)}, wrong: 1},
 		"cancelled":                          {cancel: ms, ok: false},
 		"cancelled, came":                    {cancel: ms, wakeUps: []wakeUp{came("a", 0, s, s, 204)}, wrong: 1},
 		"came, then cancelled":               {cancel: 2 * s, wakeUps: []wakeUp{came("a", 0, s, s, 204)}},

@@ -2,10 +2,9 @@
 // RescheduleSource does: make demo, or go run ./examples/demo.
 //
 // It builds and starts the real adapter and the operator of examples/operator,
-// schedules keys, kills the adapter with SIGKILL in mid-wait, starts it again,
-// and holds every wake-up against the demo's own clock. It ends with status 1
-// when one was early, lost, later than -slack, or came though it was cancelled.
-// All it leaves behind is what it printed.
+// schedules keys, kills the adapter with SIGKILL while they wait, starts it again, and
+// compares every wake-up with its own clock. It ends with status 1 when a wake-up was
+// early, lost, later than -slack, or came after it was cancelled. It leaves no files.
 package main
 
 import (
@@ -22,8 +21,8 @@ import (
 )
 
 func main() {
-	t := tale{out: os.Stdout}
-	flag.DurationVar(&t.beat, "beat", time.Second, "the `DURATION` that all waits of the story are made of")
+	t := demo{out: os.Stdout}
+	flag.DurationVar(&t.beat, "beat", time.Second, "the `DURATION` of which all waits are multiples")
 	flag.DurationVar(&t.slack, "slack", 2*time.Second, "the `DURATION` after which a wake-up counts as late")
 	flag.Parse()
 	if t.beat < 100*time.Millisecond || t.slack <= 0 || flag.NArg() > 0 {
@@ -33,7 +32,7 @@ func main() {
 	t.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	ok, err := t.tell(ctx)
+	ok, err := t.run(ctx)
 	interrupted := ctx.Err() != nil
 	cancel()
 	switch {

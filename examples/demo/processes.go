@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	startWithin = 30 * time.Second // a cold disk may take its time
-	stopWithin  = 15 * time.Second // what the adapter promises for SIGTERM
+	startWithin = 30 * time.Second // a cold disk is slow
+	stopWithin  = 15 * time.Second // the promise of the adapter after SIGTERM
 )
 
 // build compiles the adapter and the operator into dir.
@@ -36,7 +36,7 @@ func build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// process is a program that runs beside the demo; what it logs goes to a file.
+// process is a program that the demo starts; its log goes to a file.
 type process struct {
 	cmd   *exec.Cmd
 	ready string // its first line
@@ -72,7 +72,7 @@ func start(ctx context.Context, dir, program string, env []string, args ...strin
 		line, _ := lines.ReadString('\n')
 		firstLine <- line
 		_, _ = io.Copy(io.Discard, lines)
-		_ = p.cmd.Wait() // how it ended is no news: the demo ends it
+		_ = p.cmd.Wait() // the demo ends it, so that the result is known
 	}()
 	select {
 	case p.ready = <-firstLine:
@@ -90,7 +90,7 @@ func start(ctx context.Context, dir, program string, env []string, args ...strin
 	return p, nil
 }
 
-// address is the first URL in what the process said when it was ready.
+// address is the first URL in the line of the process that is ready.
 func (p *process) address() string {
 	_, rest, _ := strings.Cut(p.ready, "http://")
 	return "http://" + strings.TrimRight(strings.Fields(rest + " ")[0], ",")
@@ -112,20 +112,20 @@ func (p *process) stop() {
 	}
 }
 
-// window is an HTTP proxy before the operator that sees when each wake-up comes
-// and how it is answered. The adapter takes it for the sink.
-type window struct {
+// observer is an HTTP proxy before the operator, which records when each wake-up comes
+// and how it is answered. It is the sink of the adapter.
+type observer struct {
 	server  http.Server
 	address string
 	seen    chan wakeUp
 }
 
-func openWindow(operator func() string) (*window, error) {
+func startObserver(operator func() string) (*observer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("demo: listening: %w", err)
 	}
-	w := &window{address: "http://" + listener.Addr().String(), seen: make(chan wakeUp, 1000)}
+	w := &observer{address: "http://" + listener.Addr().String(), seen: make(chan wakeUp, 1000)}
 	type cameAt struct{}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -140,7 +140,7 @@ func openWindow(operator func() string) (*window, error) {
 			w.seen <- seen
 			return nil
 		},
-		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, _ error) { // as Knative answers for an operator that is gone
+		ErrorHandler: func(rw http.ResponseWriter, _ *http.Request, _ error) { // as Knative answers for an absent operator
 			rw.WriteHeader(http.StatusBadGateway)
 		},
 	}
@@ -152,15 +152,15 @@ func openWindow(operator func() string) (*window, error) {
 	return w, nil
 }
 
-// readWakeUp reads a delivery's headers as any HTTP program may: CloudEvents in
-// binary mode needs no library.
+// readWakeUp reads the headers of a delivery. CloudEvents in the binary mode need no
+// library.
 func readWakeUp(event http.Header, answer *http.Response) wakeUp {
 	key, errKey := url.PathUnescape(event.Get("Ce-Reschedulekey"))
 	attempt, errAttempt := strconv.Atoi(event.Get("Ce-Rescheduleattempt"))
 	dueAt, errDue := time.Parse(time.RFC3339Nano, event.Get("Ce-Rescheduledueat"))
 	w := wakeUp{key: key, id: event.Get("Ce-Id"), attempt: attempt, dueAt: dueAt, status: answer.StatusCode}
 	if err := errors.Join(errKey, errAttempt, errDue); err != nil {
-		w.problem = "is no event of a RescheduleSource: " + err.Error()
+		w.problem = "is not an event of a RescheduleSource: " + err.Error()
 	}
 	if after := answer.Header.Get("Reschedule-After"); after != "" {
 		w.againAfter, _ = time.ParseDuration(after)

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// The colours of the story. They only ever start and end within a line, so that
-// a log reads the same without them.
+// The colours start and end within a line, so that a log reads the same without them.
 const (
 	bold  = "1"
 	dim   = "2"
@@ -18,7 +17,7 @@ const (
 
 const clock = "15:04:05.000"
 
-func (t *tale) paint(colour, text string) string {
+func (t *demo) paint(colour, text string) string {
 	if !t.colour {
 		return text
 	}
@@ -31,18 +30,18 @@ func (t *tale) paint(colour, text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (t *tale) print(colour, format string, args ...any) {
+func (t *demo) print(colour, format string, args ...any) {
 	fmt.Fprint(t.out, t.paint(colour, fmt.Sprintf(format, args...)))
 }
 
-// step is something that the demo does.
-func (t *tale) step(colour, verb, format string, args ...any) {
+// step prints an action of the demo.
+func (t *demo) step(colour, verb, format string, args ...any) {
 	fmt.Fprintf(t.out, "  %s %s\n", t.paint(colour, fmt.Sprintf("%-7s", verb)), fmt.Sprintf(format, args...))
 }
 
 // show judges a wake-up and prints it.
-func (t *tale) show(w wakeUp) {
-	if strings.HasPrefix(w.key, "Site/") && w.status < 300 { // what the operator does with one, see examples/operator
+func (t *demo) show(w wakeUp) {
+	if strings.HasPrefix(w.key, "Site/") && w.status < 300 { // see examples/operator
 		t.ledger.want("Certificate/"+strings.TrimPrefix(w.key, "Site/"), w.cameAt.Add(t.beats(2)), 0)
 	}
 	j := t.ledger.came(w)
@@ -55,7 +54,7 @@ func (t *tale) show(w wakeUp) {
 }
 
 // end prints the verdict and what it means.
-func (t *tale) end() bool {
+func (t *demo) end() bool {
 	text, ok := t.ledger.verdict()
 	mark, colour := "✓", green
 	if !ok {

@@ -1,10 +1,10 @@
-// Command operator is an operator that keeps no timers, written against plain
-// CloudEvents: it is woken with a key, looks at the world, answers, and forgets.
-// As a Knative Service it costs nothing between two wake-ups.
+// Command operator is an operator without timers, written with plain CloudEvents: it is
+// woken with a key, reads the state of the world, and answers. As a Knative Service it
+// costs nothing between two wake-ups.
 //
-// It needs nothing of this project: a delivery is a CloudEvent over HTTP, the
-// answer says how it went, and scheduling is one PUT. Copy it and put your own
-// work into reconcile.
+// It imports nothing from this project: a delivery is a CloudEvent over HTTP, the answer
+// is the outcome, and scheduling is one PUT. Copy it and put your own work into
+// reconcile.
 package main
 
 import (
@@ -29,27 +29,27 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// operator is asked about one key at a time: a RescheduleSource never has two
-// deliveries of a key under way, however many replicas there are.
+// operator reconciles a key once at a time: a RescheduleSource never has two deliveries
+// of a key in flight, with any number of replicas.
 type operator struct {
 	source string        // status.address.url of the RescheduleSource
-	every  time.Duration // how soon to look again at what is not ready
+	every  time.Duration // the wait before the next look at a build that is not ready
 }
 
-// wakeUp is what a delivery says.
+// wakeUp is a delivery.
 type wakeUp struct {
-	key     string    // what to look at
+	key     string    // of the object
 	attempt int32     // failed runs in a row before this one
-	dueAt   time.Time // when it was to come, the same over all attempts
-	data    []byte    // what was given when the key was scheduled
+	dueAt   time.Time // the same over all attempts
+	data    []byte    // of the request that scheduled the key
 }
 
-// reconcile is the work. An error means: again after the back-off. A duration
-// above zero means: done for now, wake me again after it.
+// reconcile is the work. After an error it runs again after the back-off. With a duration
+// above zero it is done for now, and runs again after it.
 func (o operator) reconcile(ctx context.Context, w wakeUp) (again time.Duration, err error) {
 	kind, name, _ := strings.Cut(w.key, "/")
 	switch kind {
-	case "Build": // takes a while: look again until it is ready
+	case "Build": // takes a while: runs until it is ready
 		var build struct {
 			ReadyAt time.Time `json:"readyAt"`
 		}
@@ -59,27 +59,27 @@ func (o operator) reconcile(ctx context.Context, w wakeUp) (again time.Duration,
 		if time.Now().Before(build.ReadyAt) {
 			return o.every, nil
 		}
-	case "Deploy": // something it needs is not there yet
+	case "Deploy": // a dependency is not there yet
 		if w.attempt < 2 {
 			return 0, errors.New("the database does not answer")
 		}
-	case "Site": // another key is to be looked at later
+	case "Site": // schedules another key
 		return 0, o.schedule(ctx, "Certificate/"+name, o.every)
 	}
 	return 0, nil
 }
 
-// ServeHTTP turns a delivery into a wakeUp and what came of it into an answer.
+// ServeHTTP turns a delivery into a wakeUp, and the result of reconcile into an answer.
 func (o operator) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	event, err := cehttp.NewEventFromHTTPRequest(r)
 	if err != nil {
-		http.Error(rw, err.Error(), http.StatusBadRequest) // not retried: it will not get better
+		http.Error(rw, err.Error(), http.StatusBadRequest) // not retried: it would fail again
 		return
 	}
 	w := wakeUp{data: event.Data()}
 	w.key, _ = types.ToString(event.Extensions()["reschedulekey"])
 	if key, err := url.PathUnescape(w.key); err == nil && r.Header.Get("Ce-Reschedulekey") != "" {
-		w.key = key // a header is percent-encoded, and the SDK leaves it so (cloudevents/sdk-go issue 1331)
+		w.key = key // a header is percent-encoded, and the SDK does not decode it (cloudevents/sdk-go issue 1331)
 	}
 	w.attempt, _ = types.ToInteger(event.Extensions()["rescheduleattempt"])
 	w.dueAt, _ = types.ToTime(event.Extensions()["rescheduledueat"])
@@ -87,7 +87,7 @@ func (o operator) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	again, err := o.reconcile(r.Context(), w)
 	log.Printf("key=%s attempt=%d dueAt=%s again=%s err=%v", w.key, w.attempt, w.dueAt.Format(time.RFC3339Nano), again, err)
 	switch {
-	case err != nil: // retried after the back-off, also when the adapter restarts meanwhile
+	case err != nil: // retried after the back-off, also after a restart of the adapter
 		http.Error(rw, err.Error(), http.StatusServiceUnavailable)
 	case again > 0: // done, and due again
 		rw.Header().Set("Reschedule-After", again.String())
@@ -97,8 +97,8 @@ func (o operator) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// schedule asks to be woken with key. Once it returns nil the wish is on stable
-// storage, and this process may end.
+// schedule schedules a key. When it returns nil the schedule is on stable storage, and
+// this process may end.
 func (o operator) schedule(ctx context.Context, key string, after time.Duration) error {
 	body, err := json.Marshal(map[string]string{"delay": after.String(), "reason": "asked for by the operator"})
 	if err != nil {
@@ -143,7 +143,7 @@ func main() {
 		log.Print(server.Serve(listener))
 		cancel()
 	}()
-	<-ctx.Done() // scaled to zero: the deliveries under way may finish
+	<-ctx.Done() // scaled to zero: the deliveries in flight may finish
 	if err := server.Shutdown(context.Background()); err != nil {
 		log.Fatal(err)
 	}

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-func TestTheAnswerSaysWhatIsToHappenNext(t *testing.T) {
+// The answer to a delivery says what happens next with its key.
+func TestOperator_AnswersWithTheOutcome(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		key, attempt, data string
@@ -27,7 +28,7 @@ func TestTheAnswerSaysWhatIsToHappenNext(t *testing.T) {
 		"a site that cannot schedule is retried":        {key: "Site/shop", attempt: "0", schedule: 429, status: 503, scheduled: "PUT /ops/web/schedules/Certificate%2Fshop " + `{"delay":"2s","reason":"asked for by the operator"}`},
 		"a key it does not know is done":                {key: "Other/x", attempt: "0", status: 204},
 		"a percent-encoded key is read":                 {key: "Site/caf%C3%A9", attempt: "0", schedule: 201, status: 204, scheduled: "PUT /ops/web/schedules/Certificate%2Fcaf%C3%A9 " + `{"delay":"2s","reason":"asked for by the operator"}`},
-		"what is no event is refused":                   {status: 400},
+		"a request that is not an event is refused":     {status: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,7 @@ def reconcile(name):  # returns after how many seconds to look again
     found = call("GET", path)["metadata"]
     ttl = re.fullmatch(r"(\d{1,4})([smhd])", found.get("labels", {}).get("ttl", ""))
     if not ttl or "deletionTimestamp" in found:
-        return "never"  # whoever changes the label wakes us
+        return "never"  # a change of the label wakes us
     created = calendar.timegm(time.strptime(found["creationTimestamp"], "%Y-%m-%dT%H:%M:%SZ"))
     left = math.ceil(created + int(ttl[1]) * SECONDS[ttl[2]] - time.time())
     if left > 0:
@@ -43,5 +43,5 @@ class Function(BaseHTTPRequestHandler):
             self.send_header("Reschedule-After", again)
         self.end_headers()
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # nobody else ends the first process of a container
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container has no default handler
 ThreadingHTTPServer(("", int(os.environ.get("PORT", 8080))), Function).serve_forever()

@@ -39,12 +39,6 @@ library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdli
 programs "$work/python" /usr/bin/python3 "$library"/lib-dynload/*.so
 tar -C / --exclude={__pycache__,test,idlelib,lib2to3,'config-*',sitecustomize.py} -c "${library#/}" | tar -C "$work/python" -x
 image library/python:3-slim "$work/python"
-# And examples/shell-function.
-busybox=$(command -v busybox)
-programs "$work/busybox" "$busybox"
-mkdir -p "$work/busybox/bin"
-"$busybox" --list | xargs -I APPLET ln -sf "$busybox" "$work/busybox/bin/APPLET"
-image library/busybox:stable "$work/busybox"
 
 # resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
 # below tools/ that has their programs.

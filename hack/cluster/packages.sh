@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 declare -A package_of=(
     [containerd]=containerd [runc]=runc [nft]=nftables [conntrack]=conntrack [ip]=iproute2 [openssl]=openssl
-    [nsenter]=util-linux [sysctl]=procps [gcc]=gcc [mount]=mount [curl]=curl [busybox]=busybox
+    [nsenter]=util-linux [sysctl]=procps [gcc]=gcc [mount]=mount [curl]=curl
 )
 missing=()
 for command in "${!package_of[@]}"; do

@@ -71,29 +71,41 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/turns": {},
 	"pkg/adapter/ingest": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/turns", "pkg/apis/sources/expression"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/turns", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
+	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
 	"pkg/adapter/sources": {
-		may: []string{"pkg/adapter/schedule", "pkg/apis/sources/..."},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/apis/sources/..."},
 		not: []string{"net/http"},
 	},
 	"pkg/adapter/inspect": {
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/store"},
 		never: k8s, not: []string{"net/http"},
 	},
-	"pkg/adapter/knative": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/api", "pkg/adapter/cloudevent", "pkg/apis/sources/...", "pkg/client/..."},
-		never: append([]string{module + "pkg/reconciler"}, heavy...), not: []string{"os"},
+	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
+	"pkg/adapter/kube": {
+		may:   []string{"pkg/adapter/schedule", "pkg/apis/sources/..."},
+		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
+	},
+	"pkg/adapter/access/guard": {
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/apis/sources/...", "pkg/client/..."},
+		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
+	},
+	"pkg/adapter/cluster": {
+		may: []string{
+			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/apis/sources/...", "pkg/client/...",
+		},
+		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/knative", "pkg/apis/sources/ceilings", "pkg/adapter/budget", "pkg/adapter/listener",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},
@@ -108,7 +120,6 @@ var plan = map[string]rule{
 	// Examples are copied, so they import nothing of the module.
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
-	"examples/expiry":   {never: []string{module + "pkg", module + "internal"}},
 
 	"internal/house": {},
 	"internal/sim": {may: []string{
@@ -120,6 +131,7 @@ var plan = map[string]rule{
 	"test/blackbox":         {may: []string{"test/internal/harness"}},
 	"test/crash":            {may: []string{"test/internal/harness"}},
 	"test/hostile":          {may: []string{"test/internal/harness"}},
+	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},

@@ -1,21 +1,19 @@
-// Package adapter is the composition root of the data plane: the one room that
-// knows all the others. It opens the store, builds queue, dispatcher, sender
-// and API, keeps the set of sources, and serves until it is told to stop.
+// Package adapter is the composition root of the data plane: the only package that
+// knows all the others. It opens the store, builds queue, dispatcher, sender and
+// API, and serves until its context ends.
 //
-// It guarantees the order: nothing is accepted before the sources are set and
-// the store is recovered, and when it stops, requests end first, then
-// deliveries, then the store is flushed. Probes and metrics are there from the
-// first moment to the last.
+// It guarantees the order: nothing is accepted before the sources are set and the
+// store is recovered, and at the end requests stop first, then deliveries, then the
+// store is flushed. Probes and metrics are served from the first moment to the last.
 //
-// Where sources come from is all that differs between the two ways it runs: a
-// file (file.go), or a cluster (cluster.go).
+// Where the sources come from, a file or a cluster, is a sources.Origin: nothing else
+// differs.
 package adapter
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,24 +23,22 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // Adapter is the running data plane.
 type Adapter struct {
 	cfg       Config
+	origin    sources.Origin
 	telemetry *telemetry
 	store     *store.DB
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
-	tokens    *api.Tokens      // nil in a cluster, or when everybody may call
-	cluster   *knative.Cluster // nil standalone
-	rules     sync.Map         // uid → rules
+	events    *ingest.Receiver
 
 	connections *connections
 
@@ -57,40 +53,73 @@ type Adapter struct {
 	started   func() bool // ends what waits for the end during the start; nil before
 }
 
-// Run serves until ctx ends and says when it is ready. Each value on reload
-// reads the file of sources anew; a bad file keeps the old ones.
+// Run serves until ctx ends and calls ready when it serves. Each value on reload
+// reads the files of a standalone adapter anew; a bad file changes nothing.
 func Run(ctx context.Context, cfg Config, reload <-chan struct{}, ready func(*Adapter)) error {
 	if err := cfg.complete(); err != nil {
 		return err
 	}
-	a := &Adapter{cfg: cfg, connections: newConnections(cfg.Log)}
+	a := &Adapter{cfg: cfg, origin: cfg.origin(reload), telemetry: newTelemetry(), connections: newConnections(cfg.Log)}
 	a.profiling.Store(cfg.Profiling)
+	a.events = &ingest.Receiver{Log: cfg.Log, Refused: a.origin.EventsRefused}
 	if err := a.start(ctx); err != nil {
 		if ctx.Err() != nil {
-			return a.Stop() // told to end while it waited for the cluster
+			return a.Stop() // it ended while it waited for its origin
 		}
 		return errors.Join(err, a.Stop())
 	}
 	a.started()
 	ready(a)
-	if a.cluster != nil {
-		return a.follow(ctx)
-	}
-	return a.obey(ctx, reload)
+	a.follow(ctx)
+	return a.Stop()
 }
 
-// start opens everything in order.
+// start opens everything in order. The adapter is alive, but not ready, until its
+// origin knows all sources: which schedules belong to sources that were deleted
+// meanwhile is not known before.
 func (a *Adapter) start(ctx context.Context) error {
-	a.telemetry = newTelemetry()
-	if a.cfg.Kubernetes != nil {
-		return a.startInCluster(ctx)
+	if err := a.administer(); err != nil {
+		return err
 	}
-	return a.startFromFile(ctx)
+	settings, err := a.origin.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	if settings.Profiling {
+		a.profiling.Store(true)
+	}
+	if err := a.telemetry.start(ctx, settings.Metrics, settings.Tracing); err != nil {
+		return err
+	}
+	if err := a.open(ctx, settings.Handover); err != nil {
+		return err
+	}
+	wanted, unusable := a.origin.Sources()
+	if err := (registry{a}).fill(ctx, wanted, unusable); err != nil {
+		return err
+	}
+	return a.serve()
 }
 
-// open opens the data directory and recovers. Nothing is listening or
-// delivered yet.
-func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
+// followTimeout is how long the origin may take to end once ctx ended.
+const followTimeout = time.Second
+
+// follow keeps in step with the origin until ctx ends.
+func (a *Adapter) follow(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.origin.Run(ctx, registry{a})
+	}()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(followTimeout): // it may wait for the disk, and the end does not wait for it
+	}
+}
+
+// open opens the data directory and recovers. Nothing is accepted or delivered yet.
+func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 	meter := a.telemetry.meter
 	latency, err := meter.Float64Histogram("reschedule_storage_sync_duration", metric.WithUnit("s"),
 		metric.WithDescription("How long a change waited to be on stable storage."),
@@ -98,15 +127,15 @@ func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
 	if err != nil {
 		return err
 	}
-	err = a.openStore(ctx, store.Options{
+	err = a.openStore(ctx, handover, store.Options{
 		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
 	})
 	if err != nil {
 		return err
 	}
-	// Told to end while the start waits for room on the disk, it gives that up;
-	// later that is for Stop to do.
+	// When ctx ends while the start waits for disk space, the store gives up waiting;
+	// later Stop does that.
 	a.started = context.AfterFunc(ctx, func() {
 		a.stopping.Store(true)
 		a.store.GiveUp()
@@ -120,6 +149,8 @@ func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
 	if err != nil {
 		return err
 	}
+	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
+	a.origin.Trust(sender.Trust)
 	a.dispatch, err = dispatch.New(dispatch.Config{Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: meter, Lost: a.lost})
 	if err != nil {
 		return err
@@ -133,15 +164,12 @@ func (a *Adapter) open(ctx context.Context, sender *sink.Sender) error {
 	return err
 }
 
-// openStore opens the store. In a cluster it lets the adapter before come to its
-// end first: that of a pod which was deleted by force ends its deliveries while
-// the next one starts already. A container that gave up would be started again
-// only after a back-off of ten seconds and more.
-func (a *Adapter) openStore(ctx context.Context, o store.Options) error {
-	deadline := time.Now()
-	if a.cfg.Kubernetes != nil {
-		deadline = deadline.Add(handover)
-	}
+// openStore opens the store. The previous adapter may take until the end of handover
+// to stop: a pod that was deleted by force ends its deliveries while the next one
+// starts. A container that gave up would be restarted only after a back-off of ten
+// seconds and more.
+func (a *Adapter) openStore(ctx context.Context, handover time.Duration, o store.Options) error {
+	deadline := time.Now().Add(handover)
 	for waiting := false; ; waiting = true {
 		db, err := store.Open(o)
 		if err == nil {
@@ -152,7 +180,7 @@ func (a *Adapter) openStore(ctx context.Context, o store.Options) error {
 			return err
 		}
 		if !waiting {
-			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the adapter before", "dir", o.Dir, "most", handover)
+			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the previous adapter", "dir", o.Dir, "most", handover)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -162,67 +190,14 @@ func (a *Adapter) openStore(ctx context.Context, o store.Options) error {
 	}
 }
 
-// set puts a source in force, with its ingest rules.
-func (a *Adapter) set(s *schedule.Source, r rules) error {
-	a.rules.Store(s.UID, r)
-	_, err := a.queue.Set(s)
-	return err
-}
-
-// remove purges a source; its schedules are lost for good.
-func (a *Adapter) remove(uid string) error {
-	s, known := a.queue.Find(uid)
-	err := a.queue.Remove(uid)
-	if known { // what is cut off before that would be delivered again
-		a.dispatch.Remove(s)
-	}
-	if err != nil {
-		return err
-	}
-	a.rules.Delete(uid)
-	a.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
-	return nil
-}
-
-// keepOnly removes every source, of the store too, that is neither wanted nor
-// one of the others.
-func (a *Adapter) keepOnly(ctx context.Context, wanted []*schedule.Source, others ...string) error {
-	done := make(map[string]bool, len(wanted)+len(others))
-	for _, s := range wanted {
-		done[s.UID] = true
-	}
-	for _, uid := range others {
-		done[uid] = true
-	}
-	stored, err := a.store.Sources()
-	if err != nil {
-		return err
-	}
-	for _, s := range a.queue.Sources() {
-		stored = append(stored, s.Settings().UID)
-	}
-	for _, uid := range stored {
-		if done[uid] {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		done[uid] = true // a source of the queue may be in the store too
-		if err := a.remove(uid); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // serve starts to deliver, and to answer at the addresses.
-func (a *Adapter) serve(guard api.Guard) error {
+func (a *Adapter) serve() error {
 	if err := listener.Observe(a.telemetry.meter, a.connections.plain, a.connections.secured, a.connections.admin); err != nil {
 		return err
 	}
+	guard := a.origin.Guard()
 	handler := api.New(api.Config{
-		Lookup: a.queue.Lookup, Ingest: ingester{a}, Guard: guard, Local: guard == nil,
+		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
 		Log: a.cfg.Log, Meter: a.telemetry.meter,
 	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
@@ -248,63 +223,17 @@ func (a *Adapter) serve(guard api.Guard) error {
 	return nil
 }
 
-// rules are a source's compiled ingest rules, or why there are none.
-type rules struct {
-	*ingest.Rules
-	err error
-}
-
-// ingester takes the CloudEvents that are sent to a source's address.
-type ingester struct{ *Adapter }
-
-// Ingest implements api.Ingester.
-func (a ingester) Ingest(ctx context.Context, s *queue.Source, header http.Header, body []byte, judge api.Judge) ([]queue.Item, error) {
-	value, ok := a.rules.Load(s.Settings().UID)
-	if !ok {
-		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
-	}
-	r := value.(rules)
-	if r.Rules == nil {
-		return nil, schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec is mended: %v", s.Settings().Path(), r.err)
-	}
-	items, err := r.Read(ctx, header, body, time.Now(), judge)
-	if err == nil && len(items) > 0 {
-		err = s.ScheduleTogether(items)
-	}
-	a.refused(s.Settings(), err)
-	return items, err
-}
-
-// refused makes an event that will never be taken known where the owner of its
-// source looks: sources of events tell it in their own logs at best. The text is
-// ours alone: an Event in which a sender has a say is a billboard. Of senders
-// without a token nothing is told, since anybody can be one.
-func (a *Adapter) refused(s *schedule.Source, err error) {
-	var refusal *schedule.Error
-	if a.cluster == nil || !errors.As(err, &refusal) || !a.cluster.EventsNeedToken(s) {
-		return
-	}
-	switch refusal.Code {
-	case schedule.CodeInvalid:
-		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
-	case schedule.CodeTooLarge:
-		a.cluster.Warn(s, knative.ReasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
-	}
-}
-
-// lost makes an event that its sink will not get known where its owner looks.
+// lost tells the owner of a source about an event that its sink did not take. The
+// dispatcher has logged it.
 func (a *Adapter) lost(l dispatch.Loss) {
-	if a.cluster == nil {
-		return // the dispatcher has logged it
-	}
 	why := fmt.Sprintf("%s did not take the event of key %.128q", l.Dest, l.Key)
 	if l.Code != 0 {
 		why += fmt.Sprintf(" (its last answer was %d)", l.Code)
 	}
 	if l.DeadLettered {
-		a.cluster.Warn(l.Source, "EventDeadLettered", why+"; it goes to the dead letter sink")
+		a.origin.Warn(l.Source, "EventDeadLettered", why+"; it goes to the dead letter sink")
 	} else {
-		a.cluster.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is no dead letter sink for it")
+		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is no dead letter sink for it")
 	}
 }
 

@@ -35,7 +35,7 @@ func (a *Adapter) administer() error {
 			profile(w, r)
 		})
 	}
-	// Who does not read its answer soon holds one of the places for metrics no longer;
+	// A client that does not read its answer holds a slot for metrics for a bounded time;
 	// a profile has its own time on top.
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	var err error

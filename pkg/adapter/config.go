@@ -8,7 +8,11 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/knative"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
 // Config is what an Adapter needs. The zero value of a field is its default.
@@ -19,7 +23,7 @@ type Config struct {
 	// Kubernetes, whose ConfigMap config-reschedule holds them.
 	CeilingsFile string
 	// Kubernetes is the cluster whose sources are served; nil: standalone.
-	Kubernetes *knative.Config
+	Kubernetes *cluster.Config
 	// DataDir is the data directory, made when it is not there; required. One
 	// adapter at a time can use it.
 	DataDir string
@@ -32,9 +36,9 @@ type Config struct {
 	// AdminListen is the address of probes and metrics, default 127.0.0.1:9090.
 	// It has no authentication.
 	AdminListen string
-	// TokenFile holds the bearer tokens that may call the schedule API, one a
-	// line; "" lets everybody who can reach a loopback address call it. In a
-	// cluster the API server says who may.
+	// TokenFile holds the bearer tokens that may call the schedule API, one per
+	// line; "" admits every caller who can reach a loopback address. In a cluster
+	// the API server decides.
 	TokenFile string
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
@@ -60,10 +64,6 @@ const (
 	drainDeliveries = 8 * time.Second
 	drainAll        = 13 * time.Second
 )
-
-// handover is how long an adapter waits in a cluster for the end of the one
-// before: as long as that may take, by the grace period of its pod.
-const handover = 30 * time.Second
 
 func (c *Config) complete() error {
 	if c.SourcesFile == "" && c.Kubernetes == nil {
@@ -91,9 +91,13 @@ func (c *Config) complete() error {
 		c.Fatal = func(err error) { panic(err) }
 	}
 	if c.Kubernetes != nil {
-		c.Kubernetes.Log = c.Log
 		return nil // the API server says who may call
 	}
+	return c.checkListen()
+}
+
+// checkListen refuses an address beyond loopback that every caller could use.
+func (c *Config) checkListen() error {
 	for _, address := range []string{c.Listen, c.TLSListen} {
 		if address == "" {
 			continue
@@ -109,8 +113,37 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// isLoopback says whether nobody beyond this machine can reach the address. A
-// name other than localhost may resolve to anything, so it is not.
+// origin returns where the sources come from.
+func (c *Config) origin(reload <-chan struct{}) sources.Origin {
+	if c.Kubernetes != nil {
+		kubernetes := *c.Kubernetes
+		kubernetes.Log = c.Log
+		return cluster.New(kubernetes)
+	}
+	return sources.NewFile(sources.FileConfig{
+		Sources: c.SourcesFile, Ceilings: c.CeilingsFile, Tokens: c.TokenFile, Reload: reload, Log: c.Log,
+	})
+}
+
+// Cluster returns the configuration of the cluster that the kubeconfig file names, ""
+// = the cluster that the process runs in. Namespace is Knative Eventing's, "" =
+// knative-eventing. The level follows its config-logging.
+func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*cluster.Config, error) {
+	connection, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		connection, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("adapter: no cluster (give --kubeconfig FILE, or --standalone to serve without one): %w", err)
+	}
+	if namespace == "" {
+		namespace = "knative-eventing"
+	}
+	return &cluster.Config{REST: connection, Namespace: namespace, Level: level}, nil
+}
+
+// isLoopback reports whether only this machine can reach the address. A name other
+// than localhost may resolve to any address, so it is not loopback.
 func isLoopback(address string) (bool, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

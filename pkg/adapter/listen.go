@@ -31,7 +31,7 @@ const (
 	adminHeadBytes   = 1 << 20
 )
 
-// connections are those of the addresses, each with a limit of its own.
+// connections are the connections of each address, with a limit of their own.
 type connections struct{ plain, secured, admin *listener.Connections }
 
 func newConnections(log *slog.Logger) *connections {

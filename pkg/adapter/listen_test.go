@@ -44,7 +44,8 @@ func mount(t *testing.T, dir string, serial int64) {
 	}
 }
 
-func TestACertificateMayComeLaterAndChange(t *testing.T) {
+// A certificate may come later, and change.
+func TestListen_CertificateMayComeLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

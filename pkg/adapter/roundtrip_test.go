@@ -211,7 +211,7 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.a = &Adapter{store: db}
+	w.a = &Adapter{store: db, events: new(ingest.Receiver)}
 	w.a.queue, err = queue.Open(queue.Config{Store: db, Now: w.now, Wake: func(*queue.Source) {
 		select {
 		case w.wake <- struct{}{}:
@@ -227,15 +227,11 @@ func (w *world) open() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		compiled, err := ingest.Compile(set[0])
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := w.a.set(set[0], rules{compiled, nil}); err != nil {
+		if err := (registry{w.a}).SetSource(set[0]); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	w.edge = httptest.NewServer(api.New(api.Config{Lookup: w.a.queue.Lookup, Ingest: ingester{w.a}, Log: slog.New(slog.DiscardHandler), Now: w.now}))
+	w.edge = httptest.NewServer(api.New(api.Config{Lookup: w.a.queue.Lookup, Ingest: w.a.events, Log: slog.New(slog.DiscardHandler), Now: w.now}))
 }
 
 func (w *world) close() {

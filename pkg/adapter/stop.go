@@ -12,9 +12,9 @@ import (
 // Stop ends requests, deliveries and background work within their bounds, and
 // flushes the store. It is idempotent.
 //
-// A full disk is waited out while the adapter runs, but does not hold up its
-// end: what waits for room was not acknowledged, everything else is on the
-// disk, and a start after an end without a flush is like one after kill -9.
+// While the adapter runs it waits for space on a full disk, but a full disk does not
+// delay its end: what waits for space was not acknowledged, everything else is on
+// the disk, and a start after an end without a flush is like one after kill -9.
 func (a *Adapter) Stop() error {
 	var err error
 	a.stop.Do(func() {
@@ -30,7 +30,7 @@ func (a *Adapter) Stop() error {
 			err = nil
 		case <-time.After(drainAll):
 		}
-		a.cfg.Log.Warn("the disk held up the end: what could not be written was not acknowledged")
+		a.cfg.Log.Warn("the disk delayed the end: what could not be written was not acknowledged")
 	})
 	return err
 }
@@ -69,17 +69,15 @@ func (a *Adapter) close() error {
 	if a.store != nil {
 		err = a.store.Close() // waits for the calls that are in it
 	}
-	if a.cluster != nil {
-		a.cluster.Close()
-	}
+	a.origin.Close()
 	if a.telemetry != nil {
 		err = errors.Join(err, a.telemetry.close())
 	}
 	return err
 }
 
-// fatal is told when durability is unknown. At the end the store gives up
-// waiting for room, which is no reason for another kind of end.
+// fatal is called when durability is unknown. During Stop the store gives up waiting
+// for disk space, which is no reason to end in another way.
 func (a *Adapter) fatal(err error) {
 	if a.stopping.Load() && store.IsFull(err) {
 		return

@@ -16,18 +16,18 @@ import (
 	"knative.dev/pkg/observability/tracing"
 )
 
-// instrumentation is the name of the rooms' meter and tracer.
+// instrumentation is the name of the meter and tracer of all packages.
 const instrumentation = "github.com/reschedule-dev/reschedule/pkg/adapter"
 
 // flushTime is how long the last metrics and spans may take on their way out.
 const flushTime = time.Second
 
-// telemetry is where the rooms' instruments end up: OpenTelemetry, read by
+// telemetry is where the instruments of all packages end up: OpenTelemetry, read by
 // Prometheus, and in a cluster also exported as its config-observability says.
 type telemetry struct {
 	registry *prometheus.Registry
 	meter    metric.Meter // after start
-	tracer   trace.Tracer // after start; nil: nobody asked for spans
+	tracer   trace.Tracer // after start; nil: tracing is off
 	shutdown []func(context.Context) error
 }
 
@@ -38,7 +38,7 @@ func newTelemetry() *telemetry {
 }
 
 // unlimited takes away OpenTelemetry's limit of 2000 series for an instrument,
-// above which sources are not told apart. In its place no series may outlive
+// above which sources are not distinguished. In its place no series may outlive
 // what it is about: what is counted by source is observed of the sources there
 // are, what is not observed has labels whose number is bounded.
 var unlimited = sdkmetric.WithCardinalityLimit(0)

@@ -3,6 +3,7 @@ package adapter
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,8 +24,14 @@ func (s succeeding) Send(context.Context, schedule.Attempt) schedule.Outcome {
 	return schedule.Outcome{Kind: schedule.Succeeded}
 }
 
-// series counts the series of each metric that have the label, by value "" the
-// overflow's.
+type failing chan<- struct{}
+
+func (f failing) Send(context.Context, schedule.Attempt) schedule.Outcome {
+	f <- struct{}{}
+	return schedule.Outcome{Kind: schedule.Failed}
+}
+
+// series sums up a metric by the values of a label.
 func series(t *testing.T, tm *telemetry, metric, label string) map[string]float64 {
 	t.Helper()
 	families, err := tm.registry.Gather()
@@ -39,7 +46,7 @@ func series(t *testing.T, tm *telemetry, metric, label string) map[string]float6
 					t.Errorf("%s has too many series for its limit", f.GetName())
 				}
 				if f.GetName() == metric && l.GetName() == label {
-					values[l.GetValue()] += m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+					values[l.GetValue()] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 				}
 			}
 		}
@@ -47,9 +54,9 @@ func series(t *testing.T, tm *telemetry, metric, label string) map[string]float6
 	return values
 }
 
-func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
+func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	t.Parallel()
-	// Above 2000 label sets sources were not told apart any more, and the
+	// Above 2000 label sets sources were not distinguished any more, and the
 	// series of removed sources stayed for ever.
 	const n = 2100
 	tm := newTelemetry()
@@ -86,12 +93,12 @@ func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
 	}
 	d.Stop(t.Context()) // until all are counted
 	for _, metric := range []string{"reschedule_deliveries_total", "reschedule_pending"} {
-		if got := series(t, tm, metric, "name"); len(got) != n || metric == "reschedule_deliveries_total" && got["s2099"] != 1 {
+		if got := series(t, tm, metric, "kn_source_name"); len(got) != n || metric == "reschedule_deliveries_total" && got["s2099"] != 1 {
 			t.Errorf("%s of %d sources, %g of the last", metric, len(got), got["s2099"])
 		}
 	}
-	if got := series(t, tm, "reschedule_lateness_seconds", "namespace"); len(got) != 1001 || got[""] != n-1000 {
-		t.Errorf("lateness of %d namespaces, %g of those that are not told apart", len(got), got[""])
+	if got := series(t, tm, "reschedule_lateness_seconds", "kn_source_namespace"); len(got) != 1001 || got[""] != n-1000 {
+		t.Errorf("lateness of %d namespaces, %g of the ones that are not distinguished", len(got), got[""])
 	}
 	for i, s := range sources[1:] {
 		if err := q.Remove(fmt.Sprint("u", i+1)); err != nil {
@@ -100,10 +107,84 @@ func TestMetrics_OfThousandsOfSourcesAndOfNoneThatIsGone(t *testing.T) {
 		d.Remove(s)
 	}
 	for _, metric := range []string{"reschedule_deliveries_total", "reschedule_pending"} {
-		if got := series(t, tm, metric, "name"); len(got) != 1 {
+		if got := series(t, tm, metric, "kn_source_name"); len(got) != 1 {
 			t.Errorf("%s of %d sources, where there is one", metric, len(got))
 		}
 	}
+	q.Close()
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A key between two attempts has been tried, and the keys of a suspended
+// source wait because the user wants it. Neither counts as not woken.
+func TestMetrics_RetryingAndSuspended(t *testing.T) {
+	t.Parallel()
+	tm := newTelemetry()
+	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	fatal := func(err error) { t.Error(err) }
+	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan struct{}, 1)
+	d, err := dispatch.New(dispatch.Config{Sender: failing(sent)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later atomic.Int64 // what the wall clock is ahead
+	q, err := queue.Open(queue.Config{
+		Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter,
+		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := schedule.Source{UID: "u", Namespace: "ns", Name: "s", MaxInFlight: 1, MaxPending: 10,
+		Delivery: schedule.Delivery{BackoffDelay: 10 * time.Hour, Linear: true}}
+	s, err := q.Set(&settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Duration(0)
+	put := func(key string) {
+		t.Helper()
+		if _, err := s.Schedule(key, &schedule.Request{Delay: &now}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, due, retrying, suspended float64, waits bool) {
+		t.Helper()
+		for metric, want := range map[string]float64{"reschedule_due": due, "reschedule_retrying": retrying, "reschedule_source_suspended": suspended} {
+			if got := series(t, tm, metric, "kn_source_name")["s"]; got != want {
+				t.Errorf("%s: %s is %g, want %g", when, metric, got, want)
+			}
+		}
+		if age := series(t, tm, "reschedule_oldest_due_age_seconds", "kn_source_name")["s"]; waits && age < 60 || !waits && age != 0 {
+			t.Errorf("%s: the oldest due key waits for %g s", when, age)
+		}
+	}
+	put("tried")
+	<-sent
+	d.Stop(t.Context()) // until the outcome is applied
+	later.Add(int64(time.Minute))
+	check("after a failed attempt", 1, 1, 0, false)
+	put("untried")
+	later.Add(int64(time.Minute))
+	check("with another key", 2, 1, 0, true)
+	paused := settings
+	paused.Suspend = true
+	if _, err := q.Set(&paused); err != nil {
+		t.Fatal(err)
+	}
+	check("suspended", 2, 1, 1, false)
+	if _, err := q.Set(&settings); err != nil {
+		t.Fatal(err)
+	}
+	check("resumed", 2, 1, 0, true)
 	q.Close()
 	if err := db.Close(); err != nil {
 		t.Error(err)

@@ -43,8 +43,8 @@ const canonical = `
       ? 'ConfigMap/' + event.namespace + '/' + event.data.metadata.ownerReferences.filter(o, has(o.controller) && o.controller)[0].name
       : event.kind + '/' + event.namespace + '/' + event.name`
 
-// eventually polls until ok, and reports the last state. Processes that begin
-// again and again are slow on a small machine.
+// eventually polls until ok, and reports the last state. Its patience is for small
+// machines, where processes start slowly.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
 	late, look := time.After(4*patience), time.NewTicker(5*time.Millisecond)
@@ -62,7 +62,7 @@ func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	}
 }
 
-// diary is a reconciler's results by name, and when it ran.
+// diary has the results of a reconciler by name, and its runs.
 type diary struct {
 	mu   sync.Mutex
 	next map[string][]step
@@ -93,9 +93,8 @@ func (d *diary) runs(name string) []time.Time {
 	return append([]time.Time(nil), d.at[name]...)
 }
 
-// TestWithTheRealAdapter sends what an ApiServerSource sends to a source, and
-// straight to the operator.
-func TestWithTheRealAdapter(t *testing.T) {
+// TestAdapter_DrivesAnOperator sends the events of an ApiServerSource to a source.
+func TestAdapter_DrivesAnOperator(t *testing.T) {
 	t.Parallel()
 	rows := map[string]struct {
 		steps []step
@@ -109,67 +108,55 @@ func TestWithTheRealAdapter(t *testing.T) {
 		"requeueafter": {[]step{after(200 * ms), after(50 * ms)}, []time.Duration{200 * ms, 50 * ms}},
 		"reset":        {[]step{fails, fails, after(100 * ms), fails, fails}, []time.Duration{20 * ms, 40 * ms, 100 * ms, 20 * ms, 40 * ms}},
 	}
-	for _, mode := range []string{"behind", "beside"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t)
-			address := adapter(t, map[string]string{"configs": fmt.Sprintf(
-				"\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.02S}%s\n", l.Addr(), canonical)})
-			c, err := sdk.New(address + "configs")
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := &diary{next: map[string][]step{}}
-			ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
-			var objects []client.Object
-			for name, row := range rows {
-				objects = append(objects, configMap(name, 1))
-				d.next[name] = row.steps
-			}
-			opts := []Option{WithListener(l)}
-			if mode == "beside" {
-				opts = append(opts, WithClient(c), WithBackoff(sdk.Backoff{Base: 20 * ms}))
-			}
-			op := startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
-				ours.Client = mgr.GetClient()
-				return ours.SetupWithManager(mgr)
-			}, opts...)
-			to, want := op, 204
-			if mode == "behind" {
-				to, want = &operator{t: t, url: address + "configs"}, 202
-			}
-			for name := range rows {
-				attributes := changed("resource.add", "")
-				attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", name
-				if a := to.send(attributes, toJSON(configMap(name, 1))); a.code != want {
-					t.Fatalf("%s: the event was answered with %s %s", name, a, a.body)
-				}
-			}
-			for name, row := range rows {
-				eventually(t, name+", and nothing left", func() (bool, string) {
-					_, err := c.Get(t.Context(), "ConfigMap/ns/"+name)
-					runs := d.runs(name)
-					return len(runs) >= len(row.waits)+1 && errors.Is(err, sdk.ErrNotFound), fmt.Sprint(runs, err)
-				})
-				runs := d.runs(name)
-				if len(runs) != len(row.waits)+1 {
-					t.Errorf("%s: %d runs, want %d", name, len(runs), len(row.waits)+1)
-					continue
-				}
-				for i, wait := range row.waits {
-					if got := runs[i+1].Sub(runs[i]); got < wait {
-						t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
-					}
-				}
-			}
+	l := listen(t)
+	address := adapter(t, map[string]string{"configs": fmt.Sprintf(
+		"\n  sink: {uri: \"http://%s\"}\n  delivery: {backoffDelay: PT0.02S}%s\n", l.Addr(), canonical)})
+	c, err := sdk.New(address + "configs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &diary{next: map[string][]step{}}
+	ours := &configs{busy: map[reconcile.Request]bool{}, results: d.result}
+	var objects []client.Object
+	for name, row := range rows {
+		objects = append(objects, configMap(name, 1))
+		d.next[name] = row.steps
+	}
+	startManager(t, cluster(objects...), func(mgr ctrl.Manager) error {
+		ours.Client = mgr.GetClient()
+		return ours.SetupWithManager(mgr)
+	}, WithListener(l))
+	source := &operator{t: t, url: address + "configs"}
+	for name := range rows {
+		attributes := changed("resource.add", "")
+		attributes["kind"], attributes["namespace"], attributes["name"] = "ConfigMap", "ns", name
+		if a := source.send(attributes, toJSON(configMap(name, 1))); a.code != http.StatusAccepted {
+			t.Fatalf("%s: the event was answered with %s %s", name, a, a.body)
+		}
+	}
+	for name, row := range rows {
+		eventually(t, name+", and nothing left", func() (bool, string) {
+			_, err := c.Get(t.Context(), "ConfigMap/ns/"+name)
+			runs := d.runs(name)
+			return len(runs) >= len(row.waits)+1 && errors.Is(err, sdk.ErrNotFound), fmt.Sprint(runs, err)
 		})
+		runs := d.runs(name)
+		if len(runs) != len(row.waits)+1 {
+			t.Errorf("%s: %d runs, want %d", name, len(runs), len(row.waits)+1)
+			continue
+		}
+		for i, wait := range row.waits {
+			if got := runs[i+1].Sub(runs[i]); got < wait {
+				t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
+			}
+		}
 	}
 }
 
-// TestATimerOutlivesEventsThatPredicatesFilter sends the operator's own status
-// updates after it asked to be run again: the timer they have taken the place of
-// goes off nevertheless.
-func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
+// TestAdapter_TimerOutlivesDroppedEvents sends the operator's own status updates after
+// it asked for another run. They take the place of the timer, which goes off all the
+// same.
+func TestAdapter_TimerOutlivesDroppedEvents(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", l.Addr(), canonical)})
@@ -215,9 +202,9 @@ func TestATimerOutlivesEventsThatPredicatesFilter(t *testing.T) {
 	}
 }
 
-// TestMaxIntervalBringsBackWhatPredicatesKnow is about a key whose event is the
-// same every time, in a process that has seen it.
-func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
+// TestAdapter_MaxIntervalRunsSeenObjects is about a key whose event is the same every
+// time, in a process that has seen it.
+func TestAdapter_MaxIntervalRunsSeenObjects(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 50ms%s\n", l.Addr(), canonical)})
@@ -236,10 +223,10 @@ func TestMaxIntervalBringsBackWhatPredicatesKnow(t *testing.T) {
 	eventually(t, "five runs", func() (bool, string) { return len(d.runs("a")) >= 5, fmt.Sprint(d.runs("a")) })
 }
 
-// TestTheIngestOfTheDocumentation sends what objects are, own and have nothing to
-// do with, in both modes of an ApiServerSource, through the key that docs/sdk.md
-// advises, and statuses.
-func TestTheIngestOfTheDocumentation(t *testing.T) {
+// TestAdapter_IngestOfTheDocumentation sends objects, owned objects, statuses and
+// objects of others through the ingest of docs/sdk.md, in both modes of an
+// ApiServerSource.
+func TestAdapter_IngestOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/sdk.md")
 	if err != nil {
@@ -285,12 +272,12 @@ func TestTheIngestOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// goal is how often every object is run by the operator that dies.
+// goal is how often the operator that dies runs every object.
 const goal = 4
 
-// mortal counts its runs of an object in a file, which it makes in one go, and
-// wants another one soon until the goal is reached. Now and then it kills its
-// process: before, during and around the answer of a run.
+// mortal counts its runs of an object in a file, and asks for another run until the goal
+// is reached. Sometimes it kills its process: before, during and around the answer of a
+// run.
 type mortal struct{ dir string }
 
 func (m mortal) die(chance int) {
@@ -329,7 +316,7 @@ func (m mortal) Reconcile(_ context.Context, r reconcile.Request) (reconcile.Res
 	return reconcile.Result{RequeueAfter: 10 * ms}, nil
 }
 
-// mortalOperator is the main of an operator that kills itself.
+// mortalOperator is the main function of an operator that kills itself.
 func mortalOperator(dir, at string) error {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at)
 	if err != nil {
@@ -345,10 +332,9 @@ func mortalOperator(dir, at string) error {
 	return mgr.Start(context.Background())
 }
 
-// TestKilledAtAnyPointNothingIsLost kills the operator again and again. Whatever
-// was asked for comes true: every object reaches its goal, and then nothing is
-// left.
-func TestKilledAtAnyPointNothingIsLost(t *testing.T) {
+// TestAdapter_KilledOperatorLosesNothing kills the operator again and again. Every
+// object reaches its goal, and then nothing is left.
+func TestAdapter_KilledOperatorLosesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := listen(t)

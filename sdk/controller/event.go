@@ -16,20 +16,26 @@ import (
 // request.
 const maxBody = 8 << 20
 
-// errUnreadable marks what no repetition mends.
+// errUnreadable marks an event that fails again each time it comes.
 var errUnreadable = cloudevent.ErrUnreadable
 
 // event is a CloudEvent: its attributes by name, and its data.
 type event struct{ *cloudevent.Event }
 
-func (e event) typ() string { return e.Attributes["type"] }
+// attribute is an attribute by name, "" if there is none.
+func (e event) attribute(name string) string {
+	if e.Event == nil { // it could not be read
+		return ""
+	}
+	return e.Attributes[name]
+}
 
-// key is that of a delivery of a RescheduleSource, "" if this is none.
-func (e event) key() string { return e.Attributes["reschedulekey"] }
+// key is the key of the delivery, "" for an event that no RescheduleSource sent.
+func (e event) key() string { return e.attribute(cloudevent.KeyAttribute) }
 
-// retried says that the run of this delivery failed before.
+// retried reports whether this delivery has failed before.
 func (e event) retried() bool {
-	n, err := strconv.Atoi(e.Attributes["rescheduleattempt"])
+	n, err := strconv.Atoi(e.attribute(cloudevent.AttemptAttribute))
 	return err == nil && n > 0
 }
 
@@ -37,7 +43,7 @@ func (e event) retried() bool {
 func readEvent(r *http.Request) (event, error) {
 	read, err := cloudevent.Read(r, maxBody)
 	e := event{read}
-	if err == nil && e.typ() == "" {
+	if err == nil && e.attribute("type") == "" {
 		err = fmt.Errorf("%w: it has no type; CloudEvents in the binary and the structured mode are read", errUnreadable)
 	}
 	return e, err
@@ -52,7 +58,7 @@ const (
 	deleted verb = "delete"
 )
 
-// change is what an ApiServerSource tells.
+// change is the event of an ApiServerSource.
 type change struct {
 	verb
 	gvk  schema.GroupVersionKind
@@ -74,14 +80,14 @@ var apiServerTypes = map[string]struct {
 	"dev.knative.apiserver.ref.delete":      {deleted, false},
 }
 
-// readChange reads the event of an ApiServerSource, nil if it is none.
+// readChange reads the event of an ApiServerSource. It is nil for another event.
 func readChange(e event) (*change, error) {
-	t, ok := apiServerTypes[e.typ()]
+	t, ok := apiServerTypes[e.attribute("type")]
 	if !ok {
 		return nil, nil
 	}
-	// An object has its name in its metadata, and may have anything beside them; an
-	// ObjectReference is its name.
+	// An object has its name in its metadata, and may have any other fields. An
+	// ObjectReference has its name at the top.
 	var object struct {
 		APIVersion string
 		Kind       string
@@ -95,7 +101,7 @@ func readChange(e event) (*change, error) {
 		err = json.Unmarshal(e.Data, &name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: the data of a %s: %w", errUnreadable, e.typ(), err)
+		return nil, fmt.Errorf("%w: the data of a %s: %w", errUnreadable, e.attribute("type"), err)
 	}
 	c := &change{
 		verb: t.verb,
@@ -106,7 +112,7 @@ func readChange(e event) (*change, error) {
 		c.object, c.metadata = e.Data, object.Metadata
 	}
 	if c.gvk.Kind == "" || c.gvk.Version == "" || c.name.Name == "" {
-		return nil, fmt.Errorf("%w: the data of a %s has no apiVersion, kind or name", errUnreadable, e.typ())
+		return nil, fmt.Errorf("%w: the data of a %s has no apiVersion, kind or name", errUnreadable, e.attribute("type"))
 	}
 	return c, nil
 }

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzEvent reads anything as an event: it is one, or nothing that a repetition
-// mends.
+// FuzzEvent reads anything as an event: it is one, or errUnreadable.
 func FuzzEvent(f *testing.F) {
 	for _, seed := range []struct{ typ, body string }{
 		{"dev.knative.apiserver.ref.add", `{"apiVersion":"v1","kind":"Pod","name":"a"}`},

@@ -19,9 +19,9 @@ var reconciler = reconcile.Func(func(context.Context, reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: 5 * time.Minute}, nil
 })
 
-// The main of an operator that is behind a RescheduleSource.
+// The main function of an operator.
 func ExampleNewManager() {
-	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{})
+	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}, controller.WithAudience("my-operator"))
 	if err == nil {
 		err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(reconciler)
 	}
@@ -31,8 +31,8 @@ func ExampleNewManager() {
 	fmt.Fprintln(os.Stderr, err)
 }
 
-// An operator that keeps its timers itself, and whose events come straight from
-// an ApiServerSource.
+// An operator that lists its objects once for each new revision of its Knative
+// Service.
 func ExampleWithClient() {
 	source, err := sdk.FromEnv()
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,12 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxSeen is how many bytes of objects, in JSON, are remembered, to be the old
-// ones of updates. One that was forgotten costs a run.
-const maxSeen = 16 << 20
-
-// catchUp is how long an event waits until the cache has its object. One that a
-// selector keeps out of the cache never is there.
+// catchUp is how long an event waits until the cache has its object. An object that
+// a selector keeps out of the cache never comes.
 const catchUp = 5 * time.Second
 
 // unknown marks an old object that is made up: predicates that compare labels
@@ -33,45 +28,30 @@ const unknown = "sdk.reschedule.dev/unknown"
 // feeder hands changes to the handlers of informers.
 type feeder struct {
 	informers *informers
-
-	mu    sync.Mutex
-	seen  map[objectKey]seen // nil: nothing is remembered
-	bytes int                // of all that was seen
+	seen      objectMemory
 }
 
-// seen is an object as it was last.
-type seen struct {
-	client.Object
-	bytes int
-}
-
-type objectKey struct {
-	kind
-	types.NamespacedName
-}
-
-// feed is a change that has become the objects of handlers.
+// feed is a change, with the objects that handlers get.
 type feed struct {
-	feeder *feeder
-	verb   verb
-	of     []fed
-	// bare says that of an object that is gone only the name is known.
-	bare bool
+	verb    verb
+	objects []fedObject
+	// nameOnly: the object is gone, and only its name is known.
+	nameOnly bool
 }
 
-// fed is the object in one form; old is nil when it was not seen before.
-type fed struct {
+// fedObject is the object in one form; old is nil when it was not seen before.
+type fedObject struct {
 	kind     kind
 	name     types.NamespacedName
 	old, new client.Object
 	bytes    int // of the new one
 }
 
-// read makes objects of what was sent. It reads live what was sent as a name
-// only, or in another version than that of the handlers. Unless fresh, the old
-// objects are those that were seen last.
+// read makes the objects of a change. It reads an object live that was sent as a name
+// only, or in another version than the handlers have. Unless fresh, the old objects
+// are the objects that were seen last.
 func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error) {
-	n := &feed{feeder: f, verb: c.verb}
+	n := &feed{verb: c.verb}
 	for _, k := range f.informers.kinds(c.gvk.GroupKind()) {
 		bytes, data := len(c.object), c.object
 		whole := data != nil && (k.GroupVersionKind == c.gvk || k.form == metadataForm)
@@ -88,7 +68,7 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 			case apierrors.IsNotFound(err):
 				n.verb = deleted
 			case err != nil:
-				return nil, fmt.Errorf("reading %s %s, of which an event came: %w", k.Kind, c.name, err)
+				return nil, fmt.Errorf("reading the %s %s of an event: %w", k.Kind, c.name, err)
 			default:
 				whole = true
 				text, _ := json.Marshal(o) // for its length
@@ -98,19 +78,19 @@ func (f *feeder) read(ctx context.Context, c *change, fresh bool) (*feed, error)
 				}
 			}
 		}
-		last := f.last(objectKey{k, c.name})
+		last := f.seen.last(objectKey{k, c.name})
 		switch {
 		case whole:
 		case last != nil:
 			o = last
 		default:
-			n.bare = true
+			n.nameOnly = true
 		}
-		item := fed{kind: k, name: c.name, new: o, bytes: bytes}
+		item := fedObject{kind: k, name: c.name, new: o, bytes: bytes}
 		if !fresh && last != nil && last.GetUID() == o.GetUID() {
 			item.old = last
 		}
-		n.of = append(n.of, item)
+		n.objects = append(n.objects, item)
 		f.wait(ctx, n.verb, item)
 	}
 	return n, nil
@@ -149,9 +129,9 @@ func (f *feeder) object(k kind, c *change, data []byte) (client.Object, error) {
 	return o, nil
 }
 
-// wait lets a cache that is read catch up with the event: what a resident
-// controller reads is never older than what woke it.
-func (f *feeder) wait(ctx context.Context, v verb, item fed) {
+// wait lets a cache catch up with the event: a resident controller never reads an
+// object older than the event that woke it.
+func (f *feeder) wait(ctx context.Context, v verb, item fedObject) {
 	if f.informers.cached == nil || item.kind.form == metadataForm {
 		return
 	}
@@ -183,22 +163,16 @@ func older(a, b client.Object) bool {
 	return errA == nil && errB == nil && va < vb
 }
 
-func (f *feeder) last(k objectKey) client.Object {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.seen[k].Object
-}
-
-// call calls the handlers; enqueued says how much that has led to. What panics in
-// a predicate or a handler is an error.
-func (n *feed) call(enqueued func() int) (err error) {
+// call calls the handlers; collected is how many requests they enqueued. A panic in a
+// predicate or a handler is an error.
+func (f *feeder) call(n *feed, collected func() int) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("a predicate or handler panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	for _, item := range n.of {
-		informer := n.feeder.informers.of(item.kind)
+	for _, item := range n.objects {
+		informer := f.informers.of(item.kind)
 		switch {
 		case n.verb == deleted:
 			informer.each(func(h toolscache.ResourceEventHandler) { h.OnDelete(item.new) })
@@ -207,12 +181,12 @@ func (n *feed) call(enqueued func() int) (err error) {
 		case item.old != nil:
 			informer.each(func(h toolscache.ResourceEventHandler) { h.OnUpdate(item.old, item.new) })
 		default:
-			// Nobody knows what has changed. It is taken for everything, and when that is
-			// not enough for the predicates, as a resident controller takes every object
-			// when it starts.
+			// It is not known what has changed. So everything has, and when predicates drop
+			// that, the object is taken as a resident controller takes every object when it
+			// starts.
 			informer.each(func(h toolscache.ResourceEventHandler) {
-				n := enqueued()
-				if h.OnUpdate(before(item.new), item.new); enqueued() == n {
+				n := collected()
+				if h.OnUpdate(before(item.new), item.new); collected() == n {
 					h.OnAdd(item.new, false)
 				}
 			})
@@ -221,7 +195,7 @@ func (n *feed) call(enqueued func() int) (err error) {
 	return nil
 }
 
-// before makes up what an object was like before an update.
+// before makes up the old object of an update.
 func before(o client.Object) client.Object {
 	old := o.DeepCopyObject().(client.Object)
 	old.SetGeneration(o.GetGeneration() - 1)
@@ -238,40 +212,4 @@ func before(o client.Object) client.Object {
 		m.set(marked)
 	}
 	return old
-}
-
-// remember keeps the objects as those that were seen last. It is called when all
-// that the event has caused went well: what failed comes again, and is news
-// then.
-func (n *feed) remember() {
-	n.feeder.mu.Lock()
-	defer n.feeder.mu.Unlock()
-	if n.feeder.seen == nil {
-		return
-	}
-	for _, item := range n.of {
-		k := objectKey{item.kind, item.name}
-		last, ok := n.feeder.seen[k]
-		if ok && n.verb != deleted && older(item.new, last) {
-			continue
-		}
-		n.feeder.drop(k)
-		if n.verb == deleted {
-			continue
-		}
-		for other := range n.feeder.seen {
-			if n.feeder.bytes+item.bytes <= maxSeen {
-				break
-			}
-			n.feeder.drop(other)
-		}
-		n.feeder.seen[k] = seen{item.new, item.bytes}
-		n.feeder.bytes += item.bytes
-	}
-}
-
-// drop forgets an object, under the lock.
-func (f *feeder) drop(k objectKey) {
-	f.bytes -= f.seen[k].bytes
-	delete(f.seen, k)
 }

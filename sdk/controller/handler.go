@@ -11,18 +11,17 @@ import (
 )
 
 // Handler drives a single reconciler without a manager: every event of an
-// ApiServerSource is about the object that it names, of whatever kind, and
-// what is due again comes back under the same key. Keys that somebody else
-// schedules are Kind/namespace/name, namespace/name or name.
+// ApiServerSource is about the object that it names, of any kind, and a request that
+// is due again comes back under the same key. The keys that a caller schedules are
+// Kind/namespace/name, namespace/name or name.
 //
 //	http.Handle("/", controller.Handler(reconciler))
 //
-// To stop, let the server's Shutdown wait for what runs. The handler does not see
-// what the reconciler reads: an object that is gone, and whose deletion no event
-// has told of, is looked for again with every maxInterval.
+// To stop, let the server's Shutdown wait for the runs. The handler does not see what
+// the reconciler reads: an object that is gone, without an event of its deletion, is
+// looked for again with every maxInterval.
 //
-// It panics if there is no reconciler, and with [WithAudience] where no API server is
-// configured.
+// It panics without a reconciler, and with [WithAudience] if no API server is configured.
 func Handler(r reconcile.Reconciler, opts ...Option) http.Handler {
 	return newHandler(context.Background(), r, opts...)
 }
@@ -33,16 +32,16 @@ func newHandler(ctx context.Context, r reconcile.Reconciler, opts ...Option) *se
 	}
 	s := newServer(opts)
 	s.log = ctrl.Log.WithName("reschedule")
-	if err := s.guard(ctrl.GetConfig); err != nil {
+	if err := s.setVerify(ctrl.GetConfig); err != nil {
 		panic(err.Error())
 	}
-	s.tellOpen()
-	q := newQueue("reschedule", s.stray)
+	s.logOpen()
+	q := newQueue("reschedule", s.enqueuedWithoutEvent)
 	q.prefix = ""
 	s.queues = []*queue{q}
 	skip := true
 	c, err := crcontroller.NewUnmanaged(q.name, crcontroller.Options{
-		Reconciler:              &watched{r, q},
+		Reconciler:              &observedReconciler{r, q},
 		MaxConcurrentReconciles: s.concurrency,
 		SkipNameValidation:      &skip,
 		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {

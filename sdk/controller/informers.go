@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// informers is the cache of a manager whose informers watch nothing: what is
-// sent to the operator is fed to their handlers. Reads go to the API server, or
+// informers is the cache of a manager whose informers watch nothing: the events of
+// the operator are fed to their handlers. Reads go to the API server, or
 // to a real cache.
 type informers struct {
 	scheme  *runtime.Scheme
@@ -76,8 +76,8 @@ func (i *informers) reader() client.Reader {
 	return notingReader{i.live, i}
 }
 
-// failed is why a read has failed since the last call, if one has.
-func (i *informers) failed() error {
+// readFailure is the error of a read that has failed since the last call, if any.
+func (i *informers) readFailure() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	err := i.failure
@@ -89,7 +89,7 @@ func (i *informers) failed() error {
 }
 
 // GetInformer implements cache.Informers. What a controller watches is in the
-// cache before it starts: it says so then if it may not be listed.
+// cache before it starts: a kind that it may not list fails then.
 func (i *informers) GetInformer(ctx context.Context, o client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
 	k, err := kindOf(o, i.scheme)
 	if err != nil {
@@ -125,7 +125,7 @@ func (i *informers) of(k kind) *informer {
 	return i.byKind[k]
 }
 
-// kinds are those with handlers, in all versions and forms.
+// kinds are the kinds with handlers, in all versions and forms.
 func (i *informers) kinds(gk schema.GroupKind) []kind {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -34,7 +34,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// log is what reconcilers of several controllers did.
+// log has the runs of several controllers.
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -55,7 +55,7 @@ func (l *log) take() string {
 	return strings.Join(lines, ", ")
 }
 
-// as is a reconciler that logs under a name.
+// as is a reconciler that logs its runs under a name.
 func (l *log) as(name string) reconcile.Reconciler {
 	return reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
 		l.add(name + " " + r.String())
@@ -63,21 +63,20 @@ func (l *log) as(name string) reconcile.Reconciler {
 	})
 }
 
-// sourceOfItsOwn is none of controller-runtime's, and of no kind.
-type sourceOfItsOwn struct{ Handler handler.EventHandler }
+// customSource is not a source of controller-runtime, and has no kind.
+type customSource struct{ Handler handler.EventHandler }
 
 // Start implements source.Source.
-func (sourceOfItsOwn) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (customSource) Start(context.Context, workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	return nil
 }
 
-// TestControllersOfAllMakes is about the ways to watch: several controllers for
-// a kind, without a kind, objects without a type, metadata only, and sources
-// that are no watches.
-func TestControllersOfAllMakes(t *testing.T) {
+// TestController_WatchesInEveryWay has several controllers for a kind, controllers
+// without a kind, untyped objects, metadata only, and sources that are not watches.
+func TestController_WatchesInEveryWay(t *testing.T) {
 	t.Parallel()
 	l := &log{}
-	stray := make(chan crevent.GenericEvent)
+	channel := make(chan crevent.GenericEvent)
 	op := startManager(t, cluster(configMap("a", 1)), func(mgr ctrl.Manager) error {
 		untyped := &unstructured.Unstructured{}
 		untyped.SetAPIVersion("v1")
@@ -91,7 +90,7 @@ func TestControllersOfAllMakes(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(untyped).Complete(l.as("untyped")),
 			ctrl.NewControllerManagedBy(mgr).Named("metadata").For(&corev1.Pod{}, builder.OnlyMetadata).Complete(l.as("metadata")),
 			ctrl.NewControllerManagedBy(mgr).Named("forless").Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(mapped)).
-				WatchesRawSource(sourceOfItsOwn{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(stray, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
+				WatchesRawSource(customSource{&handler.EnqueueRequestForObject{}}).WatchesRawSource(source.Channel(channel, &handler.EnqueueRequestForObject{})).Complete(l.as("forless")),
 			ctrl.NewControllerManagedBy(mgr).Named("typed").WatchesRawSource(source.Kind(mgr.GetCache(), &corev1.Endpoints{}, //nolint:staticcheck // any type will do
 				&handler.TypedEnqueueRequestForObject[*corev1.Endpoints]{}, predicate.TypedFuncs[*corev1.Endpoints]{})).Complete(l.as("typed")), //nolint:staticcheck // see above
 		} {
@@ -136,17 +135,17 @@ func TestControllersOfAllMakes(t *testing.T) {
 			t.Errorf("%s %s: answered with %s %s, ran %q, want %q", e.key, e.data, a, a.body, runs, e.runs)
 		}
 	}
-	stray <- crevent.GenericEvent{Object: configMap("stray", 1)}
-	eventually(t, "the run of a stray", func() (bool, string) {
+	channel <- crevent.GenericEvent{Object: configMap("enqueued", 1)}
+	eventually(t, "the run of a request without an event", func() (bool, string) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return slices.Equal(l.lines, []string{"forless ns/stray"}), fmt.Sprint(l.lines)
+		return slices.Equal(l.lines, []string{"forless ns/enqueued"}), fmt.Sprint(l.lines)
 	})
 }
 
-// TestPredicatesOfTheirOwnMake are shown an update of an object that was not seen
-// before as something that they let pass.
-func TestPredicatesOfTheirOwnMake(t *testing.T) {
+// TestPredicates_PassAnUnseenUpdate says that predicates let pass the update of an
+// object that was not seen before.
+func TestPredicates_PassAnUnseenUpdate(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]predicate.Predicate{
 		"data": predicate.Funcs{UpdateFunc: func(e crevent.UpdateEvent) bool {
@@ -167,8 +166,8 @@ func TestPredicatesOfTheirOwnMake(t *testing.T) {
 		})
 		o := configMap("a", 1)
 		o.ResourceVersion = "7"
-		for i, want := range []string{"run ns/a", ""} { // without a key, so that nothing else asks for a run
-			a := op.send(changed("resource.update", ""), toJSON(o))
+		for i, want := range []string{"run ns/a", ""} { // under a key of nothing, so that nothing else asks for a run
+			a := op.send(changed("resource.update", "any"), toJSON(o))
 			if runs := l.take(); runs != want {
 				t.Errorf("%s: update %d is answered with %s, ran %q, want %q", name, i, a, runs, want)
 			}
@@ -180,7 +179,7 @@ func TestPredicatesOfTheirOwnMake(t *testing.T) {
 type laggingCache struct {
 	*informertest.FakeInformers
 	client.Client
-	looked chan struct{} // closed when somebody has
+	looked chan struct{} // closed at the first read
 	once   *sync.Once
 }
 
@@ -193,9 +192,9 @@ func (c laggingCache) List(ctx context.Context, l client.ObjectList, opts ...cli
 	return c.Client.List(ctx, l, opts...)
 }
 
-// TestACacheIsReadWhenItIsAsNewAsTheEvent says that a run never reads something
-// older than what woke it.
-func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
+// TestCache_IsAsNewAsTheEvent says that a run never reads an object older than the
+// event that woke it.
+func TestCache_IsAsNewAsTheEvent(t *testing.T) {
 	t.Parallel()
 	lagging := laggingCache{&informertest.FakeInformers{Scheme: scheme.Scheme}, fake.NewClientBuilder().WithObjects(configMap("a", 1)).Build(), make(chan struct{}), &sync.Once{}}
 	o := cluster()
@@ -247,9 +246,9 @@ func TestACacheIsReadWhenItIsAsNewAsTheEvent(t *testing.T) {
 	}
 }
 
-// TestAnObjectOfAnotherVersionIsReadAnew, and not into what was sent: the reader
-// would leave in it what it does not find.
-func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
+// TestFeeder_ReadsAnotherVersionAnew says that an object of another version is read
+// into an empty object: a read leaves fields in place that it does not find.
+func TestFeeder_ReadsAnotherVersionAnew(t *testing.T) {
 	t.Parallel()
 	sent := configMap("a", 1)
 	sent.APIVersion, sent.Labels = "v2", map[string]string{"sent": "yes"}
@@ -271,19 +270,19 @@ func TestAnObjectOfAnotherVersionIsReadAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	fed, err := (&feeder{informers: in}).read(t.Context(), c, true)
-	if err != nil || len(fed.of) != 2 {
+	if err != nil || len(fed.objects) != 2 {
 		t.Fatal(fed, err)
 	}
-	for _, item := range fed.of {
+	for _, item := range fed.objects {
 		want := map[kind]string{typed: "read", metadata: "sent"}[item.kind]
-		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.bare {
+		if item.new.GetLabels()[want] == "" || item.bytes == 0 || fed.nameOnly {
 			t.Errorf("%v: %v", item.kind, item.new)
 		}
 	}
 }
 
-// TestACacheIsWaitedForUntilAnObjectIsGone says when a deletion has come to it.
-func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
+// TestCache_WaitsForADeletion says when a deletion has come to the cache.
+func TestCache_WaitsForADeletion(t *testing.T) {
 	t.Parallel()
 	o := configMap("a", 1)
 	o.UID = "one"
@@ -297,7 +296,7 @@ func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
 		gone.UID = row.uid
 		waited := make(chan struct{})
 		go func() {
-			f.wait(t.Context(), deleted, fed{name: client.ObjectKeyFromObject(gone), new: gone})
+			f.wait(t.Context(), deleted, fedObject{name: client.ObjectKeyFromObject(gone), new: gone})
 			close(waited)
 		}()
 		<-lagging.looked
@@ -319,9 +318,9 @@ func TestACacheIsWaitedForUntilAnObjectIsGone(t *testing.T) {
 	}
 }
 
-// TestHandlersThatAnOperatorAddsItself are those of the informers of the manager's
+// TestInformer_HandlersOfTheOperator adds handlers to the informers of the manager's
 // cache, without a controller.
-func TestHandlersThatAnOperatorAddsItself(t *testing.T) {
+func TestInformer_HandlersOfTheOperator(t *testing.T) {
 	t.Parallel()
 	for _, real := range []*informertest.FakeInformers{nil, {Scheme: scheme.Scheme}} {
 		o := cluster()
@@ -354,7 +353,7 @@ func TestHandlersThatAnOperatorAddsItself(t *testing.T) {
 		}
 		handled := func(want string) {
 			t.Helper()
-			if a, got := op.send(changed("resource.add", ""), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
+			if a, got := op.send(changed("resource.add", "any"), toJSON(configMap("a", 1))), l.take(); a.code != 204 || got != want {
 				t.Errorf("answered with %s, handled %q, want %q", a, got, want)
 			}
 		}

@@ -28,15 +28,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// The tests of this file are about events, timers and failures that a careless
-// operator would lose, and about runs that nobody asked for.
+// The tests of this file are about events, timers and failures that must not be lost,
+// and about runs without a reason.
 
-// TestAMapFunctionThatCannotReadLosesNoEvent is about reads that a resident
-// operator makes from its cache, where they do not fail. Here they are live, and
-// a map function cannot return an error.
-func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
+// TestMapFunction_FailedReadLosesNoEvent is about reads that a resident operator makes
+// from its cache, where they do not fail. Here they are live, and a map function
+// cannot return an error.
+func TestMapFunction_FailedReadLosesNoEvent(t *testing.T) {
 	t.Parallel()
 	o := cluster()
 	var fails error
@@ -103,11 +104,11 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 			}
 		}
 	}
-	// What the package reads itself: an object of which only the name came, and one
-	// that an event of another stands for.
+	// The package itself reads an object that came as a name, and an object of the key
+	// when another object came.
 	fails = apierrors.NewTimeoutError("later", 1)
 	for _, e := range []struct{ what, key, data string }{
-		{"ref.update", "", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
+		{"ref.update", "any", `{"apiVersion":"v1","kind":"ServiceAccount","namespace":"ns","name":"sa"}`},
 		{"resource.update", "reads/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
 		{"resource.update", "ConfigMap/ns/x", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"}}`},
 	} {
@@ -117,15 +118,15 @@ func TestAMapFunctionThatCannotReadLosesNoEvent(t *testing.T) {
 		}
 	}
 	read = get(mgr.GetAPIReader()) // of a cluster that is not there
-	if a := op.send(changed("resource.add", ""), account("x")); a.code != 503 {
+	if a := op.send(changed("resource.add", "any"), account("x")); a.code != 503 {
 		t.Errorf("get of the API reader: answered with %s", a)
 	}
 }
 
-// TestAnObjectThatPredicatesKeepOutIsNotRun is about operators that share a kind
-// with others: what is not theirs is never reconciled, whatever the process
-// knows, and whatever brings its key up.
-func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
+// TestPredicates_DroppedObjectIsNotRun is about operators that share a kind: an object
+// of another operator is never reconciled, whatever the process knows, and whatever
+// makes its key due.
+func TestPredicates_DroppedObjectIsNotRun(t *testing.T) {
 	t.Parallel()
 	ours, theirs := configMap("ours", 1), configMap("theirs", 1)
 	ours.Labels, ours.Data = map[string]string{"class": "ours"}, map[string]string{"is": "ours"}
@@ -157,8 +158,7 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 			t.Errorf("%d: answered with %s, ran %q", i, a, runs)
 		}
 	}
-	// Nobody can tell whose an object was of which the name is known, and that it
-	// is gone.
+	// Predicates cannot judge an object that is gone, and of which only the name is known.
 	gone := `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"gone"}`
 	for _, e := range []struct {
 		attributes map[string]string
@@ -167,7 +167,7 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 		{changed("resource.update", "ConfigMap/ns/gone"), secret("gone")},
 		{changed("ref.delete", "ConfigMap/ns/gone"), gone},
 		{changed("ref.update", "any"), gone},
-		{changed("ref.delete", ""), gone},
+		{changed("ref.delete", "another"), gone},
 	} {
 		if a, runs := op.send(e.attributes, e.data), l.take(); runs != "ran ns/gone" {
 			t.Errorf("%v: answered with %s, ran %q", e.attributes, a, runs)
@@ -181,9 +181,9 @@ func TestAnObjectThatPredicatesKeepOutIsNotRun(t *testing.T) {
 	}
 }
 
-// TestEveryHandlerSeesAnUpdateThatItDoesNotKnow says that it does not matter to
-// one controller that the predicates of another let an update pass.
-func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
+// TestPredicates_OfOneControllerOnly says that the predicates of one controller do not
+// decide for another.
+func TestPredicates_OfOneControllerOnly(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -194,15 +194,15 @@ func TestEveryHandlerSeesAnUpdateThatItDoesNotKnow(t *testing.T) {
 			ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).Complete(l.as("all")),
 			ctrl.NewControllerManagedBy(mgr).Named("data").For(&corev1.ConfigMap{}, builder.WithPredicates(data)).Complete(l.as("data")))
 	})
-	a := op.send(changed("resource.update", ""), toJSON(configMap("a", 1)))
+	a := op.send(changed("resource.update", "any"), toJSON(configMap("a", 1)))
 	if runs := l.take(); runs != "all ns/a, data ns/a" {
 		t.Errorf("answered with %s, ran %q", a, runs)
 	}
 }
 
-// TestANewObjectOfTheSameNameIsNews, also when its generation is that of the one
-// before, whose deletion nobody has told of.
-func TestANewObjectOfTheSameNameIsNews(t *testing.T) {
+// TestMemory_NewUIDIsNews says that a new object of the same name runs, also with the
+// generation of the old object, and without an event of its deletion.
+func TestMemory_NewUIDIsNews(t *testing.T) {
 	t.Parallel()
 	c := &configs{}
 	op := start(t, c, nil)
@@ -218,9 +218,9 @@ func TestANewObjectOfTheSameNameIsNews(t *testing.T) {
 	}
 }
 
-// TestATimerOfAnotherRequestOfTheKeyLasts is about keys that stand for several
-// requests, when an event comes that leads to some of them only.
-func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
+// TestTimer_OfAnotherRequestStays is about keys that stand for several requests, when
+// an event leads to some of them only.
+func TestTimer_OfAnotherRequestStays(t *testing.T) {
 	t.Parallel()
 	after, fails := map[string]time.Duration{"all": time.Hour, "labels": time.Minute}, error(nil)
 	l := &log{}
@@ -272,7 +272,7 @@ func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 	if a, runs := op.send(changed("resource.add", "ServiceAccount/ns/sa"), account("w")), l.take(); runs != "labels ns/w, labels ns/x, labels ns/y, labels ns/z" {
 		t.Errorf("answered with %s, ran %q", a, runs)
 	}
-	// A process that knows nothing looks at both, unless each has a key of its own.
+	// A process that remembers nothing checks both, unless each has a key of its own.
 	f := newFakeSource(t, time.Second)
 	defer f.close()
 	for want, opts := range map[string][]Option{"all ns/a, labels ns/a": nil, "all ns/a": {WithClient(f.client())}} {
@@ -283,10 +283,10 @@ func TestATimerOfAnotherRequestOfTheKeyLasts(t *testing.T) {
 	}
 }
 
-// TestAnEventThatComesTwiceIsRunTwice is about the same event, which a source
-// delivers again when it does not know the answer, or for maxInterval. Its
-// object was seen, but that is no reason to pass over it.
-func TestAnEventThatComesTwiceIsRunTwice(t *testing.T) {
+// TestEvent_RepeatedIsRunTwice is about the same event, which a source delivers again
+// when it does not know the answer, or for maxInterval. That its object was seen is no
+// reason to drop it.
+func TestEvent_RepeatedIsRunTwice(t *testing.T) {
 	t.Parallel()
 	l := &log{}
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -304,9 +304,9 @@ func TestAnEventThatComesTwiceIsRunTwice(t *testing.T) {
 	}
 }
 
-// TestWhatComesUpDuringARunIsNotForgotten schedules a request while it runs: what
-// the run asks for is not all any more that its key waits for.
-func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
+// TestMemory_ScheduledDuringARun schedules a request while it runs: then the answer to
+// the run is not everything that waits under the key.
+func TestMemory_ScheduledDuringARun(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	defer f.close()
@@ -339,42 +339,9 @@ func TestWhatComesUpDuringARunIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestWhatTheClientKeepsIsNotDone is about outcomes that the client has made
-// durable, so that the answer says nothing: an event that predicates drop must
-// not take their place.
-func TestWhatTheClientKeepsIsNotDone(t *testing.T) {
-	t.Parallel()
-	f := newFakeSource(t, time.Second)
-	defer f.close()
-	f.suspended = true
-	f.sink = http.NotFoundHandler()
-	var failure error
-	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, failure }}
-	op := start(t, c, []client.Object{configMap("a", 1)}, WithClient(f.client()))
-	status := func() string {
-		a := op.send(changed("resource.update", "ConfigMap/ns/a"), toJSON(configMap("a", 1)))
-		return fmt.Sprintln(a, c.ran(), f.called())
-	}
-	if got := status(); got != "204 [ns/a] \n" {
-		t.Fatal(got)
-	}
-	if got := status(); got != "204 [] \n" {
-		t.Errorf("a status of an object that is done: %s", got)
-	}
-	failure = errBoom
-	if a := op.send(dueEvent("ConfigMap/ns/a"), `{"controller":"configmap","namespace":"ns","name":"a","client":true}`); a.String() != "204" || f.called() != "back off ConfigMap/ns/a 1" {
-		t.Errorf("a failure that the client counts is answered with %s", a)
-	}
-	c.ran()
-	failure = nil
-	if got := status(); got != "204 [ns/a] \n" {
-		t.Errorf("a status during the back-off: %s", got)
-	}
-}
-
-// TestADelayOfAHandlerIsNotTheOutcomeOfARun tells the calls of handlers from those
-// of the controller, which both speak of a request that has just been run.
-func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
+// TestQueue_TellsRunsFromHandlers tells the calls of handlers from the calls of the
+// controller, for a request that has just been run.
+func TestQueue_TellsRunsFromHandlers(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(*queue){
 		"AddAfter":       func(q *queue) { q.AddAfter(playRequest, time.Minute) },
@@ -383,26 +350,26 @@ func TestADelayOfAHandlerIsNotTheOutcomeOfARun(t *testing.T) {
 			q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true, Priority: new(int)}, playRequest)
 		},
 	} {
-		var strays []wish
-		q := newQueue("q", func(_ *queue, w wish) { strays = append(strays, w) })
-		r := q.join(q.target(playRequest), nil)
+		var withoutEvent []enqueued
+		q := newQueue("q", func(_ *queue, e enqueued) { withoutEvent = append(withoutEvent, e) })
+		r := q.join(q.target(playRequest))
 		_, priority, _ := q.GetWithPriority()
 		r.ended = true
-		feeding := q.feed()
+		end := q.collect()
 		call(q)
-		wishes := feeding()
+		collected := end()
 		call(q)
 		q.Forget(playRequest)
 		q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour, Priority: &priority}, playRequest)
 		q.Done(playRequest)
-		if <-r.done; r.outcome != (outcome{after: time.Hour}) || len(wishes) != 1 || len(strays) != 1 {
-			t.Errorf("%s: the outcome is %+v, the event led to %v, nothing to %v", name, r.outcome, wishes, strays)
+		if <-r.done; r.outcome != (outcome{after: time.Hour}) || len(collected) != 1 || len(withoutEvent) != 1 {
+			t.Errorf("%s: the outcome is %+v, the event led to %v, nothing to %v", name, r.outcome, collected, withoutEvent)
 		}
 	}
 }
 
-// TestAPriorityChangesNothing is about results that have one.
-func TestAPriorityChangesNothing(t *testing.T) {
+// TestResult_PriorityChangesNothing is about results that have one.
+func TestResult_PriorityChangesNothing(t *testing.T) {
 	t.Parallel()
 	priority := 7
 	for want, result := range map[string]reconcile.Result{
@@ -415,8 +382,8 @@ func TestAPriorityChangesNothing(t *testing.T) {
 	}
 }
 
-// TestADelayOfAHandlerEndsNoTimer is about handlers that wait for more events.
-func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
+// TestTimer_OutlivesAHandlersDelay is about handlers that wait for more events.
+func TestTimer_OutlivesAHandlersDelay(t *testing.T) {
 	t.Parallel()
 	delays := map[string]time.Duration{"soon": time.Second, "late": 2 * time.Hour}
 	l := &log{}
@@ -445,18 +412,18 @@ func TestADelayOfAHandlerEndsNoTimer(t *testing.T) {
 			t.Errorf("%d: answered with %s %s", i, a, a.body)
 		}
 	}
-	// Beside a source it is scheduled.
+	// With a client it is scheduled.
 	f := newFakeSource(t, time.Second)
 	defer f.close()
 	f.sink = http.NotFoundHandler()
 	op = startManager(t, cluster(configMap("a", 1)), setup, WithClient(f.client()))
-	if a, calls := op.send(changed("resource.update", ""), account("late")), f.called(); a.String() != "204" || calls != "earliest ConfigMap/ns/a 2h0m0s" {
-		t.Errorf("beside a source: answered with %s, called %q", a, calls)
+	if a, calls := op.send(changed("resource.update", "ServiceAccount/ns/sa"), account("late")), f.called(); a.String() != "204" || calls != "earliest ConfigMap/ns/a 2h0m0s" {
+		t.Errorf("with a client: answered with %s, called %q", a, calls)
 	}
 }
 
-// TestStraysAreKept is about what is enqueued without an event.
-func TestStraysAreKept(t *testing.T) {
+// TestEnqueuedWithoutEvent_IsScheduled is about a source that is not a watch.
+func TestEnqueuedWithoutEvent_IsScheduled(t *testing.T) {
 	t.Parallel()
 	f := newFakeSource(t, time.Second)
 	defer f.close()
@@ -475,21 +442,21 @@ func TestStraysAreKept(t *testing.T) {
 	eventually(t, "another call", func() (bool, string) { c := f.called(); return c == "earliest ConfigMap/ns/a 1h0m0s", c })
 }
 
-// TestAnOwnedObjectOfAnotherVersionIsDeleted: its owner is in the metadata, which
-// all versions have.
-func TestAnOwnedObjectOfAnotherVersionIsDeleted(t *testing.T) {
+// TestOwner_RunsAfterADeletionInV2 says that the owner of a deleted object is found in
+// any version: it is in the metadata.
+func TestOwner_RunsAfterADeletionInV2(t *testing.T) {
 	t.Parallel()
 	c := &configs{}
 	op := start(t, c, []client.Object{configMap("a", 1)})
 	deletion := strings.Replace(secret("a"), `"apiVersion":"v1"`, `"apiVersion":"v2"`, 1)
-	if a := op.send(changed("resource.delete", ""), deletion); len(c.ran()) != 1 {
+	if a := op.send(changed("resource.delete", "Secret/ns/s"), deletion); len(c.ran()) != 1 {
 		t.Errorf("answered with %s, nothing ran", a)
 	}
 }
 
-// TestTheRealAdapterKeepsTheAnswer says what is scheduled after an answer: the
-// request, also when an event of something else led to it.
-func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
+// TestAdapter_KeepsTheAnswer says what is scheduled after an answer: the request, also
+// when an event of something else led to it.
+func TestAdapter_KeepsTheAnswer(t *testing.T) {
 	t.Parallel()
 	l := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}\n  maxInterval: 100ms%s\n", l.Addr(), canonical)})
@@ -514,9 +481,9 @@ func TestTheRealAdapterKeepsTheAnswer(t *testing.T) {
 	send("resource.add", "a")
 	eventually(t, "the request of the owner", func() (bool, string) {
 		s, err := c.Get(t.Context(), "ConfigMap/ns/a")
-		return err == nil && s.Event != nil && s.Event.Type == dueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
+		return err == nil && s.Event != nil && s.Event.Type == cloudevent.DueType && string(s.Event.Data) == `{"controller":"configmap","namespace":"ns","name":"a"}`, fmt.Sprint(s, err)
 	})
-	// To the source a deletion is the end of the key, and here it is its owner's.
+	// To the source a deletion is the end of the key, which here is the owner's.
 	send("resource.delete", "b")
 	eventually(t, "three runs of the owner, by maxInterval", func() (bool, string) { return len(d.runs("b")) >= 3, fmt.Sprint(d.runs("b")) })
 }

@@ -53,9 +53,9 @@ func withAdapter(tests func() int) (int, error) {
 	return tests(), nil
 }
 
-// adapter starts an adapter with the specs of sources in namespace default, by
-// name, and returns its address. It runs in a shell that ends it when its own
-// input does, so also when this process is killed.
+// adapter starts an adapter with the specs of sources in namespace default, by name, and
+// returns its address. It runs in a shell that ends it when the shell's input ends, which
+// it does also when this process is killed.
 func adapter(t *testing.T, specs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

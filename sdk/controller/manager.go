@@ -17,7 +17,7 @@ import (
 	crmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// gracePeriod is that of controller-runtime, in which what is under way ends.
+// gracePeriod is controller-runtime's: the time in which runs end.
 const gracePeriod = 30 * time.Second
 
 // manager is a manager whose controllers are driven by events that come in over
@@ -26,7 +26,7 @@ type manager struct {
 	ctrl.Manager
 	server    *server
 	informers *informers
-	seams     []*seam
+	adopted   []*adopted
 	grace     time.Duration
 }
 
@@ -34,24 +34,23 @@ type manager struct {
 // its controllers watch nothing, keep no timers, and are driven by the
 // CloudEvents that Start serves on $PORT (8080 by default).
 //
-// Of the options, those of leader election do not count, nor does the
-// SyncPeriod of the cache. What is not in its namespaces is not reconciled,
-// whatever asks for it. Its selectors are for a [Resync] and for cached reads:
-// which objects are watched is said by the ApiServerSource. The default
-// port of metrics is the one where events come in, so that metrics are off
-// unless an address is given.
+// The options of leader election and the SyncPeriod of the cache do not count. Objects
+// outside the namespaces of the cache are not reconciled, whatever asks for it. The
+// selectors of the cache are for a [Resync] and for cached reads: the ApiServerSource
+// says which objects are watched. Metrics are off unless an address is given: events
+// come in on their default port.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
 	s := newServer(opts)
 	if s.resync != nil && s.client == nil {
 		return nil, errors.New("controller: WithResync needs WithClient")
 	}
-	if err := s.guard(func() (*rest.Config, error) { return cfg, nil }); err != nil {
+	if err := s.setVerify(func() (*rest.Config, error) { return cfg, nil }); err != nil {
 		return nil, err
 	}
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
 	if !s.replicas && s.verify != nil {
-		s.feeder.seen = map[objectKey]seen{}
+		s.feeder.seen.byKey = map[objectKey]rememberedObject{}
 	}
 	o.LeaderElection = false
 	o.Metrics.BindAddress = cmp.Or(o.Metrics.BindAddress, "0")
@@ -101,30 +100,30 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 	return w, nil
 }
 
-// GetAPIReader is that of the manager, whose reads are noted.
+// GetAPIReader is the manager's reader, whose reads are noted.
 func (m *manager) GetAPIReader() client.Reader {
 	return notingReader{m.Manager.GetAPIReader(), m.informers}
 }
 
-// Add adds a runnable, and takes over the queue if it is a controller.
+// Add adds a runnable, and adopts it if it is a controller.
 func (m *manager) Add(r crmanager.Runnable) error {
-	s, err := adopt(r, m.server.stray)
+	a, err := adopt(r, m.server.enqueuedWithoutEvent)
 	if err != nil {
 		return err
 	}
-	if err := m.Manager.Add(r); err != nil || s == nil {
+	if err := m.Manager.Add(r); err != nil || a == nil {
 		return err
 	}
 	m.server.mu.Lock()
 	defer m.server.mu.Unlock()
-	m.seams = append(m.seams, s)
-	m.server.queues = append(m.server.queues, s.queue)
+	m.adopted = append(m.adopted, a)
+	m.server.queues = append(m.server.queues, a.queue)
 	return nil
 }
 
 // Start starts the manager, serves events once all controllers work, and ends
-// in the reverse order: no run begins any more when ctx ends, those under way
-// end and are answered, and then the manager stops.
+// in the reverse order: when ctx ends no run begins any more, the runs that began end
+// and are answered, and then the manager stops.
 func (m *manager) Start(ctx context.Context) error {
 	if l := m.server.listener; l != nil {
 		defer func() { _ = l.Close() }()
@@ -146,7 +145,7 @@ func (m *manager) Start(ctx context.Context) error {
 			return cmp.Or(err, errors.New("controller: the manager ended by itself"))
 		}
 	}
-	// Not before: a port that takes connections is what Knative takes for readiness.
+	// Not before: an operator is ready to Knative when its port takes connections.
 	l := m.server.listener
 	if l == nil {
 		var err error
@@ -159,7 +158,7 @@ func (m *manager) Start(ctx context.Context) error {
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()
 	m.server.log.Info("Serving events", "address", l.Addr().String())
-	m.server.tellOpen()
+	m.server.logOpen()
 	if m.server.resync != nil {
 		go m.server.askForResync(inner)
 	}
@@ -176,7 +175,7 @@ func (m *manager) Start(ctx context.Context) error {
 	return errors.Join(err, <-ended)
 }
 
-// drain lets what is under way end, within the grace period.
+// drain lets the runs end, within the grace period.
 func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	ctx = context.WithoutCancel(ctx)
 	if m.grace >= 0 {
@@ -192,20 +191,20 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	for _, q := range queues {
 		q.drain(ctx)
 	}
-	_ = srv.Shutdown(ctx) // what is left is answered when the process ends: by nothing
+	_ = srv.Shutdown(ctx) // the process ends all the same
 	_ = srv.Close()
 }
 
-// learnKinds finds out what the controllers are for, where, and which keys are theirs:
-// Kind/namespace/name are those of the first controller of a kind.
+// learnKinds finds out which kinds the controllers are For, in which namespaces, and
+// which keys they have: Kind/namespace/name is for the first controller of a kind.
 func (m *manager) learnKinds() error {
 	taken := map[string]bool{}
-	for _, s := range m.seams {
-		k, err := s.reconciled(m.GetScheme())
+	for _, a := range m.adopted {
+		k, err := a.reconciled(m.GetScheme())
 		if err != nil {
 			return err
 		}
-		q := s.queue
+		q := a.queue
 		q.kind, q.prefix = k, q.name
 		if !k.Empty() && !taken[k.Kind] {
 			taken[k.Kind], q.prefix = true, k.Kind

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -14,114 +15,110 @@ import (
 )
 
 var (
-	errStopping = errors.New("the operator is stopping")
-	errRequeue  = errors.New("the reconciler asked for a retry")
-	errPanicked = errors.New("the reconciler panicked")
-
-	errAbandoned = errors.New("nobody waits for the run any more")
+	errStopping  = errors.New("the operator is stopping")
+	errRequeue   = errors.New("the reconciler asked for a retry")
+	errPanicked  = errors.New("the reconciler panicked")
+	errAbandoned = errors.New("no delivery waits for the run any more")
 )
 
-// saysAgain is the priority that a controller is told with every request, and
-// says again when it speaks of the run: nobody else does, and priorities do not
-// count.
-const saysAgain = -0x7e5c4ed
+// runPriority is the priority of every request that a worker gets. A controller
+// gives it back with what it adds after the run, which tells its calls from the calls
+// of handlers. It is the lowest of all priorities: no handler uses it.
+const runPriority = math.MinInt
 
-// longest is the longest wait that is asked for: the contract has a limit of
-// 100 years.
-const longest = 10 * 365 * 24 * time.Hour
+// maxWait is the longest wait that is asked for: the contract has a limit of 100
+// years.
+const maxWait = 10 * 365 * 24 * time.Hour
 
-// run is one run of a request, or the place for one, and those who wait for its
-// outcome. Who comes before it has begun joins it.
+// run is one run of a request, or the place for one, which all deliveries share that
+// ask for it before it begins.
 type run struct {
 	target
-	// settle makes the outcome durable before anybody is told, and returns what is
-	// left to tell; nil where the answer is all there is to it.
-	settle func(target, outcome) outcome
-	done   chan struct{} // closed when the outcome is there
+	done chan struct{} // closed when the outcome is there
 	outcome
 
 	// What happened in it, under the lock of the queue.
 
-	waiters int                // who wait for the outcome
+	waiters int                // deliveries that wait for the outcome
 	cancel  context.CancelFunc // ends Reconcile
 	ended   bool               // Reconcile has returned or panicked: from here on the controller speaks
-	failure error              // what it returned
+	failure error              // the error that it returned
 	missing bool               // it read its own object, and there was none
 	forgot  bool
 	limited bool
 	requeue time.Duration
 }
 
-// wish is a request that a handler has enqueued.
-type wish struct {
+// enqueued is a request that a handler enqueued.
+type enqueued struct {
 	request reconcile.Request
 	after   time.Duration
 }
 
 // queue hands requests to the workers of a controller, one at a time for each
 // request, and reads the outcome of a run from what the controller calls on it
-// afterwards. It has no timers: what is wanted later is part of an outcome.
+// afterwards. It has no timers: a later run is part of an outcome.
 type queue struct {
 	name string
-	// kind is that of the objects which the controller is for, zero if it is for
-	// none; prefix is what its keys begin with, "" if every key is its; namespaces
-	// are where the manager's cache has its objects, none for all. They are set
-	// before it starts.
+	// kind is the kind of object that the controller is For, zero if there is none;
+	// prefix begins the keys of its requests, "" if every key is its; namespaces are
+	// the namespaces of the manager's cache, none for all. They are set before it
+	// starts.
 	kind       kind
 	prefix     string
 	namespaces map[string]cache.Config
-	// stray takes what is enqueued while no event is fed: by a source that is no
-	// watch, for example.
-	stray func(*queue, wish)
+	// withoutEvent takes what is enqueued while no event is fed: by a source that is
+	// not a watch, for example.
+	withoutEvent func(*queue, enqueued)
 
 	ready chan struct{} // closed when a worker is there
 	once  sync.Once
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	order    []reconcile.Request // of those that wait
-	waiting  map[reconcile.Request]*run
-	running  map[reconcile.Request]*run // until the outcome is settled
-	stopping bool
-	feeding  bool
-	wishes   []wish // of the event that is being fed
+	mu         sync.Mutex
+	changed    *sync.Cond
+	order      []reconcile.Request // of the requests that wait
+	waiting    map[reconcile.Request]*run
+	running    map[reconcile.Request]*run
+	stopping   bool
+	collecting bool
+	collection []enqueued // for the event that is being fed
 }
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = &queue{}
 
-func newQueue(name string, stray func(*queue, wish)) *queue {
+func newQueue(name string, withoutEvent func(*queue, enqueued)) *queue {
 	q := &queue{
-		name: name, prefix: name, stray: stray, ready: make(chan struct{}),
+		name: name, prefix: name, withoutEvent: withoutEvent, ready: make(chan struct{}),
 		waiting: map[reconcile.Request]*run{}, running: map[reconcile.Request]*run{},
 	}
 	q.changed = sync.NewCond(&q.mu)
 	return q
 }
 
-// feed begins to collect what is enqueued; the function that it returns ends
-// that. One event is fed at a time.
-func (q *queue) feed() func() []wish {
+// collect begins to collect what is enqueued; the function that it returns ends it.
+// One event is fed at a time.
+func (q *queue) collect() func() []enqueued {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.feeding = true
-	return func() []wish {
+	q.collecting = true
+	return func() []enqueued {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		wishes := q.wishes
-		q.feeding, q.wishes = false, nil
-		return wishes
+		all := q.collection
+		q.collecting, q.collection = false, nil
+		return all
 	}
 }
 
-// fed is how much was enqueued.
-func (q *queue) fed() int {
+// collected is how much was enqueued.
+func (q *queue) collected() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.wishes)
+	return len(q.collection)
 }
 
-// join asks for a run of the target, and returns the one that it will be.
-func (q *queue) join(t target, settle func(target, outcome) outcome) *run {
+// join asks for a run of the target, and returns it.
+func (q *queue) join(t target) *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	r := q.waiting[t.request]
@@ -136,15 +133,12 @@ func (q *queue) join(t target, settle func(target, outcome) outcome) *run {
 		q.order = append(q.order, t.request)
 		q.changed.Broadcast()
 	}
-	if settle != nil {
-		r.settle = settle
-	}
 	r.waiters++
 	return r
 }
 
-// leave says that somebody does not wait for the run any more. When nobody does,
-// it is not to begin, or to end soon: with replicas it may have begun elsewhere.
+// leave ends the wait of one delivery for a run. A run without waiters does not
+// begin, or its context ends: with replicas it may have begun in another one.
 func (q *queue) leave(r *run) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -166,7 +160,7 @@ func (q *queue) target(request reconcile.Request) target {
 	return target{queue: q, request: request, key: q.prefix + "/" + request.Namespace + "/" + request.Name}
 }
 
-// covers says whether a resident controller could read the object of a request from
+// covers reports whether a resident controller could read the object of a request from
 // its cache.
 func (q *queue) covers(request reconcile.Request) bool {
 	_, all := q.namespaces[metav1.NamespaceAll]
@@ -181,31 +175,30 @@ func (q *queue) current(request reconcile.Request) *run {
 	return q.running[request]
 }
 
-// AddWithOpts takes what handlers enqueue and what the controller says after a
-// run.
+// AddWithOpts takes what handlers enqueue and what the controller adds after a run.
 func (q *queue) AddWithOpts(o priorityqueue.AddOpts, requests ...reconcile.Request) {
 	for _, request := range requests {
-		if w := (wish{request, min(max(o.After, 0), longest)}); !q.add(o, w) {
-			q.stray(q, w)
+		if e := (enqueued{request, min(max(o.After, 0), maxWait)}); !q.add(o, e) {
+			q.withoutEvent(q, e)
 		}
 	}
 }
 
-// add is false if nobody asked for it.
-func (q *queue) add(o priorityqueue.AddOpts, w wish) bool {
+// add is false for a request that neither a run nor an event led to.
+func (q *queue) add(o priorityqueue.AddOpts, e enqueued) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if r := q.running[w.request]; r != nil && o.Priority != nil && *o.Priority == saysAgain {
-		r.limited, r.requeue = o.RateLimited, w.after
+	if r := q.running[e.request]; r != nil && o.Priority != nil && *o.Priority == runPriority {
+		r.limited, r.requeue = o.RateLimited, e.after
 		return true
 	}
-	if q.feeding {
-		q.wishes = append(q.wishes, w)
+	if q.collecting {
+		q.collection = append(q.collection, e)
 	}
-	return q.feeding
+	return q.collecting
 }
 
-// Forget is what the controller says of a run that went well.
+// Forget is what the controller calls after a run that went well.
 func (q *queue) Forget(request reconcile.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -233,50 +226,22 @@ func (q *queue) Get() (request reconcile.Request, shutdown bool) {
 	return request, true
 }
 
-// Done ends a run. The request stays its own until the outcome is settled, so
-// that outcomes are settled in the order of the runs.
+// Done ends a run.
 func (q *queue) Done(request reconcile.Request) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	r := q.running[request]
 	if r == nil {
-		q.mu.Unlock()
 		return
 	}
-	r.outcome = r.verdict()
-	settle, next := r.settle, q.waiting[request]
-	if settle != nil && next != nil && next.settle == nil {
-		next.settle = settle
-	}
-	q.mu.Unlock()
-	switch {
-	case settle == nil:
-		q.release(r)
-		close(r.done)
-	case next != nil: // it is due now, so its outcome is what is to last
-		q.release(r)
-		go func() {
-			<-next.done
-			r.outcome = next.outcome
-			close(r.done)
-		}()
-	default:
-		go func() {
-			r.outcome = settle(r.target, r.outcome)
-			q.release(r)
-			close(r.done)
-		}()
-	}
-}
-
-func (q *queue) release(r *run) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.running, r.request)
+	r.outcome = r.result()
+	delete(q.running, request)
 	q.changed.Broadcast()
+	close(r.done)
 }
 
-// verdict reads the outcome from what the controller called.
-func (r *run) verdict() outcome {
+// result reads the outcome from what the controller called.
+func (r *run) result() outcome {
 	switch {
 	case r.limited && r.failure != nil:
 		return outcome{err: r.failure}
@@ -286,13 +251,13 @@ func (r *run) verdict() outcome {
 		return outcome{after: r.requeue}
 	case r.forgot:
 		return outcome{gone: r.missing}
-	case r.ended:
-		return outcome{final: true}
+	case r.ended: // with a TerminalError
+		return outcome{}
 	}
-	return outcome{err: errPanicked} // it did not come to an end
+	return outcome{err: errPanicked}
 }
 
-// halt ends what waits, and lets nothing begin any more.
+// halt ends what waits. Nothing begins any more.
 func (q *queue) halt() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -320,13 +285,13 @@ func (q *queue) drain(ctx context.Context) {
 	}
 }
 
-// The rest of the interface. Priorities do not count: what waits is here only as
-// long as somebody waits for the answer.
+// The rest of the interface. Priorities do not count: a request waits here only as
+// long as a delivery waits for its outcome.
 
 // GetWithPriority is Get.
 func (q *queue) GetWithPriority() (reconcile.Request, int, bool) {
 	request, shutdown := q.Get()
-	return request, saysAgain, shutdown
+	return request, runPriority, shutdown
 }
 
 // Add is AddWithOpts.
@@ -361,7 +326,7 @@ func (q *queue) ShutDownWithDrain() {
 	q.drain(context.Background())
 }
 
-// ShuttingDown says whether it was shut down.
+// ShuttingDown reports whether it was shut down.
 func (q *queue) ShuttingDown() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

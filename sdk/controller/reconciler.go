@@ -10,28 +10,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// watched is the operator's reconciler; what it does is noted in its run.
-type watched struct {
+// observedReconciler is the operator's reconciler; what it reads and returns is noted
+// in its run.
+type observedReconciler struct {
 	reconcile.Reconciler
 	queue *queue
 }
 
-type noteKey struct{}
+type runContextKey struct{}
 
-// note is what the reader of a run writes to.
-type note struct {
+// runContext is what the context of Reconcile has for the readers of its run.
+type runContext struct {
 	run   *run
 	queue *queue
 }
 
-// Reconcile implements reconcile.Reconciler. Priorities do not count, and theirs
-// is what tells the calls of the controller from those of handlers.
-func (w *watched) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
+// Reconcile implements reconcile.Reconciler. A priority in its result does not count:
+// the controller must give back runPriority.
+func (w *observedReconciler) Reconcile(ctx context.Context, request reconcile.Request) (result reconcile.Result, err error) {
 	r := w.queue.current(request)
-	if r == nil { // called by somebody else than a worker
+	if r == nil { // no worker called it
 		return w.Reconciler.Reconcile(ctx, request)
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(ctx, noteKey{}, note{r, w.queue}))
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, runContextKey{}, runContext{r, w.queue}))
 	defer cancel()
 	w.queue.mu.Lock()
 	r.cancel = cancel
@@ -49,7 +50,7 @@ func (w *watched) Reconcile(ctx context.Context, request reconcile.Request) (res
 
 // noteGet notes in the run of ctx that its own object was or was not there.
 func (i *informers) noteGet(ctx context.Context, key client.ObjectKey, o client.Object, err error) {
-	n, ok := ctx.Value(noteKey{}).(note)
+	n, ok := ctx.Value(runContextKey{}).(runContext)
 	switch {
 	case !ok:
 		i.noteFailure(ctx, err)
@@ -63,16 +64,16 @@ func (i *informers) noteGet(ctx context.Context, key client.ObjectKey, o client.
 	}
 	n.queue.mu.Lock()
 	defer n.queue.mu.Unlock()
-	if !n.run.ended { // what it left behind may go on reading
+	if !n.run.ended { // a goroutine that it started may go on reading
 		n.run.missing = err != nil
 	}
 }
 
-// noteFailure notes that what is no run could not read while an event is fed. A
-// map function cannot return an error: it logs it, and maps to nothing.
+// noteFailure notes that a predicate or a handler could not read. A map function
+// cannot return an error: it logs it, and maps to nothing.
 func (i *informers) noteFailure(ctx context.Context, err error) {
-	if err == nil || ctx.Value(noteKey{}) != nil || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) {
-		return // another try would find nothing else
+	if err == nil || ctx.Value(runContextKey{}) != nil || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) || meta.IsNoMatchError(err) {
+		return // another try would end the same
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()

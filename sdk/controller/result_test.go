@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"sync"
@@ -78,16 +77,15 @@ func (p *play) Reconcile(context.Context, reconcile.Request) (reconcile.Result, 
 
 const ms = time.Millisecond
 
-// TestResultsMeanWhatTheyMeanToControllerRuntime runs the same reconciler under
-// the default queue of controller-runtime and, in both modes, under that of this
-// package, with a source whose back-off is that of the default queue. It
-// compares when the runs were.
-func TestResultsMeanWhatTheyMeanToControllerRuntime(t *testing.T) {
+// TestResult_MeansWhatControllerRuntimeSays runs the same reconciler under the default
+// queue of controller-runtime and under the queue of this package, behind a source with
+// the back-off of the default queue. It compares when the runs were.
+func TestResult_MeansWhatControllerRuntimeSays(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		steps  []step
-		events []time.Duration // beside the first, at 0
-		// differs is when the runs are with a source, if that is another thing.
+		events []time.Duration // after the first, at 0
+		// differs is when the runs are behind a source, if they differ.
 		differs []time.Duration
 	}{
 		"zero":                                  {steps: []step{zero}},
@@ -124,9 +122,6 @@ func TestResultsMeanWhatTheyMeanToControllerRuntime(t *testing.T) {
 					t.Error("there is no difference any more: take it out of the table and of docs/sdk.md")
 				}
 				want = row.differs
-			}
-			if got := besideSource(t, row.steps, row.events); !reflect.DeepEqual(got, want) {
-				t.Errorf("beside a source it runs at %v, and should at %v", got, want)
 			}
 			if got := behindSource(t, row.steps, row.events); !reflect.DeepEqual(got, want) {
 				t.Errorf("behind a source it runs at %v, and should at %v", got, want)
@@ -169,7 +164,7 @@ var playEvent = sdk.Event{
 	Data: []byte(`{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`),
 }
 
-// behindSource runs the steps behind a source, which the events are sent to.
+// behindSource runs the steps behind a source that gets the events.
 func behindSource(t *testing.T, steps []step, events []time.Duration) (at []time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &play{steps: steps, start: time.Now()}
@@ -188,31 +183,8 @@ func behindSource(t *testing.T, steps []step, events []time.Duration) (at []time
 	return at
 }
 
-// besideSource runs the steps beside a source: the events come straight.
-func besideSource(t *testing.T, steps []step, events []time.Duration) (at []time.Duration) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &play{steps: steps, start: time.Now()}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		f := newFakeSource(t, 5*ms)
-		f.sink = newHandler(ctx, p, WithClient(f.client()), WithBackoff(sdk.Backoff{Base: 5 * ms}))
-		at = p.watch(t, events, func() {
-			go func() {
-				w := httptest.NewRecorder()
-				if f.sink.ServeHTTP(w, request("", playEvent)); w.Code != 204 {
-					t.Errorf("the event was answered with %d %s", w.Code, w.Body)
-				}
-			}()
-		})
-		f.close()
-		cancel()
-		synctest.Wait()
-	})
-	return at
-}
-
-// watch sends an event now and at the instants, and says when the runs were, of
-// the day that follows.
+// watch sends an event now and at the instants, and returns when the runs of the next
+// day were.
 func (p *play) watch(t *testing.T, events []time.Duration, send func()) []time.Duration {
 	send()
 	for _, at := range events {

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,32 +22,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/reschedule-dev/reschedule/sdk"
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
 )
 
-// Resync lists the objects that controllers are For, and brings every one up
-// once, as a resident controller does when it starts: also those that were there
-// before their ApiServerSource, and those whose events it has missed. It is
-// done by the first process of a new revision of the Knative Service, as
-// K_REVISION says it; where that is not set, once and for all.
+// Resync lists the objects that controllers are For, and schedules each of them once,
+// as a resident controller does when it starts. So it finds objects that are older
+// than their ApiServerSource, or whose events it missed. The first process of a new
+// revision of the Knative Service does it, as K_REVISION names it. Without K_REVISION
+// it is done once.
 type Resync struct {
 	// Window is the time over which the objects are spread.
 	Window time.Duration
-	// Every is after how long it is done again; 0 is the interval of
-	// [WithMaxInterval], and without one it is done only for a new revision.
+	// Every is the time after which it is done again; 0 means only for a new revision.
 	Every time.Duration
 }
 
-// resyncPrefix begins the keys under which the source remembers, for each
-// controller, for which revision it was done, and wakes the operator to do it.
+// resyncPrefix begins the keys of resyncs, one for each controller. Under it the source
+// remembers for which revision the resync was done, and wakes the operator to do it.
 const resyncPrefix = "resync/"
 
-// pageSize is how many objects one delivery brings up: the next one goes on, so
-// that none takes longer than its timeout, whatever there is to list.
+// pageSize is how many objects one delivery lists. The next delivery goes on, so that
+// none takes longer than its timeout.
 const pageSize = 500
 
-// askForResync lets the source wake the operator for a resync of every
-// controller for which this revision has not done it. In the beginning there may
-// be no source yet, or no adapter.
+// askForResync lets the source wake the operator for a resync of every controller for
+// which this revision has not done it. The source, or the adapter, may not be there
+// yet.
 func (s *server) askForResync(ctx context.Context) {
 	revision := os.Getenv("K_REVISION")
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
@@ -56,7 +55,7 @@ func (s *server) askForResync(ctx context.Context) {
 		for _, q := range s.all() {
 			if err := s.askForResyncOf(ctx, q, revision); err != nil {
 				asked = false
-				s.log.Error(err, "The objects cannot be listed yet; it is tried again", "controller", q.name)
+				s.log.Error(err, "The resync cannot be scheduled yet; it is tried again", "controller", q.name)
 			}
 		}
 		if asked {
@@ -81,33 +80,13 @@ func (s *server) askForResyncOf(ctx context.Context, q *queue, revision string) 
 	}
 	r := sdk.After(0)
 	r.Policy, r.Reason = sdk.Replace, revision
-	r.Event = &sdk.Event{Type: dueType, Data: due{Controller: q.name, Revision: revision}.json()} // from the first page on
+	r.Event = &sdk.Event{Type: cloudevent.DueType, Data: due{Controller: q.name, Revision: revision}.json()} // from the first page
 	_, err = s.client.Schedule(ctx, key, r)
 	return err
 }
 
-// planResync is true if the key is that of a resync. A revision asks for one
-// before it has the traffic: the one before it is not to do it in its place.
-func (s *server) planResync(p *plan, from due) (bool, error) {
-	name, ok := strings.CutPrefix(p.key, resyncPrefix)
-	if !ok || strings.Contains(name, "/") || s.feeder == nil {
-		return false, nil
-	}
-	if this := os.Getenv("K_REVISION"); from.Revision != "" && from.Revision != this {
-		return true, fmt.Errorf("this resync is for the revision %s, and this is %q", from.Revision, this)
-	}
-	queues := s.all()
-	i := slices.IndexFunc(queues, func(q *queue) bool { return q.name == name && !q.kind.Empty() })
-	if i < 0 || s.resync == nil {
-		p.decide(target{}, outcome{gone: true}) // an older version of the operator wanted it
-		return true, nil
-	}
-	p.resync, p.from = queues[i], from
-	return true, nil
-}
-
-// resyncNow brings up a page of the objects that the controller is for, as far
-// as its predicates let them pass.
+// resyncNow schedules a page of the objects that the controller is For and that its
+// predicates let pass.
 func (s *server) resyncNow(ctx context.Context, q *queue, from due) (answer, error) {
 	next, err := s.resyncPage(ctx, q, from)
 	if err != nil {
@@ -116,8 +95,8 @@ func (s *server) resyncNow(ctx context.Context, q *queue, from due) (answer, err
 	if next != nil {
 		return answer{outcome: outcome{after: time.Millisecond}, due: *next}, nil
 	}
-	// The next time it is for whoever is there then.
-	return answer{outcome: outcome{after: cmp.Or(s.resync.Every, s.maxInterval, longest)}, due: due{Controller: q.name}}, nil
+	// The next time any revision does it.
+	return answer{outcome: outcome{after: cmp.Or(s.resync.Every, maxWait)}, due: due{Controller: q.name}}, nil
 }
 
 // resyncPage returns where the next page begins, nil if there is none.
@@ -154,8 +133,8 @@ func (s *server) resyncPage(ctx context.Context, q *queue, from due) (next *due,
 			return fmt.Errorf("%T is no object", item)
 		}
 		name := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-		wishes, err := s.feed(&feed{feeder: s.feeder, verb: added, of: []fed{{kind: q.kind, name: name, new: o}}})
-		for _, d := range wishes {
+		requests, err := s.feed(&feed{verb: added, objects: []fedObject{{kind: q.kind, name: name, new: o}}})
+		for _, d := range requests {
 			if d.queue == q {
 				if s.resync.Window > 0 {
 					d.after = rand.N(s.resync.Window)
@@ -180,8 +159,8 @@ func (s *server) resyncPage(ctx context.Context, q *queue, from due) (next *due,
 	return nil, nil
 }
 
-// namespaces are those of a kind whose objects a resident controller would have in
-// its cache, none for all, and what the options of the cache say of the kind alone.
+// namespaces are the namespaces in which a resident controller would cache a kind, none
+// for all, and the options of the cache for this kind alone.
 func (i *informers) namespaces(k kind) (map[string]cache.Config, cache.ByObject, error) {
 	var own cache.ByObject
 	for o, by := range i.options.ByObject {
@@ -200,9 +179,9 @@ func (i *informers) namespaces(k kind) (map[string]cache.Config, cache.ByObject,
 	return namespaces, own, nil
 }
 
-// scopes are what a resident controller would list of a kind, by namespace: as
-// the options of the manager's cache say it. The operator may have no right to
-// list more.
+// scopes are the lists that a resident controller would make of a kind, by namespace,
+// as the options of the manager's cache say. The operator may have no right to list
+// more.
 func (i *informers) scopes(k kind) ([]client.ListOptions, error) {
 	namespaces, own, err := i.namespaces(k)
 	if err != nil {

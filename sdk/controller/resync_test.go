@@ -28,8 +28,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// TestAResyncGoesPageByPage lists many objects, and the list expires meanwhile.
-func TestAResyncGoesPageByPage(t *testing.T) {
+// TestResync_GoesPageByPage lists many objects, and the list expires meanwhile.
+func TestResync_GoesPageByPage(t *testing.T) {
 	t.Setenv("K_REVISION", "op-1")
 	f := newFakeSource(t, 100*ms)
 	f.suspended = true
@@ -64,7 +64,7 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 			},
 		}).Build(), nil
 	}
-	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{}), WithMaxInterval(time.Hour))
+	op := startManager(t, o, (&configs{}).SetupWithManager, WithClient(f.client()), WithResync(Resync{Every: time.Hour}))
 	eventually(t, "the mark", func() (bool, string) { c := f.called(); return c == "replace resync/configmap 0s", c })
 	data := string(f.of("resync/configmap").event.Data)
 	for i, want := range []struct{ calls, after, data string }{
@@ -102,9 +102,9 @@ func TestAResyncGoesPageByPage(t *testing.T) {
 	}
 }
 
-// TestAResyncListsWhatAResidentOperatorWould is about the namespaces and selectors
-// of the manager's cache.
-func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
+// TestResync_ListsTheCachesScopes is about the namespaces and selectors of the
+// manager's cache.
+func TestResync_ListsTheCachesScopes(t *testing.T) {
 	t.Parallel()
 	selector := func(s string) labels.Selector {
 		l, err := labels.Parse(s)
@@ -152,8 +152,8 @@ func TestAResyncListsWhatAResidentOperatorWould(t *testing.T) {
 	}
 }
 
-// TestAResyncIsAskedForUntilTheSourceHears begins while the source is down.
-func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
+// TestResync_IsRetriedUntilScheduled begins while the source is down.
+func TestResync_IsRetriedUntilScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeSource(t, time.Second)
 		f.suspended, f.dead = true, true
@@ -179,8 +179,9 @@ func TestAResyncIsAskedForUntilTheSourceHears(t *testing.T) {
 	})
 }
 
-// TestResync is about objects that no event told of, through the real adapter.
-func TestResync(t *testing.T) {
+// TestResync_OncePerRevision finds objects that had no event, through the real
+// adapter.
+func TestResync_OncePerRevision(t *testing.T) {
 	lis := listen(t)
 	address := adapter(t, map[string]string{"configs": fmt.Sprintf("\n  sink: {uri: \"http://%s\"}%s\n", lis.Addr(), canonical)})
 	c, err := sdk.New(address + "configs")
@@ -212,7 +213,7 @@ func TestResync(t *testing.T) {
 			}
 			s, err := c.Get(t.Context(), key)
 			last = s
-			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > longest/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
+			return err == nil && s.State == sdk.Waiting && s.Reason == revision && time.Until(s.DueAt) > maxWait/2 && n.Pending+n.InFlight == 1, fmt.Sprint(runs, n, s, err)
 		})
 		runs = append(runs, ours.ran()...)
 		slices.Sort(runs)
@@ -224,9 +225,9 @@ func TestResync(t *testing.T) {
 			t.Errorf("%s: another start asks again: %v, %v", revision, s, err)
 		}
 		for of, want := range map[string]bool{"op-0": false, revision: true, "": true} {
-			p := &plan{key: key}
-			if is, err := op.manager.server.planResync(p, due{Revision: of}); !is || (err == nil) != want || (p.resync != nil) != want {
-				t.Errorf("%s: that of %q is planned as %v, %v", revision, of, p, err)
+			p, err := op.manager.server.planner().due(key, due{Revision: of})
+			if (err == nil) != want || (p.resync != nil) != want {
+				t.Errorf("%s: the resync of %q is planned as %v, %v", revision, of, p, err)
 			}
 		}
 		if err := op.stop(); err != nil {
@@ -238,8 +239,9 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// TestListsOfAllForms are of the type in which a controller handles its objects.
-func TestListsOfAllForms(t *testing.T) {
+// TestResync_ListsOfAllForms says that a list has the type in which a controller
+// handles its objects.
+func TestResync_ListsOfAllForms(t *testing.T) {
 	t.Parallel()
 	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 	for form, want := range map[form]string{typed: "*v1.ConfigMapList /, Kind=", unstructuredForm: "*unstructured.UnstructuredList /v1, Kind=ConfigMapList", metadataForm: "*v1.PartialObjectMetadataList /v1, Kind=ConfigMapList"} {

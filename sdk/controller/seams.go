@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"unsafe"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -16,98 +18,131 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// supported is the version whose insides this file knows. A queue can be given
-// to a controller, but not to all controllers of a manager, and which kind a
-// controller is for is known to nobody outside it; so both are reached by
-// reflection.
+// supported is the version of controller-runtime whose controllers this file
+// adopts. Its public API sets the queue of one controller, in the options that the
+// operator writes, and not of all controllers of a manager. Its type of a
+// controller is internal. So this file uses reflection: it sets two exported
+// fields and reads one, and it reads the types in one that is not exported.
 const supported = "sigs.k8s.io/controller-runtime v0.25"
 
-// controllers is where the type of a controller is.
+// controllers is the package of the type of a controller.
 const controllers = "sigs.k8s.io/controller-runtime/pkg/internal/controller"
 
-// seam is where a controller was opened.
-type seam struct {
-	controller reflect.Value // the struct
-	queue      *queue
+// adopted is a controller with a queue of this package.
+type adopted struct {
+	queue   *queue
+	watches reflect.Value // of the controller, until it starts
 }
 
 type newQueueFunc = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// adopt gives a controller a queue of ours, and watches its reconciler. The seam
-// is nil if the runnable is no controller.
-func adopt(r crmanager.Runnable, stray func(*queue, wish)) (*seam, error) {
+// adopt gives a controller a queue of this package, and observes its reconciler.
+// It returns nil for a runnable that is not a controller.
+func adopt(r crmanager.Runnable, withoutEvent func(*queue, enqueued)) (*adopted, error) {
 	v := reflect.ValueOf(r)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || v.Type().Elem().PkgPath() != controllers {
 		if _, ok := r.(crcontroller.Controller); ok {
-			return nil, fmt.Errorf("controller: %T is a controller, but not one of %s: its queue cannot be taken over", r, supported)
+			return nil, fmt.Errorf("controller: %T is a controller, but not of %s: its queue cannot be replaced", r, supported)
 		}
 		return nil, nil
 	}
-	s := &seam{controller: v.Elem()}
-	name, err := field[string](s.controller, "Name")
+	c := v.Elem()
+	name, err := field[string](c, "Name")
 	if err != nil {
 		return nil, err
 	}
-	makeQueue, err := field[newQueueFunc](s.controller, "NewQueue")
+	makeQueue, err := field[newQueueFunc](c, "NewQueue")
 	if err != nil {
 		return nil, err
 	}
-	do, err := field[reconcile.Reconciler](s.controller, "Do")
+	do, err := field[reconcile.Reconciler](c, "Do")
 	if err != nil {
 		return nil, err
 	}
-	s.queue = newQueue(*name, stray)
-	*makeQueue = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		return s.queue
+	watches, err := field[[]source.TypedSource[reconcile.Request]](c, "startWatches")
+	if err != nil {
+		return nil, err
 	}
-	*do = &watched{*do, s.queue}
-	return s, nil
+	q := newQueue(name.String(), withoutEvent)
+	makeQueue.Set(reflect.ValueOf(func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return q
+	}))
+	reconciler, _ := do.Interface().(reconcile.Reconciler) // nil stays nil
+	do.Set(reflect.ValueOf(&observedReconciler{reconciler, q}))
+	return &adopted{q, watches}, nil
 }
 
-// reconciled is the kind whose objects a controller is for, as For says it: the
-// first that it watches without mapping its objects to others; zero if there
-// is none.
-func (s *seam) reconciled(scheme *runtime.Scheme) (kind, error) {
-	watches, err := field[[]source.TypedSource[reconcile.Request]](s.controller, "startWatches")
-	if err != nil {
-		return kind{}, err
-	}
-	for _, w := range *watches {
-		v := reflect.Indirect(reflect.ValueOf(w))
+// reconciled is the kind of object that the controller is For: the first kind that
+// it watches without mapping objects to others, zero if there is none.
+func (a *adopted) reconciled(scheme *runtime.Scheme) (kind, error) {
+	for i := range a.watches.Len() {
+		v := reflect.Indirect(a.watches.Index(i).Elem())
 		if v.Kind() != reflect.Struct {
 			continue
 		}
-		h, o := v.FieldByName("Handler"), v.FieldByName("Type")
-		if !h.IsValid() || !o.IsValid() || !h.CanInterface() || !o.CanInterface() || !mapsToItself(h.Interface()) {
+		h, o := dynamic(v.FieldByName("Handler")), dynamic(v.FieldByName("Type"))
+		if !h.IsValid() || !o.IsValid() || !mapsToItself(h.Type()) || !o.Type().Implements(reflect.TypeFor[client.Object]()) {
 			continue
 		}
-		if o, ok := o.Interface().(client.Object); ok {
-			return kindOf(o, scheme)
-		}
+		return kindOfValue(o, scheme)
 	}
 	return kind{}, nil
 }
 
-// mapsToItself says that a handler is an EnqueueRequestForObject, of whatever
-// type of objects.
-func mapsToItself(h any) bool {
-	t, of := reflect.TypeOf(h), reflect.TypeFor[handler.EnqueueRequestForObject]()
-	if t == nil || t.Kind() != reflect.Pointer {
+// dynamic is the value in an interface, and any other value itself.
+func dynamic(v reflect.Value) reflect.Value {
+	if v.Kind() == reflect.Interface {
+		return v.Elem()
+	}
+	return v
+}
+
+// kindOfValue is kindOf for an object that was found through a field that is not
+// exported, of which reflection shows the type and the strings only.
+func kindOfValue(v reflect.Value, scheme *runtime.Scheme) (kind, error) {
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return kind{}, fmt.Errorf("controller: a %s is watched without a value, so that its kind is not known", v.Type())
+	}
+	o := reflect.New(v.Type().Elem()).Interface().(client.Object)
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		content := v.Elem().FieldByName("Object")
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(text(content, "apiVersion"), text(content, "kind")))
+	case *metav1.PartialObjectMetadata:
+		o.APIVersion, o.Kind = v.Elem().FieldByName("APIVersion").String(), v.Elem().FieldByName("Kind").String()
+	}
+	return kindOf(o, scheme)
+}
+
+// text is a string in a map of anything, "" if there is none.
+func text(m reflect.Value, key string) string {
+	v := dynamic(m.MapIndex(reflect.ValueOf(key)))
+	if v.Kind() != reflect.String {
+		return ""
+	}
+	return v.String()
+}
+
+// mapsToItself reports whether a type of handler is an EnqueueRequestForObject,
+// for whatever type of object.
+func mapsToItself(t reflect.Type) bool {
+	of := reflect.TypeFor[handler.EnqueueRequestForObject]()
+	if t.Kind() != reflect.Pointer {
 		return false
 	}
 	name, _, _ := strings.Cut(of.Name(), "[")
 	return t.Elem().PkgPath() == of.PkgPath() && strings.HasPrefix(t.Elem().Name(), name+"[")
 }
 
-// field is the address of a field of a struct.
-func field[T any](of reflect.Value, name string) (*T, error) {
+// field is a field of a controller.
+func field[T any](of reflect.Value, name string) (reflect.Value, error) {
 	f, want := of.FieldByName(name), reflect.TypeFor[T]()
 	if !f.IsValid() || f.Type() != want {
 		have := "has none"
 		if f.IsValid() {
 			have = "has a " + f.Type().String()
 		}
-		return nil, fmt.Errorf("controller: this package is for %s and for controllers of reconcile.Request, where the field %s is a %s; %s %s", supported, name, want, of.Type(), have)
+		return f, fmt.Errorf("controller: this package is for %s and for controllers of reconcile.Request, where the field %s is a %s; %s %s", supported, name, want, of.Type(), have)
 	}
-	return (*T)(unsafe.Pointer(f.UnsafeAddr())), nil
+	return f, nil
 }

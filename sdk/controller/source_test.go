@@ -15,9 +15,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// fakeSource is a RescheduleSource in memory, as docs/http-api.md has it, as far
-// as the tests need it. It calls its sink without a network, so that it works
-// under fake time.
+// fakeSource is a RescheduleSource in memory, with the part of docs/http-api.md that the
+// tests need. It calls its sink without a network, so that it works under fake time.
 type fakeSource struct {
 	t       *testing.T
 	sink    http.Handler
@@ -84,11 +83,6 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(r.URL.Path, "/ns/name/schedules")
 	key = strings.TrimPrefix(key, "/")
 	o := f.keys[key]
-	if match := r.Header.Get("If-Match"); match != "" && (o == nil || match != fmt.Sprintf("%q", strconv.FormatUint(o.revision, 10))) ||
-		r.Header.Get("If-None-Match") == "*" && o != nil {
-		f.refuse(w, http.StatusPreconditionFailed, "precondition_failed")
-		return
-	}
 	switch r.Method {
 	case http.MethodPost:
 		var body struct{ Items []sdk.Item }
@@ -103,34 +97,18 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		var request sdk.Request
 		f.must(json.NewDecoder(r.Body).Decode(&request))
-		if b := request.Backoff; b != nil && b.MaxAttempts > 0 && f.of(key).attempt >= b.MaxAttempts {
-			f.refuse(w, http.StatusConflict, "attempts_exhausted")
-			return
-		}
 		f.must(json.NewEncoder(w).Encode(f.put(key, request)))
-	case http.MethodDelete:
-		f.calls = append(f.calls, "cancel "+key)
-		if o != nil {
-			o.stop()
-			delete(f.keys, key)
-		}
-		w.WriteHeader(http.StatusNoContent)
 	case http.MethodGet:
 		if o == nil {
-			f.refuse(w, http.StatusNotFound, "not_found")
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"code":"not_found"}`)
 			return
 		}
 		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, Reason: o.reason, Event: &o.event}))
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
-}
-
-// refuse answers with a code of the schedule API.
-func (f *fakeSource) refuse(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	fmt.Fprintf(w, `{"code":%q}`, code)
 }
 
 func (f *fakeSource) must(err error) {
@@ -145,24 +123,12 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 	o.tries = 0
 	o.put++
 	o.reason = r.Reason
-	var delay time.Duration
-	switch {
-	case r.Backoff != nil:
-		o.attempt++
-		delay = r.Backoff.Base << (o.attempt - 1)
-		f.calls = append(f.calls, fmt.Sprintf("back off %s %d", key, o.attempt))
-	default:
-		delay = *r.Delay
-		o.attempt = 0
-		f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, delay))
-	}
-	if r.MaxInterval != nil {
-		f.calls[len(f.calls)-1] += fmt.Sprint(", then every ", *r.MaxInterval)
-	}
+	o.attempt = 0
+	f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, *r.Delay))
 	if r.Event != nil {
 		o.event = *r.Event
 	}
-	f.wait(key, time.Now().Add(delay), r.Policy == sdk.Earliest)
+	f.wait(key, time.Now().Add(*r.Delay), r.Policy == sdk.Earliest)
 	return &sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, DueAt: o.dueAt}
 }
 
@@ -173,7 +139,7 @@ func (f *fakeSource) of(key string) *occurrence {
 	return f.keys[key]
 }
 
-// wait lets the key be due then, or sooner.
+// wait makes the key due at an instant, or sooner.
 func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
 	o := f.of(key)
 	f.revision++
@@ -195,7 +161,7 @@ func (o *occurrence) stop() {
 	o.waiting = false
 }
 
-// ingest takes an event of an ApiServerSource, as it is sent to the address.
+// ingest takes an event of an ApiServerSource.
 func (f *fakeSource) ingest(key string, e sdk.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,8 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestStopping lets what runs end and be answered, and nothing begin.
-func TestStopping(t *testing.T) {
+// TestStop_RunsEndAndNoneBegins says that runs end and are answered, and that none
+// begins.
+func TestStop_RunsEndAndNoneBegins(t *testing.T) {
 	t.Parallel()
 	began, end := make(chan struct{}, 9), make(chan struct{})
 	c := &configs{results: func(reconcile.Request) (reconcile.Result, error) {
@@ -55,9 +56,9 @@ func TestStopping(t *testing.T) {
 	}
 }
 
-// TestWhatIsReadWhileItStopsIsAnswered is about an event that has not led to any
-// run yet when the operator stops.
-func TestWhatIsReadWhileItStopsIsAnswered(t *testing.T) {
+// TestStop_AnswersAnEventBeingRead is about an event that has not led to a run yet
+// when the operator stops.
+func TestStop_AnswersAnEventBeingRead(t *testing.T) {
 	t.Parallel()
 	reading, read := make(chan struct{}, 9), make(chan struct{})
 	o := cluster()
@@ -75,7 +76,7 @@ func TestWhatIsReadWhileItStopsIsAnswered(t *testing.T) {
 	})
 	answers, stopped := make(chan string, 1), make(chan error, 1)
 	go func() {
-		a, err := op.try(changed("ref.update", ""), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
+		a, err := op.try(changed("ref.update", "ConfigMap/ns/a"), `{"apiVersion":"v1","kind":"ConfigMap","namespace":"ns","name":"a"}`)
 		answers <- fmt.Sprint(a.code, " ", strings.TrimSpace(a.body), " ", err)
 	}()
 	<-reading
@@ -90,9 +91,9 @@ func TestWhatIsReadWhileItStopsIsAnswered(t *testing.T) {
 	}
 }
 
-// TestTheEndOfARequestIsNoSuccess is about who gives a request less time than its
-// run takes, and would say 200 for a handler that says nothing.
-func TestTheEndOfARequestIsNoSuccess(t *testing.T) {
+// TestServe_CancelledRequestIsA503 is about a server that gives a request less time
+// than its run takes, and would answer 200 for a handler that writes nothing.
+func TestServe_CancelledRequestIsA503(t *testing.T) {
 	t.Parallel()
 	end := make(chan struct{})
 	defer close(end)
@@ -108,9 +109,9 @@ func TestTheEndOfARequestIsNoSuccess(t *testing.T) {
 	}
 }
 
-// TestAReplicaThatNobodyWaitsForEndsItsRun is about a request that is cut off,
-// and repeated to another replica.
-func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
+// TestReplicas_AbandonedRunEnds is about a request that is cut off, and repeated to
+// another replica.
+func TestReplicas_AbandonedRunEnds(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan string, 9), make(chan error, 9)
 	op := startManager(t, cluster(), func(mgr ctrl.Manager) error {
@@ -158,8 +159,8 @@ func TestAReplicaThatNobodyWaitsForEndsItsRun(t *testing.T) {
 	}
 }
 
-// TestStoppingDoesNotWaitForEver ends the context of a run after the grace period.
-func TestStoppingDoesNotWaitForEver(t *testing.T) {
+// TestStop_EndsAfterTheGracePeriod ends the context of a run after it.
+func TestStop_EndsAfterTheGracePeriod(t *testing.T) {
 	t.Parallel()
 	began, ended := make(chan struct{}), make(chan struct{})
 	o := cluster()
@@ -195,7 +196,7 @@ func TestStoppingDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
-// silentCache does not come up.
+// silentCache never starts.
 type silentCache struct{ *informertest.FakeInformers }
 
 // GetInformer implements cache.Informers.
@@ -204,8 +205,9 @@ func (silentCache) GetInformer(ctx context.Context, _ client.Object, _ ...cache.
 	return nil, ctx.Err()
 }
 
-// TestAStartThatFailsEnds with the reason, and one that is stopped without.
-func TestAStartThatFailsEnds(t *testing.T) {
+// TestStart_EndsWithItsError says that a start that fails ends with the reason, and a
+// start that is stopped without one.
+func TestStart_EndsWithItsError(t *testing.T) {
 	busy := listen(t)
 	defer busy.Close()
 	_, port, err := net.SplitHostPort(busy.Addr().String())
@@ -256,9 +258,9 @@ func TestAStartThatFailsEnds(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotBeginIsNoSuccess: neither what comes when the operator stops, nor
-// a run that everybody who asked for it has left.
-func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
+// TestStop_NewEventsGetA503 is about events that come when the operator stops, and
+// about a run that no delivery waits for any more.
+func TestStop_NewEventsGetA503(t *testing.T) {
 	t.Parallel()
 	s := Handler(&play{}).(*server)
 	s.stopping.Store(true)
@@ -267,19 +269,19 @@ func TestWhatDoesNotBeginIsNoSuccess(t *testing.T) {
 		t.Errorf("answered with %d %s", w.Code, w.Body)
 	}
 	q := newQueue("q", nil)
-	r := q.join(q.target(playRequest), nil)
-	q.join(q.target(playRequest), nil)
+	r := q.join(q.target(playRequest))
+	q.join(q.target(playRequest))
 	if q.leave(r); q.Len() != 1 {
-		t.Error("somebody still waits for it")
+		t.Error("a delivery still waits for it")
 	}
 	if q.leave(r); q.Len() != 0 || len(q.order) != 0 {
-		t.Error("it is to begin")
+		t.Error("it may still begin")
 	}
 	if <-r.done; !errors.Is(r.err, errAbandoned) {
 		t.Errorf("it ended with %v", r.err)
 	}
 	q.halt()
-	if r := q.join(q.target(playRequest), nil); !errors.Is(r.err, errStopping) {
+	if r := q.join(q.target(playRequest)); !errors.Is(r.err, errStopping) {
 		t.Errorf("after the end it ended with %v", r.err)
 	}
 }

@@ -229,7 +229,7 @@ func TestMetrics_KnowTheLastOfManySources(t *testing.T) {
 			if !strings.HasPrefix(line, "reschedule_deliveries_total{") || !strings.Contains(line, `result="delivered"`) {
 				continue
 			}
-			if _, name, ok := strings.Cut(line, `name="many-`); ok {
+			if _, name, ok := strings.Cut(line, `kn_source_name="many-`); ok {
 				seen[name[:strings.IndexByte(name, '"')]] = true
 			}
 		}

@@ -362,12 +362,12 @@ func TestProbesAndMetricsAreOnTheAdminAddress(t *testing.T) {
 		if path != "/metrics" {
 			continue
 		}
-		for _, name := range []string{"reschedule_deliveries_total", "reschedule_lateness_seconds_bucket", "reschedule_delivery_duration_seconds_bucket", "reschedule_pending", "reschedule_due", "reschedule_in_flight", "reschedule_expired_total", "reschedule_storage_sync_duration_seconds_bucket", "process_resident_memory_bytes"} {
+		for _, name := range []string{"reschedule_deliveries_total", "reschedule_lateness_seconds_bucket", "reschedule_delivery_duration_seconds_bucket", "reschedule_pending", "reschedule_due", "reschedule_retrying", "reschedule_source_suspended", "reschedule_oldest_due_age_seconds", "reschedule_in_flight", "reschedule_expired_total", "reschedule_storage_sync_duration_seconds_bucket", "process_resident_memory_bytes"} {
 			if !strings.Contains(string(r.Body), "\n"+name) {
 				t.Errorf("no metric %s", name)
 			}
 		}
-		if !strings.Contains(string(r.Body), `name="plain",namespace="tests",result="delivered"`) {
+		if !strings.Contains(string(r.Body), `kn_source_name="plain",kn_source_namespace="tests",result="delivered"`) {
 			t.Error("no count of deliveries of this source")
 		}
 	}

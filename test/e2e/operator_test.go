@@ -24,11 +24,9 @@ import (
 // form is how an operator with controller-runtime, test/operators/obedient, is run:
 // docs/sdk.md has the forms.
 type form struct {
-	beside      bool   // the events come straight from the ApiServerSource
 	mode        string // of the ApiServerSource
 	namespaces  bool   // it is for Namespaces, not for ConfigMaps
 	with        string // the options of its manager
-	audience    string // of its token; "" is that of its source
 	concurrency int    // of a pod; 0: no limit
 	annotations map[string]string
 }
@@ -65,13 +63,7 @@ func (o *operator) start() {
 	if strings.Contains(f.with, "audience="+doorAudience) {
 		spec = strings.Replace(spec, "sink: {", "sink: {audience: "+doorAudience+", ", 1)
 	}
-	if !f.beside {
-		spec += o.ingest()
-	}
-	sink := "{apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: objects}"
-	if f.beside {
-		sink = "{apiVersion: serving.knative.dev/v1, kind: Service, name: operator}"
-	}
+	spec += o.ingest()
 	resources := `[{apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}, {apiVersion: coordination.k8s.io/v1, kind: Lease}]`
 	if f.namespaces {
 		resources = fmt.Sprintf(`[{apiVersion: v1, kind: Namespace, selector: {matchLabels: {e2e: %s}}}]`, n.name)
@@ -82,8 +74,8 @@ func (o *operator) start() {
 apiVersion: sources.knative.dev/v1
 kind: ApiServerSource
 metadata: {name: objects}
-spec: {serviceAccountName: operator, mode: %s, resources: %s, sink: {ref: %s}}
-`, f.mode, resources, sink))
+spec: {serviceAccountName: operator, mode: %s, resources: %s, sink: {ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: objects}}}
+`, f.mode, resources))
 	n.ready(knativeService, "operator")
 	o.source = n.source("objects", spec)
 	n.ready(apiServerSource, "objects")
@@ -123,16 +115,12 @@ func (o *operator) service() string {
 	if f.namespaces {
 		controllers = "namespaces"
 	}
-	audience := f.audience
-	if audience == "" {
-		audience = "sources.reschedule.dev/reschedulesource/" + n.name + "/objects"
-	}
 	// Without a client it has neither an address nor a token.
 	var url, mounts, volumes string
 	if slices.Contains(strings.Fields(f.with), "client") {
 		url = fmt.Sprintf(", {name: RESCHEDULE_URL, value: 'http://%s.%s.svc/%s/objects'}", adapter, system, n.name)
 		mounts = ", volumeMounts: [{name: reschedule, mountPath: /var/run/reschedule, readOnly: true}]"
-		volumes = ", volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: " + audience + ", expirationSeconds: 3600}}]}}]"
+		volumes = ", volumes: [{name: reschedule, projected: {sources: [{serviceAccountToken: {path: token, audience: sources.reschedule.dev/reschedulesource/" + n.name + "/objects, expirationSeconds: 3600}}]}}]"
 	}
 	return n.ksvc("operator", annotations,
 		fmt.Sprintf("serviceAccountName: operator, timeoutSeconds: 600, containerConcurrency: %d%s", f.concurrency, volumes),
@@ -282,8 +270,7 @@ func (o *operator) left(key string) []run {
 }
 
 // done waits for the last of these runs of a key, and that nothing is left of
-// it, and fails unless the runs were these. Beside a source nothing may be there
-// of it before, too: while the ApiServerSource waits for its next try.
+// it, and fails unless the runs were these.
 func (o *operator) done(key string, want ...string) []run {
 	o.t.Helper()
 	eventually(o.t, patience, key+" is run to the end", func() error {
@@ -306,7 +293,6 @@ func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
 	for name, f := range map[string]form{
 		"behind a source": {mode: "Resource", with: "audience=" + doorAudience},
 		"behind a source, names of objects without one": {mode: "Reference", namespaces: true},
-		"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,12 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// forms are those of docs/sdk.md for objects with others of their own.
-var forms = map[string]form{
-	"behind a source": {mode: "Resource"},
-	"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s"},
-}
-
 // underWay waits for a run with a step that has not ended, and returns it.
 func (o *operator) underWay(key, step string) run {
 	o.t.Helper()
@@ -50,74 +44,61 @@ func (o *operator) deletePod(name string, force bool) {
 
 func TestAnOperatorThatIsKilledAtAnyPointLosesNothing(t *testing.T) {
 	t.Parallel()
-	for name, f := range forms {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOperator(t, f)
-			o.start()
-			// Its process ends: before the work, in the middle of it, and around the answer.
-			for i, step := range []string{"exit", "work=1s exit", "exit=0s after=2s", "exit=1ms after=2s", "exit=3ms after=2s", "exit=10ms after=2s"} {
-				o.done(o.create(fmt.Sprintf("killed-%d", i), step+", ok"), step, "ok")
-			}
-			// Each time is an attempt. Beside a source the waits after those that it
-			// could not deliver are of the occurrence, which an error ends.
-			failing := []string{"after=1s", "exit", "error", "work=1s exit", "error", "ok"}
-			waits := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
-			if f.beside {
-				waits[2] = time.Second
-			}
-			runs := o.done(o.create("failing", strings.Join(failing, ", ")), failing...)
-			for i, wait := range waits {
-				const work = time.Second
-				if gap := runs[i+2].Start.Sub(runs[i+1].Start); gap < wait || gap > wait+work+3*time.Second {
-					t.Errorf("after failure %d it was retried after %s, want %s", i+1, gap, wait)
-				}
-			}
+	o := newOperator(t, form{mode: "Resource"})
+	o.start()
+	// Its process ends: before the work, in the middle of it, and around the answer.
+	for i, step := range []string{"exit", "work=1s exit", "exit=0s after=2s", "exit=1ms after=2s", "exit=3ms after=2s", "exit=10ms after=2s"} {
+		o.done(o.create(fmt.Sprintf("killed-%d", i), step+", ok"), step, "ok")
+	}
+	// Each time is an attempt.
+	failing := []string{"after=1s", "exit", "error", "work=1s exit", "error", "ok"}
+	waits := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+	runs := o.done(o.create("failing", strings.Join(failing, ", ")), failing...)
+	for i, wait := range waits {
+		const work = time.Second
+		if gap := runs[i+2].Start.Sub(runs[i+1].Start); gap < wait || gap > wait+work+3*time.Second {
+			t.Errorf("after failure %d it was retried after %s, want %s", i+1, gap, wait)
+		}
+	}
 
-			// Its pod goes.
-			key := o.create("forced", "after=1s, work=20s, ok")
-			killed := o.underWay(key, "work=20s")
-			o.deletePod(killed.Pod, true)
-			runs = o.done(key, "after=1s", "work=20s", "ok")
-			if is := runs[1]; !is.End.IsZero() || runs[2].Pod == is.Pod {
-				t.Errorf("it was not killed: %v", runs)
-			}
-		})
+	// Its pod goes.
+	key := o.create("forced", "after=1s, work=20s, ok")
+	killed := o.underWay(key, "work=20s")
+	o.deletePod(killed.Pod, true)
+	runs = o.done(key, "after=1s", "work=20s", "ok")
+	if is := runs[1]; !is.End.IsZero() || runs[2].Pod == is.Pod {
+		t.Errorf("it was not killed: %v", runs)
 	}
 }
 
 func TestARunThatHasBegunEndsAndCountsWhenTheOperatorIsStopped(t *testing.T) {
 	t.Parallel()
-	for name, f := range forms {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOperator(t, f)
-			o.start()
-			for name, c := range map[string]struct {
-				step string
-				stop func(run)
-			}{
-				// SIGTERM comes when Knative's proxy has seen the run end.
-				"deleted": {"work=10s after=2s", func(r run) { o.deletePod(r.Pod, false) }},
-				// It comes in the middle of the run.
-				"terminated": {"term work=5s after=2s", func(run) {}},
-				"revised": {"work=10s after=2s", func(run) {
-					f.annotations = map[string]string{"e2e/revision": "another"}
-					o.change(f)
-				}},
-			} {
-				key := o.create(name, c.step+", ok")
-				c.stop(o.underWay(key, c.step))
-				runs := o.done(key, c.step, "ok")
-				first, second := runs[0], runs[1]
-				if first.End.IsZero() || second.Pod == first.Pod && name != "terminated" {
-					t.Errorf("%s: it was not stopped, or did not end: %v", name, runs)
-				}
-				if gap := second.Start.Sub(first.End); gap < 2*time.Second {
-					t.Errorf("%s: it came up again after %s, want 2s", name, gap)
-				}
-			}
-		})
+	o := newOperator(t, form{mode: "Resource"})
+	o.start()
+	for name, c := range map[string]struct {
+		step string
+		stop func(run)
+	}{
+		// SIGTERM comes when Knative's proxy has seen the run end.
+		"deleted": {"work=10s after=2s", func(r run) { o.deletePod(r.Pod, false) }},
+		// It comes in the middle of the run.
+		"terminated": {"term work=5s after=2s", func(run) {}},
+		"revised": {"work=10s after=2s", func(run) {
+			f := o.form
+			f.annotations = map[string]string{"e2e/revision": "another"}
+			o.change(f)
+		}},
+	} {
+		key := o.create(name, c.step+", ok")
+		c.stop(o.underWay(key, c.step))
+		runs := o.done(key, c.step, "ok")
+		first, second := runs[0], runs[1]
+		if first.End.IsZero() || second.Pod == first.Pod && name != "terminated" {
+			t.Errorf("%s: it was not stopped, or did not end: %v", name, runs)
+		}
+		if gap := second.Start.Sub(first.End); gap < 2*time.Second {
+			t.Errorf("%s: it came up again after %s, want 2s", name, gap)
+		}
 	}
 }
 

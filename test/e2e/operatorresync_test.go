@@ -17,85 +17,41 @@ import (
 func TestObjectsThatWereThereBeforeComeUpOnceForEachRevision(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Second
-	for name, f := range map[string]form{
-		"behind a source": {mode: "Resource", with: "client resync=" + window.String()},
-		"beside a source": {mode: "Resource", beside: true, with: "client backoff=1s resync=" + window.String()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			o := newOperator(t, f)
-			var keys []string
-			for i := range 10 {
-				keys = append(keys, o.create(fmt.Sprintf("old-%d", i), "ok"))
-			}
-			other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept-out", Annotations: map[string]string{"e2e/script": "ok"}}}
-			if _, err := o.Client.CoreV1().ConfigMaps(o.namespace.name).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			o.start()
-			var starts []time.Time
-			for _, key := range keys {
-				starts = append(starts, o.done(key, "ok")[0].Start)
-			}
-			slices.SortFunc(starts, time.Time.Compare)
-			if over := starts[len(starts)-1].Sub(starts[0]); over < window/5 || over > window+patience/2 {
-				t.Errorf("they came up within %s, want %s", over, window)
-			}
-
-			// Another pod of the same revision does what it is woken for, and no more.
-			o.atZero("operator")
-			keys = append(keys, o.create("new", "ok"))
-			o.done(keys[len(keys)-1], "ok")
-
-			f.annotations = map[string]string{"e2e/revision": "another"}
-			o.change(f)
-			for _, key := range keys {
-				o.awaitRuns(patience, key, 2)
-				runs := o.done(key, "ok", "ok")
-				if pod := runs[1].Pod; !strings.HasPrefix(pod, "operator-00002-") {
-					t.Errorf("the second run of %s was in %s", key, pod)
-				}
-			}
-			if all := o.runs(""); len(all) != 2*len(keys) {
-				t.Errorf("there were %d runs of %d objects: %v", len(all), len(keys), all)
-			}
-		})
-	}
-}
-
-// TestWhatAnOperatorBesideASourceCannotKeepIsNotTakenForDone has one whose token
-// is not for the source.
-func TestWhatAnOperatorBesideASourceCannotKeepIsNotTakenForDone(t *testing.T) {
-	t.Parallel()
-	f := form{mode: "Resource", beside: true, with: "client backoff=1s", audience: "somebody-else"}
+	f := form{mode: "Resource", with: "client resync=" + window.String()}
 	o := newOperator(t, f)
+	var keys []string
+	for i := range 10 {
+		keys = append(keys, o.create(fmt.Sprintf("old-%d", i), "ok"))
+	}
+	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept-out", Annotations: map[string]string{"e2e/script": "ok"}}}
+	if _, err := o.Client.CoreV1().ConfigMaps(o.namespace.name).Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	o.start()
-	key := o.create("early", "after=1h")
-	// The ApiServerSource tries six times, some of them perhaps before there is a way.
-	pods := o.Client.CoreV1().Pods(o.namespace.name)
-	eventually(t, patience, "the operator has refused the event twice", func() error {
-		refusals := 0
-		for _, pod := range o.podsOf(o.namespace.name, "serving.knative.dev/service=operator") {
-			said, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{Container: "user-container"}).DoRaw(t.Context())
-			if err != nil {
-				return err
-			}
-			refusals += strings.Count(string(said), "An event is refused, and is to come again")
-		}
-		if refusals < 2 {
-			return fmt.Errorf("%d times", refusals)
-		}
-		return nil
-	})
-	if runs, is := o.of(key), o.scheduled(key); len(runs) > 0 || is != nil {
-		t.Fatalf("it was run, though nothing could be kept: %v, scheduled: %+v", runs, is)
+	var starts []time.Time
+	for _, key := range keys {
+		starts = append(starts, o.done(key, "ok")[0].Start)
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	if over := starts[len(starts)-1].Sub(starts[0]); over < window/5 || over > window+patience/2 {
+		t.Errorf("they came up within %s, want %s", over, window)
 	}
 
-	// Then it gives up, and who lists the objects finds what was lost.
-	f.audience, f.with = "", f.with+" resync=1s"
+	// Another pod of the same revision does what it is woken for, and no more.
+	o.atZero("operator")
+	keys = append(keys, o.create("new", "ok"))
+	o.done(keys[len(keys)-1], "ok")
+
+	f.annotations = map[string]string{"e2e/revision": "another"}
 	o.change(f)
-	if first := o.awaitRuns(patience, key, 1)[0]; !strings.HasPrefix(first.Pod, "operator-00002-") {
-		t.Errorf("it was run in %s", first.Pod)
+	for _, key := range keys {
+		o.awaitRuns(patience, key, 2)
+		runs := o.done(key, "ok", "ok")
+		if pod := runs[1].Pod; !strings.HasPrefix(pod, "operator-00002-") {
+			t.Errorf("the second run of %s was in %s", key, pod)
+		}
 	}
-	o.waiting(key)
+	if all := o.runs(""); len(all) != 2*len(keys) {
+		t.Errorf("there were %d runs of %d objects: %v", len(all), len(keys), all)
+	}
 }

@@ -160,11 +160,24 @@ func releaseOf(t *testing.T, dir, platforms string) *release {
 	return r
 }
 
-// apply applies it as the pages say.
+// apply applies it as docs/kubernetes.md says: where a field of the StatefulSet
+// differs that cannot be changed, the StatefulSet is deleted without its pod
+// and made again.
 func (r *release) apply(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "kubectl", "apply", "-f", r.file).CombinedOutput()
+	err := kubectl(ctx, "apply", "-f", r.file)
+	if err == nil || !strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
+		return err
+	}
+	if err := kubectl(ctx, "-n", system, "delete", "statefulset", adapter, "--cascade=orphan"); err != nil {
+		return err
+	}
+	return kubectl(ctx, "apply", "-f", r.file)
+}
+
+func kubectl(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "kubectl", args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("kubectl apply: %w: %s", err, out)
+		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
 		"default", "cluster-admin-operator", "a-oidc", "oidc-sources.reschedule.dev-reschedulesource", "x-oidc-sources.knative.dev-pingsource",
 		hash, "a" + hash, strings.Repeat("a", 30) + hash[1:] + "gh", strings.Repeat("a", 20) + hash + "-oidcsource", strings.Repeat("a", 32) + hash,
 	} {
-		if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, "sink")); ok || !strings.Contains(says, "RescheduleSources only") {
+		if ok, says := g.admits(t, tokenRequest(t, adapterUser, account, "sink")); ok || !strings.Contains(says, "only for the ServiceAccounts of RescheduleSources") {
 			t.Errorf("%s: %t %s", account, ok, says)
 		}
 	}

@@ -108,7 +108,7 @@ func TestGoodObjectsAreTaken(t *testing.T) {
 func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	cert := certificates(t)
-	const overrides = "must not name what is CloudEvents' own: id, source, type, specversion"
+	const overrides = "must not name an attribute of CloudEvents itself: id, source, type, specversion"
 	for name, c := range map[string]struct{ spec, says string }{
 		"no spec at all":                     {"", "spec.sink: Required value"},
 		"no sink":                            {"delay: 1s", "spec.sink: Required value"},

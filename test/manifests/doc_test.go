@@ -4,12 +4,13 @@
 // rules say what the Go types, SetDefaults and Validate say, that the objects
 // fit each other, and that identities and pods have no more than they need.
 //
-// How it works: the CRD and the objects under it go through the API server's
-// own code (pruning, defaulting, validation, CEL with its cost limits); the
-// other files are read as the types of k8s.io/api, unknown fields refused.
+// How it works: the CRD and its objects go through the API server's own code
+// (pruning, defaulting, validation, CEL with its cost limits). The other files
+// are read as the types of k8s.io/api, which refuses unknown fields. The
+// kustomization is built with the kustomize of tools/kustomize.
 //
-// It leaves to others: what only a running API server shows (test/cluster), and
-// building images (hack/test-release.sh).
+// It leaves to others: a running API server (test/cluster) and building images
+// (hack/test-release.sh).
 package manifests
 
 import (

@@ -1,6 +1,6 @@
-// Package operators holds operators to run from zero replicas. Those of others are
-// public: their controllers are those of the modules that they are published in,
-// and only their main programs are ours.
+// Package operators has operators that run from zero replicas. Two are public: their
+// controllers are in the modules that their authors published, and only their main
+// programs are ours.
 package operators
 
 import (
@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestTheirModulesAreAsPublished wants the modules of the operators to be what go.sum
-// has the sums of, and none to be replaced but ours.
-func TestTheirModulesAreAsPublished(t *testing.T) {
+// The modules of the public operators have the sums in go.sum, and only our module is
+// replaced.
+func TestModules_AreAsPublished(t *testing.T) {
 	t.Parallel()
 	var module struct {
 		Replace []struct{ Old struct{ Path string } }
@@ -22,7 +22,7 @@ func TestTheirModulesAreAsPublished(t *testing.T) {
 	}
 	for _, r := range module.Replace {
 		if r.Old.Path != "github.com/reschedule-dev/reschedule/sdk" {
-			t.Errorf("go.mod replaces %s: it is to be as it was published", r.Old.Path)
+			t.Errorf("go.mod replaces %s: it must be as it was published", r.Old.Path)
 		}
 	}
 	if said := string(output(t, "mod", "verify")); strings.TrimSpace(said) != "all modules verified" {

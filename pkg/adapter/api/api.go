@@ -8,28 +8,22 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
-
-// Ingester takes the CloudEvents of one request to a source's address. It
-// returns what they asked for once all of them are durable, or with an error
-// none was taken. The body is the callee's to keep; ctx ends when the caller
-// hangs up. A judge that is not nil is asked about each event.
-type Ingester interface {
-	Ingest(ctx context.Context, src *queue.Source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
-}
 
 // Config is what the API needs.
 type Config struct {
 	// Lookup finds a source by its address; required.
 	Lookup func(namespace, name string) (*queue.Source, bool)
 	// Ingest takes CloudEvents; nil: POST to an address is not allowed.
-	Ingest Ingester
+	Ingest *ingest.Receiver
 	// Guard says who may call; nil means everybody.
-	Guard Guard
+	Guard access.Guard
 	Log   *slog.Logger     // nil means slog.Default
 	Now   func() time.Time // nil means time.Now
 
@@ -64,17 +58,19 @@ type source interface {
 	Get(key string) (schedule.View, bool, error)
 	List(o queue.ListOptions) ([]schedule.View, string, error)
 	Counts() (queue.Counts, error)
-	Settings() *schedule.Source
+	ingest.Source
 }
 
 type handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
-	ingest func(ctx context.Context, src source, h http.Header, body []byte, judge Judge) ([]queue.Item, error)
+	ingest func(ctx context.Context, src ingest.Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
 	// bytes are what bodies and answers share, shares what all requests under
 	// way share, scans the lists that may look at many rows for few keys.
 	bytes, shares, scans *budget.Budget
-	turns                *turns.Turns // to decode and encode large bodies and answers
+	// writing are the turns to decode large bodies and store what they say, encoding
+	// to write large answers, which goes on while a full disk holds up the others.
+	writing, encoding *turns.Turns
 
 	answers *answers
 }
@@ -87,9 +83,7 @@ func New(cfg Config) http.Handler {
 		return src, ok
 	}
 	if cfg.Ingest != nil {
-		h.ingest = func(ctx context.Context, src source, header http.Header, body []byte, judge Judge) ([]queue.Item, error) {
-			return cfg.Ingest.Ingest(ctx, src.(*queue.Source), header, body, judge)
-		}
+		h.ingest = cfg.Ingest.Ingest
 	}
 	return h
 }
@@ -115,7 +109,7 @@ func newHandler(cfg Config) *handler {
 	}
 	h := &handler{
 		cfg: cfg, answers: newAnswers(cfg),
-		turns: turns.New(),
+		writing: turns.New(), encoding: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
 	}
 	h.observe()
@@ -130,7 +124,7 @@ type call struct {
 	src source
 	key string
 	// caller is who makes the request.
-	caller Caller
+	caller access.Caller
 	// path is what the request is to.
 	path pathKind
 	// status is that of the answer, for the metrics.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -40,7 +41,7 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	t.Parallel()
 	// Who, what, where and with which result; reads and refused callers have
 	// none.
-	e, lines := auditEdge(t, true, func(c *Config) { c.Guard = NewTokens("secret", "other") })
+	e, lines := auditEdge(t, true, func(c *Config) { c.Guard = access.NewTokens("secret", "other") })
 	const auth = "Bearer other"
 	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)
 	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)

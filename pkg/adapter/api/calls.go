@@ -29,13 +29,12 @@ func (c *call) put() error {
 	if err := c.jsonBody(&d.buf); err != nil {
 		return err
 	}
-	if err := c.compute(d.buf.Len()); err != nil {
+	if err := c.compute(c.writing, d.buf.Len()); err != nil {
 		return err
 	}
 	if err := d.put(&r); err != nil {
 		return err
 	}
-	c.turn.Done()
 	d.forget()
 	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
 	var s queue.Scheduled
@@ -43,12 +42,13 @@ func (c *call) put() error {
 		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
+	c.turn.Done()
 	if err = c.audited(auditSchedule, c.key, err, string(s.Result)); err != nil {
 		return err
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	_ = c.compute(viewBytes(&s.View)) // what was done is answered, with a turn or without
+	_ = c.compute(c.encoding, viewBytes(&s.View)) // what was done is answered, with a turn or without
 	buf.b = append(appendScheduled(buf.b, &s, 0), '\n')
 	c.turn.Done()
 	c.tag(s.View.Revision)
@@ -81,7 +81,7 @@ func (c *call) get() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	if err := c.compute(viewBytes(&v)); err != nil {
+	if err := c.compute(c.encoding, viewBytes(&v)); err != nil {
 		return err
 	}
 	buf.b = append(appendView(buf.b, &v), '\n')
@@ -134,7 +134,7 @@ func (c *call) bulk() error {
 	if err := c.grow(int64(min(maxItems, d.buf.Len()/itemText)) * itemBytes); err != nil {
 		return err
 	}
-	if err := c.compute(d.buf.Len()); err != nil {
+	if err := c.compute(c.writing, d.buf.Len()); err != nil {
 		return err
 	}
 	d.pass = c.pass
@@ -142,7 +142,6 @@ func (c *call) bulk() error {
 	if err != nil {
 		return err
 	}
-	c.turn.Done()
 	d.forget()
 	var scheduled []queue.Scheduled
 	if len(batch.items) > 0 {
@@ -151,6 +150,7 @@ func (c *call) bulk() error {
 			return err
 		}
 	}
+	c.turn.Done()
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := slices.Grow(buf.b, min(600*len(batch.outcomes), streamBytes+2<<10))
@@ -165,7 +165,7 @@ func (c *call) bulk() error {
 			scheduled = scheduled[1:]
 			if fault = s.Err; fault == nil {
 				c.audit(auditBulk, o.key, string(s.Result))
-				_ = c.compute(viewBytes(&s.View)) // as in put
+				_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
 				b = appendScheduled(b, s, statusOfResult(s.Result))
 				c.turn.Done()
 				b = c.stream(b)

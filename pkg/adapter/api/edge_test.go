@@ -1,20 +1,19 @@
 package api
 
 import (
-	"fmt"
 	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 )
 
 func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
 	t.Parallel()
-	e := newEdge(t, func(c *Config) { c.Guard = NewTokens("one", "two+/=._~-") })
+	e := newEdge(t, func(c *Config) { c.Guard = access.NewTokens("one", "two+/=._~-") })
 	for header, status := range map[string]int{
 		"": 401, "Bearer one": 200, "bearer  one": 200, "BEARER two+/=._~-": 200,
 		"Bearer": 401, "Bearer ": 401, "Bearer on": 401, "Bearer onee": 401, "Bearer one two+/=._~-": 401, "Basic one": 401, "one": 401, "Bearerone": 401,
@@ -40,52 +39,9 @@ func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
 	if w := e.do("GET", "/openapi.json", ""); w.Code != 200 {
 		t.Errorf("the description: %d", w.Code)
 	}
-	e.cfg.Guard = new(Tokens)
+	e.cfg.Guard = new(access.Tokens)
 	if w := e.do("GET", base, "", "Authorization", "Bearer "); w.Code != 401 {
 		t.Errorf("no tokens at all: %d", w.Code)
-	}
-}
-
-func TestATokenFileIsReadAndReloaded(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "tokens")
-	write := func(content string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := ReadTokens(file); err == nil {
-		t.Error("no file, no error")
-	}
-	write("# who\r\none\r\n\n  two  \n#three\n")
-	tokens, err := ReadTokens(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admitted := func() (got []string) {
-		for _, s := range []string{"one", "two", "three", "#three", "# who", "four"} {
-			if _, ok := tokens.admit(http.Header{"Authorization": {"Bearer " + s}}); ok {
-				got = append(got, s)
-			}
-		}
-		return got
-	}
-	if got := fmt.Sprint(admitted()); got != "[one two]" {
-		t.Error(got)
-	}
-	for _, bad := range []string{"", "\n# only\n", "good\nsecret word\n", "sécret\n", strings.Repeat("a\n", maxTokenFile)} {
-		write(bad)
-		if err := tokens.Reload(file); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%.20q: %v", bad, err)
-		}
-		if got := fmt.Sprint(admitted()); got != "[one two]" {
-			t.Errorf("%.20q took tokens away: %s", bad, got)
-		}
-	}
-	write("four")
-	if err := tokens.Reload(file); err != nil || fmt.Sprint(admitted()) != "[four]" {
-		t.Error(err, admitted())
 	}
 }
 

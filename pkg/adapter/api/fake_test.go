@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -163,6 +165,8 @@ func (f *fake) List(o queue.ListOptions) ([]schedule.View, string, error) {
 	return views, "", nil
 }
 
+func (f *fake) ScheduleTogether([]queue.Item) error { return nil }
+
 func (f *fake) Settings() *schedule.Source { return f.settings }
 
 func (f *fake) Counts() (queue.Counts, error) {
@@ -196,7 +200,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}
-	e.ingest = func(_ context.Context, _ source, _ http.Header, body []byte, judge Judge) ([]queue.Item, error) {
+	e.ingest = func(_ context.Context, _ ingest.Source, _ http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
 		if judge != nil {
 			return nil, judge(nil)
 		}

@@ -173,21 +173,3 @@ func FuzzIfMatch(f *testing.F) {
 		}
 	})
 }
-
-// FuzzTokens wants tokens that a header can carry.
-func FuzzTokens(f *testing.F) {
-	f.Add([]byte("one\n# two\n\nthree"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		tokens, err := parseTokens(b)
-		if (err == nil) != (len(tokens) > 0) {
-			t.Fatalf("%v %v", tokens, err)
-		}
-		all := new(Tokens)
-		all.set.Store(newTokenSet(tokens))
-		for _, s := range tokens {
-			if _, ok := all.admit(map[string][]string{"Authorization": {"Bearer " + s.text}}); !ok {
-				t.Fatalf("%q is not let in", s.text)
-			}
-		}
-	})
-}

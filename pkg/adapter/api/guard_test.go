@@ -9,36 +9,38 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // watchman notes what it is asked.
 type watchman struct {
-	asked []Access
+	asked []access.Request
 	user  string
-	judge Judge
+	judge access.Judge
 	err   error
 }
 
-func (w *watchman) Admit(_ *http.Request, a Access) (Caller, error) {
+func (w *watchman) Admit(_ *http.Request, a access.Request) (access.Caller, error) {
 	w.asked = append(w.asked, a)
-	return Caller{User: w.user, Judge: w.judge}, w.err
+	return access.Caller{User: w.user, Judge: w.judge}, w.err
 }
 
 func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
 	t.Parallel()
-	for target, want := range map[string]Access{
-		"GET /ns/src":                   {"ns", "src", VerbGet},
-		"HEAD /ns/src":                  {"ns", "src", VerbGet},
-		"POST /ns/src":                  {"ns", "src", VerbIngest},
-		"GET /ns/src/schedules":         {"ns", "src", VerbList},
-		"POST /ns/src/schedules":        {"ns", "src", VerbCreate},
-		"DELETE /ns/src/schedules":      {"ns", "src", VerbDelete},
-		"GET /ns/src/schedules/k":       {"ns", "src", VerbGet},
-		"PUT /ns/src/schedules/k%2Fl":   {"ns", "src", VerbCreate},
-		"DELETE /ns/src/schedules/k":    {"ns", "src", VerbDelete},
-		"PATCH /ns/src/schedules/k":     {"ns", "src", VerbGet},
+	for target, want := range map[string]access.Request{
+		"GET /ns/src":                   {Namespace: "ns", Name: "src", Verb: access.VerbGet},
+		"HEAD /ns/src":                  {Namespace: "ns", Name: "src", Verb: access.VerbGet},
+		"POST /ns/src":                  {Namespace: "ns", Name: "src", Verb: access.VerbIngest},
+		"GET /ns/src/schedules":         {Namespace: "ns", Name: "src", Verb: access.VerbList},
+		"POST /ns/src/schedules":        {Namespace: "ns", Name: "src", Verb: access.VerbCreate},
+		"DELETE /ns/src/schedules":      {Namespace: "ns", Name: "src", Verb: access.VerbDelete},
+		"GET /ns/src/schedules/k":       {Namespace: "ns", Name: "src", Verb: access.VerbGet},
+		"PUT /ns/src/schedules/k%2Fl":   {Namespace: "ns", Name: "src", Verb: access.VerbCreate},
+		"DELETE /ns/src/schedules/k":    {Namespace: "ns", Name: "src", Verb: access.VerbDelete},
+		"PATCH /ns/src/schedules/k":     {Namespace: "ns", Name: "src", Verb: access.VerbGet},
 		"GET /no/such/path/there/is/no": {},
 	} {
 		method, path, _ := strings.Cut(target, " ")
@@ -47,7 +49,7 @@ func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
 		if got := e.do(method, path, ""); got.Code != http.StatusForbidden {
 			t.Errorf("%s: %d", target, got.Code)
 		}
-		if d := cmp.Diff([]Access{want}, w.asked); d != "" {
+		if d := cmp.Diff([]access.Request{want}, w.asked); d != "" {
 			t.Errorf("%s: %s", target, d)
 		}
 	}
@@ -67,7 +69,7 @@ func TestEvents_AreJudgedUntilTheCallerHangsUp(t *testing.T) {
 	// What is done for an event ends with the request that brought it.
 	e := newEdge(t)
 	ctx, hangUp := context.WithCancel(t.Context())
-	e.ingest = func(judging context.Context, _ source, _ http.Header, _ []byte, _ Judge) ([]queue.Item, error) {
+	e.ingest = func(judging context.Context, _ ingest.Source, _ http.Header, _ []byte, _ access.Judge) ([]queue.Item, error) {
 		hangUp()
 		return nil, judging.Err()
 	}

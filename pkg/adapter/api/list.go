@@ -60,7 +60,7 @@ func (c *call) list() error {
 		if b, err = c.room(b, size); err != nil {
 			return err
 		}
-		if err := c.compute(size); err != nil {
+		if err := c.compute(c.encoding, size); err != nil {
 			return err
 		}
 		for i := range views {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -128,7 +129,7 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	seen := map[string]bool{}
 	call := func(change func(*edge), path, method, target, body string, headers ...string) {
 		t.Helper()
-		e := newEdge(t, func(c *Config) { c.Guard = NewTokens("secret") })
+		e := newEdge(t, func(c *Config) { c.Guard = access.NewTokens("secret") })
 		e.put(t, "old", `{`+wholeBody+`,"delay":5}`, "Authorization", "Bearer secret")
 		e.put(t, "flying", `{"event":`+wholeEvent+`}`, "Authorization", "Bearer secret")
 		e.inFlight["flying"] = true

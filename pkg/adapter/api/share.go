@@ -8,6 +8,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // What the edge holds at most, with the default limits. A source, or a caller
@@ -78,13 +79,13 @@ func (c *call) leave() {
 }
 
 // compute takes a turn to decode or encode n bytes, if they are many. The turn ends
-// with c.turn.Done, before the caller waits for the network or the disk.
-func (c *call) compute(n int) (err error) {
+// with c.turn.Done, before the caller waits for the network.
+func (c *call) compute(all *turns.Turns, n int) (err error) {
 	if n < longBytes {
 		return nil
 	}
 	settings := c.src.Settings()
-	if c.turn, err = c.turns.Take(c.r.Context(), settings.Namespace, settings.Name); err != nil {
+	if c.turn, err = all.Take(c.r.Context(), settings.Namespace, settings.Name); err != nil {
 		return noTurn()
 	}
 	return nil

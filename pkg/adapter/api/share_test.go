@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
@@ -132,7 +134,7 @@ func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	for user, want := range map[string]string{"": strangers, "somebody": "default"} {
 		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
 		var held []string
-		e.ingest = func(context.Context, source, http.Header, []byte, Judge) ([]queue.Item, error) {
+		e.ingest = func(context.Context, ingest.Source, http.Header, []byte, access.Judge) ([]queue.Item, error) {
 			for _, namespace := range []string{strangers, "default"} {
 				if c := e.bytes.Claim(namespace, "other"); !c.TryGrow(e.cfg.Budget - 256<<10) {
 					held = append(held, namespace)
@@ -248,7 +250,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 		e := newEdge(t)
 		var held []turns.Turn
 		for range max(1, runtime.GOMAXPROCS(0)/2) {
-			turn, err := e.turns.Take(t.Context(), "other", "source")
+			turn, err := e.writing.Take(t.Context(), "other", "source")
 			if err != nil {
 				t.Fatal(err)
 			}

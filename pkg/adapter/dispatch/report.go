@@ -90,10 +90,10 @@ func (m *metrics) namespace(name string) metric.MeasurementOption {
 	switch {
 	case ok:
 	case len(m.namespaces) < maxNamespaces:
-		l = metric.WithAttributeSet(attribute.NewSet(attribute.String("namespace", name)))
+		l = metric.WithAttributeSet(attribute.NewSet(queue.Namespace.String(name)))
 		m.namespaces[name] = l
 	default:
-		l = metric.WithAttributeSet(attribute.NewSet(attribute.String("namespace", "")))
+		l = metric.WithAttributeSet(attribute.NewSet(queue.Namespace.String("")))
 	}
 	return l
 }

@@ -20,7 +20,8 @@
 // CEL's standard functions are there, within the bounds of package expression.
 // Expressions are evaluated by half of the processors, which namespaces get in
 // turn, then their sources (package turns). [Rules.Read] reads the message through package
-// cloudevent and applies the rules.
+// cloudevent and applies the rules. A [Receiver] holds the rules of all sources and
+// passes what they make of a message to the queue.
 //
 // It leaves to others: bounding the body and refusing one that is encoded,
 // authentication and the answer (api), policies and times (queue).

@@ -10,8 +10,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// metrics are the queue's instruments. Labels are the source's namespace and
-// name, never a key.
+// metrics are the queue's instruments. [Labels] are their labels; a key is
+// never a label.
 type metrics struct {
 	observing metric.Registration
 }
@@ -40,12 +40,14 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	fail(e)
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
+	retrying := gauge("reschedule_retrying", "Keys between two attempts: the last attempt failed, and there will be another one.")
+	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest due time that has come and is not delivered; 0 when there is none."))
+		metric.WithDescription("How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended."))
 	fail(e)
 	if err != nil {
 		return nil, err
@@ -56,9 +58,11 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			if err != nil {
 				continue // removed meanwhile
 			}
-			labels := metric.WithAttributeSet(Labels(s.Settings()))
+			settings := s.Settings()
+			labels := metric.WithAttributeSet(Labels(settings))
 			o.ObserveInt64(pending, c.Pending, labels)
 			o.ObserveInt64(due, c.Due, labels)
+			o.ObserveInt64(retrying, c.Retrying, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
 			o.ObserveInt64(letters, c.DeadLetters, labels)
 			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
@@ -71,14 +75,18 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 					o.ObserveInt64(refused, n, labels, metric.WithAttributes(attribute.String("quota", quotas[i])))
 				}
 			}
-			age := 0.0
-			if !c.OldestDueAt.IsZero() {
-				age = max(q.cfg.Now().Sub(c.OldestDueAt).Seconds(), 0)
+			paused, age := int64(0), 0.0
+			switch {
+			case settings.Suspend:
+				paused = 1
+			case !c.OldestUntriedAt.IsZero():
+				age = max(q.cfg.Now().Sub(c.OldestUntriedAt).Seconds(), 0)
 			}
+			o.ObserveInt64(suspended, paused, labels)
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, inFlight, letters, lettersInFlight, stored, lag, expired, refused)
+	}, pending, due, retrying, suspended, inFlight, letters, lettersInFlight, stored, lag, expired, refused)
 	return &m, err
 }
 
@@ -86,7 +94,12 @@ func (m *metrics) close() {
 	_ = m.observing.Unregister() // it was registered, which is all that can go wrong
 }
 
-// Labels are a source's labels on metrics.
+// Namespace is the attribute of metrics that names a source's namespace.
+// Knative uses the same attributes. They differ from the labels that Prometheus
+// gives to the target of a scrape, which are called namespace and name.
+const Namespace = attribute.Key("kn.source.namespace")
+
+// Labels are the attributes of metrics that name a source.
 func Labels(s *schedule.Source) attribute.Set {
-	return attribute.NewSet(attribute.String("namespace", s.Namespace), attribute.String("name", s.Name))
+	return attribute.NewSet(Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))
 }

@@ -121,13 +121,15 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 // Counts are a source's numbers.
 type Counts struct {
 	Pending  int64 // waiting and due
-	Due      int64 // retries among them
+	Due      int64 // retrying ones among them
+	Retrying int64 // between two attempts
 	InFlight int64 // of keys: dead letters have slots of their own
 	// NextDueAt is the soonest due time still ahead, OldestDueAt the earliest
-	// one that has come; zero when there is none.
-	NextDueAt, OldestDueAt time.Time
-	DeadLetters            int64 // waiting for the dead letter sink
-	LettersInFlight        int64 // those of them that are under way
+	// one that has come, and OldestUntriedAt the earliest one that has come of a
+	// key that is not between two attempts; zero when there is none.
+	NextDueAt, OldestDueAt, OldestUntriedAt time.Time
+	DeadLetters                             int64 // waiting for the dead letter sink
+	LettersInFlight                         int64 // those of them that are under way
 }
 
 // Up to exactDue due keys the counts are exact; above that they are counted
@@ -161,8 +163,8 @@ func (s *Source) Counts() (Counts, error) {
 	letters := s.page.letters.flights
 	s.page.Unlock()
 	return Counts{
-		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), InFlight: s.flights.Load(),
-		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, DeadLetters: s.deadLetters.Load(), LettersInFlight: int64(letters),
+		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.flights.Load(),
+		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt, DeadLetters: s.deadLetters.Load(), LettersInFlight: int64(letters),
 	}, nil
 }
 

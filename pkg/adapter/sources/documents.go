@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// documents calls each with every document of a file that is not empty, as
-// JSON, numbered from 1. It reads the YAML that kubectl reads, with the same
-// parser, but as one stream: what looks like the start of a document is one
-// only where YAML says so, and nothing after it is passed over.
+// documents calls each with every document of a file that is not empty, as JSON,
+// numbered from 1. It reads the YAML that kubectl reads, with the same parser, but as
+// one stream: a line that looks like the start of a document is one only where YAML
+// says so, and nothing after it is skipped.
 func documents(data []byte, each func(number int, raw []byte, err error)) {
 	if gojson.Valid(data) { // not all of JSON is YAML: the escapes of surrogates are not
 		if raw := bytes.TrimSpace(data); string(raw) != "null" {
@@ -31,11 +31,11 @@ func documents(data []byte, each func(number int, raw []byte, err error)) {
 			return
 		}
 		if typeErr := (*yaml.TypeError)(nil); errors.As(err, &typeErr) {
-			told := typeErr.Errors
-			if len(told) > 5 {
-				told = append(told[:5:5], fmt.Sprintf("and %d more", len(told)-5))
+			reported := typeErr.Errors
+			if len(reported) > 5 {
+				reported = append(reported[:5:5], fmt.Sprintf("and %d more", len(reported)-5))
 			}
-			each(number, nil, errors.New(strings.Join(told, "; ")))
+			each(number, nil, errors.New(strings.Join(reported, "; ")))
 			continue
 		}
 		if err != nil {

@@ -1,140 +1,215 @@
 package sources
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-const (
-	// MaxFileBytes bounds a file of manifests, so that a wrong path costs a
-	// bounded amount.
-	MaxFileBytes = 16 << 20
-	// maxProblems bounds how many are told of one file.
-	maxProblems = 50
-)
-
-// Cut is a field of a source in a file that asks for more than its ceiling allows.
-type Cut struct {
-	Source string // its path
-	ceilings.Cut
+// FileConfig is what a File needs.
+type FileConfig struct {
+	// Sources is the path of the manifests; required.
+	Sources string
+	// Ceilings is the path of the administrator's ceilings, "" = none.
+	Ceilings string
+	// Tokens is the path of the bearer tokens that may call, "" = every caller may.
+	Tokens string
+	// Reload reads all files anew for each value.
+	Reload <-chan struct{}
+	Log    *slog.Logger // required
 }
 
-// ReadFile reads the sources of a file, in its order, with their limits cut to
-// the ceilings, and what was cut. The error tells everything that is wrong with it.
-func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("sources: opening the file: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("sources: reading the file: %w", err)
-	}
-	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' {
-		return nil, nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
-	}
-	return parse(path, data, config)
+// File is the [Origin] of a standalone adapter: files, read at the start and at
+// each reload.
+type File struct {
+	cfg    FileConfig
+	tokens *access.Tokens // nil: every caller may call
+
+	wanted  []*schedule.Source // as read by Connect
+	applied map[string]bool    // uids that the registry has
 }
 
-// Parse reads the sources of a file's content; name stands for the file in
-// errors.
-func Parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, error) {
-	all, _, err := parse(name, data, config)
-	return all, err
+var _ Origin = (*File)(nil)
+
+// NewFile returns an origin that reads nothing before Connect.
+func NewFile(cfg FileConfig) *File { return &File{cfg: cfg, applied: map[string]bool{}} }
+
+// Connect implements [Origin]: it reads all files, and refuses what is wrong with
+// any of them.
+func (f *File) Connect(context.Context) (settings Settings, err error) {
+	if f.wanted, err = f.read(); err != nil {
+		return settings, err
+	}
+	if f.cfg.Tokens != "" {
+		f.tokens, err = access.ReadTokens(f.cfg.Tokens)
+	}
+	return settings, err
 }
 
-func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Source, []Cut, error) {
-	if len(data) > MaxFileBytes {
-		return nil, nil, fmt.Errorf("sources: %s: is more than %d MiB", name, MaxFileBytes>>20)
+// Sources implements [Origin].
+func (f *File) Sources() (wanted []*schedule.Source, unusable []string) {
+	for _, s := range f.wanted {
+		f.applied[s.UID] = true
 	}
-	p := parser{file: name, ceilings: config, byUID: map[string]string{}, byPath: map[string]string{}}
-	documents(data, p.document)
-	if p.errs != nil {
-		if more := p.problems - len(p.errs); more > 0 {
-			p.errs = append(p.errs, fmt.Errorf("sources: %s: and %d problems more", name, more))
+	return f.wanted, nil
+}
+
+// Guard implements [Origin].
+func (f *File) Guard() access.Guard {
+	if f.tokens == nil {
+		return nil
+	}
+	return f.tokens
+}
+
+// Token implements [Origin]. A sink in a file has no audience.
+func (f *File) Token(context.Context, *schedule.Source, schedule.Target) (string, error) {
+	return "", errors.New("sources: a standalone adapter has no tokens for sinks")
+}
+
+// Trust implements [Origin]: the system's certificate authorities are trusted.
+func (f *File) Trust(func(*x509.CertPool)) {}
+
+// Warn implements [Origin]. What it would say is in the log already.
+func (f *File) Warn(*schedule.Source, string, string) {}
+
+// EventsRefused implements [Origin]. The sender has the answer.
+func (f *File) EventsRefused(*schedule.Source, error) {}
+
+// Close implements [Origin].
+func (f *File) Close() {}
+
+// Run implements [Origin]: it reloads until ctx ends. A reload may have to wait for
+// the disk; Run does not wait for the reload.
+func (f *File) Run(ctx context.Context, r Registry) {
+	done := make(chan struct{}, 1)
+	for next := f.cfg.Reload; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+			next = nil // one at a time
+			go func() {
+				f.reload(ctx, r)
+				done <- struct{}{}
+			}()
+		case <-done:
+			next = f.cfg.Reload
 		}
-		return nil, nil, errors.Join(p.errs...)
 	}
-	if len(p.sources) == 0 && !p.list {
-		return nil, nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
-			`{"apiVersion": "v1", "kind": "List", "items": []}`, name)
-	}
-	return p.sources, p.cuts, nil
 }
 
-// parser collects the sources and problems of one file.
-type parser struct {
-	file          string
-	ceilings      *ceilings.Config
-	sources       []*schedule.Source
-	cuts          []Cut
-	list          bool              // it has a List, maybe an empty one
-	byUID, byPath map[string]string // where it was seen first
-	problems      int
-	errs          []error // the first of them
-}
-
-func (p *parser) refuse(where string, errs ...error) {
-	for _, err := range errs {
-		if p.problems++; p.problems <= maxProblems {
-			p.errs = append(p.errs, fmt.Errorf("sources: %s: %s: %w", p.file, where, err))
+// reload reads the tokens and the sources anew, each on its own: a token is revoked
+// even when the sources cannot be read. What cannot be read stays as it was.
+func (f *File) reload(ctx context.Context, r Registry) {
+	var problems []error
+	if f.tokens != nil {
+		if err := f.tokens.Reload(f.cfg.Tokens); err != nil {
+			problems = append(problems, fmt.Errorf("the tokens stay as they were: %w", err))
 		}
 	}
-}
-
-// document takes one document of the file, as JSON.
-func (p *parser) document(number int, raw []byte, err error) {
-	where := fmt.Sprintf("document %d", number)
+	wanted, err := f.read()
 	if err != nil {
-		p.refuse(where, err)
-		return
+		err = fmt.Errorf("the sources stay as they were: %w", err)
+	} else {
+		err = f.apply(ctx, r, wanted)
 	}
-	head := peek(raw)
-	if head.isList() {
-		p.list = true
-		list, errs := decodeList(raw)
-		p.refuse(where, errs...)
-		for i, item := range list {
-			p.object(fmt.Sprintf("%s, item %d", where, i+1), item)
-		}
-		return
+	switch err := errors.Join(append(problems, err)...); {
+	case ctx.Err() != nil: // the next start goes on
+	case err != nil:
+		f.cfg.Log.Error("not everything was reloaded: a file cannot be used",
+			"file", f.cfg.Sources, "config", f.cfg.Ceilings, "tokens", f.cfg.Tokens, "error", err)
+	default:
+		f.cfg.Log.Info("sources reloaded", "file", f.cfg.Sources, "sources", len(wanted))
 	}
-	p.object(where, raw)
 }
 
-// object takes one RescheduleSource, as JSON.
-func (p *parser) object(where string, raw []byte) {
-	head := peek(raw)
-	where += head.label()
-	o, errs := decodeObject(raw)
-	if len(errs) > 0 {
-		p.refuse(where, errs...)
-		return
+// apply makes the registry have the wanted sources and no others.
+func (f *File) apply(ctx context.Context, r Registry, wanted []*schedule.Source) error {
+	keep := make(map[string]bool, len(wanted))
+	for _, s := range wanted {
+		keep[s.UID] = true
 	}
-	errs = checkMeta(o)
-	targets, more := specTargets(o)
-	src, cuts, rest := convert(o, targets, p.ceilings)
-	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
-		p.refuse(where, errs...)
-		return
+	for uid := range f.applied {
+		if keep[uid] {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := r.RemoveSource(uid); err != nil {
+			return err
+		}
+		delete(f.applied, uid)
 	}
-	if first, seen := p.byPath[src.Path()]; seen {
-		p.refuse(where, fmt.Errorf("metadata.name: %s is already that of %s", src.Path(), first))
-		return
+	for _, s := range wanted {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		f.applied[s.UID] = true
+		if err := r.SetSource(s); err != nil {
+			return err
+		}
 	}
-	if first, seen := p.byUID[src.UID]; seen {
-		p.refuse(where, fmt.Errorf("metadata.uid: %q is already that of %s", src.UID, first))
-		return
+	return nil
+}
+
+// read reads the ceilings and the sources, and logs what the ceilings cut. Its
+// error names everything that is wrong with the sources: also expressions that do
+// not compile, and a source that requires tokens where there are none, to which
+// every caller could send events.
+func (f *File) read() ([]*schedule.Source, error) {
+	limits, err := readCeilings(f.cfg.Ceilings)
+	if err != nil {
+		return nil, err
 	}
-	p.byPath[src.Path()], p.byUID[src.UID] = where, where
-	p.sources = append(p.sources, src)
+	wanted, cuts, err := ReadFile(f.cfg.Sources, limits)
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, s := range wanted {
+		if _, err := expression.Compile(s.IngestKey, s.IngestWhen); err != nil {
+			problems = append(problems, fmt.Errorf("source %s: %w", s.Path(), err))
+		}
+		if s.EventsNeedToken && f.cfg.Tokens == "" {
+			problems = append(problems, fmt.Errorf("source %s: spec.ingest.authentication is required, and there are no tokens: give --token-file FILE", s.Path()))
+		}
+	}
+	if problems != nil {
+		return nil, errors.Join(problems...)
+	}
 	for _, c := range cuts {
-		p.cuts = append(p.cuts, Cut{src.Path(), c})
+		f.cfg.Log.Warn("the spec of a source asks for more than the administrator allows: the ceiling holds",
+			"source", c.Source, "field", "spec."+c.Field, "wanted", c.Wanted, "ceiling", c.Ceiling, "key", c.Key)
 	}
+	return wanted, nil
+}
+
+// readCeilings reads the file of ceilings. Without a file there are none: the owner
+// of the sources' file is the administrator.
+func readCeilings(file string) (*ceilings.Config, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %w", err)
+	}
+	if len(text) > MaxFileBytes {
+		return nil, fmt.Errorf("reading the ceilings: %s is more than %d MiB", file, MaxFileBytes>>20)
+	}
+	config, err := ceilings.ParseFile(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading the ceilings: %s: %w", file, err)
+	}
+	return config, nil
 }

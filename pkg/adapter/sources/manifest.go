@@ -15,8 +15,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// manifest is a RescheduleSource as somebody wrote it. Its status is not
-// looked at, as an API server would not on creation.
+// manifest is a RescheduleSource as a user wrote it. Its status is ignored, as an
+// API server does on creation.
 type manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

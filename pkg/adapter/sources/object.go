@@ -16,18 +16,18 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// Targets are an object's sinks as somebody resolved them: of a file the uris
-// of the spec, in a cluster what the status says.
+// Targets are the resolved sinks of an object: in a file the uris of the spec, in a
+// cluster the uris of the status.
 type Targets struct {
 	Sink       schedule.Target
 	DeadLetter *schedule.Target // nil: none
-	// ServiceAccount is who the source is to a sink with an audience; "" = nobody.
+	// ServiceAccount identifies the source to a sink with an audience; "" = none.
 	ServiceAccount string
 }
 
 // FromObject is the source that an object describes, every default filled in
 // and its limits cut to the administrator's ceilings; a nil config has none. It
-// does not change the object. The error tells all that is wrong with it.
+// does not change the object. The error names everything that is wrong with it.
 func FromObject(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (*schedule.Source, error) {
 	src, _, errs := convert(o, t, config)
 	if len(errs) > 0 {
@@ -89,16 +89,16 @@ func uid(o *v1alpha1.RescheduleSource) string {
 	return o.Namespace + "/" + o.Name
 }
 
-// reader reads one field after the other and keeps the errors, one a field.
+// reader reads one field after the other and keeps the errors, one per field.
 type reader struct {
-	errs []error
-	told map[string]bool // the fields that have one
+	errs     []error
+	reported map[string]bool // the fields that have an error
 }
 
-// newReader starts with what the object's own validation says. It puts the
-// field first, as in all our errors.
+// newReader starts with the errors of the object's own validation. It puts the field
+// first, as all errors of this package do.
 func newReader(fe *apis.FieldError) *reader {
-	r := &reader{told: map[string]bool{}}
+	r := &reader{reported: map[string]bool{}}
 	if fe == nil {
 		return r
 	}
@@ -109,14 +109,14 @@ func newReader(fe *apis.FieldError) *reader {
 		}
 		r.errs = append(r.errs, fmt.Errorf("%s: %s", strings.Join(e.Paths, ", "), text))
 		for _, path := range e.Paths {
-			r.told[path] = true
+			r.reported[path] = true
 		}
 	}
 	return r
 }
 
 func (r *reader) note(field string, err error) {
-	if err != nil && !r.told[field] {
+	if err != nil && !r.reported[field] {
 		r.errs = append(r.errs, err)
 	}
 }

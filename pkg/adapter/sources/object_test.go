@@ -15,7 +15,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestAnObjectOfAClusterTakesTheTargetsItWasResolvedTo(t *testing.T) {
+// An object of a cluster has the targets that it was resolved to.
+func TestFromObject_TakesResolvedTargets(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "some/uid"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "x"}
@@ -64,7 +65,8 @@ func TestFromObject_CutsToTheCeilings(t *testing.T) {
 	}
 }
 
-func TestABadObjectIsRefusedByName(t *testing.T) {
+// A bad object is refused by name.
+func TestFromObject_RefusalNamesTheObject(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "a"}}
 	long := "P36526D"

@@ -60,7 +60,8 @@ func fullExample() *schedule.Source {
 	}
 }
 
-func TestTheExampleOfTheContractIsReadFromAFile(t *testing.T) {
+// The example of the contract is read from a file.
+func TestFile_ReadsTheExample(t *testing.T) {
 	t.Parallel()
 	got, _, err := ReadFile("testdata/full.yaml", nil)
 	if err != nil {
@@ -71,7 +72,8 @@ func TestTheExampleOfTheContractIsReadFromAFile(t *testing.T) {
 	}
 }
 
-func TestTheExampleIsTheSameInJSON(t *testing.T) {
+// The example means the same in JSON.
+func TestFile_ReadsJSON(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
@@ -94,7 +96,8 @@ func TestTheExampleIsTheSameInJSON(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadDocumentByDocument(t *testing.T) {
+// A file is read document by document.
+func TestFile_IsReadDocumentByDocument(t *testing.T) {
 	t.Parallel()
 	a, b := manifestOf("a", ""), manifestOf("b", "")
 	item := func(m string) string { return "- " + indent(m)[2:] }
@@ -135,7 +138,8 @@ func TestFilesAreReadDocumentByDocument(t *testing.T) {
 	}
 }
 
-func TestEveryFieldHasItsMeaning(t *testing.T) {
+// Every field of the spec has its meaning.
+func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		spec string
@@ -192,7 +196,8 @@ func TestEveryFieldHasItsMeaning(t *testing.T) {
 	}
 }
 
-func TestAUIDOfItsOwnIsKept(t *testing.T) {
+// An object keeps its own uid.
+func TestFile_KeepsAUID(t *testing.T) {
 	t.Parallel()
 	const id = "0b7f7d0e-6a4f-4f39-9f2e-3f1f7c1f0f11"
 	text := strings.Replace(manifestOf("a", ""), "{name: a}", "{name: a.b, namespace: ops, uid: "+id+"}", 1)
@@ -205,7 +210,8 @@ func TestAUIDOfItsOwnIsKept(t *testing.T) {
 	}
 }
 
-func TestJSONMayHoldWhatYAMLCannot(t *testing.T) {
+// JSON may hold what YAML cannot.
+func TestFile_ReadsJSONThatIsNoYAML(t *testing.T) {
 	t.Parallel()
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSource", "metadata": map[string]any{"name": "a"},
@@ -256,7 +262,8 @@ func TestFile_EmptyOrCutIsRefused(t *testing.T) {
 	}
 }
 
-func TestAFileIsReadUpToItsBound(t *testing.T) {
+// A file is read up to its bound.
+func TestFile_IsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "big.yaml")
 	text := manifestOf("a", "")
@@ -278,7 +285,8 @@ func TestAFileIsReadUpToItsBound(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+// The error of a file that cannot be read names it.
+func TestFile_ErrorNamesIt(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{filepath.Join(t.TempDir(), "absent.yaml"), t.TempDir()} {
 		if _, _, err := ReadFile(path, nil); err == nil || !strings.Contains(err.Error(), path) {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
+// A bad file is refused, and the error names the fault.
+func TestFile_RefusalNamesTheFault(t *testing.T) {
 	t.Parallel()
 	a := manifestOf("a", "")
 	with := func(old, text string) string { return strings.Replace(a, old, text, 1) }
@@ -88,7 +89,7 @@ func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
 			}
 			lines := strings.Split(err.Error(), "\n")
 			if len(lines) != len(c.want) {
-				t.Errorf("%d problems told, want %d:\n%v", len(lines), len(c.want), err)
+				t.Errorf("%d problems reported, want %d:\n%v", len(lines), len(c.want), err)
 			}
 			for _, line := range lines {
 				if !strings.HasPrefix(line, "sources: f: document ") {
@@ -104,7 +105,8 @@ func TestBadFilesAreRefusedAndTheFaultIsNamed(t *testing.T) {
 	}
 }
 
-func TestTheProblemsToldAreBounded(t *testing.T) {
+// The number of reported problems is bounded.
+func TestFile_ReportsABoundedNumber(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("f", []byte(strings.Repeat("--- x\n", 1000)), nil)
 	if err == nil {
@@ -116,7 +118,8 @@ func TestTheProblemsToldAreBounded(t *testing.T) {
 	}
 }
 
-func TestALongValueIsCutInTheError(t *testing.T) {
+// A long value is cut in the error.
+func TestFile_CutsALongValueInErrors(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("f", []byte(manifestOf("a", "delay: "+strings.Repeat("x", 1<<20))), nil)
 	if err == nil || len(err.Error()) > 500 {
@@ -124,7 +127,8 @@ func TestALongValueIsCutInTheError(t *testing.T) {
 	}
 }
 
-func TestAliasesThatMultiplyAreRefused(t *testing.T) {
+// Aliases that multiply are refused.
+func TestFile_RefusesMultiplyingAliases(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"nested":  "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n",

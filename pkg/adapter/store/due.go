@@ -78,19 +78,20 @@ func (o *originals) stepRetry(ok bool) {
 	o.retryOK = false
 }
 
-// next returns the first row that is left.
-func (o *originals) next() (Row, bool) {
+// next returns the first row that is left, and whether its key is between two
+// attempts.
+func (o *originals) next() (row Row, retrying, ok bool) {
 	switch {
 	case o.retryOK && (!o.dueOK || o.retryAt.Before(o.dueAt.Position)):
-		row := o.retryAt
+		row = o.retryAt
 		o.stepRetry(o.retry.Next())
-		return row, true
+		return row, true, true
 	case o.dueOK:
-		row := o.dueAt
+		row = o.dueAt
 		o.stepDue(o.due.Next())
-		return row, true
+		return row, false, true
 	}
-	return Row{}, false
+	return Row{}, false, false
 }
 
 // ListDue implements Store.
@@ -108,7 +109,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 	defer o.done(&err)
 	last, held := after, int64(0)
 	for {
-		row, ok := o.next()
+		row, _, ok := o.next()
 		if !ok {
 			return items, Position{}, nil
 		}
@@ -150,7 +151,7 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 			b.Partial = true
 			return b, nil
 		}
-		row, ok := o.next()
+		row, retrying, ok := o.next()
 		if !ok {
 			return b, nil
 		}
@@ -167,6 +168,12 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 		}
 		if b.Due++; b.Due == 1 {
 			b.OldestAt = row.At
+		}
+		switch {
+		case retrying:
+			b.Retrying++
+		case b.OldestUntriedAt.IsZero():
+			b.OldestUntriedAt = row.At
 		}
 	}
 }

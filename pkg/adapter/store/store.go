@@ -166,10 +166,13 @@ type Item struct {
 	Entry *schedule.Entry
 }
 
-// Backlog is what of a source is due.
+// Backlog counts the keys of a source that are due. An instant is zero when
+// there is no such key.
 type Backlog struct {
-	Due      int       // keys whose due time has come, retries among them
-	OldestAt time.Time // the earliest due time among them; zero when there is none
-	NextAt   time.Time // the soonest due time of the others; zero when there is none
-	Partial  bool      // it stopped counting: there may be more
+	Due             int       // keys whose due time has come
+	Retrying        int       // due keys between two attempts
+	OldestAt        time.Time // the earliest due time of the due keys
+	OldestUntriedAt time.Time // the earliest due time of the due keys that are not between two attempts
+	NextAt          time.Time // the soonest due time of the keys that are not due
+	Partial         bool      // it stopped counting: there may be more
 }

@@ -164,7 +164,7 @@ func (l *line) push(turn chan struct{}, path ...string) {
 	next.push(turn, path[1:]...)
 }
 
-// pop takes the next one out; nil when nobody waits.
+// pop takes the next one out; nil when none waits.
 func (l *line) pop() (turn chan struct{}) {
 	if len(l.names) == 0 {
 		if len(l.waiters) > 0 {

@@ -14,11 +14,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
-// An obstacle is why a source cannot be called at its address.
+// An obstacle is the reason why a source cannot be called at its address.
 type obstacle struct{ reason, message string }
 
-// markAddressable sets Addressable from the first obstacle of the steps that
-// have a say in it.
+// markAddressable sets Addressable from the first obstacle.
 func markAddressable(source *v1alpha1.RescheduleSource, obstacles ...*obstacle) {
 	for _, o := range obstacles {
 		if o != nil {
@@ -29,8 +28,9 @@ func markAddressable(source *v1alpha1.RescheduleSource, obstacles ...*obstacle) 
 	source.Status.MarkAddressable()
 }
 
-// validate looks at what the API server's schema may have let through, and
-// checks that the expressions compile. Only a change of the spec can mend what it finds.
+// validate checks the rules that the API server's schema cannot express, and
+// that the expressions compile. Its failures are permanent: only a change of the
+// spec helps.
 func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	invalid := func(reason string, err error) (*obstacle, error) {
 		return &obstacle{reason, err.Error()},
@@ -47,7 +47,7 @@ func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSo
 	return nil, nil
 }
 
-// publishAddresses sets the address, also when something is in its way.
+// publishAddresses sets the address, also when there is an obstacle.
 func (r *Reconciler) publishAddresses(flags feature.Flags, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	edge := resources.Edge{SystemNamespace: r.systemNamespace, Flags: flags}
 	var audience *string
@@ -71,14 +71,14 @@ func (r *Reconciler) publishAddresses(flags feature.Flags, source *v1alpha1.Resc
 	return &obstacle{"TLSSecretUnknown", err.Error()}, err
 }
 
-// requiresTokens says whether events need a token whatever the flags say: who
-// sends them finds the audience in the address.
+// requiresTokens says whether events need a token whatever the flags say.
+// Senders find the audience in the address.
 func requiresTokens(source *v1alpha1.RescheduleSource) bool {
 	in := source.Spec.Ingest
 	return in != nil && in.Authentication != nil && *in.Authentication == v1alpha1.AuthenticationRequired
 }
 
-// applyPolicies lists the EventPolicies that say who may call.
+// applyPolicies lists the EventPolicies that apply to the source.
 func (r *Reconciler) applyPolicies(flags feature.Flags, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	var verdict policyVerdict
 	err := auth.UpdateStatusWithEventPolicies(flags, &source.Status.AppliedEventPoliciesStatus, &verdict, r.policies,

@@ -21,7 +21,8 @@ const brokenSays = `spec.ingest.when: ERROR: <input>:1:1: undeclared reference t
  | evnt.type == 'x'
  | ^`
 
-func TestWhatIsInvalidMakesASourceNotAddressableAndKeepsItsAddress(t *testing.T) {
+// A source with an invalid spec is not Addressable, and keeps its address.
+func TestAddressable_InvalidSpec(t *testing.T) {
 	t.Parallel()
 	number := v1alpha1.RescheduleSourceIngest{Key: "1 + 1"}
 	fine := v1alpha1.RescheduleSourceIngest{Key: "event.kind + '/' + event.name", When: "event.data.x > 1"}
@@ -50,7 +51,7 @@ func TestWhatIsInvalidMakesASourceNotAddressableAndKeepsItsAddress(t *testing.T)
 		WantStatusUpdates: becomes(settled(limited, but(condition("Addressable", "False", "SpecInvalid", limitedSays)))),
 		WantEvents:        []string{Eventf("Warning", "SpecInvalid", "%s", limitedSays)},
 	}, {
-		Name: "a spec that is mended", Key: key,
+		Name: "a spec that is corrected", Key: key,
 		Objects:           []runtime.Object{settled(but(condition("Addressable", "False", "IngestInvalid", brokenSays))), adapter(1, 1)},
 		WantStatusUpdates: becomes(settled()),
 	}}.Test(t, reconciling)
@@ -72,7 +73,8 @@ func certified(a *duckv1.Addressable, ca string) *duckv1.Addressable {
 	return a
 }
 
-func TestAddressesFollowTheFlagsAndTheCertificate(t *testing.T) {
+// The addresses follow the flags and the certificate.
+func TestAddresses_FlagsAndCertificate(t *testing.T) {
 	t.Parallel()
 	secret := func(name string, data map[string][]byte) *corev1.Secret {
 		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}, Data: data}
@@ -118,8 +120,8 @@ func TestAddressesFollowTheFlagsAndTheCertificate(t *testing.T) {
 	rows.Test(t, reconciling)
 }
 
-// Who sends tokens takes the audience from the address, whatever the flag says.
-func TestRequiredTokensShowInTheAddress(t *testing.T) {
+// Senders take the audience from the address, whatever the flag says.
+func TestAddresses_RequiredTokens(t *testing.T) {
 	t.Parallel()
 	required, cluster := v1alpha1.AuthenticationRequired, v1alpha1.AuthenticationCluster
 	audience := "sources.reschedule.dev/reschedulesource/ops/git-repos"
@@ -167,7 +169,8 @@ func applied(names ...string) option {
 	}
 }
 
-func TestEventPoliciesThatApplyAreListedAndHaveToBeReady(t *testing.T) {
+// The EventPolicies that apply to a source are in its status, and must be ready.
+func TestEventPolicies_ListedAndReady(t *testing.T) {
 	t.Parallel()
 	elsewhere := policy("elsewhere", false)
 	elsewhere.Namespace = "other"

@@ -13,8 +13,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// administrator is what config-reschedule says. A ConfigMap that cannot be
-// understood, or one that was there and is gone, changes nothing.
+// administrator holds the settings of config-reschedule. A ConfigMap that is not
+// valid changes nothing, nor does a deleted one.
 type administrator struct {
 	current  atomic.Pointer[ceilings.Config]
 	logger   *zap.SugaredLogger
@@ -36,16 +36,17 @@ func newAdministrator(logger *zap.SugaredLogger, recorder record.EventRecorder, 
 
 func (a *administrator) watch(cmw configmap.Watcher) { cmw.Watch(ceilings.ConfigMapName, a.observe) }
 
-// observe takes a new state of the ConfigMap. One without a uid stands for none.
+// observe takes a new state of the ConfigMap. One without a uid means that there
+// is none.
 func (a *administrator) observe(cm *corev1.ConfigMap) {
 	if cm.UID == "" && a.seen {
-		a.logger.Warnf("ConfigMap %s is gone: the ceilings stay as they were", ceilings.ConfigMapName)
+		a.logger.Warnf("ConfigMap %s was deleted: the ceilings stay as they were", ceilings.ConfigMapName)
 		return
 	}
 	a.seen = a.seen || cm.UID != ""
 	config, err := ceilings.Parse(cm.Data)
 	if err != nil {
-		a.logger.Errorw("The ceilings stay as they were: the ConfigMap cannot be understood", zap.Error(err))
+		a.logger.Errorw("The ceilings stay as they were: the ConfigMap is not valid", zap.Error(err))
 		a.recorder.Eventf(cm, corev1.EventTypeWarning, "InvalidConfig", "The ceilings stay as they were: %v", err)
 		return
 	}
@@ -60,10 +61,10 @@ func (r *Reconciler) limit(source *v1alpha1.RescheduleSource) {
 		source.Status.ClearLimited()
 		return
 	}
-	told := make([]string, len(cuts))
+	texts := make([]string, len(cuts))
 	for i, c := range cuts {
-		told[i] = c.String()
+		texts[i] = c.String()
 	}
 	source.Status.MarkLimited("AboveCeiling", "The administrator's ceilings in ConfigMap %s/%s: %s.",
-		r.systemNamespace, ceilings.ConfigMapName, strings.Join(told, "; "))
+		r.systemNamespace, ceilings.ConfigMapName, strings.Join(texts, "; "))
 }

@@ -22,7 +22,7 @@ import (
 
 // Limited is there while the spec asks for more than the ceilings allow, says
 // what is cut, and has no part in Ready.
-func TestLimited_NamesWhatIsCut(t *testing.T) {
+func TestLimited_NamesTheFields(t *testing.T) {
 	t.Parallel()
 	config, err := ceilings.Parse(map[string]string{"max-pending": "10", "namespaces": "ops: {max-in-flight: 5}"})
 	if err != nil {

@@ -105,8 +105,8 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	return impl
 }
 
-// withoutManagedFields drops what nobody here reads, and what may be as large as
-// the rest of a source.
+// withoutManagedFields drops the managed fields: the controller does not read
+// them, and they may be as large as the rest of a source.
 func withoutManagedFields(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
 		source.ManagedFields = nil
@@ -114,9 +114,9 @@ func withoutManagedFields(o any) (any, error) {
 	return o, nil
 }
 
-// concerns says whether an update is a reason to look at the source again: not
-// when the adapter refreshed its counts, which it does for each source every 30
-// seconds. An update without a change is a resync, which renews what is tracked.
+// concerns says whether an update requires a reconciliation. An update of the
+// counts does not; the adapter makes one for each source every 30 seconds. An
+// update without a change is a resync, which renews the tracked objects.
 func concerns(before, after *v1alpha1.RescheduleSource) bool {
 	if before.ResourceVersion == after.ResourceVersion {
 		return true
@@ -131,8 +131,8 @@ func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
 	return s
 }
 
-// onChange calls f with the object before and after, one of them nil when it
-// was not there.
+// onChange calls f with the object before and after; one of them is nil when the
+// object was created or deleted.
 func onChange[T any, O interface {
 	*T
 	metav1.Object
@@ -144,8 +144,8 @@ func onChange[T any, O interface {
 	})
 }
 
-// untombed gives h the last known state of an object whose deletion was missed
-// while the watch was broken. Eventing's and Knative's handlers drop these.
+// untombed passes h the last known state of an object that was deleted while the
+// watch was broken. Eventing's and Knative's handlers ignore such deletions.
 func untombed(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    h.OnAdd,
@@ -161,9 +161,9 @@ func untombed(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	}
 }
 
-// lenient watches ConfigMaps that need not be there: without one its defaults
-// hold. By itself the process would end. One that was there and is deleted stays
-// in force: a cluster without config-features for a moment must not lose the
+// lenient watches ConfigMaps that may be missing; Knative's watcher would end
+// the process. A missing ConfigMap has its defaults. A deleted ConfigMap stays in
+// force: a cluster without config-features for a moment must not lose the
 // identities of all sources.
 type lenient struct {
 	configmap.Watcher
@@ -177,14 +177,14 @@ func (l lenient) Watch(name string, observers ...configmap.Observer) {
 		l.Watcher.Watch(name, observers...)
 		return
 	}
-	// A watcher tells only of what is in its namespace, the default among it.
+	// The watcher passes on only ConfigMaps of its namespace, the default included.
 	usual := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: system.Namespace(), Name: name}}
 	var seen atomic.Bool
 	w.WatchWithDefault(usual, func(cm *corev1.ConfigMap) {
-		if cm.ResourceVersion != "" { // no API server has seen the default
+		if cm.ResourceVersion != "" { // the default is no object of the API server
 			seen.Store(true)
 		} else if seen.Load() {
-			l.log.Errorw("A ConfigMap is gone; what it said stays in force until it is back or the controller starts anew", zap.String("configMap", name))
+			l.log.Errorw("A deleted ConfigMap stays in force until it exists again or the controller restarts", zap.String("configMap", name))
 			return
 		}
 		for _, o := range observers {

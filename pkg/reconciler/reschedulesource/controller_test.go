@@ -137,7 +137,8 @@ func (c cluster) expect(t *testing.T, want ...types.NamespacedName) {
 	}
 }
 
-func TestOnlyTheAdaptersCountsAreNoReasonToLookAtASource(t *testing.T) {
+// Each change of a source but the adapter's counts requires a reconciliation.
+func TestConcerns_AllButTheCounts(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.RescheduleSource){
 		"spec":       func(s *v1alpha1.RescheduleSource) { s.Spec.Suspend = true },
@@ -161,7 +162,8 @@ func TestOnlyTheAdaptersCountsAreNoReasonToLookAtASource(t *testing.T) {
 	}
 }
 
-func TestAnUpdateOfTheCountsIsNotQueued(t *testing.T) {
+// An update of the counts queues nothing.
+func TestController_IgnoresCounts(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
 	counts := source(counted)
@@ -176,7 +178,8 @@ func TestAnUpdateOfTheCountsIsNotQueued(t *testing.T) {
 	}
 }
 
-func TestASourceThatIsGoneIsNotTrackedAnyMore(t *testing.T) {
+// A deleted source is no longer tracked.
+func TestController_DeletedSource(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
 	ref := tracker.Reference{APIVersion: "v1", Kind: "Service", Namespace: "ops", Name: "plain"}
@@ -192,10 +195,11 @@ func TestASourceThatIsGoneIsNotTrackedAnyMore(t *testing.T) {
 	}
 }
 
-func TestSourcesAreLookedAtWhenWhatTheyShowChanges(t *testing.T) {
+// A change of a shared object that a status shows queues the sources.
+func TestController_SharedObjects(t *testing.T) {
 	t.Parallel()
-	ours, everybodys := account(), account()
-	ours.OwnerReferences[0].UID, everybodys.Name, everybodys.OwnerReferences = "5f0c", "another", nil
+	ours, other := account(), account()
+	ours.OwnerReferences[0].UID, other.Name, other.OwnerReferences = "5f0c", "another", nil
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "reschedule-adapter-server-tls"}}
 	create := func(object runtime.Object) func(*testing.T, cluster) {
 		return func(t *testing.T, c cluster) {
@@ -257,7 +261,8 @@ func (m *manual) WatchWithDefault(cm corev1.ConfigMap, observers ...configmap.Ob
 	}
 }
 
-func TestTheControllerStartsWithoutItsConfigMaps(t *testing.T) {
+// The controller starts without its ConfigMaps.
+func TestController_StartsWithoutConfigMaps(t *testing.T) {
 	t.Parallel()
 	ctx, _ := faked(t)
 	cmw := &manual{}
@@ -269,7 +274,7 @@ func TestTheControllerStartsWithoutItsConfigMaps(t *testing.T) {
 
 // A ConfigMap that is replaced is not there for a moment, and all identities
 // would be deleted and made anew.
-func TestADeletedConfigMapStaysInForce(t *testing.T) {
+func TestController_DeletedConfigMap(t *testing.T) {
 	t.Parallel()
 	core, logged := observer.New(zap.ErrorLevel)
 	client := kubefake.NewClientset()
@@ -311,7 +316,8 @@ func TestADeletedConfigMapStaysInForce(t *testing.T) {
 	}
 }
 
-func TestOneStatefulSetAndOneSecretAreWatched(t *testing.T) {
+// The informers watch one StatefulSet and one Secret.
+func TestInformers_WatchOneObject(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
 	seen := map[string]int{}
@@ -341,7 +347,8 @@ func TestOneStatefulSetAndOneSecretAreWatched(t *testing.T) {
 	}
 }
 
-func TestTheScalerLooksWhenSourcesComeAndGoAndWhenTheAdapterChanges(t *testing.T) {
+// The scaler runs when sources come and go, and when the adapter changes.
+func TestScaler_Queued(t *testing.T) {
 	t.Parallel()
 	c := watched(t, NewScaler, nil)
 	c.save(t, "create", source())
@@ -354,7 +361,8 @@ func TestTheScalerLooksWhenSourcesComeAndGoAndWhenTheAdapterChanges(t *testing.T
 	c.expect(t, adapterKey)
 }
 
-func TestADeletionThatWasMissedIsHandledWithTheLastKnownState(t *testing.T) {
+// A missed deletion is handled with the last known state.
+func TestUntombed_LastKnownState(t *testing.T) {
 	t.Parallel()
 	var got []any
 	h := untombed(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got = append(got, o) }})
@@ -367,7 +375,8 @@ func TestADeletionThatWasMissedIsHandledWithTheLastKnownState(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsAreNotKeptInMemory(t *testing.T) {
+// Managed fields are not kept in memory.
+func TestController_DropsManagedFields(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
 	third := source()

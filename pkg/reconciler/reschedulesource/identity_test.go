@@ -80,7 +80,8 @@ func toDeadLetters(s *v1alpha1.RescheduleSource) {
 	but(deadLettersResolved)(s)
 }
 
-func TestTheIdentityFollowsTheFlag(t *testing.T) {
+// A source has an identity while the flag is on.
+func TestIdentity_FollowsTheFlag(t *testing.T) {
 	t.Parallel()
 	const unowned = "service account " + accountName + " not owned by RescheduleSource git-repos"
 	const uncreated = "could not create OIDC service account ops/git-repos for RescheduleSource: inducing failure for create serviceaccounts"
@@ -114,7 +115,7 @@ func TestTheIdentityFollowsTheFlag(t *testing.T) {
 				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "reschedule-adapter-server-tls"}}}
 			r.WantStatusUpdates = becomes(settled(addressed(http, at("https", secured), at("http", address)), authenticated))
 		}),
-		row(on(), "on: the account is somebody else's", func(r *TableRow) {
+		row(on(), "on: the account has another owner", func(r *TableRow) {
 			r.Objects = []runtime.Object{source(), adapter(1, 1), ownedBy("another")}
 			r.WantErr, r.WantEvents = true, []string{Eventf("Warning", "InternalError", unowned)}
 			r.WantStatusUpdates = becomes(settled(authenticated, failed(unowned)))
@@ -136,7 +137,7 @@ func TestTheIdentityFollowsTheFlag(t *testing.T) {
 			Name: "off, and the spec names an audience of its dead letters", Key: key,
 			Objects: []runtime.Object{settled(toDeadLetters), adapter(1, 1), account()},
 		}, {
-			Name: "off, and the spec names an audience: the account is somebody else's", Key: key,
+			Name: "off, and the spec names an audience: the account has another owner", Key: key,
 			Objects: []runtime.Object{source(naming), adapter(1, 1), ownedBy("another")},
 			WantErr: true, WantEvents: []string{Eventf("Warning", "InternalError", unowned)},
 			WantStatusUpdates: becomes(settled(named, failed(unowned))),
@@ -146,7 +147,7 @@ func TestTheIdentityFollowsTheFlag(t *testing.T) {
 			WantDeletes:       deletion,
 			WantStatusUpdates: becomes(settled()),
 		}, {
-			Name: "off: somebody else's account is left alone", Key: key,
+			Name: "off: an account with another owner is left alone", Key: key,
 			Objects: []runtime.Object{settled(), adapter(1, 1), ownedBy("another")},
 		}, {
 			Name: "off: the account cannot be removed", Key: key, WithReactors: reactors(InduceFailure("delete", "serviceaccounts")),

@@ -19,10 +19,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
-// The informers that injection has are of all StatefulSets and Secrets of the
-// cluster. These are of one object each, which is all that has to be kept in
-// memory and all that has to be granted: list and watch with a field selector
-// on the name are allowed by resourceNames.
+// Knative's injected informers watch all StatefulSets and Secrets of the cluster.
+// These informers watch one object each, so the controller keeps one object in
+// memory and needs rights on one object: resourceNames allows list and watch with
+// a field selector on the name.
 func init() {
 	injection.Default.RegisterInformer(withStatefulSetInformer)
 	injection.Default.RegisterInformer(withSecretInformer)

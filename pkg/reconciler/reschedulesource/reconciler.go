@@ -42,8 +42,8 @@ type Reconciler struct {
 
 var _ generated.Interface = (*Reconciler)(nil)
 
-// ReconcileKind implements generated.Interface. The condition that a step sets
-// is kept whatever the others come to; the first failure is the answer.
+// ReconcileKind implements generated.Interface. A step that fails does not undo
+// the conditions of the other steps; the first failure is returned.
 func (r *Reconciler) ReconcileKind(ctx context.Context, source *v1alpha1.RescheduleSource) reconciler.Event {
 	before := source.DeepCopy()
 	reconciler.PreProcessReconcile(ctx, source)
@@ -81,8 +81,8 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	return failures
 }
 
-// first is the failure to report. One that a new attempt cannot mend is tried
-// again all the same if a later one asks for it.
+// first is the failure to return. If it is permanent and a later failure is not,
+// it is returned as one that is worth another attempt.
 func first(failures []error) error {
 	if len(failures) == 0 {
 		return nil
@@ -96,14 +96,14 @@ func first(failures []error) error {
 	return report
 }
 
-// failure is a Warning Event on the source that is also an error. By itself an
-// event counts as success, and what is missing would not be looked for again.
+// failure is a Warning Event on the source that is also an error. An event alone
+// counts as success, and there would be no further attempt.
 func failure(reason, format string, args ...any) error {
 	return fmt.Errorf("reconciling: %w", reconciler.NewEvent(corev1.EventTypeWarning, reason, format, args...))
 }
 
-// patchStatus sends what changed. A conflict, or an object that is gone, comes
-// back through the informer.
+// patchStatus sends the changes. After a conflict, or when the object is gone,
+// the informer brings the source up again.
 func (r *Reconciler) patchStatus(ctx context.Context, before, source *v1alpha1.RescheduleSource) error {
 	patch, err := resources.StatusPatch(before, source)
 	if err != nil || patch == nil {
@@ -135,9 +135,10 @@ func (r *Reconciler) observeAdapter(source *v1alpha1.RescheduleSource) error {
 	return nil
 }
 
-// identify sets OIDCIdentityCreated, and makes or removes the ServiceAccount
-// that the source is to its sinks. A source that names an audience has one in every
-// cluster: an operator that asks for its tokens needs no flag of all of eventing.
+// identify sets OIDCIdentityCreated, and creates or deletes the ServiceAccount
+// with which the source authenticates to its sinks. A source that names an
+// audience always has one: tokens for one operator must not depend on a flag for
+// all of eventing.
 func (r *Reconciler) identify(ctx context.Context, flags feature.Flags, source *v1alpha1.RescheduleSource) error {
 	if source.NamesAudience() {
 		flags = feature.Flags{feature.OIDCAuthentication: feature.Enabled}
@@ -151,8 +152,8 @@ func (r *Reconciler) identify(ctx context.Context, flags feature.Flags, source *
 	return err
 }
 
-// publishEventAttributes lets eventing make EventTypes of the source's own
-// events. Those that it passes on are of whatever type they came with.
+// publishEventAttributes lets eventing make EventTypes of the events that the
+// source creates. Events that it passes on keep the type that they came with.
 func publishEventAttributes(source *v1alpha1.RescheduleSource) {
 	source.Status.CloudEventAttributes = []duckv1.CloudEventAttributes{{
 		Type:   resources.EventType,

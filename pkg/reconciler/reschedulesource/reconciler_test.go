@@ -73,7 +73,7 @@ func TestReconcile(t *testing.T) {
 		WantStatusUpdates: becomes(source()), // what is stored stays
 		WantEvents:        []string{Eventf("Warning", "InternalError", "patching the status: inducing failure for patch reschedulesources")},
 	}, {
-		Name:              "somebody wrote in between: again, and no event",
+		Name:              "a conflict: again, and no event",
 		Key:               key,
 		Objects:           []runtime.Object{source(), adapter(1, 1)},
 		WithReactors:      reactors(refuse(apierrors.NewConflict(v1alpha1.Resource("reschedulesources"), "git-repos", nil))),
@@ -98,7 +98,8 @@ func deleted(s *v1alpha1.RescheduleSource) {
 	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: then}, []string{"somebody.else/s"}
 }
 
-func TestReadyQuotesTheFirstConditionThatIsNotTrue(t *testing.T) {
+// Ready quotes the first condition that is not True.
+func TestReady_QuotesTheFirstCondition(t *testing.T) {
 	t.Parallel()
 	// The StatefulSet is missing since long, the sink since now.
 	old := settled(but(condition("Deployed", "False", "AdapterNotInstalled", missingAdapter)), to(uri("http://x")))
@@ -118,7 +119,8 @@ func TestReadyQuotesTheFirstConditionThatIsNotTrue(t *testing.T) {
 
 const missingAdapter = "There is no StatefulSet knative-eventing/reschedule-adapter. Install it with the release manifest, or from a checkout with: ko apply -f config/"
 
-func TestDeployedFollowsTheStatefulSet(t *testing.T) {
+// The condition Deployed follows the StatefulSet.
+func TestDeployed_FollowsTheStatefulSet(t *testing.T) {
 	t.Parallel()
 	const name = "StatefulSet knative-eventing/reschedule-adapter"
 	row := func(name string, c apis.Condition, objects ...runtime.Object) TableRow {
@@ -133,7 +135,8 @@ func TestDeployedFollowsTheStatefulSet(t *testing.T) {
 	}.Test(t, reconciling)
 }
 
-func TestTheFailureToReportIsTheFirstUnlessOnlyALaterOneIsWorthARetry(t *testing.T) {
+// The first failure is returned, as one to retry if any later failure is.
+func TestFirst_PrefersARetry(t *testing.T) {
 	t.Parallel()
 	forGood, laterForGood := controller.NewPermanentError(errors.New("a")), controller.NewPermanentError(errors.New("b"))
 	passing := errors.New("c")

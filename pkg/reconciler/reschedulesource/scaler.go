@@ -33,9 +33,9 @@ import (
 
 const scalerName = "reschedule-adapter-scaler"
 
-// Scaler gives the adapter one replica while there is a RescheduleSource, and
-// none otherwise. More than one is never right: each pod would have a volume,
-// and schedules, of its own.
+// Scaler sets the adapter to one replica while there is a RescheduleSource, and
+// to none otherwise. More than one is never right: each pod would have its own
+// volume and its own schedules.
 type Scaler struct {
 	reconciler.LeaderAwareFuncs
 
@@ -53,7 +53,7 @@ var (
 	_ reconciler.LeaderAware = (*Scaler)(nil)
 )
 
-// NewScaler makes the controller with the adapter's StatefulSet as its one key.
+// NewScaler makes the controller whose only key is the adapter's StatefulSet.
 func NewScaler(ctx context.Context, _ configmap.Watcher) *controller.Impl {
 	logger := logging.FromContext(ctx)
 	sources := reschedulesource.Get(ctx)
@@ -92,7 +92,7 @@ func NewScaler(ctx context.Context, _ configmap.Watcher) *controller.Impl {
 // Reconcile implements controller.Reconciler.
 func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 	if key != s.key.String() {
-		logging.FromContext(ctx).Errorf("%q is not the adapter", key)
+		logging.FromContext(ctx).Errorf("The scaler got the key %q, which is not the adapter", key)
 		return nil
 	}
 	if !s.IsLeaderFor(s.key) {
@@ -100,7 +100,7 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 	}
 	adapter, err := s.statefulSets.Get(s.key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil // every source's Deployed says so
+		return nil // the condition Deployed of each source says so
 	}
 	if err != nil {
 		return fmt.Errorf("reading the adapter's StatefulSet: %w", err)
@@ -112,8 +112,8 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 	return s.scale(ctx, adapter, wanted)
 }
 
-// wanted is how many replicas there ought to be. That there is no source is
-// asked of the API server, not of memory, before the adapter is sent home.
+// wanted is the right number of replicas. Before it is 0 the API server, not the
+// memory of the informer, must say that there is no source.
 func (s *Scaler) wanted(ctx context.Context, now int32) (int32, error) {
 	known, err := s.sources.List(labels.Everything())
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Scaler) wanted(ctx context.Context, now int32) (int32, error) {
 	}
 	stored, err := s.client.SourcesV1alpha1().RescheduleSources(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return 0, fmt.Errorf("making sure that there is no source: %w", err)
+		return 0, fmt.Errorf("listing sources before the adapter is scaled to 0: %w", err)
 	}
 	return int32(min(len(stored.Items), 1)), nil
 }
@@ -148,7 +148,7 @@ func (s *Scaler) scale(ctx context.Context, adapter *appsv1.StatefulSet, wanted 
 	switch {
 	case now > 1:
 		s.recorder.Eventf(adapter, corev1.EventTypeWarning, "TooManyReplicas",
-			"Scaled from %d to %d: every replica would have a volume, and schedules, of its own", now, wanted)
+			"Scaled from %d to %d: each replica would have its own volume and its own schedules", now, wanted)
 	case wanted == 0:
 		s.recorder.Event(adapter, corev1.EventTypeNormal, "ScaledDown", "Scaled from 1 to 0: there is no RescheduleSource; the volume is kept")
 	default:
@@ -157,8 +157,8 @@ func (s *Scaler) scale(ctx context.Context, adapter *appsv1.StatefulSet, wanted 
 	return nil
 }
 
-// recorder is that of the context, which tests put there, or one that writes
-// to the API server.
+// recorder is the recorder in the context, which tests put there, or one that
+// writes to the API server.
 func recorder(ctx context.Context, component string) record.EventRecorder {
 	if r := controller.GetEventRecorder(ctx); r != nil {
 		return r

@@ -28,7 +28,7 @@ func TestScale(t *testing.T) {
 		Name: "bad workqueue key",
 		Key:  "too/many/parts",
 	}, {
-		Name:    "somebody else's key",
+		Name:    "another key",
 		Key:     "ops/reschedule-adapter",
 		Objects: []runtime.Object{source(), adapter(0, 0)},
 	}, {
@@ -49,7 +49,7 @@ func TestScale(t *testing.T) {
 		Name:        "a source, and three replicas by hand",
 		Objects:     []runtime.Object{source(), adapter(3, 3)},
 		WantPatches: patched(toOne),
-		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 3 to 1: every replica would have a volume, and schedules, of its own")},
+		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 3 to 1: each replica would have its own volume and its own schedules")},
 	}, {
 		Name:    "no source, and no replica",
 		Objects: []runtime.Object{adapter(0, 0)},
@@ -67,9 +67,9 @@ func TestScale(t *testing.T) {
 		Name:        "no source, and two replicas by hand",
 		Objects:     []runtime.Object{adapter(2, 2)},
 		WantPatches: patched(toZero),
-		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 2 to 0: every replica would have a volume, and schedules, of its own")},
+		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 2 to 0: each replica would have its own volume and its own schedules")},
 	}, {
-		Name:    "a source that somebody's finalizer holds is still one",
+		Name:    "a source that a finalizer holds is still one",
 		Objects: []runtime.Object{deleting, adapter(1, 1)},
 	}, {
 		Name:          "memory is not filled yet",
@@ -116,7 +116,8 @@ func onlyTheScale(t *testing.T, row *TableRow) {
 	}
 }
 
-func TestANewLeaderLooksAtTheAdapter(t *testing.T) {
+// A new leader checks the adapter.
+func TestScaler_NewLeader(t *testing.T) {
 	t.Parallel()
 	ctx, _ := faked(t)
 	impl := NewScaler(ctx, nil)

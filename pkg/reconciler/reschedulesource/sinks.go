@@ -9,9 +9,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// resolveSink sets SinkProvided. The resolver tracks what the sink refers to;
-// a failure is tried again, because a kind that does not exist yet cannot be
-// watched.
+// resolveSink sets SinkProvided. The resolver tracks the object of the sink's
+// ref. A failure is tried again, because a kind that does not exist yet cannot
+// be watched.
 func (r *Reconciler) resolveSink(ctx context.Context, source *v1alpha1.RescheduleSource) error {
 	sink := source.Spec.Sink
 	addr, err := r.resolver.AddressableFromDestinationV1(ctx, sink, source)
@@ -39,7 +39,7 @@ func (r *Reconciler) resolveDeadLetterSink(ctx context.Context, source *v1alpha1
 	return nil
 }
 
-// reasonOf tells what is missing from what is there without an address.
+// reasonOf tells a missing object from an object without an address.
 func reasonOf(err error) string {
 	if apierrors.IsNotFound(err) {
 		return v1alpha1.ReasonNotFound
@@ -52,5 +52,5 @@ func describe(d duckv1.Destination) string {
 	if d.Ref != nil {
 		return d.Ref.Kind + " " + d.Ref.Namespace + "/" + d.Ref.Name + " (" + d.Ref.APIVersion + ")"
 	}
-	return d.URI.URL().Redacted() // what is in an object's conditions and Events is read by many
+	return d.URI.URL().Redacted() // many users can read conditions and Events
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestEachKindOfSinkIsResolved(t *testing.T) {
+// Each kind of sink is resolved.
+func TestSink_EachKindIsResolved(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -81,7 +82,8 @@ func TestEachKindOfSinkIsResolved(t *testing.T) {
 	deadLetterSinks.Test(t, reconciling)
 }
 
-func TestASinkThatCannotBeResolvedKeepsItsLastURI(t *testing.T) {
+// A sink that cannot be resolved keeps its last URI.
+func TestSink_KeepsTheLastURI(t *testing.T) {
 	t.Parallel()
 	var rows TableTest
 	for _, test := range []struct {
@@ -95,7 +97,7 @@ func TestASinkThatCannotBeResolvedKeepsItsLastURI(t *testing.T) {
 			`Service other/plain (v1): failed to get object other/plain: services "plain" not found`},
 		{"it has no address yet", ref("serving.knative.dev/v1", "Service", "", "starting"), "NotResolved",
 			`Service ops/starting (serving.knative.dev/v1): address not set for Kind = Service, Namespace = ops, Name = starting, APIVersion = serving.knative.dev/v1, Group = , Address = `},
-		{"nobody knows the kind", ref("nowhere.dev/v1", "Nothing", "", "x"), "NotFound",
+		{"an unknown kind", ref("nowhere.dev/v1", "Nothing", "", "x"), "NotFound",
 			`Nothing ops/x (nowhere.dev/v1): failed to get lister for nowhere.dev/v1, Resource=nothings: the server could not find the requested resource (list nothings.nowhere.dev)`},
 	} {
 		known := "the last CA"
@@ -126,7 +128,8 @@ func noDeadLetters(s *v1alpha1.RescheduleSource) {
 
 func noCA(s *v1alpha1.RescheduleSource) { s.Status.SinkCACerts, s.Status.SinkAudience = nil, nil }
 
-func TestDeadLettersAreResolvedBeforeASourceIsReady(t *testing.T) {
+// A source is ready only once its dead letter sink is resolved.
+func TestDeadLetterSink_BeforeReady(t *testing.T) {
 	t.Parallel()
 	gone, plain := ref("v1", "Service", "", "gone"), ref("v1", "Service", "", "plain")
 	const says = `Service ops/gone (v1): failed to get object ops/gone: services "gone" not found`
@@ -158,7 +161,7 @@ func retrying(s *v1alpha1.RescheduleSource) {
 }
 
 // Conditions and Events are read by more people than specs.
-func TestAPasswordInASinkIsNotTold(t *testing.T) {
+func TestSink_PasswordIsNotShown(t *testing.T) {
 	t.Parallel()
 	uri, err := apis.ParseURL("http://user:secret@sink.ops/path")
 	if err != nil {

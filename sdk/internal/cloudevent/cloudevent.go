@@ -1,6 +1,6 @@
-// Package cloudevent reads CloudEvents of HTTP requests, in the binary and the
-// structured mode: their attributes as text, whatever version they are of, and
-// their data. What the attributes mean it leaves to others.
+// Package cloudevent reads CloudEvents from HTTP requests, in the binary and the
+// structured mode: their attributes as text, in every version, and their data. It has
+// the names of a RescheduleSource's attributes. It leaves their meaning to others.
 package cloudevent
 
 import (
@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrUnreadable marks what is no event, so that no repetition mends it.
+// ErrUnreadable marks a request that is not an event, also when it is repeated.
 var ErrUnreadable = errors.New("this is no event that can be read")
 
 // Event is an event: its attributes by name, and its data. In the binary mode
@@ -26,7 +26,7 @@ type Event struct {
 	Data       []byte
 }
 
-// Read reads the event of a request, whose body has at most that many bytes.
+// Read reads the event of a request. Its body may have that many bytes.
 func Read(r *http.Request, limit int) (*Event, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, int64(limit)+1))
 	if err != nil {
@@ -55,13 +55,13 @@ func Read(r *http.Request, limit int) (*Event, error) {
 
 func (e *Event) binary(h http.Header) error {
 	for header, values := range h {
-		name, ok := strings.CutPrefix(header, "Ce-")
+		name, ok := strings.CutPrefix(header, HeaderPrefix)
 		if !ok {
 			continue
 		}
 		value := percentDecode(values[0])
 		if len(values) > 1 || !utf8.ValidString(value) {
-			return fmt.Errorf("header %s is there twice, or not UTF-8", header)
+			return fmt.Errorf("header %s is there twice, or is not UTF-8", header)
 		}
 		e.Attributes[strings.ToLower(name)] = value
 	}
@@ -105,7 +105,7 @@ func (e *Event) structured(body []byte) error {
 	return nil
 }
 
-// IsJSON says whether data of that content type is JSON. None at all means that.
+// IsJSON reports whether data of a content type is JSON. Data without one is.
 func IsJSON(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.ToLower(strings.TrimSpace(media))
@@ -132,8 +132,8 @@ func percentDecode(s string) string {
 	return string(b)
 }
 
-// PercentEncode makes a text the value of a header, so that it is read as what it
-// was.
+// PercentEncode encodes a text as the value of a header, as the HTTP binding of
+// CloudEvents says.
 func PercentEncode(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// An event is read in both modes, or is ErrUnreadable.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	const structured = "application/cloudevents+json; charset=utf-8"
@@ -47,7 +48,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestHeadersAreEncodedAndDecoded(t *testing.T) {
+// A header is read as the text that was encoded.
+func TestPercentEncode_IsDecoded(t *testing.T) {
 	t.Parallel()
 	for text, header := range map[string]string{
 		"ConfigMap/ns/a": "ConfigMap/ns/a", "é \"%": "%C3%A9%20%22%25", "\n\x7f": "%0A%7F",

@@ -1,9 +1,8 @@
 // Command cainjector is cert-manager's cainjector (github.com/cert-manager/cert-manager
-// v1.19.2, pkg/controller/cainjector), which writes the CA of a Secret into the
-// webhooks that ask for it. Its controllers come as they are from that module;
-// what is replaced is the main program, cmd/cainjector there. As to that one, the
-// cache and the choice of what is read through it belong to the operator; it
-// differs in the function that makes the manager.
+// v1.19.2, pkg/controller/cainjector), which writes the CA of a Secret into webhooks. Its
+// controllers come unchanged from that module. This main program replaces cmd/cainjector
+// there, and has the same options of the cache; it differs in the function that makes the
+// manager.
 package main
 
 import (

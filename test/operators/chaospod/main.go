@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command chaospod is controller-runtime's own example of an operator
-// (sigs.k8s.io/controller-runtime v0.25.2, examples/crd/main.go), and changed: an
-// import, and the function that makes the manager. See TestNothingButTheManagerIsChanged.
+// (sigs.k8s.io/controller-runtime v0.25.2, examples/crd/main.go) with two changes: an
+// import, and the function that makes the manager. See TestProgram_IsTheExampleWithItsChanges.
 package main
 
 import (

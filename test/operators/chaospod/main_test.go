@@ -14,17 +14,17 @@ import (
 var changes = []struct{ theirs, ours string }{
 	{"\npackage main\n", `
 // Command chaospod is controller-runtime's own example of an operator
-// (sigs.k8s.io/controller-runtime v0.25.2, examples/crd/main.go), and changed: an
-// import, and the function that makes the manager. See TestNothingButTheManagerIsChanged.
+// (sigs.k8s.io/controller-runtime v0.25.2, examples/crd/main.go) with two changes: an
+// import, and the function that makes the manager. See TestProgram_IsTheExampleWithItsChanges.
 package main
 `},
 	{"/pkg/log/zap\"\n)", "/pkg/log/zap\"\n\n\t\"github.com/reschedule-dev/reschedule/sdk/controller\"\n)"},
 	{"ctrl.NewManager(", "controller.NewManager("},
 }
 
-// TestNothingButTheManagerIsChanged makes main.go of the example in the module
-// cache. The rest of the example, its package of types, is imported from there.
-func TestNothingButTheManagerIsChanged(t *testing.T) {
+// main.go is the example in the module cache, with the changes. The rest of the example,
+// its package of types, is imported from there.
+func TestProgram_IsTheExampleWithItsChanges(t *testing.T) {
 	t.Parallel()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}} {{.Replace}} {{.Dir}}", "sigs.k8s.io/controller-runtime").Output()
 	if err != nil {
@@ -32,7 +32,7 @@ func TestNothingButTheManagerIsChanged(t *testing.T) {
 	}
 	dir, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "v0.25.2 <nil> ")
 	if !ok {
-		t.Fatalf("controller-runtime is %s, want v0.25.2 and not replaced: main.go names the version, and is to be made of that one", out)
+		t.Fatalf("controller-runtime is %s, want v0.25.2 and not replaced: main.go names this version, and must be made from it", out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "examples", "crd", "main.go"))
 	if err != nil {

@@ -1,11 +1,10 @@
-// Command obedient is an operator that is written with controller-runtime, as
-// anybody's is, and does what its objects say; see [step]. It tells the recorder
-// of the start and the end of each run, and keeps nothing: it may be gone between
-// two runs.
+// Command obedient is an operator that is written with controller-runtime in the usual
+// way, and does what its objects say; see [step]. It reports the start and the end of
+// each run to the recorder, and keeps nothing: its pod may go between two runs.
 //
-// Its controllers are those that FOR names: configmaps, for ConfigMaps with
-// Leases of their own, and namespaces. WITH are the options of its manager, and
-// NAMESPACE is where it looks.
+// FOR names its controllers: configmaps, for ConfigMaps with Leases of their own, and
+// namespaces. WITH are the options of its manager, and NAMESPACE is where its objects
+// are.
 package main
 
 import (
@@ -76,7 +75,7 @@ func labelled(name, value string) builder.ForOption {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[name] == value }))
 }
 
-// choices reads options such as "client backoff=1s resync=10s audience=operator".
+// choices reads options such as "client resync=10s audience=operator".
 func choices(words string) (options []controller.Option, err error) {
 	for word := range strings.FieldsSeq(words) {
 		name, value, _ := strings.Cut(word, "=")
@@ -97,10 +96,6 @@ func choices(words string) (options []controller.Option, err error) {
 				return nil, err
 			}
 			options = append(options, controller.WithClient(source))
-		case "backoff":
-			options = append(options, controller.WithBackoff(sdk.Backoff{Base: d}))
-		case "max-interval":
-			options = append(options, controller.WithMaxInterval(d))
 		case "resync":
 			options = append(options, controller.WithResync(controller.Resync{Window: d}))
 		case "cached-reads":

@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// script is the annotation that says what is done with an object: a step for
-// each run, with commas between them. The last one is for all that follow. A
-// script that was changed begins anew.
+// script is the annotation with the steps for an object, one for each run, with commas
+// between them. The last step is for all later runs. A changed script begins again.
 const script = "e2e/script"
 
 // performer reconciles the objects of a kind as they say.
@@ -31,8 +30,8 @@ type performer struct {
 	object   func() client.Object
 }
 
-// Reconcile implements reconcile.Reconciler. A run that the recorder could not be
-// told of has failed, or the test would take it for one that is lost.
+// Reconcile implements reconcile.Reconciler. A run that could not be recorded fails. To
+// the test it would be lost otherwise.
 func (p performer) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r := newRun(p.kind+"/"+request.Namespace+"/"+request.Name, p.pod)
 	o := p.object()
@@ -43,18 +42,18 @@ func (p performer) Reconcile(ctx context.Context, request reconcile.Request) (re
 	} else if err := p.next(ctx, &r, o); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := p.recorder.tell(ctx, r); err != nil {
+	if err := p.recorder.record(ctx, r); err != nil {
 		return reconcile.Result{}, err
 	}
 	result, failure := p.perform(ctx, r.Data.Step, o)
 	r.End = time.Now()
-	if err := p.recorder.tell(ctx, r); err != nil {
+	if err := p.recorder.record(ctx, r); err != nil {
 		return reconcile.Result{}, err
 	}
 	for word := range strings.FieldsSeq(r.Data.Step) {
 		switch name, value, _ := strings.Cut(word, "="); {
 		case name == "panic":
-			panic("as it was told")
+			panic("as the script says")
 		case name == "exit":
 			d, err := time.ParseDuration(value)
 			if err != nil {
@@ -66,8 +65,8 @@ func (p performer) Reconcile(ctx context.Context, request reconcile.Request) (re
 	return result, failure
 }
 
-// next finds the step of a run: it is the one after those of all runs that
-// began, in whatever process.
+// next finds the step of a run: the step after the steps of all runs that began, in any
+// process.
 func (p performer) next(ctx context.Context, r *run, o client.Object) error {
 	r.Data.Script, r.Seen = o.GetAnnotations()[script], o.GetResourceVersion()
 	runs, err := p.recorder.runs(ctx)
@@ -87,16 +86,16 @@ func (p performer) next(ctx context.Context, r *run, o client.Object) error {
 
 // perform does the words of a step one after the other:
 //
-//	work=2s         takes so long
+//	work=2s         takes that long
 //	own             makes a Lease of the object's name and its own, if there is none
 //	term            asks the process to end, as the kubelet does
 //	exit            ends the process
-//	exit=2ms        ends it so long after the end was told, when it is on its way to the answer
+//	exit=2ms        ends it that long after the end was recorded, about when it answers
 //	after=2s        the result
 //	requeue
 //	error
 //	terminal
-//	panic           when the end was told
+//	panic           after the end was recorded
 func (p performer) perform(ctx context.Context, step string, o client.Object) (result reconcile.Result, failure error) {
 	for word := range strings.FieldsSeq(step) {
 		name, value, _ := strings.Cut(word, "=")
@@ -127,9 +126,9 @@ func (p performer) perform(ctx context.Context, step string, o client.Object) (r
 		case "requeue":
 			result.Requeue = true //nolint:staticcheck // operators still have it
 		case "error":
-			failure = errors.New("as it was told")
+			failure = errors.New("as the script says")
 		case "terminal":
-			failure = reconcile.TerminalError(errors.New("as it was told"))
+			failure = reconcile.TerminalError(errors.New("as the script says"))
 		case "gone", "ok", "panic":
 		default:
 			return result, reconcile.TerminalError(fmt.Errorf("there is no word %q", word))
@@ -138,9 +137,8 @@ func (p performer) perform(ctx context.Context, step string, o client.Object) (r
 	return result, failure
 }
 
-// die ends the process and has a new one in its place: as when it is killed,
-// but without the kubelet's waits before it starts a container again, which
-// grow.
+// die ends the process and starts a new one in its place: like a kill, but without the
+// kubelet's growing waits before it starts a container again.
 func die() {
 	err := syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	panic(err)

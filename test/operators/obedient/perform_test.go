@@ -35,7 +35,8 @@ func memory(t *testing.T) recorder {
 	return recorder{s.URL}
 }
 
-func TestStepsAreDoneOneAfterTheOtherWhateverProcessBeganThem(t *testing.T) {
+// The steps of a script run one after the other, in any process.
+func TestPerformer_RunsTheStepsInOrder(t *testing.T) {
 	t.Parallel()
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	c, to := fake.NewClientBuilder().WithObjects(o).Build(), memory(t)
@@ -57,7 +58,7 @@ func TestStepsAreDoneOneAfterTheOtherWhateverProcessBeganThem(t *testing.T) {
 			got = append(got, run())
 		}
 	}
-	if want := []string{"2s", "as it was told", "0s", "0s", "as it was told", "1s", "1s", "1s"}; !slices.Equal(got, want) {
+	if want := []string{"2s", "as the script says", "0s", "0s", "as the script says", "1s", "1s", "1s"}; !slices.Equal(got, want) {
 		t.Errorf("it did %q, want %q", got, want)
 	}
 
@@ -69,9 +70,9 @@ func TestStepsAreDoneOneAfterTheOtherWhateverProcessBeganThem(t *testing.T) {
 	}
 	runs, err := to.runs(t.Context())
 	if err != nil || len(runs) != 18 {
-		t.Fatalf("the recorder was told %d times, want twice of each run: %v", len(runs), err)
+		t.Fatalf("the recorder has %d records, want two of each run: %v", len(runs), err)
 	}
 	if last := runs[len(runs)-1]; last.Key != "ConfigMap/ns/a" || last.Data.Step != "gone" || last.End.IsZero() {
-		t.Errorf("of the last it was told %+v", last)
+		t.Errorf("the last record is %+v", last)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// run is what the recorder is told of a run of Reconcile, twice.
+// run is a record of a run of Reconcile, at its start and again at its end.
 type run struct {
 	Run   string    `json:"run"` // the same at start and end
 	Key   string    `json:"key"`
@@ -22,7 +22,7 @@ type run struct {
 	End   time.Time `json:"end,omitzero"`
 }
 
-// done is what was done in a run.
+// done is the step of a run.
 type done struct {
 	Step   string `json:"step"`
 	Script string `json:"script"`
@@ -32,10 +32,10 @@ func newRun(key, pod string) run {
 	return run{Run: rand.Text(), Key: key, Pod: pod, Start: time.Now()}
 }
 
-// recorder is that of test/e2e/images.
+// recorder calls the recorder of test/e2e/images.
 type recorder struct{ url string }
 
-func (r recorder) tell(ctx context.Context, is run) error {
+func (r recorder) record(ctx context.Context, is run) error {
 	body, err := json.Marshal(is)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (r recorder) tell(ctx context.Context, is run) error {
 	return err
 }
 
-// runs are all starts and ends that it was told of.
+// runs are all recorded starts and ends.
 func (r recorder) runs(ctx context.Context) ([]run, error) {
 	text, err := r.call(ctx, http.MethodGet, "/records?path=/runs", nil)
 	if err != nil {

@@ -73,7 +73,7 @@ type ConfigWatcherStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PendingRestart is a restart that is to come.
+// PendingRestart is a restart that has not happened yet.
 type PendingRestart struct {
 	// The hash of the ConfigMap when it was seen last.
 	ConfigHash string `json:"configHash"`

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is that of the book, so that its ConfigWatchers work here.
+// GroupVersion is the book's, so that its ConfigWatchers work here.
 var GroupVersion = schema.GroupVersion{Group: "k8spatterns.com", Version: "v1"}
 
 // AddToScheme adds the types to a scheme.

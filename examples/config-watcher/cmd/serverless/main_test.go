@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The page shows how the two programs differ. Without the lines that it takes
-// away, and without those that it adds, they have to be the same.
-func TestItDiffersFromTheResidentOneByWhatTheReadmeShows(t *testing.T) {
+// README.md shows how the two programs differ. Without the removed lines, and without the
+// added lines, they must be the same.
+func TestServerless_DiffersAsInTheReadme(t *testing.T) {
 	t.Parallel()
 	_, block, found := strings.Cut(read(t, "../../README.md"), "```diff\n")
 	block, _, ends := strings.Cut(block, "```")
@@ -40,8 +40,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// without is a text without some of its lines, each of which it has to have, in
-// this order.
+// without is a text without some of its lines, all of which it must have, in this order.
 func without(t *testing.T, text string, some []string) []string {
 	t.Helper()
 	var left []string

@@ -1,7 +1,7 @@
 // Package controller is the operator: what is done about a ConfigWatcher.
 //
-// Nothing in it knows whether it is called by a process that is always there or
-// by one that was started for this. So what is to last is in the status.
+// It works in a process that always runs, and in a process that was started for one event.
+// So everything that must last is in the status.
 package controller
 
 import (
@@ -38,8 +38,8 @@ type ConfigWatcherReconciler struct {
 	Recorder events.EventRecorder
 }
 
-// SetupWithManager has the reconciler called for each ConfigWatcher, and for
-// those of a ConfigMap that changes.
+// SetupWithManager runs the reconciler for each ConfigWatcher that changes, and for the
+// ConfigWatchers of a ConfigMap that changes.
 func (r *ConfigWatcherReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.ConfigWatcher{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -111,8 +111,8 @@ func (r *ConfigWatcherReconciler) Reconcile(ctx context.Context, req ctrl.Reques
 	return ctrl.Result{}, r.update(ctx, watcher, before)
 }
 
-// update writes the status if it is another one than before. Who has read an
-// old one is told so, by a conflict, and tries again.
+// update writes the status if it has changed. A run that read an old object gets a
+// conflict, and is tried again.
 func (r *ConfigWatcherReconciler) update(ctx context.Context, watcher *v1.ConfigWatcher, before *v1.ConfigWatcherStatus) error {
 	if equality.Semantic.DeepEqual(before, &watcher.Status) {
 		return nil
@@ -189,7 +189,7 @@ func observe(watcher *v1.ConfigWatcher, found string, now time.Time) {
 		ready.Message = "There is no ConfigMap " + watcher.Spec.ConfigMap
 	case status.Pending != nil:
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1.RestartPending
-		ready.Message = "ConfigMap " + watcher.Spec.ConfigMap + " has changed, and the pods are to be restarted"
+		ready.Message = "ConfigMap " + watcher.Spec.ConfigMap + " has changed; its pods will be restarted"
 	default:
 		ready.Status, ready.Reason = metav1.ConditionTrue, v1.UpToDate
 		ready.Message = "The pods have ConfigMap " + watcher.Spec.ConfigMap + " as it is"

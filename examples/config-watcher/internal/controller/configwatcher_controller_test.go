@@ -16,7 +16,8 @@ import (
 	v1 "github.com/reschedule-dev/reschedule/examples/config-watcher/api/v1"
 )
 
-func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
+// Pods are restarted once, the delay after a change.
+func TestReconcile_RestartsAfterTheDelay(t *testing.T) {
 	t.Parallel()
 	var (
 		all      = []string{"a", "b"}
@@ -168,7 +169,7 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 			},
 			reason: v1.UpToDate, pods: []string{"new"},
 		},
-		"pods that are not ours, finished, going, or nobody's": {
+		"pods that are not ours, finished, being deleted, or without an owner": {
 			act: func(s *scene) {
 				s.start("c-elsewhere", func(p *corev1.Pod) { p.Namespace = "team-b" })
 				s.start("c-other", func(p *corev1.Pod) { p.Labels["app"] = "database" })
@@ -244,7 +245,7 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 					t.Errorf("the condition is %+v, want %s", ready, c.reason)
 				}
 				if w.Status.Restarts != c.restarts || (w.Status.LastRestart != nil) != (c.restarts > 0) {
-					t.Errorf("the status tells of %d restarts, the last at %v; want %d", w.Status.Restarts, w.Status.LastRestart, c.restarts)
+					t.Errorf("the status has %d restarts, the last at %v; want %d", w.Status.Restarts, w.Status.LastRestart, c.restarts)
 				}
 				if w.Status.ObservedGeneration != w.Generation {
 					t.Errorf("generation %d was observed, of %d", w.Status.ObservedGeneration, w.Generation)
@@ -257,7 +258,8 @@ func TestPodsAreRestartedOnceTheDelayAfterAChange(t *testing.T) {
 	}
 }
 
-func TestAConfigWatcherThatIsGoneOrGoingRestartsNothing(t *testing.T) {
+// A ConfigWatcher that is gone, or being deleted, restarts nothing.
+func TestReconcile_IgnoresADeletedWatcher(t *testing.T) {
 	t.Parallel()
 	for name, finalizers := range map[string][]string{"gone": nil, "going": {"example.com/slow"}} {
 		t.Run(name, func(t *testing.T) {
@@ -277,7 +279,8 @@ func TestAConfigWatcherThatIsGoneOrGoingRestartsNothing(t *testing.T) {
 
 // Whatever fails when pods are due, the next run does what is left, and leaves
 // alone what the Deployment has made anew.
-func TestARunThatFailsIsTakenUpByTheNext(t *testing.T) {
+// The run after a failed run does what is left.
+func TestReconcile_GoesOnAfterAFailure(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		verb   string
@@ -331,9 +334,9 @@ func TestARunThatFailsIsTakenUpByTheNext(t *testing.T) {
 	}
 }
 
-// A change counts as seen when that is on record: whoever could not write it
-// down does not begin to wait.
-func TestAChangeThatCannotBeWrittenDownIsSeenAgain(t *testing.T) {
+// A change counts as seen when it is in the status: a run that could not write the status
+// does not begin to wait.
+func TestReconcile_SeesAnUnwrittenChangeAgain(t *testing.T) {
 	play(t, func(s *scene) {
 		s.run()
 		s.write("Hello")
@@ -354,7 +357,8 @@ func TestAChangeThatCannotBeWrittenDownIsSeenAgain(t *testing.T) {
 	})
 }
 
-func TestAPodThatWentByItselfIsNoFailure(t *testing.T) {
+// A pod that is already gone is not a failure.
+func TestReconcile_AcceptsAPodThatIsGone(t *testing.T) {
 	t.Parallel()
 	pods := corev1.Resource("pods")
 	for name, said := range map[string]error{
@@ -383,7 +387,8 @@ func TestAPodThatWentByItselfIsNoFailure(t *testing.T) {
 }
 
 // The API server refuses it; but if it did not, the namespace would be emptied.
-func TestAnEmptySelectorSelectsNothing(t *testing.T) {
+// An empty selector selects no pods.
+func TestReconcile_EmptySelector(t *testing.T) {
 	play(t, func(s *scene) {
 		s.respec(func(w *v1.ConfigWatcher) { w.Spec.PodSelector = nil })
 		s.changed()
@@ -395,7 +400,8 @@ func TestAnEmptySelectorSelectsNothing(t *testing.T) {
 	})
 }
 
-func TestAConfigMapLeadsToItsConfigWatchers(t *testing.T) {
+// An event of a ConfigMap leads to its ConfigWatchers.
+func TestWatchersOf_AConfigMap(t *testing.T) {
 	play(t, func(s *scene) {
 		for _, w := range []struct{ namespace, name, configMap string }{
 			{namespace, "another", "webapp-config"}, {namespace, "other", "database"}, {"team-b", "webapp", "webapp-config"},

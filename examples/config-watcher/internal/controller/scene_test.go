@@ -174,7 +174,7 @@ func (s *scene) watcher() *v1.ConfigWatcher {
 	return w
 }
 
-// pods are those of all namespaces that are not on their way out.
+// pods are the pods of all namespaces that are not being deleted.
 func (s *scene) pods() (names []string) {
 	s.t.Helper()
 	var pods corev1.PodList

@@ -134,6 +134,12 @@ func (m model) backlog(source string, now time.Time, skip func(string, uint64) b
 		if b.Due++; b.Due == 1 {
 			b.OldestAt = r.At
 		}
+		switch retryAt := m[name{r.Source, r.Key}].RetryAt; {
+		case !retryAt.IsZero():
+			b.Retrying++
+		case b.OldestUntriedAt.IsZero():
+			b.OldestUntriedAt = r.At
+		}
 	}
 	return b
 }

@@ -146,7 +146,7 @@ func deadLetters(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "backlog", store.Backlog{Due: 1, OldestAt: f.now.Add(2)}, b)
+	same(t, "backlog", store.Backlog{Due: 1, OldestAt: f.now.Add(2), OldestUntriedAt: f.now.Add(2)}, b)
 }
 
 func positions(t *testing.T, f *fixture) {
@@ -213,7 +213,9 @@ func backlog(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "all", store.Backlog{Due: 3, OldestAt: f.now.Add(-3 * time.Second), NextAt: f.now.Add(time.Second)}, b)
+	same(t, "all", store.Backlog{
+		Due: 3, Retrying: 1, OldestAt: f.now.Add(-3 * time.Second), OldestUntriedAt: f.now.Add(-time.Second), NextAt: f.now.Add(time.Second),
+	}, b)
 	b, err = f.Backlog("s", f.now, 2, flying)
 	if err != nil || b.Due != 2 || !b.Partial || !b.OldestAt.Equal(f.now.Add(-3*time.Second)) {
 		t.Fatalf("up to a limit: %+v, %v", b, err)

@@ -27,7 +27,7 @@ type Ceilings struct {
 	Default Limits
 }
 
-// Limits are those of one source.
+// Limits are the limits of one source.
 type Limits struct {
 	MaxPending   int64
 	MaxBytes     int64 // 0 = none of its own
@@ -132,8 +132,8 @@ func (c Ceilings) Limits(spec *v1alpha1.RescheduleSourceSpec) (Limits, []Cut) {
 	return limits, cuts
 }
 
-// lower makes the limit what is named, bounded by the ceiling, and says whether
-// that is less than what is named. A value of 0 stands for no limit.
+// lower sets the limit to the named value, bounded by the ceiling, and says
+// whether the ceiling lowered it. A value of 0 stands for no limit.
 func lower[T int32 | int64 | time.Duration](limit, named *T, ceiling T) bool {
 	if named != nil {
 		*limit = *named

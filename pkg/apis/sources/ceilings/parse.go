@@ -143,7 +143,7 @@ func ParseFile(text []byte) (*Config, error) {
 		Kind string `yaml:"kind"`
 	}
 	if err := yaml.Unmarshal(text, &head); err != nil || head.Kind == "" {
-		return parseData(text) // which says what is wrong with it
+		return parseData(text) // its error names the fault
 	}
 	var manifest struct {
 		APIVersion string            `yaml:"apiVersion"`

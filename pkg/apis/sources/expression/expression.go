@@ -1,22 +1,21 @@
 // Package expression compiles and evaluates the CEL expressions of spec.ingest.
 //
-// It guarantees that the controller and the adapter agree on what compiles:
-// both compile here, in one environment. What an expression costs is bounded,
-// whoever writes it and whatever is in an event: the text, its nodes and
-// comprehensions, the program of its regular patterns, the steps of one
-// evaluation, and the size of each value that it makes. An evaluation ends when
-// its context does.
+// It guarantees that the controller and the adapter accept the same expressions:
+// both compile them here, in one environment. The cost of an expression is
+// bounded for every author and every event: the length of the text, its nodes
+// and comprehensions, the program of its regular expressions, the steps of one
+// evaluation, and the size of each value. An evaluation ends with its context.
 //
-// How it works: what the text alone decides is checked on the parsed
-// expression, before types are, because the time to check types, and the size
-// of a compiled pattern, can grow exponentially with the text (limits.go). CEL
-// counts the steps of an evaluation, but not what one step costs: comparing,
-// adding lists and matching are replaced by functions that weigh their operands
-// first (bounded.go).
+// How it works: bounds on the text are checked on the parsed expression, before
+// the types are checked, because the time of the type check and the size of a
+// compiled pattern can grow exponentially with the text (limits.go). CEL counts
+// the steps of an evaluation, but not the cost of one step. So comparing, adding
+// lists and matching are replaced by functions that check the size of their
+// operands first (bounded.go).
 //
-// It leaves to others: what is in an event, how often expressions are
-// evaluated and what becomes of the value (ingest), and where to say that an
-// expression does not compile (the controller, in a condition).
+// It leaves to others: decoding events, the number of evaluations and the use of
+// the value (ingest), and reporting an expression that does not compile (the
+// controller, in a condition).
 package expression
 
 import (
@@ -35,8 +34,8 @@ import (
 // Bounds of an expression.
 const (
 	MaxLength = 4096 // code points
-	// MaxCost is what one evaluation may cost, in CEL's units: some ten
-	// thousand steps. Keys and conditions of the documentation cost less than 50.
+	// MaxCost bounds the cost of one evaluation in CEL's units: about ten thousand
+	// steps. The expressions in the documentation cost less than 50.
 	MaxCost = 100_000
 )
 

@@ -269,7 +269,7 @@ func TestCompile_ErrorIsShort(t *testing.T) {
 
 func TestEval_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	// An evaluation that nobody waits for any more ends, whatever it yields.
+	// An evaluation ends with its context, whatever it yields.
 	p := when(t, "event.data.a.all(x, event.data.a.all(y, y == x || true)) || true")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the client hung up")

@@ -29,7 +29,7 @@ func validateCACerts(certs *string) *apis.FieldError {
 			return apis.ErrGeneric(fmt.Sprintf("PEM block %d: %v", n, err), "CACerts")
 		}
 	}
-	if found := strings.Count(*certs, "-----BEGIN"); n == 0 || n != found { // Decode skips what is damaged
+	if found := strings.Count(*certs, "-----BEGIN"); n == 0 || n != found { // Decode skips damaged certificates
 		return apis.ErrGeneric(fmt.Sprintf("has %d certificates in PEM that can be read, of %d", n, found), "CACerts")
 	}
 	return nil

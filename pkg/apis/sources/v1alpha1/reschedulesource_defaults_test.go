@@ -9,7 +9,8 @@ import (
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
 
-func TestDefaultsAreFilledIn(t *testing.T) {
+// Fields that are not set get their defaults.
+func TestSetDefaults(t *testing.T) {
 	t.Parallel()
 	o := &RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}
@@ -37,7 +38,8 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestDefaultsLeaveAloneWhatIsSet(t *testing.T) {
+// Defaults do not replace values.
+func TestSetDefaults_KeepsValues(t *testing.T) {
 	t.Parallel()
 	o := full()
 	linear, timeout := eventingduckv1.BackoffPolicyLinear, "PT3S"

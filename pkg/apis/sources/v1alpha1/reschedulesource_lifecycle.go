@@ -72,7 +72,7 @@ func (*RescheduleSource) GetGroupVersionKind() schema.GroupVersionKind {
 	return SchemeGroupVersion.WithKind(Kind)
 }
 
-// InitializeConditions sets the conditions nobody has set yet to Unknown.
+// InitializeConditions sets missing conditions to Unknown.
 func (s *RescheduleSourceStatus) InitializeConditions() {
 	conditions.Manage(s).InitializeConditions()
 }
@@ -87,7 +87,7 @@ func (s *RescheduleSourceStatus) Summarize() {
 	for _, part := range parts {
 		c := manager.GetCondition(part)
 		switch {
-		case c == nil: // nobody has looked at it yet
+		case c == nil: // it was not reconciled yet
 			c = &apis.Condition{}
 		case c.IsFalse():
 			manager.MarkFalse(ConditionReady, c.Reason, "%s", c.Message)

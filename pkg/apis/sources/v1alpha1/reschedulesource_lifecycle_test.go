@@ -12,7 +12,8 @@ import (
 
 var _ auth.OIDCIdentityStatusMarker = (*RescheduleSourceStatus)(nil)
 
-func TestASourceIsReadyWhenEveryConditionIsTrue(t *testing.T) {
+// A source is ready when every condition is True.
+func TestReady_WhenAllAreTrue(t *testing.T) {
 	t.Parallel()
 	o := &RescheduleSource{}
 	o.Status.InitializeConditions()
@@ -45,7 +46,8 @@ func TestASourceIsReadyWhenEveryConditionIsTrue(t *testing.T) {
 	}
 }
 
-func TestTheUntypedSpecIsTheSpec(t *testing.T) {
+// The untyped spec is the spec.
+func TestGetUntypedSpec(t *testing.T) {
 	t.Parallel()
 	o := full()
 	if diff := cmp.Diff(any(o.Spec), o.GetUntypedSpec()); diff != "" {
@@ -53,7 +55,8 @@ func TestTheUntypedSpecIsTheSpec(t *testing.T) {
 	}
 }
 
-func TestEachMarkSetsItsConditionOnly(t *testing.T) {
+// Each Mark method sets only its condition.
+func TestMarks_SetOneCondition(t *testing.T) {
 	t.Parallel()
 	addr := &duckv1.Addressable{URL: apis.HTTP("sink")}
 	for _, test := range []struct {
@@ -94,7 +97,8 @@ func TestEachMarkSetsItsConditionOnly(t *testing.T) {
 	}
 }
 
-func TestASinkThatIsLostStaysInTheStatus(t *testing.T) {
+// The URI of a lost sink stays in the status.
+func TestMarkNoSink_KeepsTheURI(t *testing.T) {
 	t.Parallel()
 	ca, audience := "the CA", "the audience"
 	addr := &duckv1.Addressable{URL: apis.HTTP("sink"), CACerts: &ca, Audience: &audience}
@@ -117,7 +121,8 @@ func TestASinkThatIsLostStaysInTheStatus(t *testing.T) {
 	}
 }
 
-func TestReadyQuotesTheFirstPartThatIsFalseOrElseNotTrue(t *testing.T) {
+// Ready quotes the first condition that is False, or else the first that is not True.
+func TestReady_QuotesFalseFirst(t *testing.T) {
 	t.Parallel()
 	allTrue := func(s *RescheduleSourceStatus) {
 		for _, part := range parts {

@@ -35,7 +35,7 @@ var (
 	_ duckv1.KRShaped    = (*RescheduleSource)(nil)
 )
 
-// RescheduleSourceSpec is what is wanted of a source. Durations outside
+// RescheduleSourceSpec is the desired state of a source. Durations outside
 // delivery are written in Go style (5m30s) or as ISO 8601 (PT5M30S).
 type RescheduleSourceSpec struct {
 	// SourceSpec is the sink that events are delivered to and the overrides
@@ -123,7 +123,7 @@ type RescheduleSourceIngest struct {
 	// +optional
 	When string `json:"when,omitempty"`
 
-	// ConflictPolicy is that of events that name none; default earliest.
+	// ConflictPolicy is the policy of events that name none; default earliest.
 	// +optional
 	ConflictPolicy *ConflictPolicy `json:"conflictPolicy,omitempty"`
 
@@ -190,7 +190,7 @@ type RescheduleSourceStatus struct {
 	// DeliveryStatus is the resolved dead letter sink.
 	eventingduckv1.DeliveryStatus `json:",inline"`
 
-	// AppliedEventPoliciesStatus lists the policies that say who may call.
+	// AppliedEventPoliciesStatus lists the EventPolicies that apply to the source.
 	eventingduckv1.AppliedEventPoliciesStatus `json:",inline"`
 
 	// Pending is how many keys wait or are due. The adapter refreshes it and

@@ -17,7 +17,8 @@ import (
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
 
-func TestTheResourceIsOfEveryDuckTypeThatKnativeLooksFor(t *testing.T) {
+// The resource implements every duck type that Knative looks for.
+func TestDuckTypes(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]ducktypes.Implementable{
 		"Source":      &duckv1.Source{},
@@ -35,7 +36,8 @@ func TestTheResourceIsOfEveryDuckTypeThatKnativeLooksFor(t *testing.T) {
 	}
 }
 
-func TestASchemeKnowsTheResource(t *testing.T) {
+// The scheme knows the resource.
+func TestScheme_KnowsTheResource(t *testing.T) {
 	t.Parallel()
 	scheme := runtime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
@@ -102,7 +104,8 @@ func full() *RescheduleSource {
 	return o
 }
 
-func TestADeepCopySharesNothingWithTheOriginal(t *testing.T) {
+// A deep copy shares nothing with the original.
+func TestDeepCopy_SharesNothing(t *testing.T) {
 	t.Parallel()
 	o := full()
 	c := o.DeepCopy()
@@ -128,7 +131,8 @@ func TestADeepCopySharesNothingWithTheOriginal(t *testing.T) {
 	}
 }
 
-func TestJSONGoesThereAndBack(t *testing.T) {
+// An object survives encoding and decoding as JSON.
+func TestJSON_RoundTrip(t *testing.T) {
 	t.Parallel()
 	raw, err := json.Marshal(full())
 	if err != nil {
@@ -146,7 +150,8 @@ func TestJSONGoesThereAndBack(t *testing.T) {
 	}
 }
 
-func TestTheFieldsAreInlineAsTheContractNamesThem(t *testing.T) {
+// The inline fields have the names of the contract.
+func TestJSON_InlineFields(t *testing.T) {
 	t.Parallel()
 	raw, err := json.Marshal(full())
 	if err != nil {

@@ -147,9 +147,9 @@ func isHTTP(u *url.URL) bool {
 	return u.Port() == "" || err == nil && port > 0
 }
 
-// attributes are CloudEvents' own. Four of them make an event what it is, and
-// Knative's Source specification forbids to override them; the others cannot
-// be the name of an extension, which is all that an override is.
+// attributes are defined by CloudEvents. Knative's Source specification forbids
+// overriding id, source, type and specversion; the others cannot be the name of
+// an extension, and an override sets an extension.
 var attributes = map[string]bool{
 	"id": true, "source": true, "type": true, "specversion": true,
 	"subject": true, "time": true, "datacontenttype": true, "dataschema": true, "data": true,

@@ -21,7 +21,8 @@ func object(t *testing.T, spec string) *RescheduleSource {
 	return o
 }
 
-func TestGoodSpecsAreAccepted(t *testing.T) {
+// Good specs are accepted.
+func TestValidate_AcceptsGoodSpecs(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]string{
 		"the least":                sink,
@@ -54,7 +55,8 @@ func TestGoodSpecsAreAccepted(t *testing.T) {
 	}
 }
 
-func TestBadSpecsAreRefusedAndTheFieldIsNamed(t *testing.T) {
+// A bad spec is refused, and the error names the field.
+func TestValidate_NamesTheField(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, spec, field string }{
 		{"no sink", "", "spec.sink.ref, spec.sink.uri"},
@@ -126,7 +128,8 @@ func TestBadSpecsAreRefusedAndTheFieldIsNamed(t *testing.T) {
 	}
 }
 
-func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+// The error names every fault of a spec at once.
+func TestValidate_NamesEveryError(t *testing.T) {
 	t.Parallel()
 	err := object(t, "delay: x\nlimits: {maxPending: -1}\nceOverrides: {extensions: {id: x}}").Validate(t.Context())
 	for _, field := range []string{"spec.sink.ref", "spec.delay", "spec.limits.maxPending", "spec.ceOverrides.extensions.id"} {
@@ -136,7 +139,8 @@ func TestEverythingWrongIsToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestCertificatesMustAllBeWhole(t *testing.T) {
+// CACerts must be whole certificates.
+func TestValidate_WholeCertificates(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()

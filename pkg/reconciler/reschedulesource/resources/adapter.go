@@ -7,15 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Availability is the adapter's, as the condition Deployed has it.
+// Availability is the state of the adapter, as the condition Deployed shows it.
 type Availability struct {
 	Status          corev1.ConditionStatus
 	Reason, Message string
 }
 
-// AdapterAvailability reads it from the adapter's StatefulSet; nil means that
-// there is none in namespace. True takes a pod that is ready and of the
-// revision that is wanted: while a new one is rolled out nobody serves.
+// AdapterAvailability derives it from the adapter's StatefulSet; nil means that
+// there is none in namespace. True requires a ready pod of the newest revision:
+// during a rollout no pod serves.
 func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
 	name := namespace + "/" + AdapterName
 	switch {
@@ -34,7 +34,7 @@ func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
 	return Availability{Status: corev1.ConditionTrue}
 }
 
-// Replicas is how many the StatefulSet is to have; the API's default is 1.
+// Replicas is the number of replicas in the spec; the API's default is 1.
 func Replicas(s *appsv1.StatefulSet) int32 {
 	if s.Spec.Replicas == nil {
 		return 1

@@ -11,9 +11,9 @@ import (
 	"knative.dev/pkg/network"
 )
 
-// Edge is what all sources of a cluster have in common at their addresses.
+// Edge is the common part of the addresses of all sources of a cluster.
 type Edge struct {
-	// SystemNamespace is where the adapter's Service is.
+	// SystemNamespace is the namespace of the adapter's Service.
 	SystemNamespace string
 	// Flags say which schemes there are.
 	Flags feature.Flags
@@ -21,18 +21,19 @@ type Edge struct {
 	TLS *corev1.Secret
 }
 
-// WantsTLS says whether there is to be an https address.
+// WantsTLS says whether sources need an https address.
 func (e Edge) WantsTLS() bool {
 	return e.Flags.IsPermissiveTransportEncryption() || e.Flags.IsStrictTransportEncryption()
 }
 
-// Addresses makes the addresses of a source as Knative wants them: http only;
-// when encryption is permissive http, but with https as the first of the
-// choices; when it is strict https only. The audience, if any, is on each.
+// Addresses makes the addresses of a source as Knative defines them. Without
+// encryption it is http. With permissive encryption it is http too, but https
+// is the first of the addresses. With strict encryption it is https only. Each
+// address has the audience, if there is one.
 //
-// Without the Secret nobody answers https, so nobody is sent there who could
-// use http; when encryption is strict the URL is given all the same, since it
-// will be that one as soon as there is a certificate.
+// Without the Secret the adapter does not answer https, so permissive
+// encryption then has no https address. Strict encryption has one even then,
+// because there is no other address to use.
 func (e Edge) Addresses(source types.NamespacedName, audience *string) duckv1.AddressStatus {
 	http, https := e.address(source, "http", audience), e.address(source, "https", audience)
 	https.CACerts = caCerts(e.TLS)
@@ -59,8 +60,8 @@ func (e Edge) address(source types.NamespacedName, scheme string, audience *stri
 	}
 }
 
-// caCerts is nil for a certificate that everybody trusts already: a public
-// authority's issuer leaves the field out or empty.
+// caCerts is nil for the certificate of a public authority, which clients trust
+// already: its issuer leaves the field out or empty.
 func caCerts(secret *corev1.Secret) *string {
 	if secret == nil {
 		return nil
@@ -73,7 +74,8 @@ func caCerts(secret *corev1.Secret) *string {
 }
 
 // SameCertificates says whether two versions of the Secret make the same
-// addresses. The certificate itself is renewed often and is not in them.
+// addresses. The certificate itself, which is renewed often, is no part of an
+// address.
 func SameCertificates(a, b *corev1.Secret) bool {
 	x, y := caCerts(a), caCerts(b)
 	return (a == nil) == (b == nil) && (x == nil) == (y == nil) && (x == nil || *x == *y)

@@ -1,10 +1,10 @@
-// Package resources makes what the reconciler of RescheduleSource publishes:
-// addresses, the source attribute of events, the adapter's availability, the
-// patches of a status and of a scale.
+// Package resources makes the values that the reconciler of RescheduleSource
+// publishes: addresses, the source attribute of events, the adapter's
+// availability, the patches of a status and of a scale.
 //
 // It guarantees that every function is pure: the same arguments give the same
-// answer, no argument is changed, and nothing is read or written.
+// result, no argument is changed, and nothing is read or written.
 //
-// It leaves to others: where the arguments come from and what is done with the
-// answer (the reconciler).
+// It leaves to others: reading the arguments and writing the results (the
+// reconciler).
 package resources

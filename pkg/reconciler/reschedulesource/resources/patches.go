@@ -11,14 +11,14 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// metadata makes a patch hold only for the version that it was made from.
+// metadata limits a patch to the version of the object that it was made from.
 type metadata struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// StatusPatch is the merge patch that makes the status before that after; nil
-// if they are the same. It never has pending and nextDueAt in it: these are the
-// adapter's, and what before has of them may be out of date.
+// StatusPatch is the merge patch from one status to the other; nil if they are
+// the same. It never contains pending and nextDueAt: the adapter writes them, and
+// their values in before may be out of date.
 func StatusPatch(before, after *v1alpha1.RescheduleSource) ([]byte, error) {
 	type object struct {
 		Metadata *metadata                       `json:"metadata,omitempty"`
@@ -43,7 +43,7 @@ func reconciled(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSourceStat
 	return status
 }
 
-// ScalePatch is the merge patch of the scale of s to so many replicas.
+// ScalePatch is the merge patch that sets the number of replicas of s.
 func ScalePatch(s *appsv1.StatefulSet, replicas int32) ([]byte, error) {
 	var scale struct {
 		Metadata metadata `json:"metadata"`

@@ -18,7 +18,8 @@ import (
 
 var gitRepos = types.NamespacedName{Namespace: "ops", Name: "git-repos"}
 
-func TestTheSourceAttributeIsTheResourcesPath(t *testing.T) {
+// The source attribute of events is the path of the resource.
+func TestEventSource_IsThePath(t *testing.T) {
 	t.Parallel()
 	want := "/apis/sources.reschedule.dev/v1alpha1/namespaces/ops/reschedulesources/git-repos"
 	if got := EventSource(gitRepos); got != want {
@@ -26,7 +27,8 @@ func TestTheSourceAttributeIsTheResourcesPath(t *testing.T) {
 	}
 }
 
-func TestAddressesFollowTheTransportEncryption(t *testing.T) {
+// The addresses follow the flag transport-encryption.
+func TestAddresses_TransportEncryption(t *testing.T) {
 	t.Parallel()
 	const host = "reschedule-adapter.knative-eventing.svc.cluster.local"
 	ca, audience := "the CA", "the audience"
@@ -70,7 +72,8 @@ func TestAddressesFollowTheTransportEncryption(t *testing.T) {
 	}
 }
 
-func TestOnlyTheAuthorityOfACertificateCounts(t *testing.T) {
+// Only the CA of a certificate is part of an address.
+func TestSameCertificates_OnlyTheCA(t *testing.T) {
 	t.Parallel()
 	secret := func(ca, key string) *corev1.Secret {
 		return &corev1.Secret{Data: map[string][]byte{"ca.crt": []byte(ca), "tls.key": []byte(key)}}
@@ -102,7 +105,8 @@ func statefulSet(replicas int32, status appsv1.StatefulSetStatus) *appsv1.Statef
 	return s
 }
 
-func TestTheAdapterIsAvailableWhenAPodOfTheWantedRevisionIsReady(t *testing.T) {
+// The adapter is available when a pod of the newest revision is ready.
+func TestAdapterAvailability(t *testing.T) {
 	t.Parallel()
 	const name = "StatefulSet knative-eventing/reschedule-adapter"
 	for _, test := range []struct {
@@ -136,7 +140,8 @@ func TestTheAdapterIsAvailableWhenAPodOfTheWantedRevisionIsReady(t *testing.T) {
 	}
 }
 
-func TestAStatefulSetThatNamesNoReplicasHasOne(t *testing.T) {
+// A StatefulSet that names no replicas has one.
+func TestReplicas_DefaultIsOne(t *testing.T) {
 	t.Parallel()
 	if got := Replicas(&appsv1.StatefulSet{}); got != 1 {
 		t.Errorf("got %d", got)
@@ -146,7 +151,8 @@ func TestAStatefulSetThatNamesNoReplicasHasOne(t *testing.T) {
 	}
 }
 
-func TestAScaleHoldsForTheVersionItWasDecidedOn(t *testing.T) {
+// The patch of a scale holds only for the version that it was made from.
+func TestScalePatch_HasTheVersion(t *testing.T) {
 	t.Parallel()
 	patch, err := ScalePatch(statefulSet(3, appsv1.StatefulSetStatus{}), 0)
 	if err != nil {
@@ -157,7 +163,8 @@ func TestAScaleHoldsForTheVersionItWasDecidedOn(t *testing.T) {
 	}
 }
 
-func TestAStatusPatchHasWhatChangedAndNothingOfTheAdapters(t *testing.T) {
+// The patch of a status has the changes, and no field that the adapter writes.
+func TestStatusPatch_OnlyOwnChanges(t *testing.T) {
 	t.Parallel()
 	pending, now := int64(7), metav1.Now()
 	before := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "12"}}

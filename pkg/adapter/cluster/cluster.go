@@ -1,0 +1,186 @@
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access/guard"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
+)
+
+// Config is what a Cluster needs.
+type Config struct {
+	// REST says how to reach the API server; required.
+	REST *rest.Config
+	// Namespace is the system namespace, where Knative's ConfigMaps are; required.
+	Namespace string
+	Log       *slog.Logger // default: discards
+	// Level follows config-logging, and keeps its present value when config-logging
+	// names no level; nil: config-logging has no effect.
+	Level *slog.LevelVar
+}
+
+// handover is how long an adapter waits for the end of the previous one: its pod
+// may use the grace period up.
+const handover = 30 * time.Second
+
+// Cluster is the connection to a cluster, and the [sources.Origin] of its adapter.
+type Cluster struct {
+	cfg  Config
+	klog logr.Logger // cfg.Log, for client-go
+
+	// All below is made by Connect.
+	cancel    context.CancelFunc
+	clients   kube.Clients
+	informers *informers
+	sources   listers.RescheduleSourceLister
+	configs   *configs
+	follower  *follower
+	tokens    *kube.Tokens
+	warner    *warner
+	guard     *guard.Guard
+	closing   sync.Once
+}
+
+var _ sources.Origin = (*Cluster)(nil)
+
+// New returns a cluster that Connect connects to.
+func New(cfg Config) *Cluster {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Cluster{cfg: cfg, klog: logr.FromSlogHandler(cfg.Log.Handler())}
+}
+
+// Connect implements [sources.Origin]: it makes the clients and starts the
+// informers, and returns when each of them has its first list. It waits for an API
+// server that cannot be reached; its error is the error of ctx when ctx ended first.
+// What it started ends with ctx or with Close.
+func (c *Cluster) Connect(ctx context.Context) (sources.Settings, error) {
+	if c.cfg.REST == nil || c.cfg.Namespace == "" {
+		return sources.Settings{}, errors.New("cluster: Config.REST and Config.Namespace must be set")
+	}
+	klog.SetSlogLogger(c.cfg.Log) // what client-go logs belongs to the adapter's log
+	clients, err := kube.NewClients(c.cfg.REST, c.cfg.Namespace)
+	if err != nil {
+		return sources.Settings{}, err
+	}
+	return c.connect(ctx, clients)
+}
+
+func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings sources.Settings, err error) {
+	ctx, c.cancel = context.WithCancel(klog.NewContext(ctx, c.klog))
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	in, err := newInformers(clients, c.cfg.Log)
+	if err != nil {
+		return settings, err
+	}
+	c.clients, c.informers = clients, in
+	c.sources = listers.NewRescheduleSourceLister(in.sources.GetIndexer())
+	c.configs = newConfigs(in.configs.GetStore(), c.cfg.Level, c.cfg.Log)
+	c.tokens = kube.NewTokens(clients.RequestToken, clients.OwnAudiences)
+	c.warner = newWarner(ctx, clients.Events)
+	c.follower = &follower{
+		lister: c.sources, warn: c.Warn, log: c.cfg.Log, objects: map[cache.ObjectName]*seenObject{},
+		oidc:     func() bool { return c.configs.flags().IsOIDCAuthentication() },
+		ceilings: c.configs.ceilingsNow.Load,
+	}
+	c.guard = guard.New(guard.Config{
+		ReviewToken: clients.ReviewToken, ReviewStranger: clients.ReviewStranger, ReviewAccess: clients.ReviewAccess, FetchKeys: clients.FetchKeys,
+		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: c.cfg.Log,
+	})
+	refresh := func(any) { c.configs.refresh() }
+	_, err = in.configs.AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
+		AddFunc: refresh, UpdateFunc: func(_, o any) { refresh(o) }, DeleteFunc: refresh,
+	}, cache.HandlerOptions{Logger: &c.klog})
+	if err != nil {
+		return settings, err
+	}
+	in.start(ctx)
+	if err := in.listed(ctx); err != nil {
+		return settings, err
+	}
+	c.configs.start()
+	return c.configs.settings(), nil
+}
+
+// Close implements [sources.Origin]. It waits a moment for Events on their way. What
+// Warn says after it is lost; all other methods may still be called.
+func (c *Cluster) Close() {
+	c.closing.Do(func() {
+		if c.cancel == nil {
+			return // never connected
+		}
+		c.cancel()
+		if c.informers != nil {
+			c.informers.stopped()
+			c.warner.close()
+		}
+	})
+}
+
+// Guard implements [sources.Origin].
+func (c *Cluster) Guard() access.Guard { return c.guard }
+
+// Token implements [sources.Origin].
+func (c *Cluster) Token(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error) {
+	return c.tokens.Get(ctx, src, target.Audience)
+}
+
+// Trust implements [sources.Origin]: the system's certificate authorities and those
+// of the trust bundles. There is one apply; it must not change the pool.
+func (c *Cluster) Trust(apply func(*x509.CertPool)) { c.configs.trust.follow(apply) }
+
+// Warn implements [sources.Origin]: it records a Warning Event on the
+// RescheduleSource. An Event that cannot be written in time is lost, and repeats are
+// counted on one Event.
+func (c *Cluster) Warn(src *schedule.Source, reason, message string) {
+	c.warner.warn(src, reason, message)
+}
+
+// EventsRefused implements [sources.Origin]. The message is a fixed text: a sender
+// must not choose what an Event says. Events of senders without a token are not
+// reported, since every caller can send them.
+func (c *Cluster) EventsRefused(src *schedule.Source, refusal error) {
+	var r *schedule.Error
+	if !errors.As(refusal, &r) || !src.EventsNeedToken && !c.configs.flags().IsOIDCAuthentication() {
+		return
+	}
+	switch r.Code {
+	case schedule.CodeInvalid:
+		c.Warn(src, reasonEventRefused, "an event that an admitted caller sent to its address was refused, because it cannot be used; the answer to the caller says why")
+	case schedule.CodeTooLarge:
+		c.Warn(src, reasonEventRefused, "an event that an admitted caller sent to its address was refused, because it is too large; the answer to the caller says what the limit is")
+	}
+}
+
+// Sources implements [sources.Origin], in the order of their names.
+func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
+	return c.follower.sources()
+}
+
+// Run implements [sources.Origin]: it keeps the registry and the status of the objects
+// in step. It takes what Sources returned as applied.
+func (c *Cluster) Run(ctx context.Context, r sources.Registry) {
+	var running sync.WaitGroup
+	running.Go(func() { c.follow(ctx, r) })
+	running.Go(func() { newReporter(c.sources, c.clients.PatchStatus, c.cfg.Log).run(ctx, r) })
+	running.Wait()
+}

@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access/guard"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// policiesNotFound is how many times in a row the API server must answer that it has
+// no EventPolicies before that counts; a second or two.
+const policiesNotFound = 2
+
+// informers hold what the adapter watches. None resyncs: their consumers retry a
+// failure by themselves.
+type informers struct {
+	sources, policies, configs cache.SharedIndexInformer
+	noPolicies                 atomic.Bool // the cluster does not have the resource
+	notFound                   int         // consecutive answers without the resource
+
+	running sync.WaitGroup
+}
+
+func newInformers(c kube.Clients, log *slog.Logger) (*informers, error) {
+	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	in := &informers{
+		sources:  cache.NewSharedIndexInformer(c.Sources, &v1alpha1.RescheduleSource{}, 0, byNamespace),
+		policies: cache.NewSharedIndexInformer(c.Policies, &unstructured.Unstructured{}, 0, byNamespace),
+		configs:  cache.NewSharedIndexInformer(c.ConfigMaps, &corev1.ConfigMap{}, 0, byNamespace),
+	}
+	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
+		in.sources: new(slimSources).slim, in.policies: guard.ReadPolicy, in.configs: slimConfigMap,
+	} {
+		if err := informer.SetTransform(transform); err != nil {
+			return nil, fmt.Errorf("cluster: making an informer: %w", err)
+		}
+	}
+	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		// Only a missing resource means that there are no policies: any other error
+		// must not admit a caller. An API server that starts answers so before it
+		// knows all resources, so once is not enough.
+		if !apierrors.IsNotFound(err) {
+			in.notFound = 0
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+			return
+		}
+		if in.notFound++; in.notFound >= policiesNotFound && !in.noPolicies.Swap(true) {
+			log.Warn("the cluster has no EventPolicy resource; the adapter looks for it again from time to time")
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: making an informer: %w", err)
+	}
+	return in, nil
+}
+
+// start runs the informers until ctx ends; stopped waits for their end.
+func (in *informers) start(ctx context.Context) {
+	for _, informer := range []cache.SharedIndexInformer{in.sources, in.policies, in.configs} {
+		in.running.Go(func() { informer.RunWithContext(ctx) })
+	}
+}
+
+func (in *informers) stopped() { in.running.Wait() }
+
+// listed waits for the first list of each informer.
+func (in *informers) listed(ctx context.Context) error {
+	policies := func() bool { return in.policies.HasSynced() || in.noPolicies.Load() }
+	if cache.WaitForCacheSync(ctx.Done(), in.sources.HasSynced, policies, in.configs.HasSynced) {
+		return nil
+	}
+	var missing []string
+	for name, synced := range map[string]cache.InformerSynced{
+		"RescheduleSources": in.sources.HasSynced, "EventPolicies": policies, "ConfigMaps": in.configs.HasSynced,
+	} {
+		if !synced() {
+			missing = append(missing, name)
+		}
+	}
+	return fmt.Errorf("cluster: waiting for the first list of %s: %w", strings.Join(missing, ", "), context.Cause(ctx))
+}

@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
+)
+
+// reasonInvalid is the reason of the Event on an object that cannot be used.
+const reasonInvalid = "InvalidSpec"
+
+// follower applies objects to the registry, as they are when their turn comes.
+type follower struct {
+	lister   listers.RescheduleSourceLister
+	oidc     func() bool // whether authentication-oidc is enabled
+	ceilings func() *ceilings.Config
+	warn     func(src *schedule.Source, reason, message string)
+	log      *slog.Logger
+
+	mu      sync.Mutex
+	objects map[cache.ObjectName]*seenObject // as of their last reconciliation
+}
+
+// seenObject is an object that existed when its name was reconciled last. One
+// goroutine at a time reconciles a name.
+type seenObject struct {
+	uid      string
+	applied  *schedule.Source // as the registry has it, nil: not at all
+	reported int64            // the last generation that was reported as unusable, -1 = none
+}
+
+// sources returns the objects that exist, in the order of their names.
+func (f *follower) sources() (wanted []*schedule.Source, unusable []string) {
+	objects, err := f.lister.List(labels.Everything())
+	if err != nil { // the lister reads memory
+		f.log.Error("the sources could not be listed", "error", err)
+	}
+	slices.SortFunc(objects, func(a, b *v1alpha1.RescheduleSource) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, o := range objects {
+		seen := &seenObject{uid: string(o.UID), reported: -1}
+		if before := f.get(nameOf(o)); before != nil && before.uid == seen.uid {
+			seen = before
+		}
+		f.set(nameOf(o), seen)
+		if src := f.describe(o, seen); src == nil {
+			unusable = append(unusable, seen.uid)
+		} else {
+			seen.applied = src
+			wanted = append(wanted, src)
+		}
+	}
+	return wanted, unusable
+}
+
+// reconcile makes the registry have the object of this name as it is now. After an
+// error the next call goes on.
+func (f *follower) reconcile(name cache.ObjectName, r sources.Registry) error {
+	o, err := find(f.lister, name)
+	if err != nil {
+		return err
+	}
+	seen := f.get(name)
+	if seen != nil && (o == nil || string(o.UID) != seen.uid) {
+		if err := r.RemoveSource(seen.uid); err != nil {
+			return fmt.Errorf("cluster: source %s: removing uid %s: %w", name, seen.uid, err)
+		}
+		f.set(name, nil)
+		seen = nil
+	}
+	if o == nil {
+		return nil
+	}
+	if seen == nil {
+		seen = &seenObject{uid: string(o.UID), reported: -1}
+		f.set(name, seen)
+	}
+	src := f.describe(o, seen)
+	if src == nil || reflect.DeepEqual(src, seen.applied) {
+		return nil
+	}
+	if err := r.SetSource(src); err != nil {
+		return fmt.Errorf("cluster: source %s: applying generation %d: %w", name, o.Generation, err)
+	}
+	seen.applied = src
+	return nil
+}
+
+// describe returns the object's source, or nil when the object cannot be used, which
+// is reported once per generation.
+func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Source {
+	src, err := describe(o, seen.applied, f.oidc(), f.ceilings())
+	if err == nil {
+		seen.reported = -1
+		return src
+	}
+	if seen.reported != o.Generation {
+		seen.reported = o.Generation
+		f.log.Warn("a source cannot be used and stays as it was", "source", nameOf(o).String(), "uid", seen.uid, "generation", o.Generation, "error", err)
+		f.warn(&schedule.Source{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
+	}
+	return nil
+}
+
+// find returns the object of a name, nil when it does not exist.
+func find(lister listers.RescheduleSourceLister, name cache.ObjectName) (*v1alpha1.RescheduleSource, error) {
+	o, err := lister.RescheduleSources(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil { // the lister reads memory
+		return nil, fmt.Errorf("cluster: source %s: %w", name, err)
+	}
+	return o, nil
+}
+
+func nameOf(o *v1alpha1.RescheduleSource) cache.ObjectName {
+	return cache.ObjectName{Namespace: o.Namespace, Name: o.Name}
+}
+
+func (f *follower) get(name cache.ObjectName) *seenObject {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.objects[name]
+}
+
+// set remembers the object of a name, nil: it does not exist any more.
+func (f *follower) set(name cache.ObjectName, seen *seenObject) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if seen == nil {
+		delete(f.objects, name)
+		return
+	}
+	f.objects[name] = seen
+}
+
+// names returns the names of all objects that existed at their last reconciliation.
+func (f *follower) names() []cache.ObjectName {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.objects))
+}

@@ -1,0 +1,175 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
+)
+
+const (
+	// statusInterval is the shortest time between two reports of an object.
+	statusInterval = 30 * time.Second
+	// statusRound is a little longer: an object whose slot comes a moment earlier
+	// than in the previous round must not wait for the next one.
+	statusRound = statusInterval + time.Second
+	// statusSlots spread the objects over that time.
+	statusSlots = 30
+)
+
+// reporter writes the counts of sources into their status, round by round. In a
+// round each object has a slot by its uid; a slot without objects costs no wake-up.
+type reporter struct {
+	lister listers.RescheduleSourceLister
+	patch  kube.StatusPatcher
+	limit  flowcontrol.RateLimiter
+	log    *slog.Logger
+	seed   maphash.Seed
+	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
+}
+
+func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
+	return &reporter{
+		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		limit: flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
+	}
+}
+
+// run reports until ctx ends.
+func (r *reporter) run(ctx context.Context, registry sources.Registry) {
+	for ctx.Err() == nil {
+		start := time.Now()
+		r.forget(start)
+		if err := r.round(ctx, registry, start); err != nil && ctx.Err() == nil {
+			r.log.Warn("the status of sources was not reported; it is tried again", "error", err)
+		}
+		wait(ctx, start.Add(statusRound))
+	}
+}
+
+// round reports each object once, in its slot.
+func (r *reporter) round(ctx context.Context, registry sources.Registry, start time.Time) error {
+	objects, err := r.lister.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	var slots [statusSlots][]cache.ObjectName
+	for _, o := range objects {
+		slot := maphash.String(r.seed, string(o.UID)) % statusSlots
+		slots[slot] = append(slots[slot], nameOf(o))
+	}
+	var problems []error
+	for i, names := range slots {
+		if len(names) == 0 {
+			continue
+		}
+		wait(ctx, start.Add(time.Duration(i)*statusInterval/statusSlots))
+		for _, name := range names {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			err := r.report(ctx, registry, name)
+			switch {
+			case err == nil:
+			case errors.As(err, new(apierrors.APIStatus)):
+				problems = append(problems, err)
+			default:
+				return err // the API server does not answer: the rest of the round would fail too
+			}
+		}
+	}
+	if len(problems) > 1 {
+		return fmt.Errorf("%w; and %d more", problems[0], len(problems)-1)
+	}
+	return errors.Join(problems...)
+}
+
+// report writes the object's counts, if its status differs.
+func (r *reporter) report(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
+	o, err := find(r.lister, name)
+	if o == nil {
+		return err
+	}
+	pending, next, ok := registry.Counts(string(o.UID))
+	if !ok || isReported(&o.Status, pending, next) || time.Since(r.sent[o.UID]) < statusInterval {
+		return nil
+	}
+	if err := r.limit.Wait(ctx); err != nil {
+		return err
+	}
+	r.sent[o.UID] = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
+	defer cancel()
+	err = r.patch(ctx, name, statusPatch(pending, next))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cluster: source %s: %w", name, err)
+	}
+	return nil
+}
+
+// isReported reports whether a status has these counts.
+func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time) bool {
+	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next))
+}
+
+// nextDueAt converts an instant for the status: in seconds, rounded up like all due
+// times, so that the key is due at that instant; nil for the zero time.
+func nextDueAt(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	if whole := t.Truncate(time.Second); whole.Before(t) {
+		t = whole.Add(time.Second)
+	}
+	return &metav1.Time{Time: t.UTC()}
+}
+
+// statusPatch always has both fields: null removes the instant.
+func statusPatch(pending int64, next time.Time) []byte {
+	var patch struct {
+		Status struct {
+			Pending   int64        `json:"pending"`
+			NextDueAt *metav1.Time `json:"nextDueAt"`
+		} `json:"status"`
+	}
+	patch.Status.Pending, patch.Status.NextDueAt = pending, nextDueAt(next)
+	raw, err := json.Marshal(patch)
+	if err != nil { // it has a number and an instant
+		panic(err)
+	}
+	return raw
+}
+
+// forget drops reports that are no longer recent.
+func (r *reporter) forget(now time.Time) {
+	for uid, at := range r.sent {
+		if now.Sub(at) >= statusInterval {
+			delete(r.sent, uid)
+		}
+	}
+}
+
+// wait returns at the instant, or when ctx ends.
+func wait(ctx context.Context, until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,98 @@
+package cluster
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"knative.dev/pkg/apis"
+	"knative.dev/pkg/kmeta"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	group "github.com/reschedule-dev/reschedule/pkg/apis/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// accountOf is the service account of a source, the only one whose tokens are
+// requested: the name that eventing's auth.GetOIDCServiceAccountNameForResource gives
+// it. It is not read from the status: the right to write statuses would give the
+// tokens of every account of the namespace.
+func accountOf(source string) string {
+	return strings.ToLower(kmeta.ChildName(source, "-oidc-"+group.GroupName+"-"+v1alpha1.Kind))
+}
+
+// describe returns the source that an object describes, with the targets in its
+// status and its limits cut to the ceilings. A target that is missing in the status
+// is the one that was applied before. The source is suspended (it takes schedules,
+// and what is due waits)
+//
+//   - while a target that its spec asks for was never resolved;
+//   - while a target has an audience, the cluster or the spec requires a token for it,
+//     and the source has no service account yet: the target would refuse the event, and
+//     it would be lost;
+//   - while a target with an audience does not exist any more: its address may belong
+//     to another service by now, which must not get the source's token.
+func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, oidc bool, limits *ceilings.Config) (*schedule.Source, error) {
+	status := &o.Status
+	targets := sources.Targets{Sink: target(status.SinkURI, status.SinkCACerts, status.SinkAudience)}
+	if targets.Sink.URL == "" && before != nil {
+		targets.Sink = before.Sink
+	}
+	suspended := targets.Sink.URL == ""
+	audience := targets.Sink.Audience
+	if d := o.Spec.Delivery; d != nil && d.DeadLetterSink != nil {
+		dead := target(status.DeadLetterSinkURI, status.DeadLetterSinkCACerts, status.DeadLetterSinkAudience)
+		switch {
+		case dead.URL != "":
+			targets.DeadLetter = &dead
+		case before != nil && before.DeadLetter != nil:
+			targets.DeadLetter = before.DeadLetter
+		default:
+			suspended = true
+		}
+		if targets.DeadLetter != nil {
+			audience += targets.DeadLetter.Audience
+		}
+	}
+	if auth := status.Auth; auth != nil && auth.ServiceAccountName != nil && *auth.ServiceAccountName == accountOf(o.Name) {
+		targets.ServiceAccount = *auth.ServiceAccountName
+	}
+	if (oidc && audience != "" || o.NamesAudience()) && targets.ServiceAccount == "" {
+		suspended = true
+	}
+	if targets.ServiceAccount != "" {
+		gone := targets.Sink.Audience != "" && isGone(status, v1alpha1.ConditionSinkProvided)
+		if d := targets.DeadLetter; d != nil && d.Audience != "" {
+			gone = gone || isGone(status, v1alpha1.ConditionDeadLetterSinkResolved)
+		}
+		suspended = suspended || gone
+	}
+	src, err := sources.FromObject(o, targets, limits)
+	if err != nil {
+		return nil, err
+	}
+	src.Suspend = src.Suspend || suspended
+	return src, nil
+}
+
+// isGone reports whether the controller found that a target does not exist. A target
+// that exists without an address keeps its last address.
+func isGone(status *v1alpha1.RescheduleSourceStatus, condition apis.ConditionType) bool {
+	c := status.GetCondition(condition)
+	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == v1alpha1.ReasonNotFound
+}
+
+func target(url *apis.URL, certs, audience *string) schedule.Target {
+	if url.IsEmpty() {
+		return schedule.Target{}
+	}
+	t := schedule.Target{URL: url.String()}
+	if certs != nil {
+		t.CACerts = *certs
+	}
+	if audience != nil {
+		t.Audience = *audience
+	}
+	return t
+}

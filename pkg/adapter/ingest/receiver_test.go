@@ -1,0 +1,110 @@
+package ingest
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// fakeSource records what is scheduled.
+type fakeSource struct {
+	settings *schedule.Source
+	keys     []string
+	err      error
+}
+
+func (f *fakeSource) Settings() *schedule.Source { return f.settings }
+
+func (f *fakeSource) ScheduleTogether(items []queue.Item) error {
+	for _, item := range items {
+		f.keys = append(f.keys, item.Key)
+	}
+	return f.err
+}
+
+// send sends an event of subject s.
+func send(t *testing.T, r *Receiver, src *schedule.Source) ([]string, schedule.Code) {
+	t.Helper()
+	f := &fakeSource{settings: src}
+	h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/x"}, "Ce-Type": {"t"}, "Ce-Subject": {"s"}}
+	_, err := r.Ingest(t.Context(), f, h, nil, nil)
+	var refusal *schedule.Error
+	if errors.As(err, &refusal) {
+		return f.keys, refusal.Code
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.keys, ""
+}
+
+// An event is keyed by the newest rules that compile; without any it is refused.
+func TestReceiver_TakesEventsByTheNewestRules(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	r := &Receiver{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	src := func(key string) *schedule.Source {
+		return &schedule.Source{UID: "u", Namespace: "ns", Name: "a", IngestKey: key}
+	}
+	for _, step := range []struct {
+		do   func()
+		keys []string
+		code schedule.Code
+	}{
+		{func() {}, nil, schedule.CodeNotFound},
+		{func() { r.Set(src("event.")) }, nil, schedule.CodeUnavailable},
+		{func() { r.Set(src("")) }, []string{"s"}, ""},
+		{func() { r.Set(src("'k/' + event.subject")) }, []string{"k/s"}, ""},
+		{func() { r.Set(src("event.")) }, []string{"k/s"}, ""},
+		{func() { r.Set(src("'k/' + event.subject")) }, []string{"k/s"}, ""},
+		{func() { r.Remove("u") }, nil, schedule.CodeNotFound},
+	} {
+		step.do()
+		keys, code := send(t, r, src(""))
+		if d := cmp.Diff(step.keys, keys); d != "" || code != step.code {
+			t.Errorf("code %q, want %q; keys: %s", code, step.code, d)
+		}
+	}
+	if n := strings.Count(log.String(), "do not compile"); n != 2 {
+		t.Errorf("%d lines in the log, want 2: %s", n, log.String())
+	}
+}
+
+// The settings of a source change with its spec, also when its expressions do not.
+func TestReceiver_FollowsSettings(t *testing.T) {
+	t.Parallel()
+	r := &Receiver{}
+	src := &schedule.Source{UID: "u", IngestWhen: "true"}
+	r.Set(src)
+	before := r.find("u")
+	changed := *src
+	changed.IngestMaxDelay = 1
+	r.Set(&changed)
+	if now := r.find("u"); now.src != &changed || now.when != before.when {
+		t.Errorf("the settings are %+v, compiled again: %t", now.src, now.when != before.when)
+	}
+}
+
+// A refusal is reported with the source that it is about.
+func TestReceiver_ReportsRefusals(t *testing.T) {
+	t.Parallel()
+	var reported []string
+	r := &Receiver{Refused: func(src *schedule.Source, refusal error) {
+		reported = append(reported, src.Name+": "+refusal.Error())
+	}}
+	src := &schedule.Source{UID: "u", Name: "a"}
+	r.Set(src)
+	if _, code := send(t, r, src); code != "" || reported != nil {
+		t.Errorf("%q, reported %v", code, reported)
+	}
+	if _, err := r.Ingest(t.Context(), &fakeSource{settings: src}, http.Header{}, nil, nil); err == nil || len(reported) != 1 {
+		t.Errorf("no event: %v, reported %v", err, reported)
+	}
+}

@@ -1,0 +1,22 @@
+// Package kube is the plumbing between the adapter and the Kubernetes API
+// server: every call that the adapter makes, and the limits on those calls.
+//
+// It guarantees:
+//
+//   - Each kind of call has a rate limit of its own, so that status reports do
+//     not delay tokens. A [CallQueue] also gives each namespace, user or peer a
+//     share of the calls that others can cause.
+//   - [Tokens] requests tokens of a source's own service account only, and never
+//     for an audience of the API server.
+//   - The binary contains the kinds that the adapter reads and writes, and no
+//     others (internal/house keeps it so): the clientsets of Kubernetes and
+//     Knative doubled the size of the process.
+//
+// How it works: [NewClients] makes one REST client per kind on one HTTP/2
+// connection. Tokens come from TokenRequest and are cached until five minutes
+// before they expire. [ReadClaims] and [KeySet] read JSON Web Tokens and the
+// cluster's public keys; they verify nothing by themselves.
+//
+// It leaves to others: what is watched and applied (cluster), and who may call
+// (access/guard).
+package kube

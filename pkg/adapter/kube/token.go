@@ -1,0 +1,142 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	authn "k8s.io/api/authentication/v1"
+	lru "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	tokenLife = time.Hour
+	// tokenMargin is how long before its expiry a token is no longer used: it must
+	// outlive its way to the sink, and the difference of the clocks.
+	tokenMargin = 5 * time.Minute
+	// tokenErrorLife caches an error, so that a source which gets no token does not
+	// request one with every delivery.
+	tokenErrorLife = 5 * time.Second
+	// maxTokenRequests are under way at once, maxTokenShare of them for the
+	// sources of one namespace.
+	maxTokenRequests = 32
+	maxTokenShare    = 4
+	// maxTokens bounds the cache, at some 1.5 KiB each.
+	maxTokens = 16_384
+)
+
+// Tokens requests tokens of service accounts and caches them while they can be
+// used.
+type Tokens struct {
+	request   TokenRequester
+	forbidden APIAudiences
+	cache     *lru.LRUExpireCache
+	flights   singleflight.Group
+	calls     *CallQueue
+}
+
+// NewTokens returns an empty cache. It never requests a token for one of the
+// forbidden audiences.
+func NewTokens(request TokenRequester, forbidden APIAudiences) *Tokens {
+	return &Tokens{
+		request: request, forbidden: forbidden, cache: lru.NewLRUExpireCache(maxTokens),
+		// A namespace with thousands of audiences waits behind itself.
+		calls: NewCallQueue(CallLimit{Slots: maxTokenRequests, Share: maxTokenShare, Wait: CallTimeout, Take: CallTimeout}),
+	}
+}
+
+// APIAudiences are the audiences of the API server. A sink that received a token
+// for one of them could use all rights of the service account, so none is ever
+// requested.
+type APIAudiences []string
+
+// apiServer is the address of every API server in its cluster, and the audience
+// of most of them.
+const apiServer = "https://kubernetes.default.svc"
+
+// audiencesOf reads the API server's audiences from the adapter's own token: a
+// token that was requested without an audience is for all of them. The issuer
+// is one of them by default.
+func audiencesOf(own string) APIAudiences {
+	c, _ := ReadClaims(own)
+	return append(APIAudiences(c.Audiences), c.Issuer)
+}
+
+// has reports whether the audience is the API server's.
+func (a APIAudiences) has(audience string) bool {
+	return audience == "" || strings.HasPrefix(strings.ToLower(audience), apiServer) || slices.Contains(a, audience)
+}
+
+// Get returns a token of the source's service account for an audience. The cache
+// key includes the source's uid: a source that was recreated under its name has
+// a new service account, and the tokens of the old one are invalid. The error
+// names the account and the audience.
+func (t *Tokens) Get(ctx context.Context, src *schedule.Source, audience string) (string, error) {
+	account := src.Namespace + "/" + src.ServiceAccount
+	if t.forbidden.has(audience) {
+		return "", fmt.Errorf("kube: token of service account %s for audience %q: refused, because the API server would accept it: "+
+			"set spec.sink.audience to the audience of the sink", account, audience)
+	}
+	key := src.UID + "\n" + account + "\n" + audience
+	if token, err, ok := t.cached(key); ok {
+		return token, err
+	}
+	result := t.flights.DoChan(key, func() (any, error) {
+		if token, err, ok := t.cached(key); ok { // of the flight before this one
+			return token, err
+		}
+		var token string
+		var life time.Duration
+		// The first caller may give up, but others wait for the same token.
+		err := t.calls.Do(context.WithoutCancel(ctx), src.Namespace, func(ctx context.Context) (err error) {
+			token, life, err = t.fetch(ctx, src, audience)
+			return err
+		})
+		switch {
+		case err != nil:
+			err = fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, err)
+			t.cache.Add(key, err, tokenErrorLife)
+		case life > 0:
+			t.cache.Add(key, token, life)
+		}
+		return token, err
+	})
+	select {
+	case r := <-result:
+		return r.Val.(string), r.Err
+	case <-ctx.Done():
+		return "", fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, context.Cause(ctx))
+	}
+}
+
+func (t *Tokens) cached(key string) (token string, err error, ok bool) {
+	switch v, _ := t.cache.Get(key); v := v.(type) {
+	case string:
+		return v, nil, true
+	case error:
+		return "", v, true
+	}
+	return "", nil, false
+}
+
+// fetch requests a token, and returns how long it can be used.
+func (t *Tokens) fetch(ctx context.Context, src *schedule.Source, audience string) (string, time.Duration, error) {
+	seconds := int64(tokenLife / time.Second)
+	answer, err := t.request(ctx, cache.ObjectName{Namespace: src.Namespace, Name: src.ServiceAccount}, &authn.TokenRequest{
+		Spec: authn.TokenRequestSpec{Audiences: []string{audience}, ExpirationSeconds: &seconds},
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	if answer.Status.Token == "" {
+		return "", 0, errors.New("the answer of the API server has no token")
+	}
+	return answer.Status.Token, time.Until(answer.Status.ExpirationTimestamp.Time) - tokenMargin, nil
+}

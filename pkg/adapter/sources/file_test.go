@@ -1,0 +1,104 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// fakeRegistry records calls.
+type fakeRegistry struct {
+	calls []string
+	err   error
+}
+
+func (f *fakeRegistry) SetSource(s *schedule.Source) error {
+	f.calls = append(f.calls, "set "+s.UID)
+	return f.err
+}
+
+func (f *fakeRegistry) RemoveSource(uid string) error {
+	f.calls = append(f.calls, "remove "+uid)
+	return f.err
+}
+
+func (f *fakeRegistry) Counts(string) (int64, time.Time, bool) { return 0, time.Time{}, false }
+
+// fileOf is a file of these sources.
+func fileOf(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\n"+
+			"metadata: {name: %s, namespace: ns}\nspec: {sink: {uri: http://127.0.0.1:1}}\n", name)
+	}
+	return b.String()
+}
+
+// A reload sets what the file has and removes what it had; what failed is tried
+// again by the next reload, and a bad file changes nothing.
+func TestFile_ReloadFollowsTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sources.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fileOf("a", "b"))
+	f := NewFile(FileConfig{Sources: path, Log: slog.New(slog.DiscardHandler)})
+	if _, err := f.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if wanted, unusable := f.Sources(); len(wanted) != 2 || unusable != nil {
+		t.Fatalf("%v, %v", wanted, unusable)
+	}
+	full := errors.New("no space left on device")
+	for _, step := range []struct {
+		file string
+		err  error
+		want []string
+	}{
+		{fileOf("b", "c"), nil, []string{"remove ns/a", "set ns/b", "set ns/c"}},
+		{fileOf("c"), full, []string{"remove ns/b"}},
+		{"kind: nonsense\n", nil, nil},
+		{fileOf("c"), nil, []string{"remove ns/b", "set ns/c"}},
+		{fileOf("c"), nil, []string{"set ns/c"}},
+	} {
+		write(step.file)
+		r := &fakeRegistry{err: step.err}
+		f.reload(t.Context(), r)
+		if d := cmp.Diff(step.want, r.calls); d != "" {
+			t.Errorf("calls (-want +got):\n%s", d)
+		}
+	}
+}
+
+// What is wrong with a file is found by Connect, all of it at once.
+func TestFile_ConnectRefusesABadFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sources.yaml")
+	text := strings.ReplaceAll(fileOf("a", "b"), "127.0.0.1:1}", "127.0.0.1:1}, ingest: {key: event., authentication: required}")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := NewFile(FileConfig{Sources: path, Log: slog.New(slog.DiscardHandler)}).Connect(t.Context())
+	if err == nil {
+		t.Fatal("connected")
+	}
+	for _, part := range []string{"ns/a: spec.ingest.key", "ns/b: spec.ingest.key", "ns/a: spec.ingest.authentication", "ns/b: spec.ingest.authentication"} {
+		if !slices.ContainsFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, part) }) {
+			t.Errorf("no %q in %v", part, err)
+		}
+	}
+}

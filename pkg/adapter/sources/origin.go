@@ -1,0 +1,68 @@
+package sources
+
+import (
+	"context"
+	"crypto/x509"
+	"time"
+
+	"knative.dev/pkg/observability"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Origin is where the sources of an adapter come from, with everything else that
+// differs between a standalone adapter ([File]) and one in a cluster (package
+// cluster). Connect is called first; the other methods are safe for concurrent use
+// once it returned without an error.
+type Origin interface {
+	// Connect reads what the adapter needs before it opens its data directory. It
+	// may wait until ctx ends.
+	Connect(ctx context.Context) (Settings, error)
+	// Sources returns the sources that exist now. The uids in unusable exist too,
+	// but their objects cannot be used: their schedules must not be purged. It is
+	// called once, before Run, and the caller applies what it returns.
+	Sources() (wanted []*schedule.Source, unusable []string)
+	// Run keeps the registry in step until ctx ends. It may outlast ctx by a call
+	// to the registry.
+	Run(ctx context.Context, r Registry)
+	// Guard decides who may call; nil: every caller who reaches the address.
+	Guard() access.Guard
+	// Token returns the bearer token of the source for the target's audience.
+	Token(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error)
+	// Trust calls apply with the certificate authorities of sinks, if they are not
+	// the system's, at once and after every change. Apply must not call the origin.
+	Trust(apply func(*x509.CertPool))
+	// Warn tells the owner of the source. It never blocks.
+	Warn(src *schedule.Source, reason, message string)
+	// EventsRefused tells the owner of the source that events which were sent to it
+	// were refused. It never blocks.
+	EventsRefused(src *schedule.Source, refusal error)
+	// Close ends what Connect started. It is idempotent, and may be called in any case.
+	Close()
+}
+
+// Settings are what an origin decides about the process.
+type Settings struct {
+	Metrics observability.MetricsConfig
+	Tracing observability.TracingConfig
+	// Profiling serves profiles on the admin address.
+	Profiling bool
+	// Handover is how long to wait for the data directory while the previous
+	// adapter still uses it.
+	Handover time.Duration
+}
+
+// Registry is the set of sources that the adapter serves. Calls for different
+// sources may be concurrent, calls for one source are not.
+type Registry interface {
+	// SetSource puts a source in force, also a new one. Without a sink it is
+	// suspended. After an error it is called again.
+	SetSource(src *schedule.Source) error
+	// RemoveSource purges a source and its schedules for good; a source that does
+	// not exist is no error. After an error it is called again.
+	RemoveSource(uid string) error
+	// Counts returns what the status reports; ok is false for a source that is not
+	// registered, and nextDueAt is zero when nothing waits.
+	Counts(uid string) (pending int64, nextDueAt time.Time, ok bool)
+}

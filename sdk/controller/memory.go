@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// maxAnswers is how many answers are remembered. One that was forgotten costs a
+	// run.
+	maxAnswers = 10_000
+	// maxObjects is how many bytes of objects, in JSON, are remembered. One that was
+	// forgotten costs a run.
+	maxObjects = 16 << 20
+)
+
+// answerMemory has the last answer to each key, for as long as it is true.
+type answerMemory struct {
+	mu      sync.Mutex
+	byKey   map[string]rememberedAnswer // nil: nothing is remembered
+	counter uint64
+}
+
+type rememberedAnswer struct {
+	version uint64 // of the last event of the key
+	answer
+	known bool      // nothing has happened to the key since
+	time  string    // of the event
+	dueAt time.Time // of the key, if the answer asks for another run
+}
+
+// begin returns the last answer to a key, when an event of the key begins, and the
+// version under which the next answer is kept. The last answer says what waits under
+// the key, as long as no other event took its place; its wait is what is left of it,
+// 0 if its time has come. It is known to be everything, unless an event of the key is
+// under way or failed, or this event may be the same one again.
+func (m *answerMemory) begin(key, eventTime string) (last answer, known bool, version uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byKey == nil {
+		return answer{}, false, 0
+	}
+	m.counter++
+	r, ok := m.byKey[key]
+	for other := range m.byKey {
+		if ok || len(m.byKey) < maxAnswers {
+			break
+		}
+		delete(m.byKey, other)
+	}
+	known = r.known && eventTime != "" && eventTime != r.time
+	r.version, r.known = m.counter, false
+	m.byKey[key] = r
+	if r.after > 0 {
+		r.after = max(time.Until(r.dueAt), 0)
+	}
+	return r.answer, known, r.version
+}
+
+// keep remembers an answer, if no event of the key began after this version.
+func (m *answerMemory) keep(key string, version uint64, eventTime string, a answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, ok := m.byKey[key]; ok && r.version == version {
+		m.byKey[key] = rememberedAnswer{version, a, true, eventTime, time.Now().Add(a.after)}
+	}
+}
+
+// forget drops the answer to a key that was scheduled by a call since.
+func (m *answerMemory) forget(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.byKey, key)
+}
+
+// objectMemory has the objects that were seen last. They are the old objects of
+// updates.
+type objectMemory struct {
+	mu    sync.Mutex
+	byKey map[objectKey]rememberedObject // nil: nothing is remembered
+	bytes int
+}
+
+type rememberedObject struct {
+	client.Object
+	bytes int
+}
+
+type objectKey struct {
+	kind
+	types.NamespacedName
+}
+
+// last is the object that was seen last, nil if none was.
+func (m *objectMemory) last(k objectKey) client.Object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.byKey[k].Object
+}
+
+// keep remembers the objects of an event whose runs all went well. The objects of a
+// failed event are news when it comes again.
+func (m *objectMemory) keep(f *feed) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byKey == nil {
+		return
+	}
+	for _, item := range f.objects {
+		k := objectKey{item.kind, item.name}
+		last, ok := m.byKey[k]
+		if ok && f.verb != deleted && older(item.new, last) {
+			continue
+		}
+		m.drop(k)
+		if f.verb == deleted {
+			continue
+		}
+		for other := range m.byKey {
+			if m.bytes+item.bytes <= maxObjects {
+				break
+			}
+			m.drop(other)
+		}
+		m.byKey[k] = rememberedObject{item.new, item.bytes}
+		m.bytes += item.bytes
+	}
+}
+
+// drop forgets an object, under the lock.
+func (m *objectMemory) drop(k objectKey) {
+	m.bytes -= m.byKey[k].bytes
+	delete(m.byKey, k)
+}

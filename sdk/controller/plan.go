@@ -1,0 +1,257 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// planner decides what an event leads to. It is pure: it runs nothing, reads
+// nothing, and keeps nothing. What was read and remembered is a parameter.
+type planner struct {
+	queues []*queue
+	// withClient: requests can be scheduled under keys of their own.
+	withClient bool
+	// withResync: the operator lists its objects. revision is K_REVISION of this process.
+	withResync bool
+	revision   string
+}
+
+// plan is what an event leads to.
+type plan struct {
+	run []target
+	// check are targets of the key that run if predicates let pass what their objects
+	// are now, as when an operator starts.
+	check []target
+	// decided are targets whose outcome needs no run.
+	decided []decision
+	// schedule are requests that get deliveries of their own.
+	schedule []delayed
+	// survivors are targets of the key that still exist after an event of something
+	// else's deletion.
+	survivors []target
+	// resync is the controller whose objects are listed, from is where the list goes
+	// on.
+	resync *queue
+	from   due
+	// outside are the controllers of requests that were dropped, because they are not
+	// in the namespaces of the manager's cache.
+	outside []string
+}
+
+type decision struct {
+	target
+	outcome
+}
+
+// observation is an event about an object, with all that is known about it.
+type observation struct {
+	key    string // of the delivery
+	change *change
+	// gone: the object does not exist any more, by the event or by a read of the object.
+	gone bool
+	// enqueued is what the handlers of the controllers enqueued, each request once.
+	enqueued []delayed
+	// last is the last answer to the key. It is known to be everything that waits
+	// under it, or not.
+	last  answer
+	known bool
+}
+
+// errUnknownKey marks a key that is due and that no controller knows. It is the
+// mistake of the caller who scheduled it.
+var errUnknownKey = errors.New("this operator does not know the key")
+
+// due plans the delivery of a key that a run asked for, or a caller. Predicates are
+// not asked; the namespaces of the manager's cache are.
+func (p planner) due(key string, d due) (is plan, err error) {
+	if ok, err := p.resync(key, d, &is); ok {
+		return is, err
+	}
+	requests := d.Requests
+	if len(requests) == 0 {
+		requests = []due{d}
+	}
+	for _, d := range requests {
+		is.run = append(is.run, p.named(d, key, &is)...)
+	}
+	if len(is.run) == 0 {
+		is.run = p.ofKey(key, &is)
+	}
+	if len(is.run) == 0 {
+		return is, p.unknownKey(key)
+	}
+	return is, nil
+}
+
+// resync plans the delivery of a key of a resync, and reports whether it is one.
+// A revision asks for its resync before it has the traffic: the revision before it
+// must not do it in its place.
+func (p planner) resync(key string, from due, is *plan) (bool, error) {
+	name, ok := strings.CutPrefix(key, resyncPrefix)
+	if !ok || strings.Contains(name, "/") || p.anyKind() {
+		return false, nil
+	}
+	if from.Revision != "" && from.Revision != p.revision {
+		return true, fmt.Errorf("this resync is for the revision %s, and this is %q", from.Revision, p.revision)
+	}
+	i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.name == name && !q.kind.Empty() })
+	if i < 0 || !p.withResync {
+		is.decide(target{}, outcome{gone: true}) // an older version of the operator asked for it
+		return true, nil
+	}
+	is.resync, is.from = p.queues[i], from
+	return true, nil
+}
+
+// change plans the delivery of an event about an object. A request whose key is not
+// the key of the delivery gets a delivery of its own, if there is a client.
+//
+// The event may have taken the place of an occurrence that waited under the key.
+// That occurrence must not be lost when predicates drop the event, or handlers map
+// it to other requests: what the last answer asked for stays. If the last answer may
+// not be everything, the objects of the key are checked as when an operator starts.
+func (p planner) change(o observation) (is plan) {
+	if p.anyKind() {
+		is.run = []target{{queue: p.queues[0], request: reconcile.Request{NamespacedName: o.change.name}, key: o.key}}
+		return is
+	}
+	enqueued := slices.DeleteFunc(slices.Clone(o.enqueued), func(d delayed) bool { return !is.covers(d.target) })
+	for _, d := range enqueued {
+		ownObject := len(enqueued) == 1 && d.isOf(o.change)
+		if !p.withClient || d.key == o.key || ownObject {
+			is.add(d)
+		} else {
+			is.schedule = append(is.schedule, d)
+		}
+	}
+	ofKey := p.ofKey(o.key, &is)
+	if p.withClient { // then each has a key of its own
+		ofKey = slices.DeleteFunc(ofKey, func(t target) bool { return t.key != o.key })
+	}
+	for _, t := range o.last.again {
+		if !slices.ContainsFunc(is.run, t.is) && !o.deletes(t) {
+			is.add(delayed{t, o.last.after})
+		}
+	}
+	for _, t := range ofKey {
+		if o.change.verb == deleted && !o.deletes(t) {
+			is.survivors = append(is.survivors, t)
+		}
+		switch {
+		case is.has(t):
+		case o.deletes(t):
+			is.decide(t, outcome{gone: true})
+		case o.known, t.isOf(o.change):
+		case t.queue.kind.Empty():
+			is.run = append(is.run, t)
+		default:
+			is.check = append(is.check, t)
+		}
+	}
+	return is
+}
+
+// deletes reports whether the target's object does not exist any more.
+func (o observation) deletes(t target) bool { return o.gone && t.isOf(o.change) }
+
+// add runs a target now, or later, which needs no run.
+func (is *plan) add(d delayed) {
+	if d.after == 0 {
+		is.run = append(is.run, d.target)
+		return
+	}
+	is.decide(d.target, outcome{after: d.after})
+}
+
+// decide gives a target an outcome without a run. Of two, the sooner counts.
+func (is *plan) decide(t target, o outcome) {
+	i := slices.IndexFunc(is.decided, func(d decision) bool { return t.is(d.target) })
+	switch {
+	case i < 0:
+		is.decided = append(is.decided, decision{t, o})
+	case o.after < is.decided[i].after:
+		is.decided[i].outcome = o
+	}
+}
+
+// has reports whether anything is planned for a target under the key of the event.
+func (is *plan) has(t target) bool {
+	return slices.ContainsFunc(is.run, t.is) || slices.ContainsFunc(is.decided, func(d decision) bool { return t.is(d.target) })
+}
+
+// covers reports whether a target is in the namespaces of the manager's cache.
+func (is *plan) covers(t target) bool {
+	if !t.queue.covers(t.request) {
+		is.outside = append(is.outside, t.queue.name)
+		return false
+	}
+	return true
+}
+
+// anyKind reports whether there is a single queue, for objects of every kind: the
+// queue of a Handler.
+func (p planner) anyKind() bool { return len(p.queues) == 1 && p.queues[0].prefix == "" }
+
+// named is the target that data names, if there is such a controller.
+func (p planner) named(d due, key string, is *plan) []target {
+	if d.Name == "" {
+		return nil
+	}
+	i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.name == d.Controller })
+	if i < 0 {
+		return nil
+	}
+	t := p.queues[i].target(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}})
+	if p.anyKind() {
+		t.key = key
+	}
+	if !is.covers(t) {
+		return nil
+	}
+	return []target{t}
+}
+
+// ofKey are the targets of a key Kind/namespace/name or controller/namespace/name.
+func (p planner) ofKey(key string, is *plan) []target {
+	parts := strings.Split(key, "/")
+	if p.anyKind() {
+		parts = append([]string{"any", ""}[:max(3-len(parts), 0)], parts...)
+	}
+	if len(parts) != 3 || parts[0] == "" || parts[2] == "" {
+		return nil
+	}
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: parts[1], Name: parts[2]}}
+	if p.anyKind() {
+		return []target{{queue: p.queues[0], request: request, key: key}}
+	}
+	var ofKind, ofName []target
+	for _, q := range p.queues {
+		switch t := q.target(request); {
+		case q.kind.Kind != parts[0] && q.name != parts[0], !is.covers(t):
+		case q.kind.Kind == parts[0]:
+			ofKind = append(ofKind, t)
+		default:
+			ofName = append(ofName, t)
+		}
+	}
+	if len(ofKind) > 0 {
+		return ofKind
+	}
+	return ofName
+}
+
+func (p planner) unknownKey(key string) error {
+	known := []string{"Kind/namespace/name", "namespace/name", "name"}
+	if !p.anyKind() {
+		known = nil
+		for _, q := range p.queues {
+			known = append(known, q.prefix+"/namespace/name")
+		}
+	}
+	return fmt.Errorf("%w %q: its keys are %s, in the namespaces of the manager's cache", errUnknownKey, key, strings.Join(known, ", "))
+}

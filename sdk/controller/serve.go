@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/reschedule-dev/reschedule/sdk/internal/cloudevent"
+)
+
+const (
+	// readTimeout is how long an event may take to come in.
+	readTimeout = time.Minute
+	// maxOnce is how many different messages are logged once.
+	maxOnce = 1000
+)
+
+// errNoKey refuses an event that did not come through a RescheduleSource: nothing
+// would keep its outcome.
+var errNoKey = fmt.Errorf("the event has no %s: send events to the address of a RescheduleSource whose sink is this operator", cloudevent.KeyAttribute)
+
+// server turns events into runs, and their outcomes into answers.
+type server struct {
+	options
+	log     logr.Logger
+	answers answerMemory
+
+	feeder *feeder // nil for a Handler
+	feedMu sync.Mutex
+
+	mu     sync.Mutex
+	queues []*queue
+
+	inFlight inFlight
+	stopping atomic.Bool
+	logged   sync.Map // what was logged once
+	lines    atomic.Int64
+}
+
+func newServer(opts []Option) *server {
+	s := &server{options: options{concurrency: 1}, log: logr.Discard(), answers: answerMemory{byKey: map[string]rememberedAnswer{}}}
+	for _, o := range opts {
+		o(&s.options)
+	}
+	if s.replicas {
+		s.answers.byKey = nil
+	}
+	return s
+}
+
+// ServeHTTP answers an event when all runs that it caused have ended and what they
+// lead to under other keys is durable.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodPost:
+	case http.MethodGet, http.MethodHead:
+		return // for probes: an operator that answers is ready
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST")
+		http.Error(w, "events are sent with POST", http.StatusMethodNotAllowed)
+		return
+	}
+	if s.stopping.Load() {
+		answer{outcome: outcome{err: errStopping}}.write(w, "")
+		return
+	}
+	if s.verify != nil {
+		if err := s.verify(r); err != nil {
+			s.refuse(w, err)
+			return
+		}
+	}
+	leave, err := s.inFlight.enter(r)
+	if err != nil {
+		retryLater(w, err, time.Second)
+		return
+	}
+	defer leave()
+	e, err := readInTime(w, r)
+	var a answer
+	if err == nil {
+		a, err = s.handle(r.Context(), e)
+	}
+	switch {
+	case errors.Is(err, errUnreadable), errors.Is(err, errNoKey), errors.Is(err, errUnknownKey):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	case errors.Is(err, errTooMany):
+		retryLater(w, errTooMany, time.Second)
+		return
+	case err != nil:
+		s.log.Error(err, "An event is refused, and must come again", "type", e.attribute("type"), "key", e.key())
+		a = answer{outcome: outcome{err: err}}
+	}
+	if a.err != nil && s.verify == nil {
+		a.err = errRunFailed
+	}
+	a.write(w, e.key())
+}
+
+// readInTime reads an event. The deadline is for its body only: a deadline that
+// passed later would end a run.
+func readInTime(w http.ResponseWriter, r *http.Request) (event, error) {
+	reading := http.NewResponseController(w)
+	_ = reading.SetReadDeadline(time.Now().Add(readTimeout)) // a recorder has none
+	defer func() { _ = reading.SetReadDeadline(time.Time{}) }()
+	return readEvent(r)
+}
+
+// handle plans what an event leads to, and does it. A run that failed is in the
+// answer.
+func (s *server) handle(ctx context.Context, e event) (answer, error) {
+	key, at := e.key(), e.attribute("time")
+	if key == "" {
+		s.once("Events are refused that do not come from a RescheduleSource", "type", e.attribute("type"))
+		return answer{}, errNoKey
+	}
+	c, err := readChange(e)
+	if err != nil {
+		return answer{}, err
+	}
+	last, known, version := s.answers.begin(key, at)
+	var p plan
+	var f *feed
+	if c == nil {
+		p, err = s.planner().due(key, e.due())
+	} else {
+		p, f, err = s.planChange(ctx, observation{key: key, change: c, last: last, known: known}, e.retried())
+	}
+	for _, name := range p.outside {
+		s.once("What is not in the namespaces of the manager's cache is not reconciled", "controller", name)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if p.resync != nil {
+		return s.resyncNow(ctx, p.resync, p.from)
+	}
+	if len(p.schedule) > 0 {
+		if err := s.schedule(ctx, p.schedule); err != nil {
+			return answer{}, err
+		}
+	}
+	outcomes, err := s.runAll(ctx, p.run)
+	if err != nil {
+		return answer{}, err
+	}
+	a := worst(slices.Concat(p.decided, outcomes))
+	if a.err != nil {
+		return a, nil
+	}
+	if f != nil {
+		s.feeder.seen.keep(f)
+	}
+	s.answers.keep(key, version, at, a)
+	if a.after == 0 && !a.gone && len(p.survivors) > 0 {
+		// To the source the event of a deletion is the end of the key, also for
+		// maxInterval. So the key gets another event.
+		a.after, a.again = time.Millisecond, p.survivors
+	}
+	return a, nil
+}
+
+func (s *server) planner() planner {
+	return planner{queues: s.all(), withClient: s.client != nil, withResync: s.resync != nil, revision: os.Getenv("K_REVISION")}
+}
+
+// planChange feeds an event to the handlers, and plans what they and the memory say.
+func (s *server) planChange(ctx context.Context, o observation, retried bool) (p plan, f *feed, err error) {
+	if s.feeder == nil {
+		return s.planner().change(o), nil, nil
+	}
+	// The object that was seen last counts only while the last answer does.
+	f, err = s.feeder.read(ctx, o.change, retried || !o.known)
+	if err != nil {
+		return p, nil, err
+	}
+	if len(f.objects) == 0 {
+		s.once("Events of a kind that no controller watches are dropped", "kind", o.change.gvk.String())
+	}
+	if o.enqueued, err = s.feed(f); err != nil {
+		return p, nil, err
+	}
+	o.gone = f.verb == deleted
+	p = s.planner().change(o)
+	for _, t := range p.check {
+		passes, err := s.check(ctx, t)
+		if err != nil {
+			return p, nil, err
+		}
+		if passes {
+			p.run = append(p.run, t)
+		}
+	}
+	return p, f, nil
+}
+
+// check reports whether predicates let pass what the object of a target is now, as
+// they do when a resident operator starts.
+func (s *server) check(ctx context.Context, t target) (bool, error) {
+	f, err := s.feeder.read(ctx, &change{verb: updated, gvk: t.queue.kind.GroupVersionKind, name: t.request.NamespacedName}, true)
+	if err != nil {
+		return false, err
+	}
+	all, err := s.feed(f)
+	return slices.ContainsFunc(all, func(d delayed) bool { return t.is(d.target) }), err
+}
+
+// feed calls the handlers, and returns what they enqueued, each request once. One
+// event is fed at a time, so that it is the cause.
+func (s *server) feed(f *feed) ([]delayed, error) {
+	s.feedMu.Lock()
+	defer s.feedMu.Unlock()
+	queues := s.all()
+	ends := make([]func() []enqueued, len(queues))
+	for i, q := range queues {
+		ends[i] = q.collect()
+	}
+	_ = s.feeder.informers.readFailure() // of an event before
+	err := s.feeder.call(f, func() (n int) {
+		for _, q := range queues {
+			n += q.collected()
+		}
+		return n
+	})
+	err = cmp.Or(err, s.feeder.informers.readFailure())
+	var all []delayed
+	for i, q := range queues {
+		requests := ends[i]()
+		if f.nameOnly && q.kind.GroupKind() == f.objects[0].kind.GroupKind() {
+			// Predicates cannot judge an object that is gone by its name. The reconciler
+			// finds out that it is gone.
+			requests = append(requests, enqueued{request: reconcile.Request{NamespacedName: f.objects[0].name}})
+		}
+		soonest := map[reconcile.Request]int{}
+		for _, e := range requests {
+			at, there := soonest[e.request]
+			if !there {
+				soonest[e.request] = len(all)
+				all = append(all, delayed{q.target(e.request), e.after})
+			} else if e.after < all[at].after {
+				all[at].after = e.after
+			}
+		}
+	}
+	return all, err
+}
+
+// runAll runs targets, and waits for their outcomes.
+func (s *server) runAll(ctx context.Context, ts []target) ([]decision, error) {
+	runs := make([]*run, len(ts))
+	for i, t := range ts {
+		runs[i] = t.queue.join(t)
+	}
+	outcomes := make([]decision, len(ts))
+	for i, r := range runs {
+		select {
+		case <-r.done:
+			outcomes[i] = decision{ts[i], r.outcome}
+		case <-ctx.Done():
+			if s.replicas {
+				for i, r := range runs {
+					ts[i].queue.leave(r)
+				}
+			}
+			return nil, fmt.Errorf("the request ended before the run of %s: %w", ts[i].key, context.Cause(ctx))
+		}
+	}
+	return outcomes, nil
+}
+
+func (s *server) all() []*queue {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.queues)
+}
+
+// once logs a message once in the life of the process. The number of messages is
+// bounded: what they are about comes from outside.
+func (s *server) once(message string, about ...any) {
+	if s.lines.Load() >= maxOnce {
+		return
+	}
+	if _, before := s.logged.LoadOrStore(fmt.Sprint(message, about), true); !before {
+		s.lines.Add(1)
+		s.log.Info(message, about...)
+	}
+}
+
+// due is the data of an event that brings a key back. Data that is not ours is the
+// data of a caller, and the key alone says what is due.
+func (e event) due() (d due) {
+	if e.attribute("type") == cloudevent.DueType && len(e.Data) > 0 {
+		_ = json.Unmarshal(e.Data, &d)
+	}
+	return d
+}

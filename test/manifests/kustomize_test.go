@@ -1,0 +1,126 @@
+package manifests
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// kustomize builds the directory, with the kustomize of tools/kustomize.
+func kustomize(t *testing.T, dir string) map[string]any {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/kustomize/go.mod", "kustomize", "build", dir)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kustomize build %s: %v\n%s", dir, err, &said)
+	}
+	return objects(t, out)
+}
+
+// objects are the decoded objects, by kind and name.
+func objects(t *testing.T, text []byte) map[string]any {
+	t.Helper()
+	found := map[string]any{}
+	docs := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(text)))
+	for buf := make([]byte, len(text)+1); ; {
+		n, err := docs.Read(buf)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o map[string]any
+		if err := sigsyaml.Unmarshal(buf[:n], &o); err != nil {
+			t.Fatal(err)
+		}
+		metadata, _ := o["metadata"].(map[string]any)
+		found[o["kind"].(string)+"/"+metadata["name"].(string)] = o
+	}
+}
+
+// The base has every object that ko apply -f config/ installs, unchanged.
+func TestKustomize_Base(t *testing.T) {
+	t.Parallel()
+	want := map[string]any{}
+	for _, o := range installed(t) {
+		maps.Copy(want, objects(t, o.raw))
+	}
+	if diff := cmp.Diff(want, kustomize(t, configDir)); diff != "" {
+		t.Errorf("objects (-config +kustomize):\n%s", diff)
+	}
+}
+
+// Each component adds or leaves out what its comment says, and changes no
+// other object.
+func TestKustomize_Components(t *testing.T) {
+	t.Parallel()
+	base := kustomize(t, configDir)
+	for component, want := range map[string]struct{ added, removed []string }{
+		"tls":                            {added: []string{"Certificate/reschedule-adapter-server-tls"}},
+		"components/no-network-policies": {removed: namesIn(t, "401-network-policy.yaml")},
+		"components/no-sink-tokens":      {removed: namesIn(t, "204-adapter-oidc-rbac.yaml")},
+	} {
+		t.Run(strings.ReplaceAll(component, "/", "-"), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			config, err := filepath.Abs(configDir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if config, err = filepath.Rel(dir, config); err != nil {
+				t.Fatal(err)
+			}
+			text := "resources: [" + config + "]\ncomponents: [" + config + "/" + component + "]\n"
+			if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			built := kustomize(t, dir)
+			if diff := cmp.Diff(want.added, missing(built, base)); diff != "" {
+				t.Errorf("added (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(want.removed, missing(base, built)); diff != "" {
+				t.Errorf("removed (-want +got):\n%s", diff)
+			}
+			for name, o := range built {
+				if before, ok := base[name]; ok && !cmp.Equal(before, o) {
+					t.Errorf("%s is another one:\n%s", name, cmp.Diff(before, o))
+				}
+			}
+		})
+	}
+}
+
+// missing are the names in from that are not in to.
+func missing(from, to map[string]any) (names []string) {
+	for name := range from {
+		if _, ok := to[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// namesIn are the objects of a file of config.
+func namesIn(t *testing.T, file string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(configDir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(objects(t, text)))
+}
