@@ -49,7 +49,7 @@ func standingOf(rates ...float64) standing {
 // A ratio is taken round by round.
 func TestRatio_RoundByRound(t *testing.T) {
 	t.Parallel()
-	// The machine was twice as fast in the second round: what counts is that a did 60 % of b in each.
+	// The machine was twice as fast in the second round: a reached 60 % of b in each round.
 	r, ok := ratio(standingOf(60, 120, 66), standingOf(100, 200, 110))
 	if !ok || r != (spread{0.6, 0.6, 0.6}) {
 		t.Errorf("ratio = %+v, %t", r, ok)

@@ -29,10 +29,7 @@ func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	if err != nil {
 		return err
 	}
-	r.Parameters = []string{
-		fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes), fmt.Sprintf("keys of %d B, each new", load.KeyBytes),
-		fmt.Sprintf("delay %s", writeDelay), "a fasthttp client", fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
-	}
+	r.Parameters = b.writeParameters()
 	r.Header, r.Rows = rateTable("PUT/s", standings)
 	r.Notes = writeNotes
 	r.Bars = []report.Bar{
@@ -52,11 +49,7 @@ func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error
 	if err != nil {
 		return err
 	}
-	r.Parameters = []string{
-		fmt.Sprintf("%d items a call", b.batch), fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes),
-		fmt.Sprintf("keys of %d B, each new", load.KeyBytes), fmt.Sprintf("delay %s", writeDelay), "a fasthttp client",
-		fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
-	}
+	r.Parameters = append([]string{fmt.Sprintf("%d items a call", b.batch)}, b.writeParameters()...)
 	r.Header, r.Rows = rateTable("items/s", standings)
 	r.Notes = writeNotes
 	r.Bars = []report.Bar{
@@ -65,6 +58,13 @@ func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error
 	}
 	r.Chart = rateChart("Bulk POST: items a second", "/s", standings, map[string]float64{redisName: 1, pebbleName: 0.2})
 	return nil
+}
+
+func (b *bench) writeParameters() []string {
+	return []string{
+		fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes), fmt.Sprintf("keys of %d B, each new", load.KeyBytes),
+		fmt.Sprintf("delay %s", writeDelay), "a fasthttp client", fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
+	}
 }
 
 const (

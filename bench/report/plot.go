@@ -31,7 +31,7 @@ type ChartBar struct {
 	Label            string
 	Value, Low, High float64
 	Ours             bool
-	Target           float64 `json:",omitempty"` // what ours has to reach because of this one, in the chart's unit
+	Target           float64 `json:",omitempty"` // the value that ours must reach beside this one
 }
 
 // ChartCurve is a value for each of Percentiles.
