@@ -41,17 +41,14 @@ func buildAdapter(ctx context.Context, repo, dir string) (adapterBinary, error) 
 	return adapterBinary{file: file}, nil
 }
 
-// adapterConfig is what scenarios want of an adapter.
+// adapterConfig is the configuration that a scenario chooses.
 type adapterConfig struct {
-	Dir  string // holds its data, and stays
+	Dir  string // of its data, which stay
 	Sink string // host:port
 }
 
-// readyLimit bounds a start; a store with ten million keys may be slow, but the driver ends.
-const readyLimit = 2 * time.Minute
-
-// start starts an adapter and waits until it says that it is ready. It returns
-// how long that took from the exec.
+// start starts an adapter and waits until it is ready. It returns the time from
+// the exec until then.
 func (a adapterBinary) start(ctx context.Context, c adapterConfig) (*service, time.Duration, error) {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, 0, fmt.Errorf("driver: %w", err)
@@ -86,15 +83,13 @@ spec:
 		return nil, 0, err
 	}
 	p.discardStdout()
-	if err := p.waitFor(ctx, "200 of /readyz", 2*time.Millisecond, readyLimit, func() bool { return isReady(admin) }); err != nil {
-		p.cmd.Process.Kill()
-		<-p.ended
+	if err := p.waitFor(ctx, "200 of /readyz", 2*time.Millisecond, func() bool { return isReady(admin) }); err != nil {
 		return nil, 0, err
 	}
 	return p.service(addr, admin), time.Since(began), nil
 }
 
-// freeAddr is a loopback address that nobody listens on.
+// freeAddr returns a loopback address without a listener.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,7 +110,7 @@ func isReady(admin string) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
-// getJSON reads what a service tells.
+// getJSON reads an answer of a service.
 func getJSON(addr, path string, into any) error {
 	answer, err := control.Get("http://" + addr + path)
 	if err != nil {
@@ -132,10 +127,7 @@ func getJSON(addr, path string, into any) error {
 	return nil
 }
 
-// counts are those of `GET {address}` that scenarios look at.
-type counts struct{ Pending, Due, InFlight int64 }
-
-// resetSink says which keys the sink is to look for.
+// resetSink sets the keys that the sink counts.
 func resetSink(addr string, first uint32, n int) error {
 	answer, err := control.Post(fmt.Sprintf("http://%s/reset?first=%d&n=%d", addr, first, n), "", nil)
 	if err != nil {
@@ -144,24 +136,21 @@ func resetSink(addr string, first uint32, n int) error {
 	return answer.Body.Close()
 }
 
-// awaitSink waits until the sink has seen n distinct keys, or for as long as the limit.
-func awaitSink(ctx context.Context, addr string, n int64, every, limit time.Duration) error {
+// awaitSink waits until the sink has seen n distinct keys, at most for the limit, and returns the arrivals.
+func awaitSink(ctx context.Context, addr string, n int64, every, limit time.Duration) (arrivals, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
 	for {
-		var s sunk
-		if err := getJSON(addr, "/", &s); err != nil {
-			return err
+		var now arrivals
+		if err := getJSON(addr, "/", &now); err != nil {
+			return now, err
 		}
-		if s.Seen >= n {
-			return nil
+		if now.Seen >= n {
+			err := getJSON(addr, "/?arrivals=1", &now)
+			return now, err
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("driver: %d of %d events had come to the sink after %s", s.Seen, n, limit)
-		case <-tick.C:
+		if sleep(ctx, every) != nil {
+			return now, fmt.Errorf("driver: %d of %d events had come to the sink after %s", now.Seen, n, limit)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// bareConfig is a server that does nothing: it reads the body and gives always
-// the same answer.
+// bareConfig is a server that only reads the body and always gives the same
+// answer.
 type bareConfig struct {
 	Status int
 	Header map[string]string

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
@@ -16,44 +16,59 @@ type adapters interface {
 	start(ctx context.Context, c adapterConfig) (*service, time.Duration, error)
 }
 
-// children starts the driver's own helpers.
+// children starts the driver's own child processes, in tests within the test's process.
 type children interface {
 	server(kind string, config any) (*service, error)
 	job(ctx context.Context, kind string, config, found any) error
 }
 
-// bench is what scenarios share.
+// bench has what the scenarios share.
 type bench struct {
-	dir      string // on the disk that is measured; each scenario has a directory in it
+	dir      string // on the measured disk; each scenario has a directory in it
 	adapters adapters
 	children children
 	redis    redisServer
 	postgres postgresServer
 	say      func(format string, args ...any)
 
-	rounds       int           // of contests
-	warm, window time.Duration // of each measured load
+	// put and bulk, and the rounds of burst
+	rounds       int
+	warm, window time.Duration
 	callers      int
-	client       string // of put and bulk: raw or net/http
-	batch        int    // items of a bulk call
+	batch        int // items of a bulk call
 
 	burst int // due at one instant
 
-	pending      int // far away
-	lateRate     int // due a second
-	lateFor      time.Duration
-	lateRounds   int
-	live         bool          // schedule what comes due one by one
-	ahead        time.Duration // how long before its time, then
-	lead         time.Duration // between the end of scheduling and the first due time
-	settle       time.Duration // at most, for memory
+	// lateness
+	lateRate   int // due a second
+	lateFor    time.Duration
+	lateRounds int
+	lead       time.Duration // between the end of scheduling and the first due time
+
+	pending      int           // far away, in lateness and memory
+	settle       time.Duration // at most, for memory and disk
 	settleEvery  time.Duration
 	restarts     int
 	idle         time.Duration
-	deliverLimit time.Duration // for all that is due to come
+	deliverLimit time.Duration // until all deliveries of a round arrived
 }
 
-// scenario is one row of the design's table, or a few that are measured together.
+func newBench(s settings) *bench {
+	b := &bench{
+		children: childProcesses{}, redis: findRedis(), postgres: findPostgres(), say: log.Printf,
+		rounds: s.rounds, warm: time.Second, window: 5 * time.Second, callers: 64, batch: 100, burst: 100_000,
+		lateRate: 1000, lateFor: 30 * time.Second, lateRounds: 3, lead: 5 * time.Second,
+		pending: s.pending, settle: 3 * time.Minute, settleEvery: 3 * time.Second, restarts: 5, idle: time.Minute, deliverLimit: 2 * time.Minute,
+	}
+	if s.smoke {
+		b.rounds, b.warm, b.window, b.burst = 1, 100*time.Millisecond, 300*time.Millisecond, 1000
+		b.lateRate, b.lateFor, b.lateRounds, b.lead = 100, time.Second, 1, time.Second
+		b.pending, b.settle, b.restarts, b.idle = min(s.pending, 1000), time.Second, 1, time.Second
+	}
+	return b
+}
+
+// scenario is one row of the table of RESULTS.md.
 type scenario struct {
 	name, title string
 	run         func(ctx context.Context, b *bench, dir string, r *report.Result) error
@@ -75,8 +90,7 @@ func (b *bench) measure(ctx context.Context, s scenario, c report.Conditions) (*
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	// PostgreSQL does not run as root and has to pass through.
-	if err := os.Chmod(dir, 0o711); err != nil {
+	if err := os.Chmod(dir, 0o711); err != nil { // PostgreSQL does not run as root
 		return nil, fmt.Errorf("driver: %w", err)
 	}
 	began := time.Now()
@@ -88,17 +102,7 @@ func (b *bench) measure(ctx context.Context, s scenario, c report.Conditions) (*
 	return r, nil
 }
 
-// dial is how the callers of put and bulk connect.
-func (b *bench) dial() load.Clients {
-	if b.client == netHTTPClient {
-		return load.NetHTTP
-	}
-	return load.Raw
-}
-
-const rawClient, netHTTPClient = "raw", "net/http"
-
-// withAdapter runs fn beside an adapter with the data in dir/adapter, which stays.
+// withAdapter runs fn beside an adapter with the data in dir/adapter. The data stay.
 func (b *bench) withAdapter(ctx context.Context, dir, sink string, fn func(*service) error) error {
 	s, _, err := b.adapters.start(ctx, adapterConfig{Dir: filepath.Join(dir, "adapter"), Sink: sink})
 	if err != nil {
@@ -109,4 +113,14 @@ func (b *bench) withAdapter(ctx context.Context, dir, sink string, fn func(*serv
 		err = stopErr
 	}
 	return err
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

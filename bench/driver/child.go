@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// The driver starts itself again for what has to run in a process of its own:
-// `driver child KIND CONFIG`, with the config as JSON. A server prints its
-// address, a job what it found as JSON.
+// The driver starts itself again for each process beside it: `driver child KIND
+// CONFIG`, with the config as JSON. A server prints its address, a job prints its
+// result as JSON.
 
-// servers are the children that serve HTTP until they are told to end.
+// servers are the children that serve HTTP until a signal.
 var servers = map[string]func(config []byte) (http.Handler, error){
 	"bare": newBare,
-	"sink": func([]byte) (http.Handler, error) { return newSink(), nil },
+	"sink": func([]byte) (http.Handler, error) { return new(sink), nil },
 }
 
-// jobs are the children that do one thing.
+// jobs are the children that end on their own.
 var jobs = map[string]func(ctx context.Context, config []byte) (any, error){
 	"pebble":    pebbleJob,
 	"post":      postJob,
@@ -61,7 +61,7 @@ func child(args []string) error {
 	return nil
 }
 
-// childProcesses runs children as processes; tests run them within their own.
+// childProcesses runs children as processes.
 type childProcesses struct{}
 
 func (childProcesses) server(kind string, config any) (*service, error) {
@@ -74,6 +74,7 @@ func (childProcesses) server(kind string, config any) (*service, error) {
 		p.signal(syscall.SIGKILL)
 		return nil, fmt.Errorf("driver: child %s: %w: %s", kind, err, p.stderr)
 	}
+	p.discardStdout()
 	return p.service(addr, ""), nil
 }
 

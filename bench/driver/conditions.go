@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"os"
@@ -9,31 +8,38 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 	"golang.org/x/sys/unix"
 )
 
-// conditions gathers what the numbers are to be read with.
+// conditions describes the machine and the disk of dir.
 func conditions(dir, repo string) (report.Conditions, error) {
-	c := report.Conditions{Cores: runtime.NumCPU(), Go: runtime.Version(), CPU: cpuModel(), Commit: commit(repo)}
+	c := report.Conditions{Cores: runtime.NumCPU(), Go: runtime.Version(), CPU: runtime.GOARCH, Commit: "unknown", FileSystem: fileSystem(dir)}
+	if out, err := exec.Command("git", "-C", repo, "describe", "--always", "--dirty").Output(); err == nil {
+		c.Commit = cmp.Or(strings.TrimSpace(string(out)), c.Commit)
+	}
 	var name unix.Utsname
 	if err := unix.Uname(&name); err == nil {
 		c.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err == nil {
-		c.MemoryGB = float64(info.Totalram) * float64(info.Unit) / 1e9
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return c, fmt.Errorf("driver: %w", err)
 	}
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		first, _, _ := strings.Cut(string(text), " ")
-		c.LoadBefore, _ = strconv.ParseFloat(first, 64)
+	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+		c.CPU = cmp.Or(cpus[0].ModelName, c.CPU)
 	}
-	c.FileSystem = fileSystem(dir)
+	if memory, err := proc.Meminfo(); err == nil && memory.MemTotalBytes != nil {
+		c.MemoryGB = float64(*memory.MemTotalBytes) / 1e9
+	}
+	if average, err := proc.LoadAvg(); err == nil {
+		c.LoadBefore = average.Load1
+	}
 	times, err := fsyncTimes(dir, 300)
 	if err != nil {
 		return c, err
@@ -42,58 +48,24 @@ func conditions(dir, repo string) (report.Conditions, error) {
 	return c, nil
 }
 
-func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return runtime.GOARCH
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, value, ok := strings.Cut(lines.Text(), ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return runtime.GOARCH
-}
-
-// commit is what of the repository is measured.
-func commit(repo string) string {
-	out, err := exec.Command("git", "-C", repo, "describe", "--always", "--dirty").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return cmp.Or(strings.TrimSpace(string(out)), "unknown")
-}
-
-// fileSystem is the type of the file system that holds dir.
+// fileSystem returns the type of the file system that has dir.
 func fileSystem(dir string) string {
+	mounts, mountsErr := procfs.GetMounts()
 	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if err != nil || mountsErr != nil {
 		return "unknown"
 	}
-	f, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		return "unknown"
-	}
-	defer f.Close()
 	best, kind := "", "unknown"
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		// 36 35 98:0 /root /mount/point options … - type source …
-		before, after, ok := strings.Cut(lines.Text(), " - ")
-		fields, rest := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(rest) < 1 {
-			continue
-		}
-		at := fields[4]
-		inside := at == "/" || dir == at || strings.HasPrefix(dir, at+"/")
-		if inside && len(at) >= len(best) {
-			best, kind = at, rest[0]
+	for _, m := range mounts {
+		inside := m.MountPoint == "/" || dir == m.MountPoint || strings.HasPrefix(dir, m.MountPoint+"/")
+		if inside && len(m.MountPoint) >= len(best) {
+			best, kind = m.MountPoint, m.FSType
 		}
 	}
 	return kind
 }
 
-// fsyncTimes measures what an fsync of 4 KiB costs on the disk of dir, sorted.
+// fsyncTimes measures an fsync of 4 KiB on the disk of dir. The times are sorted.
 func fsyncTimes(dir string, n int) ([]time.Duration, error) {
 	f, err := os.CreateTemp(dir, "fsync")
 	if err != nil {
@@ -117,7 +89,7 @@ func fsyncTimes(dir string, n int) ([]time.Duration, error) {
 	return times, nil
 }
 
-// diskBytes is what the directory takes on the disk.
+// diskBytes returns the disk space of a directory.
 func diskBytes(dir string) (int64, error) {
 	var total int64
 	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
@@ -125,14 +97,11 @@ func diskBytes(dir string) (int64, error) {
 		if err == nil {
 			err = unix.Lstat(path, &s)
 		}
-		if err != nil {
-			if os.IsNotExist(err) { // removed by a compaction meanwhile
-				return nil
-			}
-			return err
+		if os.IsNotExist(err) { // a compaction removed it meanwhile
+			return nil
 		}
 		total += s.Blocks * 512
-		return nil
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("driver: measuring the data directory: %w", err)

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// contestant is one of those who are measured against each other.
+// contestant is one side of a comparison.
 type contestant struct {
 	name   string
 	absent string // why it does not take part, "" when it does
-	// round measures once. What it needs it starts and ends itself, so that
-	// nobody works while another is measured.
+	// round measures once. It starts and stops its processes, so that no other
+	// contestant runs meanwhile.
 	round func(ctx context.Context, round int) (outcome, error)
 }
 
@@ -28,15 +28,15 @@ type outcome struct {
 	late           []time.Duration // sorted; of the lateness scenario
 }
 
-// standing is what a contestant reached over all rounds.
+// standing has the outcomes of a contestant over all rounds.
 type standing struct {
 	name   string
 	absent string
 	rounds []outcome
 }
 
-// contest runs the rounds interleaved, A B C A B C, so that what changes on the
-// machine over time changes for all. Who fails once does not go on.
+// contest runs the rounds interleaved, A B C A B C, so that a slow phase of the
+// machine affects all contestants. A contestant that fails once is excluded.
 func contest(ctx context.Context, rounds int, contestants []contestant, say func(string, ...any)) ([]standing, error) {
 	standings := make([]standing, len(contestants))
 	for i, c := range contestants {
@@ -47,7 +47,7 @@ func contest(ctx context.Context, rounds int, contestants []contestant, say func
 			if standings[i].absent != "" {
 				continue
 			}
-			unix.Sync() // what the one before left to be written is not to be paid by this one
+			unix.Sync() // the writes of the contestant before must not slow this one
 			o, err := c.round(ctx, round)
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
@@ -87,7 +87,7 @@ func (s standing) rates() spread {
 	return spreadOf(values)
 }
 
-// median of something of the rounds.
+// median returns the median of a time over the rounds.
 func (s standing) median(of func(outcome) time.Duration) time.Duration {
 	var values []float64
 	for _, o := range s.rounds {
@@ -96,7 +96,7 @@ func (s standing) median(of func(outcome) time.Duration) time.Duration {
 	return time.Duration(spreadOf(values).median)
 }
 
-// ratio compares round by round, since the two of one round were measured under the same conditions.
+// ratio compares round by round: within a round the conditions were the same.
 func ratio(a, b standing) (spread, bool) {
 	if !a.measured() || !b.measured() {
 		return spread{}, false
@@ -148,7 +148,7 @@ func perItem(d time.Duration) string {
 	return fmt.Sprintf("%.1f µs", float64(d)/1e3)
 }
 
-// rateChart draws the same; targets are the shares asked of the first, by name.
+// rateChart draws the same table. The targets are the shares that the first must reach, by name.
 func rateChart(title, unit string, standings []standing, targets map[string]float64) *report.Chart {
 	chart := &report.Chart{Title: title, Unit: unit}
 	for i, s := range standings {

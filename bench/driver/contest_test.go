@@ -11,7 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-func TestContestantsTakeTurnsAndOneThatFailsIsOut(t *testing.T) {
+// Contestants take turns, and one that fails is excluded.
+func TestContest_Turns(t *testing.T) {
 	t.Parallel()
 	var turns []string
 	turn := func(name string, fail int) contestant {
@@ -45,9 +46,10 @@ func standingOf(rates ...float64) standing {
 	return s
 }
 
-func TestRatiosAreTakenRoundByRound(t *testing.T) {
+// A ratio is taken round by round.
+func TestRatio_RoundByRound(t *testing.T) {
 	t.Parallel()
-	// The machine was twice as fast in the second round: what counts is that a did 60 % of b in each.
+	// The machine was twice as fast in the second round: a reached 60 % of b in each round.
 	r, ok := ratio(standingOf(60, 120, 66), standingOf(100, 200, 110))
 	if !ok || r != (spread{0.6, 0.6, 0.6}) {
 		t.Errorf("ratio = %+v, %t", r, ok)
@@ -60,7 +62,8 @@ func TestRatiosAreTakenRoundByRound(t *testing.T) {
 	}
 }
 
-func TestBarsAreReachedAtTheirShare(t *testing.T) {
+// A bar is reached at its share.
+func TestBar_AtItsShare(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		a, b standing
@@ -76,7 +79,8 @@ func TestBarsAreReachedAtTheirShare(t *testing.T) {
 	}
 }
 
-func TestSpreads(t *testing.T) {
+// A spread is median, least and most.
+func TestSpreadOf_Values(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		values []float64
@@ -93,7 +97,8 @@ func TestSpreads(t *testing.T) {
 	}
 }
 
-func TestLatenessBarsTakeTheMedianOfTheRounds(t *testing.T) {
+// The bars of lateness use the median of the rounds.
+func TestLatenessBars_MedianOfRounds(t *testing.T) {
 	t.Parallel()
 	of := func(p99s ...time.Duration) (s standing) {
 		for _, p := range p99s {
@@ -122,7 +127,8 @@ func TestLatenessBarsTakeTheMedianOfTheRounds(t *testing.T) {
 	}
 }
 
-func TestFarAwayIsFarAwayAndSpread(t *testing.T) {
+// Far-away schedules are due in one to thirteen months, spread.
+func TestFarAway_Spread(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	far, seen := farAway(now), map[time.Time]bool{}
@@ -138,7 +144,8 @@ func TestFarAwayIsFarAwayAndSpread(t *testing.T) {
 	}
 }
 
-func TestRoundsShareNoKeys(t *testing.T) {
+// Two rounds never share a key.
+func TestFirstIndex_RoundsShareNoKeys(t *testing.T) {
 	t.Parallel()
 	for round := range maxRounds {
 		if next := uint64(round+1) * roundIndexes; uint64(firstIndex(round))+roundIndexes != next {

@@ -30,22 +30,22 @@ func TestMain(m *testing.M) {
 }
 
 // fakeAdapters are adapters within the test, with just enough of the contract
-// to be measured, and with faults to be found.
+// for a measurement, and with faults.
 type fakeAdapters struct {
 	t        *testing.T
-	late     time.Duration // deliveries come so much after their time; negative: early
-	ready    time.Duration // what a start with something stored says it took
+	late     time.Duration // of deliveries; negative: early
+	ready    time.Duration // duration of a start with something stored
 	rss      int64         // of one with something stored
 	idleCPU  float64       // share of a core
 	disk     int64         // of one with something stored
-	forget   int           // how many keys a kill loses
+	forget   int           // keys that a kill loses
 	failItem bool          // the last item of every bulk call is refused
 
 	mu     sync.Mutex
 	stores map[string]*fakeStore
 }
 
-// fakeStore is what outlives a fake adapter.
+// fakeStore is the data of a fake adapter.
 type fakeStore struct {
 	pending atomic.Int64
 	dir     string
@@ -107,7 +107,7 @@ func (f *fakeAdapters) handler(store *fakeStore, sink string) http.Handler {
 				_, err = file.Write(make([]byte, f.disk))
 			}
 			if err == nil {
-				err = file.Sync() // blocks are given late
+				err = file.Sync() // blocks are allocated late
 			}
 			if err != nil {
 				f.t.Error(err)
@@ -221,8 +221,8 @@ func measured(t *testing.T, name string, f *fakeAdapters, change func(*bench)) *
 	b := &bench{
 		dir: t.TempDir(), adapters: f, children: inProcess{}, say: t.Logf,
 		redis: redisServer{absent: "not here"}, postgres: postgresServer{absent: "not here"},
-		rounds: 2, warm: 5 * time.Millisecond, window: 60 * time.Millisecond, callers: 4, client: rawClient, batch: 10, burst: 200,
-		pending: 2500, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond, ahead: 300 * time.Millisecond,
+		rounds: 2, warm: 5 * time.Millisecond, window: 60 * time.Millisecond, callers: 4, batch: 10, burst: 200,
+		pending: 2500, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond,
 		settle: time.Second, settleEvery: time.Millisecond, restarts: 2, idle: 60 * time.Millisecond, deliverLimit: 5 * time.Second,
 	}
 	if change != nil {
@@ -241,7 +241,7 @@ func measured(t *testing.T, name string, f *fakeAdapters, change func(*bench)) *
 	return nil
 }
 
-// verdicts by the beginning of the bar's words.
+// verdict finds a bar by the beginning of its text.
 func verdict(t *testing.T, r *report.Result, wants string) report.Verdict {
 	t.Helper()
 	for _, bar := range r.Bars {

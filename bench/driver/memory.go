@@ -11,243 +11,255 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-// state is what an adapter takes while it does nothing.
+// state is the memory and the disk space of an idle adapter.
 type state struct{ rss, disk int64 }
 
-// memory: what a great many far-away schedules cost.
+// memoryRun is an adapter over several starts, with the measurements of them.
+type memoryRun struct {
+	b       *bench
+	config  adapterConfig
+	running *service // nil between a kill and a start
+
+	rate              float64 // of filling
+	loading           int64   // RSS right after filling
+	loaded, restarted state
+	ready             []time.Duration
+	pending           int64 // after the restarts
+	delivered         time.Duration
+}
+
+// memory: the cost of many far-away schedules.
 func memory(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	sink, err := b.children.server("sink", nil)
 	if err != nil {
 		return err
 	}
 	defer sink.stop()
-
-	// None: the same starts on an empty store.
-	empty := adapterConfig{Dir: filepath.Join(dir, "empty"), Sink: sink.addr}
-	s, _, err := b.adapters.start(ctx, empty)
-	if err != nil {
+	none := &memoryRun{b: b, config: adapterConfig{Dir: filepath.Join(dir, "empty"), Sink: sink.addr}}
+	defer none.kill()
+	if err := none.empty(ctx); err != nil {
 		return err
 	}
-	// Whoever still runs when this fails would be in the way of the next scenario.
-	defer func() {
-		if s != nil {
-			s.kill()
-		}
-	}()
-	s, emptyReady, err := b.restartAll(ctx, s, empty, func(*service, int) error { return nil })
-	if err != nil {
-		return err
-	}
-	none, err := b.settled(ctx, s, empty.Dir)
-	if err != nil {
-		return err
-	}
-	if err := s.stop(); err != nil {
-		return err
-	}
-
-	full := adapterConfig{Dir: filepath.Join(dir, "full"), Sink: sink.addr}
-	if s, _, err = b.adapters.start(ctx, full); err != nil {
-		return err
-	}
-	rate, err := fill(ctx, s.addr, 0, b.pending, true, farAway(time.Now()))
-	if err != nil {
-		return err
-	}
-	b.say("  filled at %s/s", report.Thousands(rate))
-	loading, err := s.usage()
-	if err != nil {
-		return err
-	}
-	loaded, err := b.settled(ctx, s, full.Dir)
-	if err != nil {
-		return err
-	}
-
-	// Before each kill something more is written, so that the log holds what the tables do not yet.
+	// Before each kill more is written, so that the log has records that are not in the tables yet.
 	more := min(100_000, max(b.pending/10, 1))
-	s, fullReady, err := b.restartAll(ctx, s, full, func(s *service, i int) error {
-		_, err := fill(ctx, s.addr, firstIndex(i+1), more, true, farAway(time.Now()))
-		return err
-	})
-	if err != nil {
+	full := &memoryRun{b: b, config: adapterConfig{Dir: filepath.Join(dir, "full"), Sink: sink.addr}}
+	defer full.kill()
+	if err := full.fill(ctx, more); err != nil {
 		return err
 	}
-	restarted, err := b.settled(ctx, s, full.Dir)
-	if err != nil {
+	if full.delivered, err = firstDelivery(ctx, b, full.running, sink); err != nil {
 		return err
 	}
-	var c counts
-	if err := getJSON(s.addr, sourcePath, &c); err != nil {
-		return err
-	}
-	delivered, err := firstDelivery(ctx, b, s, sink)
-	if err != nil {
-		return err
-	}
-	if err := s.stop(); err != nil {
-		return err
-	}
-
-	records := int64(b.pending) * int64(load.PayloadBytes+load.KeyBytes)
 	r.Parameters = []string{
 		report.Thousands(float64(b.pending)) + " pending, due in one to thirteen months", fmt.Sprintf("%d B of random bytes as data", load.PayloadBytes),
 		fmt.Sprintf("keys of %d B", load.KeyBytes), "filled with bulk calls of 1,000 over 8 connections",
 		fmt.Sprintf("%d kills, %s more written right before each", b.restarts, report.Thousands(float64(more))),
 	}
 	r.Header = []string{"", "none", "with " + report.Thousands(float64(b.pending)), "more"}
-	r.Rows = [][]string{
-		{"RSS right after filling", "", megabytes(loading.rss), ""},
-		{"RSS, settled after filling", megabytes(none.rss), megabytes(loaded.rss), megabytes(loaded.rss - none.rss)},
-		{"RSS, settled after restarts", megabytes(none.rss), megabytes(restarted.rss), megabytes(restarted.rss - none.rss)},
-		{"disk, settled after filling", megabytes(none.disk), megabytes(loaded.disk), fmt.Sprintf("%.0f B a schedule", float64(loaded.disk-none.disk)/float64(max(b.pending, 1)))},
-		{"start after kill -9 until /readyz is 200, median (worst)", startTimes(emptyReady), startTimes(fullReady), report.Short(worst(fullReady) - middle(emptyReady))},
-		{"filling", "", report.Thousands(rate) + " items/s", ""},
-		{"delivery of one due at once, after the last start", "", report.Short(delivered), ""},
+	r.Rows = memoryRows(none, full)
+	r.Bars = memoryBars(none, full, int64(b.pending+b.restarts*more))
+	return full.stop()
+}
+
+// empty measures the same starts on an empty store.
+func (m *memoryRun) empty(ctx context.Context) (err error) {
+	if _, err := m.start(ctx); err != nil {
+		return err
 	}
-	want := int64(b.pending + b.restarts*more)
-	with := " with " + report.Thousands(float64(b.pending)) + " pending"
-	rss := max(loaded.rss, restarted.rss) - none.rss
-	disk := float64(loaded.disk) / float64(max(records, 1))
-	start := worst(fullReady) - middle(emptyReady)
-	r.Bars = []report.Bar{
-		report.Reached("memory under 100 MB more than for none"+with, megabytes(rss)+" more", true, rss < 100e6),
-		report.Reached("disk under 1.5 times the bytes of the records"+with, fmt.Sprintf("%.2f times", disk), b.pending > 0, disk < 1.5),
-		report.Reached("ready within 2 s of the same start with none, after kill -9"+with, report.Short(start)+" later", true, start < 2*time.Second),
-		report.Reached("nothing acknowledged is lost"+with, fmt.Sprintf("%s of %s there", report.Thousands(float64(c.Pending)), report.Thousands(float64(want))), true, c.Pending == want),
-		report.Reached("deliveries go on after it"+with, "after "+report.Short(delivered), true, delivered < time.Second),
+	if err := m.restartAll(ctx, func(int) error { return nil }); err != nil {
+		return err
+	}
+	if m.loaded, err = m.settled(ctx); err != nil {
+		return err
+	}
+	return m.stop()
+}
+
+// fill fills the store and measures it before and after the restarts. The adapter still runs then.
+func (m *memoryRun) fill(ctx context.Context, more int) error {
+	if _, err := m.start(ctx); err != nil {
+		return err
+	}
+	var err error
+	if m.rate, err = fill(ctx, m.running.addr, 0, m.b.pending, true, farAway(time.Now())); err != nil {
+		return err
+	}
+	m.b.say("  filled at %s/s", report.Thousands(m.rate))
+	u, err := m.running.usage()
+	if err != nil {
+		return err
+	}
+	m.loading = u.rss
+	if m.loaded, err = m.settled(ctx); err != nil {
+		return err
+	}
+	if err := m.restartAll(ctx, func(i int) error {
+		_, err := fill(ctx, m.running.addr, firstIndex(i+1), more, true, farAway(time.Now()))
+		return err
+	}); err != nil {
+		return err
+	}
+	if m.restarted, err = m.settled(ctx); err != nil {
+		return err
+	}
+	var counts struct{ Pending int64 }
+	err = getJSON(m.running.addr, sourcePath, &counts)
+	m.pending = counts.Pending
+	return err
+}
+
+func (m *memoryRun) start(ctx context.Context) (ready time.Duration, err error) {
+	m.running, ready, err = m.b.adapters.start(ctx, m.config)
+	return ready, err
+}
+
+func (m *memoryRun) stop() error {
+	s := m.running
+	m.running = nil
+	return s.stop()
+}
+
+// kill kills a running adapter. One that still ran after an error would disturb the next scenario.
+func (m *memoryRun) kill() error {
+	s := m.running
+	m.running = nil
+	if s == nil {
+		return nil
+	}
+	return s.kill()
+}
+
+// restartAll kills the adapter and starts it again, b.restarts times, and measures the starts.
+func (m *memoryRun) restartAll(ctx context.Context, before func(i int) error) error {
+	for i := range m.b.restarts {
+		if err := before(i); err != nil {
+			return err
+		}
+		if err := m.kill(); err != nil {
+			return err
+		}
+		ready, err := m.start(ctx)
+		if err != nil {
+			return err
+		}
+		m.b.say("  ready after %s", report.Short(ready))
+		m.ready = append(m.ready, ready)
 	}
 	return nil
 }
 
-// restartAll kills the adapter and starts it again, as often as asked, and times the starts. It returns the last one running.
-func (b *bench) restartAll(ctx context.Context, s *service, c adapterConfig, before func(*service, int) error) (*service, []time.Duration, error) {
-	var took []time.Duration
-	for i := range b.restarts {
-		err := before(s, i)
-		if killErr := s.kill(); err == nil {
-			err = killErr
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		var ready time.Duration
-		if s, ready, err = b.adapters.start(ctx, c); err != nil {
-			return nil, nil, err
-		}
-		b.say("  ready after %s", report.Short(ready))
-		took = append(took, ready)
-	}
-	return s, took, nil
-}
-
-// calm is over how many looks nothing may have changed much.
-const calm = 6
-
-// settled waits until memory and disk have not changed by more than a fiftieth
-// over some time. What the Go runtime gives back to the system it gives back slowly.
-func (b *bench) settled(ctx context.Context, s *service, dir string) (state, error) {
+// settled waits until memory and disk have changed by less than a fiftieth over
+// six looks: the Go runtime returns memory to the system slowly.
+func (m *memoryRun) settled(ctx context.Context) (state, error) {
+	const looks = 6
 	var seen []state
-	for end := time.Now().Add(b.settle); ; {
-		u, err := s.usage()
+	for end := time.Now().Add(m.b.settle); ; {
+		u, err := m.running.usage()
 		if err != nil {
 			return state{}, err
 		}
-		disk, err := diskBytes(dir)
+		disk, err := diskBytes(m.config.Dir)
 		if err != nil {
 			return state{}, err
 		}
 		now := state{rss: u.rss, disk: disk}
 		seen = append(seen, now)
-		if len(seen) > calm {
+		if len(seen) > looks {
 			seen = seen[1:]
 		}
-		if len(seen) == calm && near(now.rss, seen[0].rss) && near(now.disk, seen[0].disk) || time.Now().After(end) {
+		if len(seen) == looks && near(now.rss, seen[0].rss) && near(now.disk, seen[0].disk) || time.Now().After(end) {
 			return now, nil
 		}
-		select {
-		case <-time.After(b.settleEvery):
-		case <-ctx.Done():
-			return state{}, context.Cause(ctx)
+		if err := sleep(ctx, m.b.settleEvery); err != nil {
+			return state{}, err
 		}
 	}
 }
 
 func near(a, b int64) bool { return max(a, b)-min(a, b) <= max(a, b)/50 }
 
-// firstDelivery times a schedule that is due at once, from the call to its arrival.
+func (m *memoryRun) worst() time.Duration { return slices.Max(m.ready) }
+
+func (m *memoryRun) median() time.Duration {
+	var values []float64
+	for _, d := range m.ready {
+		values = append(values, float64(d))
+	}
+	return time.Duration(spreadOf(values).median)
+}
+
+func memoryRows(none, full *memoryRun) [][]string {
+	starts := func(m *memoryRun) string { return report.Short(m.median()) + " (" + report.Short(m.worst()) + ")" }
+	perSchedule := float64(full.loaded.disk-none.loaded.disk) / float64(max(full.b.pending, 1))
+	return [][]string{
+		{"RSS right after filling", "", megabytes(full.loading), ""},
+		{"RSS, settled after filling", megabytes(none.loaded.rss), megabytes(full.loaded.rss), megabytes(full.loaded.rss - none.loaded.rss)},
+		{"RSS, settled after restarts", megabytes(none.loaded.rss), megabytes(full.restarted.rss), megabytes(full.restarted.rss - none.loaded.rss)},
+		{"disk, settled after filling", megabytes(none.loaded.disk), megabytes(full.loaded.disk), fmt.Sprintf("%.0f B a schedule", perSchedule)},
+		{"start after kill -9 until /readyz is 200, median (worst)", starts(none), starts(full), report.Short(full.worst() - none.median())},
+		{"filling", "", report.Thousands(full.rate) + " items/s", ""},
+		{"delivery of one due at once, after the last start", "", report.Short(full.delivered), ""},
+	}
+}
+
+func memoryBars(none, full *memoryRun, acknowledged int64) []report.Bar {
+	pending := full.b.pending
+	with := " with " + report.Thousands(float64(pending)) + " pending"
+	rss := max(full.loaded.rss, full.restarted.rss) - none.loaded.rss
+	disk := float64(full.loaded.disk) / float64(max(pending*(load.PayloadBytes+load.KeyBytes), 1))
+	later := full.worst() - none.median()
+	kept := fmt.Sprintf("%s of %s there", report.Thousands(float64(full.pending)), report.Thousands(float64(acknowledged)))
+	return []report.Bar{
+		report.Reached("memory under 100 MB more than for none"+with, megabytes(rss)+" more", true, rss < 100e6),
+		report.Reached("disk under 1.5 times the bytes of the records"+with, fmt.Sprintf("%.2f times", disk), pending > 0, disk < 1.5),
+		report.Reached("ready within 2 s of the same start with none, after kill -9"+with, report.Short(later)+" later", true, later < 2*time.Second),
+		report.Reached("nothing acknowledged is lost"+with, kept, true, full.pending == acknowledged),
+		report.Reached("deliveries go on after it"+with, "after "+report.Short(full.delivered), true, full.delivered < time.Second),
+	}
+}
+
+// firstDelivery measures a schedule that is due at once, from the call to its arrival.
 func firstDelivery(ctx context.Context, b *bench, s, sink *service) (time.Duration, error) {
 	index := firstIndex(maxRounds - 1)
 	if err := resetSink(sink.addr, index, 1); err != nil {
 		return 0, err
 	}
-	op, shut, err := putOp(load.Raw, s.addr, 0, 1, index, 0)
-	if err != nil {
-		return 0, err
-	}
+	op, shut := putOp(s.addr, 0, 1, index, 0)
 	defer shut()
 	began := time.Now()
 	if _, err := op(); err != nil {
 		return 0, err
 	}
-	if err := awaitSink(ctx, sink.addr, 1, time.Millisecond, b.deliverLimit); err != nil {
-		return 0, err
-	}
-	var t sunk
-	if err := getJSON(sink.addr, "/?arrivals=1", &t); err != nil {
-		return 0, err
-	}
-	return time.Unix(0, t.FirstAt).Sub(began), nil
+	arrivals, err := awaitSink(ctx, sink.addr, 1, time.Millisecond, b.deliverLimit)
+	return time.Unix(0, arrivals.FirstAt).Sub(began), err
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
-func middle(d []time.Duration) time.Duration {
-	var values []float64
-	for _, v := range d {
-		values = append(values, float64(v))
-	}
-	return time.Duration(spreadOf(values).median)
-}
-
-func worst(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	return slices.Max(d)
-}
-
-func startTimes(d []time.Duration) string {
-	return report.Short(middle(d)) + " (" + report.Short(worst(d)) + ")"
-}
-
-// idle: what it costs to have it.
+// idle: the cost of an adapter with nothing due.
 func idle(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	return b.withAdapter(ctx, dir, noSink, func(s *service) error {
-		select { // what a start leaves to do is not idleness
-		case <-time.After(b.idle / 6):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep(ctx, b.idle/6); err != nil { // the work after a start is not idleness
+			return err
 		}
 		before, err := s.usage()
 		if err != nil {
 			return err
 		}
-		select {
-		case <-time.After(b.idle):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := sleep(ctx, b.idle); err != nil {
+			return err
 		}
 		after, err := s.usage()
 		if err != nil {
 			return err
 		}
-		share := float64(after.cpu-before.cpu) / float64(b.idle)
+		cpu := after.cpu - before.cpu
+		share := float64(cpu) / float64(b.idle)
 		r.Parameters = []string{"standalone", "one source", fmt.Sprintf("%s, after %s", b.idle, b.idle/6)}
 		r.Header = []string{"", "adapter"}
 		r.Rows = [][]string{
 			{"RSS", megabytes(after.rss)},
-			{fmt.Sprintf("CPU time over %s", b.idle), fmt.Sprintf("%s (%.2f %% of a core)", report.Short(after.cpu-before.cpu), share*100)},
+			{fmt.Sprintf("CPU time over %s", b.idle), fmt.Sprintf("%s (%.2f %% of a core)", report.Short(cpu), share*100)},
 		}
 		r.Bars = []report.Bar{
 			report.Reached("under 40 MB RSS", megabytes(after.rss), true, after.rss < 40e6),

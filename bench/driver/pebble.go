@@ -22,7 +22,7 @@ type pebbleConfig struct {
 	Memory         bool // within tests
 }
 
-// jobTally is what a load in a process of its own found.
+// jobTally is the result of a load in a process of its own.
 type jobTally struct {
 	load.Tally
 	CPU time.Duration // of the whole process within the window
@@ -36,14 +36,14 @@ func (t jobTally) outcome() outcome {
 	return o
 }
 
-// pebbleJob writes what a scheduler cannot do without: the record under its
-// key, and the row of the due-time index; and waits until both are durable.
+// pebbleJob writes the least that a scheduler needs, the record and the row of
+// the due-time index, and waits until both are durable.
 func pebbleJob(ctx context.Context, config []byte) (any, error) {
 	var c pebbleConfig
 	if err := json.Unmarshal(config, &c); err != nil {
 		return nil, fmt.Errorf("driver: pebble: %w", err)
 	}
-	// As a store of this kind is set up; Pebble's own defaults are for tests of a few megabytes.
+	// The defaults of Pebble are for a few megabytes.
 	options := &pebble.Options{MemTableSize: 64 << 20, CacheSize: 64 << 20, Logger: silent{}}
 	if c.Memory {
 		options.FS = vfs.NewMem()
@@ -96,7 +96,7 @@ func pebbleJob(ctx context.Context, config []byte) (any, error) {
 	return found, nil
 }
 
-// silent drops Pebble's talk; what is fatal ends the process.
+// silent drops the log of Pebble. A fatal error ends the process.
 type silent struct{}
 
 func (silent) Infof(string, ...any)  {}

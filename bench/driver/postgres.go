@@ -26,18 +26,14 @@ type postgresServer struct {
 	absent string
 }
 
-// findPostgres looks where Debian puts it. PostgreSQL refuses to run as root,
-// so root runs it as somebody else.
-func findPostgres(bin string) postgresServer {
-	candidates := []string{bin}
-	if bin == "" {
-		versions, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
-		slices.Reverse(versions)
-		candidates = versions
-		if file, err := exec.LookPath("postgres"); err == nil {
-			if file, err = filepath.EvalSymlinks(file); err == nil {
-				candidates = append(candidates, filepath.Dir(file))
-			}
+// findPostgres looks in Debian's directories and in the PATH. PostgreSQL does not
+// run as root, so root runs it as another user.
+func findPostgres() postgresServer {
+	candidates, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
+	slices.Reverse(candidates)
+	if file, err := exec.LookPath("postgres"); err == nil {
+		if file, err = filepath.EvalSymlinks(file); err == nil {
+			candidates = append(candidates, filepath.Dir(file))
 		}
 	}
 	var p postgresServer
@@ -56,25 +52,26 @@ func findPostgres(bin string) postgresServer {
 	if os.Geteuid() != 0 {
 		return p
 	}
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
-		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
-		if uidErr == nil && gidErr == nil {
-			p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-			return p
-		}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		u = &user.User{Uid: unprivileged, Gid: unprivileged}
 	}
-	p.absent = "not present: it does not run as root, and there is no user postgres or nobody"
+	uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+	gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+	if uidErr != nil || gidErr != nil {
+		p.absent = "not present: the user postgres has no numeric id"
+		return p
+	}
+	p.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return p
 }
 
-const postgresUser = "bench"
+const (
+	postgresUser = "bench"
+	unprivileged = "65534" // the id of the user without rights on Linux
+)
 
-// start starts a server on the data in dir, which it makes first if there are none.
+// start starts a server on the data in dir. It creates missing data first.
 func (p postgresServer) start(ctx context.Context, dir string) (*service, string, error) {
 	data := filepath.Join(dir, "data")
 	command := func(name string, args ...string) *exec.Cmd {
@@ -123,9 +120,7 @@ func (p postgresServer) start(ctx context.Context, dir string) (*service, string
 		conn.Close(ctx)
 		return true
 	}
-	if err := started.waitFor(ctx, "connection", 50*time.Millisecond, readyLimit, ready); err != nil {
-		started.cmd.Process.Kill()
-		<-started.ended
+	if err := started.waitFor(ctx, "connection", 50*time.Millisecond, ready); err != nil {
 		return nil, "", err
 	}
 	if fresh {
@@ -154,27 +149,6 @@ func createTable(ctx context.Context, url string) error {
 func lastLine(out []byte) []byte {
 	out = bytes.TrimSpace(out)
 	return out[bytes.LastIndexByte(out, '\n')+1:]
-}
-
-// familyUsage is that of a process and its children, which serve the connections.
-// Of children that ended only the parent's own time is lost, and none end within a window.
-func familyUsage(pid int) (usage, error) {
-	total, err := processUsage(pid)
-	if err != nil {
-		return total, err
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return usage{}, fmt.Errorf("driver: %w", err)
-	}
-	for _, word := range strings.Fields(string(text)) {
-		if child, err := strconv.Atoi(word); err == nil {
-			if u, err := processUsage(child); err == nil {
-				total.cpu += u.cpu
-			}
-		}
-	}
-	return total, nil
 }
 
 func (p postgresServer) contestant(b *bench, dir string, batch int) contestant {

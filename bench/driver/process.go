@@ -2,31 +2,32 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
-// stopGrace is how long a process may take to end before it is killed.
-const stopGrace = 20 * time.Second
+const (
+	stopGrace  = 20 * time.Second // a process that did not end by then is killed
+	readyLimit = 2 * time.Minute  // of a start: a store with ten million keys may be slow, but the driver ends
+)
 
-// usage is what a process has used of the machine.
+// usage is what a process uses of the machine.
 type usage struct {
 	cpu time.Duration // user and system, since its start
 	rss int64         // bytes
 }
 
-// service is something that runs and is measured: a process, in tests a server
-// within the test's own.
+// service is a running contestant: a process, in tests a server within the test's own.
 type service struct {
 	addr, admin string // host:port
 	usage       func() (usage, error)
@@ -55,12 +56,12 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	}
 	cmd.Stdout, cmd.Stderr = write, p.stderr
 	p.stdout = bufio.NewReader(read)
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	write.Close()
+	if err != nil {
 		read.Close()
-		write.Close()
 		return nil, fmt.Errorf("driver: %w", err)
 	}
-	write.Close()
 	go func() {
 		p.err = cmd.Wait()
 		close(p.ended)
@@ -68,10 +69,10 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// discardStdout keeps the process from blocking on what nobody reads.
+// discardStdout keeps the process from blocking on a full pipe.
 func (p *process) discardStdout() { go io.Copy(io.Discard, p.stdout) }
 
-// signal sends the signal and waits for the end; it kills what does not end.
+// signal sends the signal and waits for the end. After stopGrace it kills the process.
 func (p *process) signal(s os.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("driver: %w", err)
@@ -95,9 +96,10 @@ func (p *process) service(addr, admin string) *service {
 	}
 }
 
-// waitFor polls until check says yes, the process ends or the time is over.
-func (p *process) waitFor(ctx context.Context, what string, every, limit time.Duration, check func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// waitFor polls until check is true. If that takes too long or the process
+// ends, it returns an error and no process is left.
+func (p *process) waitFor(ctx context.Context, what string, every time.Duration, check func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -106,37 +108,47 @@ func (p *process) waitFor(ctx context.Context, what string, every, limit time.Du
 		case <-p.ended:
 			return fmt.Errorf("driver: %s ended before %s: %w: %s", p.cmd.Path, what, p.err, p.stderr)
 		case <-ctx.Done():
-			return fmt.Errorf("driver: %s: no %s within %s: %s", p.cmd.Path, what, limit, p.stderr)
+			p.signal(syscall.SIGKILL)
+			return fmt.Errorf("driver: %s: no %s within %s: %s", p.cmd.Path, what, readyLimit, p.stderr)
 		case <-tick.C:
 		}
 	}
 	return nil
 }
 
-// processUsage reads /proc. The kernel counts CPU time in hundredths of a second there.
+// processUsage reads /proc, where the kernel counts CPU time in hundredths of a second.
 func processUsage(pid int) (usage, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return usage{}, fmt.Errorf("driver: %w", err)
 	}
-	return parseStat(text)
+	stat, err := p.Stat()
+	if err != nil {
+		return usage{}, fmt.Errorf("driver: %w", err)
+	}
+	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), rss: int64(stat.ResidentMemory())}, nil
 }
 
-func parseStat(text []byte) (usage, error) {
-	// The name, in parentheses, may hold anything; fields are counted behind it, from the third on.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 22 {
-		return usage{}, fmt.Errorf("driver: /proc/PID/stat: %q", text)
+// familyUsage adds the CPU time of the children of a process: PostgreSQL serves
+// each connection with a child, and none of them ends within a window.
+func familyUsage(pid int) (usage, error) {
+	total, err := processUsage(pid)
+	if err != nil {
+		return total, err
 	}
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(fields[i-3], 10, 64)
-		return n
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return usage{}, fmt.Errorf("driver: %w", err)
 	}
-	const tick = time.Second / 100
-	return usage{cpu: time.Duration(number(14)+number(15)) * tick, rss: number(24) * int64(os.Getpagesize())}, nil
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil && stat.PPID == pid {
+			total.cpu += time.Duration(stat.CPUTime() * float64(time.Second))
+		}
+	}
+	return total, nil
 }
 
-// ownCPU is the CPU time of the driver, the client of most scenarios.
+// ownCPU returns the CPU time of the driver, which is the client in most scenarios.
 func ownCPU() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -145,19 +157,18 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// tail keeps the last of what a process says, for the error that tells of its end.
+// tail keeps the last part of a process's output, for the error about its end.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-const tailBytes = 2048
-
 func (t *tail) Write(b []byte) (int, error) {
+	const limit = 2048
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, b...)
-	if over := len(t.text) - tailBytes; over > 0 {
+	if over := len(t.text) - limit; over > 0 {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return len(b), nil

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/reschedule-dev/reschedule/bench/load"
 )
 
@@ -21,9 +18,9 @@ type redisServer struct {
 	absent string
 }
 
-func findRedis(file string) redisServer {
-	for _, name := range []string{file, "redis-server", "valkey-server"} {
-		if found, err := exec.LookPath(name); name != "" && err == nil {
+func findRedis() redisServer {
+	for _, name := range []string{"redis-server", "valkey-server"} {
+		if found, err := exec.LookPath(name); err == nil {
 			return redisServer{file: found}
 		}
 	}
@@ -46,17 +43,10 @@ func (r redisServer) start(ctx context.Context, dir string) (*service, error) {
 		return nil, err
 	}
 	p.discardStdout()
-	ready := func() bool {
-		conn, err := dialRESP(addr)
-		if err != nil {
-			return false
-		}
-		defer conn.conn.Close()
-		return conn.do(appendCommand(nil, []byte("PING")), 1) == nil // an error while it reads its log
-	}
-	if err := p.waitFor(ctx, "PONG", 20*time.Millisecond, readyLimit, ready); err != nil {
-		p.cmd.Process.Kill()
-		<-p.ended
+	client := newRedisClient(addr)
+	defer client.Close()
+	// PING fails while Redis reads its log.
+	if err := p.waitFor(ctx, "PONG", 20*time.Millisecond, func() bool { return client.Ping(ctx).Err() == nil }); err != nil {
 		return nil, err
 	}
 	return p.service(addr, ""), nil
@@ -70,83 +60,38 @@ func (r redisServer) contestant(b *bench, dir string, batch int) contestant {
 		}
 		defer s.stop()
 		return b.driveWith(ctx, s.usage, func(caller int) (load.Op, func(), error) {
-			return redisOp(s.addr, caller, b.callers, batch, firstIndex(round))
+			return redisOp(ctx, s.addr, caller, b.callers, batch, firstIndex(round))
 		})
 	}}
 }
 
+// newRedisClient returns a client with one connection, which fails at the first error.
+func newRedisClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 1, MaxRetries: -1, Protocol: 2, DisableIdentity: true, ReadTimeout: load.CallTimeout, WriteTimeout: load.CallTimeout,
+	})
+}
+
 // redisOp returns an Op that adds a batch of new keys to the due times and to the events in one round trip.
-func redisOp(addr string, caller, callers, batch int, first uint32) (load.Op, func(), error) {
-	conn, err := dialRESP(addr)
-	if err != nil {
-		return nil, nil, err
-	}
+func redisOp(ctx context.Context, addr string, caller, callers, batch int, first uint32) (load.Op, func(), error) {
+	client := newRedisClient(addr)
 	maker := load.NewMaker(uint64(first) + uint64(caller))
 	index := first + uint32(caller*batch)
-	var request []byte
-	var zadd, hset [][]byte
+	due, events := make([]redis.Z, batch), make([]any, 2*batch)
 	return func() (int, error) {
-		zadd = append(zadd[:0], []byte("ZADD"), []byte("due"))
-		hset = append(hset[:0], []byte("HSET"), []byte("events"))
-		due := strconv.AppendInt(nil, time.Now().Add(writeDelay).UnixMicro(), 10)
+		at := float64(time.Now().Add(writeDelay).UnixMicro())
 		for i := range batch {
-			key := []byte(load.Key(index + uint32(i)))
-			zadd = append(zadd, due, key)
-			hset = append(hset, key, bytes.Clone(maker.Random()))
+			key := load.Key(index + uint32(i))
+			due[i] = redis.Z{Score: at, Member: key}
+			events[2*i], events[2*i+1] = key, string(maker.Random())
 		}
 		index += uint32(callers * batch)
-		request = appendCommand(appendCommand(request[:0], zadd...), hset...)
-		return batch, conn.do(request, 2)
-	}, func() { conn.conn.Close() }, nil
-}
-
-// resp is one connection to Redis. Not safe for concurrent use.
-type resp struct {
-	conn net.Conn
-	r    *bufio.Reader
-}
-
-func dialRESP(addr string) (*resp, error) {
-	conn, err := net.DialTimeout("tcp", addr, load.CallTimeout)
-	if err != nil {
-		return nil, fmt.Errorf("driver: redis: %w", err)
-	}
-	return &resp{conn: conn, r: bufio.NewReader(conn)}, nil
-}
-
-func appendCommand(b []byte, args ...[]byte) []byte {
-	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(len(args)), 10)
-	b = append(b, "\r\n"...)
-	for _, arg := range args {
-		b = append(b, '$')
-		b = strconv.AppendInt(b, int64(len(arg)), 10)
-		b = append(b, "\r\n"...)
-		b = append(b, arg...)
-		b = append(b, "\r\n"...)
-	}
-	return b
-}
-
-// do sends commands and reads their answers, which must be lines and no errors.
-func (c *resp) do(commands []byte, answers int) error {
-	if err := c.conn.SetDeadline(time.Now().Add(load.CallTimeout)); err != nil {
-		return fmt.Errorf("driver: redis: %w", err)
-	}
-	if _, err := c.conn.Write(commands); err != nil {
-		return fmt.Errorf("driver: redis: %w", err)
-	}
-	for range answers {
-		line, err := c.r.ReadSlice('\n')
-		if err == nil && len(line) == 0 {
-			err = io.ErrUnexpectedEOF
+		pipeline := client.Pipeline()
+		pipeline.ZAdd(ctx, "due", due...)
+		pipeline.HSet(ctx, "events", events...)
+		if _, err := pipeline.Exec(ctx); err != nil {
+			return 0, fmt.Errorf("driver: redis: %w", err)
 		}
-		if err != nil {
-			return fmt.Errorf("driver: redis: %w", err)
-		}
-		if line[0] != ':' && line[0] != '+' {
-			return fmt.Errorf("driver: redis: %s", bytes.TrimSpace(line))
-		}
-	}
-	return nil
+		return batch, nil
+	}, func() { client.Close() }, nil
 }

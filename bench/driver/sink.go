@@ -14,29 +14,27 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/load"
 )
 
-// sink is the other end: it answers 202 to every event and remembers when each
-// key came first. GET tells what came since the last POST /reset?first=&n=,
-// which says which keys to look for.
+// sink is the receiver: it answers 202 to every event and stores the first
+// arrival of each key. POST /reset?first=&n= sets the keys that it counts; GET
+// returns the arrivals since then.
 type sink struct {
 	mu      sync.RWMutex // held to read by every event, to write by reset
 	first   uint32
-	arrived []atomic.Int64 // by index, in nanoseconds of the epoch; 0 = not yet
-	seen    atomic.Int64   // distinct keys among those
+	arrived []atomic.Int64 // by index, in nanoseconds of the epoch; 0: not yet
+	seen    atomic.Int64   // distinct keys
 	repeats atomic.Int64
-	others  atomic.Int64 // keys that are not looked for
+	others  atomic.Int64 // other keys
 	sample  atomic.Pointer[http.Header]
 }
 
-func newSink() *sink { return new(sink) }
-
-// sunk is what a sink saw.
-type sunk struct {
+// arrivals are the events at a sink.
+type arrivals struct {
 	Seen, Repeats, Others int64
 	// FirstAt and LastAt are in nanoseconds of the epoch, 0 when nothing came.
 	FirstAt, LastAt int64
-	// Arrivals are those of the keys looked for, by index; only when asked for with ?arrivals=1.
-	Arrivals []int64 `json:",omitempty"`
-	// Header is that of one of the events.
+	// At has the first arrival of each key, by index; only with ?arrivals=1.
+	At []int64 `json:",omitempty"`
+	// Header is the header of one of the events.
 	Header map[string]string `json:",omitempty"`
 }
 
@@ -45,7 +43,7 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method == http.MethodGet:
 		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(s.tell(r.URL.Query().Get("arrivals") != ""))
+		json.NewEncoder(w).Encode(s.arrivals(r.URL.Query().Get("arrivals") != ""))
 		return
 	case r.URL.Path == "/reset":
 		first, _ := strconv.ParseUint(r.URL.Query().Get("first"), 10, 32)
@@ -53,12 +51,12 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.reset(uint32(first), int(n))
 		return
 	}
-	s.take(r.Header, now)
+	s.count(r.Header, now)
 	io.Copy(io.Discard, r.Body)
 	w.WriteHeader(http.StatusAccepted)
 }
 
-func (s *sink) take(h http.Header, now time.Time) {
+func (s *sink) count(h http.Header, now time.Time) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	index, ok := load.Index(h.Get("Ce-Reschedulekey"))
@@ -86,16 +84,16 @@ func (s *sink) reset(first uint32, n int) {
 	s.sample.Store(nil)
 }
 
-func (s *sink) tell(arrivals bool) sunk {
+func (s *sink) arrivals(all bool) arrivals {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	t := sunk{Seen: s.seen.Load(), Repeats: s.repeats.Load(), Others: s.others.Load()}
-	if !arrivals {
+	t := arrivals{Seen: s.seen.Load(), Repeats: s.repeats.Load(), Others: s.others.Load()}
+	if !all {
 		return t
 	}
 	for i := range s.arrived {
 		at := s.arrived[i].Load()
-		t.Arrivals = append(t.Arrivals, at)
+		t.At = append(t.At, at)
 		if at != 0 && (t.FirstAt == 0 || at < t.FirstAt) {
 			t.FirstAt = at
 		}

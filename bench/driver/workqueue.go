@@ -14,11 +14,10 @@ import (
 type workqueueConfig struct {
 	Pending, N  int
 	Every, Lead time.Duration
-	Ahead       time.Duration // how long before its time each is added; 0: all beforehand
 }
 
-// workqueueJob does with the in-memory queue of a resident operator what the
-// adapter does with a disk and a sink, and tells how late each item was.
+// workqueueJob does the same work with the in-memory queue of a resident
+// operator, without disk and sink, and returns the lateness of each item.
 func workqueueJob(ctx context.Context, config []byte) (any, error) {
 	var c workqueueConfig
 	if err := json.Unmarshal(config, &c); err != nil {
@@ -32,16 +31,11 @@ func workqueueJob(ctx context.Context, config []byte) (any, error) {
 		queue.AddAfter(load.Key(index), time.Until(far(index).At))
 	}
 
-	start := time.Now().Add(c.Lead + c.Ahead)
+	start := time.Now().Add(c.Lead)
 	due := func(i int) time.Time { return start.Add(time.Duration(i) * c.Every) }
-	go func() {
-		for i := range c.N {
-			if c.Ahead > 0 {
-				time.Sleep(time.Until(due(i).Add(-c.Ahead)))
-			}
-			queue.AddAfter(load.Key(uint32(i)), time.Until(due(i)))
-		}
-	}()
+	for i := range c.N {
+		queue.AddAfter(load.Key(uint32(i)), time.Until(due(i)))
+	}
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	late := make([]time.Duration, 0, c.N)

@@ -14,25 +14,22 @@ import (
 // writeDelay is how far ahead writes are due: nothing is delivered meanwhile.
 const writeDelay = time.Hour
 
-// noSink is where nothing is sent to.
+// noSink is the sink of scenarios without deliveries.
 const noSink = "127.0.0.1:9"
 
 // opener opens a caller against an address for a round.
-type opener func(addr string, caller int, first uint32) (load.Op, func(), error)
+type opener func(addr string, caller int, first uint32) (load.Op, func())
 
 // put: single durable writes.
 func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	open := func(addr string, caller int, first uint32) (load.Op, func(), error) {
-		return putOp(b.dial(), addr, caller, b.callers, first, writeDelay)
+	open := func(addr string, caller int, first uint32) (load.Op, func()) {
+		return putOp(addr, caller, b.callers, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, 1, open)
 	if err != nil {
 		return err
 	}
-	r.Parameters = []string{
-		fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes), fmt.Sprintf("keys of %d B, each new", load.KeyBytes),
-		fmt.Sprintf("delay %s", writeDelay), "a " + b.client + " client", fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
-	}
+	r.Parameters = b.writeParameters()
 	r.Header, r.Rows = rateTable("PUT/s", standings)
 	r.Notes = writeNotes
 	r.Bars = []report.Bar{
@@ -45,18 +42,14 @@ func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 
 // bulkPost: many writes a call.
 func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	open := func(addr string, caller int, first uint32) (load.Op, func(), error) {
-		return bulkOp(b.dial(), addr, caller, b.callers, b.batch, first, writeDelay)
+	open := func(addr string, caller int, first uint32) (load.Op, func()) {
+		return bulkOp(addr, caller, b.callers, b.batch, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, b.batch, open)
 	if err != nil {
 		return err
 	}
-	r.Parameters = []string{
-		fmt.Sprintf("%d items a call", b.batch), fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes),
-		fmt.Sprintf("keys of %d B, each new", load.KeyBytes), fmt.Sprintf("delay %s", writeDelay), "a " + b.client + " client",
-		fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
-	}
+	r.Parameters = append([]string{fmt.Sprintf("%d items a call", b.batch)}, b.writeParameters()...)
 	r.Header, r.Rows = rateTable("items/s", standings)
 	r.Notes = writeNotes
 	r.Bars = []report.Bar{
@@ -65,6 +58,13 @@ func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error
 	}
 	r.Chart = rateChart("Bulk POST: items a second", "/s", standings, map[string]float64{redisName: 1, pebbleName: 0.2})
 	return nil
+}
+
+func (b *bench) writeParameters() []string {
+	return []string{
+		fmt.Sprintf("%d callers", b.callers), fmt.Sprintf("%d B of random text as data", load.PayloadBytes), fmt.Sprintf("keys of %d B, each new", load.KeyBytes),
+		fmt.Sprintf("delay %s", writeDelay), "a fasthttp client", fmt.Sprintf("%d rounds of %s after %s of warming up, interleaved", b.rounds, b.window, b.warm),
+	}
 }
 
 const (
@@ -79,7 +79,7 @@ var writeNotes = []string{
 		"for a batch one ZADD and one HSET of all its items, and one INSERT of as many rows.",
 }
 
-// writes measures the adapter and those it is compared with; they stand in this order.
+// writes measures the adapter and the other contestants, in this order.
 func (b *bench) writes(ctx context.Context, dir string, batch int, open opener) ([]standing, error) {
 	answer := b.answerOf(ctx, dir, batch)
 	contestants := []contestant{
@@ -115,10 +115,11 @@ func (b *bench) writes(ctx context.Context, dir string, batch int, open opener) 
 	return contest(ctx, b.rounds, contestants, b.say)
 }
 
-// drive loads a service and takes its CPU time with the client's.
+// drive loads a service and measures its CPU time and the client's.
 func (b *bench) drive(ctx context.Context, s *service, round int, open opener) (outcome, error) {
 	return b.driveWith(ctx, s.usage, func(caller int) (load.Op, func(), error) {
-		return open(s.addr, caller, firstIndex(round))
+		op, shut := open(s.addr, caller, firstIndex(round))
+		return op, shut, nil
 	})
 }
 
@@ -146,8 +147,8 @@ func (b *bench) driveWith(ctx context.Context, used func() (usage, error), open 
 	return o, nil
 }
 
-// answerOf asks an adapter once, so that the bare server can say the same. Without an adapter it makes
-// up something as long as the contract's example.
+// answerOf calls an adapter once and returns the configuration of a bare server
+// with the same answer. Without an adapter the answer is as long as the contract's example.
 func (b *bench) answerOf(ctx context.Context, dir string, batch int) bareConfig {
 	maker := load.NewMaker(1)
 	c := bareConfig{Status: http.StatusCreated, Header: map[string]string{"Content-Type": "application/json", "ETag": `"1844674"`}}
@@ -156,21 +157,18 @@ func (b *bench) answerOf(ctx context.Context, dir string, batch int) bareConfig 
 	}
 	when := load.When{Delay: writeDelay}
 	err := b.withAdapter(ctx, filepath.Join(dir, "answer"), noSink, func(s *service) error {
-		conn, err := load.DialHTTP(s.addr)
-		if err != nil {
+		client := load.NewClient(s.addr)
+		defer client.Close()
+		if batch > 1 {
+			answer, err := bulk(client, maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When { return when }), batch)
+			c.Answer = string(answer)
 			return err
 		}
-		defer conn.Close()
-		if batch > 1 {
-			err = bulk(conn, maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When { return when }), batch)
-		} else {
-			var status int
-			status, _, err = conn.Call(http.MethodPut, putPath(firstIndex(maxRounds)), maker.AppendPut(nil, when))
-			if err == nil && status != http.StatusCreated {
-				err = fmt.Errorf("PUT answered %d: %.300s", status, conn.Body)
-			}
+		status, answer, err := client.Call(http.MethodPut, putPath(firstIndex(maxRounds)), maker.AppendPut(nil, when))
+		if err == nil && status != http.StatusCreated {
+			err = fmt.Errorf("PUT answered %d: %.300s", status, answer)
 		}
-		c.Answer = string(conn.Body)
+		c.Answer = string(answer)
 		return err
 	})
 	if err == nil {

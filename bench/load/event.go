@@ -18,7 +18,7 @@ const KeyBytes = len("GitRepo/01234567/site-0123456789")
 
 // Key returns the key of an index. Indexes that follow each other are far apart
 // in key order, as the keys of independent objects are: a store that only ever
-// appends would be flattered.
+// appends would have an unfair advantage.
 func Key(index uint32) string {
 	return fmt.Sprintf("GitRepo/%08x/site-%010d", index*2654435761, index)
 }
@@ -35,21 +35,21 @@ func Index(key string) (uint32, bool) {
 
 // Maker makes requests with random data. Not safe for concurrent use.
 type Maker struct {
-	// Binary says that data is 256 random bytes, sent as data_base64, which
-	// nothing can compress; otherwise it is a JSON string of 256 random bytes of
-	// text, quotes included, which is what most senders' data looks like and
-	// which a compressor that only looks for repeats cannot shrink either.
+	// Binary makes the data 256 random bytes, sent as data_base64: nothing can
+	// compress them. Otherwise the data is a JSON string of 256 bytes of random
+	// letters, quotes included, like the data of most senders. A compressor that
+	// only looks for repeats cannot shrink it either.
 	Binary bool
 	random *rand.Rand
 	raw    [PayloadBytes]byte
 }
 
-// NewMaker returns a Maker whose data follow from the seed.
+// NewMaker returns a Maker with random data from the seed.
 func NewMaker(seed uint64) *Maker {
 	return &Maker{random: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// Random fills the Maker's buffer with random bytes; it is overwritten by the next call.
+// Random returns random bytes. The next call overwrites them.
 func (m *Maker) Random() []byte {
 	for i := 0; i < PayloadBytes; i += 8 {
 		binary.LittleEndian.PutUint64(m.raw[i:], m.random.Uint64())
@@ -71,7 +71,7 @@ func (m *Maker) AppendEvent(b []byte) []byte {
 	return append(appendText(b, raw), '}')
 }
 
-// AppendData appends the data of an event as the sink gets it.
+// AppendData appends the data of an event as the sink receives it.
 func (m *Maker) AppendData(b []byte) []byte { return appendText(b, m.Random()) }
 
 func appendText(b, raw []byte) []byte {
@@ -108,8 +108,8 @@ func (m *Maker) AppendPut(b []byte, when When) []byte {
 	return append(b, '}')
 }
 
-// AppendBulk appends the body of a bulk POST of n keys from the index on; when
-// tells the time of each.
+// AppendBulk appends the body of a bulk POST of n keys from the index first on.
+// The function when returns the time of each.
 func (m *Maker) AppendBulk(b []byte, first uint32, n int, when func(index uint32) When) []byte {
 	b = append(b, `{"items":[`...)
 	for i := range n {

@@ -1,18 +1,19 @@
 // Package load makes load: callers in a closed loop, each with one call under
-// way, for a fixed time. Whoever is measured gets the same loop and the same
-// arithmetic, so that what differs between two of them is they themselves.
+// way, for a fixed time. Every contestant gets the same loop and the same
+// arithmetic, so the only difference between two measurements is the contestant.
 //
-// It guarantees that only what ended within the window is counted, that a run
-// ends on its own, and that one failed call fails the whole run: a rate that
-// holds errors says nothing.
+// It guarantees that only calls that ended within the window are counted, that
+// a run ends on its own, and that one failed call fails the whole run: a rate
+// with errors in it says nothing.
 package load
 
 import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Op makes one call and returns how many items it carried.
@@ -20,9 +21,8 @@ type Op func() (items int, err error)
 
 // Load is a closed loop of callers.
 type Load struct {
-	Callers int           // default 64
-	Warm    time.Duration // not counted, default 0
-	For     time.Duration // the window that is counted, default 1 s
+	Callers   int
+	Warm, For time.Duration // the time that is not counted, then the window that is
 }
 
 // Tally is what happened within the window.
@@ -32,23 +32,12 @@ type Tally struct {
 	P50, P99     time.Duration // of the calls
 }
 
-// Rate is items a second.
-func (t Tally) Rate() float64 {
-	if t.Elapsed <= 0 {
-		return 0
-	}
-	return float64(t.Items) / t.Elapsed.Seconds()
-}
+// Rate returns items a second.
+func (t Tally) Rate() float64 { return float64(t.Items) / t.Elapsed.Seconds() }
 
 // Run opens every caller, then lets all of them call until the window is over.
-// atWindow, when not nil, is called as the window opens and again as it closes.
+// It calls atWindow when the window opens and again when it closes.
 func (l Load) Run(ctx context.Context, open func(caller int) (Op, func(), error), atWindow func()) (Tally, error) {
-	if l.Callers == 0 {
-		l.Callers = 64
-	}
-	if l.For == 0 {
-		l.For = time.Second
-	}
 	ops := make([]Op, l.Callers)
 	for i := range ops {
 		op, shut, err := open(i)
@@ -58,62 +47,56 @@ func (l Load) Run(ctx context.Context, open func(caller int) (Op, func(), error)
 		defer shut()
 		ops[i] = op
 	}
-
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var (
-		callers sync.WaitGroup
-		mu      sync.Mutex
-		total   Tally
-		took    []time.Duration
-		from    = time.Now().Add(l.Warm)
-		to      = from.Add(l.For)
-	)
+	from := time.Now().Add(l.Warm)
+	to := from.Add(l.For)
+	items, took := make([]int64, l.Callers), make([][]time.Duration, l.Callers)
+	callers, running := errgroup.WithContext(ctx)
 	for i, op := range ops {
-		callers.Go(func() {
-			var own Tally
-			var times []time.Duration
-			for began := time.Now(); began.Before(to) && ctx.Err() == nil; {
-				n, err := op()
-				ended := time.Now()
-				if err != nil {
-					cancel(fmt.Errorf("load: caller %d: %w", i, err))
-					return
-				}
-				if !ended.Before(from) && ended.Before(to) {
-					own.Items += int64(n)
-					own.Calls++
-					times = append(times, ended.Sub(began))
-				}
-				began = ended
+		callers.Go(func() (err error) {
+			if items[i], took[i], err = repeat(running, op, from, to); err != nil {
+				return fmt.Errorf("load: caller %d: %w", i, err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			total.Items += own.Items
-			total.Calls += own.Calls
-			took = append(took, times...)
+			return nil
 		})
 	}
-	if atWindow != nil {
-		callers.Go(func() {
-			for _, at := range []time.Time{from, to} {
-				select {
-				case <-time.After(time.Until(at)):
-					atWindow()
-				case <-ctx.Done():
-					return
-				}
+	callers.Go(func() error {
+		for _, at := range []time.Time{from, to} {
+			select {
+			case <-time.After(time.Until(at)):
+				atWindow()
+			case <-running.Done():
+				return context.Cause(running)
 			}
-		})
-	}
-	callers.Wait()
-	if err := context.Cause(ctx); err != nil {
+		}
+		return nil
+	})
+	if err := callers.Wait(); err != nil {
 		return Tally{}, err
 	}
-	slices.Sort(took)
-	total.Elapsed = l.For
-	total.P50, total.P99 = Percentile(took, 0.5), Percentile(took, 0.99)
+	calls := slices.Concat(took...)
+	slices.Sort(calls)
+	total := Tally{Calls: int64(len(calls)), Elapsed: l.For, P50: Percentile(calls, 0.5), P99: Percentile(calls, 0.99)}
+	for _, n := range items {
+		total.Items += n
+	}
 	return total, nil
+}
+
+// repeat calls op until the window is over. It counts the calls that ended within the window.
+func repeat(ctx context.Context, op Op, from, to time.Time) (items int64, took []time.Duration, err error) {
+	for began := time.Now(); began.Before(to) && ctx.Err() == nil; {
+		n, err := op()
+		ended := time.Now()
+		if err != nil {
+			return items, nil, err
+		}
+		if !ended.Before(from) && ended.Before(to) {
+			items += int64(n)
+			took = append(took, ended.Sub(began))
+		}
+		began = ended
+	}
+	return items, took, nil
 }
 
 // Percentile returns the smallest of the sorted values that at least the share

@@ -1,10 +1,10 @@
 package load
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOnlyTheWindowIsCounted(t *testing.T) {
+// Only calls that end within the window are counted.
+func TestRun_OnlyTheWindow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -48,7 +49,8 @@ func TestOnlyTheWindowIsCounted(t *testing.T) {
 	})
 }
 
-func TestAnErrorEndsTheRun(t *testing.T) {
+// One failed call ends the run and closes all callers.
+func TestRun_ErrorEndsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -73,7 +75,8 @@ func TestAnErrorEndsTheRun(t *testing.T) {
 	})
 }
 
-func TestPercentiles(t *testing.T) {
+// A percentile is one of the values.
+func TestPercentile_Values(t *testing.T) {
 	t.Parallel()
 	hundred := make([]int, 100)
 	for i := range hundred {
@@ -93,70 +96,50 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-func TestClientsSpeakToNetHTTP(t *testing.T) {
+// The client speaks to net/http, also with chunked answers, and keeps an escaped slash.
+func TestClient_NetHTTPServer(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := new(strings.Builder)
-		bufio.NewReader(r.Body).WriteTo(body)
+		body, _ := io.ReadAll(r.Body)
 		switch r.URL.Path {
-		case "/short":
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.EscapedPath(), body)
 		case "/chunked":
 			for range 3 {
 				fmt.Fprint(w, strings.Repeat("x", 5000))
 				w.(http.Flusher).Flush()
 			}
-		default:
+		case "/none":
 			w.WriteHeader(http.StatusNoContent)
+		default:
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.EscapedPath(), body)
 		}
 	}))
 	defer server.Close()
-	for name, dial := range map[string]Clients{"raw": Raw, "net/http": NetHTTP} {
-		conn, err := dial(server.Listener.Addr().String())
+	client := NewClient(server.Listener.Addr().String())
+	defer client.Close()
+	for _, test := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{"/short", "hello", 201, "PUT /short hello"},
+		{"/chunked", "hello", 200, strings.Repeat("x", 15000)},
+		{"/none", "", 204, ""},
+		{"/short", "", 201, "PUT /short "},
+		{"/a%2Fb", "", 201, "PUT /a%2Fb "},
+	} {
+		status, answer, err := client.Call(http.MethodPut, test.path, []byte(test.body))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", test.path, err)
 		}
-		defer conn.Close()
-		for _, test := range []struct {
-			path, body string
-			status     int
-			want       string
-		}{
-			{"/short", "hello", 201, "PUT /short hello"},
-			{"/chunked", "hello", 200, strings.Repeat("x", 15000)},
-			{"/none", "", 204, ""},
-			{"/short", "", 201, "PUT /short "},
-		} {
-			var body []byte
-			if test.body != "" {
-				body = []byte(test.body)
-			}
-			status, answer, err := conn.Call(http.MethodPut, test.path, body)
-			if err != nil {
-				t.Fatalf("%s: %s: %v", name, test.path, err)
-			}
-			if status != test.status || string(answer) != test.want {
-				t.Errorf("%s: %s: %d %q, want %d %q", name, test.path, status, answer, test.status, test.want)
-			}
+		if status != test.status || string(answer) != test.want {
+			t.Errorf("%s: %d %q, want %d %q", test.path, status, answer, test.status, test.want)
 		}
 	}
 }
 
-func FuzzAnswersAreReadOrRefused(f *testing.F) {
-	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
-	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
-	f.Add("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n")
-	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffff\r\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		h := &HTTP{r: bufio.NewReader(strings.NewReader(text))}
-		if status, err := h.answer(); err == nil && (status < 0 || len(h.Body) > len(text)) {
-			t.Errorf("%q: %d with %d bytes", text, status, len(h.Body))
-		}
-	})
-}
-
-func TestKeysComeBack(t *testing.T) {
+// An index can be read back from its key, escaped or not.
+func TestIndex_OfKey(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, index := range []uint32{0, 1, 2, 4_000_000_000, 1<<32 - 1} {
@@ -183,7 +166,8 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, key string) { Index(key) })
 }
 
-func TestBodiesAreWhatTheContractWants(t *testing.T) {
+// Bodies follow the contract.
+func TestMaker_Bodies(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 9, 0, 0, 5e6, time.UTC)
 	type item struct {

@@ -13,7 +13,7 @@ const (
 	end   = "<!-- results:end -->"
 )
 
-// Markdown is the generated part of the page.
+// Markdown returns the generated part of the page.
 func Markdown(results []*Result) string {
 	var b strings.Builder
 	if len(results) == 0 {
@@ -54,7 +54,7 @@ func mark(v Verdict) string {
 	}
 }
 
-// Table is a table in Markdown.
+// Table returns a table in Markdown.
 func Table(header []string, rows [][]string) string {
 	var b strings.Builder
 	line := func(cells []string) {

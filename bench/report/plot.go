@@ -2,26 +2,36 @@ package report
 
 import (
 	"fmt"
-	"html"
+	"image/color"
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is one plot: bars, or curves over percentiles.
+// Chart is one plot: bars, curves over percentiles, or lines over a number.
 type Chart struct {
-	Title, Unit string
+	Title, Unit string       // the unit of the values
+	Note        string       `json:",omitempty"` // below the plot
 	Bars        []ChartBar   `json:",omitempty"`
 	Curves      []ChartCurve `json:",omitempty"`
+	Lines       []ChartLine  `json:",omitempty"`
+	Marks       []ChartMark  `json:",omitempty"`
 }
 
-// ChartBar is a median with what it was at least and at most.
+// ChartBar is a median with the least and the most.
 type ChartBar struct {
 	Label            string
 	Value, Low, High float64
 	Ours             bool
-	Target           float64 `json:",omitempty"` // what ours has to reach because of this one, in the chart's unit
+	Target           float64 `json:",omitempty"` // the value that ours must reach beside this one
 }
 
 // ChartCurve is a value for each of Percentiles.
@@ -34,31 +44,52 @@ type ChartCurve struct {
 // Percentiles are the places on the x axis of curves, as shares.
 var Percentiles = []float64{0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1}
 
-const (
-	ink, quiet, grid = "#1f2328", "#59636e", "#d1d9e0"
-	oursFill         = "#1a7f64"
-	othersFill       = "#a9b4c0"
+// ChartLine is a line through points of x and y.
+type ChartLine struct {
+	Label  string
+	Points [][2]float64
+	Ours   bool
+	Dashed bool
+}
+
+// ChartMark is a point with a label.
+type ChartMark struct {
+	X, Y  float64
+	Label string
+}
+
+var (
+	oursColor   = color.RGBA{R: 0x1a, G: 0x7f, B: 0x64, A: 0xff}
+	otherColor  = color.RGBA{R: 0xa9, G: 0xb4, B: 0xc0, A: 0xff}
+	quietColor  = color.RGBA{R: 0x59, G: 0x63, B: 0x6e, A: 0xff}
+	targetColor = color.RGBA{R: 0xb3, G: 0x26, B: 0x1e, A: 0xff}
+	sans        = font.Font{Typeface: "Liberation", Variant: "Sans"}
 )
 
-type svg struct {
-	strings.Builder
-}
-
-func newSVG(width, height int, title string) *svg {
-	s := new(svg)
-	fmt.Fprintf(s, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="system-ui,-apple-system,'Segoe UI',Roboto,sans-serif" font-size="13">`+"\n",
-		width, height, width, height)
-	fmt.Fprintf(s, `<title>%s</title><rect width="%d" height="%d" rx="6" fill="#ffffff"/>`+"\n", html.EscapeString(title), width, height)
-	s.text(20, 28, ink, "start", `font-size="15" font-weight="600"`, title)
-	return s
-}
-
-func (s *svg) text(x, y float64, fill, anchor, more, text string) {
-	fmt.Fprintf(s, `<text x="%.1f" y="%.1f" fill="%s" text-anchor="%s" %s>%s</text>`+"\n", x, y, fill, anchor, more, html.EscapeString(text))
-}
-
-func (s *svg) line(x1, y1, x2, y2 float64, stroke, more string) {
-	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" %s/>`+"\n", x1, y1, x2, y2, stroke, more)
+// Draw writes the charts into one SVG file, below each other.
+func Draw(file string, charts ...*Chart) error {
+	const width, height = 18 * vg.Centimeter, 8 * vg.Centimeter
+	canvas := vgsvg.New(width, height*vg.Length(len(charts)))
+	tiles := draw.Tiles{Rows: len(charts), Cols: 1}
+	for i, c := range charts {
+		p, err := c.plot()
+		if err != nil {
+			return fmt.Errorf("report: plotting %q: %w", c.Title, err)
+		}
+		p.Draw(draw.Crop(tiles.At(draw.New(canvas), 0, i), 8, -16, 8, -8))
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	_, err = canvas.WriteTo(f)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return nil
 }
 
 // Plot writes the plots of the results that have one.
@@ -70,63 +101,97 @@ func Plot(dir string, results []*Result) error {
 		if r.Chart == nil {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, r.Name+".svg"), []byte(r.Chart.SVG()), 0o644); err != nil {
-			return fmt.Errorf("report: %w", err)
+		if err := Draw(filepath.Join(dir, r.Name+".svg"), r.Chart); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// SVG draws the chart.
-func (c *Chart) SVG() string {
-	if len(c.Curves) > 0 {
-		return c.curves()
+func (c *Chart) plot() (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text, p.Title.Padding = c.Title, 8
+	p.X.Label.Text, p.Y.Label.Text = c.Note, c.Unit
+	p.Title.TextStyle.Font = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Weight: 2, Size: 12}
+	for _, style := range []*text.Style{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		style.Font = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Size: 10}
 	}
-	return c.bars()
+	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.Padding = true, true, 8, 2
+	switch {
+	case len(c.Curves) > 0:
+		return p, c.addCurves(p)
+	case len(c.Lines) > 0:
+		return p, c.addLines(p)
+	}
+	return p, c.addBars(p)
 }
 
-func (c *Chart) bars() string {
-	const left, width, top, row = 210.0, 430.0, 52.0, 34.0
-	s := newSVG(760, int(top+row*float64(len(c.Bars))+22), c.Title)
-	most, asked := 1e-9, 0.0
-	for _, b := range c.Bars {
-		most = max(most, b.Value, b.High, b.Target)
-		asked = max(asked, b.Target)
+// addBars draws bars from the top down, each with its spread and its value.
+func (c *Chart) addBars(p *plot.Plot) error {
+	var names []string
+	var texts plotter.XYLabels
+	var spreads struct {
+		plotter.XYs
+		plotter.XErrors
 	}
-	scale := width / most
-	ours := -1
+	var targets []plotter.XYs
+	most, asked := 0.0, 0.0
+	for _, b := range c.Bars {
+		most, asked = max(most, b.Value, b.High, b.Target), max(asked, b.Target)
+	}
 	for i, b := range c.Bars {
-		if b.Ours {
-			ours = i
+		at := float64(len(c.Bars) - 1 - i)
+		bar, err := plotter.NewBarChart(plotter.Values{b.Value}, 16)
+		if err != nil {
+			return err
 		}
-		y, fill := top+row*float64(i), othersFill
-		if b.Ours {
-			fill = oursFill
-		}
-		s.text(left-10, y+16, ink, "end", "", b.Label)
-		fmt.Fprintf(s, `<rect x="%.1f" y="%.1f" width="%.1f" height="22" rx="2" fill="%s"/>`+"\n", left, y, max(b.Value*scale, 1), fill)
-		s.line(left+b.Low*scale, y+11, left+b.High*scale, y+11, ink, `stroke-width="1.5" opacity="0.55"`)
+		bar.Horizontal, bar.XMin, bar.LineStyle.Width, bar.Color = true, at, 0, otherColor
 		end := max(b.Value, b.High)
 		if b.Ours {
-			end = max(end, asked)
+			bar.Color, end = oursColor, max(end, asked)
 		}
-		s.text(left+end*scale+8, y+16, ink, "start", "", Thousands(b.Value)+" "+c.Unit)
-	}
-	for _, b := range c.Bars {
-		if b.Target <= 0 || ours < 0 {
-			continue
+		p.Add(bar)
+		names = append([]string{b.Label}, names...)
+		spreads.XYs = append(spreads.XYs, plotter.XY{X: b.Value, Y: at})
+		spreads.XErrors = append(spreads.XErrors, struct{ Low, High float64 }{b.Low - b.Value, b.High - b.Value})
+		texts.XYs = append(texts.XYs, plotter.XY{X: end, Y: at})
+		texts.Labels = append(texts.Labels, "  "+Thousands(b.Value)+" "+c.Unit)
+		for j, ours := range c.Bars {
+			if row := float64(len(c.Bars) - 1 - j); ours.Ours && b.Target > 0 {
+				targets = append(targets, plotter.XYs{{X: b.Target, Y: row - 0.4}, {X: b.Target, Y: row + 0.4}})
+			}
 		}
-		x, y := left+b.Target*scale, top+row*float64(ours)
-		s.line(x, y-4, x, y+26, "#b3261e", `stroke-width="2"`)
 	}
-	s.text(left, top+row*float64(len(c.Bars))+10, quiet, "start", `font-size="11"`, "median; thin line: least to most of the rounds; red: what the bar asks of the adapter")
-	s.WriteString("</svg>\n")
-	return s.String()
+	p.X.Label.Text = "median; thin line: least to most of the rounds; red: the bars that the adapter must reach"
+	p.Y.Label.Text = ""
+	p.X.Min, p.X.Max = 0, max(most*1.2, 1)
+	if len(c.Bars) == 0 {
+		return nil
+	}
+	p.NominalY(names...)
+	p.Y.Min, p.Y.Max = -0.6, float64(len(c.Bars))-0.4
+	errorBars, err := plotter.NewXErrorBars(spreads)
+	if err != nil {
+		return err
+	}
+	labels, err := plotter.NewLabels(texts)
+	if err != nil {
+		return err
+	}
+	for i := range labels.TextStyle {
+		labels.TextStyle[i].Font, labels.TextStyle[i].YAlign = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Size: 10}, text.YCenter
+	}
+	p.Add(errorBars, labels)
+	for _, points := range targets {
+		if err := addLine(p, points, targetColor, nil, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (c *Chart) curves() string {
-	const left, width, top, height = 70.0, 520.0, 56.0, 260.0
-	s := newSVG(760, int(top+height)+56, c.Title)
+// addCurves draws values over percentiles on a logarithmic axis of whole decades.
+func (c *Chart) addCurves(p *plot.Plot) error {
 	low, high := math.Inf(1), 0.0
 	for _, curve := range c.Curves {
 		for _, v := range curve.Values {
@@ -139,51 +204,95 @@ func (c *Chart) curves() string {
 	if high == 0 {
 		low, high = 0.1, 1
 	}
-	// Whole decades, so that the grid's labels are round.
-	first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-	if last == first {
-		last++
-	}
-	y := func(v float64) float64 {
-		at := (math.Log10(max(v, math.Pow(10, first))) - first) / (last - first)
-		return top + height*(1-at)
-	}
-	x := func(i int) float64 { return left + width*float64(i)/float64(len(Percentiles)-1) }
-	for e := first; e <= last; e++ {
-		v := math.Pow(10, e)
-		s.line(left, y(v), left+width, y(v), grid, `stroke-width="1"`)
-		s.text(left-8, y(v)+4, quiet, "end", `font-size="12"`, fmt.Sprintf("%g %s", v, c.Unit))
-	}
-	for i, p := range Percentiles {
-		label := fmt.Sprintf("p%g", p*100)
-		if p == 1 {
+	floor := math.Pow(10, math.Floor(math.Log10(low)))
+	ceiling := max(math.Pow(10, math.Ceil(math.Log10(high))), floor*10)
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	var ticks plot.ConstantTicks
+	for i, share := range Percentiles {
+		label := fmt.Sprintf("p%g", share*100)
+		if share == 1 {
 			label = "max"
 		}
-		s.text(x(i), top+height+20, quiet, "middle", `font-size="12"`, label)
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: label})
 	}
-	var labels []float64
+	p.X.Tick.Marker = ticks
+	p.X.Label.Text = "all rounds together"
+	p.Add(plotter.NewGrid())
 	for _, curve := range c.Curves {
-		stroke := quiet
-		if curve.Ours {
-			stroke = oursFill
-		}
-		var points []string
+		var points plotter.XYs
 		for i, v := range curve.Values {
-			points = append(points, fmt.Sprintf("%.1f,%.1f", x(i), y(v)))
+			points = append(points, plotter.XY{X: float64(i), Y: max(v, floor)})
 		}
-		fmt.Fprintf(s, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2.2" stroke-linejoin="round"/>`+"\n", strings.Join(points, " "), stroke)
-		if n := len(curve.Values); n > 0 {
-			at := y(curve.Values[n-1]) + 4
-			for _, other := range labels { // two that end close to each other
-				if math.Abs(at-other) < 16 {
-					at = other + 16
-				}
-			}
-			labels = append(labels, at)
-			s.text(x(n-1)+10, at, stroke, "start", `font-weight="600"`, curve.Label)
+		if err := addLine(p, points, lineColor(curve.Ours), nil, curve.Label); err != nil {
+			return err
 		}
 	}
-	s.text(left, top+height+42, quiet, "start", `font-size="11"`, "logarithmic; all rounds together")
-	s.WriteString("</svg>\n")
-	return s.String()
+	p.Y.Min, p.Y.Max = floor, ceiling
+	return nil
+}
+
+// addLines draws lines from the origin, and the marks on them.
+func (c *Chart) addLines(p *plot.Plot) error {
+	p.Add(plotter.NewGrid())
+	most, dashed := 1.0, 0
+	for _, l := range c.Lines {
+		var points plotter.XYs
+		var dashes []vg.Length
+		if l.Dashed { // each dashed line has its own pattern
+			dashes = [][]vg.Length{{5, 3}, {1.5, 3}}[dashed%2]
+			dashed++
+		}
+		for _, at := range l.Points {
+			points = append(points, plotter.XY{X: at[0], Y: at[1]})
+			most = max(most, at[1])
+		}
+		if err := addLine(p, points, lineColor(l.Ours), dashes, l.Label); err != nil {
+			return err
+		}
+	}
+	// The legend is above the lines.
+	p.Y.Min, p.Y.Max = 0, most*1.4
+	if len(c.Marks) == 0 {
+		return nil
+	}
+	var marks plotter.XYLabels
+	for _, m := range c.Marks {
+		marks.XYs, marks.Labels = append(marks.XYs, plotter.XY{X: m.X, Y: m.Y}), append(marks.Labels, m.Label)
+	}
+	dots, err := plotter.NewScatter(marks)
+	if err != nil {
+		return err
+	}
+	dots.Shape = draw.CircleGlyph{}
+	labels, err := plotter.NewLabels(marks)
+	if err != nil {
+		return err
+	}
+	labels.Offset = vg.Point{X: -12, Y: 5}
+	p.Add(dots, labels)
+	return nil
+}
+
+func lineColor(ours bool) color.Color {
+	if ours {
+		return oursColor
+	}
+	return quietColor
+}
+
+// addLine draws one line; one without points is left out.
+func addLine(p *plot.Plot, points plotter.XYs, c color.Color, dashes []vg.Length, label string) error {
+	if len(points) == 0 {
+		return nil
+	}
+	line, err := plotter.NewLine(points)
+	if err != nil {
+		return err
+	}
+	line.Color, line.Width, line.Dashes = c, 1.5, dashes
+	p.Add(line)
+	if label != "" {
+		p.Legend.Add(label, line)
+	}
+	return nil
 }

@@ -1,21 +1,22 @@
-// Package report turns what was measured into bench/RESULTS.md and its plots.
+// Package report turns measurements into bench/RESULTS.md and its plots.
 //
-// Each scenario leaves one JSON file; the page and the plots are made from all
-// of them, so that one scenario can be measured again without the others, each
-// with the conditions it was measured under. What stands between the markers
-// of the page is generated, the rest is written by hand.
+// Each scenario writes one JSON file with its conditions. The page and the plots
+// are made from all of these files, so one scenario can be measured again
+// without the others. The page is written by hand, except for the text between
+// its markers.
 package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 )
 
-// Result is what one scenario found.
+// Result is the result of one scenario.
 type Result struct {
 	Name       string // of the scenario, and of its files
 	Title      string
@@ -40,14 +41,14 @@ const (
 	NotMeasured Verdict = "not measured"
 )
 
-// Bar is one thing that the design holds the adapter to.
+// Bar is one requirement of the design, and whether the adapter meets it.
 type Bar struct {
 	Wants   string // in words
 	Got     string
 	Verdict Verdict
 }
 
-// Reached makes a Bar of a comparison; nothing to compare makes it not measured.
+// Reached makes a Bar of a comparison. It is not measured when a side is missing.
 func Reached(wants, got string, measured, ok bool) Bar {
 	switch {
 	case !measured:
@@ -59,7 +60,7 @@ func Reached(wants, got string, measured, ok bool) Bar {
 	}
 }
 
-// Conditions are what a number cannot be read without.
+// Conditions describe the machine: a figure means nothing without them.
 type Conditions struct {
 	CPU, Kernel, FileSystem, Go, Commit string
 	Cores                               int
@@ -68,13 +69,13 @@ type Conditions struct {
 	FsyncP50, FsyncP99                  time.Duration
 }
 
-// String is one line of them.
+// String returns the conditions in one line.
 func (c Conditions) String() string {
 	return fmt.Sprintf("%s, %d cores, %.0f GB · Linux %s · %s · fsync of 4 KiB p50 %s, p99 %s · %s · commit %s · load average before %.2f",
 		c.CPU, c.Cores, c.MemoryGB, c.Kernel, c.FileSystem, Short(c.FsyncP50), Short(c.FsyncP99), c.Go, c.Commit, c.LoadBefore)
 }
 
-// Short is a duration with three digits.
+// Short returns a duration with three digits.
 func Short(d time.Duration) string {
 	abs := d.Abs()
 	switch {
@@ -91,7 +92,7 @@ func Short(d time.Duration) string {
 	}
 }
 
-// Thousands is a number with separators: 43,000.
+// Thousands returns a number with separators: 43,000.
 func Thousands(v float64) string {
 	s := fmt.Sprintf("%.0f", v)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -115,20 +116,16 @@ func Save(dir string, r *Result) error {
 	return nil
 }
 
-// Load reads all results of the directory, in the order of the names given and
-// none but them.
+// Load reads the results with these names from the directory, in this order. A
+// scenario that was never measured has none.
 func Load(dir string, names []string) ([]*Result, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, fmt.Errorf("report: %w", err)
-	}
 	var results []*Result
 	for _, name := range names {
 		file := filepath.Join(dir, name+".json")
-		if !slices.Contains(files, file) {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("report: %w", err)
 		}

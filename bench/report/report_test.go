@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -27,7 +28,8 @@ func example() *Result {
 	}
 }
 
-func TestThePageHoldsBarsTablesAndConditions(t *testing.T) {
+// The page has bars, tables and conditions.
+func TestMarkdown_Contents(t *testing.T) {
 	t.Parallel()
 	page := Markdown([]*Result{example()})
 	for _, want := range []string{
@@ -40,7 +42,8 @@ func TestThePageHoldsBarsTablesAndConditions(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatStandsBetweenTheMarkersIsReplaced(t *testing.T) {
+// Only the text between the markers is replaced.
+func TestBetween_KeepsTheRest(t *testing.T) {
 	t.Parallel()
 	page := "head\n" + begin + "\nold\n" + end + "\ntail\n"
 	once, err := between(page, "new")
@@ -60,7 +63,8 @@ func TestOnlyWhatStandsBetweenTheMarkersIsReplaced(t *testing.T) {
 	}
 }
 
-func TestResultsComeBackInOrder(t *testing.T) {
+// Saved results can be loaded, in the order of the names.
+func TestLoad_InOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, name := range []string{"put", "bulk", "other"} {
@@ -88,25 +92,31 @@ func TestResultsComeBackInOrder(t *testing.T) {
 	}
 }
 
-func TestPlotsAreWellFormed(t *testing.T) {
+// Every kind of chart is well-formed XML with numbers, also without data.
+func TestDraw_WellFormed(t *testing.T) {
 	t.Parallel()
 	values := make([]float64, len(Percentiles))
 	for i := range values {
-		values[i] = float64(i) - 1 // also what is early
+		values[i] = float64(i) - 1 // also early ones
 	}
-	for name, chart := range map[string]interface{ SVG() string }{
-		"bars": example().Chart, "no bars": &Chart{Title: "none"},
-		"curves":      &Chart{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}},
-		"flat curves": &Chart{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}},
-		"lines": Figure{
-			{Title: "MB & hours", XLabel: "hours", YLabel: "MB", Lines: []Line{
-				{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}, Ours: true}, {Label: "same", Points: [][2]float64{{0, 1}, {1, 30}}, Dashed: true}, {Label: "none"},
-			}, Marks: []Mark{{0.5, 15, "here & there"}}},
-			{Title: "nothing"},
-		},
+	lines := &Chart{Title: "MB & hours", Note: "hours", Unit: "MB", Lines: []ChartLine{
+		{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}, Ours: true}, {Label: "same", Points: [][2]float64{{0, 1}, {1, 30}}, Dashed: true}, {Label: "none"},
+	}, Marks: []ChartMark{{0.5, 15, "here & there"}}}
+	for name, charts := range map[string][]*Chart{
+		"bars": {example().Chart}, "no bars": {{Title: "none"}},
+		"curves":      {{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}}},
+		"flat curves": {{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}}},
+		"lines":       {lines, {Title: "nothing"}},
 	} {
-		text := chart.SVG()
-		decoder := xml.NewDecoder(strings.NewReader(text))
+		file := filepath.Join(t.TempDir(), "plot.svg")
+		if err := Draw(file, charts...); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoder := xml.NewDecoder(bytes.NewReader(text))
 		for {
 			_, err := decoder.Token()
 			if errors.Is(err, io.EOF) {
@@ -116,13 +126,14 @@ func TestPlotsAreWellFormed(t *testing.T) {
 				t.Fatalf("%s: %v:\n%s", name, err, text)
 			}
 		}
-		if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+		if bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Inf")) {
 			t.Errorf("%s: not a number in\n%s", name, text)
 		}
 	}
 }
 
-func TestNumbersAreReadable(t *testing.T) {
+// Numbers and durations are readable.
+func TestNumbers_Readable(t *testing.T) {
 	t.Parallel()
 	for v, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000", -100: "-100"} {
 		if got := Thousands(v); got != want {
@@ -135,15 +146,6 @@ func TestNumbersAreReadable(t *testing.T) {
 	} {
 		if got := Short(d); got != want {
 			t.Errorf("Short(%v) = %q, want %q", d, got, want)
-		}
-	}
-}
-
-func TestTheGridIsRound(t *testing.T) {
-	t.Parallel()
-	for v, want := range map[float64]float64{0: 1, 0.03: 0.05, 1: 1, 1.5: 2, 4: 5, 7: 10, 30: 50, 120: 200} {
-		if got := roundStep(v); got != want {
-			t.Errorf("roundStep(%v) = %v, want %v", v, got, want)
 		}
 	}
 }

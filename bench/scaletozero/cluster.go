@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// cluster is the one of KUBECONFIG, reached through kubectl, so that whatever
-// lets kubectl in lets this program in.
+// cluster is the cluster of KUBECONFIG. It is called through kubectl proxy, so
+// every way to log in that kubectl knows works here.
 type cluster struct {
 	base string // of kubectl proxy
 }
@@ -31,12 +31,12 @@ func connect(ctx context.Context) (*cluster, error) {
 		return nil, fmt.Errorf("scaletozero: %w", err)
 	}
 	if err := proxy.Start(); err != nil {
-		return nil, fmt.Errorf("scaletozero: this talks to the cluster through kubectl: %w", err)
+		return nil, fmt.Errorf("scaletozero: starting kubectl, which must be in the PATH: %w", err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	_, address, found := strings.Cut(strings.TrimSpace(line), "Starting to serve on ")
 	if !found {
-		return nil, fmt.Errorf("scaletozero: kubectl proxy does not start: %q %s %w", line, stderr.String(), err)
+		return nil, fmt.Errorf("scaletozero: kubectl proxy did not start: %q %s %w", line, stderr.String(), err)
 	}
 	return &cluster{base: "http://" + address}, nil
 }
@@ -75,12 +75,12 @@ func (c *cluster) text(ctx context.Context, path string) ([]byte, error) {
 	return text, nil
 }
 
-// kubectl runs kubectl and gives what it printed.
+// kubectl runs kubectl and returns its output.
 func kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	return run(ctx, "", stdin, "kubectl", args...)
 }
 
-// run gives what a command prints, and what it complains of as the error.
+// run returns the output of a command, and its stderr in the error.
 func run(ctx context.Context, dir, stdin, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(stdin)
@@ -92,14 +92,14 @@ func run(ctx context.Context, dir, stdin, name string, args ...string) (string, 
 	return stdout.String(), nil
 }
 
-// metadata is what of an object's this program looks at.
+// metadata has the fields of an object that this program reads.
 type metadata struct {
 	UID, Name, Namespace string
 	Labels               map[string]string
 	CreationTimestamp    time.Time
 }
 
-// pods are those of all namespaces.
+// pods returns the pods of all namespaces.
 func (c *cluster) pods(ctx context.Context) ([]metadata, error) {
 	var list struct{ Items []struct{ Metadata metadata } }
 	if err := c.get(ctx, "/api/v1/pods", &list); err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// conditions asks the cluster what it is; knative is its version, which a cluster
-// that was built from source does not know.
+// conditions describes the cluster. The version of Knative is an argument because
+// a cluster built from source does not have it.
 func (c *cluster) conditions(ctx context.Context, repo, knative string) (conditions, error) {
 	found := conditions{Commit: "unknown"}
 	if out, err := exec.CommandContext(ctx, "git", "-C", repo, "describe", "--always").Output(); err == nil {

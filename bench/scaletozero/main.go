@@ -1,20 +1,20 @@
-// Command scaletozero measures, in the cluster of KUBECONFIG, what an operator
-// costs that runs all the time, and what the same operator costs that scales to
-// zero behind a RescheduleSource; it writes docs/scale-to-zero.md and its plot.
+// Command scaletozero measures, in the cluster of KUBECONFIG, the cost of an
+// operator that runs all the time and the cost of the same operator that scales
+// to zero behind a RescheduleSource. It writes docs/scale-to-zero.md and its plot.
 //
 // It guarantees that both forms are the same program doing the same work at the
-// same time, and that nothing they need is left out: the pods of ApiServerSource,
+// same time, and that the bill is complete: the pods of ApiServerSource,
 // RescheduleSource, Knative and the ingress, the container runtime's process
-// beside each pod, and the node's and the control plane's own CPU.
+// beside each pod, and the CPU of the node and of the control plane.
 //
-// It works in steps, each of which leaves its part of results.json: deploy makes
-// the operators of test/expiry; idle looks at them while there is nothing to
-// do; wakes has each of them woken some times and looks at the whole life of the
-// pods that come up; run does sparse work for as long as one likes, which tells
-// whether idle and wakes together foretell it; clean removes the operators;
-// render writes the page. The cluster must have Knative Eventing and Serving, an
-// ingress and RescheduleSource, and be quiet while idle and wakes run. kubectl, go
-// and what ko wants (KO_DOCKER_REPO) are needed.
+// It works in steps, and each writes its part of results.json. deploy creates the
+// operators of test/expiry. idle measures them while nothing is due. wakes
+// wakes each of them a few times and measures the whole life of the pods that
+// start. run does sparse work for a longer time, to test whether idle and wakes
+// together predict it. clean removes the operators. render writes the page. The
+// cluster must have Knative Eventing and Serving, an ingress and RescheduleSource,
+// and no other work while idle and wakes run. kubectl, go and a registry for ko
+// (KO_DOCKER_REPO) are required.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 }
 
-// bench is what the steps share.
+// bench has what the steps share.
 type bench struct {
 	cluster  *cluster
 	meter    meter
@@ -57,7 +57,7 @@ type bench struct {
 	runFor   time.Duration
 	results  *results
 
-	conditions conditions // saved with idle: the other steps want the same
+	conditions conditions // saved by idle, the same for the other steps
 }
 
 type step struct {
@@ -75,18 +75,18 @@ var steps = []step{
 func measure(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("scaletozero", flag.ContinueOnError)
 	b := &bench{n: operators{}}
-	flags.StringVar(&b.repo, "repo", "..", "the repository: where the example, the page and the plot are")
-	flags.StringVar(&b.knative, "knative", "", "its version, where the cluster does not say")
+	flags.StringVar(&b.repo, "repo", "..", "the repository with the example, the page and the plot")
+	flags.StringVar(&b.knative, "knative", "", "the version of Knative, if the cluster does not have it")
 	from := flags.String("from", "", "node: the kernel's own counters, when the pods run on this machine; kubelet: its metrics, 10 to 15 s old; unset: the node when it can")
 	residents := flags.Int("residents", 3, "operators that run all the time")
 	serverlesses := flags.Int("serverless", 3, "operators at zero, as the example has them")
 	defaultses := flags.Int("defaults", 2, "operators at zero with Knative's own settings")
 	shareds := flags.Int("shared", 1, "operators at zero behind a shared ApiServerSource and a Broker")
-	flags.DurationVar(&b.every, "every", time.Second, "how often to read")
-	flags.DurationVar(&b.settle, "settle", 3*time.Minute, "how long before idle, so that what started has come to rest")
-	flags.DurationVar(&b.idleFor, "idle-for", 5*time.Minute, "how long idle is")
-	flags.DurationVar(&b.wakesFor, "wakes-for", 8*time.Minute, "how long wakes is")
-	flags.DurationVar(&b.runFor, "run-for", 24*time.Minute, "how long run is")
+	flags.DurationVar(&b.every, "every", time.Second, "the interval between readings")
+	flags.DurationVar(&b.settle, "settle", 3*time.Minute, "the wait before idle, until the started pods have come to rest")
+	flags.DurationVar(&b.idleFor, "idle-for", 5*time.Minute, "the duration of idle")
+	flags.DurationVar(&b.wakesFor, "wakes-for", 8*time.Minute, "the duration of wakes")
+	flags.DurationVar(&b.runFor, "run-for", 24*time.Minute, "the duration of run")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func measure(ctx context.Context, args []string) error {
 	for _, name := range todo {
 		i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
 		if i < 0 {
-			return fmt.Errorf("scaletozero: %q is no step: want some of deploy, idle, wakes, run, clean, render", name)
+			return fmt.Errorf("scaletozero: %q is not a step: want some of deploy, idle, wakes, run, clean, render", name)
 		}
 		log.Print(name)
 		if err := steps[i].do(b, ctx); err != nil {
@@ -126,7 +126,7 @@ func measure(ctx context.Context, args []string) error {
 	return nil
 }
 
-// chooseMeter takes the kernel's counters when pods of the cluster are seen in them.
+// chooseMeter uses the kernel's counters if they have pods of the cluster.
 func (b *bench) chooseMeter(ctx context.Context, from string) error {
 	here := node{cgroups: "/sys/fs/cgroup", proc: "/proc"}
 	b.meter = b.cluster.kubelets
@@ -145,7 +145,7 @@ func (b *bench) chooseMeter(ctx context.Context, from string) error {
 		case seen:
 			b.meter, meterName = here.read, "the kernel's counters, read every "+b.every.String()
 		case from == "node":
-			return errors.New("scaletozero: -from node: no pod of the cluster has a cgroup on this machine; take -from kubelet")
+			return errors.New("scaletozero: -from node: no pod of the cluster has a cgroup on this machine: use -from kubelet")
 		}
 	}
 	c, err := b.cluster.conditions(ctx, b.repo, b.knative)
@@ -158,7 +158,7 @@ func (b *bench) chooseMeter(ctx context.Context, from string) error {
 	return nil
 }
 
-// during records for as long as do takes, and gives the record with when it began and ended.
+// during records while do runs, and returns the record with its begin and its end.
 func (b *bench) during(ctx context.Context, do func(context.Context) error) (*record, map[string][]float64, time.Time, time.Time, error) {
 	recording, stop := context.WithCancel(ctx)
 	defer stop()
@@ -208,11 +208,11 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-// gap is how long after a delivery an operator is at zero again, generously.
+// gap is more than the time from a delivery until an operator is at zero again.
 var gap = map[string]time.Duration{resident: 80 * time.Second, serverless: 80 * time.Second, shared: 80 * time.Second, defaults: 2 * time.Minute}
 
-// cycles makes the jobs of the step wakes: each operator is woken, once it is at
-// zero again the ConfigMap expires, and so on; operators take turns.
+// cycles returns the jobs of the step wakes: each operator is woken, its ConfigMap
+// expires when it is at zero again, and so on; operators take turns.
 func cycles(n operators, long time.Duration) ([]job, map[string]int) {
 	var jobs []job
 	asked := map[string]int{}
@@ -232,7 +232,7 @@ func cycles(n operators, long time.Duration) ([]job, map[string]int) {
 
 func (b *bench) wakes(ctx context.Context) error {
 	if b.results.Idle == nil {
-		return errors.New("scaletozero: wakes is measured beyond idle: run the step idle first")
+		return errors.New("scaletozero: wakes is measured above idle: run the step idle first")
 	}
 	if err := b.cluster.atZero(ctx); err != nil {
 		return err
@@ -265,8 +265,8 @@ func (b *bench) wakes(ctx context.Context) error {
 	return nil
 }
 
-// sparse makes the jobs of the step run: in each operator ConfigMaps that live
-// for a quarter of the time, two after each other; the operators take turns.
+// sparse returns the jobs of the step run: in each operator two ConfigMaps, one
+// after the other, that live for a quarter of the time; operators take turns.
 func sparse(n operators, long time.Duration) ([]job, map[string]int) {
 	var jobs []job
 	asked := map[string]int{}
@@ -284,7 +284,7 @@ func sparse(n operators, long time.Duration) ([]job, map[string]int) {
 
 func (b *bench) run(ctx context.Context) error {
 	if b.results.Idle == nil || b.results.Wakes == nil {
-		return errors.New("scaletozero: run is compared with what follows from idle and wakes: run these first")
+		return errors.New("scaletozero: run is compared with idle and wakes: run these steps first")
 	}
 	if err := b.cluster.atZero(ctx); err != nil {
 		return err

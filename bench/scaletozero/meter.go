@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// reading is what something has used up to now.
+// reading is the usage of a subject up to now.
 type reading struct {
 	cpu    float64 // seconds since its start
 	memory float64 // bytes of its own, the kernel's for it included
 	text   float64 // bytes of programs and libraries that are mapped: shared by all pods of an image on a node, and read again when dropped
 }
 
-// subject is who used it.
+// subject is a pod or a process.
 type subject struct {
 	kind string // podOf, shimOf or processOf
 	name string // uid of the pod, or name of the program
@@ -28,10 +28,10 @@ type subject struct {
 const (
 	podOf     = "pod"     // all of its containers, its sandbox included
 	shimOf    = "shim"    // the container runtime's process beside each pod, in no pod's cgroup
-	processOf = "process" // the node's and the control plane's, where they are on this machine
+	processOf = "process" // of the node and of the control plane, if they run on this machine
 )
 
-// meter reads everything that runs at this instant.
+// meter reads all subjects at this instant.
 type meter func(ctx context.Context) (map[subject]reading, error)
 
 var podDir = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(\.slice)?$`)
@@ -44,8 +44,7 @@ func podUID(dir string) string {
 	return strings.ReplaceAll(m[1], "_", "-")
 }
 
-// node is the machine that this program and the pods run on: the kernel's own
-// counters, exact to the moment they are read.
+// node reads the kernel's own counters, which are exact, on the machine of the pods.
 type node struct {
 	cgroups, proc string // /sys/fs/cgroup and /proc
 }
@@ -55,7 +54,7 @@ func (n node) read(context.Context) (map[subject]reading, error) {
 	sandboxes := map[string]string{} // id of each container and sandbox to the uid of its pod
 	hierarchy, version2 := n.hierarchy()
 	err := filepath.WalkDir(hierarchy, func(dir string, d fs.DirEntry, err error) error {
-		if err != nil { // it ended while we walked
+		if err != nil { // it ended meanwhile
 			return fs.SkipDir
 		}
 		uid := podUID(dir)
@@ -82,7 +81,7 @@ func (n node) read(context.Context) (map[subject]reading, error) {
 	return readings, n.processes(readings, sandboxes)
 }
 
-// hierarchy is where the kernel counts CPU: of version 1, or the only one of version 2.
+// hierarchy returns the directory of the CPU counters: of version 1, or the only one of version 2.
 func (n node) hierarchy() (dir string, version2 bool) {
 	for _, name := range []string{"cpuacct", "cpu,cpuacct"} {
 		if dir := filepath.Join(n.cgroups, name); isDir(dir) {
@@ -128,8 +127,9 @@ func (n node) pod(dir string, version2 bool) (reading, error) {
 	return reading{cpu: nanoseconds / 1e9, memory: usage - stat["total_cache"]}, err
 }
 
-// text is what the processes of a container have mapped of files. The control group
-// would not tell: it counts a page for whoever read it first, often the container runtime.
+// text returns the bytes of files that the processes of a container have mapped. The
+// control group does not have them: it counts a page for its first reader, often the
+// container runtime.
 func (n node) text(container string) float64 {
 	processes, _ := os.ReadFile(filepath.Join(container, "cgroup.procs"))
 	sum := 0.0
@@ -141,7 +141,7 @@ func (n node) text(container string) float64 {
 	return sum
 }
 
-// number reads a file that holds one.
+// number reads a file with one number.
 func number(file string) (float64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -167,11 +167,11 @@ func fields(file string) (map[string]float64, error) {
 
 var (
 	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
-	// programs are those of the node and of the control plane, as the kernel cuts their names.
+	// programs of the node and of the control plane; the kernel cuts their names.
 	programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
 )
 
-// processes adds the shims of pods, and the programs of Kubernetes itself.
+// processes adds the shims of pods and the programs of Kubernetes.
 func (n node) processes(readings map[subject]reading, sandboxes map[string]string) error {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
@@ -180,7 +180,7 @@ func (n node) processes(readings map[subject]reading, sandboxes map[string]strin
 	for _, dir := range dirs {
 		name, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil {
-			continue // it ended while we looked
+			continue // it ended meanwhile
 		}
 		program := strings.TrimSpace(string(name))
 		switch {
@@ -191,7 +191,7 @@ func (n node) processes(readings map[subject]reading, sandboxes map[string]strin
 			if uid == "" || err != nil {
 				continue
 			}
-			own := (memory["Private_Clean"] + memory["Private_Dirty"]) * 1024 // the rest it shares with the other shims
+			own := (memory["Private_Clean"] + memory["Private_Dirty"]) * 1024 // other shims share the rest
 			readings[subject{shimOf, uid}] = reading{cpu: processCPU(dir), memory: own}
 		case slices.Contains(programs, program):
 			status, err := fields(filepath.Join(dir, "status"))
@@ -221,11 +221,11 @@ func processCPU(dir string) float64 {
 	return (user + system) / 100
 }
 
-// kubelets reads what the kubelets of all nodes tell, from anywhere. They look
-// at each container about every ten to fifteen seconds, so that the last of
-// these of a pod's life are missing, and memory between two looks is a straight
-// line. Shims and the cluster's own processes are not seen, and of mapped files
-// only those pages that the pod was the first to read.
+// kubelets reads the metrics of the kubelets of all nodes, from any machine. A
+// kubelet reads each container about every ten to fifteen seconds: the last
+// seconds of a pod's life are missing, and memory between two samples is a
+// straight line. The metrics lack shims and the cluster's own processes, and of
+// mapped files they have only the pages that the pod was the first to read.
 func (c *cluster) kubelets(ctx context.Context) (map[subject]reading, error) {
 	var nodes struct{ Items []struct{ Metadata metadata } }
 	if err := c.get(ctx, "/api/v1/nodes", &nodes); err != nil {
@@ -244,7 +244,7 @@ func (c *cluster) kubelets(ctx context.Context) (map[subject]reading, error) {
 
 var cadvisorLine = regexp.MustCompile(`^(container_cpu_usage_seconds_total|container_memory_rss|container_memory_mapped_file)\{container="",(.*)\} (\S+)`)
 
-// cadvisor adds what the kubelet's metrics say of whole pods: their lines name no container, no image and no sandbox.
+// cadvisor adds the lines about whole pods: they name no container, no image and no sandbox.
 func cadvisor(text string, readings map[subject]reading) {
 	for line := range strings.Lines(text) {
 		m := cadvisorLine.FindStringSubmatch(line)

@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-// ours and knative are what all operators share.
+// ours and knative are the parts that all operators share.
 var (
 	ours    = []string{adapter, controller}
 	knative = []string{activator, autoscaler, serving, ingress, eventing}
@@ -19,13 +19,13 @@ var (
 // render writes the generated part of the page, and the plot.
 func render(repo string, r *results) error {
 	if r.Idle == nil || r.Wakes == nil {
-		return fmt.Errorf("scaletozero: there is nothing to write yet: run the steps idle and wakes")
+		return fmt.Errorf("scaletozero: nothing is measured yet: run the steps idle and wakes")
 	}
-	figure := report.Figure{overOperators(r)}
+	charts := []*report.Chart{overOperators(r)}
 	if r.Run != nil {
-		figure = report.Figure{overTime(r), overOperators(r)}
+		charts = []*report.Chart{overTime(r), overOperators(r)}
 	}
-	if err := figure.Write(filepath.Join(repo, "docs", "images", "scale-to-zero.svg")); err != nil {
+	if err := report.Draw(filepath.Join(repo, "docs", "images", "scale-to-zero.svg"), charts...); err != nil {
 		return err
 	}
 	return report.Replace(filepath.Join(repo, "docs", "scale-to-zero.md"), page(r))
@@ -33,7 +33,7 @@ func render(repo string, r *results) error {
 
 func page(r *results) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### While nobody has anything to do\n\n%s\n", idleTable(r))
+	fmt.Fprintf(&b, "### While idle\n\n%s\n", idleTable(r))
 	fmt.Fprintf(&b, "### One delivery\n\n%s\n", wakeTable(r))
 	fmt.Fprintf(&b, "What one delivery costs in other places, in milliseconds of CPU: %s.\n\n", elsewhere(r))
 	fmt.Fprintf(&b, "### One operator, one hour\n\n%s\n", hourTable(r))
@@ -54,7 +54,7 @@ func idleTable(r *results) string {
 	var rows [][]string
 	for _, row := range []struct {
 		part, what, who string
-		each            bool // one pod is told of, not all
+		each            bool // one pod is shown, not all
 	}{
 		{resident, "the operator, resident", "each operator", true},
 		{serverless, "the operator at zero", "each operator", true},
@@ -133,7 +133,7 @@ func elsewhere(r *results) string {
 	return strings.Join(found, "; ")
 }
 
-// all is the CPU time of one delivery in other places.
+// all returns the CPU time of one delivery in other places.
 func (w *wakes) all() float64 {
 	sum := 0.0
 	for _, extra := range w.Extra {
@@ -168,12 +168,12 @@ func hourTable(r *results) string {
 		report.Table([]string{"deliveries", "at zero", "with Knative's own settings", "with an ApiServerSource of its own", "CPU s, resident", "CPU s, at zero", "and the work elsewhere"}, rows)
 }
 
-// sizes are of operators that were not measured, in bytes.
+// sizes of operators that were not measured, in bytes.
 var sizes = []float64{50e6, 100e6, 250e6}
 
-// sized is the memory of an operator of so many bytes, resident and at zero. While
-// it is woken a bigger one takes more, too: as much as when it is resident, though
-// at zero it would have no cache.
+// sized returns the memory of an operator with size bytes, resident and at zero.
+// A bigger operator is assumed to take as much while it is awake as when it is
+// resident, although at zero it would have no cache.
 func (r *results) sized(size, deliveries float64) (home, zero float64) {
 	measured := r.Idle.Parts[resident]
 	more := size - measured.Rate.bytes()/max(measured.Pods, 1)
@@ -221,7 +221,7 @@ func breakEvenTable(r *results) string {
 	}, rows)
 }
 
-// life is how long the pod of a delivery is there.
+// life returns the seconds that the pod of a delivery exists.
 func (r *results) life(form string) float64 {
 	sum := 0.0
 	for _, life := range r.Wakes.Pods[form] {
@@ -258,14 +258,14 @@ func mb(bytes float64) string { return fmt.Sprintf("%.0f", bytes/1e6) }
 
 func minutes(seconds float64) string { return fmt.Sprintf("%.0f minutes", seconds/60) }
 
-// overTime is what was seen: the memory of one operator in each form.
-func overTime(r *results) report.LineChart {
-	c := report.LineChart{
-		Title: "Memory of one operator that is woken four times", XLabel: "minutes", YLabel: "MB",
-		Note: "measured; the pod with its queue-proxy, without what it shares with others",
+// overTime draws the measured memory of one operator in each form.
+func overTime(r *results) *report.Chart {
+	c := &report.Chart{
+		Title: "Memory of one operator that is woken four times", Unit: "MB",
+		Note: "minutes; measured; the pod with its queue-proxy, without what it shares with others",
 	}
 	for _, l := range []struct{ form, label string }{{resident, "resident"}, {defaults, "Knative's own settings"}, {serverless, "as in the example"}} {
-		line := report.Line{Label: l.label, Ours: l.form == serverless, Dashed: l.form == defaults}
+		line := report.ChartLine{Label: l.label, Ours: l.form == serverless, Dashed: l.form == defaults}
 		for _, p := range r.Run.Traces[l.form] {
 			line.Points = append(line.Points, [2]float64{math.Round(p[0]/6) / 10, math.Round(p[1]/1e5) / 10})
 		}
@@ -274,14 +274,14 @@ func overTime(r *results) report.LineChart {
 	return c
 }
 
-// overOperators is what follows for many operators.
-func overOperators(r *results) report.LineChart {
+// overOperators draws the computed memory of many operators.
+func overOperators(r *results) *report.Chart {
 	const deliveries, most = 4.0, 40
 	home, zero := r.hour(resident, deliveries).bytes()/3600, r.hour(serverless, deliveries).bytes()/3600
 	watch := r.Idle.each(watcher)
-	c := report.LineChart{
-		Title: fmt.Sprintf("Memory of so many operators, %g deliveries an hour to each", deliveries), XLabel: "operators", YLabel: "MB",
-		Note: "computed from what was measured: the mean over an hour, with all that they share; dots: from here on less than resident",
+	c := &report.Chart{
+		Title: fmt.Sprintf("Memory of so many operators, %g deliveries an hour to each", deliveries), Unit: "MB",
+		Note: "operators; computed mean over an hour; dots: from here on less than resident",
 	}
 	for _, l := range []struct {
 		label       string
@@ -294,9 +294,9 @@ func overOperators(r *results) report.LineChart {
 		{"… if Knative is there only for them", true, r.Idle.all(slices.Concat(ours, knative)...).bytes(), zero},
 	} {
 		at := func(n int) float64 { return math.Round((l.share+float64(n)*l.each)/1e5) / 10 }
-		c.Lines = append(c.Lines, report.Line{Label: l.label, Ours: l.share > 0, Dashed: l.dashed, Points: [][2]float64{{0, at(0)}, {most, at(most)}}})
+		c.Lines = append(c.Lines, report.ChartLine{Label: l.label, Ours: l.share > 0, Dashed: l.dashed, Points: [][2]float64{{0, at(0)}, {most, at(most)}}})
 		if n, pays := from(home-l.each, l.share); l.share > 0 && pays && n <= most {
-			c.Marks = append(c.Marks, report.Mark{X: float64(n), Y: at(n), Label: fmt.Sprint(n)})
+			c.Marks = append(c.Marks, report.ChartMark{X: float64(n), Y: at(n), Label: fmt.Sprint(n)})
 		}
 	}
 	return c

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The parts that costs are added up for.
+// The parts of the bill: costs are added up for each.
 const (
 	resident   = "resident"   // the operator that runs all the time
 	serverless = "serverless" // the operator at zero, as its manifest has it
@@ -32,11 +32,11 @@ const (
 // namespacePrefix begins the name of every namespace that this program makes.
 const namespacePrefix = "expiry-"
 
-// ingressNamespaces are those of the ingresses that Knative documents, and of Traefik.
+// ingressNamespaces has the namespaces of the ingresses that Knative documents, and of Traefik.
 var ingressNamespaces = []string{"kourier-system", "istio-system", "contour-external", "contour-internal", "traefik"}
 
-// part is what a subject belongs to, and empty for what is not counted: other
-// people's pods.
+// part returns the part of a subject, or "" for a pod of another application,
+// which is not counted.
 func part(s subject, pod metadata) string {
 	switch s.kind {
 	case processOf:

@@ -18,7 +18,7 @@ type sample struct {
 // series are the samples of one subject, oldest first.
 type series []sample
 
-// cost is what something takes: memory over time, and CPU time.
+// cost is memory over time, and CPU time.
 type cost struct {
 	Memory float64 // byte-seconds of its own
 	Text   float64 // byte-seconds of mapped programs
@@ -29,14 +29,14 @@ func (c cost) plus(other cost) cost {
 	return cost{c.Memory + other.Memory, c.Text + other.Text, c.CPU + other.CPU}
 }
 
-// bytes is its memory as a whole.
+// bytes returns all memory.
 func (c cost) bytes() float64 { return c.Memory + c.Text }
 
 func (c cost) times(n float64) cost { return cost{c.Memory * n, c.Text * n, c.CPU * n} }
 
-// between is the cost from one instant to another, straight lines drawn between
-// the samples. What was not there before the first sample has used nothing until
-// then, unless it was older than the record.
+// between returns the cost from one instant to another, with straight lines
+// between the samples. A subject that is not older than the record had used
+// nothing when it started.
 func (s series) between(from, to time.Time, older bool) cost {
 	var c cost
 	for i := 1; i < len(s); i++ {
@@ -47,7 +47,7 @@ func (s series) between(from, to time.Time, older bool) cost {
 		}
 		x, y := along(a, b, start), along(a, b, end)
 		seconds := end.Sub(start).Seconds()
-		c = c.plus(cost{Memory: (x.memory + y.memory) / 2 * seconds, Text: (x.text + y.text) / 2 * seconds, CPU: max(y.cpu-x.cpu, 0)}) // a process that was started anew begins at nothing
+		c = c.plus(cost{Memory: (x.memory + y.memory) / 2 * seconds, Text: (x.text + y.text) / 2 * seconds, CPU: max(y.cpu-x.cpu, 0)}) // a restarted process begins at 0
 	}
 	if len(s) > 0 && !older && !s[0].at.Before(from) && s[0].at.Before(to) {
 		c.CPU += s[0].cpu
@@ -76,12 +76,12 @@ func earliest(a, b time.Time) time.Time {
 	return b
 }
 
-// record is what was read over time, and whose it was.
+// record has the readings over time, and the pods of them.
 type record struct {
 	mu      sync.Mutex
 	began   time.Time
 	series  map[subject]series
-	older   map[subject]bool // there already when the record began
+	older   map[subject]bool // existed when the record began
 	pods    map[string]metadata
 	missed  int // readings that failed
 	reading meter
@@ -91,7 +91,7 @@ func newRecord(m meter) *record {
 	return &record{series: map[subject]series{}, older: map[subject]bool{}, pods: map[string]metadata{}, reading: m}
 }
 
-// keep reads every so often until ctx ends. A reading that fails leaves a gap.
+// keep reads at an interval until ctx ends. A failed reading leaves a gap.
 func (r *record) keep(ctx context.Context, c *cluster, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -147,12 +147,12 @@ type usage struct {
 	pod  metadata
 	subject
 	cost
-	seconds  float64   // that it was there
+	seconds  float64   // that it existed
 	from     time.Time // its first sample in the time
-	complete bool      // its whole life is in it
+	complete bool      // the time has its whole life
 }
 
-// between gives the cost of everything that belongs to a part.
+// between returns the cost of all subjects that belong to a part.
 func (r *record) between(from, to time.Time) []usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *record) between(from, to time.Time) []usage {
 	return all
 }
 
-// trace is the memory in bytes of all subjects that match, every so often: seconds and bytes.
+// trace returns the memory of all subjects that match, at an interval: seconds and bytes.
 func (r *record) trace(from, to time.Time, every time.Duration, matches func(subject, metadata) bool) [][2]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

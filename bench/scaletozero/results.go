@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// results are what was measured; each step leaves its own part, so that one can
-// be measured again without the others.
+// results has one part for each step, so one step can be measured again without
+// the others.
 type results struct {
 	Conditions conditions
 	Idle       *idle      `json:",omitempty"`
@@ -19,14 +19,14 @@ type results struct {
 	Run        *sparseRun `json:",omitempty"`
 }
 
-// conditions are what a number cannot be read without.
+// conditions describe the cluster: a figure means nothing without them.
 type conditions struct {
 	Node, Meter string
 	Versions    []string
 	Commit      string
 }
 
-// idle is what each part takes while nobody has anything to do.
+// idle is the usage of each part while nothing is due.
 type idle struct {
 	TakenAt time.Time
 	Seconds float64
@@ -34,19 +34,19 @@ type idle struct {
 }
 
 type partIdle struct {
-	Pods float64   // on average: some may have been replaced meanwhile
+	Pods float64   // on average: a pod may be replaced meanwhile
 	Rate cost      // a second, of all of them
 	Each []float64 // memory of each, in bytes, with its program
 }
 
-// wakes are what it costs to be woken.
+// wakes is the cost of deliveries that start pods.
 type wakes struct {
 	TakenAt time.Time
 	Seconds float64
 	Asked   map[string]int       // deliveries, for each form
-	Pods    map[string][]podLife // that they brought up
-	Extra   map[string]float64   // CPU seconds a delivery that a part took beyond what it takes idle
-	Late    map[string][]float64 // seconds from the time that was asked for to the deletion
+	Pods    map[string][]podLife // that the deliveries started
+	Extra   map[string]float64   // CPU seconds a delivery of a part, above its idle usage
+	Late    map[string][]float64 // seconds from the due time to the deletion
 	CPU     map[string]float64   // of the resident: CPU seconds a delivery
 }
 
@@ -57,13 +57,13 @@ type podLife struct {
 	Shim    cost
 }
 
-// sparseRun is what was used in a long time with few deliveries.
+// sparseRun is the usage in a long time with few deliveries.
 type sparseRun struct {
 	TakenAt time.Time
 	Seconds float64
 	Asked   map[string]int
 	Pods    map[string]int
-	There   map[string]float64 // seconds that these were there, added up
+	There   map[string]float64 // seconds that these pods existed, added up
 	Used    map[string]cost    // of the operators and their ApiServerSources, with the runtime's processes beside the pods
 	Late    map[string][]float64
 	Traces  map[string][][2]float64 // of one operator of a form: seconds, bytes
@@ -95,7 +95,7 @@ func (r *results) save(file string) error {
 	return nil
 }
 
-// idleOf adds up what was used in a quiet time.
+// idleOf adds up the usage in a time without deliveries.
 func idleOf(used []usage, from, to time.Time) *idle {
 	seconds := to.Sub(from).Seconds()
 	i := &idle{TakenAt: from, Seconds: seconds, Parts: map[string]partIdle{}}
@@ -109,7 +109,7 @@ func idleOf(used []usage, from, to time.Time) *idle {
 	return i
 }
 
-// each is the idle cost a second of one of the part's pods, with the runtime's process beside it.
+// each returns the idle cost a second of one of the part's pods, with the runtime's process beside it.
 func (i *idle) each(part string) cost {
 	p, shim := i.Parts[part], i.Parts[shimOf+" "+part]
 	if p.Pods == 0 {
@@ -122,7 +122,7 @@ func (i *idle) each(part string) cost {
 	return c
 }
 
-// all is the idle cost a second of several parts, with the runtime's processes beside their pods.
+// all returns the idle cost a second of several parts, with the runtime's processes beside their pods.
 func (i *idle) all(parts ...string) cost {
 	var c cost
 	for _, p := range parts {
@@ -131,7 +131,7 @@ func (i *idle) all(parts ...string) cost {
 	return c
 }
 
-// wakesOf is what was used in a time with deliveries, beyond idle.
+// wakesOf adds up the usage in a time with deliveries, above the idle usage.
 func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int) *wakes {
 	seconds := to.Sub(from).Seconds()
 	w := &wakes{
@@ -171,7 +171,7 @@ func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int)
 	return w
 }
 
-// of is what one delivery costs the operator itself: all its pods, over all deliveries.
+// of returns the cost of one delivery in the operator itself: all its pods, over all deliveries.
 func (w *wakes) of(form string) cost {
 	if form == resident {
 		return cost{CPU: w.CPU[resident]}
@@ -183,7 +183,7 @@ func (w *wakes) of(form string) cost {
 	return sum.times(1 / float64(max(w.Asked[form], 1)))
 }
 
-// elsewhere is the CPU time of one delivery in other pods and processes.
+// elsewhere returns the CPU time of one delivery in other pods and processes.
 func (w *wakes) elsewhere(parts ...string) float64 {
 	sum := 0.0
 	for _, p := range parts {
@@ -192,7 +192,7 @@ func (w *wakes) elsewhere(parts ...string) float64 {
 	return sum
 }
 
-// hour is what one operator costs in an hour with so many deliveries, without what it shares with others.
+// hour returns the cost of one operator in an hour with so many deliveries, without shared parts.
 func (r *results) hour(form string, deliveries float64) cost {
 	c := r.Wakes.of(form).times(deliveries)
 	if form == resident {
@@ -201,7 +201,7 @@ func (r *results) hour(form string, deliveries float64) cost {
 	return c
 }
 
-// from is the least number of operators for which it pays: so many bytes saved by each make up for what all share.
+// from returns the least number of operators that pays: each saves so many bytes, and all share so many.
 func from(saved, share float64) (int, bool) {
 	if saved <= 0 {
 		return 0, false
@@ -209,7 +209,7 @@ func from(saved, share float64) (int, bool) {
 	return int(math.Floor(share/saved)) + 1, true
 }
 
-// runOf adds up what was used in a time with few deliveries.
+// runOf adds up the usage in a time with few deliveries.
 func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRun {
 	r := &sparseRun{
 		TakenAt: began, Seconds: ended.Sub(began).Seconds(), Asked: asked,
@@ -228,7 +228,7 @@ func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRu
 	return r
 }
 
-// foretold is what follows for the run from idle and wakes.
+// foretold computes the usage of the run from idle and wakes.
 func (r *results) foretold(part string) cost {
 	c := r.Wakes.of(part).times(float64(r.Run.Asked[part]))
 	switch part {

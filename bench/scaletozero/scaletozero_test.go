@@ -23,7 +23,8 @@ var (
 
 func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
 
-func TestTheCostOfATimeIsWhatLiesInIt(t *testing.T) {
+// The cost of a time is the part of the series within it.
+func TestSeries_CostOfATime(t *testing.T) {
 	t.Parallel()
 	s := series{
 		{at(10), reading{cpu: 1, memory: 100, text: 50}}, {at(12), reading{cpu: 2, memory: 200, text: 50}}, {at(20), reading{cpu: 2, memory: 200, text: 50}},
@@ -63,7 +64,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func TestTheKernelIsReadInBothVersionsOfControlGroups(t *testing.T) {
+// Both versions of control groups are read.
+func TestNode_BothCgroupVersions(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("ab", 32)
 	proc := map[string]string{
@@ -109,7 +111,8 @@ func TestTheKernelIsReadInBothVersionsOfControlGroups(t *testing.T) {
 	}
 }
 
-func TestTheKubeletsMetricsAreReadForWholePods(t *testing.T) {
+// The kubelet's metrics are read for whole pods.
+func TestCadvisor_WholePods(t *testing.T) {
 	t.Parallel()
 	got := map[subject]reading{}
 	cadvisor(`# TYPE container_cpu_usage_seconds_total counter
@@ -125,7 +128,8 @@ container_memory_mapped_file{container="",id="/",image="",name="",namespace="",p
 	}
 }
 
-func TestEveryPodBelongsToItsPart(t *testing.T) {
+// Every pod belongs to its part.
+func TestPart_OfPods(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		namespace, name string
@@ -147,7 +151,7 @@ func TestEveryPodBelongsToItsPart(t *testing.T) {
 		{"knative-serving", "controller-1", nil, serving},
 		{"knative-serving", "traefik-1", nil, ingress},
 		{"kourier-system", "3scale-kourier-gateway-1", nil, ingress},
-		{"somebody", "expiry-1", nil, ""},
+		{"other", "expiry-1", nil, ""},
 	} {
 		pod := metadata{Namespace: c.namespace, Name: c.name, Labels: c.labels}
 		if got := part(subject{podOf, ""}, pod); got != c.want {
@@ -159,7 +163,8 @@ func TestEveryPodBelongsToItsPart(t *testing.T) {
 	}
 }
 
-func TestEachFormIsMadeOfTheExample(t *testing.T) {
+// The manifest of each form is made of the example.
+func TestManifestOf_EachForm(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		form, file    string
@@ -188,7 +193,8 @@ func TestEachFormIsMadeOfTheExample(t *testing.T) {
 	}
 }
 
-func TestNobodyIsWokenBeforeItIsAtZeroAgainOrAfterTheEnd(t *testing.T) {
+// No operator is woken before it is at zero again, or after the end.
+func TestJobs_LeaveTimeToReachZero(t *testing.T) {
 	t.Parallel()
 	n := operators{resident: 2, serverless: 3, defaults: 2, shared: 1}
 	const long = 24 * time.Minute
@@ -221,7 +227,7 @@ func TestNobodyIsWokenBeforeItIsAtZeroAgainOrAfterTheEnd(t *testing.T) {
 	}
 }
 
-// history is a record of one of each, as a meter would have made it.
+// history returns a record with one pod of each kind.
 func history() (*record, time.Time, time.Time) {
 	r := newRecord(nil)
 	add := func(name, namespace string, older bool, samples series) {
@@ -231,12 +237,13 @@ func history() (*record, time.Time, time.Time) {
 	}
 	add("stays", "expiry-resident-0", true, series{{at(0), reading{10, 50, 40}}, {at(1000), reading{11, 50, 40}}})
 	add("comes-and-goes", "expiry-serverless-0", false, series{{at(100), reading{0.5, 20, 20}}, {at(140), reading{0.6, 20, 20}}})
-	add("somebody's", "other", true, series{{at(0), reading{10, 50, 40}}, {at(1000), reading{11, 50, 40}}})
+	add("foreign", "other", true, series{{at(0), reading{10, 50, 40}}, {at(1000), reading{11, 50, 40}}})
 	r.series[subject{shimOf, "comes-and-goes"}] = series{{at(100), reading{0.1, 2, 2}}, {at(140), reading{0.1, 2, 2}}}
 	return r, at(0), at(1000)
 }
 
-func TestWhatIsIdleAndWhatAWakeCosts(t *testing.T) {
+// Idle usage and the cost of a wake are kept apart.
+func TestResults_IdleAndWakes(t *testing.T) {
 	t.Parallel()
 	r, from, to := history()
 	used := r.between(from, to)
@@ -270,7 +277,8 @@ func TestWhatIsIdleAndWhatAWakeCosts(t *testing.T) {
 	}
 }
 
-func TestAReadingThatFailsLeavesAGap(t *testing.T) {
+// A failed reading leaves a gap.
+func TestRecord_FailedReading(t *testing.T) {
 	t.Parallel()
 	fails := true
 	r := newRecord(func(context.Context) (map[subject]reading, error) {
@@ -288,7 +296,8 @@ func TestAReadingThatFailsLeavesAGap(t *testing.T) {
 	}
 }
 
-func TestFromHowManyOperatorsItPays(t *testing.T) {
+// The least number of operators that pays.
+func TestFrom_LeastOperators(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		saved, share float64
@@ -301,7 +310,8 @@ func TestFromHowManyOperatorsItPays(t *testing.T) {
 	}
 }
 
-func TestThePageHasNumbersOnly(t *testing.T) {
+// The page and the charts have numbers only.
+func TestPage_NumbersOnly(t *testing.T) {
 	t.Parallel()
 	r := &results{
 		Idle: &idle{Parts: map[string]partIdle{
@@ -316,9 +326,9 @@ func TestThePageHasNumbersOnly(t *testing.T) {
 	}
 	for _, run := range []*sparseRun{nil, {Seconds: 1440, Asked: map[string]int{serverless: 4}, Traces: map[string][][2]float64{serverless: {{0, 0}, {60, 1e6}}}}} {
 		r.Run = run
-		text := page(r) + report.Figure{overOperators(r)}.SVG()
+		text := page(r) + drawn(t, overOperators(r))
 		if run != nil {
-			text += report.Figure{overTime(r)}.SVG()
+			text += drawn(t, overTime(r))
 		}
 		for _, bad := range []string{"NaN", "Inf", "%!"} {
 			if strings.Contains(text, bad) {
@@ -334,4 +344,18 @@ func TestThePageHasNumbersOnly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// drawn returns a chart as SVG.
+func drawn(t *testing.T, chart *report.Chart) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "plot.svg")
+	if err := report.Draw(file, chart); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

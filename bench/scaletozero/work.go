@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// operators are how many of each form there are.
+// operators has the number of operators of each form.
 type operators map[string]int
 
 // forms is their order.
@@ -24,7 +24,7 @@ func namespace(form string, i int) string { return fmt.Sprintf("%s%s-%d", namesp
 //go:embed shared.yaml
 var sharedManifest string
 
-// deploy makes all operators, each in a namespace of its own, and waits until they are ready.
+// deploy creates all operators, each in a namespace of its own, and waits until they are ready.
 func deploy(ctx context.Context, repo string, n operators) error {
 	for _, form := range forms {
 		file := "serverless.yaml"
@@ -65,7 +65,7 @@ var (
 	timeout          = regexp.MustCompile(`(?m)^ +timeoutSeconds:.*\n`)
 )
 
-// manifestOf makes the example's manifest that of one operator.
+// manifestOf returns the manifest of one operator, made of the example's.
 func manifestOf(form, manifest, ns string) string {
 	documents := strings.Split(manifest, "\n---\n")
 	var kept []string
@@ -100,7 +100,7 @@ func undeploy(ctx context.Context, n operators) error {
 	return err
 }
 
-// atZero waits until no operator has a pod but the residents.
+// atZero waits until only resident operators have a pod.
 func (c *cluster) atZero(ctx context.Context) error {
 	const limit = 5 * time.Minute
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -121,20 +121,20 @@ func (c *cluster) atZero(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("scaletozero: after %s there are still the pods %s", limit, strings.Join(up, ", "))
+			return fmt.Errorf("scaletozero: after %s these pods still exist: %s", limit, strings.Join(up, ", "))
 		case <-time.After(time.Second):
 		}
 	}
 }
 
-// job is one ConfigMap: the operator is woken when it is made and when it expires.
+// job is one ConfigMap: it wakes the operator when it is created and when it expires.
 type job struct {
 	ns    string
 	after time.Duration // from the beginning
 	lives time.Duration
 }
 
-// work makes the ConfigMaps at their times, and returns when the time is over.
+// work creates the ConfigMaps at their times, and returns when the time is over.
 func (c *cluster) work(ctx context.Context, jobs []job, long time.Duration) error {
 	began := time.Now()
 	errs := make(chan error, len(jobs))
@@ -186,13 +186,13 @@ func (c *cluster) create(ctx context.Context, ns, name string, lives time.Durati
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
-		return fmt.Errorf("scaletozero: making a ConfigMap in %s: %s", ns, resp.Status)
+		return fmt.Errorf("scaletozero: creating a ConfigMap in %s: %s", ns, resp.Status)
 	}
 	return nil
 }
 
-// lateness listens for ConfigMaps that go, until ctx ends, and gives for each
-// form by how many seconds after their time.
+// lateness watches deletions of ConfigMaps until ctx ends. For each form it
+// returns by how many seconds they were late.
 func (c *cluster) lateness(ctx context.Context) map[string][]float64 {
 	late := map[string][]float64{}
 	for ctx.Err() == nil {

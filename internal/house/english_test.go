@@ -82,9 +82,6 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 
 // worstInGo is how many of the worst phrases each package has at most.
 var worstInGo = map[string]int{
-	"bench/driver":                              14,
-	"bench/load":                                2,
-	"bench/scaletozero":                         9,
 	"internal/sim":                              2,
 	"pkg/adapter":                               2,
 	"pkg/adapter/access":                        1,
