@@ -11,7 +11,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]*)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	dropped = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // anchors is the fragments of a page's headings, as GitHub makes them.

@@ -59,6 +59,7 @@ type Guard struct {
 
 var _ access.Guard = (*Guard)(nil)
 
+// New returns a guard. It is safe for concurrent use.
 func New(cfg Config) *Guard {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Now == nil {
