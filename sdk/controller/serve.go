@@ -157,17 +157,16 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 		return answer{}, err
 	}
 	a := worst(slices.Concat(p.decided, outcomes))
-	if a.err != nil {
-		return a, nil
-	}
-	if f != nil {
-		s.feeder.seen.keep(f)
-	}
-	s.answers.keep(key, version, at, a)
-	if a.after == 0 && !a.gone && len(p.survivors) > 0 {
-		// To the source the event of a deletion is the end of the key, also for
-		// maxInterval. So the key gets another event.
-		a.after, a.again = time.Millisecond, p.survivors
+	if a.err == nil { // a failed run has seen nothing, and is not the answer to a repeat
+		if f != nil {
+			s.feeder.seen.keep(f)
+		}
+		s.answers.keep(key, version, at, a)
+		if a.after == 0 && !a.gone && len(p.survivors) > 0 {
+			// To the source the event of a deletion is the end of the key, also for
+			// maxInterval. So the key gets another event.
+			a.after, a.again = time.Millisecond, p.survivors
+		}
 	}
 	return a, nil
 }
