@@ -123,7 +123,7 @@ func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
 			t.Errorf("no metric %s", line)
 		}
 	}
-	if !strings.Contains(o.Log(), "longest idle ones give way") {
+	if !strings.Contains(o.Log(), "the limit of connections is reached") {
 		t.Errorf("the log says nothing:\n%s", o.Log())
 	}
 	o.below(t, 400)
