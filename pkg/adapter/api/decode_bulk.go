@@ -3,6 +3,7 @@ package api
 import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // maxItems bounds a bulk call.
@@ -97,9 +98,11 @@ func (d *decoder) items(b *batch, parent, state string) (given bool, err error) 
 	}
 	whole := d.fault // of the body; each item begins without
 	for passed := int64(0); d.dec.PeekKind() != ']'; {
-		if at := d.dec.InputOffset(); at-passed >= longBytes {
-			if passed = at; d.pass() != nil {
-				return false, noTurn()
+		if at := d.dec.InputOffset(); at-passed >= turns.LongBytes {
+			if passed = at; d.pass != nil {
+				if err := d.pass(); err != nil {
+					return false, err
+				}
 			}
 		}
 		if len(b.outcomes) == maxItems {

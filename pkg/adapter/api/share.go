@@ -32,9 +32,6 @@ const (
 	// itemBytes is what an item of a bulk call takes beside its text, which has
 	// at least itemText bytes: the request, the entry, the answer's view.
 	itemBytes, itemText = 1 << 10, 10
-	// longBytes is the text of about a millisecond of decoding or encoding: more
-	// takes a turn.
-	longBytes = 64 << 10
 	// refusalTime is how long a caller who was not let in may take to read so.
 	refusalTime = 5 * time.Second
 )
@@ -81,7 +78,7 @@ func (c *call) leave() {
 // compute takes a turn to decode or encode n bytes, if they are many. The turn ends
 // with c.turn.Done, before the caller waits for the network.
 func (c *call) compute(all *turns.Turns, n int) (err error) {
-	if n < longBytes {
+	if n < turns.LongBytes {
 		return nil
 	}
 	settings := c.src.Settings()

@@ -256,7 +256,7 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 			}
 			held = append(held, turn)
 		}
-		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", longBytes) + `"}}`
+		item := `{"key":"%s","event":{"data":"` + strings.Repeat("x", turns.LongBytes) + `"}}`
 		put := strings.Replace(item, `"key":"%s",`, "", 1)
 		bulk := `{"items":[` + fmt.Sprintf(item, "a") + `,` + fmt.Sprintf(item, "b") + `]}`
 		for _, long := range []struct{ method, target, body string }{{"PUT", base + "/schedules/k", put}, {"POST", base + "/schedules", bulk}} {

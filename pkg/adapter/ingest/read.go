@@ -59,7 +59,7 @@ var decoding = sync.OnceValue(turns.New)
 
 // decode reads the events of a message, a long one in turn with the other sources.
 func (r *Rules) decode(ctx context.Context, h http.Header, body []byte) ([]*schedule.Event, error) {
-	if len(body) >= longBody {
+	if len(body) >= turns.LongBytes {
 		turn, err := decoding().Take(ctx, r.src.Namespace, r.src.Name)
 		if err != nil {
 			return nil, busy("too many large bodies wait for a processor")

@@ -20,7 +20,6 @@ import (
 const (
 	maxRequestCost = 10 * expression.MaxCost
 	maxRequestTime = time.Second
-	longBody       = 64 << 10 // about a millisecond to decode
 )
 
 // Rules are a source's ingest settings, compiled. They are safe for

@@ -7,8 +7,8 @@
 // sends more waits longer.
 //
 // How it works: a computation takes a turn, and passes it on after each step of
-// about a millisecond. A turn is not held while its holder waits for the network
-// or the disk.
+// about a millisecond. A turn is not held while its holder waits for the network;
+// a long write keeps its turn until it is stored.
 //
 // It leaves short computations alone, and memory to package budget.
 package turns
@@ -22,6 +22,10 @@ import (
 	"sync"
 	"time"
 )
+
+// LongBytes is the text of about a millisecond of decoding or encoding: more takes
+// a turn.
+const LongBytes = 64 << 10
 
 // Wait is how long a computation waits for its turn at most.
 const Wait = 5 * time.Second
