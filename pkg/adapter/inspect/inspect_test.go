@@ -134,7 +134,7 @@ func TestInspectGivesAnOverview(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("inspect", dir)
-	want := []store.Overview{{ID: id, Format: store.FormatVersion, Sources: []store.SourceOverview{
+	want := []store.Overview{{ID: id, Format: 1, Sources: []store.SourceOverview{
 		{Source: "default/demo", Keys: 3, DeadLetters: 1, NextAt: t0.Add(time.Minute)},
 		{Source: "default/two", Keys: 1, NextAt: t0.Add(4 * time.Minute)},
 	}}}
@@ -149,7 +149,7 @@ func TestVerifyReportsWhatItFound(t *testing.T) {
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("verify", dir)
-	want := []store.Report{{ID: id, Format: store.FormatVersion, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
+	want := []store.Report{{ID: id, Format: 1, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
 	if d := cmp.Diff(want, decode[store.Report](t, out)); d != "" || code != 0 || errs != "" {
 		t.Errorf("%d %s %s", code, errs, d)
 	}
