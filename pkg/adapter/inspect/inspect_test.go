@@ -91,7 +91,8 @@ func decode[T any](t *testing.T, s string) []T {
 	}
 }
 
-func TestInspectShowsWhatWasAskedFor(t *testing.T) {
+// inspect shows the selected source or key.
+func TestInspect_ShowsTheSelection(t *testing.T) {
 	t.Parallel()
 	dir, db, dumps := filled(t)
 	closed(t, db)
@@ -128,7 +129,8 @@ func TestInspectShowsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestInspectGivesAnOverview(t *testing.T) {
+// inspect without a selection gives an overview.
+func TestInspect_Overview(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	id := db.ID()
@@ -143,7 +145,8 @@ func TestInspectGivesAnOverview(t *testing.T) {
 	}
 }
 
-func TestVerifyReportsWhatItFound(t *testing.T) {
+// verify reports its findings.
+func TestVerify_ReportsItsFindings(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	id := db.ID()
@@ -169,7 +172,8 @@ func TestVerifyReportsWhatItFound(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaidWithAStatus(t *testing.T) {
+// Each error has an exit status.
+func TestMain_ErrorsHaveAStatus(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	closed(t, db)
@@ -208,7 +212,8 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+// An error of standard output is a failure.
+func TestMain_UnwritableOutputFails(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	closed(t, db)
