@@ -113,6 +113,12 @@ public class RescheduleOperator extends Operator {
     return this;
   }
 
+  /** Opens no port: a server of another framework calls {@link #deliver}. */
+  public RescheduleOperator withoutServer() {
+    port = -1;
+    return this;
+  }
+
   /** Sets how long a delivery may take, as the delivery.timeout of the source; 10 minutes by default. */
   public RescheduleOperator withTimeout(Duration d) {
     timeout = d;
@@ -145,8 +151,10 @@ public class RescheduleOperator extends Operator {
     stopping = false;
     super.start(); // event sources and processors, but no lists and no watches
     running = true;
-    server = DeliveryServer.start(port, verifier, this::deliver);
-    log.info("Deliveries are served on port {}", server.port());
+    if (port >= 0) {
+      server = DeliveryServer.start(port, verifier, this::deliver);
+      log.info("Deliveries are served on port {}", server.port());
+    }
   }
 
   /** Returns the port that deliveries are served on. */
@@ -178,9 +186,10 @@ public class RescheduleOperator extends Operator {
           .join();
     }
     super.stop(); // what is left fails, and is answered
-    if (running) {
+    running = false;
+    if (server != null) {
       server.stop();
-      running = false;
+      server = null;
     }
   }
 
