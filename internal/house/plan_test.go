@@ -136,6 +136,9 @@ var plan = map[string]rule{
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
+
+	"test/internal/kube/assets": {may: []string{"test/internal/kube"}},
+
 	// Images of the tests are small, and use the contract only.
 	"test/e2e/images/function": {never: []string{module + "pkg", module + "internal"}},
 	"test/e2e/images/nodekill": {never: append([]string{module}, k8s...)},

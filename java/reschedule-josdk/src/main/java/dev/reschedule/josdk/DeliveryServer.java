@@ -125,6 +125,9 @@ final class DeliveryServer {
       } else {
         receive(x);
       }
+    } catch (IOException e) {
+      log.debug("A delivery did not come in whole", e);
+      write(x, Answer.retry("the event did not come in whole"));
     } catch (Throwable e) { // an Error too: the delivery comes again
       log.error("A delivery cannot be processed now, and comes again", e);
       write(x, Answer.retry("the delivery failed; the operator's log has the reason"));

@@ -167,8 +167,8 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
       events = List.of(processor.wake(id));
     }
 
-    // 3. JOSDK's own processor and dispatcher do the rest.
-    if (events.isEmpty()) {
+    // 3. JOSDK's own processor and dispatcher do the rest. A run whose delivery was given up is waited for.
+    if (events.isEmpty() && !processor.isOpen(id)) {
       return CompletableFuture.completedFuture(next(id));
     }
     return processor.deliver(id, events, retryOf(wake)).thenApply(s -> next(s, false));

@@ -187,7 +187,7 @@ class DeliverTest {
     start(c -> {});
     create("a", "exhaust");
     Answer a = deliver(changed("add", "a"));
-    for (String wait : List.of("300ms", "450ms", "675ms")) {
+    for (String wait : List.of("300ms", "300ms", "450ms")) {
       assertEquals(wait, a.headers().get("Reschedule-After"));
       assertEquals(wait, a.headers().get("Ce-Rescheduleafter"));
       restart(c -> {});
@@ -203,13 +203,15 @@ class DeliverTest {
   void aRateLimitIsAWait() throws Exception {
     start(c -> c.withRateLimiter(new LinearRateLimiter(Duration.ofMinutes(5), 1)));
     create("a", "watch");
-    // The finalizer's own run counts too.
-    Answer a = deliver(changed("add", "a"));
+    deliver(changed("add", "a"));
     int before = runs.size();
-    a = deliver(event("dev.reschedule.due", "Site/" + ns + "/a"));
+    for (int i = 0; i < 5; i++) {
+      Answer a = deliver(event("dev.reschedule.due", "Site/" + ns + "/a"));
+      // JOSDK 5.3 asks for the time since the period began, but at least 50 ms.
+      long wait = Long.parseLong(a.headers().get("Reschedule-After").replace("ms", ""));
+      assertTrue(wait >= 49 && wait <= 300_000, "a wait of " + wait);
+    }
     assertEquals(before, runs.size());
-    long wait = Long.parseLong(a.headers().get("Reschedule-After").replace("ms", ""));
-    assertTrue(wait > 200_000 && wait <= 300_000, "a wait of " + wait);
   }
 
   /** An object that is gone, or in a namespace that is not watched, ends its key. */
