@@ -9,8 +9,9 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
@@ -40,7 +41,9 @@ final class DeliveryServer {
   static final int MAX_DELIVERIES = 1000;
 
   private static final int MAX_KIBIBYTES = 32 << 10;
-  private static final int THREADS = 32;
+  /** They read bodies and objects, and end when they are idle. Slow senders have one each until they are cut off. */
+  private static final int THREADS = 256;
+  private static final int IDLE_SECONDS = 10;
   private static final int STOP_SECONDS = 2;
 
   private static final Logger log = LoggerFactory.getLogger(DeliveryServer.class);
@@ -56,7 +59,7 @@ final class DeliveryServer {
   static {
     // The server reads them once, when its class is loaded. They are the bounds of one request, in seconds, and
     // of connections.
-    setDefault("sun.net.httpserver.maxReqTime", "60");
+    setDefault("sun.net.httpserver.maxReqTime", "30");
     setDefault("sun.net.httpserver.maxIdleConnections", "1000");
     setDefault("jdk.httpserver.maxConnections", "4000");
     setDefault("sun.net.httpserver.nodelay", "true");
@@ -72,14 +75,20 @@ final class DeliveryServer {
     this.server = server;
     this.verifier = verifier;
     this.operator = operator;
-    this.threads =
-        Executors.newFixedThreadPool(
+    ThreadPoolExecutor pool =
+        new ThreadPoolExecutor(
             THREADS,
+            THREADS,
+            IDLE_SECONDS,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(), // of connections, which are bounded
             r -> {
               Thread t = new Thread(r, "deliveries");
               t.setDaemon(true);
               return t;
             });
+    pool.allowCoreThreadTimeOut(true);
+    this.threads = pool;
   }
 
   static DeliveryServer start(int port, TokenVerifier verifier, Deliveries operator) {

@@ -104,7 +104,7 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
       }
       case "instant" -> {
         return instants.merge(name, 1, Integer::sum) < 3
-            ? UpdateControl.<Site>noUpdate().reschedule()
+            ? UpdateControl.<Site>noUpdate().rescheduleAfter(0) // reschedule(), since JOSDK 5.3
             : UpdateControl.noUpdate();
       }
       case "long" -> {
