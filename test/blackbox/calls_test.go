@@ -84,15 +84,15 @@ func TestAnotherMethodIs405WithAllow(t *testing.T) {
 
 func TestWhatIsNotThereIs404(t *testing.T) {
 	t.Parallel()
-	problem(t, plain.call(t, http.MethodGet, "/schedules/nobody", ""), http.StatusNotFound, "not_found")
-	for _, path := range []string{"/tests/nobody", "/tests/nobody/schedules", "/tests/nobody/schedules/k", "/nobody/plain/schedules", "/", "/tests", "/tests/plain/other", "/tests/plain/schedules/a/b", "//tests/plain"} {
+	problem(t, plain.call(t, http.MethodGet, "/schedules/absent", ""), http.StatusNotFound, "not_found")
+	for _, path := range []string{"/tests/absent", "/tests/absent/schedules", "/tests/absent/schedules/k", "/absent/plain/schedules", "/", "/tests", "/tests/plain/other", "/tests/plain/schedules/a/b", "//tests/plain"} {
 		r, err := harness.Do(t.Context(), http.MethodGet, shared.URL+path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		problem(t, r, http.StatusNotFound, "not_found")
 	}
-	r, err := harness.Do(t.Context(), http.MethodPost, shared.URL+"/tests/nobody", "{}", "Ce-Id", "1")
+	r, err := harness.Do(t.Context(), http.MethodPost, shared.URL+"/tests/absent", "{}", "Ce-Id", "1")
 	if err != nil {
 		t.Fatal(err)
 	}

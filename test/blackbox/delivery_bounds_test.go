@@ -153,7 +153,7 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 	if r := s.call(t, http.MethodDelete, harness.KeyPath("older"), ""); r.Status != http.StatusNoContent {
 		t.Fatal(r)
 	}
-	s.put(t, "newer", "") // its connection is tried later than that of the older
+	s.put(t, "newer", "") // its connection is tried after the connection of the older
 	full.Close()
 	for {
 		c, err := l.Accept()

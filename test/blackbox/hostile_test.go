@@ -135,7 +135,7 @@ func rewrite(t *testing.T, dir, key, value string) {
 	if matches, _ := filepath.Glob(filepath.Join(dir, "*", "CURRENT")); len(matches) == 1 {
 		path = filepath.Dir(matches[0])
 	}
-	merger := *pebble.DefaultMerger // makes nonsense of the counters, which nobody will read
+	merger := *pebble.DefaultMerger // makes nonsense of the counters, which no test reads
 	merger.Name = mergerName(t, path)
 	db, err := pebble.Open(path, &pebble.Options{Merger: &merger, Logger: quiet{}})
 	if err != nil {

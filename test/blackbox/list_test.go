@@ -72,7 +72,7 @@ func TestAListPagesThroughAllKeysInBothOrders(t *testing.T) {
 	if some := listed.pages(t, "prefix="+url.QueryEscape("other/€ &")); len(some) != 1 {
 		t.Errorf("by a prefix with other characters: %v", keysOf(some))
 	}
-	if none := listed.pages(t, "prefix=nobody"); len(none) != 0 {
+	if none := listed.pages(t, "prefix=absent"); len(none) != 0 {
 		t.Errorf("%v", keysOf(none))
 	}
 	one := listed.pages(t, "prefix=list%2F00")[0]
@@ -117,7 +117,7 @@ func TestABulkDeleteNeedsAPrefixOrAll(t *testing.T) {
 	deleted("prefix=a%2F", 2)
 	deleted("prefix=a%2F", 0)
 	deleted("prefix=b%25", 1)
-	// Due ones count as well, those that are only in flight do not.
+	// Due keys count as well, keys that are only in flight do not.
 	answer, release := hold()
 	wiped.answer("c/flying", answer)
 	wiped.answer("c/due", script(status(500, "Retry-After", "900"), status(503, "Retry-After", "900")))

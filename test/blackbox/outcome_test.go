@@ -523,7 +523,7 @@ func TestTheAttemptCounterCountsFailedRunsInARow(t *testing.T) {
 	fast.put(t, "counter/uid", `{"uid":"b","backoff":{"base":"1h"}}`)
 	attempt("counter/uid", 1)
 
-	// A 2xx sets it to 0, but not that of what was scheduled meanwhile.
+	// A 2xx sets it to 0, but not the attempt of an occurrence that was scheduled meanwhile.
 	answer, release := hold()
 	fast.answer("counter/during", answer)
 	fast.put(t, "counter/during", "")

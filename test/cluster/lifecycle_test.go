@@ -110,7 +110,7 @@ func TestADeadLetterSinkIsResolvedAndFollowed(t *testing.T) {
 	}
 }
 
-// What is in nobody's way is in nobody's way: there is no finalizer.
+// A deletion waits for nothing: there is no finalizer.
 func TestASourceGoesAtOnceWhenItIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)

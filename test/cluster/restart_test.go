@@ -16,7 +16,7 @@ import (
 )
 
 // The tests of this file stop what all tests use, so none of them is parallel:
-// go test runs them before those that are.
+// go test runs them before the parallel ones.
 
 func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
 	p, sink := running(t), newSink(t)
@@ -32,7 +32,7 @@ func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
 	replicas(1)
 	other := p.create(t, s.namespace, "y", to(sink, "in"))
 	s.delete()
-	// Somebody's hand is corrected.
+	// A change by hand is corrected.
 	if _, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).UpdateScale(t.Context(), "reschedule-adapter", &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Name: "reschedule-adapter", Namespace: kube.SystemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
 	}, metav1.UpdateOptions{}); err != nil {
@@ -131,7 +131,7 @@ func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.
 	again.put("later", `{"delay":"1s"}`)
 	sink.Next(t, "in", "later")
 	if all := sink.Of("in", ""); len(all) != 2 {
-		t.Errorf("%d deliveries, want those of stays and later", len(all))
+		t.Errorf("%d deliveries, want the deliveries of stays and later", len(all))
 	}
 
 	// Nor is anything of them left on the disk.
@@ -167,7 +167,7 @@ func TestDeliveriesGoOnWithoutAnAPIServer(t *testing.T) {
 	s.put("meanwhile", `{}`)
 	sink.Next(t, "in", "meanwhile")
 	sink.Next(t, "in", "soon")
-	// A token that nobody has seen is not called bad: it can be tried again.
+	// A token that was never seen is not called bad: it can be tried again.
 	if r := s.call(unseen, "GET", "", ""); r.Status != 503 || r.Header.Get("Retry-After") == "" {
 		t.Errorf("without an API server: %d %s %s", r.Status, r.Header, r.Body)
 	}

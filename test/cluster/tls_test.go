@@ -167,7 +167,7 @@ func TestTransportEncryptionDecidesTheAddresses(t *testing.T) {
 	sink.Next(t, "in", "permissive")
 }
 
-// tlsSink is a sink with a certificate that nobody knows yet.
+// tlsSink is a sink with a certificate that no program trusts yet.
 func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	t.Helper()
 	sink = newSink(t)
@@ -209,7 +209,7 @@ func TestATrustBundleOfTheClusterHoldsForEverySink(t *testing.T) {
 		var now harness.Schedule
 		s.call(s.token, "GET", "/schedules/a", "").Into(t, &now)
 		return now.Attempt != nil && *now.Attempt > 0
-	}, "a sink that nobody trusts is not tried")
+	}, "a sink without trust is not tried")
 	_, err := server.Client.CoreV1().ConfigMaps(kube.SystemNamespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "bundle-", Labels: map[string]string{"networking.knative.dev/trust-bundle": "true"}},
 		Data:       map[string]string{"ca.crt": ca},

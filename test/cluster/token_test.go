@@ -172,9 +172,9 @@ func TestRBACLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
 			s.permitted(t, token, c.want)
 		})
 	}
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("stranger", func(t *testing.T) {
 		t.Parallel()
-		s.permitted(t, s.tokenOf(other, "nobody", s.audience()), always(403))
+		s.permitted(t, s.tokenOf(other, "stranger", s.audience()), always(403))
 	})
 }
 

@@ -92,7 +92,7 @@ func (s *source) awaitScheduled(key string) (dueAt time.Time, delay time.Duratio
 	return dueAt, delay
 }
 
-// onTime fails if a run is not that of a due time, or began early or late.
+// onTime fails if a run belongs to no due time, or began early or late.
 func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 	n.t.Helper()
 	n.notEarly(r)

@@ -24,7 +24,7 @@ func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	n := newNamespace(t, name)
 	n.account("operator", `[{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]`)
 	// With a limit the activator stands before the pods and gives each a run in
-	// turn; without, whoever keeps connections to some would leave others out.
+	// turn; without, a client that keeps connections to some would leave others out.
 	n.serveWith("operator", map[string]string{
 		"autoscaling.knative.dev/min-scale": "3",
 		"autoscaling.knative.dev/max-scale": "3",
@@ -237,7 +237,7 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 				t.Fatal(err)
 			}
 
-			// Objects change in bursts, as when somebody applies or a status settles.
+			// Objects change in bursts, as when a user applies or a status settles.
 			random(t).Shuffle(objects, func(i, j int) { names[i], names[j] = names[j], names[i] })
 			began := time.Now()
 			for _, name := range names {
@@ -278,7 +278,7 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 					t.Fatal(err)
 				}
 				if object.ResourceVersion != versions[key] {
-					t.Errorf("the last event of %s has version %s, want that of the last change, %s", key, object.ResourceVersion, versions[key])
+					t.Errorf("the last event of %s has version %s, want the version of the last change, %s", key, object.ResourceVersion, versions[key])
 				}
 			}
 
@@ -383,9 +383,9 @@ func TestAFailingKeyBacksOffWithoutHoldingUpTheOthers(t *testing.T) {
 	t.Logf("%d rounds of the others; they began after their time: %s", rounds, lateness(late))
 
 	// A change does not wait for the back-off: it may be what mends the object.
-	mended := s.change("broken", 1)
-	versions["broken"] = mended
-	s.awaitSeen("the mended object was seen", map[string]string{"broken": mended})
+	repaired := s.change("broken", 1)
+	versions["broken"] = repaired
+	s.awaitSeen("the repaired object was seen", map[string]string{"broken": repaired})
 	starts, ends, all = attempts()
 	if len(ends) != failures+1 || starts[failures].Attempt != failures {
 		t.Fatalf("%d attempts: %v", len(ends), starts)

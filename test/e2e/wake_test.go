@@ -46,7 +46,7 @@ func TestAnOperatorAtZeroIsWokenReschedulesItselfGoesAndIsWokenAgainOnTime(t *te
 			t.Errorf("occurrence %d was not delivered once: %v", occurrence, runs)
 		}
 		if !r.DueAt.Equal(due) {
-			t.Errorf("occurrence %d was due at %s, and came as that of %s", occurrence, due, r.DueAt)
+			t.Errorf("occurrence %d was due at %s, and came as the occurrence of %s", occurrence, due, r.DueAt)
 		}
 		n.notEarly(r)
 		t.Logf("cold: the run began %s after its time", r.Start.Sub(r.DueAt).Round(time.Millisecond))

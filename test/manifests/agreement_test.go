@@ -133,7 +133,7 @@ func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
 		"an unknown policy for events":       {sink + "ingest: {policies: [keep, never]}", "spec.ingest.policies[1]"},
 		"a delay of events that is none":     {sink + "ingest: {maxDelay: soon}", "ingest.maxDelay must be a duration"},
 		"unknown authentication":             {sink + "ingest: {authentication: 'off'}", "spec.ingest.authentication"},
-		"unknown access":                     {sink + "access: anybody", "spec.access"},
+		"unknown access":                     {sink + "access: everyone", "spec.access"},
 		"no bytes":                           {sink + "limits: {maxBytes: 0}", "limits.maxBytes must be a quantity of bytes over 0"},
 		"negative bytes":                     {sink + "limits: {maxBytes: -1Gi}", "limits.maxBytes must be a quantity of bytes over 0"},
 		"an override of id":                  {sink + "ceOverrides: {extensions: {id: x}}", overrides},

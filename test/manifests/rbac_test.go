@@ -70,7 +70,7 @@ func of(t *testing.T, account string) (cluster, local, others []string) {
 	return cluster, local, others
 }
 
-// Whoever adds a right adds it here too, and somebody asks why.
+// A new right must be added here too, and a reviewer asks why.
 func TestTheControllerMayDoThisAndNothingElse(t *testing.T) {
 	t.Parallel()
 	cluster, local, others := of(t, "reschedule-controller")
@@ -249,7 +249,7 @@ func TestEveryBindingJoinsARoleAndAnIdentityThatExist(t *testing.T) {
 	for _, o := range installed(t) {
 		aggregated := o.file == "201-aggregated-clusterroles.yaml"
 		if (o.Kind == "ClusterRole" || o.Kind == "Role") && !aggregated && !have["bound "+o.Kind+"/"+o.Name] {
-			t.Errorf("%s %s is bound to nobody", o.Kind, o.Name)
+			t.Errorf("%s %s is bound to no account", o.Kind, o.Name)
 		}
 	}
 }
@@ -270,6 +270,6 @@ func TestEachBinaryHasAnIdentityOfItsOwn(t *testing.T) {
 		delete(accounts, account)
 	}
 	if len(accounts) > 0 {
-		t.Errorf("nobody runs as %v", accounts)
+		t.Errorf("no pod runs as %v", accounts)
 	}
 }

@@ -53,7 +53,7 @@ func TestPodsPassThePodSecurityStandardRestricted(t *testing.T) {
 	for name, pod := range templates(t) {
 		spec := pod.Spec
 		if spec.HostNetwork || spec.HostPID || spec.HostIPC || len(spec.InitContainers)+len(spec.EphemeralContainers) > 0 {
-			t.Errorf("%s shares something with the node, or has containers that nobody looks at", name)
+			t.Errorf("%s shares something with the node, or has containers that no test looks at", name)
 		}
 		for _, v := range spec.Volumes {
 			if v.Secret == nil && v.PersistentVolumeClaim == nil {

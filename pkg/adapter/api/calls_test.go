@@ -302,7 +302,7 @@ func TestAPageOfLargeEventsEndsEarly(t *testing.T) {
 	if n := w.Body.Len(); n < listBytes || n > listBytes+listChunk*201<<10 || !strings.Contains(w.Body.String()[n-40:], `"continue":"3`) {
 		t.Errorf("%d bytes, %s", n, w.Body.String()[n-40:])
 	}
-	all := e.bytes.Claim("somebody", "else")
+	all := e.bytes.Claim("another", "source")
 	if !all.TryGrow(e.cfg.Budget) {
 		t.Errorf("the list kept %d of the budget", e.bytes.Used())
 	}

@@ -133,7 +133,7 @@ func TestLargeBodiesWaitForTheirShare(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int64{smallBody + 1, -1} {
 		e := newEdge(t)
-		all := e.bytes.Claim("somebody", "else")
+		all := e.bytes.Claim("another", "source")
 		if !all.TryGrow(e.cfg.Budget) {
 			t.Fatal("the budget is not empty")
 		}

@@ -1,20 +1,19 @@
 package ingest
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 
-	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-const (
-	traceparentBytes = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	maxTracestate    = 512 // what W3C Trace Context asks to propagate at least
-)
+// maxTracestate is the least that W3C Trace Context requires a program to propagate.
+const maxTracestate = 512
 
 // TraceContext returns the W3C trace context of a call, "" where it has none
 // or one that is not valid: a broken trace must not break a call. A version
@@ -36,46 +35,19 @@ func traceOf(h http.Header, e *schedule.Event) (parent, state string) {
 	return traceContext(text("traceparent"), text("tracestate"))
 }
 
+// traceContext reads and writes the context once, so that a sink receives only text
+// that OpenTelemetry understands.
 func traceContext(parents, states []string) (parent, state string) {
-	if len(parents) != 1 || !validTraceparent(parents[0]) {
+	if len(parents) != 1 || parents[0] == "" || len(parents[0]) > maxTracestate {
 		return "", ""
 	}
-	parent = parents[0]
-	if parent[:2] != "00" {
-		parent = "00" + parent[2:traceparentBytes]
+	call, stored := propagation.MapCarrier{"traceparent": parents[0]}, propagation.MapCarrier{}
+	if state = strings.Join(states, ","); len(state) <= maxTracestate {
+		call["tracestate"] = state
 	}
-	if state = strings.Join(states, ","); len(state) > maxTracestate {
-		return parent, ""
-	}
-	if _, err := trace.ParseTraceState(state); err != nil {
-		return parent, ""
-	}
-	return parent, state
-}
-
-func validTraceparent(s string) bool {
-	if len(s) < traceparentBytes || len(s) > maxTracestate || s[2] != '-' || s[35] != '-' || s[52] != '-' {
-		return false
-	}
-	version, id, span, flags := s[:2], s[3:35], s[36:52], s[53:55]
-	switch {
-	case !lowerHex(version) || !lowerHex(id) || !lowerHex(span) || !lowerHex(flags):
-		return false
-	case version == "ff" || version == "00" && len(s) != traceparentBytes:
-		return false
-	case len(s) > traceparentBytes && s[traceparentBytes] != '-':
-		return false
-	}
-	return strings.Trim(id, "0") != "" && strings.Trim(span, "0") != ""
-}
-
-func lowerHex(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	w3c := propagation.TraceContext{}
+	w3c.Inject(w3c.Extract(context.Background(), call), stored)
+	return stored["traceparent"], stored["tracestate"]
 }
 
 // canonical is the string form of an extension's value.

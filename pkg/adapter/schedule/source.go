@@ -52,6 +52,8 @@ type Source struct {
 	// Ceilings bound the sources of the namespace together.
 	Ceilings Ceilings
 	Suspend  bool
+
+	Watch *Watch // nil: the source watches nothing
 }
 
 // Ceilings are the administrator's bounds of a namespace, over the sum of its

@@ -95,7 +95,7 @@ func refuse(err error) clientgotesting.ReactionFunc {
 }
 
 func deleted(s *v1alpha1.RescheduleSource) {
-	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: then}, []string{"somebody.else/s"}
+	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: then}, []string{"another.controller/s"}
 }
 
 // Ready quotes the first condition that is not True.
