@@ -70,3 +70,20 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 		}
 	}
 }
+
+// maxTestName is how long the name of a test may be.
+const maxTestName = 45
+
+// A test is named TestSubject_Case. The sentence is its comment.
+func TestTests_NamesAreShort(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	tree := readTree(t)
+	for _, f := range tree.files {
+		for _, m := range declared.FindAllStringSubmatch(tree.texts[f.path], -1) {
+			if name := m[1]; len(name) > maxTestName || !strings.Contains(name, "_") {
+				t.Errorf("%s: %s: want Subject_Case in at most %d characters", f.path, name, maxTestName)
+			}
+		}
+	}
+}

@@ -173,7 +173,8 @@ func addressables(t *testing.T) []string {
 	return all
 }
 
-func TestAServiceAccountHasTheRulesOfItsProgramAndNoOther(t *testing.T) {
+// A service account has the rules of its program and no other.
+func TestRBAC_RulesAreExact(t *testing.T) {
 	t.Parallel()
 	other := namespace(t, "rules")
 	for _, c := range []struct {
@@ -246,7 +247,8 @@ func allowed(t *testing.T, user string, groups []string, namespace, entry string
 	return r.Status.Allowed
 }
 
-func TestAServiceAccountCanDoWhatItsProgramNeedsAndNothingMore(t *testing.T) {
+// A service account can do what its program needs and nothing more.
+func TestRBAC_RightsAreExact(t *testing.T) {
 	t.Parallel()
 	other := namespace(t, "wishes")
 	for account, c := range map[string]struct{ everywhere, system []string }{

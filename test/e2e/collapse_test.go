@@ -201,7 +201,8 @@ func oneAtATime(t *testing.T, all []telling) spread {
 	return s
 }
 
-func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(t *testing.T) {
+// Changes of objects collapse and the last state of each is seen by one replica at a time.
+func TestChanges_CollapseToTheLastState(t *testing.T) {
 	t.Parallel()
 	const objects, changes = 20, 10
 	for mode, c := range map[string]struct {
@@ -304,7 +305,8 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 	}
 }
 
-func TestAFailingKeyBacksOffWithoutHoldingUpTheOthers(t *testing.T) {
+// A failing key backs off without holding up the others.
+func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const (
 		others   = 10

@@ -206,7 +206,8 @@ func (a *watchedApp) mayDelete(may bool) {
 	}
 }
 
-func TestTheConfigWatcherOfTheBook(t *testing.T) {
+// The config watcher of the book.
+func TestConfigWatcher_OfTheBook(t *testing.T) {
 	t.Parallel()
 	defineConfigWatcher(t)
 	t.Run("restarts pods once after its delay", func(t *testing.T) {

@@ -287,8 +287,8 @@ func (o *operator) done(key string, want ...string) []run {
 	return runs
 }
 
-// TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero is one in each form.
-func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
+// TestOperator_WorksFromZero is one in each form.
+func TestOperator_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]form{
 		"behind a source": {mode: "Resource", with: "audience=" + doorAudience},

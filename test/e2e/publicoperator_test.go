@@ -157,7 +157,8 @@ func (c chaosPod) postpone(s *source, next time.Time) *corev1.Pod {
 	return pod
 }
 
-func TestTheChaosPodOfControllerRuntimesExamplesRunsFromZeroWithOnlyItsMainChanged(t *testing.T) {
+// The ChaosPod of controller-runtime's examples runs from zero with only its main program changed.
+func TestPublicOperator_ChaosPod(t *testing.T) {
 	t.Parallel()
 	const stop = 90 * time.Second // longer than Serving takes to zero
 	n := newNamespace(t, "chaospod")
@@ -312,7 +313,7 @@ func (n *namespace) awaitCA(what, want string) {
 // This one has what the ChaosPod has not: several controllers, a cache with an index,
 // an object that is watched by its metadata and leads to others by a map function,
 // predicates, and objects without a namespace.
-func TestTheCAInjectorOfCertManagerRunsFromZeroWithOnlyItsMainReplaced(t *testing.T) {
+func TestPublicOperator_CAInjector(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "cainjector")
 	in := strings.NewReplacer("NAME", n.name, "OWNER", n.ownerText())

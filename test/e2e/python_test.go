@@ -36,7 +36,8 @@ const (
 	pythonName    = "namespace-ttl"
 )
 
-func TestAnOperatorInPythonThatOnlyAnswersDoesItsWorkFromZero(t *testing.T) {
+// An operator in Python that only answers does its work from zero.
+func TestPython_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	const (
 		ttl    = 150 * time.Second // longer than the retries and Serving take to zero
@@ -169,7 +170,7 @@ func (n *namespace) makeNamespace(name string, labels map[string]string) time.Ti
 
 // What the function answers, row by row, as a process of this machine against
 // an API server that does as the row says.
-func TestWhatThePythonFunctionAnswers(t *testing.T) {
+func TestPython_Answers(t *testing.T) {
 	t.Parallel()
 	api := &fakeNamespaces{}
 	function := startPython(t, api)

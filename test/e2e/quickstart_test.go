@@ -65,7 +65,7 @@ func matches(page, printed string) bool {
 }
 
 // It applies config/ again, which starts the adapter anew: not in parallel.
-func TestTheQuickStartDoesWhatItsPageSays(t *testing.T) {
+func TestQuickStart_WorksAsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../" + quickstart)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,8 @@ func cleanUpQuickstart(t *testing.T) {
 	})
 }
 
-func TestAPageIsComparedAsItsReadersCompareIt(t *testing.T) {
+// A page is compared as its readers compare it.
+func TestQuickStart_ComparesOutput(t *testing.T) {
 	t.Parallel()
 	const page = "text\n```sh\necho a\necho b\n```\n\n```text\na …\n```\nmore\n```yaml\nx: y\n```\n```sh\ntrue\n```\n"
 	blocks := steps(page)

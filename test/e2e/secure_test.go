@@ -30,7 +30,7 @@ var eventPolicy = schema.GroupVersionKind{Group: "eventing.knative.dev", Version
 
 // The flags hold for all of Knative Eventing, so one test turns them once,
 // and it is not parallel.
-func TestWithTokensAndTLSOn(t *testing.T) {
+func TestSecure_TokensAndTLS(t *testing.T) {
 	n := newNamespace(t, "secure")
 	n.deploy("operator", 1, rule{"", behaviour{}})
 	s := n.source("site", toService("operator"))

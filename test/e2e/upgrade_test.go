@@ -24,7 +24,7 @@ import (
 
 // The release before is the commit UPGRADE_FROM. The cluster runs this
 // checkout at the end, as it is on the disk.
-func TestSchedulesSurviveAnUpgradeAndTheWayBack(t *testing.T) {
+func TestUpgrade_AndBackKeepsSchedules(t *testing.T) {
 	const schedules = 500
 	n := newNamespace(t, "upgrade")
 	n.deploy("operator", 2, streamRules...)

@@ -26,7 +26,8 @@ func lateness(runs []run) string {
 	return fmt.Sprintf("median %s, most %s of %d", late[len(late)/2], late[len(late)-1], len(late))
 }
 
-func TestAnOperatorAtZeroIsWokenReschedulesItselfGoesAndIsWokenAgainOnTime(t *testing.T) {
+// An operator at zero is woken, reschedules itself, goes, and is woken again on time.
+func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	const (
 		key   = "GitRepo/team-a/site"
@@ -107,7 +108,8 @@ func (s *source) waiting(key string) harness.Schedule {
 	return is
 }
 
-func TestNothingIsLostWhenManyKeysComeDueAtOnceAndTheOperatorIsAtZero(t *testing.T) {
+// Nothing is lost when many keys come due at once and the operator is at zero.
+func TestWake_ManyKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		annotations map[string]string

@@ -134,7 +134,7 @@ func tokenRequest(t *testing.T, who, account string, audiences ...string) admiss
 }
 
 // Also an adapter that was taken over gets no token that opens the cluster.
-func TestNoTokenOfTheAdapterOpensTheCluster(t *testing.T) {
+func TestAdapter_NoTokenOpensTheCluster(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
 	const account = "git-repos-oidc-sources.reschedule.dev-reschedulesource"
@@ -155,7 +155,7 @@ func TestNoTokenOfTheAdapterOpensTheCluster(t *testing.T) {
 }
 
 // The names that Knative gives the accounts, and no others.
-func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
+func TestAdapter_HasTokensOfSourcesOnly(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
@@ -182,7 +182,8 @@ func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
 	}
 }
 
-func TestStatusIsWrittenByTheProgramsOnly(t *testing.T) {
+// Status is written by the programs only.
+func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-status")
 	status := func(s map[string]any) *unstructured.Unstructured {
@@ -244,7 +245,7 @@ func TestStatusIsWrittenByTheProgramsOnly(t *testing.T) {
 }
 
 // A policy on another resource would not be asked.
-func TestPoliciesAreAboutWhatTheyGuard(t *testing.T) {
+func TestPolicies_MatchTheirObjects(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"reschedule-adapter-tokens": "[] [v1] [serviceaccounts/token] [CREATE]",

@@ -71,7 +71,7 @@ func of(t *testing.T, account string) (cluster, local, others []string) {
 }
 
 // A new right must be added here too, and a reviewer asks why.
-func TestTheControllerMayDoThisAndNothingElse(t *testing.T) {
+func TestRBAC_Controller(t *testing.T) {
 	t.Parallel()
 	cluster, local, others := of(t, "reschedule-controller")
 	wantCluster := []string{
@@ -121,7 +121,8 @@ func TestTheControllerMayDoThisAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheAdapterMayDoThisAndNothingElse(t *testing.T) {
+// The adapter may do this and nothing else.
+func TestRBAC_Adapter(t *testing.T) {
 	t.Parallel()
 	cluster, local, others := of(t, "reschedule-adapter")
 	wantCluster := []string{
@@ -149,7 +150,8 @@ func TestTheAdapterMayDoThisAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheRightToTokensCanBeLeftOutWithItsFile(t *testing.T) {
+// The right to tokens can be left out with its file.
+func TestRBAC_TokensAreOptional(t *testing.T) {
 	t.Parallel()
 	const file = "204-adapter-oidc-rbac.yaml"
 	for _, o := range installed(t) {
@@ -166,7 +168,8 @@ func TestTheRightToTokensCanBeLeftOutWithItsFile(t *testing.T) {
 	}
 }
 
-func TestPeopleGetWhatTheirRoleInANamespaceSays(t *testing.T) {
+// People get what their role in a namespace says.
+func TestRBAC_People(t *testing.T) {
 	t.Parallel()
 	read := []string{
 		"get sources.reschedule.dev/reschedulesources",
@@ -197,7 +200,8 @@ func TestPeopleGetWhatTheirRoleInANamespaceSays(t *testing.T) {
 	}
 }
 
-func TestNoRoleIsWiderThanItHasToBe(t *testing.T) {
+// No role is wider than it must be.
+func TestRBAC_NoWildcards(t *testing.T) {
 	t.Parallel()
 	for _, role := range all[rbacv1.ClusterRole](t, "ClusterRole") {
 		checkWidth(t, role.Name, role.Rules, true)
@@ -223,7 +227,8 @@ func checkWidth(t *testing.T, name string, rules []rbacv1.PolicyRule, everywhere
 	}
 }
 
-func TestEveryBindingJoinsARoleAndAnIdentityThatExist(t *testing.T) {
+// Every binding joins a role and an identity that exist.
+func TestRBAC_BindingsAreComplete(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{"ClusterRole/addressable-resolver": true} // eventing's own
 	for _, o := range installed(t) {
@@ -254,7 +259,8 @@ func TestEveryBindingJoinsARoleAndAnIdentityThatExist(t *testing.T) {
 	}
 }
 
-func TestEachBinaryHasAnIdentityOfItsOwn(t *testing.T) {
+// Each binary has an identity of its own.
+func TestRBAC_OneIdentityPerBinary(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]bool{}
 	for _, a := range all[corev1.ServiceAccount](t, "ServiceAccount") {

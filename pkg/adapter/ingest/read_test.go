@@ -46,7 +46,8 @@ func rules(t testing.TB, key, when string) *Rules {
 	return r
 }
 
-func TestTheKeyOfAnEvent(t *testing.T) {
+// The key of an event.
+func TestKey_OfAnEvent(t *testing.T) {
 	t.Parallel()
 	const kinds = "event.kind + '/' + event.namespace + '/' + event.name"
 	jsonType := []string{"Content-Type", "application/json"}
@@ -86,7 +87,8 @@ func TestTheKeyOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestABadKeyIsRefused(t *testing.T) {
+// A bad key is refused.
+func TestKey_BadIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		expression string
@@ -114,7 +116,7 @@ func TestABadKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhen(t *testing.T) {
+func TestWhen_Decides(t *testing.T) {
 	t.Parallel()
 	const generations = "event.data.metadata.generation != event.data.status.observedGeneration"
 	for name, tt := range map[string]struct {
@@ -137,14 +139,15 @@ func TestWhen(t *testing.T) {
 	}
 }
 
-func TestWhatIsDroppedNeedsNoKey(t *testing.T) {
+// A dropped event needs no key.
+func TestWhen_DroppedNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	if items, err := rules(t, "event.nope", "false").Read(context.Background(), event(), nil, now, nil); err != nil || len(items) != 0 {
 		t.Errorf("%v %v", items, err)
 	}
 }
 
-func TestSteering(t *testing.T) {
+func TestSteering_Attributes(t *testing.T) {
 	t.Parallel()
 	d := func(d time.Duration) *time.Duration { return &d }
 	for name, tt := range map[string]struct {
@@ -175,7 +178,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-func TestABadSteeringAttributeIsRefused(t *testing.T) {
+// A bad steering attribute is refused.
+func TestSteering_BadIsRefused(t *testing.T) {
 	t.Parallel()
 	structured := http.Header{"Content-Type": {"application/cloudevents+json"}}
 	jsonEvent := func(more string) string {
@@ -209,7 +213,8 @@ func TestABadSteeringAttributeIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheEventIsKeptAsItCame(t *testing.T) {
+// The event is kept as it came.
+func TestEvent_IsKeptAsItCame(t *testing.T) {
 	t.Parallel()
 	body := `{"specversion":"1.0","id":"i","source":"/s%2Fx","type":"t","n":3,"reschedulekey":"k","rescheduleafter":"5m","data": {"a" : 1}}`
 	items, err := rules(t, "", "").Read(context.Background(), http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now, nil)
@@ -223,7 +228,8 @@ func TestTheEventIsKeptAsItCame(t *testing.T) {
 	}
 }
 
-func TestTheSizeOfData(t *testing.T) {
+// The size of data.
+func TestEvent_SizeOfData(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "", "")
 	if _, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now, nil); err != nil {
@@ -236,7 +242,8 @@ func TestTheSizeOfData(t *testing.T) {
 	}
 }
 
-func TestABatchIsJudgedTogether(t *testing.T) {
+// All events of a batch are accepted, or none.
+func TestBatch_IsOneDecision(t *testing.T) {
 	t.Parallel()
 	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
 	one := func(id, more string) string {
@@ -260,7 +267,8 @@ func TestABatchIsJudgedTogether(t *testing.T) {
 	}
 }
 
-func TestABatchWithAnEventThatItsSenderMayNotSendIsRefusedWhole(t *testing.T) {
+// A batch with an event that its sender may not send is refused whole.
+func TestBatch_ForbiddenEventRefusesAll(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	judge := func(e *schedule.Event) error {
@@ -282,7 +290,8 @@ func TestABatchWithAnEventThatItsSenderMayNotSendIsRefusedWhole(t *testing.T) {
 	}
 }
 
-func TestMediaTypesThatAreNotRead(t *testing.T) {
+// Unknown media types are refused.
+func TestMediaType_Unknown(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.Header{
 		"another format":            {"Content-Type": {"application/cloudevents+avro"}},
@@ -302,7 +311,8 @@ func lines(h http.Header, name string, values ...string) http.Header {
 	return h
 }
 
-func TestTheTraceContext(t *testing.T) {
+// The trace context of the call comes first, then the event's.
+func TestTraceContext_OfCallOrEvent(t *testing.T) {
 	t.Parallel()
 	const parent, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 	for name, tt := range map[string]struct {

@@ -17,7 +17,7 @@ import (
 
 var deadLettersResolved = condition("DeadLetterSinkResolved", "True", "", "")
 
-func TestReconcile(t *testing.T) {
+func TestReconcile_EachStep(t *testing.T) {
 	t.Parallel()
 	TableTest{{
 		Name: "bad workqueue key",
