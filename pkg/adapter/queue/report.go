@@ -13,11 +13,11 @@ func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 	own := make([]store.MarkChange, len(marks))
 	growth := int64(0)
 	for i, m := range marks {
-		if m.Mark.Object == "" {
+		if m.State == nil && m.Mark.Object == "" {
 			return schedule.Invalid("object", "is empty: a mark needs the name of its object")
 		}
 		own[i], own[i].Source = m, s.uid
-		if !m.Remove {
+		if m.State == nil && !m.Remove {
 			growth += m.Mark.Size()
 		}
 	}
