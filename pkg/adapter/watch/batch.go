@@ -20,6 +20,8 @@ type change struct {
 	items   []queue.Item
 	marks   []store.MarkChange // one, or none
 	version string             // of the watch after it, "" = it has none
+	verb    verb
+	more    int64 // objects that have a mark
 }
 
 // batch collects changes, for one write.
@@ -55,10 +57,13 @@ func (b *batch) full() bool { return b.items >= batchItems || b.bytes >= batchBy
 
 func (b *batch) reset() { *b = batch{changes: b.changes[:0]} }
 
-// progress is where the version of a watch is kept. The zero progress keeps none.
+// progress is who follows what is stored.
 type progress struct {
-	row    func(version string) *store.MarkChange // as it is stored with the changes
-	stored func(version string)                   // it was
+	// row is the state of the watch at a version, as it is stored with the changes; nil:
+	// no version is kept.
+	row func(version string) store.MarkChange
+	// done: these changes are stored, and the version if there is one.
+	done func(changes []change, version string)
 }
 
 // report stores the changes in their order, and with them the version of the last one.
@@ -77,13 +82,16 @@ func report(q Queue, changes []change, p progress) error {
 			version = changes[i].version
 		}
 	}
-	keeps := version != "" && p.row != nil
-	if keeps {
-		marks = append(marks, *p.row(version))
+	if p.row == nil {
+		version = ""
+	}
+	if version != "" {
+		marks = append(marks, p.row(version))
 	}
 	err := q.Report(items, marks)
-	if err == nil && keeps {
-		p.stored(version)
+	if err == nil {
+		p.done(changes, version)
+		return nil
 	}
 	var refused *schedule.Error
 	if len(changes) == 1 || !errors.As(err, &refused) || refused.Code != schedule.CodeQuota {

@@ -47,6 +47,7 @@ type decision struct {
 	targets []target    // to schedule
 	mark    *store.Mark // to store, nil: none
 	remove  bool        // the mark
+	more    int64       // objects that have a mark
 }
 
 // decide compares a sighting with the mark of the object, nil when it has none. gone:
@@ -56,17 +57,24 @@ func decide(kind string, before *store.Mark, now *sighting, gone bool) decision 
 	mark := now.mark()
 	switch {
 	case gone:
-		return decision{verb: deleted, targets: union(now.targets, old), remove: before != nil}
+		return decision{verb: deleted, targets: union(now.targets, old), remove: before != nil, more: -present(before)}
 	case len(now.targets) == 0 && before == nil:
 		return decision{}
 	case len(now.targets) == 0: // it matched, and does not any more
-		return decision{verb: updated, targets: forget(old), remove: true}
+		return decision{verb: updated, targets: forget(old), remove: true, more: -1}
 	case before == nil, before.UID != now.uid:
-		return decision{verb: added, targets: union(now.targets, forget(old)), mark: &mark}
+		return decision{verb: added, targets: union(now.targets, forget(old)), mark: &mark, more: 1 - present(before)}
 	case before.Hash == now.hash && slices.Equal(before.Keys, mark.Keys):
 		return decision{}
 	}
 	return decision{verb: updated, targets: union(now.targets, forget(old)), mark: &mark}
+}
+
+func present(m *store.Mark) int64 {
+	if m == nil {
+		return 0
+	}
+	return 1
 }
 
 // marked are the targets of a mark.

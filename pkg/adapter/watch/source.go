@@ -31,6 +31,7 @@ type source struct {
 
 	settings atomic.Pointer[schedule.Source]
 	changed  chan struct{} // has a value after a change of the settings
+	revised  chan struct{} // the same, for the resync
 
 	resyncing sync.Mutex // one resync at a time
 
@@ -41,11 +42,11 @@ type source struct {
 	fault     error // nothing can be watched
 	reported  schedule.WatchStatus
 	warned    map[string]time.Time // by reason
-	event     time.Time            // of the last event
+	event     atomic.Int64         // when the last event came, 0 = none did
 }
 
 func newSource(m *Manager, src *schedule.Source, q Queue) *source {
-	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), warned: map[string]time.Time{}}
+	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
 	s.settings.Store(src)
 	return s
@@ -53,9 +54,11 @@ func newSource(m *Manager, src *schedule.Source, q Queue) *source {
 
 func (s *source) set(src *schedule.Source) {
 	s.settings.Store(src)
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	for _, c := range [...]chan struct{}{s.changed, s.revised} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -144,13 +147,16 @@ func (s *source) serve(ctx context.Context, src *schedule.Source) {
 		return
 	}
 	s.mu.Lock()
-	s.resources, s.watch, s.spaces = resources, src.Watch, nil
+	s.resources, s.watch, s.spaces, s.fault = resources, src.Watch, nil, nil
 	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
 		s.spaces, s.fault = newSpaces(s, src.Watch.Namespaces)
 	}
-	spaces := s.spaces
+	spaces, fault := s.spaces, s.fault
 	s.mu.Unlock()
 	s.publish()
+	if fault != nil {
+		return
+	}
 	var running sync.WaitGroup
 	if spaces != nil {
 		running.Go(func() { spaces.run(ctx) })
@@ -175,8 +181,11 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 		for i := range w.Resources {
 			cfg := &w.Resources[i]
 			r := &resource{s: s, cfg: cfg, id: identity(cfg), rows: rows{by: map[string]row{}}, health: map[string]*health{}}
+			if wanted[r.id] != nil { // it differs in the selector
+				r.id = bits(r.id ^ hashOf(cfg.Selector))
+			}
 			if wanted[r.id] != nil {
-				continue // the same once more: other selectors have no watch of their own
+				continue // the same once more
 			}
 			if cfg.Key != "" {
 				if r.key, err = expression.CompileWatchKey(cfg.Key); err != nil {
@@ -193,8 +202,8 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 			wanted[row.resource].rows.by[row.namespace] = row
 			continue
 		}
-		if state.Watch == revisionID && w != nil {
-			continue
+		if w != nil && (state.Watch == revisionID || wanted[state.Watch] != nil) {
+			continue // also marks whose state cannot be read
 		}
 		if err := s.q.RemoveWatch(state.Watch); err != nil {
 			return nil, err
@@ -202,6 +211,9 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 	}
 	return resources, nil
 }
+
+// touch records that an event came.
+func (s *source) touch() { s.event.Store(time.Now().UnixNano()) }
 
 // removed reports that the source is gone, or the adapter ends.
 func (s *source) removed(err error) bool {
