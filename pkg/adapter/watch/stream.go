@@ -25,6 +25,9 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
+// doubtful is how many failures in a row make a stream list: its version may be wrong.
+const doubtful = 6
+
 // stream is one watch of a resource: of all namespaces, or of one. One goroutine lists
 // and watches, so that the changes of an object are reported in their order.
 type stream struct {
@@ -86,7 +89,9 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 			if time.Since(began) > backoffMost { // it worked for long
 				failures = 0
 			}
-			failures++
+			if failures++; failures == doubtful && classify("", err).reason == schedule.WatchUnreachable {
+				s.version = "" // it may be of an etcd that was restored since
+			}
 			s.fail(err)
 			if ends(err) {
 				return err
@@ -190,7 +195,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		return s.idle(ctx, seen)
 	}
 	err := s.r.s.m.cfg.API.Watch(ctx, s.r.s.account(), s.query(s.namespace), func(t objects.EventType, o *objects.Object) error {
-		if t != objects.Bookmark {
+		if t != objects.Bookmark && newer(o.Version, seen) { // else it came before
 			if err := s.event(ctx, t, o); err != nil {
 				return err
 			}
