@@ -127,7 +127,7 @@ func concerns(before, after *v1alpha1.RescheduleSource) bool {
 func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
 	s := *source
 	s.ResourceVersion, s.ManagedFields = "", nil
-	s.Status.Pending, s.Status.NextDueAt = nil, nil
+	s.Status.Pending, s.Status.NextDueAt, s.Status.Watched = nil, nil, nil
 	return s
 }
 
