@@ -258,6 +258,7 @@ func TestEveryValueOfTheSpecIsBounded(t *testing.T) {
 			if v.MaxItems == nil {
 				t.Errorf("%s has no maxItems", path)
 			}
+			look(path+"[]", *s.Items)
 		}
 		if s.AdditionalProperties != nil {
 			if v.MaxProperties == nil {
