@@ -261,6 +261,7 @@ func TestSchema_BoundsEveryValue(t *testing.T) {
 			if v.MaxItems == nil {
 				t.Errorf("%s has no maxItems", path)
 			}
+			look(path+"[]", *s.Items)
 		}
 		if s.AdditionalProperties != nil {
 			if v.MaxProperties == nil {

@@ -148,6 +148,7 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 		systemNamespace: systemNamespace,
 		client:          client,
 		kube:            kube,
+		dynamic:         dynamic,
 		resolver:        resolver.NewURIResolverFromTracker(ctx, tracker),
 		statefulSets:    world.statefulSets(),
 		secrets:         world.secrets(),

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
@@ -26,11 +29,25 @@ const (
 	// allow, and is cut to them. It is there only then, with the severity Info,
 	// and is not a part of Ready.
 	ConditionLimited apis.ConditionType = "Limited"
+	// ConditionWatching: the list of every resource of spec.watch is complete. It is
+	// there only with spec.watch.
+	ConditionWatching apis.ConditionType = "Watching"
 )
 
 // ReasonNotFound is why a target is not resolved that does not exist: of
 // SinkProvided and DeadLetterSinkResolved.
 const ReasonNotFound = "NotFound"
+
+// The reasons of Watching.
+const (
+	// ReasonWatchNotReported: the adapter has not reported on this generation yet.
+	ReasonWatchNotReported = "NotReported"
+	// ReasonInvalidKey: an expression does not compile, or its keys cannot be used.
+	ReasonInvalidKey = "InvalidKey"
+	// ReasonUnreachable: the API server does not answer the adapter. After Watching was
+	// True, Ready counts it as True: everything is reported once the API server answers.
+	ReasonUnreachable = "Unreachable"
+)
 
 // parts are what Ready sums up, in the order in which it quotes them.
 var parts = []apis.ConditionType{
@@ -84,9 +101,11 @@ func (s *RescheduleSourceStatus) InitializeConditions() {
 func (s *RescheduleSourceStatus) Summarize() {
 	manager := conditions.Manage(s)
 	var unknown *apis.Condition
-	for _, part := range parts {
+	for _, part := range append(slices.Clip(parts), ConditionWatching) {
 		c := manager.GetCondition(part)
 		switch {
+		case part == ConditionWatching && (c == nil || c.Reason == ReasonUnreachable && s.Watch != nil && s.Watch.WasTrue):
+			continue
 		case c == nil: // it was not reconciled yet
 			c = &apis.Condition{}
 		case c.IsFalse():
@@ -169,6 +188,37 @@ func (s *RescheduleSourceStatus) MarkLimited(reason, format string, args ...any)
 // ClearLimited says that nothing of the spec is cut.
 func (s *RescheduleSourceStatus) ClearLimited() {
 	_ = conditions.Manage(s).ClearCondition(ConditionLimited) // only a part of Ready cannot be cleared
+}
+
+// MarkWatching sets Watching from the adapter's report, if that is about this
+// generation.
+func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
+	report := s.Watch
+	if report == nil || report.ObservedGeneration != generation {
+		s.setWatching(corev1.ConditionUnknown, ReasonWatchNotReported, "The adapter has not reported on this generation yet.")
+		return
+	}
+	status := corev1.ConditionUnknown
+	if known := corev1.ConditionStatus(report.Status); known == corev1.ConditionTrue || known == corev1.ConditionFalse {
+		status = known
+	}
+	s.setWatching(status, report.Reason, report.Message)
+}
+
+// MarkNotWatching says why spec.watch cannot be used.
+func (s *RescheduleSourceStatus) MarkNotWatching(reason, message string) {
+	s.setWatching(corev1.ConditionFalse, reason, message)
+}
+
+// setWatching sets the condition with the severity of a part of Ready: the condition
+// set would make it one of severity Info.
+func (s *RescheduleSourceStatus) setWatching(status corev1.ConditionStatus, reason, message string) {
+	conditions.Manage(s).SetCondition(apis.Condition{Type: ConditionWatching, Status: status, Reason: reason, Message: message})
+}
+
+// ClearWatching says that the source watches nothing.
+func (s *RescheduleSourceStatus) ClearWatching() {
+	_ = conditions.Manage(s).ClearCondition(ConditionWatching) // only a part of the condition set cannot be cleared
 }
 
 // MarkOIDCIdentityCreatedSucceeded implements eventing's
