@@ -29,6 +29,10 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 	if over != nil {
 		spread = *over
 	}
+	if !s.resyncing.TryLock() {
+		return 0, &schedule.Error{Code: schedule.CodeUnavailable, Detail: "a resync of the source is under way: nothing was scheduled; try again later", RetryAfter: 10 * time.Second}
+	}
+	defer s.resyncing.Unlock()
 	return s.resync(ctx, prefix, spread)
 }
 
@@ -36,8 +40,6 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
 
 func (s *source) resync(ctx context.Context, prefix string, over time.Duration) (int, error) {
-	s.resyncing.Lock()
-	defer s.resyncing.Unlock()
 	s.mu.Lock()
 	resources := s.resources
 	s.mu.Unlock()
@@ -150,6 +152,8 @@ func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
 		return nil
 	}
 	if last != "" && w.ResyncOnRevision {
+		s.resyncing.Lock()
+		defer s.resyncing.Unlock()
 		n, err := s.resync(ctx, "", w.ResyncOver)
 		if err != nil {
 			return err
