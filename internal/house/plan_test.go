@@ -82,7 +82,7 @@ var plan = map[string]rule{
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
 	// What the API server is asked is separate from the engine, so that what makes the
 	// calls does not reach the queue.
-	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http", "os"}, k8s...)},
+	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
 	"pkg/adapter/watch": {
 		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
 		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},

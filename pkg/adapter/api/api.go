@@ -29,8 +29,8 @@ type Config struct {
 	Resync  func(ctx context.Context, uid, prefix string, over *time.Duration) (int, error)
 	Watched func(uid string) int64
 
-	Log   *slog.Logger     // nil means slog.Default
-	Now   func() time.Time // nil means time.Now
+	Log *slog.Logger     // nil means slog.Default
+	Now func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
 	// Budget bounds the bytes that bodies and answers hold at one time, default

@@ -33,7 +33,7 @@ const (
 	answerTimeout = 30 * time.Second
 	// pingAfter and pingTimeout find a connection that is dead.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
-	// perSecond bounds the calls of all watching sources, perAccount those of the
+	// perSecond bounds the calls of all watching sources, perNamespace the ones for
 	// sources of one namespace, each with bursts of two seconds' worth.
 	objectsPerSecond, objectsPerNamespace = 100, 20
 	maxNamespaces                         = 4096
