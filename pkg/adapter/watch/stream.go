@@ -89,10 +89,8 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 			if time.Since(began) > backoffMost { // it worked for long
 				failures = 0
 			}
-			if failures++; failures == doubtful && classify("", err).reason == schedule.WatchUnreachable {
-				s.version = "" // it may be of an etcd that was restored since
-			}
-			s.fail(err)
+			failures++
+			s.fail(err, failures)
 			if ends(err) {
 				return err
 			}
@@ -107,13 +105,18 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 }
 
 // fail records an error. The API server is not to blame for a refusal of the queue.
-func (s *stream) fail(err error) {
+func (s *stream) fail(err error, failures int) {
 	var refused *schedule.Error
 	if errors.As(err, &refused) {
 		return
 	}
-	if errors.Is(err, objects.ErrNoSuchKind) {
+	switch classify("", err).reason {
+	case schedule.WatchNoSuchKind:
 		s.version = ""
+	case schedule.WatchUnreachable:
+		if failures == doubtful { // the version may be of an etcd that was restored since
+			s.version = ""
+		}
 	}
 	s.r.note(s.namespace, false, err)
 }

@@ -168,9 +168,11 @@ func (w *world) start() *world {
 // change gives the source other settings.
 func (w *world) change(f func(*schedule.Source)) {
 	src := *w.src
-	watch := *src.Watch
-	watch.Resources = slices.Clone(watch.Resources)
-	src.Watch = &watch
+	if src.Watch != nil {
+		watch := *src.Watch
+		watch.Resources = slices.Clone(watch.Resources)
+		src.Watch = &watch
+	}
 	f(&src)
 	w.src = &src
 	if _, err := w.q.Set(w.src); err != nil {
@@ -181,7 +183,11 @@ func (w *world) change(f func(*schedule.Source)) {
 
 // stop ends the adapter.
 func (w *world) stop() {
+	if w.m == nil {
+		return
+	}
 	w.m.Close()
+	w.m = nil
 	w.q.Close()
 	if err := w.db.Close(); err != nil {
 		w.t.Error(err)
@@ -261,8 +267,8 @@ func run(t *testing.T, src func() *schedule.Source, test func(t *testing.T, w *w
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, src())
+		defer w.stop()
 		test(t, w)
-		w.stop()
 	})
 }
 
