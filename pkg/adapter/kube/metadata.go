@@ -42,6 +42,9 @@ type bursts struct {
 }
 
 func (b *bursts) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errObjectSize
+	}
 	if len(b.rest) == 0 {
 		if b.idle != nil {
 			if err := b.idle(); err != nil {
@@ -65,9 +68,7 @@ func (b *bursts) Read(p []byte) (int, error) {
 	}
 	n := copy(p, b.rest)
 	b.rest = b.rest[n:]
-	if b.left -= n; b.left < 0 {
-		return n, errObjectSize
-	}
+	b.left -= n
 	return n, nil
 }
 

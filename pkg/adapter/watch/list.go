@@ -144,10 +144,23 @@ func (l *listing) begin() error {
 	if l.namespace == l.s.namespace && w.version != none {
 		w.version, changed = none, true
 	}
-	if !changed {
+	if changed {
+		if err := r.keep(w); err != nil {
+			return err
+		}
+	}
+	if !whole {
 		return nil
 	}
-	return r.keep(w)
+	for name := range l.names { // from here on a mark without an object is a deletion
+		if _, ok := r.rows.get(name); ok {
+			continue
+		}
+		if err := r.keep(row{resource: r.id, namespace: name, selector: r.cfg.Selector}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // object compares one object.
