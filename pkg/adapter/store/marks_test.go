@@ -318,7 +318,7 @@ func markedStore(t *testing.T, n int) (fs *vfs.MemFS, objects []string) {
 	return fs, objects
 }
 
-// Two wrong bytes in a block of marks hide those of the block and no others, also
+// Two wrong bytes in a block of marks hide the marks of that block and no others, also
 // behind it. They are told, can be written anew, and go with a repair and with a purge.
 func TestDamage_OfMarksHidesOneBlock(t *testing.T) {
 	t.Parallel()
