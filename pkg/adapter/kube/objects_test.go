@@ -33,7 +33,7 @@ var (
 // served is an API server on a real socket, with TLS and HTTP/2.
 type served struct {
 	*Objects
-	t *testing.T
+	t testing.TB
 
 	mu      sync.Mutex
 	answers map[string]http.HandlerFunc // by path
@@ -42,7 +42,7 @@ type served struct {
 	refused error // of a token
 }
 
-func newServed(t *testing.T) *served {
+func newServed(t testing.TB) *served {
 	s := &served{t: t, answers: map[string]http.HandlerFunc{}}
 	server := httptest.NewUnstartedServer(s)
 	server.EnableHTTP2 = true

@@ -196,6 +196,7 @@ func (w *world) stop() {
 
 // lose loses power: what was not synced is gone, or a part of it.
 func (w *world) lose(percent int, r *rand.Rand) {
+	synctest.Wait() // a batch under way would be recorded, but may be lost
 	fs := w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: r})
 	w.mu.Lock()
 	w.s.dead = true

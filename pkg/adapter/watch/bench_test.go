@@ -1,0 +1,122 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// million lists a million objects, made page by page.
+type million struct {
+	objects int
+	version string
+	listed  chan struct{} // has a value after each list
+}
+
+func (m *million) Resolve(context.Context, objects.Account, string, string, string) (objects.Resource, error) {
+	return website, nil
+}
+
+func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, each func(*objects.Object) error) (objects.Page, error) {
+	from, _ := strconv.Atoi(q.Continue)
+	to := min(from+500, m.objects)
+	for i := from; i < to; i++ {
+		err := each(objects.FromMetadata(map[string]any{
+			"name": fmt.Sprintf("website-%07d", i), "namespace": "ops", "uid": fmt.Sprintf("00000000-0000-4000-8000-%012d", i),
+			"resourceVersion": "1", "generation": int64(1), "creationTimestamp": "2020-01-01T00:00:00Z",
+			"labels": map[string]any{"app": "website", "team": "a"},
+		}))
+		if err != nil {
+			return objects.Page{}, err
+		}
+	}
+	page := objects.Page{Version: m.version}
+	if to < m.objects {
+		page.Continue = strconv.Itoa(to)
+	}
+	return page, nil
+}
+
+func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query, _ func(objects.EventType, *objects.Object) error, _ func() error) error {
+	m.listed <- struct{}{}
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return objects.ErrGone // and list again
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// BenchmarkList lists a million objects twice, the first time with all of them new, and
+// reports the most memory that is in use beyond the start.
+func BenchmarkList(b *testing.B) {
+	for b.Loop() {
+		db, err := store.Open(store.Options{Dir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		q, err := queue.Open(queue.Config{Store: db})
+		if err != nil {
+			b.Fatal(err)
+		}
+		src := sourceOf()
+		src.MaxPending = 10_000_000
+		s, err := q.Set(src)
+		if err != nil {
+			b.Fatal(err)
+		}
+		runtime.GC()
+		before := inUse()
+		most := make(chan uint64)
+		done := make(chan struct{})
+		go func() {
+			peak := uint64(0)
+			for {
+				select {
+				case <-done:
+					most <- peak
+					return
+				case <-time.After(20 * time.Millisecond):
+					peak = max(peak, inUse())
+				}
+			}
+		}()
+		api := &million{objects: 1_000_000, version: "1", listed: make(chan struct{})}
+		m, err := New(Config{API: api, Random: func() float64 { return 0 }})
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		m.Set(src, s)
+		<-api.listed
+		first := time.Since(start)
+		<-api.listed
+		again := time.Since(start) - first
+		m.Close()
+		close(done)
+		b.ReportMetric(float64(int64(<-most-before))/1e6, "MB-more")
+		b.ReportMetric(first.Seconds(), "s-first")
+		b.ReportMetric(again.Seconds(), "s-again")
+		if st, _ := s.Counts(); st.Pending != int64(api.objects) {
+			b.Errorf("%d keys are pending", st.Pending)
+		}
+		q.Close()
+		if err := db.Close(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+func inUse() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
