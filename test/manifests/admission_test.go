@@ -45,8 +45,8 @@ func (v variable) GetName() string            { return v.Name }
 func (v variable) GetExpression() string      { return v.Expression }
 func (v variable) ReturnTypes() []*types.Type { return []*types.Type{types.AnyType, types.DynType} }
 
-// rights are those of all users, as "user verb group/resource namespace/name"; a user
-// that has a * instead may do everything.
+// rights says what users may do, each as "user verb group/resource namespace/name", or as
+// "user *" for everything.
 type rights []string
 
 // Authorize implements authorizer.Authorizer.
