@@ -55,7 +55,7 @@ func TestNew_AddressesAndOptions(t *testing.T) {
 }
 
 // The environment of a pod has the address, the token and the certificates.
-func TestFromEnv(t *testing.T) {
+func TestFromEnv_ReadsTheSource(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("hush\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ const structured = `{"specversion":"1.0","id":"1","source":"/s","type":"t","resc
 	`"rescheduledueat":"2026-11-21T09:00:00.5Z","rescheduleattempt":3,"flag":true`
 
 // A request is a delivery with all its attributes, or ErrInvalid.
-func TestReadDelivery(t *testing.T) {
+func TestReadDelivery_Attributes(t *testing.T) {
 	t.Parallel()
 	binary := []string{
 		"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Type", "t", "Ce-Reschedulekey", "k",

@@ -1,10 +1,8 @@
 package house
 
 import (
-	"maps"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -39,24 +37,17 @@ func TestMarkdown_IsWrapped(t *testing.T) {
 	})
 }
 
-// The worst phrases in Go, by package. A count may shrink, then write the smaller
-// one into the table, and never grow.
+// The comments, messages and names in Go are in plain English too.
 func TestGo_PlainEnglish(t *testing.T) {
 	t.Parallel()
 	tree := readTree(t)
-	counts := map[string]int{}
 	for _, f := range tree.files {
-		if !f.generated && f.path != "internal/house/english_test.go" {
-			text := strings.ReplaceAll(tree.texts[f.path], "http.NoBody", "") // a name of the standard library
-			counts[path.Dir(f.path)] += len(worst.FindAllString(text, -1))
+		if f.generated || f.path == "internal/house/english_test.go" {
+			continue
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		switch n, most := counts[name], worstInGo[name]; {
-		case n > most:
-			t.Errorf("%s has %d of the worst phrases, at most %d: see CONTRIBUTING.md, How to write", name, n, most)
-		case n < most:
-			t.Logf("%s has %d now: write that into worstInGo, instead of %d", name, n, most)
+		text := strings.ReplaceAll(tree.texts[f.path], "http.NoBody", "") // a name of the standard library
+		for _, at := range worst.FindAllStringIndex(text, -1) {
+			t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", f.path, 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]])
 		}
 	}
 }
@@ -80,28 +71,19 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 	}
 }
 
-// worstInGo is how many of the worst phrases each package has at most.
-var worstInGo = map[string]int{
-	"internal/sim":                              2,
-	"pkg/adapter":                               2,
-	"pkg/adapter/access":                        1,
-	"pkg/adapter/access/guard":                  9,
-	"pkg/adapter/cluster":                       4,
-	"pkg/adapter/api":                           16,
-	"pkg/adapter/ingest":                        1,
-	"pkg/adapter/sources":                       4,
-	"pkg/apis/sources/ceilings":                 1,
-	"pkg/apis/sources/expression":               2,
-	"pkg/apis/sources/v1alpha1":                 5,
-	"pkg/reconciler/reschedulesource":           14,
-	"pkg/reconciler/reschedulesource/resources": 4,
-	"test/blackbox":                             13,
-	"test/cluster":                              25,
-	"test/e2e":                                  48,
-	"test/e2e/images/function":                  1,
-	"test/e2e/images/nodekill":                  2,
-	"test/hostile":                              3,
-	"test/internal/harness":                     3,
-	"test/internal/kube":                        5,
-	"test/manifests":                            6,
+// maxTestName is how long the name of a test may be.
+const maxTestName = 45
+
+// A test is named TestSubject_Case. The sentence is its comment.
+func TestTests_NamesAreShort(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	tree := readTree(t)
+	for _, f := range tree.files {
+		for _, m := range declared.FindAllStringSubmatch(tree.texts[f.path], -1) {
+			if name := m[1]; len(name) > maxTestName || !strings.Contains(name, "_") {
+				t.Errorf("%s: %s: want Subject_Case in at most %d characters", f.path, name, maxTestName)
+			}
+		}
+	}
 }

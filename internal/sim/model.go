@@ -181,7 +181,7 @@ func (m *model) set(k *key, e *entry) {
 func (m *model) ack(position int) { m.acked = max(m.acked, position) }
 
 // lazily notes that what is older than the store may leave without an fsync is
-// durable too, whoever waited for it.
+// durable too, whichever call waited for it.
 func (m *model) lazily() {
 	for m.acked < len(m.log) && time.Since(m.log[m.acked].at) > 2*store.LazySync {
 		m.acked++

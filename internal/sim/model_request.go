@@ -224,7 +224,7 @@ func grown(base time.Duration, factor float64, limit time.Duration, n uint32) ti
 	return min(time.Duration(math.Ceil(w)), limit)
 }
 
-// merge decides about the time between the one wanted and that of what waits,
+// merge decides about the time between the wanted time and the time of the entry that waits,
 // and says whether the latter stayed. Between two attempts the original due time
 // stays, and the next attempt's may come sooner.
 func (e *entry) merge(w *entry, policy schedule.Policy, wanted time.Time) bool {

@@ -20,7 +20,8 @@ var (
 // fixedSeeds is what every run of the tests plays.
 const fixedSeeds = 2000
 
-func TestNoPromiseIsBrokenInRandomHistories(t *testing.T) {
+// No promise is broken in random histories.
+func TestHistory_KeepsEveryPromise(t *testing.T) {
 	first, n := uint64(1), uint64(fixedSeeds)
 	switch {
 	case *seedFlag != 0:

@@ -59,7 +59,7 @@ func seeded(t *testing.T) *rand.Rand {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// text is one that somebody may send, most often a harmless one.
+// text is one that a caller may send, most often a harmless one.
 func text(r *rand.Rand) string {
 	if r.IntN(3) > 0 {
 		return pick(r, "a", "dev.example.sync", "café", "a b", "x/y", "1", "true", "/s")
@@ -432,7 +432,7 @@ func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectat
 		o := sender.Send(context.Background(), d.Attempt)
 		switch {
 		case x == nil:
-			w.t.Errorf("%s: a delivery of key %q, which nobody scheduled", name, d.Key)
+			w.t.Errorf("%s: a delivery of key %q, which was never scheduled", name, d.Key)
 		case o.Kind != schedule.Succeeded || len(w.got) != 1:
 			w.t.Errorf("%s, key %q, %+v: not delivered: %d %q", name, d.Key, x.supply.attributes, o.Kind, o.Failure.Data)
 		default:

@@ -234,8 +234,8 @@ func TestReads_OfARunAreNotAnEvents(t *testing.T) {
 	}
 }
 
-// TestOlder compares resource versions, which must be numbers.
-func TestOlder(t *testing.T) {
+// TestMemory_OlderVersions compares resource versions, which must be numbers.
+func TestMemory_OlderVersions(t *testing.T) {
 	t.Parallel()
 	for versions, want := range map[[2]string]bool{{"9", "10"}: true, {"10", "9"}: false, {"9", "9"}: false, {"", "9"}: false, {"9", ""}: false, {"9", "x"}: false} {
 		a, b := configMap("a", 1), configMap("a", 1)

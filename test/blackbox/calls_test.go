@@ -12,7 +12,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-func TestAKeyIsOnePathSegmentWhateverIsInIt(t *testing.T) {
+// A key is one path segment, whatever characters it has.
+func TestKey_IsOnePathSegment(t *testing.T) {
 	t.Parallel()
 	for path, key := range map[string]string{
 		"GitRepo%2Fteam-a%2Fsite": "GitRepo/team-a/site", "%2E": ".", "%2E%2E": "..", ".": ".", "..": "..", "%252F": "%2F",
@@ -35,7 +36,8 @@ func TestAKeyIsOnePathSegmentWhateverIsInIt(t *testing.T) {
 	}
 }
 
-func TestAKeyThatCannotBeIs400(t *testing.T) {
+// An invalid key is 400.
+func TestKey_InvalidIs400(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"%00", "a%0Ab", "%7F", "%C2%85", "%FF", "%C3", strings.Repeat("k", 513), strings.Repeat("%E2%82%AC", 171), "%ED%A0%80", ""} {
 		for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodDelete} {
@@ -67,7 +69,8 @@ func quote(s string) string {
 	return b.String() + `"`
 }
 
-func TestAnotherMethodIs405WithAllow(t *testing.T) {
+// Another method is 405 with Allow.
+func TestMethod_UnknownIs405WithAllow(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ method, below, allow string }{
 		{http.MethodPost, "/schedules/k", "PUT"}, {http.MethodPatch, "/schedules/k", "DELETE"}, {http.MethodPut, "/schedules", "POST"},
@@ -82,24 +85,26 @@ func TestAnotherMethodIs405WithAllow(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIs404(t *testing.T) {
+// An absent path is 404.
+func TestPath_AbsentIs404(t *testing.T) {
 	t.Parallel()
-	problem(t, plain.call(t, http.MethodGet, "/schedules/nobody", ""), http.StatusNotFound, "not_found")
-	for _, path := range []string{"/tests/nobody", "/tests/nobody/schedules", "/tests/nobody/schedules/k", "/nobody/plain/schedules", "/", "/tests", "/tests/plain/other", "/tests/plain/schedules/a/b", "//tests/plain"} {
+	problem(t, plain.call(t, http.MethodGet, "/schedules/absent", ""), http.StatusNotFound, "not_found")
+	for _, path := range []string{"/tests/absent", "/tests/absent/schedules", "/tests/absent/schedules/k", "/absent/plain/schedules", "/", "/tests", "/tests/plain/other", "/tests/plain/schedules/a/b", "//tests/plain"} {
 		r, err := harness.Do(t.Context(), http.MethodGet, shared.URL+path, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		problem(t, r, http.StatusNotFound, "not_found")
 	}
-	r, err := harness.Do(t.Context(), http.MethodPost, shared.URL+"/tests/nobody", "{}", "Ce-Id", "1")
+	r, err := harness.Do(t.Context(), http.MethodPost, shared.URL+"/tests/absent", "{}", "Ce-Id", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	problem(t, r, http.StatusNotFound, "not_found")
 }
 
-func TestDeleteIsIdempotent(t *testing.T) {
+// DELETE is idempotent.
+func TestDelete_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	plain.cancel(t, "delete/never there")
 	plain.put(t, "delete/k", `{"delay":"1h"}`)
@@ -111,7 +116,8 @@ func TestDeleteIsIdempotent(t *testing.T) {
 	}
 }
 
-func TestConditionsAreLookedAtFirst(t *testing.T) {
+// Conditions are checked first.
+func TestConditions_AreCheckedFirst(t *testing.T) {
 	t.Parallel()
 	const key = "conditions"
 	put := func(status int, body string, headers ...string) {
@@ -169,7 +175,8 @@ func TestConditionsAreLookedAtFirst(t *testing.T) {
 	}
 }
 
-func TestARevisionIsNeverReusedForAKey(t *testing.T) {
+// A revision is never reused for a key.
+func TestRevision_IsNeverReused(t *testing.T) {
 	t.Parallel()
 	last := uint64(0)
 	for i := range 20 {
@@ -188,7 +195,8 @@ func TestARevisionIsNeverReusedForAKey(t *testing.T) {
 
 var bulk = declare("bulk", "")
 
-func TestABulkCallJudgesEachItemAlone(t *testing.T) {
+// A bulk call accepts or refuses each item alone.
+func TestBulk_ItemsAreIndependent(t *testing.T) {
 	t.Parallel()
 	bulk.put(t, "there", `{"delay":"1h"}`)
 	body := `{"items":[
@@ -225,7 +233,8 @@ func TestABulkCallJudgesEachItemAlone(t *testing.T) {
 	}
 }
 
-func TestABulkCallTakesAThousandItems(t *testing.T) {
+// A bulk call takes a thousand items.
+func TestBulk_Takes1000Items(t *testing.T) {
 	t.Parallel()
 	items := func(n int) string {
 		all := make([]string, n)
@@ -256,7 +265,8 @@ func TestABulkCallTakesAThousandItems(t *testing.T) {
 	}
 }
 
-func TestABodyOver16MiBIs413(t *testing.T) {
+// A body over 16 MiB is 413.
+func TestBody_Over16MiBIs413(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]string{{http.MethodPut, "/schedules/big"}, {http.MethodPost, "/schedules"}, {http.MethodPost, ""}} {
 		r, err := harness.Do(t.Context(), c[0], plain.url()+c[1], strings.Repeat(" ", 17<<20), "Ce-Id", "1", "Ce-Type", "t", "Ce-Source", "/s", "Ce-Specversion", "1.0")
@@ -268,7 +278,8 @@ func TestABodyOver16MiBIs413(t *testing.T) {
 	}
 }
 
-func TestAnEventMayHave256KiBOfDecodedData(t *testing.T) {
+// An event may have 256 KiB of decoded data.
+func TestEvent_MayHave256KiBOfData(t *testing.T) {
 	t.Parallel()
 	const key = "data/most"
 	plain.put(t, key, `{"delay":"1h","event":{"datacontenttype":"text/plain","data":"`+strings.Repeat("x", 256<<10)+`"}}`)

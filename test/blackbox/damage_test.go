@@ -33,7 +33,7 @@ func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 		return fmt.Sprintf(`{"key":"some/longer/key/%06d","event":{"data":"%032d"}}`, i*7919%keys, i*i)
 	})
 	// As much as the store writes into one table: what comes first in it is what
-	// follows from the records, and then those of the first source.
+	// follows from the records, and then the rows of the first source.
 	noise := rand.New(rand.NewPCG(1, 2))
 	filler.bulk(t, 4500, func(i int) string {
 		data := make([]byte, 4000)

@@ -44,7 +44,8 @@ func received(t *testing.T, reply func(cloudevents.Event) (*cloudevents.Event, c
 
 func ack(cloudevents.Event) (*cloudevents.Event, cloudevents.Result) { return nil, nil }
 
-func TestADeliveryCarriesTheAttributesOfTheContract(t *testing.T) {
+// A delivery carries the attributes of the contract.
+func TestDelivery_HasTheAttributes(t *testing.T) {
 	t.Parallel()
 	const key = "deliver/€ 100%"
 	v := plain.put(t, key, `{"delay":"100ms"}`)
@@ -73,7 +74,8 @@ func TestADeliveryCarriesTheAttributesOfTheContract(t *testing.T) {
 	}
 }
 
-func TestTheEventOfARequestIsTheOneDelivered(t *testing.T) {
+// The event of a request is the one delivered.
+func TestDelivery_HasTheEventOfTheRequest(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct{ event, contentType, body string }{
 		{`"data":{"a": 1.50, "b":[]}`, "application/json", `{"a": 1.50, "b":[]}`},
@@ -103,7 +105,8 @@ func TestTheEventOfARequestIsTheOneDelivered(t *testing.T) {
 	}
 }
 
-func TestTheSDKReceivesBothFormats(t *testing.T) {
+// The CloudEvents SDK reads both formats.
+func TestDelivery_CloudEventsSDKReadsBoth(t *testing.T) {
 	t.Parallel()
 	for _, s := range []*source{plain, structured} {
 		const key = "sdk/€"
@@ -137,7 +140,8 @@ func TestTheSDKReceivesBothFormats(t *testing.T) {
 	}
 }
 
-func TestAStructuredDeliveryIsOneJSONObject(t *testing.T) {
+// A structured delivery is one JSON object.
+func TestDelivery_StructuredIsOneObject(t *testing.T) {
 	t.Parallel()
 	structured.put(t, "json", `{"event":{"data":{"a":1.50},"flag":true,"n":3}}`)
 	var d *harness.Delivery
@@ -163,7 +167,8 @@ func TestAStructuredDeliveryIsOneJSONObject(t *testing.T) {
 	}
 }
 
-func TestOverridesAreAppliedLast(t *testing.T) {
+// Overrides are applied last.
+func TestDelivery_OverridesComeLast(t *testing.T) {
 	t.Parallel()
 	overridden.put(t, "k", `{"event":{"ext":"ours","other":"stays"}}`)
 	d := overridden.next(t, "k")
@@ -174,7 +179,8 @@ func TestOverridesAreAppliedLast(t *testing.T) {
 	}
 }
 
-func TestTheTraceContextOfTheRequestTravelsToTheSink(t *testing.T) {
+// The trace context of the request travels to the sink.
+func TestDelivery_CarriesTheTraceContext(t *testing.T) {
 	t.Parallel()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	parent := "00-" + trace + "-b7ad6b7169203331-01"
@@ -192,7 +198,8 @@ func TestTheTraceContextOfTheRequestTravelsToTheSink(t *testing.T) {
 	}
 }
 
-func TestOneKeyIsDeliveredOnceAtATimeAndTheNewerOneAfterwards(t *testing.T) {
+// A key is delivered once at a time, and a newer occurrence afterwards.
+func TestDelivery_OneAtATimeThenTheNewer(t *testing.T) {
 	t.Parallel()
 	const key = "one at a time"
 	answer, release := hold()
@@ -227,7 +234,8 @@ func TestOneKeyIsDeliveredOnceAtATimeAndTheNewerOneAfterwards(t *testing.T) {
 	}
 }
 
-func TestTheFailureOfWhatAPutTookThePlaceOfIsNotRetried(t *testing.T) {
+// The failure of an occurrence that a PUT replaced is not retried.
+func TestPut_ReplacedFailureIsNotRetried(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]func(http.ResponseWriter){"failed": status(500), "busy": status(503, "Retry-After", "0"), "refused": status(400), "fine": status(204)} {
 		for _, policy := range []string{"replace", "earliest", "latest"} {
@@ -252,7 +260,8 @@ func TestTheFailureOfWhatAPutTookThePlaceOfIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestAnEventDuringADeliveryThatFailsIsDeliveredAtTheRetry(t *testing.T) {
+// An event during a delivery that fails is delivered at the retry.
+func TestEvent_DuringFailureComesAtTheRetry(t *testing.T) {
 	t.Parallel()
 	const key = "event during"
 	answer, release := hold()
@@ -272,7 +281,8 @@ func TestAnEventDuringADeliveryThatFailsIsDeliveredAtTheRetry(t *testing.T) {
 	fast.gone(t, key)
 }
 
-func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
+// After a DELETE the answer of the delivery under way has no effect.
+func TestDelete_TheAnswerHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]func(http.ResponseWriter){
 		"again": status(200, "Reschedule-After", "0"), "failed": status(500), "refused": status(400), "interval": status(200),
@@ -296,7 +306,8 @@ func TestAfterADeleteNothingOfTheAnswerHasAnEffect(t *testing.T) {
 	}
 }
 
-func TestWhatWasReplacedOrCancelledInTimeIsNotDelivered(t *testing.T) {
+// An occurrence that was replaced or cancelled in time is not delivered.
+func TestChange_InTimeStopsTheDelivery(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(300 * time.Millisecond)
 	due := at.UTC().Format(time.RFC3339Nano)
@@ -321,7 +332,8 @@ func TestWhatWasReplacedOrCancelledInTimeIsNotDelivered(t *testing.T) {
 	}
 }
 
-func TestAThousandKeysDueAtOneInstantAreDeliveredOnceEachAndNotEarly(t *testing.T) {
+// A thousand keys due at one instant are delivered once each and not early.
+func TestInstant_1000KeysOnceEachNotEarly(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(700 * time.Millisecond).UTC().Format(time.RFC3339Nano)
 	var items []string

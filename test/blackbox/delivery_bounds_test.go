@@ -92,7 +92,8 @@ func TestReplies_ThatDripDoNotFillTheMemory(t *testing.T) {
 	bounded(t, a)
 }
 
-func TestLargeEvents_ToSinksThatHangDoNotFillTheMemory(t *testing.T) {
+// Large events to sinks that hang do not fill the memory.
+func TestLargeEvents_HangingSinksFillNoMemory(t *testing.T) {
 	t.Parallel()
 	// 2,000 deliveries of 255 KiB to sinks that read them and do not answer: the
 	// adapter took 1.2 GB, was killed, and did it again.
@@ -153,7 +154,7 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 	if r := s.call(t, http.MethodDelete, harness.KeyPath("older"), ""); r.Status != http.StatusNoContent {
 		t.Fatal(r)
 	}
-	s.put(t, "newer", "") // its connection is tried later than that of the older
+	s.put(t, "newer", "") // its connection is tried after the connection of the older
 	full.Close()
 	for {
 		c, err := l.Accept()

@@ -1,5 +1,5 @@
 // Package blackbox tries the contract sentence by sentence on the real binary,
-// as somebody who has only the contract: the schedule API, CloudEvents in and
+// as a caller who has only the contract: the schedule API, CloudEvents in and
 // out, the promises, and the standalone command.
 //
 // It guarantees that what the contract says of one adapter's behaviour on the

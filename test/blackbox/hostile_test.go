@@ -19,7 +19,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-func TestAClientThatMisbehavesHarmsNobodyElse(t *testing.T) {
+// A client that misbehaves harms no other.
+func TestClient_MisbehavingHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "hostile"}
 	o := alone(t, nil, s)
@@ -86,7 +87,8 @@ func residentMiB(t *testing.T, admin string) int {
 	return 0
 }
 
-func TestASinkThatHangsDoesNotMakeAnotherSourceLate(t *testing.T) {
+// A sink that hangs does not make another source late.
+func TestSink_HangingDelaysNoOtherSource(t *testing.T) {
 	t.Parallel()
 	hangs, works := &source{name: "fair-hangs", spec: "limits: {maxInFlight: 1000}"}, &source{name: "fair-works"}
 	alone(t, []string{"--max-in-flight", "20"}, hangs, works)
@@ -103,7 +105,8 @@ func TestASinkThatHangsDoesNotMakeAnotherSourceLate(t *testing.T) {
 	}
 }
 
-func TestAFormatFromTheFutureIsRefusedAndLeftAlone(t *testing.T) {
+// A format from the future is refused and left alone.
+func TestFormat_FromTheFutureIsRefused(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "future"}
 	o := alone(t, nil, s)
@@ -135,7 +138,7 @@ func rewrite(t *testing.T, dir, key, value string) {
 	if matches, _ := filepath.Glob(filepath.Join(dir, "*", "CURRENT")); len(matches) == 1 {
 		path = filepath.Dir(matches[0])
 	}
-	merger := *pebble.DefaultMerger // makes nonsense of the counters, which nobody will read
+	merger := *pebble.DefaultMerger // makes nonsense of the counters, which no test reads
 	merger.Name = mergerName(t, path)
 	db, err := pebble.Open(path, &pebble.Options{Merger: &merger, Logger: quiet{}})
 	if err != nil {
@@ -193,7 +196,8 @@ func smallDisk(t *testing.T, s *source) (disk string, flags []string) {
 	return disk, harness.Flags(file, filepath.Join(disk, "data"))
 }
 
-func TestSIGTERMEndsAnAdapterWhoseDiskIsFullTooAndNothingIsLost(t *testing.T) {
+// SIGTERM also ends an adapter whose disk is full, and nothing is lost.
+func TestSIGTERM_OnAFullDiskLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "full-term", spec: "limits: {maxInFlight: 1000}"}
 	disk, flags := smallDisk(t, s)
@@ -254,7 +258,8 @@ func TestSIGTERMEndsAnAdapterWhoseDiskIsFullTooAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestOnAFullDiskNothingIsTakenAndItRecovers(t *testing.T) {
+// On a full disk changes are refused; with space again they are accepted.
+func TestFullDisk_RefusesAndRecovers(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "full"}
 	disk, flags := smallDisk(t, s)

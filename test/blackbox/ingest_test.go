@@ -50,7 +50,8 @@ func sdkEvent(version, id string) cloudevents.Event {
 	return e
 }
 
-func TestTheSDKSendsInEveryFormAndTheEventIsDeliveredAsItCame(t *testing.T) {
+// The CloudEvents SDK sends in every form, and the event is delivered as it came.
+func TestIngest_CloudEventsSDKInEveryForm(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{cloudevents.VersionV1, cloudevents.VersionV03} {
 		for _, mode := range []string{"binary", "structured", "batched"} {
@@ -107,7 +108,8 @@ func TestTheSDKSendsInEveryFormAndTheEventIsDeliveredAsItCame(t *testing.T) {
 	}
 }
 
-func TestAnEventOfVersion03LeavesAs10(t *testing.T) {
+// An event of version 0.3 leaves as 1.0.
+func TestIngest_Version03LeavesAs10(t *testing.T) {
 	t.Parallel()
 	r := plain.call(t, http.MethodPost, "", `{"specversion":"0.3","id":"old","source":"/old","type":"dev.example.old","subject":"in/0.3","schemaurl":"https://example.com/s",
 		"datacontenttype":"application/octet-stream","datacontentencoding":"base64","data":"AP8B","ext":"e"}`, "Content-Type", "application/cloudevents+json; charset=utf-8")
@@ -125,7 +127,8 @@ func TestAnEventOfVersion03LeavesAs10(t *testing.T) {
 	}
 }
 
-func TestSteeringAttributesSayKeyTimeAndPolicy(t *testing.T) {
+// Steering attributes set key, time and policy.
+func TestIngest_SteeringAttributes(t *testing.T) {
 	t.Parallel()
 	for headers, want := range map[[2]string]time.Duration{
 		{"Ce-Rescheduleafter", "1h"}: time.Hour, {"Ce-Rescheduleafter", "PT1H"}: time.Hour,
@@ -150,7 +153,8 @@ func TestSteeringAttributesSayKeyTimeAndPolicy(t *testing.T) {
 	}
 }
 
-func TestTheKeyOfAnEventIsItsSubjectElseSourceAndID(t *testing.T) {
+// The key of an event is its subject, or else its source and id.
+func TestIngest_KeyIsSubjectElseSourceAndID(t *testing.T) {
 	t.Parallel()
 	plain.ingest(t, "Ce-Id", "in-7", "Ce-Source", "/in/source")
 	if d := plain.next(t, "/in/source/in-7"); d.Attr("subject") != "/in/source/in-7" && d.Attr("subject") != "" {
@@ -162,7 +166,8 @@ func TestTheKeyOfAnEventIsItsSubjectElseSourceAndID(t *testing.T) {
 	}
 }
 
-func TestTheIngestPolicyIsEarliestByDefault(t *testing.T) {
+// The ingest policy is earliest by default.
+func TestIngest_PolicyIsEarliestByDefault(t *testing.T) {
 	t.Parallel()
 	v := plain.put(t, "in/merge", `{"delay":"1h","reason":"r"}`)
 	plain.ingest(t, "Ce-Reschedulekey", "in/merge", "Ce-Rescheduleafter", "2h")
@@ -216,7 +221,8 @@ func TestEvent_WithAnImpossibleOffsetIsRefused(t *testing.T) {
 	}
 }
 
-func TestABatchWithOneBadEventTakesNone(t *testing.T) {
+// A batch with one bad event is refused whole.
+func TestIngest_BatchWithABadEventTakesNone(t *testing.T) {
 	t.Parallel()
 	batch := func(second string) *harness.Reply {
 		return plain.call(t, http.MethodPost, "", `[{"specversion":"1.0","id":"1","source":"/b","type":"t","subject":"batch/good","rescheduleafter":"1h"},`+second+`]`,
@@ -244,7 +250,8 @@ func TestABatchWithOneBadEventTakesNone(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoCloudEventIsRefused(t *testing.T) {
+// A request that is no CloudEvent is refused.
+func TestIngest_OtherThanCloudEventsIsRefused(t *testing.T) {
 	t.Parallel()
 	if r := plain.call(t, http.MethodPost, "", `{"a":1}`); r.Status != http.StatusBadRequest && r.Status != http.StatusUnsupportedMediaType {
 		t.Errorf("%d %s", r.Status, r.Body)
@@ -254,7 +261,8 @@ func TestWhatIsNoCloudEventIsRefused(t *testing.T) {
 	problem(t, r, http.StatusRequestEntityTooLarge, "too_large")
 }
 
-func TestTheKeyAndTheConditionInCEL(t *testing.T) {
+// The key and the condition in CEL.
+func TestIngest_KeyAndWhenInCEL(t *testing.T) {
 	t.Parallel()
 	send := func(name, data string) {
 		t.Helper()
@@ -282,7 +290,8 @@ func TestTheKeyAndTheConditionInCEL(t *testing.T) {
 	}
 }
 
-func TestADeletedObjectIsNotBroughtBackByMaxInterval(t *testing.T) {
+// maxInterval does not bring a deleted object back.
+func TestIngest_DeletedObjectStaysAway(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"ref.delete", "resource.delete", "resource.update"} {
 		gone.answer(kind, script(status(500), status(204)))
@@ -298,7 +307,8 @@ func TestADeletedObjectIsNotBroughtBackByMaxInterval(t *testing.T) {
 	}
 }
 
-func TestAnIngestedEventIsANewOneWhenAnOutcomeMakesItSo(t *testing.T) {
+// An ingested event is a new one when an outcome makes it so.
+func TestIngest_OutcomeMakesANewEvent(t *testing.T) {
 	t.Parallel()
 	fast.answer("in/again", script(status(500), status(200, "Reschedule-After", "0"), status(204)))
 	fast.ingest(t, "Ce-Id", "theirs", "Ce-Subject", "in/again")
@@ -310,7 +320,8 @@ func TestAnIngestedEventIsANewOneWhenAnOutcomeMakesItSo(t *testing.T) {
 	}
 }
 
-func TestABurstOfEventsCollapsesWhileADeliveryIsUnderWay(t *testing.T) {
+// A burst of events collapses while a delivery is under way.
+func TestIngest_BurstCollapsesDuringADelivery(t *testing.T) {
 	t.Parallel()
 	answer, release := hold()
 	plain.answer("in/burst", answer)

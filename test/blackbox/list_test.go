@@ -47,7 +47,8 @@ func keysOf(all []harness.Schedule) (keys []string) {
 	return keys
 }
 
-func TestAListPagesThroughAllKeysInBothOrders(t *testing.T) {
+// A list pages through all keys in both orders.
+func TestList_PagesInBothOrders(t *testing.T) {
 	t.Parallel()
 	const n = 25
 	var byKey []string
@@ -72,7 +73,7 @@ func TestAListPagesThroughAllKeysInBothOrders(t *testing.T) {
 	if some := listed.pages(t, "prefix="+url.QueryEscape("other/€ &")); len(some) != 1 {
 		t.Errorf("by a prefix with other characters: %v", keysOf(some))
 	}
-	if none := listed.pages(t, "prefix=nobody"); len(none) != 0 {
+	if none := listed.pages(t, "prefix=absent"); len(none) != 0 {
 		t.Errorf("%v", keysOf(none))
 	}
 	one := listed.pages(t, "prefix=list%2F00")[0]
@@ -84,7 +85,8 @@ func TestAListPagesThroughAllKeysInBothOrders(t *testing.T) {
 	}
 }
 
-func TestAListHasAHundredKeysAPageByDefault(t *testing.T) {
+// A list has a hundred keys a page by default.
+func TestList_100KeysAPageByDefault(t *testing.T) {
 	t.Parallel()
 	var items []string
 	for i := range 150 {
@@ -97,7 +99,8 @@ func TestAListHasAHundredKeysAPageByDefault(t *testing.T) {
 	}
 }
 
-func TestABulkDeleteNeedsAPrefixOrAll(t *testing.T) {
+// A bulk delete needs a prefix or all.
+func TestBulkDelete_NeedsAPrefixOrAll(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"a/1", "a/2", "b/1", "b%/1"} {
 		wiped.put(t, key, `{"delay":"1h"}`)
@@ -117,7 +120,7 @@ func TestABulkDeleteNeedsAPrefixOrAll(t *testing.T) {
 	deleted("prefix=a%2F", 2)
 	deleted("prefix=a%2F", 0)
 	deleted("prefix=b%25", 1)
-	// Due ones count as well, those that are only in flight do not.
+	// Due keys count as well, keys that are only in flight do not.
 	answer, release := hold()
 	wiped.answer("c/flying", answer)
 	wiped.answer("c/due", script(status(500, "Retry-After", "900"), status(503, "Retry-After", "900")))
@@ -138,7 +141,8 @@ func TestABulkDeleteNeedsAPrefixOrAll(t *testing.T) {
 	}
 }
 
-func TestCountsAreOfWaitingDueAndInFlight(t *testing.T) {
+// The counts are of keys that wait, are due and are in flight.
+func TestCounts_WaitingDueAndInFlight(t *testing.T) {
 	t.Parallel()
 	if r := idle.call(t, http.MethodGet, "", ""); string(r.Body) != `{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null}`+"\n" {
 		t.Errorf("idle: %s", r.Body)
@@ -183,7 +187,8 @@ func TestCountsAreOfWaitingDueAndInFlight(t *testing.T) {
 	}
 }
 
-func TestOverMaxPendingANewKeyIs429AndReplacingIsAllowed(t *testing.T) {
+// Over maxPending a new key is 429, and replacing is allowed.
+func TestMaxPending_NewKeyIs429ReplacingIsNot(t *testing.T) {
 	t.Parallel()
 	for i := range 3 {
 		narrowed.put(t, fmt.Sprint(i), `{"delay":"1h"}`)
@@ -205,7 +210,8 @@ func TestOverMaxPendingANewKeyIs429AndReplacingIsAllowed(t *testing.T) {
 	narrowed.put(t, "4", `{"delay":"1h"}`)
 }
 
-func TestAnOccurrenceThatExpiresIsDroppedWithin5Seconds(t *testing.T) {
+// An occurrence that expires is dropped within 5 seconds.
+func TestExpiry_DropsWithin5Seconds(t *testing.T) {
 	t.Parallel()
 	if v := plain.put(t, "expire/past", `{"delay":"0s","expiresAt":"2001-01-01T00:00:00Z"}`); v.Result != "created" {
 		t.Errorf("%+v", v)

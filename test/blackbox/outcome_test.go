@@ -28,7 +28,8 @@ var (
 	unheard   = declare("unheard", "delivery: {backoffDelay: PT0.01S}")
 )
 
-func TestEveryStatusOfTheSinkHasItsOutcome(t *testing.T) {
+// Every status of the sink has its outcome.
+func TestOutcome_OfEveryStatus(t *testing.T) {
 	t.Parallel()
 	for code := 200; code <= 599; code++ {
 		switch {
@@ -53,7 +54,8 @@ func TestEveryStatusOfTheSinkHasItsOutcome(t *testing.T) {
 	}
 }
 
-func TestARetryWaitsForTheBackoffAndShowsItsAttempt(t *testing.T) {
+// A retry waits for the backoff and shows its attempt.
+func TestRetry_WaitsAndShowsItsAttempt(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		s     *source
@@ -86,7 +88,8 @@ func make500(n int) (all []func(http.ResponseWriter)) {
 	return all
 }
 
-func TestBetweenTwoAttemptsAKeyIsDueAndItsDueAtStays(t *testing.T) {
+// Between two attempts a key is due and its dueAt stays.
+func TestRetry_KeyIsDueAndDueAtStays(t *testing.T) {
 	t.Parallel()
 	plain.answer("between", status503(900))
 	v := plain.put(t, "between", `{"event":{"type":"x"}}`)
@@ -116,7 +119,8 @@ func status503(retryAfter int) harness.Answer {
 	}
 }
 
-func TestRetryAfterRaisesTheWaitUpToItsCapAndNeverShortensIt(t *testing.T) {
+// Retry-After raises the wait up to its cap and never shortens it.
+func TestRetryAfter_RaisesTheWaitUpToItsCap(t *testing.T) {
 	t.Parallel()
 	date := func(w http.ResponseWriter) {
 		status(429, "Retry-After", time.Now().Add(1500*time.Millisecond).UTC().Format(http.TimeFormat))(w)
@@ -153,7 +157,8 @@ func TestRetryAfterRaisesTheWaitUpToItsCapAndNeverShortensIt(t *testing.T) {
 	}
 }
 
-func TestWithoutRetryAfterMaxItIsHonoured(t *testing.T) {
+// Without retryAfterMax the header is honoured.
+func TestRetryAfter_HonouredWithoutMax(t *testing.T) {
 	t.Parallel()
 	fast.answer("retry-after/long", status503(100000))
 	fast.put(t, "retry-after/long", "")
@@ -165,7 +170,8 @@ func TestWithoutRetryAfterMaxItIsHonoured(t *testing.T) {
 	}
 }
 
-func TestAnAttemptEndsAtItsTimeoutAndTheSinkSeesItsConnectionClosed(t *testing.T) {
+// An attempt ends at its timeout and the sink sees its connection closed.
+func TestTimeout_EndsTheAttempt(t *testing.T) {
 	t.Parallel()
 	ended := make(chan time.Duration, 1)
 	hasty.answer("hangs", func() harness.Answer {
@@ -196,7 +202,8 @@ func TestAnAttemptEndsAtItsTimeoutAndTheSinkSeesItsConnectionClosed(t *testing.T
 	hasty.gone(t, "hangs")
 }
 
-func TestAConnectionThatBreaksIsRetried(t *testing.T) {
+// A connection that breaks is retried.
+func TestRetry_AfterABrokenConnection(t *testing.T) {
 	t.Parallel()
 	unheard.answer("breaks", func() harness.Answer {
 		left := make(chan bool, 2)
@@ -220,7 +227,8 @@ func TestAConnectionThatBreaksIsRetried(t *testing.T) {
 	unheard.gone(t, "breaks")
 }
 
-func TestWhenRetriesAreUsedUpTheEventIsDropped(t *testing.T) {
+// When retries are used up the event is dropped.
+func TestRetriesUsedUp_EventIsDropped(t *testing.T) {
 	t.Parallel()
 	few.answer("k", harness.Status(500))
 	few.put(t, "k", "")
@@ -230,7 +238,8 @@ func TestWhenRetriesAreUsedUpTheEventIsDropped(t *testing.T) {
 	}
 }
 
-func TestWhenRetriesAreUsedUpMaxIntervalBringsTheKeyBack(t *testing.T) {
+// When retries are used up, maxInterval brings the key back.
+func TestRetriesUsedUp_MaxIntervalBringsItBack(t *testing.T) {
 	t.Parallel()
 	fewAgain.answer("k", harness.Status(500))
 	v := fewAgain.put(t, "k", "")
@@ -249,7 +258,8 @@ func TestWhenRetriesAreUsedUpMaxIntervalBringsTheKeyBack(t *testing.T) {
 	eventually(t, "the outcome is known", func() bool { v, ok := fewAgain.look(t, "refused"); return !ok || !*v.InFlight })
 }
 
-func TestADeadLetterCarriesTheEventAndWhatWentWrong(t *testing.T) {
+// A dead letter carries the event and what went wrong.
+func TestDeadLetter_HasTheEventAndTheFailure(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		key  string
@@ -287,7 +297,8 @@ func TestADeadLetterCarriesTheEventAndWhatWentWrong(t *testing.T) {
 	}
 }
 
-func TestRescheduleAfterMakesTheKeyDueAgain(t *testing.T) {
+// Reschedule-After makes the key due again.
+func TestRescheduleAfter_MakesItDueAgain(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{
 		"5m": 5 * time.Minute, "300": 5 * time.Minute, "PT5M": 5 * time.Minute, "1h30m": 90 * time.Minute, "90.5": 90*time.Second + 500*time.Millisecond, "P1D": 24 * time.Hour,
@@ -356,7 +367,8 @@ func TestRejection_WithATimeBringsTheKeyBack(t *testing.T) {
 	}
 }
 
-func TestRescheduleAfterIsDeliveredAgainUnderANewID(t *testing.T) {
+// A key with Reschedule-After is delivered again under a new id.
+func TestRescheduleAfter_HasANewID(t *testing.T) {
 	t.Parallel()
 	const key = "again/ids"
 	fast.answer(key, script(status(200, "Reschedule-After", "0.02"), status(202, "Reschedule-After", "0"), status(204, "Reschedule-After", "20ms"), status(204)))
@@ -373,7 +385,8 @@ func TestRescheduleAfterIsDeliveredAgainUnderANewID(t *testing.T) {
 	fast.gone(t, key)
 }
 
-func TestARescheduleAfterThatCannotBeReadIsIgnored(t *testing.T) {
+// A Reschedule-After that cannot be read is ignored.
+func TestRescheduleAfter_UnreadableIsIgnored(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"soon", "-5", "-5m", "P1Y", "", "5 minutes", "1e3000", "99999999999999"} {
 		key := "unreadable/" + value
@@ -384,7 +397,8 @@ func TestARescheduleAfterThatCannotBeReadIsIgnored(t *testing.T) {
 	}
 }
 
-func TestMaxIntervalBringsASuccessfulKeyBack(t *testing.T) {
+// maxInterval brings a successful key back.
+func TestMaxInterval_BringsASuccessBack(t *testing.T) {
 	t.Parallel()
 	v := steady.put(t, "interval", `{"event":{"type":"x"}}`)
 	d := steady.next(t, "interval")
@@ -404,7 +418,8 @@ func TestMaxIntervalBringsASuccessfulKeyBack(t *testing.T) {
 	steady.gone(t, "interval/off")
 }
 
-func TestAReplyEventSaysWhenAndWithWhat(t *testing.T) {
+// An event in the answer sets the time and the next event.
+func TestReply_SetsTimeAndEvent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name    string
@@ -463,7 +478,8 @@ func TestAReplyEventSaysWhenAndWithWhat(t *testing.T) {
 	}
 }
 
-func TestIfSomethingNewerWaitsTheSoonerTimeWinsAndTheNewerEventStays(t *testing.T) {
+// If a newer occurrence waits, the sooner time wins and the newer event stays.
+func TestReply_SoonerTimeNewerEvent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, delay, answer string
@@ -483,7 +499,8 @@ func TestIfSomethingNewerWaitsTheSoonerTimeWinsAndTheNewerEventStays(t *testing.
 	}
 }
 
-func TestTheAttemptCounterCountsFailedRunsInARow(t *testing.T) {
+// The attempt counter counts failed runs in a row.
+func TestAttempt_CountsFailuresInARow(t *testing.T) {
 	t.Parallel()
 	attempt := func(key string, want int) {
 		t.Helper()
@@ -523,7 +540,7 @@ func TestTheAttemptCounterCountsFailedRunsInARow(t *testing.T) {
 	fast.put(t, "counter/uid", `{"uid":"b","backoff":{"base":"1h"}}`)
 	attempt("counter/uid", 1)
 
-	// A 2xx sets it to 0, but not that of what was scheduled meanwhile.
+	// A 2xx sets it to 0, but not the attempt of an occurrence that was scheduled meanwhile.
 	answer, release := hold()
 	fast.answer("counter/during", answer)
 	fast.put(t, "counter/during", "")
@@ -539,7 +556,8 @@ func TestTheAttemptCounterCountsFailedRunsInARow(t *testing.T) {
 	attempt("counter/during", 0)
 }
 
-func TestARunThatEndsWithSuccessAfterFailuresForgetsThem(t *testing.T) {
+// A run that ends with success after failures forgets them.
+func TestAttempt_SuccessForgetsFailures(t *testing.T) {
 	t.Parallel()
 	fast.answer("forgets", script(status(500), status(500), status(200, "Reschedule-After", "0"), status(204)))
 	fast.put(t, "forgets", "")
@@ -547,52 +565,5 @@ func TestARunThatEndsWithSuccessAfterFailuresForgetsThem(t *testing.T) {
 		if d := fast.next(t, "forgets"); d.Attempt != want {
 			t.Errorf("attempt %d, want %d", d.Attempt, want)
 		}
-	}
-}
-
-func TestNoMoreThanMaxPerSecondAreStarted(t *testing.T) {
-	t.Parallel()
-	for i := range 12 {
-		throttled.put(t, fmt.Sprint(i), "")
-	}
-	var first, last time.Time
-	for i := range 12 {
-		d := throttled.next(t, fmt.Sprint(i))
-		if first.IsZero() || d.At.Before(first) {
-			first = d.At
-		}
-		if d.At.After(last) {
-			last = d.At
-		}
-	}
-	if took := last.Sub(first); took < time.Second {
-		t.Errorf("12 deliveries at 5 a second in %s", took)
-	}
-}
-
-func TestNoMoreThanMaxInFlightAreUnderWayAndTheOldestIsFirst(t *testing.T) {
-	t.Parallel()
-	answer, release := hold()
-	one.answer("", answer)
-	one.put(t, "first", "")
-	one.next(t, "first")
-	now := time.Now().UTC()
-	for i := 9; i >= 0; i-- { // put in the opposite order
-		one.put(t, fmt.Sprint(i), `{"dueAt":"`+now.Add(time.Duration(i)*10*time.Millisecond).Add(50*time.Millisecond).Format(time.RFC3339Nano)+`"}`)
-	}
-	eventually(t, "all are due", func() bool { return one.counts(t).Due == 10 })
-	for range 11 {
-		if c := one.counts(t); c.InFlight > 1 {
-			t.Errorf("%+v", c)
-		}
-		release <- status(204)
-	}
-	eventually(t, "all are done", func() bool { c := one.counts(t); return c.Pending+c.InFlight == 0 })
-	var order strings.Builder
-	for _, d := range sink.Of("one", "") {
-		order.WriteString(d.Key)
-	}
-	if order.String() != "first0123456789" {
-		t.Errorf("order %s", &order)
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-func TestAPutCreatesThenReplacesAndShowsTheKey(t *testing.T) {
+// A PUT creates, then replaces, and shows the key.
+func TestPut_CreatesReplacesAndShows(t *testing.T) {
 	t.Parallel()
 	const key = "put/shows"
 	body := `{"delay":"1h","reason":"because","uid":"u-1","maxInterval":"PT10H","expiresAt":"2100-01-01T00:00:00Z",
@@ -59,7 +60,8 @@ func deref(v harness.Schedule) any {
 	}{func() harness.Schedule { c := v; c.Attempt, c.InFlight = nil, nil; return c }(), *v.Attempt, *v.InFlight}
 }
 
-func TestAPutWithoutABodyOrWithNullsIsAnEmptyOne(t *testing.T) {
+// A PUT without a body, or with nulls, is an empty one.
+func TestPut_NoBodyAndNullsAreEmpty(t *testing.T) {
 	t.Parallel()
 	for i, body := range []string{"", "{}", " \n", `{"delay":null,"dueAt":null,"backoff":null,"policy":null,"jitter":null,"event":null,"maxInterval":null,"expiresAt":null,"uid":null,"reason":null}`,
 		`{"event":{"type":null,"data":null,"ext":null,"subject":null}}`} {
@@ -78,7 +80,8 @@ func TestAPutWithoutABodyOrWithNullsIsAnEmptyOne(t *testing.T) {
 	}
 }
 
-func TestDelaysAndDueTimesAreReadAsTheContractSays(t *testing.T) {
+// Delays and due times are read as the contract says.
+func TestPut_DelaysAndDueTimes(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]time.Duration{
 		`"delay":3600`: time.Hour, `"delay":3600.5`: time.Hour + 500*time.Millisecond, `"delay":"1h30m"`: 90 * time.Minute,
@@ -104,7 +107,8 @@ func TestDelaysAndDueTimesAreReadAsTheContractSays(t *testing.T) {
 	}
 }
 
-func TestABadPutIs400AndNamesTheField(t *testing.T) {
+// A bad PUT is 400 and names the field.
+func TestPut_BadIs400AndNamesTheField(t *testing.T) {
 	t.Parallel()
 	const key = "put/bad"
 	before := plain.put(t, key, `{"delay":"1h"}`)
@@ -138,7 +142,8 @@ func TestABadPutIs400AndNamesTheField(t *testing.T) {
 	}
 }
 
-func TestAPutOfAnotherTypeIs415(t *testing.T) {
+// A PUT of another type is 415.
+func TestPut_OtherTypeIs415(t *testing.T) {
 	t.Parallel()
 	for _, ct := range []string{"text/plain", "application/xml", "application/x-www-form-urlencoded"} {
 		problem(t, plain.call(t, http.MethodPut, "/schedules/put%2Ftype", `{"delay":"1h"}`, "Content-Type", ct), http.StatusUnsupportedMediaType, "unsupported_media_type")
@@ -149,7 +154,8 @@ func TestAPutOfAnotherTypeIs415(t *testing.T) {
 	}
 }
 
-func TestThePolicyDecidesAboutTheTimeOfAWaitingKey(t *testing.T) {
+// The policy decides about the time of a waiting key.
+func TestPolicy_DecidesAboutAWaitingKey(t *testing.T) {
 	t.Parallel()
 	const first, soon, late = "2090-01-02T00:00:00Z", "2090-01-01T00:00:00Z", "2090-01-03T00:00:00Z"
 	for _, c := range []struct{ policy, at, result, due, event string }{
@@ -187,7 +193,8 @@ func TestThePolicyDecidesAboutTheTimeOfAWaitingKey(t *testing.T) {
 
 var latest = declare("latest", "delay: 1h\nconflictPolicy: latest\nmaxInterval: 3h")
 
-func TestThePolicyAndTheDelayOfTheSourceCountWhereARequestNamesNone(t *testing.T) {
+// The policy and the delay of the source hold where a request names none.
+func TestPolicy_DefaultsOfTheSource(t *testing.T) {
 	t.Parallel()
 	v := latest.put(t, "k", "")
 	if v.DueAt.Sub(v.ScheduledAt) != time.Hour {
@@ -198,7 +205,8 @@ func TestThePolicyAndTheDelayOfTheSourceCountWhereARequestNamesNone(t *testing.T
 	}
 }
 
-func TestJitterAddsUpToItsShareAndNeverSubtracts(t *testing.T) {
+// Jitter adds up to its share and never subtracts.
+func TestJitter_AddsAndNeverSubtracts(t *testing.T) {
 	t.Parallel()
 	seen := map[time.Duration]bool{}
 	for range 50 {
@@ -217,7 +225,8 @@ func TestJitterAddsUpToItsShareAndNeverSubtracts(t *testing.T) {
 	}
 }
 
-func TestTheBackoffGrowsWithTheAttemptsThatTheServerCounts(t *testing.T) {
+// The backoff grows with the attempts that the server counts.
+func TestBackoff_GrowsWithTheAttempts(t *testing.T) {
 	t.Parallel()
 	const key = "backoff/grows"
 	for i, want := range []time.Duration{10 * time.Second, 30 * time.Second, 90 * time.Second, 100 * time.Second, 100 * time.Second} {
@@ -236,7 +245,8 @@ func TestTheBackoffGrowsWithTheAttemptsThatTheServerCounts(t *testing.T) {
 	}
 }
 
-func TestTheCallAfterMaxAttemptsIs409UnlessThereIsAMaxInterval(t *testing.T) {
+// The call after maxAttempts is 409, unless there is a maxInterval.
+func TestBackoff_AfterMaxAttemptsIs409(t *testing.T) {
 	t.Parallel()
 	const body = `{"backoff":{"base":"1h","maxAttempts":2}}`
 	for range 2 {
@@ -261,7 +271,8 @@ func TestTheCallAfterMaxAttemptsIs409UnlessThereIsAMaxInterval(t *testing.T) {
 	}
 }
 
-func TestAnotherUIDReplacesWhateverThePolicy(t *testing.T) {
+// Another uid replaces, whatever the policy.
+func TestUID_OtherReplacesInEveryPolicy(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"replace", "earliest", "latest", "keep", "fail"} {
 		key := "uid/" + policy

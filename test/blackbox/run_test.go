@@ -69,7 +69,8 @@ func (o *own) restart(t *testing.T) {
 	o.Adapter = harness.Start(t, harness.Flags(o.file, filepath.Join(o.dir, "data"))...)
 }
 
-func TestReloadingAddsChangesAndRemovesSources(t *testing.T) {
+// Reloading adds changes and removes sources.
+func TestReload_AddsChangesAndRemovesSources(t *testing.T) {
 	t.Parallel()
 	stays, goes, comes := &source{name: "reload-stays"}, &source{name: "reload-goes"}, &source{name: "reload-comes"}
 	o := alone(t, nil, stays, goes)
@@ -126,7 +127,8 @@ func TestReloadingAddsChangesAndRemovesSources(t *testing.T) {
 	}
 }
 
-func TestABadFileKeepsTheOldOneAndSaysWhy(t *testing.T) {
+// A bad file changes nothing, and the log says why.
+func TestReload_BadFileChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "badfile"}
 	o := alone(t, nil, s)
@@ -162,7 +164,8 @@ func TestABadFileKeepsTheOldOneAndSaysWhy(t *testing.T) {
 	harness.Refused(t, harness.Flags(o.file, t.TempDir())...)
 }
 
-func TestASuspendedSourceAcceptsAndDoesNotDeliverButStillExpires(t *testing.T) {
+// A suspended source accepts, does not deliver, and still expires.
+func TestSuspend_AcceptsAndExpiresOnly(t *testing.T) {
 	t.Parallel()
 	s, other := &source{name: "suspend", spec: "suspend: true"}, &source{name: "suspend-not"}
 	o := alone(t, nil, s, other)
@@ -188,7 +191,8 @@ func TestASuspendedSourceAcceptsAndDoesNotDeliverButStillExpires(t *testing.T) {
 	}
 }
 
-func TestWhatBecameDueWhileItWasDownIsDeliveredAtOnceUnderTheSameID(t *testing.T) {
+// An occurrence that became due while the adapter was down is delivered at once under its id.
+func TestRestart_DeliversTheOverdueUnderTheirIDs(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "restart"}
 	o := alone(t, nil, s)
@@ -211,7 +215,8 @@ func TestWhatBecameDueWhileItWasDownIsDeliveredAtOnceUnderTheSameID(t *testing.T
 	}
 }
 
-func TestSIGTERMEndsWithStatus0Within15SecondsWhateverHangs(t *testing.T) {
+// SIGTERM ends the adapter with status 0 within 15 seconds, whatever hangs.
+func TestSIGTERM_EndsWithin15Seconds(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "hanging"}
 	o := alone(t, nil, s)
@@ -254,7 +259,8 @@ func dial(t *testing.T, url string) net.Conn {
 	return conn
 }
 
-func TestTwoAdaptersCannotUseOneDataDirectory(t *testing.T) {
+// Two adapters cannot use one data directory.
+func TestDataDir_IsForOneAdapter(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "twice"}
 	o := alone(t, nil, s)
@@ -270,7 +276,8 @@ func TestTwoAdaptersCannotUseOneDataDirectory(t *testing.T) {
 	s.next(t, "k")
 }
 
-func TestItDoesNotListenBeyondLoopbackWithoutTokens(t *testing.T) {
+// It does not listen beyond loopback without tokens.
+func TestListen_BeyondLoopbackNeedsTokens(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "sources.yaml")
 	s := &source{name: "beyond"}
@@ -298,7 +305,8 @@ func TestItDoesNotListenBeyondLoopbackWithoutTokens(t *testing.T) {
 	}
 }
 
-func TestTokensGuardTheScheduleAPIAndIngressAlsoOnLoopback(t *testing.T) {
+// Tokens guard the schedule API and ingress also on loopback.
+func TestToken_GuardsAPIAndIngress(t *testing.T) {
 	t.Parallel()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	write := func(text string) {
@@ -348,7 +356,8 @@ func TestTokensGuardTheScheduleAPIAndIngressAlsoOnLoopback(t *testing.T) {
 	}
 }
 
-func TestProbesAndMetricsAreOnTheAdminAddress(t *testing.T) {
+// Probes and metrics are on the admin address.
+func TestAdmin_HasProbesAndMetrics(t *testing.T) {
 	t.Parallel()
 	plain.put(t, "metrics", "")
 	plain.next(t, "metrics")
@@ -383,7 +392,8 @@ func TestProbesAndMetricsAreOnTheAdminAddress(t *testing.T) {
 	}
 }
 
-func TestItPrintsOneLineWhenItIsReady(t *testing.T) {
+// It prints one line when it is ready.
+func TestStart_PrintsOneLineWhenReady(t *testing.T) {
 	t.Parallel()
 	o := alone(t, nil, &source{name: "one-line"})
 	r, err := harness.Do(t.Context(), http.MethodGet, o.Admin+"/readyz", "")
@@ -397,7 +407,8 @@ func TestItPrintsOneLineWhenItIsReady(t *testing.T) {
 	}
 }
 
-func TestASecondSIGTERMOrAHangupWhileItStopsDoesNoHarm(t *testing.T) {
+// A second SIGTERM or a hangup while it stops does no harm.
+func TestSIGTERM_ASecondDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := &source{name: "stopping"}
 	o := alone(t, nil, s)

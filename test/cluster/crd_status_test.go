@@ -34,7 +34,8 @@ func typedSourcesIn(t *testing.T, namespace string) typed.RescheduleSourceInterf
 	return c.SourcesV1alpha1().RescheduleSources(namespace)
 }
 
-func TestTheAPIServerWritesTheDefaultsDown(t *testing.T) {
+// The API server writes the defaults into the object.
+func TestCRD_DefaultsAreWritten(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "defaults")
 	const (
@@ -184,7 +185,8 @@ func wholly(t *testing.T, path string, v reflect.Value) {
 	}
 }
 
-func TestEveryFieldHasAPlaceInTheSchema(t *testing.T) {
+// Every field has a place in the schema.
+func TestCRD_HasEveryField(t *testing.T) {
 	t.Parallel()
 	sources := typedSourcesIn(t, namespace(t, "full"))
 	want := full(t)
@@ -211,7 +213,8 @@ func TestEveryFieldHasAPlaceInTheSchema(t *testing.T) {
 	}
 }
 
-func TestAStatusMustHaveTypeAndStatusInEachCondition(t *testing.T) {
+// A status must have type and status in each condition.
+func TestCRD_ConditionsNeedTypeAndStatus(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "conditions")
 	o, err := sources.Create(t.Context(), manifest(t, "x", toURI), strict)
@@ -236,7 +239,8 @@ func TestAStatusMustHaveTypeAndStatusInEachCondition(t *testing.T) {
 	}
 }
 
-func TestKubectlShowsWhatMattersOfASource(t *testing.T) {
+// kubectl get shows the columns of a source.
+func TestKubectl_ShowsTheColumns(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "columns")
 	sources := typedSourcesIn(t, ns)
@@ -274,7 +278,8 @@ func TestKubectlShowsWhatMattersOfASource(t *testing.T) {
 	}
 }
 
-func TestASourceIsFoundWhereUsersLookForSources(t *testing.T) {
+// A source is found where users look for sources.
+func TestKubectl_FindsSourcesByCategory(t *testing.T) {
 	t.Parallel()
 	list, err := server.Client.Discovery().ServerResourcesForGroupVersion("sources.reschedule.dev/v1alpha1")
 	if err != nil {

@@ -85,7 +85,8 @@ func validate(t *testing.T, o *unstructured.Unstructured) (fields []string, err 
 	return fields, plain
 }
 
-func TestTheAPIServerAcceptsWhatIsGoodAndSoDoesValidate(t *testing.T) {
+// The API server and Validate accept the same good specs.
+func TestCRD_AcceptsGoodSpecs(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "good")
 	for i, c := range goodSpecs {
@@ -102,7 +103,8 @@ func TestTheAPIServerAcceptsWhatIsGoodAndSoDoesValidate(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerRefusesWhatIsBadAndSoDoesValidate(t *testing.T) {
+// The API server and Validate refuse the same bad specs.
+func TestCRD_RefusesBadSpecs(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "bad")
 	for i, c := range slices.Concat(badSpecs, bigSpecs) {
@@ -160,7 +162,8 @@ func names(fields []string, wanted string) bool {
 	return false
 }
 
-func TestAGoodSourceCannotBeMadeABadOne(t *testing.T) {
+// A good source cannot be made a bad one.
+func TestCRD_RefusesBadUpdates(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "update")
 	o, err := sources.Create(t.Context(), manifest(t, "x", toURI), strict)
@@ -178,7 +181,8 @@ func TestAGoodSourceCannotBeMadeABadOne(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreRefusedOrPrunedAsTheCallerSays(t *testing.T) {
+// Unknown fields are refused or pruned, as the caller chooses.
+func TestCRD_UnknownFields(t *testing.T) {
 	t.Parallel()
 	sources := sourcesIn(t, "unknown")
 	const (

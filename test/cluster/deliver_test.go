@@ -14,7 +14,8 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-func TestASourceBecomesReadyAndWhatIsScheduledReachesItsSink(t *testing.T) {
+// A source becomes ready, and its schedules reach its sink.
+func TestSource_FromReadyToItsSink(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "deliver"), "git-repos", to(sink, "in")+"ceOverrides: {extensions: {team: platform}}")
@@ -53,7 +54,8 @@ func TestASourceBecomesReadyAndWhatIsScheduledReachesItsSink(t *testing.T) {
 	}
 }
 
-func TestACloudEventSentToASourceIsDeliveredToItsSink(t *testing.T) {
+// A CloudEvent sent to a source is delivered to its sink.
+func TestSource_DeliversCloudEvents(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "ingest"), "x", to(sink, "in")+`ingest: {key: "event.kind + '/' + event.name"}`)
@@ -69,7 +71,7 @@ func TestACloudEventSentToASourceIsDeliveredToItsSink(t *testing.T) {
 }
 
 // An operator that rests on CEL must not lose its address by surprise.
-func TestExpressionsThatDoNotCompileAreToldInTheWordsOfTheCompiler(t *testing.T) {
+func TestSource_BadExpressionQuotesTheCompiler(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := &source{programs: p, t: t, namespace: namespace(t, "cel"), name: "x"}
@@ -86,7 +88,8 @@ func TestExpressionsThatDoNotCompileAreToldInTheWordsOfTheCompiler(t *testing.T)
 	s.ready()
 }
 
-func TestANewSinkGetsTheNextDelivery(t *testing.T) {
+// A new sink gets the next delivery.
+func TestSource_NewSinkGetsTheNext(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "changed"), "x", to(sink, "old"))
@@ -105,7 +108,8 @@ func TestANewSinkGetsTheNextDelivery(t *testing.T) {
 	}
 }
 
-func TestTheStatusSaysHowManyWaitAndWhenTheNextIsDue(t *testing.T) {
+// The status says how many wait and when the next is due.
+func TestStatus_PendingAndNextDueAt(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "counts"), "x", to(sink, "in"))
@@ -124,7 +128,8 @@ func TestTheStatusSaysHowManyWaitAndWhenTheNextIsDue(t *testing.T) {
 	}
 }
 
-func TestAWarningOnTheSourceTellsWhatBecameOfAnEventThatCouldNotBeDelivered(t *testing.T) {
+// A Warning on the source says what became of an event that could not be delivered.
+func TestWarning_EventNotDelivered(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "warn")
@@ -144,7 +149,7 @@ func TestAWarningOnTheSourceTellsWhatBecameOfAnEventThatCouldNotBeDelivered(t *t
 }
 
 // The Event is ours: what the sender wrote is in the answer to the sender only.
-func TestAWarningOnTheSourceTellsOfAnEventThatIsRefused(t *testing.T) {
+func TestWarning_EventRefused(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "refused"), "x", to(sink, "in")+"ingest: {authentication: required}")

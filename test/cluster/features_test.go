@@ -53,7 +53,8 @@ func (s *source) send(token string) *harness.Reply {
 	return r
 }
 
-func TestWithOIDCASourceHasAnIdentityAndAsksForOne(t *testing.T) {
+// With OIDC a source has an identity and requires one.
+func TestOIDC_SourceHasAnIdentity(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	feature(t, "authentication-oidc", "enabled")
 	s := p.create(t, namespace(t, "oidc"), "x", fmt.Sprintf("sink: {uri: %q, audience: the-sink}\n", sink.URL+"/in"))
@@ -97,7 +98,8 @@ func TestWithOIDCASourceHasAnIdentityAndAsksForOne(t *testing.T) {
 	sink.Next(t, "in", "b")
 }
 
-func TestWithoutOIDCASourceHasNoIdentity(t *testing.T) {
+// Without OIDC a source has no identity.
+func TestOIDC_OffNoIdentity(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "plain"), "x", to(sink, "in"))

@@ -72,7 +72,7 @@ func apply(b *testing.B, manifests string) {
 	}
 }
 
-// idle starts a program, whose last argument is to be its kubeconfig, waits
+// idle starts a program, whose last argument must be its kubeconfig, waits
 // until it answers and is at rest, and watches it.
 func idle(b *testing.B, name, account, ready string, env []string, binary string, args ...string) {
 	b.Run(name, func(b *testing.B) {

@@ -14,7 +14,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-func TestADeletedSourceLosesItsSchedulesAndAnotherOfItsNameStartsEmpty(t *testing.T) {
+// A deleted source loses its schedules, and another of its name starts empty.
+func TestSource_RecreatedStartsEmpty(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "deleted"), "x", to(sink, "in"))
@@ -61,7 +62,8 @@ func broker(t *testing.T, namespace, name, url string) dynamic.ResourceInterface
 
 const toBroker = "sink: {ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: b}}\n"
 
-func TestASinkThatCannotBeResolvedAnyMoreIsStillDeliveredTo(t *testing.T) {
+// A sink that cannot be resolved any more is still delivered to.
+func TestSource_LastKnownSinkIsUsed(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "unresolvable")
@@ -91,7 +93,8 @@ func TestASinkThatCannotBeResolvedAnyMoreIsStillDeliveredTo(t *testing.T) {
 	}, "nothing is delivered to the new address")
 }
 
-func TestADeadLetterSinkIsResolvedAndFollowed(t *testing.T) {
+// A dead letter sink is resolved and followed.
+func TestSource_FollowsItsDeadLetterSink(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "dead")
@@ -110,8 +113,8 @@ func TestADeadLetterSinkIsResolvedAndFollowed(t *testing.T) {
 	}
 }
 
-// What is in nobody's way is in nobody's way: there is no finalizer.
-func TestASourceGoesAtOnceWhenItIsDeleted(t *testing.T) {
+// A deletion waits for nothing: there is no finalizer.
+func TestSource_DeletionWaitsForNothing(t *testing.T) {
 	t.Parallel()
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "gone"), "x", to(sink, "in"))

@@ -12,7 +12,7 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
-// server is that of all tests.
+// server is the API server of all tests.
 var server *kube.Server
 
 // scratch is a directory of all tests, which stays when one fails.

@@ -51,7 +51,7 @@ func each(t *testing.T, f func(i int) error) {
 }
 
 // It is alone, so that what it takes is its own.
-func TestAThousandSourcesAreServedByOneAdapter(t *testing.T) {
+func TestAdapter_ServesAThousandSources(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "many")
 	client, sources := typedSourcesIn(t, ns), server.Dynamic.Resource(resource).Namespace(ns)

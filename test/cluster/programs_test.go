@@ -177,7 +177,7 @@ func (p *programs) node(ctx context.Context) {
 	}
 }
 
-// environment is that of the pods, as far as the programs read it.
+// environment is the environment of the pods, as far as the programs read it.
 func environment() error {
 	return errors.Join(os.Setenv("SYSTEM_NAMESPACE", kube.SystemNamespace), os.Setenv("POD_NAME", "reschedule-adapter-0"))
 }

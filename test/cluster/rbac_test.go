@@ -120,15 +120,15 @@ func rules(t *testing.T, account, namespace string) []string {
 		}
 		return &r.Status
 	}
-	nobody, its := of(nobody(t)), of(account)
-	if diff := cmp.Diff(paths(nobody.NonResourceRules), paths(its.NonResourceRules)); diff != "" {
+	roleless, its := of(withoutRole(t)), of(account)
+	if diff := cmp.Diff(paths(roleless.NonResourceRules), paths(its.NonResourceRules)); diff != "" {
 		t.Errorf("%s may call paths that others may not:\n%s", account, diff)
 	}
-	everybodys := flatten(nobody.ResourceRules)
+	everybodys := flatten(roleless.ResourceRules)
 	return slices.DeleteFunc(flatten(its.ResourceRules), func(e string) bool { return slices.Contains(everybodys, e) })
 }
 
-// paths are those of rules, in order.
+// paths are the paths of rules, in order.
 func paths(rules []authzv1.NonResourceRule) []string {
 	var all []string
 	for _, r := range rules {
@@ -140,11 +140,11 @@ func paths(rules []authzv1.NonResourceRule) []string {
 	return all
 }
 
-// nobody is a ServiceAccount without a role.
-func nobody(t *testing.T) string {
+// withoutRole is a ServiceAccount without a role.
+func withoutRole(t *testing.T) string {
 	t.Helper()
 	account, err := server.Client.CoreV1().ServiceAccounts(kube.SystemNamespace).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "nobody-"}}, metav1.CreateOptions{})
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "roleless-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,8 @@ func addressables(t *testing.T) []string {
 	return all
 }
 
-func TestAServiceAccountHasTheRulesOfItsProgramAndNoOther(t *testing.T) {
+// A service account has the rules of its program and no other.
+func TestRBAC_RulesAreExact(t *testing.T) {
 	t.Parallel()
 	other := namespace(t, "rules")
 	for _, c := range []struct {
@@ -196,7 +197,7 @@ func TestAServiceAccountHasTheRulesOfItsProgramAndNoOther(t *testing.T) {
 	}
 }
 
-// wishes are what somebody who has taken over a pod would like to do, and what
+// wishes are what an intruder who has taken over a pod would like to do, and what
 // the programs do.
 var wishes = func() []string {
 	resources := []string{
@@ -246,7 +247,8 @@ func allowed(t *testing.T, user string, groups []string, namespace, entry string
 	return r.Status.Allowed
 }
 
-func TestAServiceAccountCanDoWhatItsProgramNeedsAndNothingMore(t *testing.T) {
+// A service account can do what its program needs and nothing more.
+func TestRBAC_RightsAreExact(t *testing.T) {
 	t.Parallel()
 	other := namespace(t, "wishes")
 	for account, c := range map[string]struct{ everywhere, system []string }{

@@ -16,9 +16,10 @@ import (
 )
 
 // The tests of this file stop what all tests use, so none of them is parallel:
-// go test runs them before those that are.
+// go test runs them before the parallel ones.
 
-func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
+// The adapter runs while there is a source.
+func TestScaler_RunsWhileThereIsASource(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	replicas := func(want int32) {
 		t.Helper()
@@ -32,7 +33,7 @@ func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
 	replicas(1)
 	other := p.create(t, s.namespace, "y", to(sink, "in"))
 	s.delete()
-	// Somebody's hand is corrected.
+	// A change by hand is corrected.
 	if _, err := server.Client.AppsV1().StatefulSets(kube.SystemNamespace).UpdateScale(t.Context(), "reschedule-adapter", &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Name: "reschedule-adapter", Namespace: kube.SystemNamespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 3},
 	}, metav1.UpdateOptions{}); err != nil {
@@ -47,7 +48,8 @@ func TestTheAdapterRunsWhileThereIsASource(t *testing.T) {
 	s.ready()
 }
 
-func TestWhatWasAcknowledgedOutlivesKill9OfTheAdapter(t *testing.T) {
+// Acknowledged schedules outlive kill -9 of the adapter.
+func TestRestart_Kill9LosesNothing(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "killed"), "x", to(sink, "in"))
 	s.served()
@@ -67,7 +69,7 @@ func TestWhatWasAcknowledgedOutlivesKill9OfTheAdapter(t *testing.T) {
 }
 
 // A pod that is deleted by force is replaced while its process ends.
-func TestAnAdapterThatStartsBeforeTheOneBeforeHasEndedTakesOver(t *testing.T) {
+func TestRestart_OverlapIsAHandover(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "handover"), "x", to(sink, "in"))
 	s.served()
@@ -96,7 +98,8 @@ func TestAnAdapterThatStartsBeforeTheOneBeforeHasEndedTakesOver(t *testing.T) {
 	}
 }
 
-func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.T) {
+// Sources that are deleted while the adapter is down are gone when it is up.
+func TestRestart_SourcesDeletedMeanwhileGo(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "down")
 	gone, again, stays := p.create(t, ns, "gone", to(sink, "in")), p.create(t, ns, "again", to(sink, "in")), p.create(t, ns, "stays", to(sink, "in"))
@@ -131,7 +134,7 @@ func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.
 	again.put("later", `{"delay":"1s"}`)
 	sink.Next(t, "in", "later")
 	if all := sink.Of("in", ""); len(all) != 2 {
-		t.Errorf("%d deliveries, want those of stays and later", len(all))
+		t.Errorf("%d deliveries, want the deliveries of stays and later", len(all))
 	}
 
 	// Nor is anything of them left on the disk.
@@ -150,7 +153,8 @@ func TestSourcesThatAreDeletedWhileTheAdapterIsDownAreGoneWhenItIsUp(t *testing.
 	}
 }
 
-func TestDeliveriesGoOnWithoutAnAPIServer(t *testing.T) {
+// Deliveries go on without an API server.
+func TestOutage_DeliveriesGoOn(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "offline"), "x", to(sink, "in"))
 	s.served()
@@ -167,7 +171,7 @@ func TestDeliveriesGoOnWithoutAnAPIServer(t *testing.T) {
 	s.put("meanwhile", `{}`)
 	sink.Next(t, "in", "meanwhile")
 	sink.Next(t, "in", "soon")
-	// A token that nobody has seen is not called bad: it can be tried again.
+	// A token that was never seen is not called bad: it can be tried again.
 	if r := s.call(unseen, "GET", "", ""); r.Status != 503 || r.Header.Get("Retry-After") == "" {
 		t.Errorf("without an API server: %d %s %s", r.Status, r.Header, r.Body)
 	}
@@ -184,7 +188,8 @@ func TestDeliveriesGoOnWithoutAnAPIServer(t *testing.T) {
 	sink.Next(t, "in", "again")
 }
 
-func TestTheAdapterWaitsForTheAPIServerBeforeItIsReady(t *testing.T) {
+// The adapter waits for the API server before it is ready.
+func TestOutage_StartWaitsForTheAPIServer(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "waiting"), "x", to(sink, "in"))
 	s.served()
@@ -208,7 +213,8 @@ func TestTheAdapterWaitsForTheAPIServerBeforeItIsReady(t *testing.T) {
 	sink.Next(t, "in", "a")
 }
 
-func TestSourcesAreServedWhileTheControllerIsAwayAndNewOnesWhenItIsBack(t *testing.T) {
+// Sources are served while the controller is away and new ones when it is back.
+func TestOutage_ControllerAway(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "away")
 	s := p.create(t, ns, "x", to(sink, "in"))

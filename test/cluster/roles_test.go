@@ -30,7 +30,8 @@ func bind(t *testing.T, user, role, namespace string) {
 	}
 }
 
-func TestTheRolesOfPeopleAndOfKnativeReachSources(t *testing.T) {
+// The roles of people and of Knative reach sources.
+func TestRoles_OfPeopleAndKnative(t *testing.T) {
 	t.Parallel()
 	own, other := namespace(t, "roles"), namespace(t, "roles")
 	write := []string{
@@ -82,7 +83,7 @@ func TestTheRolesOfPeopleAndOfKnativeReachSources(t *testing.T) {
 }
 
 // What the reviews say is what happens.
-func TestWhoMayViewANamespaceCannotChangeASource(t *testing.T) {
+func TestRoles_ViewersCannotChange(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "people")
 	bind(t, "viewer", "view", ns)

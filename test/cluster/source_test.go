@@ -161,7 +161,7 @@ func (s *source) put(key, body string) {
 	}
 }
 
-// status is that of GET for a key.
+// status is the status of GET for a key.
 func (s *source) status(key string) int {
 	s.t.Helper()
 	return s.call(s.token, "GET", harness.KeyPath(key), "").Status

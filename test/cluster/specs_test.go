@@ -20,7 +20,7 @@ const (
 
 	noX509 = "an expression of the API server sees the form of certificates, not what is in them"
 
-	stricter = "the API server's reader of URLs takes less than Go's; nobody will miss it"
+	stricter = "the API server's reader of URLs takes less than Go's, which no user will miss"
 
 	// Files are not bound so: an expression of the API server costs by what it
 	// could at most have to look at, and that is limited.
@@ -168,7 +168,7 @@ var badSpecs = []spec{
 // long is n letters.
 func long(n int) string { return strings.Repeat("a", n) }
 
-// bigSpecs are larger than anybody means them to be.
+// bigSpecs are larger than any user needs.
 var bigSpecs = []spec{
 	{name: "a long uri", yaml: "sink: {uri: 'http://x/" + long(2048) + "'}", field: "spec.sink.uri", early: bounds},
 	{name: "a long name", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: " + long(254) + "}}", field: "spec.sink.ref.name", early: bounds},

@@ -106,7 +106,8 @@ func (s *source) httpsCall(address, ca, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func TestTransportEncryptionDecidesTheAddresses(t *testing.T) {
+// Transport encryption decides the addresses.
+func TestTLS_TransportEncryptionDecides(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	s := p.create(t, namespace(t, "tls"), "x", to(sink, "in"))
 	s.served()
@@ -167,7 +168,7 @@ func TestTransportEncryptionDecidesTheAddresses(t *testing.T) {
 	sink.Next(t, "in", "permissive")
 }
 
-// tlsSink is a sink with a certificate that nobody knows yet.
+// tlsSink is a sink with a certificate that no program trusts yet.
 func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	t.Helper()
 	sink = newSink(t)
@@ -184,7 +185,8 @@ func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	return sink, s.URL, files["ca.crt"]
 }
 
-func TestASinkWithACertificateOfItsOwnIsTrustedWhenTheSourceSaysSo(t *testing.T) {
+// A sink with a certificate of its own is trusted when the source says so.
+func TestTLS_CACertsOfTheSource(t *testing.T) {
 	t.Parallel()
 	p := running(t)
 	sink, url, ca := tlsSink(t)
@@ -198,7 +200,8 @@ func TestASinkWithACertificateOfItsOwnIsTrustedWhenTheSourceSaysSo(t *testing.T)
 	sink.Next(t, "in", "a")
 }
 
-func TestATrustBundleOfTheClusterHoldsForEverySink(t *testing.T) {
+// A trust bundle of the cluster holds for every sink.
+func TestTLS_TrustBundleHoldsForEverySink(t *testing.T) {
 	t.Parallel()
 	p := running(t)
 	sink, url, ca := tlsSink(t)
@@ -209,7 +212,7 @@ func TestATrustBundleOfTheClusterHoldsForEverySink(t *testing.T) {
 		var now harness.Schedule
 		s.call(s.token, "GET", "/schedules/a", "").Into(t, &now)
 		return now.Attempt != nil && *now.Attempt > 0
-	}, "a sink that nobody trusts is not tried")
+	}, "a sink without trust is not tried")
 	_, err := server.Client.CoreV1().ConfigMaps(kube.SystemNamespace).Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "bundle-", Labels: map[string]string{"networking.knative.dev/trust-bundle": "true"}},
 		Data:       map[string]string{"ca.crt": ca},

@@ -61,7 +61,8 @@ func guarded(t *testing.T) *source {
 	return s
 }
 
-func TestATokenThatIsNoneOfTheSourcesIsRefused(t *testing.T) {
+// A token of another source is refused.
+func TestToken_OfAnotherSourceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
 	account, err := server.Client.CoreV1().ServiceAccounts(s.namespace).Get(t.Context(), "caller", metav1.GetOptions{})
@@ -112,7 +113,8 @@ func TestATokenThatIsNoneOfTheSourcesIsRefused(t *testing.T) {
 	}
 }
 
-func TestASourceThatIsNotThereIsNoSecretToItsNamespaceOnly(t *testing.T) {
+// Only callers of its namespace learn that a source does not exist.
+func TestToken_AbsentSourceIsTheNamespacesSecret(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
 	insider := s.tokenOf(s.namespace, "caller", strings.TrimSuffix(s.audience(), "x")+"absent")
@@ -143,7 +145,8 @@ func (s *source) grant(namespace, account, kind, role string) {
 	}, "the grant has no effect")
 }
 
-func TestRBACLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
+// RBAC admits a stranger to the schedule API.
+func TestToken_RBACAdmitsAStranger(t *testing.T) {
 	t.Parallel()
 	s := guarded(t)
 	other := namespace(t, "stranger")
@@ -172,9 +175,9 @@ func TestRBACLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
 			s.permitted(t, token, c.want)
 		})
 	}
-	t.Run("nobody", func(t *testing.T) {
+	t.Run("stranger", func(t *testing.T) {
 		t.Parallel()
-		s.permitted(t, s.tokenOf(other, "nobody", s.audience()), always(403))
+		s.permitted(t, s.tokenOf(other, "stranger", s.audience()), always(403))
 	})
 }
 
@@ -201,7 +204,8 @@ spec: %s
 	}
 }
 
-func TestAnEventPolicyThatIsReadyLetsAStrangerIntoTheScheduleAPI(t *testing.T) {
+// A ready EventPolicy admits a stranger to the schedule API.
+func TestToken_EventPolicyAdmitsAStranger(t *testing.T) {
 	t.Parallel()
 	const ours = "{ref: {apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, name: x}}"
 	for name, c := range map[string]struct {

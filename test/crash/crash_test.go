@@ -44,7 +44,8 @@ spec:
 // judged at its end, fits into memory.
 const historyRounds = 200
 
-func TestNothingAcknowledgedIsLostByKill9(t *testing.T) {
+// Nothing acknowledged is lost by kill -9.
+func TestKill9_LosesNothingAcknowledged(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}

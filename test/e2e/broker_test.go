@@ -92,7 +92,7 @@ func (s *source) awaitScheduled(key string) (dueAt time.Time, delay time.Duratio
 	return dueAt, delay
 }
 
-// onTime fails if a run is not that of a due time, or began early or late.
+// onTime fails if a run belongs to no due time, or began early or late.
 func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 	n.t.Helper()
 	n.notEarly(r)
@@ -103,7 +103,8 @@ func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 	}
 }
 
-func TestAnEventThatComesThroughATriggerIsDueWhenItSays(t *testing.T) {
+// An event that comes through a trigger is due when it says.
+func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "trigger")
 	address := n.startBroker()
@@ -152,7 +153,8 @@ func TestAnEventThatComesThroughATriggerIsDueWhenItSays(t *testing.T) {
 	s.awaitCounts("nothing is left", 0)
 }
 
-func TestAFunctionsReplyEventIsASchedule(t *testing.T) {
+// The event in a function's answer is a schedule.
+func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "reply")
 	address := n.startBroker()
@@ -204,7 +206,8 @@ func TestAFunctionsReplyEventIsASchedule(t *testing.T) {
 	}
 }
 
-func TestADueEventIsPublishedToTheBrokerItCameFromAndGoesRoundOnce(t *testing.T) {
+// A due event is published to the broker it came from and goes round once.
+func TestBroker_EventGoesRoundOnce(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "round")
 	address := n.startBroker()
@@ -264,7 +267,8 @@ func (n *namespace) publishedOnTime(what string, r record, dueAt time.Time) {
 	n.onTime(what, run{Key: what, DueAt: due, Start: r.At}, dueAt)
 }
 
-func TestTicksOfAPingSourceCollapseToOneRunInAWhile(t *testing.T) {
+// Ticks of a PingSource collapse to one run at a time.
+func TestPingSource_TicksCollapse(t *testing.T) {
 	t.Parallel()
 	const every = 5 * time.Second
 	n := newNamespace(t, "ping")
@@ -313,7 +317,8 @@ spec:
 	s.awaitCounts("no ticks come any more", 0)
 }
 
-func TestChangesDuringARestartOfTheAdapterAreSeenBehindABroker(t *testing.T) {
+// Changes during a restart of the adapter are seen behind a broker.
+func TestBroker_ChangesDuringARestart(t *testing.T) {
 	// It restarts what all others use, and so is not parallel. ApiServerSource
 	// alone tries for some three seconds, and then forgets a change.
 	const objects = 50

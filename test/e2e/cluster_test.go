@@ -26,7 +26,7 @@ const (
 	controller = "reschedule-controller"
 )
 
-// cluster is that of KUBECONFIG.
+// cluster is the cluster of KUBECONFIG.
 type cluster struct {
 	*kube.Cluster
 	sources versioned.Interface

@@ -24,7 +24,7 @@ func operated(t *testing.T, name, spec string, rules ...rule) *source {
 	n := newNamespace(t, name)
 	n.account("operator", `[{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]`)
 	// With a limit the activator stands before the pods and gives each a run in
-	// turn; without, whoever keeps connections to some would leave others out.
+	// turn; without, a client that keeps connections to some would leave others out.
 	n.serveWith("operator", map[string]string{
 		"autoscaling.knative.dev/min-scale": "3",
 		"autoscaling.knative.dev/max-scale": "3",
@@ -201,7 +201,8 @@ func oneAtATime(t *testing.T, all []telling) spread {
 	return s
 }
 
-func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(t *testing.T) {
+// Changes of objects collapse and the last state of each is seen by one replica at a time.
+func TestChanges_CollapseToTheLastState(t *testing.T) {
 	t.Parallel()
 	const objects, changes = 20, 10
 	for mode, c := range map[string]struct {
@@ -237,7 +238,7 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 				t.Fatal(err)
 			}
 
-			// Objects change in bursts, as when somebody applies or a status settles.
+			// Objects change in bursts, as when a user applies or a status settles.
 			random(t).Shuffle(objects, func(i, j int) { names[i], names[j] = names[j], names[i] })
 			began := time.Now()
 			for _, name := range names {
@@ -278,7 +279,7 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 					t.Fatal(err)
 				}
 				if object.ResourceVersion != versions[key] {
-					t.Errorf("the last event of %s has version %s, want that of the last change, %s", key, object.ResourceVersion, versions[key])
+					t.Errorf("the last event of %s has version %s, want the version of the last change, %s", key, object.ResourceVersion, versions[key])
 				}
 			}
 
@@ -304,7 +305,8 @@ func TestChangesOfObjectsCollapseAndTheLastStateOfEachIsSeenByOneReplicaAtATime(
 	}
 }
 
-func TestAFailingKeyBacksOffWithoutHoldingUpTheOthers(t *testing.T) {
+// A failing key backs off without holding up the others.
+func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const (
 		others   = 10
@@ -383,9 +385,9 @@ func TestAFailingKeyBacksOffWithoutHoldingUpTheOthers(t *testing.T) {
 	t.Logf("%d rounds of the others; they began after their time: %s", rounds, lateness(late))
 
 	// A change does not wait for the back-off: it may be what mends the object.
-	mended := s.change("broken", 1)
-	versions["broken"] = mended
-	s.awaitSeen("the mended object was seen", map[string]string{"broken": mended})
+	repaired := s.change("broken", 1)
+	versions["broken"] = repaired
+	s.awaitSeen("the repaired object was seen", map[string]string{"broken": repaired})
 	starts, ends, all = attempts()
 	if len(ends) != failures+1 || starts[failures].Attempt != failures {
 		t.Fatalf("%d attempts: %v", len(ends), starts)

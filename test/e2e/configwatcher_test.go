@@ -31,7 +31,7 @@ var configWatcher = schema.GroupVersionKind{Group: "k8spatterns.com", Version: "
 // watchedApp is the sample of the example, with its operator beside it.
 type watchedApp struct{ *namespace }
 
-// watcherStatus is that of its ConfigWatcher.
+// watcherStatus is the status of its ConfigWatcher.
 type watcherStatus struct {
 	ConfigHash string
 	Pending    *struct {
@@ -139,7 +139,7 @@ func (a *watchedApp) greet(greeting string) time.Time {
 	return at
 }
 
-// pods are those of the webapp that are there to stay, by uid.
+// pods are the webapp's pods that are not being deleted, by uid.
 func (a *watchedApp) pods() map[types.UID]corev1.Pod {
 	a.t.Helper()
 	list, err := a.Client.CoreV1().Pods(a.name).List(a.t.Context(), metav1.ListOptions{LabelSelector: "app=webapp"})
@@ -206,7 +206,8 @@ func (a *watchedApp) mayDelete(may bool) {
 	}
 }
 
-func TestTheConfigWatcherOfTheBook(t *testing.T) {
+// The config watcher of the book.
+func TestConfigWatcher_OfTheBook(t *testing.T) {
 	t.Parallel()
 	defineConfigWatcher(t)
 	t.Run("restarts pods once after its delay", func(t *testing.T) {
@@ -345,7 +346,7 @@ func refusedConfigWatchers(t *testing.T) {
 		spec string
 		says string // "" if it is not refused
 	}{
-		"that of the book":       {`{"configMap":"a","podSelector":{"app":"webapp"}}`, ""},
+		"as in the book":         {`{"configMap":"a","podSelector":{"app":"webapp"}}`, ""},
 		"with a delay":           {`{"configMap":"a","podSelector":{"app":"webapp"},"rolloutDelay":"1m30s"}`, ""},
 		"an empty selector":      {`{"configMap":"a","podSelector":{}}`, "at least 1 properties"},
 		"no selector":            {`{"configMap":"a"}`, "podSelector: Required"},

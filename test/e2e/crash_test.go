@@ -20,7 +20,8 @@ import (
 // Each kill happens in the middle of a stream of calls, events and deliveries.
 // The tests here kill what all others use, so none is parallel.
 
-func TestNothingAcknowledgedIsLostWhen(t *testing.T) {
+// Nothing acknowledged is lost when a node, a pod or a disk goes.
+func TestDisruption_LosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		// kill returns once it is done, and says when all that it hit is back.

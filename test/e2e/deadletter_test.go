@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-func TestWhatItsSinkWillNotTakeReachesTheDeadLetterSink(t *testing.T) {
+// An event that its sink refuses reaches the dead letter sink.
+func TestDeadLetter_GetsTheRefused(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "dead")
 	n.serve("operator", quickly, rule{"500/", behaviour{Status: 500}}, rule{"400/", behaviour{Status: 400}})

@@ -6,7 +6,7 @@
 // had no pod.
 //
 // How it works: it takes the cluster of KUBECONFIG, which make cluster-up and
-// make deploy bring up or which is anybody's with Knative and this product in
+// make deploy bring up or any other cluster with Knative and this product in
 // it, and pushes images of its own to KO_DOCKER_REPO. Each test has a
 // namespace, with a recorder in it that keeps what it is sent and calls the
 // schedule API from where pods call; functions tell the recorder of each run.

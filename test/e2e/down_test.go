@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-func TestASinkThatIsDownForAWhileGetsWhatItMissed(t *testing.T) {
+// A sink that was down gets the events that it missed.
+func TestSink_DownGetsTheMissed(t *testing.T) {
 	t.Parallel()
 	const outage = 5 * time.Second
 	n := newNamespace(t, "down")

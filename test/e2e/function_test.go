@@ -34,7 +34,7 @@ type reply struct {
 	Data       any               `json:"data,omitempty"`
 }
 
-// container is that of a function.
+// container is the container of a function.
 func (n *namespace) container(rules []rule) string {
 	n.t.Helper()
 	text, err := json.Marshal(rules)
@@ -128,7 +128,7 @@ func toService(name string) string {
 	return "sink: {ref: {apiVersion: v1, kind: Service, name: " + name + "}}\n"
 }
 
-// replicas are the pods of a ksvc that are there to serve: not those that are
+// replicas are the pods of a ksvc that serve: not the pods that are
 // on their way out.
 func (n *namespace) replicas(name string) ([]corev1.Pod, error) {
 	list, err := n.Client.CoreV1().Pods(n.name).List(n.t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=" + name})

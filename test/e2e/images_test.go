@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// built are the images of the tests: the folder of a module in the checkout, that
-// of a command in it, and where the image goes.
+// built are the images of the tests: the folder of a module in the checkout, the
+// folder of a command in it, and where the image goes.
 var built = []struct {
 	module, command string
 	image           *string

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// namespace is that of one test, with a recorder in it.
+// namespace is the namespace of one test, with a recorder in it.
 type namespace struct {
 	*cluster
 	t    *testing.T

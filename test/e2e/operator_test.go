@@ -37,7 +37,7 @@ type operator struct {
 	form
 }
 
-// doorAudience is that of an operator that asks for tokens of its source. The
+// doorAudience is the audience of an operator that asks for tokens of its source. The
 // cluster's authentication-oidc stays as it is.
 const doorAudience = "operator"
 
@@ -96,7 +96,7 @@ func (o *operator) ingest() string {
 	return "ingest:\n" + strings.NewReplacer("\n  ", "\n", "Website", o.kind(), "o.apiVersion.startsWith('example.com/')", "o.apiVersion == 'v1'").Replace("\n"+ingest)
 }
 
-// kind is that of its objects.
+// kind is the kind of its objects.
 func (f form) kind() string {
 	if f.namespaces {
 		return "Namespace"
@@ -175,7 +175,7 @@ func (o *operator) objects() dynamic.ResourceInterface {
 	return r
 }
 
-// full is the name of an object. That of a Namespace has to be one of its own in
+// full is the name of an object. The name of a Namespace must be unique in
 // the cluster.
 func (o *operator) full(name string) string {
 	if o.namespaces {
@@ -184,7 +184,7 @@ func (o *operator) full(name string) string {
 	return name
 }
 
-// key is that of an object.
+// key is the key of an object.
 func (o *operator) key(name string) string {
 	if o.namespaces {
 		return o.kind() + "//" + o.full(name)
@@ -219,7 +219,7 @@ func (o *operator) instruct(name, script string) {
 	}
 }
 
-// version is that of an object.
+// version is the resourceVersion of an object.
 func (o *operator) version(name string) string {
 	o.t.Helper()
 	u, err := o.objects().Get(o.t.Context(), o.full(name), metav1.GetOptions{})
@@ -287,8 +287,8 @@ func (o *operator) done(key string, want ...string) []run {
 	return runs
 }
 
-// TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero is one in each form.
-func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
+// TestOperator_WorksFromZero is one in each form.
+func TestOperator_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]form{
 		"behind a source": {mode: "Resource", with: "audience=" + doorAudience},
@@ -359,7 +359,7 @@ func TestAnOperatorWithControllerRuntimeDoesItsWorkFromZero(t *testing.T) {
 	}
 }
 
-// withoutPods waits until it has none: those that are on their way out may still
+// withoutPods waits until it has none: pods that are being deleted may still
 // take an event.
 func (o *operator) withoutPods() {
 	o.t.Helper()

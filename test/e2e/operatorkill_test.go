@@ -42,7 +42,8 @@ func (o *operator) deletePod(name string, force bool) {
 	}
 }
 
-func TestAnOperatorThatIsKilledAtAnyPointLosesNothing(t *testing.T) {
+// An operator that is killed at any point loses nothing.
+func TestOperator_KilledLosesNothing(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, form{mode: "Resource"})
 	o.start()
@@ -71,7 +72,8 @@ func TestAnOperatorThatIsKilledAtAnyPointLosesNothing(t *testing.T) {
 	}
 }
 
-func TestARunThatHasBegunEndsAndCountsWhenTheOperatorIsStopped(t *testing.T) {
+// A run that has begun ends and counts when the operator is stopped.
+func TestOperator_StoppedEndsItsRun(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t, form{mode: "Resource"})
 	o.start()
@@ -102,9 +104,9 @@ func TestARunThatHasBegunEndsAndCountsWhenTheOperatorIsStopped(t *testing.T) {
 	}
 }
 
-// TestReplicasOfAnOperatorNeverRunAKeyTwiceAtOnce has three, of which one is
+// TestOperator_ReplicasShareNoKey has three, of which one is
 // killed.
-func TestReplicasOfAnOperatorNeverRunAKeyTwiceAtOnce(t *testing.T) {
+func TestOperator_ReplicasShareNoKey(t *testing.T) {
 	t.Parallel()
 	const (
 		objects, changes = 10, 5

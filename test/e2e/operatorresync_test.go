@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestObjectsThatWereThereBeforeComeUpOnceForEachRevision is about WithResync.
-func TestObjectsThatWereThereBeforeComeUpOnceForEachRevision(t *testing.T) {
+// TestOperator_ObjectsOncePerRevision is about WithResync.
+func TestOperator_ObjectsOncePerRevision(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Second
 	f := form{mode: "Resource", with: "client resync=" + window.String()}

@@ -71,7 +71,7 @@ spec:
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `
 
-// chaosPod is one of a test: it has a pod of its name, which is to be stopped, and
+// chaosPod is one of a test: it has a pod of its name, which must be stopped, and
 // made anew, when its time has come.
 type chaosPod struct {
 	*namespace
@@ -119,7 +119,7 @@ func (c chaosPod) awaitPod(deadline time.Duration, before *corev1.Pod) *corev1.P
 			return err
 		}
 		if before != nil && pod.UID == before.UID {
-			return fmt.Errorf("it is that of %s, to be deleted at %v", pod.CreationTimestamp, pod.DeletionTimestamp)
+			return fmt.Errorf("it was made at %s, and is deleted at %v", pod.CreationTimestamp, pod.DeletionTimestamp)
 		}
 		is, err := c.state()
 		if err == nil && is.Spec.NextStop.Before(&pod.CreationTimestamp) {
@@ -157,7 +157,8 @@ func (c chaosPod) postpone(s *source, next time.Time) *corev1.Pod {
 	return pod
 }
 
-func TestTheChaosPodOfControllerRuntimesExamplesRunsFromZeroWithOnlyItsMainChanged(t *testing.T) {
+// The ChaosPod of controller-runtime's examples runs from zero with only its main program changed.
+func TestPublicOperator_ChaosPod(t *testing.T) {
 	t.Parallel()
 	const stop = 90 * time.Second // longer than Serving takes to zero
 	n := newNamespace(t, "chaospod")
@@ -169,7 +170,7 @@ func TestTheChaosPodOfControllerRuntimesExamplesRunsFromZeroWithOnlyItsMainChang
 - {apiGroups: [chaosapps.metamagical.io], resources: [chaospods], verbs: [get, list, watch]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}`)
 	c := chaosPod{n, "victim"}
-	// The operator's own pods are none that it is to be told of: when they come and go,
+	// The operator must get no events of its own pods: when they come and go,
 	// it would be woken.
 	s := n.publicOperator("chaospod", images.chaospod, `
 delivery: {backoffDelay: PT1S}
@@ -207,7 +208,7 @@ spec:
 	if left < 0 {
 		t.Fatalf("Serving took longer than %s to zero: make stop longer", stop)
 	}
-	t.Logf("at zero %s before the pod is to be stopped", left.Round(time.Second))
+	t.Logf("at zero %s before the pod must be stopped", left.Round(time.Second))
 	second := c.awaitPod(left+patience, pod)
 	operators, err := n.replicas("chaospod")
 	if err != nil || len(operators) != 1 || operators[0].CreationTimestamp.Time.Before(next) {
@@ -286,8 +287,8 @@ metadata:
   ownerReferences: [OWNER]
   annotations: {cert-manager.io/inject-ca-from-secret: NAME/ca}
 webhooks:
-- name: nobody.e2e.reschedule.dev
-  clientConfig: {service: {namespace: NAME, name: nobody}}
+- name: absent.e2e.reschedule.dev
+  clientConfig: {service: {namespace: NAME, name: absent}}
   rules: [{apiGroups: [e2e.reschedule.dev], apiVersions: [v1], operations: [CREATE], resources: [nothings]}]
   admissionReviewVersions: [v1]
   sideEffects: None
@@ -312,7 +313,7 @@ func (n *namespace) awaitCA(what, want string) {
 // This one has what the ChaosPod has not: several controllers, a cache with an index,
 // an object that is watched by its metadata and leads to others by a map function,
 // predicates, and objects without a namespace.
-func TestTheCAInjectorOfCertManagerRunsFromZeroWithOnlyItsMainReplaced(t *testing.T) {
+func TestPublicOperator_CAInjector(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "cainjector")
 	in := strings.NewReplacer("NAME", n.name, "OWNER", n.ownerText())
@@ -351,7 +352,7 @@ ingest: {key: "event.kind + '/' + event.namespace + '/' + event.name"}
 	n.awaitCA("the webhook has the new CA beside the old", first.pem+second.pem)
 	t.Logf("cold: the webhook had the new CA %s after the Secret", time.Since(began).Round(time.Millisecond))
 
-	// Somebody takes it away.
+	// A user takes it away.
 	_, err := n.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), n.name, types.JSONPatchType,
 		[]byte(`[{"op":"remove","path":"/webhooks/0/clientConfig/caBundle"}]`), metav1.PatchOptions{})
 	if err != nil {

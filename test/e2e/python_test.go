@@ -36,11 +36,12 @@ const (
 	pythonName    = "namespace-ttl"
 )
 
-func TestAnOperatorInPythonThatOnlyAnswersDoesItsWorkFromZero(t *testing.T) {
+// An operator in Python that only answers does its work from zero.
+func TestPython_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	const (
 		ttl    = 150 * time.Second // longer than the retries and Serving take to zero
-		clocks = time.Second       // by which those of several nodes may differ
+		clocks = time.Second       // by which the clocks of several nodes may differ
 	)
 	n := newNamespace(t, "python")
 	preview := n.name + "-preview"
@@ -65,7 +66,7 @@ func TestAnOperatorInPythonThatOnlyAnswersDoesItsWorkFromZero(t *testing.T) {
 	n.apply(grant)
 	waiting := s.waiting(preview)
 	if late := waiting.DueAt.Sub(born.Add(ttl)); late < -clocks || late > 5*time.Second || *waiting.Attempt != 0 {
-		t.Errorf("made at %s for %s, it is to be looked at %s after its end, at attempt %d", born, ttl, late, *waiting.Attempt)
+		t.Errorf("made at %s for %s, it must be looked at %s after its end, at attempt %d", born, ttl, late, *waiting.Attempt)
 	}
 
 	n.atZero(n.name)
@@ -169,7 +170,7 @@ func (n *namespace) makeNamespace(name string, labels map[string]string) time.Ti
 
 // What the function answers, row by row, as a process of this machine against
 // an API server that does as the row says.
-func TestWhatThePythonFunctionAnswers(t *testing.T) {
+func TestPython_Answers(t *testing.T) {
 	t.Parallel()
 	api := &fakeNamespaces{}
 	function := startPython(t, api)
@@ -186,7 +187,7 @@ func TestWhatThePythonFunctionAnswers(t *testing.T) {
 		status  int
 		after   time.Duration // 0 is never
 		deleted bool
-		path    string // "" is that of preview
+		path    string // "" is the path of preview
 	}{
 		{name: "young", object: labelled("20m"), age: time.Minute, status: 204, after: 19 * time.Minute},
 		{name: "seconds", object: labelled("90s"), status: 204, after: 90 * time.Second},

@@ -65,7 +65,7 @@ func matches(page, printed string) bool {
 }
 
 // It applies config/ again, which starts the adapter anew: not in parallel.
-func TestTheQuickStartDoesWhatItsPageSays(t *testing.T) {
+func TestQuickStart_WorksAsWritten(t *testing.T) {
 	page, err := os.ReadFile("../../" + quickstart)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTheQuickStartDoesWhatItsPageSays(t *testing.T) {
 	for i, b := range blocks {
 		fmt.Fprintf(&script, "exec >%s\n%s\n", output(dir, i), b.commands)
 	}
-	// All in one shell, as whoever follows the page does it: with the
+	// All in one shell, as a reader of the page does it: with the
 	// variables of the blocks before.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -122,7 +122,7 @@ func TestTheQuickStartDoesWhatItsPageSays(t *testing.T) {
 
 func output(dir string, block int) string { return filepath.Join(dir, fmt.Sprintf("%02d", block)) }
 
-// withKo makes a folder with a ko in it, that of tools/ko.
+// withKo makes a folder with the ko of tools/ko in it.
 func withKo(t *testing.T, dir string) string {
 	t.Helper()
 	bin := filepath.Join(dir, "bin")
@@ -172,7 +172,8 @@ func cleanUpQuickstart(t *testing.T) {
 	})
 }
 
-func TestAPageIsComparedAsItsReadersCompareIt(t *testing.T) {
+// A page is compared as its readers compare it.
+func TestQuickStart_ComparesOutput(t *testing.T) {
 	t.Parallel()
 	const page = "text\n```sh\necho a\necho b\n```\n\n```text\na …\n```\nmore\n```yaml\nx: y\n```\n```sh\ntrue\n```\n"
 	blocks := steps(page)

@@ -182,7 +182,7 @@ func (r run) String() string {
 		r.DueAt.Format(time.StampMilli), r.Start.Format(time.StampMilli), r.End.Format(time.StampMilli), r.Status, r.Pod)
 }
 
-// runs are those of all functions of the namespace so far whose key begins so,
+// runs are the runs of all functions of the namespace so far whose key begins so,
 // in the order of their starts.
 func (n *namespace) runs(prefix string) []run {
 	n.t.Helper()
@@ -224,7 +224,7 @@ func (n *namespace) recordedRuns(prefix string) ([]run, error) {
 }
 
 // awaitRuns waits until there are at least so many runs of a key that came to
-// their end, and returns all of it, those that have not among them.
+// their end, and returns all of it, also the records without an end.
 func (n *namespace) awaitRuns(deadline time.Duration, key string, least int) []run {
 	n.t.Helper()
 	var of []run

@@ -28,9 +28,9 @@ import (
 
 var eventPolicy = schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1alpha1", Kind: "EventPolicy"}
 
-// The flags are those of all of Knative Eventing, so one test turns them once,
+// The flags hold for all of Knative Eventing, so one test turns them once,
 // and it is not parallel.
-func TestWithTokensAndTLSOn(t *testing.T) {
+func TestSecure_TokensAndTLS(t *testing.T) {
 	n := newNamespace(t, "secure")
 	n.deploy("operator", 1, rule{"", behaviour{}})
 	s := n.source("site", toService("operator"))
@@ -66,7 +66,7 @@ func (s *source) in(t *testing.T) *source {
 	return &part
 }
 
-// secure waits until the source is to be called by https, and has the tests do
+// secure waits until the source must be called by https, and has the tests do
 // so.
 func (s *source) secure(ca *authority) {
 	s.t.Helper()
@@ -262,7 +262,7 @@ func (s *source) withdraw(name string) {
 }
 
 // secureSink deploys a recorder that has a certificate, and returns the
-// authority that signed it, whom nobody knows yet.
+// authority that signed it, which no program trusts yet.
 func secureSink(t *testing.T, n *namespace, name string) (url string, ca *authority) {
 	t.Helper()
 	ca = newAuthority(t)
@@ -336,7 +336,7 @@ func deliveriesBearTokens(t *testing.T, s *source) {
 		}
 		user := "system:serviceaccount:" + n.name + ":" + *account.ServiceAccountName
 		if review.Status.Authenticated != want || want && review.Status.User.Username != user {
-			t.Errorf("for %s the token is %+v, want that of %s: %t", audience, review.Status, user, want)
+			t.Errorf("for %s the token is %+v, want the token of %s: %t", audience, review.Status, user, want)
 		}
 	}
 }
@@ -358,7 +358,7 @@ func sinksAreToBeTrusted(t *testing.T, s *source) {
 		return nil
 	})
 	if records, err := n.kept("untrusted", "/in"); err != nil || len(records) > 0 {
-		t.Fatalf("what nobody trusts was told %v: %v", records, err)
+		t.Fatalf("a sink without trust received %v: %v", records, err)
 	}
 	// The same delivery arrives when the source says whom to trust.
 	n.secureSource("untrusting", fmt.Sprintf("sink: {uri: %q, CACerts: %q}\n", url+"/in", ca.pem))

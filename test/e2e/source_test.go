@@ -43,7 +43,7 @@ func (n *namespace) source(name, spec string) *source {
 	return s
 }
 
-// manifestOf is that of a source.
+// manifestOf is the manifest of a source.
 func manifestOf(name, spec string) string {
 	return fmt.Sprintf("\n---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s}\nspec:\n  %s",
 		name, strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  "))
@@ -158,7 +158,7 @@ func (s *source) send(data string, attributes ...string) {
 	}
 }
 
-// eventHeaders are those of an event with attributes, in turn with their values.
+// eventHeaders are the headers of an event with attributes, in turn with their values.
 func eventHeaders(attributes []string) []string {
 	headers := []string{"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/e2e", "Ce-Type", "dev.reschedule.e2e"}
 	for i := 0; i < len(attributes); i += 2 {

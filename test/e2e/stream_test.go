@@ -32,7 +32,7 @@ type stream struct {
 	wrong    []string                    // what no caller should be told
 }
 
-// streamRules are those of the operator that the source of a stream has.
+// streamRules are the rules of the operator that the source of a stream has.
 var streamRules = []rule{
 	{"flaky/", behaviour{Status: 500, Failures: 1}},
 	{"slow/", behaviour{Work: "3s"}}, // deliveries that are under way whenever something happens

@@ -22,9 +22,9 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
-// The release before is that of UPGRADE_FROM, a commit. The cluster runs this
+// The release before is the commit UPGRADE_FROM. The cluster runs this
 // checkout at the end, as it is on the disk.
-func TestSchedulesSurviveAnUpgradeAndTheWayBack(t *testing.T) {
+func TestUpgrade_AndBackKeepsSchedules(t *testing.T) {
 	const schedules = 500
 	n := newNamespace(t, "upgrade")
 	n.deploy("operator", 2, streamRules...)
@@ -75,7 +75,7 @@ func TestSchedulesSurviveAnUpgradeAndTheWayBack(t *testing.T) {
 	eventually(t, patience, "the cluster is well", n.well)
 }
 
-// platforms are those of the nodes, as ko names them.
+// platforms are the platforms of the nodes, as ko names them.
 func (n *namespace) platforms() string {
 	n.t.Helper()
 	nodes, err := n.Client.CoreV1().Nodes().List(n.t.Context(), metav1.ListOptions{})

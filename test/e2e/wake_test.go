@@ -26,7 +26,8 @@ func lateness(runs []run) string {
 	return fmt.Sprintf("median %s, most %s of %d", late[len(late)/2], late[len(late)-1], len(late))
 }
 
-func TestAnOperatorAtZeroIsWokenReschedulesItselfGoesAndIsWokenAgainOnTime(t *testing.T) {
+// An operator at zero is woken, reschedules itself, goes, and is woken again on time.
+func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	const (
 		key   = "GitRepo/team-a/site"
@@ -46,7 +47,7 @@ func TestAnOperatorAtZeroIsWokenReschedulesItselfGoesAndIsWokenAgainOnTime(t *te
 			t.Errorf("occurrence %d was not delivered once: %v", occurrence, runs)
 		}
 		if !r.DueAt.Equal(due) {
-			t.Errorf("occurrence %d was due at %s, and came as that of %s", occurrence, due, r.DueAt)
+			t.Errorf("occurrence %d was due at %s, and came as the occurrence of %s", occurrence, due, r.DueAt)
 		}
 		n.notEarly(r)
 		t.Logf("cold: the run began %s after its time", r.Start.Sub(r.DueAt).Round(time.Millisecond))
@@ -107,7 +108,8 @@ func (s *source) waiting(key string) harness.Schedule {
 	return is
 }
 
-func TestNothingIsLostWhenManyKeysComeDueAtOnceAndTheOperatorIsAtZero(t *testing.T) {
+// Nothing is lost when many keys come due at once and the operator is at zero.
+func TestWake_ManyKeysAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		annotations map[string]string

@@ -71,7 +71,7 @@ func newGang(t *testing.T) *gang {
 	t.Cleanup(func() {
 		_ = g.in.Close()
 		_ = cmd.Process.Kill()
-		for range g.lines { // nobody else reads
+		for range g.lines { // there is no other reader
 		}
 		<-done
 	})

@@ -200,7 +200,7 @@ func TestExpression_EndsWithItsRequest(t *testing.T) {
 	case <-time.After(10 * time.Second):
 	case <-s.Exited():
 	}
-	// Nothing is due, and nobody calls.
+	// Nothing is due, and there are no calls.
 	if used := s.ProcessorTime(t) - before; used > 500*time.Millisecond {
 		t.Errorf("the adapter computes on: %s of a processor in the 10 s after the last request", used)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sinks are those of the attackers. The last segment of a path says how a
+// sinks are the sinks of the attackers. The last segment of a path says how a
 // delivery is answered; once calm, all are answered at once.
 type sinks struct {
 	*httptest.Server

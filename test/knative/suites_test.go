@@ -110,7 +110,8 @@ func environmentOf(t *testing.T) (context.Context, environment.Environment) {
 	return ctx, env
 }
 
-func TestKnativesConventionsForResources(t *testing.T) {
+// The resource follows Knative's conventions.
+func TestKnative_Conventions(t *testing.T) {
 	ctx, env := environmentOf(t)
 	f := feature.NewFeature()
 	name, _ := source(f)
@@ -123,7 +124,8 @@ func TestKnativesConventionsForResources(t *testing.T) {
 	env.Test(ctx, t, f)
 }
 
-func TestDeliversAsSourcesOfKnativeDo(t *testing.T) {
+// The source delivers as Knative's sources do.
+func TestKnative_Delivery(t *testing.T) {
 	ctx, env := environmentOf(t)
 	f := feature.NewFeature()
 	name, sink := source(f)
@@ -139,7 +141,8 @@ func TestDeliversAsSourcesOfKnativeDo(t *testing.T) {
 	env.Test(ctx, t, f)
 }
 
-func TestEventTypesInFrontOfABroker(t *testing.T) {
+// Event types in front of a broker.
+func TestKnative_EventTypes(t *testing.T) {
 	ctx, env := environmentOf(t)
 	acquaint(ctx, t)
 	f := feature.NewFeature()
@@ -168,7 +171,8 @@ func acquaint(ctx context.Context, t *testing.T) {
 	}
 }
 
-func TestAuthenticationAndAuthorization(t *testing.T) {
+// Authentication and authorization.
+func TestKnative_Auth(t *testing.T) {
 	ctx, env := environmentOf(t)
 	authenticated(ctx, t)
 	f := feature.NewFeature()

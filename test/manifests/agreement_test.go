@@ -73,7 +73,8 @@ func quote(t *testing.T, s string) string {
 	return "sink:\n  uri: http://x\n  " + strings.ReplaceAll(strings.TrimRight(string(raw), "\n"), "\n", "\n  ")
 }
 
-func TestGoodObjectsAreTaken(t *testing.T) {
+// Good objects are taken.
+func TestCRD_AcceptsGoodObjects(t *testing.T) {
 	t.Parallel()
 	cert := certificates(t)
 	for name, spec := range map[string]string{
@@ -134,7 +135,7 @@ func TestGoodObjectsAreTaken(t *testing.T) {
 }
 
 // What the API server says has to name the field and tell what to do.
-func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
+func TestCRD_RefusesBadObjectsWithAdvice(t *testing.T) {
 	t.Parallel()
 	cert := certificates(t)
 	const overrides = "must not name an attribute of CloudEvents itself: id, source, type, specversion"
@@ -162,7 +163,7 @@ func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
 		"an unknown policy for events":       {sink + "ingest: {policies: [keep, never]}", "spec.ingest.policies[1]"},
 		"a delay of events that is none":     {sink + "ingest: {maxDelay: soon}", "ingest.maxDelay must be a duration"},
 		"unknown authentication":             {sink + "ingest: {authentication: 'off'}", "spec.ingest.authentication"},
-		"unknown access":                     {sink + "access: anybody", "spec.access"},
+		"unknown access":                     {sink + "access: everyone", "spec.access"},
 		"no bytes":                           {sink + "limits: {maxBytes: 0}", "limits.maxBytes must be a quantity of bytes over 0"},
 		"negative bytes":                     {sink + "limits: {maxBytes: -1Gi}", "limits.maxBytes must be a quantity of bytes over 0"},
 		"watching nothing":                   {sink + "watch: {}", "spec.watch.resources: Required value"},
@@ -269,7 +270,7 @@ func TestBadObjectsAreRefusedAndTheMessageSaysWhatToDo(t *testing.T) {
 }
 
 // What Validate leaves to others, because they know how to tell it: adapter/sources.
-func TestBeyondValidateTheRulesRefuseWhatNoAdapterCouldServe(t *testing.T) {
+func TestCRD_RefusesUnservableObjects(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ spec, says string }{
 		"over a hundred years in Go style":  {sink + "delay: 876600h0m0.001s", "delay must be at most 100 years"},
@@ -296,7 +297,7 @@ func TestBeyondValidateTheRulesRefuseWhatNoAdapterCouldServe(t *testing.T) {
 
 // An object that a Go program cannot decode would stop every informer of the
 // sources, so whatever uri the API server takes has to be readable.
-func TestEveryURIThatIsTakenCanBeReadByGo(t *testing.T) {
+func TestCRD_URIsCanBeParsedByGo(t *testing.T) {
 	t.Parallel()
 	for _, uri := range []string{
 		":", "::", ":a", "1:a", "a:b:c", "%", "%zz", "a%", "a%2", "/%zz", "?%zz", "#%zz", "a#%", "a?b#%zz", "/a:b", "a b", "a\tb", "a\x7fb", "\n", "ü", "//", "///", "//[", "//[::1", "?", "#",
@@ -323,7 +324,7 @@ func TestEveryURIThatIsTakenCanBeReadByGo(t *testing.T) {
 }
 
 // The rules add up durations in floating point, unit by unit.
-func TestAHundredYearsAreTheSameInEveryUnit(t *testing.T) {
+func TestCRD_HundredYearsInEveryUnit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ most, over string }{
 		{"876600h", "876600h1s"},

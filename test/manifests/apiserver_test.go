@@ -104,7 +104,8 @@ func (s *apiServer) admit(ctx context.Context, object map[string]any) (stored ma
 	return object, errs
 }
 
-func TestAnAPIServerTakesTheCRD(t *testing.T) {
+// An API server takes the CRD.
+func TestCRD_IsAccepted(t *testing.T) {
 	t.Parallel()
 	internal, err := server(t).internal()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Row 1: the labels that Knative finds a source and an addressable by.
-func TestTheCRDHasTheLabelsOfASource(t *testing.T) {
+func TestCRD_HasTheLabelsOfASource(t *testing.T) {
 	t.Parallel()
 	labels := server(t).crd.Labels
 	for _, name := range []string{"duck.knative.dev/source", "duck.knative.dev/addressable", "eventing.knative.dev/source", "knative.dev/crd-install"} {
@@ -27,7 +27,7 @@ func TestTheCRDHasTheLabelsOfASource(t *testing.T) {
 }
 
 // Row 2, and the names: kn builds the plural from the kind.
-func TestTheCRDHasTheNamesOfASource(t *testing.T) {
+func TestCRD_HasTheNamesOfASource(t *testing.T) {
 	t.Parallel()
 	names := server(t).crd.Spec.Names
 	if want := []string{"all", "knative", "sources"}; !cmp.Equal(names.Categories, want) {
@@ -46,7 +46,7 @@ func TestTheCRDHasTheNamesOfASource(t *testing.T) {
 }
 
 // Row 3.
-func TestTheColumnsOfKubectlGet(t *testing.T) {
+func TestCRD_Columns(t *testing.T) {
 	t.Parallel()
 	var got [][2]string
 	for _, c := range server(t).crd.Spec.Versions[0].AdditionalPrinterColumns {
@@ -66,7 +66,7 @@ func TestTheColumnsOfKubectlGet(t *testing.T) {
 }
 
 // Row 8.
-func TestTheEventTypesAnnotationIsWhatKnativeReads(t *testing.T) {
+func TestCRD_EventTypesAnnotation(t *testing.T) {
 	t.Parallel()
 	var types []struct{ Type, Schema, Description string }
 	if err := json.Unmarshal([]byte(server(t).crd.Annotations["registry.knative.dev/eventTypes"]), &types); err != nil {
@@ -79,7 +79,7 @@ func TestTheEventTypesAnnotationIsWhatKnativeReads(t *testing.T) {
 
 // Row 9, and the same for addressables. Unlike Knative's own test it looks at the
 // group too.
-func TestKnativesAggregatedRolesReachTheSource(t *testing.T) {
+func TestRBAC_AggregatedRoles(t *testing.T) {
 	t.Parallel()
 	for label, resources := range map[string][]string{
 		"duck.knative.dev/source":      {"reschedulesources"},
@@ -104,7 +104,7 @@ func TestKnativesAggregatedRolesReachTheSource(t *testing.T) {
 
 // The contract's list, which the CRD's description tells users and the
 // controller's lifecycle has to keep.
-func TestTheConditionsAreThoseOfTheContract(t *testing.T) {
+func TestCRD_Conditions(t *testing.T) {
 	t.Parallel()
 	o := &v1alpha1.RescheduleSource{}
 	o.Status.InitializeConditions()
@@ -132,7 +132,7 @@ func TestTheConditionsAreThoseOfTheContract(t *testing.T) {
 
 // ko and kubectl read the YAML files of one directory and of none below it, so
 // cert-manager is the user's choice. The namespace belongs to eventing.
-func TestWhatIsOptionalIsNotInstalled(t *testing.T) {
+func TestConfig_OptionalIsNotInstalled(t *testing.T) {
 	t.Parallel()
 	for _, o := range installed(t) {
 		if slices.Contains([]string{"Certificate", "Namespace"}, o.Kind) {

@@ -121,7 +121,8 @@ func one[T any](t *testing.T, kind, name string) (value T) {
 var clusterScoped = map[string]bool{"CustomResourceDefinition": true, "ClusterRole": true, "ClusterRoleBinding": true,
 	"ValidatingAdmissionPolicy": true, "ValidatingAdmissionPolicyBinding": true}
 
-func TestEveryObjectIsOfAKnownKindAndInKnativesNamespace(t *testing.T) {
+// Every object is of a known kind and in Knative's namespace.
+func TestConfig_KindsAndNamespace(t *testing.T) {
 	t.Parallel()
 	known := map[string]func(*testing.T, object){
 		"v1/ServiceAccount":                                func(t *testing.T, o object) { decode[corev1.ServiceAccount](t, o) },

@@ -70,8 +70,8 @@ func of(t *testing.T, account string) (cluster, local, others []string) {
 	return cluster, local, others
 }
 
-// Whoever adds a right adds it here too, and somebody asks why.
-func TestTheControllerMayDoThisAndNothingElse(t *testing.T) {
+// A new right must be added here too, and a reviewer asks why.
+func TestRBAC_Controller(t *testing.T) {
 	t.Parallel()
 	cluster, local, others := of(t, "reschedule-controller")
 	wantCluster := []string{
@@ -121,7 +121,8 @@ func TestTheControllerMayDoThisAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheAdapterMayDoThisAndNothingElse(t *testing.T) {
+// The adapter may do this and nothing else.
+func TestRBAC_Adapter(t *testing.T) {
 	t.Parallel()
 	cluster, local, others := of(t, "reschedule-adapter")
 	wantCluster := []string{
@@ -150,7 +151,8 @@ func TestTheAdapterMayDoThisAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheRightToTokensCanBeLeftOutWithItsFile(t *testing.T) {
+// The right to tokens can be left out with its file.
+func TestRBAC_TokensAreOptional(t *testing.T) {
 	t.Parallel()
 	const file = "204-adapter-oidc-rbac.yaml"
 	for _, o := range installed(t) {
@@ -167,7 +169,8 @@ func TestTheRightToTokensCanBeLeftOutWithItsFile(t *testing.T) {
 	}
 }
 
-func TestPeopleGetWhatTheirRoleInANamespaceSays(t *testing.T) {
+// People get what their role in a namespace says.
+func TestRBAC_People(t *testing.T) {
 	t.Parallel()
 	read := []string{
 		"get sources.reschedule.dev/reschedulesources",
@@ -198,7 +201,8 @@ func TestPeopleGetWhatTheirRoleInANamespaceSays(t *testing.T) {
 	}
 }
 
-func TestNoRoleIsWiderThanItHasToBe(t *testing.T) {
+// No role is wider than it must be.
+func TestRBAC_NoWildcards(t *testing.T) {
 	t.Parallel()
 	for _, role := range all[rbacv1.ClusterRole](t, "ClusterRole") {
 		checkWidth(t, role.Name, role.Rules, true)
@@ -224,7 +228,8 @@ func checkWidth(t *testing.T, name string, rules []rbacv1.PolicyRule, everywhere
 	}
 }
 
-func TestEveryBindingJoinsARoleAndAnIdentityThatExist(t *testing.T) {
+// Every binding joins a role and an identity that exist.
+func TestRBAC_BindingsAreComplete(t *testing.T) {
 	t.Parallel()
 	have := map[string]bool{"ClusterRole/addressable-resolver": true} // eventing's own
 	for _, o := range installed(t) {
@@ -250,12 +255,13 @@ func TestEveryBindingJoinsARoleAndAnIdentityThatExist(t *testing.T) {
 	for _, o := range installed(t) {
 		aggregated := o.file == "201-aggregated-clusterroles.yaml"
 		if (o.Kind == "ClusterRole" || o.Kind == "Role") && !aggregated && !have["bound "+o.Kind+"/"+o.Name] {
-			t.Errorf("%s %s is bound to nobody", o.Kind, o.Name)
+			t.Errorf("%s %s is bound to no account", o.Kind, o.Name)
 		}
 	}
 }
 
-func TestEachBinaryHasAnIdentityOfItsOwn(t *testing.T) {
+// Each binary has an identity of its own.
+func TestRBAC_OneIdentityPerBinary(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]bool{}
 	for _, a := range all[corev1.ServiceAccount](t, "ServiceAccount") {
@@ -271,6 +277,6 @@ func TestEachBinaryHasAnIdentityOfItsOwn(t *testing.T) {
 		delete(accounts, account)
 	}
 	if len(accounts) > 0 {
-		t.Errorf("nobody runs as %v", accounts)
+		t.Errorf("no pod runs as %v", accounts)
 	}
 }

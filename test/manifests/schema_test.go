@@ -112,7 +112,8 @@ func jsonFields(typ reflect.Type, out map[string]reflect.Type) {
 	}
 }
 
-func TestTheSchemaHasEveryFieldOfTheGoTypesAndNoOther(t *testing.T) {
+// The schema has every field of the Go types and no other.
+func TestSchema_HasTheFieldsOfTheTypes(t *testing.T) {
 	t.Parallel()
 	root := server(t).schema
 	if root.Description == "" {
@@ -123,7 +124,8 @@ func TestTheSchemaHasEveryFieldOfTheGoTypesAndNoOther(t *testing.T) {
 	walk(t, "status", &status, reflect.TypeFor[v1alpha1.RescheduleSourceStatus]())
 }
 
-func TestTheDefaultsAreThoseOfSetDefaults(t *testing.T) {
+// The schema's defaults and SetDefaults agree.
+func TestSchema_DefaultsAgree(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]string{
 		"nothing given":  sink,
@@ -198,7 +200,8 @@ func populated(typ reflect.Type) reflect.Value {
 	return v
 }
 
-func TestAFullStatusIsStoredAsItIs(t *testing.T) {
+// A full status is stored as it is.
+func TestSchema_StoresAFullStatus(t *testing.T) {
 	t.Parallel()
 	status := populated(reflect.TypeFor[v1alpha1.RescheduleSourceStatus]()).Interface().(v1alpha1.RescheduleSourceStatus)
 	object := fromYAML(t, withSpec(sink))
@@ -214,7 +217,7 @@ func TestAFullStatusIsStoredAsItIs(t *testing.T) {
 }
 
 // Row 7 of the conformance table: what every Knative source may carry survives.
-func TestASourceOfKnativesDuckTypeIsStoredAsItIs(t *testing.T) {
+func TestSchema_StoresTheDuckType(t *testing.T) {
 	t.Parallel()
 	duck := &duckv1.Source{}
 	duck.Populate()
@@ -241,7 +244,7 @@ func at(tree map[string]any, path []string) any {
 }
 
 // Whatever a rule looks at has an end, and whatever a client could decode wrongly.
-func TestEveryValueOfTheSpecIsBounded(t *testing.T) {
+func TestSchema_BoundsEveryValue(t *testing.T) {
 	t.Parallel()
 	var look func(path string, s schema.Structural)
 	look = func(path string, s schema.Structural) {
@@ -277,7 +280,8 @@ func TestEveryValueOfTheSpecIsBounded(t *testing.T) {
 	look("spec", server(t).schema.Properties["spec"])
 }
 
-func TestTheSchemaWantsWhatKnativeWants(t *testing.T) {
+// The schema requires what Knative requires.
+func TestSchema_RequiresWhatKnativeRequires(t *testing.T) {
 	t.Parallel()
 	root := server(t).schema
 	spec, status := root.Properties["spec"], root.Properties["status"]

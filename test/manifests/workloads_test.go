@@ -48,12 +48,12 @@ func container(t *testing.T, pod corev1.PodTemplateSpec, name string) corev1.Con
 
 // The fields that the Pod Security Standard restricted looks at, and the root
 // file system beyond it.
-func TestPodsPassThePodSecurityStandardRestricted(t *testing.T) {
+func TestPods_PassRestricted(t *testing.T) {
 	t.Parallel()
 	for name, pod := range templates(t) {
 		spec := pod.Spec
 		if spec.HostNetwork || spec.HostPID || spec.HostIPC || len(spec.InitContainers)+len(spec.EphemeralContainers) > 0 {
-			t.Errorf("%s shares something with the node, or has containers that nobody looks at", name)
+			t.Errorf("%s shares something with the node, or has containers that no test looks at", name)
 		}
 		for _, v := range spec.Volumes {
 			if v.Secret == nil && v.PersistentVolumeClaim == nil {
@@ -84,7 +84,8 @@ func TestPodsPassThePodSecurityStandardRestricted(t *testing.T) {
 
 func is[T comparable](have *T, want T) bool { return have != nil && *have == want }
 
-func TestPodsAreKeptAsKnativeKeepsItsOwn(t *testing.T) {
+// Pods are kept as Knative keeps its own.
+func TestPods_FollowKnative(t *testing.T) {
 	t.Parallel()
 	for name, pod := range templates(t) {
 		c := pod.Spec.Containers[0]
@@ -158,7 +159,7 @@ func TestAdapter_OnePodAndItsVolume(t *testing.T) {
 }
 
 // The flags say where; the mounts and ports have to be there.
-func TestTheAdaptersFlagsAgreeWithItsPortsAndMounts(t *testing.T) {
+func TestPods_FlagsPortsAndMountsAgree(t *testing.T) {
 	t.Parallel()
 	c := container(t, adapter(t).Spec.Template, "adapter")
 	want := []string{
@@ -201,7 +202,8 @@ func TestTheAdaptersFlagsAgreeWithItsPortsAndMounts(t *testing.T) {
 	t.Error("there is no GOMEMLIMIT")
 }
 
-func TestServicesReachTheirPods(t *testing.T) {
+// Services reach their pods.
+func TestServices_ReachTheirPods(t *testing.T) {
 	t.Parallel()
 	pods := templates(t)
 	want := map[string]map[string]int32{
@@ -246,7 +248,8 @@ func checkSelector(t *testing.T, kind, name string, selector map[string]string, 
 	}
 }
 
-func TestSelectorsMatchTheirOwnPodsAndOutliveAVersion(t *testing.T) {
+// Selectors match their own pods and outlive a version.
+func TestSelectors_OutliveAVersion(t *testing.T) {
 	t.Parallel()
 	pods := templates(t)
 	selectors := map[string]*metav1.LabelSelector{
@@ -265,7 +268,7 @@ func TestSelectorsMatchTheirOwnPodsAndOutliveAVersion(t *testing.T) {
 }
 
 // Callers come from everywhere and bring a token; the other ports ask for none.
-func TestTheNetworkReachesOnlyWhatAsksForTokens(t *testing.T) {
+func TestNetworkPolicy_OnlyTokenPorts(t *testing.T) {
 	t.Parallel()
 	pods := templates(t)
 	want := map[string]map[string]bool{ // by port, whether everybody gets there
@@ -295,7 +298,8 @@ func TestTheNetworkReachesOnlyWhatAsksForTokens(t *testing.T) {
 	}
 }
 
-func TestTheBudgetNeverHoldsUpADrain(t *testing.T) {
+// The budget never holds up a drain.
+func TestBudget_NeverBlocksADrain(t *testing.T) {
 	t.Parallel()
 	budget := one[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget", "reschedule-adapter")
 	if budget.Spec.MinAvailable != nil || budget.Spec.MaxUnavailable.IntValue() != 1 {
@@ -304,7 +308,8 @@ func TestTheBudgetNeverHoldsUpADrain(t *testing.T) {
 	checkSelector(t, "PodDisruptionBudget", budget.Name, budget.Spec.Selector.MatchLabels, templates(t))
 }
 
-func TestTheCertificateIsForTheNamesOfTheService(t *testing.T) {
+// The certificate is for the names of the service.
+func TestCertificate_NamesTheService(t *testing.T) {
 	t.Parallel()
 	for _, o := range extra(t) {
 		if o.Kind != "Certificate" {
@@ -331,7 +336,7 @@ func TestTheCertificateIsForTheNamesOfTheService(t *testing.T) {
 }
 
 // What .ko.yaml builds is what config runs, and ko stops at nothing it cannot find.
-func TestKoBuildsEveryImage(t *testing.T) {
+func TestKo_BuildsEveryImage(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(configDir, "..", ".ko.yaml"))
 	if err != nil {

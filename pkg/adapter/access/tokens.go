@@ -51,7 +51,7 @@ func ReadTokens(file string) (*Tokens, error) {
 	return t, t.Reload(file)
 }
 
-// Reload replaces the tokens by those of the file; on an error they stay.
+// Reload replaces the tokens by the file's; on an error they stay.
 func (t *Tokens) Reload(file string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -35,7 +35,7 @@ type Config struct {
 	// BudgetWait is how long a request waits for its share, default 5 s.
 	BudgetWait time.Duration
 	// Local refuses what a web page can make a browser send: without a Guard
-	// whoever reaches the address may call, and a browser on the same machine
+	// every client that reaches the address may call, and a browser on the same machine
 	// reaches it for any page.
 	Local bool
 
@@ -127,7 +127,7 @@ type call struct {
 	caller access.Caller
 	// path is what the request is to.
 	path pathKind
-	// status is that of the answer, for the metrics.
+	// status is the status of the answer, for the metrics.
 	status int
 	// share is what the request holds by being under way, claim what its body
 	// and answer hold.

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEachItemOfABulkCallIsJudgedAlone(t *testing.T) {
+// A bulk call accepts or refuses each item alone.
+func TestBulk_ItemsAreIndependent(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.settings.MaxPending = 3
@@ -65,7 +66,8 @@ func TestEachItemOfABulkCallIsJudgedAlone(t *testing.T) {
 	}
 }
 
-func TestABulkCallThatIsBrokenChangesNothing(t *testing.T) {
+// A bulk call that is broken changes nothing.
+func TestBulk_BrokenBodyChangesNothing(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat(`{"key":"k"},`, 1000) + `{"key":"k"}`
 	tests := []struct{ body, field string }{
@@ -89,7 +91,8 @@ func TestABulkCallThatIsBrokenChangesNothing(t *testing.T) {
 	}
 }
 
-func TestABulkCallTakes1000Items(t *testing.T) {
+// A bulk call takes 1000 items.
+func TestBulk_Takes1000Items(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	var b strings.Builder

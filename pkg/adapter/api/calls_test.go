@@ -44,7 +44,8 @@ func (x *expect) check(t *testing.T, e *edge) {
 	}
 }
 
-func TestAPathOrMethodThatIsNoneIsRefused(t *testing.T) {
+// An unknown path or method is refused.
+func TestPath_UnknownIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	for _, x := range []expect{
@@ -88,7 +89,8 @@ func TestAPathOrMethodThatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-func TestAKeyTravelsAsItWasSent(t *testing.T) {
+// A key travels as it was sent.
+func TestKey_TravelsAsSent(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	server := httptest.NewServer(e)
@@ -117,7 +119,8 @@ func TestAKeyTravelsAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestConditionsGuardAChange(t *testing.T) {
+// Conditions guard a change.
+func TestConditions_GuardAChange(t *testing.T) {
 	t.Parallel()
 	const key, absent = base + "/schedules/k", base + "/schedules/absent"
 	const precondition, invalid = "precondition_failed", "invalid_argument"
@@ -175,7 +178,8 @@ func TestConditionsGuardAChange(t *testing.T) {
 	}
 }
 
-func TestAChangeUnderIfMatchAnyIsTriedAgainWhenOvertaken(t *testing.T) {
+// A change under If-Match: * is tried again when another change came first.
+func TestIfMatchAny_RetriesWhenOvertaken(t *testing.T) {
 	t.Parallel()
 	e, times := newEdge(t), 3
 	e.put(t, "k", "")
@@ -198,7 +202,8 @@ func TestAChangeUnderIfMatchAnyIsTriedAgainWhenOvertaken(t *testing.T) {
 	}
 }
 
-func TestParametersAreReadStrictly(t *testing.T) {
+// Parameters are read strictly.
+func TestParameters_AreStrict(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	const list, invalid = base + "/schedules", "invalid_argument"
@@ -244,7 +249,8 @@ func TestParametersAreReadStrictly(t *testing.T) {
 	}
 }
 
-func TestAListHasItsPagesAndABulkDeleteItsCount(t *testing.T) {
+// A list has its pages and a bulk delete its count.
+func TestList_PagesAndBulkDeleteCounts(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	for i := range 150 {
@@ -291,7 +297,8 @@ func TestAListHasItsPagesAndABulkDeleteItsCount(t *testing.T) {
 	}
 }
 
-func TestAPageOfLargeEventsEndsEarly(t *testing.T) {
+// A page of large events ends early.
+func TestList_LargeEventsEndAPage(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	body := `{"event":{"data":"` + strings.Repeat("x", 200<<10) + `"}}`
@@ -302,7 +309,7 @@ func TestAPageOfLargeEventsEndsEarly(t *testing.T) {
 	if n := w.Body.Len(); n < listBytes || n > listBytes+listChunk*201<<10 || !strings.Contains(w.Body.String()[n-40:], `"continue":"3`) {
 		t.Errorf("%d bytes, %s", n, w.Body.String()[n-40:])
 	}
-	all := e.bytes.Claim("somebody", "else")
+	all := e.bytes.Claim("another", "source")
 	if !all.TryGrow(e.cfg.Budget) {
 		t.Errorf("the list kept %d of the budget", e.bytes.Used())
 	}
@@ -311,7 +318,8 @@ func TestAPageOfLargeEventsEndsEarly(t *testing.T) {
 	}
 }
 
-func TestCountsAreAllThere(t *testing.T) {
+// The answer has every count.
+func TestCounts_AreComplete(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null}`+"\n" {
@@ -323,7 +331,8 @@ func TestCountsAreAllThere(t *testing.T) {
 	}
 }
 
-func TestHeadAnswersAsGetWithoutABody(t *testing.T) {
+// HEAD answers as GET, without a body.
+func TestHead_AnswersAsGet(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	e.put(t, "k", "")
@@ -349,7 +358,8 @@ func TestHeadAnswersAsGetWithoutABody(t *testing.T) {
 	}
 }
 
-func TestAFaultOfTheQueueIsNotTold(t *testing.T) {
+// The caller does not see a fault of the queue; the log has it.
+func TestQueueFault_StaysPrivate(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		fail   error
@@ -384,7 +394,8 @@ func TestAFaultOfTheQueueIsNotTold(t *testing.T) {
 	}
 }
 
-func TestCloudEventsAreHandedOn(t *testing.T) {
+// CloudEvents go to the receiver.
+func TestCloudEvent_IsHandedOn(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	w := e.do("POST", base+"?any=thing", `{"a":1}`, "Content-Type", "application/cloudevents+json", "Ce-Id", "1")
@@ -400,7 +411,8 @@ func TestCloudEventsAreHandedOn(t *testing.T) {
 	}
 }
 
-func TestTheHandlerServesRealSources(t *testing.T) {
+// The handler serves real sources.
+func TestHandler_ServesRealSources(t *testing.T) {
 	t.Parallel()
 	h := New(Config{Lookup: func(string, string) (*queue.Source, bool) { return nil, false }})
 	w := httptest.NewRecorder()

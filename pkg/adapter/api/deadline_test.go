@@ -73,7 +73,7 @@ func TestRefusedRequest_HasLittleTimeToBeRead(t *testing.T) {
 	// not read the answer.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.Requests = 64 << 10 })
-		all := e.shares.Claim("somebody", "else")
+		all := e.shares.Claim("another", "source")
 		all.TryGrow(64 << 10)
 		w := e.clock("GET", base, "")
 		if w.Code != 503 || len(w.write) != 1 || w.write[0] != refusalTime || w.Header().Get("Connection") != "close" {

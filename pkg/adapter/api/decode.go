@@ -180,7 +180,7 @@ func (n names) lookup(name []byte) int {
 	return -1
 }
 
-// below are the names as errors show those of an object's members.
+// below are the names of an object's members, as errors show them.
 func (n names) below(prefix string) names {
 	paths := make(names, len(n))
 	for i := range n {

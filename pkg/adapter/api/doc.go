@@ -18,7 +18,7 @@
 //
 // What a request holds is taken from two budgets of package budget: by being
 // under way, shared by peers, and for its body and answer, shared by namespaces
-// and sources, or by peers where nobody has authenticated the caller. A body is
+// and sources, or by peers where the caller is not authenticated. A body is
 // charged as it arrives, an answer before it is read.
 //
 // It leaves to others: every rule about times, policies, revisions and limits

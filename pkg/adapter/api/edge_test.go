@@ -11,7 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 )
 
-func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
+// A bearer token is required where there are tokens.
+func TestToken_IsRequired(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t, func(c *Config) { c.Guard = access.NewTokens("one", "two+/=._~-") })
 	for header, status := range map[string]int{
@@ -45,7 +46,8 @@ func TestABearerTokenIsRequiredWhereThereAreTokens(t *testing.T) {
 	}
 }
 
-func TestABodyMustBeJSONByItsHeaders(t *testing.T) {
+// A body must be JSON by its headers.
+func TestBody_MustBeJSON(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		headers []string
@@ -88,7 +90,8 @@ func (u unread) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestABodyIsBounded(t *testing.T) {
+// A body is bounded.
+func TestBody_IsBounded(t *testing.T) {
 	t.Parallel()
 	const most = defaultMaxBody
 	padded := func(n int) io.Reader { return strings.NewReader("{}" + strings.Repeat(" ", n-2)) }
@@ -129,11 +132,12 @@ func TestABodyIsBounded(t *testing.T) {
 	}
 }
 
-func TestLargeBodiesWaitForTheirShare(t *testing.T) {
+// Large bodies wait for their share.
+func TestBody_LargeWaitsForItsShare(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int64{smallBody + 1, -1} {
 		e := newEdge(t)
-		all := e.bytes.Claim("somebody", "else")
+		all := e.bytes.Claim("another", "source")
 		if !all.TryGrow(e.cfg.Budget) {
 			t.Fatal("the budget is not empty")
 		}
@@ -147,7 +151,8 @@ func TestLargeBodiesWaitForTheirShare(t *testing.T) {
 	}
 }
 
-func TestATraceContextIsCarriedWhenItIsValid(t *testing.T) {
+// A trace context is carried when it is valid.
+func TestTraceContext_CarriedWhenValid(t *testing.T) {
 	t.Parallel()
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, tt := range []struct {
@@ -177,7 +182,8 @@ func TestATraceContextIsCarriedWhenItIsValid(t *testing.T) {
 	}
 }
 
-func TestTheServerHasBounds(t *testing.T) {
+// The server has bounds.
+func TestServer_HasBounds(t *testing.T) {
 	t.Parallel()
 	s := Server(newEdge(t))
 	if s.ReadHeaderTimeout <= 0 || s.ReadTimeout <= 0 || s.WriteTimeout <= s.ReadTimeout || s.IdleTimeout <= 0 || s.MaxHeaderBytes <= 0 {

@@ -53,7 +53,7 @@ func (c *call) send(status int, contentType []string, body []byte) {
 		}
 		c.writeHeader(status)
 	}
-	_, _ = c.w.Write(body) // it fails when the caller is gone, and then nobody is there to be told
+	_, _ = c.w.Write(body) // it fails when the caller is gone
 }
 
 // streamBytes is how much of a long answer is held before it is sent.

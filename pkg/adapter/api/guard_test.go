@@ -28,7 +28,8 @@ func (w *watchman) Admit(_ *http.Request, a access.Request) (access.Caller, erro
 	return access.Caller{User: w.user, Judge: w.judge}, w.err
 }
 
-func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
+// The guard receives verbs and resources in the words of RBAC.
+func TestGuard_GetsRBACAttributes(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]access.Request{
 		"GET /ns/src":                   {Namespace: "ns", Name: "src", Verb: access.VerbGet},
@@ -55,7 +56,8 @@ func TestTheGuardIsAskedInTheWordsOfRBAC(t *testing.T) {
 	}
 }
 
-func TestTheJudgeOfAnIngestIsHandedOn(t *testing.T) {
+// The receiver of events gets the guard's decision for each event.
+func TestGuard_AdmitsEachEvent(t *testing.T) {
 	t.Parallel()
 	w := &watchman{judge: func(*schedule.Event) error { return schedule.Refuse(schedule.CodeDenied, "not this one") }}
 	e := newEdge(t, func(c *Config) { c.Guard = w })

@@ -14,7 +14,7 @@ import (
 // answers counts what was asked and answered. Labels are bounded: the methods
 // of the API, the kinds of path, and the statuses.
 type answers struct {
-	counter metric.Int64Counter // nil: nobody counts
+	counter metric.Int64Counter // nil: nothing is counted
 	labels  sync.Map            // answered → metric.MeasurementOption
 }
 

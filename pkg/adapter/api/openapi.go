@@ -7,7 +7,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// openAPIDocument describes the API; see TestTheDocumentIsTrue.
+// openAPIDocument describes the API; see TestOpenAPI_IsTrue.
 //
 //go:embed openapi.json
 var openAPIDocument []byte

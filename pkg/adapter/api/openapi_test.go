@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -121,9 +122,9 @@ const (
 	wholeBody  = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
 )
 
-// TestTheDocumentIsTrue makes calls that have every answer that the document
+// TestOpenAPI_IsTrue makes calls that have every answer that the document
 // lists, and checks that each answer is one that the document lists.
-func TestTheDocumentIsTrue(t *testing.T) {
+func TestOpenAPI_IsTrue(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	seen := map[string]bool{}
@@ -209,7 +210,8 @@ func TestTheDocumentIsTrue(t *testing.T) {
 	}
 }
 
-func TestTheDocumentListsEveryFieldParameterMethodAndCode(t *testing.T) {
+// The document lists every field, parameter, method and code.
+func TestOpenAPI_IsComplete(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	properties := func(schema string) []string {
@@ -229,7 +231,7 @@ func TestTheDocumentListsEveryFieldParameterMethodAndCode(t *testing.T) {
 	check("backoff", sorted(backoffFields), properties("Backoff"))
 	check("event", sorted(eventFields[:eventSettable]), properties("Event"))
 	refused, _ := d.at("/components/schemas/Event/propertyNames/not")
-	check("names that cannot be set", sorted(append(slices.Clone(eventFields[eventSettable:]), reservedExtensions...)), strs(refused.(map[string]any)["enum"]))
+	check("names that cannot be set", sorted(append(slices.Clone(eventFields[eventSettable:]), cloudevent.Reserved...)), strs(refused.(map[string]any)["enum"]))
 	codes, _ := d.at("/components/schemas/Code")
 	var ours []string
 	for code := range statuses {
@@ -274,9 +276,9 @@ func TestTheDocumentListsEveryFieldParameterMethodAndCode(t *testing.T) {
 	}
 }
 
-// TestTheDocumentAcceptsWhatTheHandlersAccept holds the schemas of requests
+// TestOpenAPI_AcceptsWhatHandlersAccept holds the schemas of requests
 // against the decoder, both ways.
-func TestTheDocumentAcceptsWhatTheHandlersAccept(t *testing.T) {
+func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	for _, body := range []string{
@@ -333,7 +335,8 @@ func strs(v any) []string {
 	return out
 }
 
-func TestTheDocumentIsJSONAndNamesEveryOperationOnce(t *testing.T) {
+// The document is JSON and names every operation once.
+func TestOpenAPI_NamesEachOperationOnce(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		OpenAPI string

@@ -13,7 +13,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-func TestAPutBodyIsReadToTheLetter(t *testing.T) {
+// The body of a PUT is read exactly.
+func TestPut_BodyIsReadExactly(t *testing.T) {
 	t.Parallel()
 	standard := schedule.Backoff{Base: time.Second, Factor: 2, Cap: 1000 * time.Second}
 	tests := []struct {
@@ -56,7 +57,8 @@ func TestAPutBodyIsReadToTheLetter(t *testing.T) {
 	}
 }
 
-func TestAnEventIsReadToTheLetter(t *testing.T) {
+// An event is read exactly.
+func TestPut_EventIsReadExactly(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		event string
@@ -108,7 +110,8 @@ func TestAnEventIsReadToTheLetter(t *testing.T) {
 	}
 }
 
-func TestAnIngestedEventIsShownWhole(t *testing.T) {
+// An ingested event is shown whole.
+func TestGet_ShowsIngestedEventWhole(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		event schedule.Event
@@ -128,7 +131,8 @@ func TestAnIngestedEventIsShownWhole(t *testing.T) {
 	}
 }
 
-func TestABadFieldIsRefusedByName(t *testing.T) {
+// A bad field is refused by name.
+func TestPut_BadFieldIsNamed(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", schedule.MaxDataBytes)
 	tests := []struct{ body, field string }{
@@ -202,7 +206,8 @@ func TestABadFieldIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestDataMayHave256KiB(t *testing.T) {
+// Data may have 256 KiB.
+func TestPut_DataMayHave256KiB(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", schedule.MaxDataBytes)
 	for _, event := range []string{
@@ -230,7 +235,8 @@ func problemOf(t testing.TB, body []byte) (p problem) {
 	return p
 }
 
-func TestTheAnswerToAPutIsTheContracts(t *testing.T) {
+// The answer to a PUT follows the contract.
+func TestPut_AnswerFollowsTheContract(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	w := e.do("PUT", base+"/schedules/GitRepo%2Fteam-a%2Fsite",

@@ -36,7 +36,7 @@ const (
 	refusalTime = 5 * time.Second
 )
 
-// strangers is the namespace of callers whom nobody has authenticated; each
+// strangers is the namespace of callers that are not authenticated; each
 // peer counts as a source of it. No namespace of a cluster is named so.
 const strangers = ""
 

@@ -117,7 +117,7 @@ func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 	// it.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.Requests, c.BudgetWait = 64<<10, time.Hour })
-		all := e.shares.Claim("somebody", "else")
+		all := e.shares.Claim("another", "source")
 		all.TryGrow(64 << 10)
 		start := time.Now()
 		w := e.do("GET", base, "", "X-Large", strings.Repeat("x", 8<<10))
@@ -129,9 +129,9 @@ func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 
 func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	t.Parallel()
-	// Bodies of callers whom nobody authenticated are counted for their address,
-	// those of others for their source.
-	for user, want := range map[string]string{"": strangers, "somebody": "default"} {
+	// Bodies of callers that are not authenticated count for their address, bodies
+	// of others for their source.
+	for user, want := range map[string]string{"": strangers, "a user": "default"} {
 		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
 		var held []string
 		e.ingest = func(context.Context, ingest.Source, http.Header, []byte, access.Judge) ([]queue.Item, error) {

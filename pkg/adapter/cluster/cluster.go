@@ -144,7 +144,7 @@ func (c *Cluster) Token(ctx context.Context, src *schedule.Source, target schedu
 	return c.tokens.Get(ctx, src, target.Audience)
 }
 
-// Trust implements [sources.Origin]: the system's certificate authorities and those
+// Trust implements [sources.Origin]: the certificate authorities of the system and
 // of the trust bundles. There is one apply; it must not change the pool.
 func (c *Cluster) Trust(apply func(*x509.CertPool)) { c.configs.trust.follow(apply) }
 

@@ -20,7 +20,7 @@ const (
 )
 
 // trust is the set of authorities that may sign the certificates of sinks: the
-// system's and those of the trust bundles.
+// system's and the trust bundles'.
 type trust struct {
 	system *x509.CertPool
 	log    *slog.Logger
@@ -34,7 +34,7 @@ type trust struct {
 func newTrust(log *slog.Logger) *trust {
 	system, err := x509.SystemCertPool()
 	if err != nil {
-		log.Warn("the system's certificates could not be read; only those of trust bundles and sinks are trusted", "error", err)
+		log.Warn("the system's certificates could not be read; only certificates of trust bundles and sinks are trusted", "error", err)
 		system = x509.NewCertPool()
 	}
 	return &trust{system: system, log: log, roots: system, content: sha256.Sum256(nil), apply: func(*x509.CertPool) {}}
@@ -69,7 +69,7 @@ func (t *trust) set(bundles []*corev1.ConfigMap) {
 	t.apply(t.roots)
 }
 
-// add trusts the certificates of one bundle, except those that cannot be read.
+// add trusts the certificates of one bundle, except unreadable ones.
 func (t *trust) add(name, key string, data []byte) {
 	certificates := 0
 	for {

@@ -46,7 +46,8 @@ func rules(t testing.TB, key, when string) *Rules {
 	return r
 }
 
-func TestTheKeyOfAnEvent(t *testing.T) {
+// The key of an event.
+func TestKey_OfAnEvent(t *testing.T) {
 	t.Parallel()
 	const kinds = "event.kind + '/' + event.namespace + '/' + event.name"
 	jsonType := []string{"Content-Type", "application/json"}
@@ -56,28 +57,28 @@ func TestTheKeyOfAnEvent(t *testing.T) {
 		body       string
 		want       string
 	}{
-		"source and id":                         {"", event(), "", "/s/i"},
-		"the subject":                           {"", event("Ce-Subject", "caf%C3%A9 1"), "", "café 1"},
-		"the expression before the subject":     {"event.type", event("Ce-Subject", "x"), "", "t"},
-		"the attribute before all":              {"event.type", event("Ce-Subject", "x", "Ce-Reschedulekey", "a%2Fb"), "", "a/b"},
-		"the attribute before a failing one":    {"event.nope", event("Ce-Reschedulekey", "k"), "", "k"},
-		"of an object":                          {kinds, event("Ce-Kind", "GitRepo", "Ce-Namespace", "team-a", "Ce-Name", "site"), "", "GitRepo/team-a/site"},
-		"an empty namespace":                    {kinds, event("Ce-Kind", "Node", "Ce-Namespace", "", "Ce-Name", "n1"), "", "Node//n1"},
-		"no namespace":                          {kinds, event("Ce-Kind", "Node", "Ce-Name", "n1"), "", "Node//n1"},
-		"nothing of it":                         {kinds, event(), "", "//"},
-		"a missing subject":                     {"event.subject + 'x'", event(), "", "x"},
-		"of the data":                           {"event.data.metadata.uid", event(jsonType...), `{"metadata":{"uid":"u1"}}`, "u1"},
-		"a whole number of the data":            {"string(event.data.n + 1)", event(jsonType...), `{"n":9007199254740993}`, "9007199254740994"},
-		"a fraction":                            {"string(event.data.n)", event(jsonType...), `{"n":1.5}`, "1.5"},
-		"an element":                            {"event.data[1].x", event(jsonType...), `[0,{"x":"y"}]`, "y"},
-		"data of a suffix":                      {"event.data.a", event("Content-Type", "application/vnd.x+json; charset=utf-8"), `{"a":"b"}`, "b"},
-		"an attribute that is asked for":        {"has(event.team) ? event.team : 'none'", event(), "", "none"},
-		"data that is asked for":                {"has(event.data) ? 'data' : 'none'", event("Content-Type", "text/plain"), "{}", "none"},
-		"data that is not the JSON it is to be": {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{", "none"},
-		"more than one value":                   {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{}{}", "none"},
-		"time and version":                      {"event.time + event.specversion", event("Ce-Time", "2026-01-02T03:04:05Z", "Ce-Specversion", "0.3"), "", "2026-01-02T03:04:05Z1.0"},
-		"time as one":                           {"string(timestamp(event.time) + duration('1h'))", event("Ce-Time", "2026-01-02T03:04:05Z"), "", "2026-01-02T04:04:05Z"},
-		"512 bytes":                             {"", event("Ce-Subject", strings.Repeat("k", 512)), "", strings.Repeat("k", 512)},
+		"source and id":                       {"", event(), "", "/s/i"},
+		"the subject":                         {"", event("Ce-Subject", "caf%C3%A9 1"), "", "café 1"},
+		"the expression before the subject":   {"event.type", event("Ce-Subject", "x"), "", "t"},
+		"the attribute before all":            {"event.type", event("Ce-Subject", "x", "Ce-Reschedulekey", "a%2Fb"), "", "a/b"},
+		"the attribute before a failing one":  {"event.nope", event("Ce-Reschedulekey", "k"), "", "k"},
+		"of an object":                        {kinds, event("Ce-Kind", "GitRepo", "Ce-Namespace", "team-a", "Ce-Name", "site"), "", "GitRepo/team-a/site"},
+		"an empty namespace":                  {kinds, event("Ce-Kind", "Node", "Ce-Namespace", "", "Ce-Name", "n1"), "", "Node//n1"},
+		"no namespace":                        {kinds, event("Ce-Kind", "Node", "Ce-Name", "n1"), "", "Node//n1"},
+		"nothing of it":                       {kinds, event(), "", "//"},
+		"a missing subject":                   {"event.subject + 'x'", event(), "", "x"},
+		"of the data":                         {"event.data.metadata.uid", event(jsonType...), `{"metadata":{"uid":"u1"}}`, "u1"},
+		"a whole number of the data":          {"string(event.data.n + 1)", event(jsonType...), `{"n":9007199254740993}`, "9007199254740994"},
+		"a fraction":                          {"string(event.data.n)", event(jsonType...), `{"n":1.5}`, "1.5"},
+		"an element":                          {"event.data[1].x", event(jsonType...), `[0,{"x":"y"}]`, "y"},
+		"data of a suffix":                    {"event.data.a", event("Content-Type", "application/vnd.x+json; charset=utf-8"), `{"a":"b"}`, "b"},
+		"an attribute that is asked for":      {"has(event.team) ? event.team : 'none'", event(), "", "none"},
+		"data that is asked for":              {"has(event.data) ? 'data' : 'none'", event("Content-Type", "text/plain"), "{}", "none"},
+		"data that is not the JSON it claims": {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{", "none"},
+		"more than one value":                 {"has(event.data) ? 'data' : 'none'", event(jsonType...), "{}{}", "none"},
+		"time and version":                    {"event.time + event.specversion", event("Ce-Time", "2026-01-02T03:04:05Z", "Ce-Specversion", "0.3"), "", "2026-01-02T03:04:05Z1.0"},
+		"time as one":                         {"string(timestamp(event.time) + duration('1h'))", event("Ce-Time", "2026-01-02T03:04:05Z"), "", "2026-01-02T04:04:05Z"},
+		"512 bytes":                           {"", event("Ce-Subject", strings.Repeat("k", 512)), "", strings.Repeat("k", 512)},
 	} {
 		items, err := rules(t, tt.expression, "").Read(context.Background(), tt.h, []byte(tt.body), now, nil)
 		if err != nil || len(items) != 1 || items[0].Key != tt.want {
@@ -86,7 +87,8 @@ func TestTheKeyOfAnEvent(t *testing.T) {
 	}
 }
 
-func TestABadKeyIsRefused(t *testing.T) {
+// A bad key is refused.
+func TestKey_BadIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		expression string
@@ -114,7 +116,7 @@ func TestABadKeyIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhen(t *testing.T) {
+func TestWhen_Decides(t *testing.T) {
 	t.Parallel()
 	const generations = "event.data.metadata.generation != event.data.status.observedGeneration"
 	for name, tt := range map[string]struct {
@@ -137,14 +139,15 @@ func TestWhen(t *testing.T) {
 	}
 }
 
-func TestWhatIsDroppedNeedsNoKey(t *testing.T) {
+// A dropped event needs no key.
+func TestWhen_DroppedNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	if items, err := rules(t, "event.nope", "false").Read(context.Background(), event(), nil, now, nil); err != nil || len(items) != 0 {
 		t.Errorf("%v %v", items, err)
 	}
 }
 
-func TestSteering(t *testing.T) {
+func TestSteering_Attributes(t *testing.T) {
 	t.Parallel()
 	d := func(d time.Duration) *time.Duration { return &d }
 	for name, tt := range map[string]struct {
@@ -175,7 +178,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-func TestABadSteeringAttributeIsRefused(t *testing.T) {
+// A bad steering attribute is refused.
+func TestSteering_BadIsRefused(t *testing.T) {
 	t.Parallel()
 	structured := http.Header{"Content-Type": {"application/cloudevents+json"}}
 	jsonEvent := func(more string) string {
@@ -209,7 +213,8 @@ func TestABadSteeringAttributeIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheEventIsKeptAsItCame(t *testing.T) {
+// The event is kept as it came.
+func TestEvent_IsKeptAsItCame(t *testing.T) {
 	t.Parallel()
 	body := `{"specversion":"1.0","id":"i","source":"/s%2Fx","type":"t","n":3,"reschedulekey":"k","rescheduleafter":"5m","data": {"a" : 1}}`
 	items, err := rules(t, "", "").Read(context.Background(), http.Header{"Content-Type": {"application/cloudevents+json"}}, []byte(body), now, nil)
@@ -223,7 +228,8 @@ func TestTheEventIsKeptAsItCame(t *testing.T) {
 	}
 }
 
-func TestTheSizeOfData(t *testing.T) {
+// The size of data.
+func TestEvent_SizeOfData(t *testing.T) {
 	t.Parallel()
 	r := rules(t, "", "")
 	if _, err := r.Read(context.Background(), event("Content-Type", "text/plain"), make([]byte, schedule.MaxDataBytes), now, nil); err != nil {
@@ -236,7 +242,8 @@ func TestTheSizeOfData(t *testing.T) {
 	}
 }
 
-func TestABatchIsJudgedTogether(t *testing.T) {
+// All events of a batch are accepted, or none.
+func TestBatch_IsOneDecision(t *testing.T) {
 	t.Parallel()
 	h := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
 	one := func(id, more string) string {
@@ -260,7 +267,8 @@ func TestABatchIsJudgedTogether(t *testing.T) {
 	}
 }
 
-func TestABatchWithAnEventThatItsSenderMayNotSendIsRefusedWhole(t *testing.T) {
+// A batch with an event that its sender may not send is refused whole.
+func TestBatch_ForbiddenEventRefusesAll(t *testing.T) {
 	t.Parallel()
 	var asked []string
 	judge := func(e *schedule.Event) error {
@@ -282,7 +290,8 @@ func TestABatchWithAnEventThatItsSenderMayNotSendIsRefusedWhole(t *testing.T) {
 	}
 }
 
-func TestMediaTypesThatAreNotRead(t *testing.T) {
+// Unknown media types are refused.
+func TestMediaType_Unknown(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]http.Header{
 		"another format":            {"Content-Type": {"application/cloudevents+avro"}},
@@ -302,7 +311,8 @@ func lines(h http.Header, name string, values ...string) http.Header {
 	return h
 }
 
-func TestTheTraceContext(t *testing.T) {
+// The trace context of the call comes first, then the event's.
+func TestTraceContext_OfCallOrEvent(t *testing.T) {
 	t.Parallel()
 	const parent, other = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 	for name, tt := range map[string]struct {

@@ -11,7 +11,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-func TestCompileQuotesTheCompiler(t *testing.T) {
+// Compile quotes the compiler.
+func TestCompile_QuotesTheCompiler(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ key, when, field, say string }{
 		"syntax":                {"event.", "", "spec.ingest.key", "Syntax error"},

@@ -53,7 +53,8 @@ func sdkEvent(t *testing.T, version string) cloudevents.Event {
 	return e
 }
 
-func TestEventsOfTheSDKsClientArriveWhole(t *testing.T) {
+// Events of the CloudEvents SDK's client arrive whole.
+func TestCloudEventsSDK_EventsArriveWhole(t *testing.T) {
 	t.Parallel()
 	url, got := source(t, rules(t, "", ""))
 	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(url))
@@ -89,7 +90,8 @@ func TestEventsOfTheSDKsClientArriveWhole(t *testing.T) {
 	}
 }
 
-func TestABatchOfTheSDKArrives(t *testing.T) {
+// A batch of the CloudEvents SDK arrives.
+func TestCloudEventsSDK_BatchArrives(t *testing.T) {
 	t.Parallel()
 	url, got := source(t, rules(t, "event.id", ""))
 	req, err := cehttp.NewHTTPRequestFromEvents(context.Background(), url, []cloudevents.Event{sdkEvent(t, "1.0"), sdkEvent(t, "0.3")})
@@ -108,7 +110,7 @@ func TestABatchOfTheSDKArrives(t *testing.T) {
 
 // What came in binary mode from the SDK and leaves in the JSON format is read
 // by the SDK as what was sent.
-func TestWhatTheSDKSentIsWhatTheSDKGets(t *testing.T) {
+func TestCloudEventsSDK_RoundTrip(t *testing.T) {
 	t.Parallel()
 	url, got := source(t, rules(t, "", ""))
 	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(url))

@@ -91,7 +91,8 @@ func decode[T any](t *testing.T, s string) []T {
 	}
 }
 
-func TestInspectShowsWhatWasAskedFor(t *testing.T) {
+// inspect shows the selected source or key.
+func TestInspect_ShowsTheSelection(t *testing.T) {
 	t.Parallel()
 	dir, db, dumps := filled(t)
 	closed(t, db)
@@ -128,13 +129,14 @@ func TestInspectShowsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestInspectGivesAnOverview(t *testing.T) {
+// inspect without a selection gives an overview.
+func TestInspect_Overview(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("inspect", dir)
-	want := []store.Overview{{ID: id, Format: store.FormatVersion, Sources: []store.SourceOverview{
+	want := []store.Overview{{ID: id, Format: 1, Sources: []store.SourceOverview{
 		{Source: "default/demo", Keys: 3, DeadLetters: 1, NextAt: t0.Add(time.Minute)},
 		{Source: "default/two", Keys: 1, NextAt: t0.Add(4 * time.Minute)},
 	}}}
@@ -143,13 +145,14 @@ func TestInspectGivesAnOverview(t *testing.T) {
 	}
 }
 
-func TestVerifyReportsWhatItFound(t *testing.T) {
+// verify reports its findings.
+func TestVerify_ReportsItsFindings(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	id := db.ID()
 	closed(t, db)
 	code, out, errs := run("verify", dir)
-	want := []store.Report{{ID: id, Format: store.FormatVersion, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
+	want := []store.Report{{ID: id, Format: 1, Sources: 2, Keys: 4, DeadLetters: 1, Rows: 5, Problems: []string{}}}
 	if d := cmp.Diff(want, decode[store.Report](t, out)); d != "" || code != 0 || errs != "" {
 		t.Errorf("%d %s %s", code, errs, d)
 	}
@@ -169,7 +172,8 @@ func TestVerifyReportsWhatItFound(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsSaidWithAStatus(t *testing.T) {
+// Each error has an exit status.
+func TestMain_ErrorsHaveAStatus(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	closed(t, db)
@@ -208,7 +212,8 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-func TestOutputThatCannotBeWrittenIsAFailure(t *testing.T) {
+// An error of standard output is a failure.
+func TestMain_UnwritableOutputFails(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := filled(t)
 	closed(t, db)

@@ -128,11 +128,11 @@ func (p *parser) object(where string, raw []byte) {
 		return
 	}
 	if first, seen := p.byPath[src.Path()]; seen {
-		p.refuse(where, fmt.Errorf("metadata.name: %s is already that of %s", src.Path(), first))
+		p.refuse(where, fmt.Errorf("metadata.name: %s already belongs to %s", src.Path(), first))
 		return
 	}
 	if first, seen := p.byUID[src.UID]; seen {
-		p.refuse(where, fmt.Errorf("metadata.uid: %q is already that of %s", src.UID, first))
+		p.refuse(where, fmt.Errorf("metadata.uid: %q already belongs to %s", src.UID, first))
 		return
 	}
 	p.byPath[src.Path()], p.byUID[src.UID] = where, where

@@ -25,7 +25,7 @@ type SourceOverview struct {
 
 // Overview lists the sources.
 func (db *DB) Overview() (Overview, error) {
-	o := Overview{ID: db.id, Format: FormatVersion, Sources: []SourceOverview{}}
+	o := Overview{ID: db.id, Format: db.format(), Sources: []SourceOverview{}}
 	var err error
 	if o.Clock, err = db.Clock(); err != nil {
 		return o, err

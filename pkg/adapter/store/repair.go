@@ -280,8 +280,13 @@ func (c *copier) meta() error {
 // another version, is an error all the same.
 func (db *DB) readLenient() error {
 	format, err := db.meta(metaFormat)
-	if err == nil && format != strconv.Itoa(FormatVersion) {
-		return db.readMeta(true)
+	if err == nil {
+		if format == "" {
+			return db.readMeta(true)
+		}
+		if err := db.takeFormat(format); err != nil {
+			return err
+		}
 	}
 	for _, read := range [...]func() error{
 		func() error { return err },

@@ -54,7 +54,7 @@ func settled(options ...option) *v1alpha1.RescheduleSource {
 	}}, options...)...)
 }
 
-// but makes conditions differ from those of a settled source; Ready quotes the
+// but makes conditions differ from the conditions of a settled source; Ready quotes the
 // first of them that is not True.
 func but(different ...apis.Condition) option {
 	return func(s *v1alpha1.RescheduleSource) {

@@ -17,7 +17,7 @@ import (
 
 var deadLettersResolved = condition("DeadLetterSinkResolved", "True", "", "")
 
-func TestReconcile(t *testing.T) {
+func TestReconcile_EachStep(t *testing.T) {
 	t.Parallel()
 	TableTest{{
 		Name: "bad workqueue key",
@@ -95,7 +95,7 @@ func refuse(err error) clientgotesting.ReactionFunc {
 }
 
 func deleted(s *v1alpha1.RescheduleSource) {
-	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: then}, []string{"somebody.else/s"}
+	s.DeletionTimestamp, s.Finalizers = &metav1.Time{Time: then}, []string{"another.controller/s"}
 }
 
 // Ready quotes the first condition that is not True.

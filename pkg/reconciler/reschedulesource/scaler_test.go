@@ -14,7 +14,7 @@ func patched(body string) []clientgotesting.PatchActionImpl {
 	return []clientgotesting.PatchActionImpl{{Name: adapterKey.Name, Patch: []byte(body)}}
 }
 
-func TestScale(t *testing.T) {
+func TestScale_ZeroAndOne(t *testing.T) {
 	t.Parallel()
 	const (
 		toOne  = `{"metadata":{"resourceVersion":"41"},"spec":{"replicas":1}}`

@@ -21,7 +21,7 @@ func TestSink_EachKindIsResolved(t *testing.T) {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-	audience, http, brokersCA, broker := "somebody", "http", "the broker's CA", "the broker"
+	audience, http, brokersCA, broker := "the audience", "http", "the broker's CA", "the broker"
 
 	below := ref("serving.knative.dev/v1", "Service", "", "worker")
 	below.URI = url("/reconcile?fast=1")

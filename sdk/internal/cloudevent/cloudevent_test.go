@@ -9,7 +9,7 @@ import (
 )
 
 // An event is read in both modes, or is ErrUnreadable.
-func TestRead(t *testing.T) {
+func TestRead_BothModes(t *testing.T) {
 	t.Parallel()
 	const structured = "application/cloudevents+json; charset=utf-8"
 	for name, row := range map[string]struct {

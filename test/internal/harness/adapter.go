@@ -18,7 +18,7 @@ import (
 
 // Adapter is a running adapter.
 type Adapter struct {
-	// URL is the schedule API's, Admin that of probes and metrics.
+	// URL is the address of the schedule API, Admin the address of probes and metrics.
 	URL, Admin string
 
 	cmd    *exec.Cmd
@@ -85,7 +85,7 @@ func (p Process) Launch(flags ...string) (*Adapter, error) {
 	}
 }
 
-// ExitError is that of an adapter that ended before it was ready.
+// ExitError is the error of an adapter that ended before it was ready.
 type ExitError struct {
 	Code int
 	Log  string

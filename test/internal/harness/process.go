@@ -46,7 +46,7 @@ func (p Process) command(flags []string) (cmd *exec.Cmd, gone func()) {
 		confine := fmt.Sprintf(`ulimit -d %d && exec "$0" "$@"`, p.Memory>>10)
 		if group, err := memoryGroup(p.Memory); err == nil {
 			confine = fmt.Sprintf(`echo $$ > %q && exec "$0" "$@"`, filepath.Join(group, "cgroup.procs"))
-			gone = func() { _ = os.Remove(group) } // a group that is left harms nobody
+			gone = func() { _ = os.Remove(group) } // a group that is left does no harm
 		}
 		cmd = exec.Command("sh", append([]string{"-c", confine, Binary}, flags...)...)
 	}

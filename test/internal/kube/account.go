@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Issuer is that of the server's ServiceAccount tokens, and their audience
+// Issuer is the issuer of the server's ServiceAccount tokens, and their audience
 // where none is asked for.
 const Issuer = "https://kubernetes.default.svc"
 

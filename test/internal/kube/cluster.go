@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// Cluster is an API server, ours or anybody's, as its administrator sees it.
+// Cluster is an API server, ours or another, as its administrator sees it.
 // Its clients have no limit on their rate.
 type Cluster struct {
 	Config    *rest.Config

@@ -13,7 +13,7 @@ import (
 )
 
 // AggregateRoles fills the rules of aggregated ClusterRoles in, as the
-// controller manager would: also of admin, edit and view. It is to be called
+// controller manager would: also of admin, edit and view. It must be called
 // after roles were applied.
 func (s *Server) AggregateRoles(ctx context.Context) error {
 	// Aggregated roles are aggregated again (edit in admin), so until nothing

@@ -143,8 +143,8 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// freePort finds a port below those that systems give to connections: while
-// the API server is stopped, nobody else comes by its port.
+// freePort finds a port below the ports that systems give to connections: while
+// the API server is stopped, no other program takes its port.
 func freePort() (int, error) {
 	var err error
 	for range 100 {

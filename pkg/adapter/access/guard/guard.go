@@ -206,7 +206,7 @@ func (g *Guard) mayIngest(ctx context.Context, who *caller, a access.Request, sr
 	case len(v.filtered) > 0:
 		return g.judge(ctx, who, a, v.filtered), nil
 	case v.unusable:
-		return nil, denied(who, a, "of the EventPolicies that apply to it those that can be used do not name it, and there are some that are not ready")
+		return nil, denied(who, a, "no EventPolicy that applies to it and can be used names it, and some are not ready")
 	case v.applies:
 		return nil, denied(who, a, "EventPolicies apply to it and none of them names it")
 	case byMode == nil:

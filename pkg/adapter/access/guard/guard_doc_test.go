@@ -82,7 +82,7 @@ func TestDocs_PoliciesDoWhatTheyPromise(t *testing.T) {
 			t.Errorf("%s, events: %v", p.Name, err)
 		}
 		if _, err := w.admit(t, w.issue("system:serviceaccount:team-c:operator"), access.VerbIngest); code(t, err) != schedule.CodeDenied {
-			t.Errorf("%s, somebody else: %v", p.Name, err)
+			t.Errorf("%s, another user: %v", p.Name, err)
 		}
 	}
 }

@@ -60,7 +60,7 @@ var (
 			w.tokens[token] = accepted(u)
 			return token
 		},
-		"of nobody": func(w *env, u string) string {
+		"of a stranger": func(w *env, u string) string {
 			token := w.issue(u)
 			w.tokens[token] = accepted("", audience(ns, name))
 			return token
@@ -74,10 +74,10 @@ var (
 		"names prefix":   func(u string) []*eventing.EventPolicy { return one(newPolicy("p", u[:len(u)-2]+"*")) },
 		"filters":        func(u string) []*eventing.EventPolicy { return one(filtered(newPolicy("p", u), typeIs("t"))) },
 		"not ready":      func(u string) []*eventing.EventPolicy { return one(notReady(newPolicy("p", u))) },
-		"others":         func(string) []*eventing.EventPolicy { return one(newPolicy("p", "somebody else")) },
+		"others":         func(string) []*eventing.EventPolicy { return one(newPolicy("p", "another user")) },
 		"another source": func(u string) []*eventing.EventPolicy { return one(toName(newPolicy("p", u), "another")) },
 		"not ready, and others": func(u string) []*eventing.EventPolicy {
-			return []*eventing.EventPolicy{notReady(newPolicy("p", u)), newPolicy("q", "somebody else")}
+			return []*eventing.EventPolicy{notReady(newPolicy("p", u)), newPolicy("q", "another user")}
 		},
 		"not ready, and names": func(u string) []*eventing.EventPolicy {
 			return []*eventing.EventPolicy{notReady(newPolicy("p", u)), newPolicy("q", u)}

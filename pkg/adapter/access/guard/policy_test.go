@@ -218,7 +218,7 @@ func TestPolicy_NamesSubjectOrPrefix(t *testing.T) {
 		"": false, "system:serviceaccount:ops": false, "system:serviceaccount:ops:operator-2": false, strings.ToUpper(insider): false,
 		"system:serviceaccount:op:*": false, "*:operator": false, "system:serviceaccount:*:operator": false, "operator": false,
 	} {
-		p := &policy{subjects: []string{"somebody", pattern}}
+		p := &policy{subjects: []string{"one user", pattern}}
 		if got := p.namesSubject(insider); got != want {
 			t.Errorf("%q: %t", pattern, got)
 		}
@@ -278,7 +278,7 @@ func TestPolicy_OneIsEnough(t *testing.T) {
 	w.setFlags(modes["deny all"])
 	w.setPolicies(
 		filtered(newPolicy("a", outsider), typeIs("another")),
-		filtered(newPolicy("b", "somebody else"), typeIs("a stranger's")),
+		filtered(newPolicy("b", "another user"), typeIs("a stranger's")),
 		filtered(newPolicy("c", "system:*"), eventingv1.SubscriptionsAPIFilter{Prefix: map[string]string{"type": "com.example."}}, cesql("branch = 'main'")),
 		filtered(notReady(newPolicy("d", outsider)), typeIs("not ready")),
 	)
@@ -317,7 +317,7 @@ func TestPolicy_IsCompiledOncePerVersion(t *testing.T) {
 	if _, err := w.admit(t, token, access.VerbCreate); err != nil {
 		t.Error(err)
 	}
-	w.setPolicies(newPolicy("p", "somebody else"))
+	w.setPolicies(newPolicy("p", "another user"))
 	if _, err := w.admit(t, token, access.VerbCreate); code(t, err) != schedule.CodeDenied {
 		t.Errorf("the old version counts: %v", err)
 	}

@@ -68,7 +68,8 @@ func TestExpression_SensibleOnesAreCheap(t *testing.T) {
 	}
 }
 
-func TestMatches_PatternIsBoundedBeforeItIsCompiled(t *testing.T) {
+// Matches pattern is bounded before it is compiled.
+func TestMatches_PatternIsBoundedFirst(t *testing.T) {
 	t.Parallel()
 	// A pattern whose program is large is refused without compiling it, and so
 	// is one that is not there before an event is.

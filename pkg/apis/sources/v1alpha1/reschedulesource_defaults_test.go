@@ -10,7 +10,7 @@ import (
 )
 
 // Fields that are not set get their defaults.
-func TestSetDefaults(t *testing.T) {
+func TestSetDefaults_FillsEveryField(t *testing.T) {
 	t.Parallel()
 	o := &RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}

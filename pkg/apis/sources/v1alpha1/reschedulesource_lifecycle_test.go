@@ -47,7 +47,7 @@ func TestReady_WhenAllAreTrue(t *testing.T) {
 }
 
 // The untyped spec is the spec.
-func TestGetUntypedSpec(t *testing.T) {
+func TestGetUntypedSpec_IsTheSpec(t *testing.T) {
 	t.Parallel()
 	o := full()
 	if diff := cmp.Diff(any(o.Spec), o.GetUntypedSpec()); diff != "" {

@@ -97,7 +97,7 @@ const (
 	// AccessNamespace admits every ServiceAccount of the source's namespace, and
 	// callers that RBAC admits.
 	AccessNamespace Access = "namespace"
-	// AccessRBAC admits only callers that RBAC admits, also those of the source's
+	// AccessRBAC admits only callers that RBAC admits, also callers of the source's
 	// namespace.
 	AccessRBAC Access = "rbac"
 )

@@ -18,7 +18,7 @@ import (
 )
 
 // The resource implements every duck type that Knative looks for.
-func TestDuckTypes(t *testing.T) {
+func TestDuckTypes_AreImplemented(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]ducktypes.Implementable{
 		"Source":      &duckv1.Source{},

@@ -88,7 +88,7 @@ func TestValidate_NamesTheField(t *testing.T) {
 		{"a policy for events twice", sink + "ingest: {policies: [keep, keep]}", "spec.ingest.policies[1]"},
 		{"a delay of events that is none", sink + "ingest: {maxDelay: soon}", "spec.ingest.maxDelay"},
 		{"unknown authentication", sink + "ingest: {authentication: 'off'}", "spec.ingest.authentication"},
-		{"unknown access", sink + "access: anybody", "spec.access"},
+		{"unknown access", sink + "access: everyone", "spec.access"},
 		{"no bytes", sink + "limits: {maxBytes: 0}", "spec.limits.maxBytes"},
 		{"negative bytes", sink + "limits: {maxBytes: -1Gi}", "spec.limits.maxBytes"},
 		{"negative retry", sink + "delivery: {retry: -1}", "spec.delivery.retry"},

@@ -106,7 +106,7 @@ func statefulSet(replicas int32, status appsv1.StatefulSetStatus) *appsv1.Statef
 }
 
 // The adapter is available when a pod of the newest revision is ready.
-func TestAdapterAvailability(t *testing.T) {
+func TestAdapter_Availability(t *testing.T) {
 	t.Parallel()
 	const name = "StatefulSet knative-eventing/reschedule-adapter"
 	for _, test := range []struct {

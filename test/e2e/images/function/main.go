@@ -37,7 +37,7 @@ type behaviour struct {
 	Read     string            `json:"read"`     // the resource of the object that the event names, such as configmaps: it is read first
 	Work     string            `json:"work"`     // how long it takes, a duration
 	Status   int               `json:"status"`   // of the answer; 0: 204, or 200 with a reply
-	Failures int               `json:"failures"` // the status is that of so many first attempts only; 0: of all
+	Failures int               `json:"failures"` // the status is for so many first attempts only; 0: for all
 	Headers  map[string]string `json:"headers"`  // of an answer without that status, such as Reschedule-After
 	Reply    *reply            `json:"reply"`    // an event, in an answer without that status
 }

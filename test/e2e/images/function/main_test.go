@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestAFunctionDoesAsItIsToldAndTellsTheRecorder(t *testing.T) {
+// A function does what its test orders, and reports to the recorder.
+func TestFunction_ObeysAndReports(t *testing.T) {
 	t.Parallel()
 	const rules = `[
 		{"prefix": "again/", "headers": {"Reschedule-After": "5m"}},
@@ -73,7 +74,8 @@ func TestAFunctionDoesAsItIsToldAndTellsTheRecorder(t *testing.T) {
 	}
 }
 
-func TestARunThatTheRecorderWasNotToldOfHasFailed(t *testing.T) {
+// A run that could not be reported has failed.
+func TestFunction_UnreportedRunFails(t *testing.T) {
 	t.Parallel()
 	recorder := httptest.NewServer(http.NotFoundHandler())
 	defer recorder.Close()

@@ -1,8 +1,8 @@
 // Command nodekill kills processes of a node's pods without a warning, as a
 // power cut does. It needs the node's process IDs, and the right to kill.
 //
-//	nodekill                 those of all pods, what holds their networks included
-//	nodekill CONTAINER-ID    those of one container
+//	nodekill                 the containers of all pods, also the ones that hold their networks
+//	nodekill CONTAINER-ID    one container
 //
 // Its own pod, whose uid POD_UID is, is spared. It prints what it killed.
 package main

@@ -26,7 +26,8 @@ func post(r *recorder, path, body string) int {
 	return w.Code
 }
 
-func TestWhatWasAnsweredOutlivesAContainerThatWasKilledInTheMiddleOfAWrite(t *testing.T) {
+// Answered calls outlive a container that was killed in the middle of a write.
+func TestRecorder_KilledInAWriteLosesNothing(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "records")
 	r := newRecorder(t, file)
@@ -50,7 +51,8 @@ func TestWhatWasAnsweredOutlivesAContainerThatWasKilledInTheMiddleOfAWrite(t *te
 	}
 }
 
-func TestAPathIsAnsweredAsToldForAsLongAsTold(t *testing.T) {
+// A path is answered as its test orders, for as long as ordered.
+func TestRecorder_AnswersAsOrdered(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, filepath.Join(t.TempDir(), "records"))
 	for _, told := range []string{`{"path":"/for-ever","status":500}`, `{"path":"/for-long","status":503,"for":"1h"}`, `{"path":"/until-now","status":503,"for":"0s"}`} {
