@@ -27,7 +27,7 @@ func refusedBy(t *testing.T, policy string, try func() error) {
 }
 
 // Also with the adapter's own credentials.
-func TestTheAdapterGetsTokensToWatchAndForSinks(t *testing.T) {
+func TestAdapter_GetsTokensToWatchAndForSinks(t *testing.T) {
 	t.Parallel()
 	const ours, policy = "x-oidc-sources.reschedule.dev-reschedulesource", "reschedule-adapter-tokens"
 	ns := namespace(t, "tokens")
@@ -75,7 +75,7 @@ func TestTheAdapterGetsTokensToWatchAndForSinks(t *testing.T) {
 }
 
 // A wildcard in a Role is common, and was not meant for what directs deliveries.
-func TestAWildcardRoleWritesNoStatus(t *testing.T) {
+func TestStatus_NotForWildcardRoles(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t, "wildcard")
 	if _, err := server.Client.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{

@@ -45,8 +45,8 @@ func (v variable) GetName() string            { return v.Name }
 func (v variable) GetExpression() string      { return v.Expression }
 func (v variable) ReturnTypes() []*types.Type { return []*types.Type{types.AnyType, types.DynType} }
 
-// rights are those of all users, as "user verb group/resource namespace/name"; a user
-// that has a * instead may do everything.
+// rights says what users may do, each as "user verb group/resource namespace/name", or as
+// "user *" for everything.
 type rights []string
 
 // Authorize implements authorizer.Authorizer.
@@ -156,7 +156,7 @@ func tokenRequestOf(t *testing.T, who, namespace, account string, spec authentic
 
 // Also an adapter that was taken over gets no token of a source's own account that
 // opens the cluster.
-func TestNoTokenForASinkOpensTheCluster(t *testing.T) {
+func TestAdapter_NoSinkTokenOpensTheCluster(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
 	g.rights = rights{adapterUser + " watch-as /serviceaccounts ops/" + "git-repos-oidc-sources.reschedule.dev-reschedulesource"}
@@ -178,7 +178,7 @@ func TestNoTokenForASinkOpensTheCluster(t *testing.T) {
 }
 
 // The names that Knative gives the accounts, and no others.
-func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
+func TestAdapter_HasTokensOfSourcesOnly(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
@@ -207,7 +207,7 @@ func TestTheAdapterHasTokensOfSourcesOnly(t *testing.T) {
 
 // The adapter watches with accounts on which it has the verb watch-as, and with no
 // account that opens the whole cluster.
-func TestTokensToWatch_OnlyWithTheVerb(t *testing.T) {
+func TestAdapter_WatchesOnlyWithTheVerb(t *testing.T) {
 	t.Parallel()
 	const issuer, admin = "https://kubernetes.default.svc.cluster.local", "system:serviceaccount:ops:admin *"
 	hour, longer := int64(3600), int64(3601)
@@ -238,7 +238,8 @@ func TestTokensToWatch_OnlyWithTheVerb(t *testing.T) {
 	}
 }
 
-func TestStatusIsWrittenByTheProgramsOnly(t *testing.T) {
+// Status is written by the programs only.
+func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-status")
 	status := func(s map[string]any) *unstructured.Unstructured {
@@ -304,7 +305,7 @@ func TestStatusIsWrittenByTheProgramsOnly(t *testing.T) {
 }
 
 // A policy on another resource would not be asked.
-func TestPoliciesAreAboutWhatTheyGuard(t *testing.T) {
+func TestPolicies_MatchTheirObjects(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"reschedule-adapter-tokens": "[] [v1] [serviceaccounts/token] [CREATE]",

@@ -30,7 +30,8 @@ const (
 	// and is not a part of Ready.
 	ConditionLimited apis.ConditionType = "Limited"
 	// ConditionWatching: the list of every resource of spec.watch is complete. It is
-	// there only with spec.watch.
+	// there only with spec.watch, and is then a part of Ready, unless it has the severity
+	// Info: the API server became unreachable after the condition was True.
 	ConditionWatching apis.ConditionType = "Watching"
 )
 
@@ -45,7 +46,7 @@ const (
 	// ReasonInvalidKey: an expression does not compile, or its keys cannot be used.
 	ReasonInvalidKey = "InvalidKey"
 	// ReasonUnreachable: the API server does not answer the adapter. After Watching was
-	// True, Ready counts it as True: everything is reported once the API server answers.
+	// True it is no part of Ready: all changes are reported once the API server answers.
 	ReasonUnreachable = "Unreachable"
 )
 
@@ -104,7 +105,7 @@ func (s *RescheduleSourceStatus) Summarize() {
 	for _, part := range append(slices.Clip(parts), ConditionWatching) {
 		c := manager.GetCondition(part)
 		switch {
-		case part == ConditionWatching && (c == nil || c.Reason == ReasonUnreachable && s.Watch != nil && s.Watch.WasTrue):
+		case part == ConditionWatching && (c == nil || c.Severity == apis.ConditionSeverityInfo):
 			continue
 		case c == nil: // it was not reconciled yet
 			c = &apis.Condition{}
@@ -195,25 +196,29 @@ func (s *RescheduleSourceStatus) ClearLimited() {
 func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
 	report := s.Watch
 	if report == nil || report.ObservedGeneration != generation {
-		s.setWatching(corev1.ConditionUnknown, ReasonWatchNotReported, "The adapter has not reported on this generation yet.")
+		s.setWatching(apis.Condition{Status: corev1.ConditionUnknown, Reason: ReasonWatchNotReported, Message: "The adapter has not reported on this generation yet."})
 		return
 	}
-	status := corev1.ConditionUnknown
-	if known := corev1.ConditionStatus(report.Status); known == corev1.ConditionTrue || known == corev1.ConditionFalse {
-		status = known
+	c := apis.Condition{Status: corev1.ConditionUnknown, Reason: report.Reason, Message: report.Message}
+	if status := corev1.ConditionStatus(report.Status); status == corev1.ConditionTrue || status == corev1.ConditionFalse {
+		c.Status = status
 	}
-	s.setWatching(status, report.Reason, report.Message)
+	if c.Status != corev1.ConditionTrue && c.Reason == ReasonUnreachable && report.WasTrue {
+		c.Severity = apis.ConditionSeverityInfo
+	}
+	s.setWatching(c)
 }
 
 // MarkNotWatching says why spec.watch cannot be used.
 func (s *RescheduleSourceStatus) MarkNotWatching(reason, message string) {
-	s.setWatching(corev1.ConditionFalse, reason, message)
+	s.setWatching(apis.Condition{Status: corev1.ConditionFalse, Reason: reason, Message: message})
 }
 
-// setWatching sets the condition with the severity of a part of Ready: the condition
-// set would make it one of severity Info.
-func (s *RescheduleSourceStatus) setWatching(status corev1.ConditionStatus, reason, message string) {
-	conditions.Manage(s).SetCondition(apis.Condition{Type: ConditionWatching, Status: status, Reason: reason, Message: message})
+// setWatching sets the condition with its severity: without one it is a part of Ready.
+// The condition set would make it one of severity Info, because not every source has it.
+func (s *RescheduleSourceStatus) setWatching(c apis.Condition) {
+	c.Type = ConditionWatching
+	conditions.Manage(s).SetCondition(c)
 }
 
 // ClearWatching says that the source watches nothing.
