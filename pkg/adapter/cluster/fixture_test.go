@@ -354,6 +354,12 @@ func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {
 	p.watch[uid] = s
 }
 
+func (p *fakeRegistry) watchesNot(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.watch, uid)
+}
+
 func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

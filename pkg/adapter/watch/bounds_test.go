@@ -203,3 +203,23 @@ func TestLine_NamespacesInTurn(t *testing.T) {
 		t.Errorf("order %s", order)
 	}
 }
+
+// A source that would take too many watches is told so, and keeps the ones it has.
+func TestStreams_AreBounded(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+		for i := range 8 {
+			name := fmt.Sprintf("n%d", i)
+			w.api.put("Namespace", name, true, team("a"))
+		}
+		w.streams = 10
+		w.start()
+		w.settle(2 * time.Minute)
+		if n := w.api.open - 1; n < 2 || n > 4 {
+			t.Errorf("%d watches are open, there may be 10 of all sources", n)
+		}
+		if s := w.status(); s.Status == schedule.WatchTrue || !strings.Contains(s.Message, "ClusterRole") {
+			t.Errorf("status %+v", s)
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -46,7 +47,8 @@ type Queue interface {
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   line // one list at a time
+	lists   line           // one list at a time
+	streams *budget.Budget // watches that may be open
 	metrics *metrics
 
 	ctx     context.Context
@@ -71,7 +73,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, streams: budget.New(maxStreams, nil)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
@@ -144,6 +146,10 @@ func (m *Manager) Status(uid string) (schedule.WatchStatus, bool) {
 	}
 	return s.status(), true
 }
+
+// maxStreams bounds the watches of all sources, at some 60 KB each. A namespace gets
+// half of what is left at most, a source half of that.
+const maxStreams = 10_000
 
 const (
 	// The wait after a failure: it doubles, and a random half of it is left out.

@@ -13,14 +13,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-const (
-	// goneGrace is how long a deleted namespace still counts: the events of its objects
-	// come on other watches.
-	goneGrace = 10 * time.Second
-	// maxStreams bounds the watches of a resource whose account may not watch all
-	// namespaces.
-	maxStreams = 1000
-)
+// goneGrace is how long a deleted namespace still counts: the events of its objects
+// come on other watches.
+const goneGrace = 10 * time.Second
 
 // namespaces is the resource of namespaces.
 var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
@@ -299,11 +294,7 @@ func (r *resource) runParts(ctx context.Context) {
 			break
 		}
 		r.forget("")
-		for i, name := range names {
-			if i == maxStreams {
-				r.note("", false, fmt.Errorf("more than %d namespaces are selected: give the account a ClusterRole to list and watch %s, so that one watch serves all of them", maxStreams, r.served.Name()))
-				break
-			}
+		for _, name := range names {
 			if _, ok := parts[name]; ok {
 				continue
 			}

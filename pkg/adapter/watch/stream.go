@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -35,7 +36,8 @@ type stream struct {
 	namespace string  // "" = all
 	spaces    *spaces // the namespaces of a watch of all that count; nil: all of them
 
-	version string // where the watch goes on; "" = a list is needed
+	claim   budget.Claim // of one watch
+	version string       // where the watch goes on; "" = a list is needed
 	kept    time.Time
 	batch   batch
 }
@@ -55,6 +57,9 @@ func (s *stream) run(ctx context.Context) { s.runUntil(ctx, func(error) bool { r
 // runUntil is run, and returns the first error for which it shall end.
 func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 	defer s.r.forget(s.namespace)
+	src := s.r.s.settings.Load()
+	s.claim = s.r.s.m.streams.Claim(src.Namespace, src.Name)
+	defer s.claim.Release()
 	if s.version != "" { // the list was complete before
 		s.r.note(s.namespace, true, nil)
 	}
@@ -149,6 +154,10 @@ func (r *resource) retry(ctx context.Context, namespace string, do func(context.
 
 // once lists what must be listed, and watches until the watch ends.
 func (s *stream) once(ctx context.Context) error {
+	if s.claim.Held() == 0 && !s.claim.TryGrow(1) {
+		return fmt.Errorf("the source has too many watches for this adapter: give service account %s a ClusterRole to list and watch %s, so that one watch serves all namespaces",
+			s.r.s.account().Name, s.r.served.Name())
+	}
 	var selection <-chan struct{}
 	if s.spaces != nil {
 		var err error

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -36,6 +37,7 @@ type world struct {
 	wakes   []wake // durable, over all starts
 	warned  []string
 	changes int // of the status
+	streams int64
 }
 
 // wake is a key that was scheduled.
@@ -160,6 +162,9 @@ func (w *world) start() *world {
 	}})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.streams > 0 {
+		w.m.streams = budget.New(w.streams, nil)
 	}
 	w.m.Set(w.src, w.s)
 	return w
