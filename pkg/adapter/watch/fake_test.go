@@ -32,7 +32,7 @@ type server struct {
 	watches  int // opened
 	open     int
 	drop     chan struct{} // closed to end all watches with an error
-	idles    int
+	uids     int
 }
 
 type object struct {
@@ -96,8 +96,6 @@ func (o *object) read() *objects.Object {
 	return objects.FromMetadata(m)
 }
 
-var uids int
-
 // put makes an object or changes it. count: what counts changes too.
 func (s *server) put(kind, path string, counts bool, change ...func(*object)) {
 	s.mu.Lock()
@@ -108,9 +106,9 @@ func (s *server) put(kind, path string, counts bool, change ...func(*object)) {
 		if !ok {
 			namespace, name = "", path
 		}
-		uids++
+		s.uids++
 		t = objects.Added
-		o = &object{kind: kind, namespace: namespace, name: name, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", uids), generation: 1, created: time.Now()}
+		o = &object{kind: kind, namespace: namespace, name: name, uid: fmt.Sprintf("00000000-0000-4000-8000-%012d", s.uids), generation: 1, created: time.Now()}
 		s.live[kind+"/"+path] = o
 		counts = true
 	}
