@@ -129,3 +129,39 @@ func inUse() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
 }
+
+// nothing is a queue that remembers nothing.
+type nothing struct{}
+
+func (nothing) Report([]queue.Item, []store.MarkChange) error          { return nil }
+func (nothing) Marks(uint64, string, int) ([]store.Mark, bool, error)  { return nil, false, nil }
+func (nothing) Mark(uint64, string) (m store.Mark, ok bool, err error) { return m, false, nil }
+func (nothing) CountMarks(uint64) (int64, error)                       { return 0, nil }
+func (nothing) WatchStates() ([]store.WatchState, error)               { return nil, nil }
+func (nothing) SetWatchState(store.WatchState) error                   { return nil }
+func (nothing) RemoveWatch(uint64) error                               { return nil }
+
+// BenchmarkEngine lists a million objects without a store, and reports how much more
+// memory is in use at most.
+func BenchmarkEngine(b *testing.B) {
+	for b.Loop() {
+		before := inUse()
+		api := &million{objects: 1_000_000, version: "1", listed: make(chan struct{})}
+		m, err := New(Config{API: api, Random: func() float64 { return 0 }})
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Set(sourceOf(), nothing{})
+		peak := uint64(0)
+		for listed := false; !listed; {
+			select {
+			case <-api.listed:
+				listed = true
+			case <-time.After(200 * time.Millisecond):
+				peak = max(peak, inUse())
+			}
+		}
+		m.Close()
+		b.ReportMetric(float64(int64(peak-before))/1e6, "MB-more")
+	}
+}

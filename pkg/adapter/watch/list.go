@@ -31,11 +31,11 @@ func (s *stream) list(ctx context.Context, namespace string) error {
 		}
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) {
-				s.r.s.m.metrics.list(s.r.s, resultFailed)
+				s.r.s.tally.list(resultFailed)
 			}
 			return err
 		}
-		s.r.s.m.metrics.list(s.r.s, resultComplete)
+		s.r.s.tally.list(resultComplete)
 		more = l.overflow
 	}
 	return nil

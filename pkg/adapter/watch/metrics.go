@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -21,10 +23,24 @@ const (
 	resultTooLarge  = "tooLarge"
 )
 
-// metrics are the instruments. Their labels are [queue.Labels] and a result.
+var (
+	listResults   = [...]string{resultComplete, resultGone, resultFailed}
+	changeResults = [...]string{string(added), string(updated), string(deleted), resultRefused, resultKeyFailed, resultTooLarge}
+)
+
+// tally counts the lists and changes of a source, by result.
+type tally struct {
+	lists   [len(listResults)]atomic.Int64
+	changes [len(changeResults)]atomic.Int64
+}
+
+func (t *tally) list(result string)   { t.lists[slices.Index(listResults[:], result)].Add(1) }
+func (t *tally) change(result string) { t.changes[slices.Index(changeResults[:], result)].Add(1) }
+
+// metrics are the instruments. Their labels are [queue.Labels] and a result; the series
+// of a source end with it.
 type metrics struct {
-	lists, changes metric.Int64Counter
-	observing      metric.Registration
+	observing metric.Registration
 }
 
 func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
@@ -33,8 +49,8 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 	}
 	var all metrics
 	var err error
-	counter := func(name, help string) metric.Int64Counter {
-		c, e := meter.Int64Counter(name, metric.WithDescription(help))
+	counter := func(name, help string) metric.Int64ObservableCounter {
+		c, e := meter.Int64ObservableCounter(name, metric.WithDescription(help))
 		if err == nil {
 			err = e
 		}
@@ -47,8 +63,8 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 		}
 		return g
 	}
-	all.lists = counter("reschedule_watch_lists", "Lists of watched objects, by result: complete, gone (a version had expired) or failed.")
-	all.changes = counter("reschedule_watch_changes",
+	lists := counter("reschedule_watch_lists", "Lists of watched objects, by result: complete, gone (a version had expired) or failed.")
+	changes := counter("reschedule_watch_changes",
 		"Changes of watched objects that were reported (add, update, delete), or that could not be (refused, keyFailed, tooLarge).")
 	watched := gauge("reschedule_watch_objects", "Watched objects.")
 	open := gauge("reschedule_watch_open", "Watches that are open.")
@@ -76,23 +92,25 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 			}
 			o.ObserveInt64(watched, count, labels)
 			o.ObserveInt64(open, watches, labels)
+			for i, result := range listResults {
+				if n := s.tally.lists[i].Load(); n > 0 {
+					o.ObserveInt64(lists, n, labels, metric.WithAttributes(attribute.String("result", result)))
+				}
+			}
+			for i, result := range changeResults {
+				if n := s.tally.changes[i].Load(); n > 0 {
+					o.ObserveInt64(changes, n, labels, metric.WithAttributes(attribute.String("result", result)))
+				}
+			}
 			if at := s.event.Load(); at != 0 {
 				o.ObserveFloat64(age, time.Since(time.Unix(0, at)).Seconds(), labels)
 			}
 		}
 		return nil
-	}, watched, open, age)
+	}, watched, open, age, lists, changes)
 	return &all, err
 }
 
 func (m *metrics) close() {
 	_ = m.observing.Unregister() // it was registered, which is all that can go wrong
-}
-
-func (m *metrics) list(s *source, result string)   { count(m.lists, s, result) }
-func (m *metrics) change(s *source, result string) { count(m.changes, s, result) }
-
-func count(c metric.Int64Counter, s *source, result string) {
-	c.Add(context.Background(), 1, metric.WithAttributeSet(queue.Labels(s.settings.Load())),
-		metric.WithAttributes(attribute.String("result", result)))
 }

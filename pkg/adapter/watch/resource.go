@@ -338,7 +338,7 @@ func (r *resource) flush(b *batch, p progress) error {
 		for i := range changes {
 			r.objects.Add(changes[i].more)
 			if len(changes[i].items) > 0 {
-				r.s.m.metrics.change(r.s, string(changes[i].verb))
+				r.s.tally.change(string(changes[i].verb))
 			}
 		}
 		if follow != nil {
@@ -349,7 +349,7 @@ func (r *resource) flush(b *batch, p progress) error {
 	var refused *schedule.Error
 	if errors.As(err, &refused) && !r.s.removed(err) {
 		r.s.warn(reasonRefused, "changes of %s wait, because the source may not schedule more: %s", r.served.Name(), refused.Detail)
-		r.s.m.metrics.change(r.s, resultRefused)
+		r.s.tally.change(resultRefused)
 	}
 	return err
 }

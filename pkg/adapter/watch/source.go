@@ -33,6 +33,8 @@ type source struct {
 	changed  chan struct{} // has a value after a change of the settings
 	revised  chan struct{} // the same, for the resync
 
+	tally tally
+
 	resyncing sync.Mutex // one resync at a time
 
 	mu        sync.Mutex

@@ -82,7 +82,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 			continue
 		case errors.Is(err, objects.ErrGone):
 			s.version = ""
-			s.r.s.m.metrics.list(s.r.s, resultGone)
+			s.r.s.tally.list(resultGone)
 			failures++
 			if !pause(ctx, time.Duration(s.r.s.m.cfg.Random()*float64(goneJitter))) {
 				return context.Cause(ctx)
@@ -289,14 +289,14 @@ func spread(key string, over time.Duration) time.Duration {
 func (s *stream) sight(ctx context.Context, o *objects.Object) (*sighting, error) {
 	if o.TooLarge {
 		s.r.s.warn(reasonTooLarge, "the metadata of %s %s is too large to be watched: its changes schedule nothing", s.r.served.Name(), o.Path())
-		s.r.s.m.metrics.change(s.r.s, resultTooLarge)
+		s.r.s.tally.change(resultTooLarge)
 		return nil, nil
 	}
 	now, err := s.r.sight(ctx, o)
 	var failed *keyError
 	if errors.As(err, &failed) {
 		s.r.s.warn(reasonKey, "the key of %s %s: %v; its change schedules nothing", s.r.served.Name(), o.Path(), failed.error)
-		s.r.s.m.metrics.change(s.r.s, resultKeyFailed)
+		s.r.s.tally.change(resultKeyFailed)
 		return nil, nil
 	}
 	return now, err
