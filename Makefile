@@ -47,11 +47,14 @@ check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of 
 	go vet ./...
 	go test -short $(UNITS)
 
+# Builds the programs that tests start, and passes their paths on: see the script.
+PROGRAMS := hack/with-programs.sh
+
 # The order is from the quickest to the slowest. The race detector runs where this
 # project has concurrency of its own, with -short: fewer seeds and rounds, since it takes
-# ten times as long. Tests that start processes always run: go test does not see that a
-# program is built from files that changed. All of it is compiled once, as a release is;
-# the race detector wants cgo.
+# ten times as long. All of it is compiled once, as a release is; the race detector wants
+# cgo. A step of go test runs again when one of its inputs has changed: the tests open
+# every file that counts, or read a variable that holds the checksum of a program.
 .PHONY: test
 test: export CGO_ENABLED = 0
 test: export GOFLAGS = -trimpath -tags=grpcnotrace
@@ -61,16 +64,19 @@ test: ## Run all that needs no pod: linters, unit and race tests, simulation, cr
 	$(STEP) "generated code" hack/verify-codegen.sh
 	$(STEP) "unit tests" go test $(UNITS)
 	$(STEP) "tests of the other modules" $(MAKE) test-modules
-	$(STEP) "tests with processes" go test -count=1 -timeout 30m ./test/... ./examples/...
+	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m ./test/... ./examples/...
 	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short ./pkg/adapter/... ./internal/sim
-	CGO_ENABLED=1 $(STEP) "race detector: sdk" go -C sdk test -race -short -count=1 ./...
-	CGO_ENABLED=1 $(STEP) "race detector: processes" go test -race -short -count=1 ./test/blackbox
+	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test -race -short ./...
+	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test -race -short ./test/blackbox
 	$(STEP) "benchmarks compile and run" go -C bench test -short ./...
 	$(STEP) "a release" hack/test-release.sh
 
+# The tests of test/operators run the go command on files of other modules, which go test
+# does not see: they always run.
 .PHONY: test-modules
 test-modules:
-	for module in $(MODULES); do go -C $$module test -count=1 ./...; done
+	for module in sdk examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done
+	go -C test/operators test -count=1 ./...
 
 .PHONY: fmt
 fmt:
