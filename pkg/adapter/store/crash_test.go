@@ -144,9 +144,14 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
-		flushed := 0
+		flushed, every := 0, 1
+		if testing.Short() {
+			every = 8
+		}
 		for i, image := range images {
-			checkImage(t, i, image, states)
+			if i%every == 0 {
+				checkImage(t, i, image, states)
+			}
 			if strings.HasSuffix(image.at, ".sst") {
 				flushed++
 			}
