@@ -101,7 +101,7 @@ func TestDamage_StopsNothingElse(t *testing.T) {
 	_, size := table(t, fs)
 	step := int64(6000)
 	if testing.Short() {
-		step *= 6
+		step *= 2
 	}
 	var lost, refused, places int
 	for at := int64(100); at < size*9/10; at += step { // the index of the table is at its end
