@@ -13,9 +13,8 @@ if [ "$1" = -race ]; then
 fi
 mkdir -p "$programs"
 # Without the commit in them: a commit alone changes no program.
-CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" \
-    ./cmd/adapter ./cmd/controller ./examples/operator
-for name in adapter controller operator; do
+CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" ./cmd/...
+for name in adapter controller; do
     sum=$(sha256sum <"$programs/built/$name")
     binary=$programs/$name-${sum:0:16}
     if [ ! -e "$binary" ]; then
