@@ -18,10 +18,12 @@ for name in adapter controller; do
     sum=$(sha256sum <"$programs/built/$name")
     binary=$programs/$name-${sum:0:16}
     if [ ! -e "$binary" ]; then
-        rm -f "$programs/$name"-*
-        cp "$programs/built/$name" "$binary.new"
-        mv "$binary.new" "$binary"
+        cp "$programs/built/$name" "$binary.$$"
+        mv "$binary.$$" "$binary"
     fi
+    touch "$binary"
     export "${name^^}_BINARY=$binary"
 done
+# Another run may use an older one: it goes when no run has begun with it for an hour.
+find "$programs" -maxdepth 1 -type f -mmin +60 -delete
 exec "$@"
