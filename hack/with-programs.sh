@@ -12,6 +12,8 @@ if [ "$1" = -race ]; then
     shift
 fi
 mkdir -p "$programs"
+exec 9>"$programs/lock" # two runs at a time would write the same files
+flock 9
 # Without the commit in them: a commit alone changes no program.
 CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" ./cmd/...
 for name in adapter controller; do
@@ -25,5 +27,6 @@ for name in adapter controller; do
     export "${name^^}_BINARY=$binary"
 done
 # Another run may use an older one: it goes when no run has begun with it for an hour.
-find "$programs" -maxdepth 1 -type f -mmin +60 -delete
+find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +60 -delete
+exec 9>&-
 exec "$@"
