@@ -23,10 +23,9 @@ for name in adapter controller; do
         cp "$programs/built/$name" "$binary.$$"
         mv "$binary.$$" "$binary"
     fi
-    touch "$binary"
     export "${name^^}_BINARY=$binary"
 done
-# Another run may use an older one: it goes when no run has begun with it for an hour.
-find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +60 -delete
+# Another run may still use an older one, so it goes a day after it was built.
+find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +1440 ! -path "$ADAPTER_BINARY" ! -path "$CONTROLLER_BINARY" -delete
 exec 9>&-
 exec "$@"
