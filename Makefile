@@ -50,14 +50,14 @@ check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of 
 # Builds the programs that tests start, and passes their paths on: see the script.
 PROGRAMS := hack/with-programs.sh
 
-# The steps of make test, LANES at a time: many tests wait, while compilers and linters
-# do not. The race detector runs where this project has concurrency of its own, with
+# The steps of make test, LANES at a time: one, because tests of times and limits need
+# the processors for themselves on a small machine. The race detector runs where this project has concurrency of its own, with
 # -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
 # the checksum of a program.
 TESTS := test-lint test-units test-processes test-race-units test-race-processes test-race-sdk test-modules test-generated test-bench test-release
-LANES ?= 2
+LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
 test $(TESTS): export GOFLAGS = -trimpath -tags=grpcnotrace
