@@ -195,12 +195,10 @@ func TestLine_NamespacesInTurn(t *testing.T) {
 		t.Error("a caller whose context ended got a turn")
 	}
 	l.leave()
-	order := ""
-	for range 4 {
-		order += <-got + " "
-	}
-	if order != "greedy modest greedy greedy " {
-		t.Errorf("order %s", order)
+	for i, want := range []string{"greedy", "modest", "greedy", "greedy"} {
+		if namespace := <-got; namespace != want {
+			t.Errorf("turn %d is of %s, want %s", i, namespace, want)
+		}
 	}
 }
 

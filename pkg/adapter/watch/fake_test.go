@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -90,9 +91,7 @@ func (o *object) read() *objects.Object {
 	if o.owners != nil {
 		m["ownerReferences"] = o.owners
 	}
-	for name, value := range o.metadata {
-		m[name] = value
-	}
+	maps.Copy(m, o.metadata)
 	return objects.FromMetadata(m)
 }
 

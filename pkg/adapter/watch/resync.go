@@ -36,7 +36,7 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 	return s.resync(ctx, prefix, spread)
 }
 
-// ErrNoWatch: the source has no spec.watch.
+// ErrNoWatch says that the source has no spec.watch.
 var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
 
 func (s *source) resync(ctx context.Context, prefix string, over time.Duration) (int, error) {

@@ -236,7 +236,7 @@ func (s *source) warn(reason, format string, args ...any) {
 		return
 	}
 	src, message := s.settings.Load(), fmt.Sprintf(format, args...)
-	s.m.cfg.Log.Warn("watching a source: "+message, "source", src.Path(), "reason", reason)
+	s.m.cfg.Log.Warn("a watch does not schedule everything", "source", src.Path(), "reason", reason, "detail", message)
 	s.m.cfg.Warn(src, reason, message)
 }
 

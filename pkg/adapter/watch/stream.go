@@ -51,8 +51,10 @@ func (r *resource) stream(namespace string, spaces *spaces) *stream {
 	return s
 }
 
-// run lists and watches until ctx ends.
-func (s *stream) run(ctx context.Context) { s.runUntil(ctx, func(error) bool { return false }) }
+// run lists and watches until ctx ends, or the source is gone.
+func (s *stream) run(ctx context.Context) {
+	_ = s.runUntil(ctx, func(error) bool { return false }) // its errors are in the status
+}
 
 // runUntil is run, and returns the first error for which it shall end.
 func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
