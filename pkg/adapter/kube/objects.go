@@ -89,9 +89,6 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	}, nil
 }
 
-// Close closes the connections that no call uses.
-func (c *Objects) Close() { c.client.CloseIdleConnections() }
-
 // Resolve implements [objects.API].
 func (c *Objects) Resolve(ctx context.Context, a objects.Account, group, version, kind string) (objects.Resource, error) {
 	path := "/apis/" + url.PathEscape(group)

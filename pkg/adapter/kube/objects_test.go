@@ -65,7 +65,7 @@ func newServed(t testing.TB) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }
 

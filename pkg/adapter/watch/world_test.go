@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -38,6 +39,7 @@ type world struct {
 	warned  []string
 	changes int // of the status
 	streams int64
+	meter   metric.Meter
 }
 
 // wake is a key that was scheduled.
@@ -151,7 +153,7 @@ func (w *world) start() *world {
 		w.t.Fatal(err)
 	}
 	w.s = &taped{Source: s, w: w}
-	w.m, err = New(Config{API: w.api, Warn: func(_ *schedule.Source, reason, message string) {
+	w.m, err = New(Config{API: w.api, Meter: w.meter, Warn: func(_ *schedule.Source, reason, message string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.warned = append(w.warned, reason+": "+message)
