@@ -1,0 +1,363 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// Which due time, counter and event a request or an answer leads to is no invariant:
+// it is these rules, written from docs/http-api.md. They do not call package
+// schedule, so that an error there is found.
+
+// answer is the right answer to a request.
+type answer struct {
+	code     schedule.Code // "" = accepted
+	result   schedule.Result
+	key      *key
+	newest   *occurrence // after the request
+	previous time.Time
+	inFlight bool
+	now      time.Time
+}
+
+// misses says that a condition does not hold. A revision that was never seen is none
+// that a caller names.
+func misses(c *schedule.Conditions, o *occurrence) bool {
+	return c.IfNoneMatch && o != nil ||
+		c.IfMatch != nil && (o == nil || o.rev.number == 0 || o.rev.number != *c.IfMatch) ||
+		c.IfUID != "" && o != nil && o.uid != c.IfUID
+}
+
+// request applies a request to a key.
+func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) answer {
+	now := j.wall
+	cur, waiting := k.shown(now), k.waiting(now) // with nothing waiting, cur is in delivery
+	a := answer{key: k, result: schedule.Created, now: now, inFlight: k.out != nil}
+	if misses(&r.Conditions, cur) {
+		return answer{code: schedule.CodePrecondition}
+	}
+	policy := s.settings.Policy
+	if r.Ingested {
+		policy = s.settings.IngestPolicy
+	}
+	if r.Policy != "" {
+		policy = r.Policy
+	}
+	another := cur != nil && r.UID != "" && cur.uid != "" && cur.uid != r.UID
+	if another {
+		policy = schedule.Replace
+	}
+	if waiting != nil {
+		a.previous = waiting.dueAt
+		switch policy {
+		case schedule.Fail:
+			return answer{code: schedule.CodeExists}
+		case schedule.Keep:
+			a.result, a.newest = schedule.Kept, waiting
+			return a
+		}
+		a.result = schedule.Replaced
+	}
+
+	n := &occurrence{rev: j.mark(), scheduledAt: now, expiresAt: r.ExpiresAt, maxInterval: r.MaxInterval, uid: r.UID, reason: r.Reason, event: r.Event}
+	n.occ = n.rev
+	n.inherit(cur, policy != schedule.Replace, waiting != nil)
+	var ok bool
+	if n.dueAt, ok = s.wanted(cur, n, r, another, now, random); !ok {
+		return answer{code: schedule.CodeExhausted}
+	}
+	if w := waiting; w != nil && (policy == schedule.Earliest && !n.dueAt.Before(w.dueAt) || policy == schedule.Latest && !n.dueAt.After(w.at())) {
+		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
+		asked := n.dueAt
+		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
+			n.retryAt = asked
+		}
+	}
+	if cur != nil && r.Event == nil {
+		switch {
+		case a.result == schedule.Merged:
+			n.occ = cur.occ
+		case waiting == nil || cur.tries > 0 || !cur.dueAt.After(now): // the event may have been sent before
+			n.event = withoutID(n.event)
+		}
+	}
+	if !n.expired(now) && s.full(k, now) { // what has expired is dropped: it needs no quota
+		return answer{code: schedule.CodeQuota}
+	}
+	replaces := !r.Ingested || policy == schedule.Replace || policy == schedule.Latest
+	if !replaces && cur != nil {
+		if n.olderAt, n.owedAt = cur.olderAt, cur.owedAt; waiting == nil {
+			n.olderAt, n.owedAt = cur.dueAt, time.Time{}
+			if !cur.owedAt.IsZero() && cur.owedAt.Before(n.dueAt) { // an event never postpones
+				n.dueAt = cur.owedAt
+			}
+		}
+	}
+	if d := k.out; d != nil {
+		d.overtaken = true
+		d.replaced = d.replaced || replaces
+		d.cancelled = d.cancelled || another
+		d.counted = d.counted || !r.Ingested
+	}
+	a.newest = n
+	j.set(k, n)
+	if n.expired(now) { // accepted and dropped
+		j.set(k, nil)
+	}
+	return a
+}
+
+// inherit: the event stays unless there is a new one, and with all policies but
+// replace every absent field stays as it was; but the expiry of an occurrence in
+// delivery is its own.
+func (o *occurrence) inherit(cur *occurrence, fields, expiry bool) {
+	if cur == nil {
+		return
+	}
+	if o.event == nil {
+		o.event = cur.event
+	}
+	if !fields {
+		return
+	}
+	if o.expiresAt.IsZero() && expiry {
+		o.expiresAt = cur.expiresAt
+	}
+	if o.maxInterval == nil {
+		o.maxInterval = cur.maxInterval
+	}
+	if o.uid == "" {
+		o.uid = cur.uid
+	}
+	if o.reason == "" {
+		o.reason = cur.reason
+	}
+}
+
+// wanted sets the counter and returns when the request wants the key due; false
+// when its attempts are used up.
+func (s *source) wanted(cur, n *occurrence, r *schedule.Request, another bool, now time.Time, random float64) (time.Time, bool) {
+	before := uint32(0)
+	if cur != nil && !another {
+		before = cur.attempt
+	}
+	if r.Ingested {
+		n.attempt = before
+	}
+	delay := s.settings.Delay
+	switch b := r.Backoff; {
+	case b != nil && b.MaxAttempts > 0 && before >= b.MaxAttempts:
+		from := n
+		if r.MaxInterval == nil && cur != nil {
+			from = cur
+		}
+		if delay = from.interval(s); delay == 0 {
+			return now, false
+		}
+	case b != nil:
+		n.attempt = before + 1
+		delay = grown(b.Base, b.Factor, b.Cap, n.attempt)
+	case r.Delay != nil:
+		delay = *r.Delay
+	case !r.DueAt.IsZero():
+		delay = max(r.DueAt.Sub(now), 0)
+	}
+	return now.Add(delay + time.Duration(math.Ceil(float64(delay)*r.Jitter*random))), true
+}
+
+// full says that the source takes no further key. Where few fit, requests are made
+// only when nothing has expired that is still there.
+func (s *source) full(k *key, now time.Time) bool {
+	if k.shown(now) != nil || s.before[k] {
+		return false
+	}
+	n := int64(0)
+	for _, o := range s.keys {
+		if !o.letter && (o.shown(now) != nil || s.before[o]) {
+			n++
+		}
+	}
+	return n >= s.settings.MaxPending
+}
+
+// cancel applies a DELETE, and says whether something waited.
+func (j *judge) cancel(k *key, c *schedule.Conditions) (refused, waited bool) {
+	if misses(c, k.shown(j.wall)) {
+		return true, false
+	}
+	waited = k.waiting(j.wall) != nil
+	if k.newest != nil {
+		j.set(k, nil)
+	}
+	if k.out != nil {
+		k.out.overtaken, k.out.cancelled = true, true
+	}
+	return false, waited
+}
+
+// finish applies the sink's answer to a delivery.
+func (j *judge) finish(d *delivery, o schedule.Outcome) {
+	s, k, now := d.source, d.key, j.wall
+	if d.overtaken && k.newest.expired(now) {
+		j.set(k, nil)
+	}
+	tries := d.of.tries + 1
+	retries := s.settings.Delivery.Retry
+	gaveUp := o.Kind == schedule.Rejected || o.Kind == schedule.Failed && retries != nil && int(tries) > *retries
+	settled := o.Kind == schedule.Succeeded || o.Kind == schedule.Rejected && o.Again != nil
+	asked := time.Time{} // the time that the answer asks for
+	if a := o.Again; a != nil {
+		if asked = latest(now, a.At); a.At.IsZero() {
+			asked = now.Add(a.After)
+		}
+	}
+	if d.cancelled || o.Kind == schedule.Aborted {
+		return
+	}
+	if gaveUp && s.settings.DeadLetter != nil && d.of.dead == nil {
+		m := j.mark()
+		j.set(s.letter(m), &occurrence{rev: m, occ: m, scheduledAt: now, dueAt: now, event: d.of.event, dead: &letter{k.name, d.of, o.Failure.Code}})
+	}
+	if d.replaced && !settled { // the newer occurrence decides about the key
+		return
+	}
+	if d.overtaken && k.newest != nil {
+		j.set(k, j.behind(d, o, settled, gaveUp, asked, retryAt(d, o, tries, asked, now)))
+		return
+	}
+	if settled || gaveUp {
+		j.set(k, j.next(d.of, s, o, asked))
+		return
+	}
+	n := *d.of
+	if n.tries, n.retryAt = tries, retryAt(d, o, tries, asked, now); !d.counted {
+		n.attempt++
+	}
+	if n.expired(now) {
+		j.set(k, nil)
+		return
+	}
+	j.set(k, &n)
+}
+
+// behind is the newer occurrence after the answer to the older one.
+func (j *judge) behind(d *delivery, o schedule.Outcome, settled, gaveUp bool, asked, retry time.Time) *occurrence {
+	n := *d.key.newest
+	n.olderAt = time.Time{}
+	switch {
+	case settled && !d.counted:
+		n.attempt, n.tries = 0, 0
+	case !d.counted:
+		n.attempt++
+	}
+	switch { // the sooner time, and an event never postpones
+	case settled && !asked.IsZero() && asked.Before(n.at()):
+		n.dueAt, n.retryAt, n.rev = asked, time.Time{}, j.mark()
+	case !settled && !gaveUp && retry.Before(n.at()):
+		n.dueAt, n.retryAt = d.of.dueAt, retry
+	}
+	return &n
+}
+
+// next is the occurrence after one that is done or given up, when nothing waits:
+// at the time that the answer asks for or that a restart left owed, the sooner of
+// the two, else after maxInterval.
+func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.Time) *occurrence {
+	if o.Kind == schedule.Failed { // it is given up all the same
+		asked = time.Time{}
+	}
+	due, event := asked, withoutID(of.event)
+	every := of.interval(s)
+	switch {
+	case of.dead != nil:
+		return nil
+	case !of.owedAt.IsZero():
+		if due.IsZero() || of.owedAt.Before(due) {
+			due = latest(j.wall, of.owedAt)
+		}
+	case !asked.IsZero():
+		if o.Again.Reply != nil {
+			event = o.Again.Reply
+		}
+	case o.Kind == schedule.Rejected, o.Never, o.Kind == schedule.Succeeded && deleted(of.event), every == 0:
+		return nil
+	default:
+		due = j.wall.Add(every)
+	}
+	m := j.mark()
+	return &occurrence{rev: m, occ: m, scheduledAt: j.wall, dueAt: due, maxInterval: of.maxInterval, uid: of.uid, reason: of.reason, event: event}
+}
+
+// retryAt is when a failed delivery is tried again.
+func retryAt(d *delivery, o schedule.Outcome, tries uint32, asked, now time.Time) time.Time {
+	if !asked.IsZero() {
+		return asked
+	}
+	const most = 1000 * time.Second
+	c := &d.source.settings.Delivery
+	wait := grown(c.BackoffDelay, 2, most, tries)
+	if c.Linear {
+		wait = min(c.BackoffDelay*time.Duration(tries), most)
+	}
+	limit := most
+	if c.RetryAfterMax != nil {
+		limit = *c.RetryAfterMax
+	}
+	return now.Add(max(wait, min(o.RetryAfter, limit)))
+}
+
+// restarted is an occurrence after a restart: an event never postpones an older
+// occurrence that was in delivery and is due again now; the event has its own time
+// afterwards.
+func restarted(o *occurrence) *occurrence {
+	if o == nil || o.olderAt.IsZero() {
+		return o
+	}
+	n := *o
+	n.olderAt = time.Time{}
+	if o.olderAt.Before(n.dueAt) {
+		n.dueAt, n.retryAt, n.owedAt = o.olderAt, time.Time{}, o.dueAt
+	}
+	return &n
+}
+
+func (o *occurrence) interval(s *source) time.Duration {
+	if o.maxInterval != nil {
+		return *o.maxInterval
+	}
+	return s.settings.MaxInterval
+}
+
+// grown is min(base·factor^(n-1), limit).
+func grown(base time.Duration, factor float64, limit time.Duration, n uint32) time.Duration {
+	w := float64(base)
+	for i := uint32(1); i < n && w < float64(limit); i++ {
+		w *= factor
+	}
+	return min(time.Duration(math.Ceil(w)), limit)
+}
+
+func deleted(e *schedule.Event) bool {
+	return e != nil && (e.Type == "dev.knative.apiserver.ref.delete" || e.Type == "dev.knative.apiserver.resource.delete")
+}
+
+// withoutID is an event that goes out under an id of its own.
+func withoutID(e *schedule.Event) *schedule.Event {
+	if e == nil || e.ID == "" {
+		return e
+	}
+	c := *e
+	c.ID = ""
+	return &c
+}
+
+func latest(first time.Time, others ...time.Time) time.Time {
+	for _, t := range others {
+		if t.After(first) {
+			first = t
+		}
+	}
+	return first
+}
