@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -271,7 +272,7 @@ func (j *judge) call(c *call) {
 		}
 	case callCancelAll:
 		for _, k := range s.keys {
-			if !k.letter && hasPrefix(k.name, c.prefix) {
+			if !k.letter && strings.HasPrefix(k.name, c.prefix) {
 				if _, waited := j.cancel(k, &schedule.Conditions{}); waited {
 					want.deleted++
 				}

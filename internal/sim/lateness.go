@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 const (
@@ -224,10 +225,10 @@ func (j *judge) counted(s *source, e *sight) (want queue.Counts) {
 	}
 	for _, v := range e.views {
 		switch v.State {
-		case "waiting":
+		case schedule.Waiting:
 			want.Pending++
 			sooner(&want.NextDueAt, v.DueAt)
-		case "due":
+		case schedule.Due:
 			want.Pending++
 			want.Due++
 			sooner(&want.OldestDueAt, v.DueAt)

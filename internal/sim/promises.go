@@ -145,7 +145,9 @@ func (j *judge) learnID(o *occurrence, id string) string {
 func (j *judge) answer(c *call) {
 	s, want := j.sources[c.uid], j.calls[c]
 	delete(j.calls, c)
-	wrong := func(format string, args ...any) { j.broken(rightAnswer, "%s %s: %s", c.kind, c.uid, fmt.Sprintf(format, args...)) }
+	wrong := func(format string, args ...any) {
+		j.broken(rightAnswer, "%s %s: %s", c.kind, c.uid, fmt.Sprintf(format, args...))
+	}
 	if codeOf(c.err) != want.code || c.deleted != want.deleted || len(c.scheduled) != len(want.answers) {
 		wrong("%v, deleted %d, %d answers, want %q, %d, %d", c.err, c.deleted, len(c.scheduled), want.code, want.deleted, len(want.answers))
 		return
@@ -230,7 +232,7 @@ func sameCounts(a, b queue.Counts) bool {
 func (e *sight) wanted() []schedule.View {
 	var views []schedule.View
 	for _, v := range e.views {
-		if hasPrefix(v.Key, e.listed.Prefix) {
+		if strings.HasPrefix(v.Key, e.listed.Prefix) {
 			views = append(views, v)
 		}
 	}
@@ -306,5 +308,3 @@ func (j *judge) describe(k *key) string {
 	}
 	return text
 }
-
-func hasPrefix(name, prefix string) bool { return strings.HasPrefix(name, prefix) }

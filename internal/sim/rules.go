@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -61,16 +62,29 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		a.result = schedule.Replaced
 	}
 
-	n := &occurrence{rev: j.mark(), scheduledAt: now, expiresAt: r.ExpiresAt, maxInterval: r.MaxInterval, uid: r.UID, reason: r.Reason, event: r.Event}
-	n.occ = n.rev
-	n.inherit(cur, policy != schedule.Replace, waiting != nil)
-	var ok bool
-	if n.dueAt, ok = s.wanted(cur, n, r, another, now, random); !ok {
+	var was occurrence
+	if cur != nil {
+		was = *cur
+	}
+	if another {
+		was.attempt = 0
+	}
+	n := j.occurrence(cmp.Or(r.Event, was.event), now)
+	n.expiresAt, n.maxInterval, n.uid, n.reason = r.ExpiresAt, r.MaxInterval, r.UID, r.Reason
+	if policy != schedule.Replace { // every absent field stays as it was
+		n.maxInterval, n.uid, n.reason = cmp.Or(n.maxInterval, was.maxInterval), cmp.Or(n.uid, was.uid), cmp.Or(n.reason, was.reason)
+		if waiting != nil { // the expiry of an occurrence in delivery is its own
+			n.expiresAt = cmp.Or(n.expiresAt, was.expiresAt)
+		}
+	}
+	delay, ok := s.delay(&was, n, r)
+	if !ok {
 		return answer{code: schedule.CodeExhausted}
 	}
-	if w := waiting; w != nil && (policy == schedule.Earliest && !n.dueAt.Before(w.dueAt) || policy == schedule.Latest && !n.dueAt.After(w.at())) {
+	asked := now.Add(delay + time.Duration(math.Ceil(float64(delay)*r.Jitter*random)))
+	n.dueAt = asked
+	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt
-		asked := n.dueAt
 		if n.dueAt, n.retryAt = w.dueAt, w.retryAt; policy == schedule.Earliest && asked.Before(w.retryAt) {
 			n.retryAt = asked
 		}
@@ -78,8 +92,8 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	if cur != nil && r.Event == nil {
 		switch {
 		case a.result == schedule.Merged:
-			n.occ = cur.occ
-		case waiting == nil || cur.tries > 0 || !cur.dueAt.After(now): // the event may have been sent before
+			n.occ = was.occ
+		case waiting == nil || was.tries > 0 || !was.dueAt.After(now): // the event may have been sent before
 			n.event = withoutID(n.event)
 		}
 	}
@@ -87,11 +101,11 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 		return answer{code: schedule.CodeQuota}
 	}
 	replaces := !r.Ingested || policy == schedule.Replace || policy == schedule.Latest
-	if !replaces && cur != nil {
-		if n.olderAt, n.owedAt = cur.olderAt, cur.owedAt; waiting == nil {
-			n.olderAt, n.owedAt = cur.dueAt, time.Time{}
-			if !cur.owedAt.IsZero() && cur.owedAt.Before(n.dueAt) { // an event never postpones
-				n.dueAt = cur.owedAt
+	if !replaces {
+		if n.olderAt, n.owedAt = was.olderAt, was.owedAt; waiting == nil {
+			n.olderAt, n.owedAt = was.dueAt, time.Time{}
+			if !was.owedAt.IsZero() && was.owedAt.Before(n.dueAt) { // an event never postpones
+				n.dueAt = was.owedAt
 			}
 		}
 	}
@@ -109,62 +123,31 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	return a
 }
 
-// inherit: the event stays unless there is a new one, and with all policies but
-// replace every absent field stays as it was; but the expiry of an occurrence in
-// delivery is its own.
-func (o *occurrence) inherit(cur *occurrence, fields, expiry bool) {
-	if cur == nil {
-		return
-	}
-	if o.event == nil {
-		o.event = cur.event
-	}
-	if !fields {
-		return
-	}
-	if o.expiresAt.IsZero() && expiry {
-		o.expiresAt = cur.expiresAt
-	}
-	if o.maxInterval == nil {
-		o.maxInterval = cur.maxInterval
-	}
-	if o.uid == "" {
-		o.uid = cur.uid
-	}
-	if o.reason == "" {
-		o.reason = cur.reason
-	}
+// occurrence is a new one, due now.
+func (j *judge) occurrence(e *schedule.Event, now time.Time) *occurrence {
+	m := j.mark()
+	return &occurrence{rev: m, occ: m, scheduledAt: now, dueAt: now, event: e}
 }
 
-// wanted sets the counter and returns when the request wants the key due; false
-// when its attempts are used up.
-func (s *source) wanted(cur, n *occurrence, r *schedule.Request, another bool, now time.Time, random float64) (time.Time, bool) {
-	before := uint32(0)
-	if cur != nil && !another {
-		before = cur.attempt
-	}
+// delay is the wait that a request asks for, and sets the counter; false when the
+// attempts are used up.
+func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, bool) {
 	if r.Ingested {
-		n.attempt = before
+		n.attempt = was.attempt
 	}
-	delay := s.settings.Delay
 	switch b := r.Backoff; {
-	case b != nil && b.MaxAttempts > 0 && before >= b.MaxAttempts:
-		from := n
-		if r.MaxInterval == nil && cur != nil {
-			from = cur
-		}
-		if delay = from.interval(s); delay == 0 {
-			return now, false
-		}
+	case b != nil && b.MaxAttempts > 0 && was.attempt >= b.MaxAttempts:
+		every := s.interval(cmp.Or(r.MaxInterval, was.maxInterval))
+		return every, every > 0
 	case b != nil:
-		n.attempt = before + 1
-		delay = grown(b.Base, b.Factor, b.Cap, n.attempt)
+		n.attempt = was.attempt + 1
+		return grown(b.Base, b.Factor, b.Cap, n.attempt), true
 	case r.Delay != nil:
-		delay = *r.Delay
+		return *r.Delay, true
 	case !r.DueAt.IsZero():
-		delay = max(r.DueAt.Sub(now), 0)
+		return max(r.DueAt.Sub(n.scheduledAt), 0), true
 	}
-	return now.Add(delay + time.Duration(math.Ceil(float64(delay)*r.Jitter*random))), true
+	return s.settings.Delay, true
 }
 
 // full says that the source takes no further key. Where few fit, requests are made
@@ -217,8 +200,9 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 		return
 	}
 	if gaveUp && s.settings.DeadLetter != nil && d.of.dead == nil {
-		m := j.mark()
-		j.set(s.letter(m), &occurrence{rev: m, occ: m, scheduledAt: now, dueAt: now, event: d.of.event, dead: &letter{k.name, d.of, o.Failure.Code}})
+		n := j.occurrence(d.of.event, now)
+		n.dead = &letter{k.name, d.of, o.Failure.Code}
+		j.set(s.letter(n.rev), n)
 	}
 	if d.replaced && !settled { // the newer occurrence decides about the key
 		return
@@ -269,7 +253,7 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.T
 		asked = time.Time{}
 	}
 	due, event := asked, withoutID(of.event)
-	every := of.interval(s)
+	every := s.interval(of.maxInterval)
 	switch {
 	case of.dead != nil:
 		return nil
@@ -286,8 +270,9 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.T
 	default:
 		due = j.wall.Add(every)
 	}
-	m := j.mark()
-	return &occurrence{rev: m, occ: m, scheduledAt: j.wall, dueAt: due, maxInterval: of.maxInterval, uid: of.uid, reason: of.reason, event: event}
+	n := j.occurrence(event, j.wall)
+	n.dueAt, n.maxInterval, n.uid, n.reason = due, of.maxInterval, of.uid, of.reason
+	return n
 }
 
 // retryAt is when a failed delivery is tried again.
@@ -323,9 +308,10 @@ func restarted(o *occurrence) *occurrence {
 	return &n
 }
 
-func (o *occurrence) interval(s *source) time.Duration {
-	if o.maxInterval != nil {
-		return *o.maxInterval
+// interval is the maxInterval of a key, or else of its source.
+func (s *source) interval(of *time.Duration) time.Duration {
+	if of != nil {
+		return *of
 	}
 	return s.settings.MaxInterval
 }

@@ -95,8 +95,13 @@ type sight struct {
 func text(trace []moment) string {
 	var b strings.Builder
 	for _, m := range trace {
-		if line := fmt.Sprint(m.what); line != "" {
-			fmt.Fprintf(&b, "%s %s\n", stamp(m.wall), line)
+		switch w := m.what.(type) {
+		case quiet, slow, got, *sight, found:
+			continue
+		case fmt.Stringer, remark:
+			fmt.Fprintf(&b, "%s %s\n", stamp(m.wall), w)
+		default:
+			fmt.Fprintf(&b, "%s   %T %+v\n", stamp(m.wall), w, w)
 		}
 	}
 	return b.String()
@@ -109,21 +114,11 @@ func stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.999999999")
 }
 
-func (u up) String() string    { return fmt.Sprintf("  up, %d deliveries at a time", u.maxInFlight) }
-func (f found) String() string { return fmt.Sprintf("  found, whole %v", f.whole) }
-func (d down) String() string  { return fmt.Sprintf("  down, crash %v", d.crash) }
 func (a applied) String() string {
 	return fmt.Sprintf("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s retry %v backoff %s linear %v", a.UID, a.Sink.URL,
 		a.Suspend, a.MaxInFlight, a.MaxPerSecond, a.MaxPending, a.Policy, a.IngestPolicy, a.Delay, a.MaxInterval,
 		interval(a.Delivery.Retry), a.Delivery.BackoffDelay, a.Delivery.Linear)
 }
-func (r removed) String() string  { return "  " + r.uid + " is removed" }
-func (j jumped) String() string   { return fmt.Sprintf("  the wall clock jumps by %s", j.by) }
-func (slow) String() string       { return "" }
-func (got) String() string        { return "" }
-func (quiet) String() string      { return "" }
-func (*sight) String() string     { return "" }
-func (drained) String() string    { return "  drained" }
 func (a answered) String() string { return "  answered: " + a.call.String() }
 
 func (c *call) String() string {
