@@ -21,34 +21,36 @@ func (w *world) call(c *call) {
 	c.random = float64(w.random.Load()) / (1 << 53)
 	w.note(c)
 	w.calls.Go(func() {
-		c.make(p.sources[c.uid])
+		a := c.make(p.sources[c.uid])
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !p.dead {
-			w.record(answered{c})
+			w.record(a)
 		}
 	})
 	synctest.Wait()
 }
 
-func (c *call) make(s *queue.Source) {
+func (c *call) make(s *queue.Source) answered {
+	a := answered{call: c}
 	switch c.kind {
 	case callPut:
 		var got queue.Scheduled
-		got, c.err = s.Schedule(c.items[0].Key, &c.items[0].Request, nil)
-		if errors.As(c.err, &got.Err) {
-			c.err = nil
+		got, a.err = s.Schedule(c.items[0].Key, &c.items[0].Request, nil)
+		if errors.As(a.err, &got.Err) {
+			a.err = nil
 		}
-		c.scheduled = []queue.Scheduled{got}
+		a.scheduled = []queue.Scheduled{got}
 	case callBulk:
-		c.scheduled, c.err = s.ScheduleAll(c.items, nil)
+		a.scheduled, a.err = s.ScheduleAll(c.items, nil)
 	case callTogether:
-		c.err = s.ScheduleTogether(c.items)
+		a.err = s.ScheduleTogether(c.items)
 	case callCancel:
-		c.err = s.Cancel(c.items[0].Key, c.items[0].Request.Conditions)
+		a.err = s.Cancel(c.items[0].Key, c.items[0].Request.Conditions)
 	case callCancelAll:
-		c.deleted, c.err = s.CancelAll(context.Background(), c.prefix)
+		a.deleted, a.err = s.CancelAll(context.Background(), c.prefix)
 	}
+	return a
 }
 
 // settle looks at all sources while nothing moves.

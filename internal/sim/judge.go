@@ -205,7 +205,7 @@ func (j *judge) see(m moment) {
 	case *call:
 		j.call(e)
 	case answered:
-		j.answer(e.call)
+		j.answer(e)
 	case *start:
 		j.start(e)
 	case end:

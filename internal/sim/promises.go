@@ -142,9 +142,9 @@ func (j *judge) learnID(o *occurrence, id string) string {
 }
 
 // answer compares the answer to a call; what is answered is durable.
-func (j *judge) answer(c *call) {
-	s, want := j.sources[c.uid], j.calls[c]
-	delete(j.calls, c)
+func (j *judge) answer(c answered) {
+	s, want := j.sources[c.uid], j.calls[c.call]
+	delete(j.calls, c.call)
 	wrong := func(format string, args ...any) {
 		j.broken(rightAnswer, "%s %s: %s", c.kind, c.uid, fmt.Sprintf(format, args...))
 	}

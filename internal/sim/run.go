@@ -18,8 +18,9 @@ type history struct {
 	seed  uint64
 	steps []int
 
-	keys int
-	took time.Duration // in the bubble's time
+	keys  int
+	took  time.Duration // in the bubble's time
+	trace []moment
 }
 
 const historySteps = 60
@@ -32,17 +33,15 @@ func newHistory(seed uint64, n int) *history {
 	return h
 }
 
-// run plays the history and returns the broken promise, "" if none is, and the
-// trace.
-func (h *history) run(t *testing.T) (failed, trace string) {
+// run plays the history and returns the broken promise, "" if none is.
+func (h *history) run(t *testing.T) (failed string) {
 	synctest.Test(t, func(*testing.T) {
 		w, start := &world{h: h}, time.Now()
 		w.play()
 		h.took = time.Since(start)
-		failed = w.judge.failed
-		trace = text(w.trace)
+		failed, h.trace = w.judge.failed, w.trace
 	})
-	return failed, trace
+	return failed
 }
 
 func (w *world) play() {
@@ -90,7 +89,7 @@ func (h *history) shrink(t *testing.T, within time.Duration) *history {
 		for from := 0; from < len(best.steps) && time.Now().Before(end); {
 			try := best
 			try.steps = slices.Delete(slices.Clone(best.steps), from, min(from+size, len(best.steps)))
-			if failed, _ := try.run(t); failed != "" {
+			if try.run(t) != "" {
 				best = try
 			} else {
 				from += size

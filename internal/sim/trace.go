@@ -37,9 +37,14 @@ type (
 	jumped struct{ by time.Duration }
 	// slow: until then pages may still load.
 	slow struct{ until time.Time }
-	// answered is the end of a call.
-	answered struct{ *call }
-	end      struct {
+	// answered is the end of a call, with its answer.
+	answered struct {
+		*call
+		scheduled []queue.Scheduled
+		deleted   int
+		err       error
+	}
+	end struct {
 		*start
 		schedule.Outcome
 	}
@@ -65,7 +70,7 @@ const (
 	callCancelAll callKind = "DELETE all"
 )
 
-// call is a call and its answer. All of its effects are there as soon as it begins,
+// call is a call. All of its effects are there as soon as it begins,
 // because it begins while nothing moves; that they are durable is known when it is
 // answered.
 type call struct {
@@ -74,10 +79,6 @@ type call struct {
 	items  []queue.Item // of a DELETE: the key and its conditions
 	prefix string
 	random float64
-
-	scheduled []queue.Scheduled
-	deleted   int
-	err       error
 }
 
 // start is the start of a delivery.
