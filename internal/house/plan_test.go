@@ -76,7 +76,7 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},

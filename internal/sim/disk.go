@@ -153,8 +153,13 @@ type slowStore struct {
 
 // Apply implements store.Store.
 func (s slowStore) Apply(lazy bool, changes ...store.Change) (store.Commit, error) {
+	return s.ApplyMarked(lazy, nil, changes...)
+}
+
+// ApplyMarked implements store.Store.
+func (s slowStore) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
 	takes := time.Duration(s.takes.Load())
-	c, err := s.DB.Apply(lazy || takes > 0, changes...)
+	c, err := s.DB.ApplyMarked(lazy || takes > 0, marks, changes...)
 	if takes > 0 && err == nil {
 		c = slowCommit{c, takes}
 	}

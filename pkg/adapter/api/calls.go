@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -36,7 +36,7 @@ func (c *call) put() error {
 		return err
 	}
 	d.forget()
-	r.TraceParent, r.TraceState = ingest.TraceContext(c.r.Header)
+	r.TraceParent, r.TraceState = cloudevent.TraceContext(c.r.Header)
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
 		s, err = c.src.Schedule(c.key, &r, c.grow)
@@ -138,7 +138,7 @@ func (c *call) bulk() error {
 		return err
 	}
 	d.pass = c.pass
-	batch, err := d.bulk(ingest.TraceContext(c.r.Header))
+	batch, err := d.bulk(cloudevent.TraceContext(c.r.Header))
 	if err != nil {
 		return err
 	}

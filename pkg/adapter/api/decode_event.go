@@ -5,11 +5,13 @@ import (
 	"encoding/base64"
 	"mime"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -30,12 +32,6 @@ var (
 		eventData: "data", eventBase64: "data_base64", eventSettable: "id", "source", "specversion", "time",
 	}
 	eventPaths = eventFields.below("event.")
-	// reservedExtensions belong to the delivery, or steer a request sent as a
-	// CloudEvent: what a caller put there would be lost or mean something else.
-	reservedExtensions = names{
-		"reschedulekey", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
-		"rescheduleafter", "rescheduleat", "reschedulepolicy",
-	}
 )
 
 // event reads the object of that name.
@@ -169,7 +165,7 @@ func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
 		return schedule.Invalid("event", "has an attribute without a name")
 	case len(name) > maxExtensionName:
 		return schedule.Invalid(field, "has a name of more than %d characters", maxExtensionName)
-	case reservedExtensions.lookup([]byte(name)) >= 0:
+	case slices.Contains(cloudevent.Reserved, name):
 		return schedule.Invalid(field, "is set by the delivery and cannot be given")
 	case len(e.Extensions) == maxExtensions:
 		return schedule.Invalid("event", "has more than %d extension attributes", maxExtensions)

@@ -152,9 +152,9 @@ func (d *decoder) field(i int, v jsontext.Value, r *schedule.Request, key *strin
 	case fieldExpiresAt:
 		r.ExpiresAt, err = schedule.ParseInstant(name, s, d.now)
 	case fieldUID:
-		r.UID, err = s, validText(name, s, maxUID)
+		r.UID, err = s, schedule.ValidateText(name, s, maxUID)
 	case fieldReason:
-		r.Reason, err = s, validText(name, s, maxReason)
+		r.Reason, err = s, schedule.ValidateText(name, s, maxReason)
 	case fieldKey:
 		*key, err = s, schedule.ValidateKey(s)
 	}

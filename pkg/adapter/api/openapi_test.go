@@ -16,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -230,7 +231,7 @@ func TestOpenAPI_IsComplete(t *testing.T) {
 	check("backoff", sorted(backoffFields), properties("Backoff"))
 	check("event", sorted(eventFields[:eventSettable]), properties("Event"))
 	refused, _ := d.at("/components/schemas/Event/propertyNames/not")
-	check("names that cannot be set", sorted(append(slices.Clone(eventFields[eventSettable:]), reservedExtensions...)), strs(refused.(map[string]any)["enum"]))
+	check("names that cannot be set", sorted(append(slices.Clone(eventFields[eventSettable:]), cloudevent.Reserved...)), strs(refused.(map[string]any)["enum"]))
 	codes, _ := d.at("/components/schemas/Code")
 	var ours []string
 	for code := range statuses {

@@ -89,7 +89,7 @@ func listOptions(raw string) (queue.ListOptions, error) {
 	if err := parseQuery(raw, &prefix, &limit, &token, &order); err != nil {
 		return o, err
 	}
-	if err := validText("prefix", prefix.value, schedule.MaxKeyBytes); err != nil {
+	if err := schedule.ValidateText("prefix", prefix.value, schedule.MaxKeyBytes); err != nil {
 		return o, err
 	}
 	o.Prefix, o.Continue = prefix.value, token.value
@@ -129,7 +129,7 @@ func cancelPrefix(raw string) (string, error) {
 	case prefix.value == "":
 		return "", schedule.Invalid("prefix", "is empty; give all=true to cancel every key")
 	}
-	return prefix.value, validText("prefix", prefix.value, schedule.MaxKeyBytes)
+	return prefix.value, schedule.ValidateText("prefix", prefix.value, schedule.MaxKeyBytes)
 }
 
 // cancelUID reads the parameter of a DELETE.
@@ -144,5 +144,5 @@ func cancelUID(raw string) (string, error) {
 	if uid.given && uid.value == "" { // an unset variable must not make the DELETE unconditional
 		return "", schedule.Invalid("uid", "is empty")
 	}
-	return uid.value, validText("uid", uid.value, maxUID)
+	return uid.value, schedule.ValidateText("uid", uid.value, maxUID)
 }

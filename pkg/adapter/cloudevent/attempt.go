@@ -34,6 +34,13 @@ const (
 	ErrorDataAttribute = "knativeerrordata"
 )
 
+// Reserved are the attributes that control a schedule or that every delivery sets:
+// an event is stored without them.
+var Reserved = []string{
+	KeyAttribute, AfterAttribute, AtAttribute, PolicyAttribute,
+	RevisionAttribute, DueAtAttribute, NumberAttribute,
+}
+
 // maxErrorData bytes are 1024 in base64, the most that Knative's convention
 // gives knativeerrordata.
 const maxErrorData = 1024 / 4 * 3

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -90,48 +91,27 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 	if err != nil {
 		return queue.Item{}, false, err
 	}
-	request.TraceParent, request.TraceState = traceOf(h, e)
+	request.TraceParent, request.TraceState = cloudevent.TraceOf(h, e)
 	return queue.Item{Key: key, Request: request}, true, nil
 }
 
 // steer reads the attributes that say when, and whether, as far as the source
 // lets events say so.
 func (r *Rules) steer(request *schedule.Request, now time.Time) error {
-	extensions := request.Event.Extensions
-	after, hasAfter := extensions[cloudevent.AfterAttribute]
-	at, hasAt := extensions[cloudevent.AtAttribute]
+	delay, at, err := cloudevent.When(request.Event, now)
 	switch {
-	case hasAfter && hasAt:
-		return schedule.Invalid(cloudevent.AfterAttribute, "stands beside %s: one of the two", cloudevent.AtAttribute)
-	case hasAfter:
-		text, ok := after.(string)
-		if !ok {
-			return schedule.Invalid(cloudevent.AfterAttribute, "%v is not a duration such as 5m30s or PT5M30S", after)
-		}
-		delay, err := schedule.ParseDuration(cloudevent.AfterAttribute, text)
-		if err == nil {
-			err = r.within(cloudevent.AfterAttribute, text, delay)
-		}
-		if err != nil {
-			return err
-		}
-		request.Delay = &delay
-	case hasAt:
-		text, ok := at.(string)
-		if !ok {
-			return schedule.Invalid(cloudevent.AtAttribute, "%v is not an instant such as 2026-11-21T09:00:00Z", at)
-		}
-		due, err := schedule.ParseInstant(cloudevent.AtAttribute, text, now)
-		if err == nil {
-			err = r.within(cloudevent.AtAttribute, text, due.Sub(now))
-		}
-		if err != nil {
-			return err
-		}
-		request.DueAt = due
+	case err != nil:
+		return err
+	case delay != nil:
+		err = r.within(request.Event, cloudevent.AfterAttribute, *delay)
+	case !at.IsZero():
+		err = r.within(request.Event, cloudevent.AtAttribute, at.Sub(now))
 	}
-	if policy, ok := extensions[cloudevent.PolicyAttribute]; ok {
-		var err error
+	if err != nil {
+		return err
+	}
+	request.Delay, request.DueAt = delay, at
+	if policy, ok := request.Event.Extensions[cloudevent.PolicyAttribute]; ok {
 		if request.Policy, err = schedule.ParsePolicy(cloudevent.PolicyAttribute, canonical(policy)); err != nil {
 			return err
 		}
@@ -146,9 +126,9 @@ func (r *Rules) steer(request *schedule.Request, now time.Time) error {
 }
 
 // within holds a delay to what events may ask for.
-func (r *Rules) within(attribute, text string, delay time.Duration) error {
+func (r *Rules) within(e *schedule.Event, attribute string, delay time.Duration) error {
 	if most := r.src.IngestMaxDelay; delay > most {
-		return schedule.Invalid(attribute, "%.64q is more than %s ahead, the spec.ingest.maxDelay of %s", text, most, r.src.Path())
+		return schedule.Invalid(attribute, "%.64q is more than %s ahead, the spec.ingest.maxDelay of %s", e.Extensions[attribute], most, r.src.Path())
 	}
 	return nil
 }
@@ -213,4 +193,19 @@ func jsonData(e *schedule.Event) (any, bool) {
 		return nil, false
 	}
 	return v, true
+}
+
+// canonical is the string form of an extension's value.
+func canonical(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	}
+	return fmt.Sprint(value)
+}
+
+func sizes(got, limit int) string {
+	return fmt.Sprintf("has %d bytes, more than %d", got, limit)
 }

@@ -35,7 +35,7 @@ type ClaimMemory func(bytes int64) error
 func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (Scheduled, error) {
 	items := [1]Item{{Key: key, Request: *r}}
 	var out [1]Scheduled
-	if err := s.admit(items[:], out[:], false, claim); err != nil {
+	if err := s.admit(items[:], out[:], &admission{}, claim); err != nil {
 		return Scheduled{}, err
 	}
 	if out[0].Err != nil {
@@ -51,13 +51,13 @@ func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (S
 // bring; beyond that a view has no event.
 func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
 	out := make([]Scheduled, len(items))
-	return out, s.admit(items, out, false, claim)
+	return out, s.admit(items, out, &admission{}, claim)
 }
 
 // ScheduleTogether applies all items as one durable change or, when one is
 // refused, none: then the error is that item's *schedule.Error.
 func (s *Source) ScheduleTogether(items []Item) error {
-	return s.admit(items, make([]Scheduled, len(items)), true, nil)
+	return s.admit(items, make([]Scheduled, len(items)), &admission{together: true}, nil)
 }
 
 const (
@@ -81,6 +81,8 @@ type admission struct {
 	outlines bool  // the entries' events are not needed
 	claimed  bool  // memory for large entries, which are read page by page
 	needs    int64 // bytes to claim
+	marks    []store.MarkChange
+	growth   int64 // bytes of the marks
 
 	echoed   int64
 	accepted bool
@@ -95,12 +97,12 @@ var errLarge = errors.New("queue: the entries are large")
 
 // admit decides about the items, applies the accepted changes and waits until they
 // are durable.
-func (s *Source) admit(items []Item, out []Scheduled, together bool, claim ClaimMemory) error {
-	a := admission{together: together, outlines: together, needs: pageMemory}
+func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
+	a.outlines, a.needs = a.together, pageMemory
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
 	}
-	err := s.admitAll(items, out, &a)
+	err := s.admitAll(items, out, a)
 	if !errors.Is(err, errLarge) {
 		return err
 	}
@@ -110,7 +112,7 @@ func (s *Source) admit(items []Item, out []Scheduled, together bool, claim Claim
 		}
 	}
 	a.claimed = true
-	return s.admitAll(items, out, &a)
+	return s.admitAll(items, out, a)
 }
 
 func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
@@ -118,6 +120,9 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 		return err
 	}
 	defer s.leave()
+	if err := s.markSpace(a.growth); err != nil {
+		return err
+	}
 	for {
 		n, err := s.admitPage(items, out, a)
 		if err != nil {
@@ -388,7 +393,11 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	}
 	// Without changes this is a barrier: the answer "kept" too requires that the kept
 	// entry is durable.
-	commit, err := s.q.store.Apply(lazy, changes...)
+	var marks []store.MarkChange
+	if !lazy { // the last page: a mark says that all of it was scheduled
+		marks = a.marks
+	}
+	commit, err := s.q.store.ApplyMarked(lazy, marks, changes...)
 	if err != nil {
 		s.release(keys)
 		return s.q.fatal(err)

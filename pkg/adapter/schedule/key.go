@@ -18,19 +18,16 @@ const deadLetterPrefix = "\x01"
 // ValidateKey returns an error unless key is 1 to 512 bytes of UTF-8 without control
 // characters.
 func ValidateKey(key string) error {
-	switch {
-	case key == "":
+	if key == "" {
 		return Invalid("key", "is empty")
-	case len(key) > MaxKeyBytes:
-		return Invalid("key", "has %d bytes, more than %d", len(key), MaxKeyBytes)
 	}
-	return ValidateText("key", key)
+	return ValidateText("key", key, MaxKeyBytes)
 }
 
 // ValidateContentType returns an error unless s is a media type that a header can
 // carry.
 func ValidateContentType(field, s string) error {
-	if err := ValidateText(field, s); err != nil {
+	if err := ValidateText(field, s, len(s)); err != nil {
 		return err
 	}
 	if t, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(t, "/") || s != strings.TrimSpace(s) {
@@ -39,8 +36,12 @@ func ValidateContentType(field, s string) error {
 	return nil
 }
 
-// ValidateText returns an error unless s is UTF-8 without control characters.
-func ValidateText(field, s string) error {
+// ValidateText returns an error unless s is UTF-8 without control characters, of at
+// most so many bytes.
+func ValidateText(field, s string, most int) error {
+	if len(s) > most {
+		return Invalid(field, "has %d bytes, more than %d", len(s), most)
+	}
 	for i, r := range s {
 		if r == utf8.RuneError {
 			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
@@ -102,17 +101,19 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 		return nil
 	}
 	e := events[0]
-	after, hasAfter := e.Extensions[cloudevent.AfterAttribute]
-	at, hasAt := e.Extensions[cloudevent.AtAttribute]
-	if !hasAfter && !hasAt {
-		return nil // an ordinary reply
-	}
+	delay, at, err := cloudevent.When(e, s.cfg.Now())
 	again := &schedule.Again{}
-	if !headerDecides {
-		if again, err = s.replyTime(after, at, hasAfter, hasAt); err != nil {
-			s.warn(a, fmt.Errorf("the reply: %w", err))
-			return nil
-		}
+	switch {
+	case delay == nil && at.IsZero() && err == nil:
+		return nil // an ordinary reply
+	case headerDecides:
+	case err != nil:
+		s.warn(a, fmt.Errorf("the reply: %w", err))
+		return nil
+	case delay != nil:
+		again.After = *delay
+	default:
+		again.At = at
 	}
 	if len(e.Data) > schedule.MaxDataBytes {
 		// The time matters more than the event.
@@ -120,7 +121,7 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 		return again
 	}
 	e.ID, e.Time = "", (&schedule.Event{}).Time
-	for _, name := range notStored {
+	for _, name := range cloudevent.Reserved {
 		delete(e.Extensions, name)
 	}
 	if len(e.Extensions) == 0 {
@@ -128,29 +129,4 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 	}
 	again.Reply = e
 	return again
-}
-
-// notStored are the attributes that control the schedule, or that every delivery sets.
-var notStored = []string{
-	cloudevent.AfterAttribute, cloudevent.AtAttribute, cloudevent.PolicyAttribute, cloudevent.KeyAttribute,
-	cloudevent.RevisionAttribute, cloudevent.DueAtAttribute, cloudevent.NumberAttribute,
-}
-
-func (s *Sender) replyTime(after, at any, hasAfter, hasAt bool) (*schedule.Again, error) {
-	again := &schedule.Again{}
-	var err error
-	switch {
-	case hasAfter && hasAt:
-		return nil, fmt.Errorf("%s and %s are both set: set one", cloudevent.AfterAttribute, cloudevent.AtAttribute)
-	case hasAfter:
-		text, ok := after.(string)
-		if !ok {
-			return nil, fmt.Errorf("%s: %v is not a duration", cloudevent.AfterAttribute, after)
-		}
-		again.After, err = schedule.ParseDuration(cloudevent.AfterAttribute, strings.TrimSpace(text))
-	default:
-		text, _ := at.(string)
-		again.At, err = schedule.ParseInstant(cloudevent.AtAttribute, strings.TrimSpace(text), s.cfg.Now())
-	}
-	return again, err
 }

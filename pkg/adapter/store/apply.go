@@ -36,6 +36,11 @@ type delta struct {
 
 // Apply implements Store.
 func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
+	return db.ApplyMarked(lazy, nil, changes...)
+}
+
+// ApplyMarked implements Store.
+func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Commit, error) {
 	if !db.gate.enter() {
 		return nil, ErrClosed
 	}
@@ -74,9 +79,18 @@ func (db *DB) Apply(lazy bool, changes ...Change) (Commit, error) {
 			return nil, fmt.Errorf("store: counting: %w", err)
 		}
 	}
+	if len(marks) > 0 {
+		if err := db.addMarks(b, s, marks); err != nil {
+			b.Close()
+			return nil, err
+		}
+	}
 	c, err := db.commit(b, lazy)
 	if err != nil {
 		return nil, err
+	}
+	if len(marks) > 0 {
+		db.marked.Store(true)
 	}
 	for i := range deltas {
 		deltas[i].counter.keys.Add(deltas[i].sum.keys)

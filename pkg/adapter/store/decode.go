@@ -70,11 +70,8 @@ func decode(b []byte, outline bool) (*schedule.Entry, error) {
 	if fields&hasDeadLetter != 0 {
 		e.DeadLetter = d.deadLetter()
 	}
-	if d.err == nil && d.at != len(d.record) {
-		d.err = errTrailing
-	}
-	if d.err != nil {
-		return nil, d.err
+	if err := d.end(); err != nil {
+		return nil, err
 	}
 	if outline {
 		whole := e.Size("") + d.skipped
@@ -104,6 +101,24 @@ func (d *decoder) fail(err error) {
 		d.err = err
 	}
 	d.at = len(d.record)
+}
+
+// end is the error of the whole: also of what follows it.
+func (d *decoder) end() error {
+	if d.err == nil && d.at != len(d.record) {
+		d.err = errTrailing
+	}
+	return d.err
+}
+
+// fixed is the next n bytes, nil when there is an error.
+func (d *decoder) fixed(n int) []byte {
+	if len(d.record)-d.at < n {
+		d.fail(errShort)
+		return nil
+	}
+	d.at += n
+	return d.record[d.at-n : d.at]
 }
 
 func (d *decoder) uvarint() uint64 {

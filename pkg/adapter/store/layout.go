@@ -20,6 +20,8 @@ const (
 	tableCounter    = 'c'
 	tableVolume     = 'b'
 	tablePurge      = 'p'
+	tableMark       = 'f'
+	tableWatch      = 'w'
 	tableMeta       = 'm'
 )
 

@@ -13,9 +13,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// FormatVersion is the version of the layout that this program reads and
-// writes. It goes up with any change that an older program would misread.
-const FormatVersion = 1
+// The versions of the layout that this program reads and writes. The number goes up
+// with any change that an older program would misread. The first mark of a watched
+// object makes version 2 of a store: an older program would not purge the marks.
+const (
+	formatPlain  = 1
+	formatMarked = 2
+)
 
 // The rows of the meta table; their values are text, for people.
 const (
@@ -126,8 +130,8 @@ func (db *DB) readMeta(readOnly bool) error {
 	if format == "" {
 		return db.create(readOnly)
 	}
-	if format != strconv.Itoa(FormatVersion) {
-		return fmt.Errorf("its format is version %s, this program reads version %d", format, FormatVersion)
+	if err := db.takeFormat(format); err != nil {
+		return err
 	}
 	if db.id, err = db.meta(metaID); err != nil {
 		return err
@@ -147,6 +151,37 @@ func (db *DB) readMeta(readOnly bool) error {
 	}
 	if clock != 0 {
 		db.clock.at = time.Unix(0, clock).UTC()
+	}
+	return nil
+}
+
+// takeFormat refuses a version of the layout that this program does not know.
+func (db *DB) takeFormat(format string) error {
+	switch format {
+	case strconv.Itoa(formatPlain):
+	case strconv.Itoa(formatMarked):
+		db.marked.Store(true)
+	default:
+		return fmt.Errorf("its format is version %s, this program reads versions %d and %d", format, formatPlain, formatMarked)
+	}
+	return nil
+}
+
+// format is the version of the store's layout.
+func (db *DB) format() int {
+	if db.marked.Load() {
+		return formatMarked
+	}
+	return formatPlain
+}
+
+// mark puts into the batch that the store has marks, unless it has some already.
+func (db *DB) mark(b *pebble.Batch) error {
+	if db.marked.Load() {
+		return nil
+	}
+	if err := b.Set([]byte(metaFormat), strconv.AppendInt(nil, formatMarked, 10), nil); err != nil {
+		return fmt.Errorf("store: writing %s: %w", metaFormat, err)
 	}
 	return nil
 }
@@ -172,7 +207,7 @@ func (db *DB) create(readOnly bool) error {
 	b := db.db.NewBatch()
 	defer b.Close()
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(FormatVersion)}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
+		{metaFormat, strconv.Itoa(formatPlain)}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err

@@ -10,8 +10,10 @@ import (
 )
 
 // bySource are the tables with rows that start with their source, but for the
-// counters.
-var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished}
+// counters. The first indexed of them are the records and their indexes.
+var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished, tableMark, tableWatch}
+
+const indexed = 4
 
 // Purge implements Store. All tables that are ordered by source lose the
 // source's rows at once, and a row of the purge table says that the expiry
@@ -191,7 +193,7 @@ func (db *DB) tidySources(sources map[string]bool) error {
 		if !all {
 			continue
 		}
-		for _, table := range bySource[1:] {
+		for _, table := range bySource[1:indexed] {
 			if err := db.tidyTable(appendSource(nil, table, source), sources); err != nil {
 				return err
 			}

@@ -326,10 +326,22 @@ func (db *DB) Unfinished() (found []SourceRow, err error) {
 	return found, nil
 }
 
-// Sources implements Store. It jumps from one source's first record to the
-// next source's.
-func (db *DB) Sources() (sources []string, err error) {
-	table := appendTable(nil, tableRecord)
+// Sources implements Store. In each table it jumps from one source's first row to
+// the next source's.
+func (db *DB) Sources() ([]string, error) {
+	var sources []string
+	for _, table := range [...]byte{tableRecord, tableMark, tableWatch} {
+		var err error
+		if sources, err = db.sourcesOf(sources, table); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(sources)
+	return slices.Compact(sources), nil
+}
+
+func (db *DB) sourcesOf(sources []string, letter byte) (_ []string, err error) {
+	table := appendTable(nil, letter)
 	it, err := db.scan(db.db, table, successor(table))
 	if err != nil {
 		return nil, err
@@ -343,7 +355,7 @@ func (db *DB) Sources() (sources []string, err error) {
 			continue
 		}
 		sources = append(sources, source)
-		ok = it.SeekGE(successor(appendSource(nil, tableRecord, source)))
+		ok = it.SeekGE(successor(appendSource(nil, letter, source)))
 	}
 	return sources, nil
 }

@@ -52,6 +52,32 @@ type Store interface {
 	// its own; one follows within LazySync.
 	Apply(lazy bool, changes ...Change) (Commit, error)
 
+	// ApplyMarked is Apply with changes of marks, which are part of the whole: after a
+	// crash a mark is there only with the changes that came with it.
+	ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Commit, error)
+
+	// Marks returns up to limit marks of the watch whose objects come after the given
+	// one, in the order of their bytes, and ends early where they are large. A mark
+	// that cannot be read is left out.
+	Marks(source string, watch uint64, after string, limit int) (_ []Mark, more bool, err error)
+
+	// Mark returns the object's mark, false when there is none or it cannot be read.
+	Mark(source string, watch uint64, object string) (Mark, bool, error)
+
+	// CountMarks counts the marks of the watch. It reads all of them.
+	CountMarks(source string, watch uint64) (int64, error)
+
+	// WatchStates returns the states of the source's watches. A watch that has marks
+	// but no state, or one that cannot be read, has a state with nothing but its number.
+	WatchStates(source string) ([]WatchState, error)
+
+	// SetWatchState replaces the state of a watch. It is lazy.
+	SetWatchState(source string, s WatchState) error
+
+	// RemoveWatch removes the marks and the state of a watch, however many they are.
+	// It is lazy. No ApplyMarked for that watch may overlap it.
+	RemoveWatch(source string, watch uint64) error
+
 	// Space returns ErrFull while the disk has no space for a change that adds
 	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is the bytes that all
 	// sources of the namespace have then: while space is scarce, a namespace that holds
@@ -93,7 +119,7 @@ type Store interface {
 	// source, dead letters among them.
 	Bytes(source string) (int64, error)
 
-	// Sources lists the sources that have anything stored.
+	// Sources lists the sources that have an entry, a mark or the state of a watch.
 	Sources() ([]string, error)
 
 	// Purge removes everything of a source, durably; rows of Expired go in the
@@ -128,6 +154,40 @@ type Change struct {
 	Source, Key string
 	Old, New    *schedule.Entry
 	Corrupt     bool
+}
+
+// Mark is what the store remembers of a watched object: what was reported of it last.
+type Mark struct {
+	Object string // "namespace/name", or "name" of an object without a namespace
+	UID    string
+	Hash   uint64   // the fingerprint of what counts as a change
+	Keys   []string // the keys that the object maps to; nil: its own key
+}
+
+// Size is about how many bytes the mark takes, at most.
+func (m *Mark) Size() int64 {
+	n := len(m.Object) + len(m.UID) + 64
+	for _, key := range m.Keys {
+		n += len(key) + 2
+	}
+	return int64(n)
+}
+
+// MarkChange replaces the mark of an object, or removes it.
+type MarkChange struct {
+	Source string
+	Watch  uint64 // a number that stays the same for as long as the marks are valid
+	Mark   Mark   // to remove it needs no more than the Object
+	Remove bool
+}
+
+// WatchState is where a watch stands.
+type WatchState struct {
+	Watch    uint64
+	Scope    string // the namespaces and the selector of the last complete list
+	Version  string // the resourceVersion to go on from, "" for none
+	Complete bool   // a list was read to its end
+	Revision string // the sink's revision for which all objects were scheduled last
 }
 
 // Position is a place in a source's due order.

@@ -20,6 +20,8 @@ type Report struct {
 	DeadLetters int64  `json:"deadLetters"`
 	// Rows counts the index rows: due times, retries, expiries, unfinished deliveries.
 	Rows int64 `json:"rows"`
+	// Marks counts what is remembered of watched objects.
+	Marks int64 `json:"marks,omitempty"`
 	// Purging are sources whose purge was cut off; the next start ends it.
 	Purging []string `json:"purging,omitempty"`
 	// Problems are the first 100 of ProblemCount.
@@ -87,7 +89,7 @@ type verifier struct {
 }
 
 func (db *DB) verify() (Report, error) {
-	r := Report{ID: db.id, Format: FormatVersion, Problems: []string{}}
+	r := Report{ID: db.id, Format: db.format(), Problems: []string{}}
 	v := &verifier{Report: &r, db: db, purging: map[string]bool{}, counted: map[string]sum{}, volumes: map[string]volume{}}
 	revision, err := db.meta(metaRevision)
 	if err == nil {
@@ -107,7 +109,7 @@ func (db *DB) verify() (Report, error) {
 	}{
 		{tableRecord, v.record}, {tableDue, v.timed}, {tableRetry, v.timed}, {tableExpiry, v.expiry},
 		{tableUnfinished, v.unfinished}, {tableCounter, v.counter}, {tableVolume, v.volume},
-		{tablePurge, v.other}, {tableMeta, v.other},
+		{tablePurge, v.other}, {tableMark, v.mark}, {tableWatch, v.watch}, {tableMeta, v.other},
 	} {
 		if err := v.each(check.table, check.row); err != nil {
 			r.problem("table %c/ cannot be read to its end: %v", check.table, err)
@@ -265,6 +267,53 @@ func (v *verifier) counter(k, value []byte) error {
 	return nil
 }
 
+// mark checks the mark of a watched object.
+func (v *verifier) mark(k, value []byte) error {
+	source, _, object, err := parseWatched(k)
+	if err == nil && object == "" {
+		err = errRow
+	}
+	if err == nil {
+		_, err = decodeMark(object, value)
+	}
+	if err != nil {
+		v.problem("mark %q: %v", k, err)
+		return nil
+	}
+	v.Marks++
+	v.watched(source)
+	return nil
+}
+
+// watch checks the state of a watch.
+func (v *verifier) watch(k, value []byte) error {
+	source, watch, object, err := parseWatched(k)
+	if err == nil && object != "" {
+		err = errRow
+	}
+	if err == nil {
+		_, err = decodeState(watch, value)
+	}
+	if err != nil {
+		v.problem("state of a watch %q: %v", k, err)
+		return nil
+	}
+	v.watched(source)
+	return nil
+}
+
+// watched counts a source that may have no entry.
+func (v *verifier) watched(source string) {
+	if !v.db.marked.Load() {
+		v.db.marked.Store(true) // it is told once
+		v.problem("there are watched objects, but the format is %d: an older program would not remove them with their source", formatPlain)
+	}
+	if _, seen := v.counted[source]; !seen {
+		v.Sources++
+		v.counted[source] = sum{}
+	}
+}
+
 // strays looks for rows outside of all tables.
 func (v *verifier) strays() (err error) {
 	it, err := v.db.scan(v.db.db, []byte{0}, []byte{0xff})
@@ -285,5 +334,5 @@ func (v *verifier) strays() (err error) {
 }
 
 var allTables = []byte{
-	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMeta,
+	tableRecord, tableDue, tableRetry, tableExpiry, tableUnfinished, tableCounter, tableVolume, tablePurge, tableMark, tableWatch, tableMeta,
 }

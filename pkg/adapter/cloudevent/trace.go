@@ -1,10 +1,8 @@
-package ingest
+package cloudevent
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel/propagation"
@@ -22,9 +20,9 @@ func TraceContext(h http.Header) (parent, state string) {
 	return traceContext(h["Traceparent"], h["Tracestate"])
 }
 
-// traceOf is the trace context to store with an event's request: the one of
+// TraceOf returns the trace context to store with an event's request: the one of
 // the call, else the one of the CloudEvents distributed tracing extension.
-func traceOf(h http.Header, e *schedule.Event) (parent, state string) {
+func TraceOf(h http.Header, e *schedule.Event) (parent, state string) {
 	if parent, state = TraceContext(h); parent != "" {
 		return parent, state
 	}
@@ -48,19 +46,4 @@ func traceContext(parents, states []string) (parent, state string) {
 	w3c := propagation.TraceContext{}
 	w3c.Inject(w3c.Extract(context.Background(), call), stored)
 	return stored["traceparent"], stored["tracestate"]
-}
-
-// canonical is the string form of an extension's value.
-func canonical(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case bool:
-		return strconv.FormatBool(v)
-	}
-	return fmt.Sprint(value)
-}
-
-func sizes(got, limit int) string {
-	return fmt.Sprintf("has %d bytes, more than %d", got, limit)
 }

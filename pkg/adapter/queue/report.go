@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Report applies the items as [Source.ScheduleTogether] does, and stores the marks of
+// watched objects in the same durable change: when an item is refused, nothing is
+// stored. Marks without items are stored lazily. The marks are of this source,
+// whatever they name. All items need an event: one that inherits a large event may
+// be applied before the others, of which a refusal then leaves it.
+func (s *Source) Report(items []Item, marks []store.MarkChange) error {
+	own := make([]store.MarkChange, len(marks))
+	growth := int64(0)
+	for i, m := range marks {
+		if m.Mark.Object == "" {
+			return schedule.Invalid("object", "is empty: a mark needs the name of its object")
+		}
+		own[i], own[i].Source = m, s.uid
+		if !m.Remove {
+			growth += m.Mark.Size()
+		}
+	}
+	if len(items) > 0 {
+		return s.admit(items, make([]Scheduled, len(items)), &admission{together: true, marks: own, growth: growth}, nil)
+	}
+	if len(marks) == 0 {
+		return nil
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.markSpace(growth); err != nil {
+		return err
+	}
+	if _, err := s.q.store.ApplyMarked(true, own); err != nil {
+		return s.q.fatal(err)
+	}
+	return nil
+}
+
+// markSpace refuses marks for which the disk has no space. They are in no quota.
+func (s *Source) markSpace(growth int64) error {
+	if growth == 0 {
+		return nil
+	}
+	return s.q.checkSpace(growth, s.tenant.bytes.Load()+growth)
+}
+
+// Marks is [store.Store.Marks] of this source.
+func (s *Source) Marks(watch uint64, after string, limit int) (_ []store.Mark, more bool, _ error) {
+	if err := s.enter(); err != nil {
+		return nil, false, err
+	}
+	defer s.leave()
+	return s.q.store.Marks(s.uid, watch, after, limit)
+}
+
+// Mark is [store.Store.Mark] of this source.
+func (s *Source) Mark(watch uint64, object string) (store.Mark, bool, error) {
+	if err := s.enter(); err != nil {
+		return store.Mark{}, false, err
+	}
+	defer s.leave()
+	return s.q.store.Mark(s.uid, watch, object)
+}
+
+// CountMarks is [store.Store.CountMarks] of this source.
+func (s *Source) CountMarks(watch uint64) (int64, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	return s.q.store.CountMarks(s.uid, watch)
+}
+
+// WatchStates is [store.Store.WatchStates] of this source.
+func (s *Source) WatchStates() ([]store.WatchState, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	return s.q.store.WatchStates(s.uid)
+}
+
+// SetWatchState is [store.Store.SetWatchState] of this source.
+func (s *Source) SetWatchState(state store.WatchState) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.q.store.SetWatchState(s.uid, state)
+}
+
+// RemoveWatch is [store.Store.RemoveWatch] of this source.
+func (s *Source) RemoveWatch(watch uint64) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.q.store.RemoveWatch(s.uid, watch)
+}
