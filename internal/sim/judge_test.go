@@ -119,7 +119,7 @@ func spoilSight(change func(*sight)) func(moment) []moment {
 }
 
 // Each promise is found broken, by its name, in a trace that breaks it.
-func TestJudge_NamesTheBrokenPromise(t *testing.T) {
+func TestJudge_NamesWhatIsBroken(t *testing.T) {
 	var traces [][]moment
 	for seed := range uint64(12) {
 		h := newHistory(seed+1, historySteps)

@@ -64,7 +64,7 @@ var ofDeliveries = []invariant[*delivery]{
 		return unless(!d.of.at().After(j.wall), "%s too early", d.of.at().Sub(j.wall))
 	}},
 	{notExpired, func(j *judge, d *delivery) string {
-		return unless(!d.of.expired(j.wall), "it expired at %s", stamp(d.of.expiresAt))
+		return unless(!d.of.expired(j.wall), "it expired at %s", d.of.expiresAt)
 	}},
 	{withinLimits, func(j *judge, d *delivery) string {
 		why := j.blocked(d.source, d.key.letter)
@@ -74,7 +74,7 @@ var ofDeliveries = []invariant[*delivery]{
 		return unless(d.key.letter || j.learnRevision(d.source, d.key, d.of.rev, d.Revision()), "revision %d, want %d", d.Revision(), d.of.rev.number)
 	}},
 	{originalDue, func(_ *judge, d *delivery) string {
-		return unless(d.DueAt().Equal(d.tells().dueAt), "%s, want %s", stamp(d.DueAt()), stamp(d.tells().dueAt))
+		return unless(d.DueAt().Equal(d.tells().dueAt), "%s, want %s", d.DueAt(), d.tells().dueAt)
 	}},
 	{attemptCounter, func(_ *judge, d *delivery) string {
 		return unless(d.Number() == d.tells().attempt, "%d, want %d", d.Number(), d.tells().attempt)
@@ -266,7 +266,7 @@ func (o *occurrence) differs(v schedule.View, now time.Time, own, inFlight bool)
 	}
 	same := func(what string, got, want any) string { return unless(got == want, "%s %v, want %v", what, got, want) }
 	instant := func(what string, got, want time.Time) string {
-		return unless(got.Equal(want), "%s %s, want %s", what, stamp(got), stamp(want))
+		return unless(got.Equal(want), "%s %s, want %s", what, got, want)
 	}
 	return cmp.Or(
 		same("state", v.State, state), same("inFlight", v.InFlight, inFlight),
