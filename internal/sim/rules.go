@@ -180,67 +180,83 @@ func (j *judge) cancel(k *key, c *schedule.Conditions) (refused, waited bool) {
 	return false, waited
 }
 
+// verdict is what the sink's answer says of a delivery.
+type verdict struct {
+	settled bool      // done, or given up with a time for another occurrence
+	gaveUp  bool      // rejected, or its retries are used up
+	asked   time.Time // for another occurrence, if the answer says when
+	retry   time.Time // for the next attempt, after a failure
+}
+
+func (s *source) verdict(d *delivery, o schedule.Outcome, now time.Time) (v verdict) {
+	if a := o.Again; a != nil {
+		if v.asked = latest(now, a.At); a.At.IsZero() {
+			v.asked = now.Add(a.After)
+		}
+	}
+	switch o.Kind {
+	case schedule.Succeeded:
+		v.settled = true
+	case schedule.Rejected:
+		v.gaveUp, v.settled = true, o.Again != nil
+	case schedule.Failed:
+		tries, most := d.of.tries+1, s.settings.Delivery.Retry
+		v.gaveUp = most != nil && int(tries) > *most
+		v.retry, v.asked = v.asked, time.Time{}
+		if o.Again == nil {
+			v.retry = now.Add(s.wait(tries, o.RetryAfter))
+		}
+	}
+	return v
+}
+
 // finish applies the sink's answer to a delivery.
 func (j *judge) finish(d *delivery, o schedule.Outcome) {
-	s, k, now := d.source, d.key, j.wall
-	if d.overtaken && k.newest.expired(now) {
+	s, k := d.source, d.key
+	if d.overtaken && k.newest.expired(j.wall) {
 		j.set(k, nil)
-	}
-	tries := d.of.tries + 1
-	retries := s.settings.Delivery.Retry
-	gaveUp := o.Kind == schedule.Rejected || o.Kind == schedule.Failed && retries != nil && int(tries) > *retries
-	settled := o.Kind == schedule.Succeeded || o.Kind == schedule.Rejected && o.Again != nil
-	asked := time.Time{} // the time that the answer asks for
-	if a := o.Again; a != nil {
-		if asked = latest(now, a.At); a.At.IsZero() {
-			asked = now.Add(a.After)
-		}
 	}
 	if d.cancelled || o.Kind == schedule.Aborted {
 		return
 	}
-	if gaveUp && s.settings.DeadLetter != nil && d.of.dead == nil {
-		n := j.occurrence(d.of.event, now)
+	v := s.verdict(d, o, j.wall)
+	if v.gaveUp && s.settings.DeadLetter != nil && d.of.dead == nil {
+		n := j.occurrence(d.of.event, j.wall)
 		n.dead = &letter{k.name, d.of, o.Failure.Code}
 		j.set(s.letter(n.rev), n)
 	}
-	if d.replaced && !settled { // the newer occurrence decides about the key
-		return
-	}
-	if d.overtaken && k.newest != nil {
-		j.set(k, j.behind(d, o, settled, gaveUp, asked, retryAt(d, o, tries, asked, now)))
-		return
-	}
-	if settled || gaveUp {
-		j.set(k, j.next(d.of, s, o, asked))
-		return
-	}
-	n := *d.of
-	if n.tries, n.retryAt = tries, retryAt(d, o, tries, asked, now); !d.counted {
-		n.attempt++
-	}
-	if n.expired(now) {
+	switch newer := d.overtaken && k.newest != nil; {
+	case d.replaced && !v.settled: // the newer occurrence decides about the key
+	case newer:
+		j.set(k, j.behind(d, v))
+	case v.settled || v.gaveUp:
+		j.set(k, j.next(d.of, s, o, v.asked))
+	case d.of.expired(j.wall):
 		j.set(k, nil)
-		return
+	default:
+		n := *d.of
+		if n.tries, n.retryAt = n.tries+1, v.retry; !d.counted {
+			n.attempt++
+		}
+		j.set(k, &n)
 	}
-	j.set(k, &n)
 }
 
-// behind is the newer occurrence after the answer to the older one.
-func (j *judge) behind(d *delivery, o schedule.Outcome, settled, gaveUp bool, asked, retry time.Time) *occurrence {
+// behind is the newer occurrence after the answer to the older one: the sooner time
+// wins, and an event never postpones.
+func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	n := *d.key.newest
 	n.olderAt = time.Time{}
-	switch {
-	case settled && !d.counted:
-		n.attempt, n.tries = 0, 0
-	case !d.counted:
-		n.attempt++
+	if !d.counted {
+		if n.attempt++; v.settled {
+			n.attempt, n.tries = 0, 0
+		}
 	}
-	switch { // the sooner time, and an event never postpones
-	case settled && !asked.IsZero() && asked.Before(n.at()):
-		n.dueAt, n.retryAt, n.rev = asked, time.Time{}, j.mark()
-	case !settled && !gaveUp && retry.Before(n.at()):
-		n.dueAt, n.retryAt = d.of.dueAt, retry
+	switch {
+	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
+		n.dueAt, n.retryAt, n.rev = v.asked, time.Time{}, j.mark()
+	case !v.settled && !v.gaveUp && v.retry.Before(n.at()):
+		n.dueAt, n.retryAt = d.of.dueAt, v.retry
 	}
 	return &n
 }
@@ -249,9 +265,6 @@ func (j *judge) behind(d *delivery, o schedule.Outcome, settled, gaveUp bool, as
 // at the time that the answer asks for or that a restart left owed, the sooner of
 // the two, else after maxInterval.
 func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.Time) *occurrence {
-	if o.Kind == schedule.Failed { // it is given up all the same
-		asked = time.Time{}
-	}
 	due, event := asked, withoutID(of.event)
 	every := s.interval(of.maxInterval)
 	switch {
@@ -275,22 +288,19 @@ func (j *judge) next(of *occurrence, s *source, o schedule.Outcome, asked time.T
 	return n
 }
 
-// retryAt is when a failed delivery is tried again.
-func retryAt(d *delivery, o schedule.Outcome, tries uint32, asked, now time.Time) time.Time {
-	if !asked.IsZero() {
-		return asked
-	}
+// wait is the pause after the n-th failure in a row.
+func (s *source) wait(n uint32, retryAfter time.Duration) time.Duration {
 	const most = 1000 * time.Second
-	c := &d.source.settings.Delivery
-	wait := grown(c.BackoffDelay, 2, most, tries)
+	c := &s.settings.Delivery
+	w := grown(c.BackoffDelay, 2, most, n)
 	if c.Linear {
-		wait = min(c.BackoffDelay*time.Duration(tries), most)
+		w = min(c.BackoffDelay*time.Duration(n), most)
 	}
 	limit := most
 	if c.RetryAfterMax != nil {
 		limit = *c.RetryAfterMax
 	}
-	return now.Add(max(wait, min(o.RetryAfter, limit)))
+	return max(w, min(retryAfter, limit))
 }
 
 // restarted is an occurrence after a restart: an event never postpones an older
