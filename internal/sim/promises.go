@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -178,8 +179,9 @@ func codeOf(err error) schedule.Code {
 	if err == nil {
 		return ""
 	}
-	if e, ok := err.(*schedule.Error); ok {
-		return e.Code
+	var refused *schedule.Error
+	if errors.As(err, &refused) {
+		return refused.Code
 	}
 	return "no refusal"
 }
