@@ -41,8 +41,10 @@ type manager struct {
 // come in on their default port.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
 	s := newServer(opts)
-	if err := s.setVerify(func() (*rest.Config, error) { return cfg, nil }); err != nil {
-		return nil, err
+	if _, prints := os.LookupEnv(printVariable); !prints { // it may be no pod, which has no namespace
+		if err := s.setVerify(func() (*rest.Config, error) { return cfg, nil }); err != nil {
+			return nil, err
+		}
 	}
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
@@ -124,6 +126,9 @@ func (m *manager) Add(r crmanager.Runnable) error {
 func (m *manager) Start(ctx context.Context) error {
 	if l := m.server.listener; l != nil {
 		defer func() { _ = l.Close() }()
+	}
+	if done, err := m.printed(); done {
+		return err
 	}
 	if err := m.learnKinds(); err != nil {
 		return err
