@@ -31,8 +31,8 @@ func ExampleNewManager() {
 	fmt.Fprintln(os.Stderr, err)
 }
 
-// An operator whose requests have keys of their own, also those that a map function
-// finds.
+// An operator whose requests have keys of their own, also the requests that a map
+// function finds.
 func ExampleWithClient() {
 	source, err := sdk.FromEnv()
 	if err != nil {

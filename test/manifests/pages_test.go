@@ -104,6 +104,24 @@ func TestPages_ManifestsFitTogether(t *testing.T) {
 	}
 }
 
+// The examples that watch are accepted by the API server.
+func TestExamples_SourcesAreAccepted(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../../examples/config-watcher/config/serverless/source.yaml", "../expiry/config/serverless.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := documents(t, file, string(text))
+		if only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource").Spec.Watch == nil {
+			t.Errorf("%s does not watch", file)
+		}
+		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
+			t.Errorf("%s is refused: %q, %v", file, api, validate)
+		}
+	}
+}
+
 // What sdk/controller prints is accepted by the API server, and its account may watch.
 func TestPrintedSources_AreAccepted(t *testing.T) {
 	t.Parallel()
