@@ -112,6 +112,7 @@ func TestCRD_AcceptsGoodObjects(t *testing.T) {
 			"{" + secrets + ", key: object.metadata.name}], resync: {onRevision: false, over: PT1H}}",
 		"all namespaces":             sink + "watch: {namespaceSelector: {}, resources: [{" + secrets + "}]}",
 		"a kind of two groups":       watching("apiVersion: a/v1, kind: Service", "apiVersion: v1, kind: Service"),
+		"two kinds of a group":       watching(secrets, "apiVersion: v1, kind: ConfigMap"),
 		"a kind with two owners":     watching(secrets+", owner: {apiVersion: a/v1, kind: A}", secrets+", owner: {apiVersion: b/v1, kind: A}", secrets),
 		"a kind with two changes":    watching(secrets+", changes: Spec", secrets+", changes: Any"),
 		"a kind, also with keys":     watching(secrets, secrets+", key: a", secrets+", key: b"),
