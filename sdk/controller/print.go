@@ -2,7 +2,6 @@ package controller
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	crevent "sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
@@ -108,35 +105,31 @@ func (c changes) String() string { return [...]string{"Spec", "Metadata", "Any"}
 
 // add adds the watches of a controller.
 func (d *declared) add(a *adopted) error {
-	for _, s := range a.sources() {
-		w, err := watchOf(s, d.GetScheme())
+	watches, others := a.sources()
+	for _, t := range others {
+		name, _, _ := strings.Cut(t.String(), "[")
+		d.note("controller %s: a %s is no watch of objects, so a source cannot take its place", a.queue.name, name)
+	}
+	for _, w := range watches {
+		k, err := kindOfValue(w.object, d.GetScheme())
 		if err != nil {
 			return err
 		}
-		if w == nil {
-			name, _, _ := strings.Cut(fmt.Sprintf("%T", s), "[")
-			d.note("controller %s: a %s is no watch of objects, so a source cannot take its place", a.queue.name, name)
-			continue
-		}
-		r := &declaredResource{kind: w.kind}
+		r := &declaredResource{kind: k}
 		about := "Watches"
-		switch {
-		case mapsToItself(reflect.TypeOf(w.handler)) && w.kind.GroupKind() == a.queue.kind.GroupKind():
+		switch itself := mapsToItself(w.handler.Type()); {
+		case itself && k.GroupKind() == a.queue.kind.GroupKind():
 			about = "For"
-		case mapsToItself(reflect.TypeOf(w.handler)):
+		case itself:
+		case mapsToOwners(w.handler) && !a.queue.kind.Empty():
+			about, r.owner = "Owns", a.queue.kind
 		default:
-			switch owns, why := d.owns(w.handler, a.queue.kind); {
-			case owns:
-				about, r.owner = "Owns", a.queue.kind
-				r.note(why)
-			default:
-				r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
-				namespace := "/' + object.metadata.namespace + '/'"
-				if m, err := d.GetRESTMapper().RESTMapping(a.queue.kind.GroupKind(), a.queue.kind.Version); err == nil && m.Scope.Name() == meta.RESTScopeNameRoot {
-					namespace = "//'"
-				}
-				r.note(fmt.Sprintf("deletions are mapped too: key: \"'%s%s + object.metadata.labels['…']\"", a.queue.prefix, namespace))
+			namespace := "/' + object.metadata.namespace + '/"
+			if m, err := d.GetRESTMapper().RESTMapping(a.queue.kind.GroupKind(), a.queue.kind.Version); err == nil && m.Scope.Name() == meta.RESTScopeNameRoot {
+				namespace = "//"
 			}
+			r.note("the map function is asked when the event comes. If the key follows from labels or names, add it, so that")
+			r.note(fmt.Sprintf("deletions are mapped too: key: \"'%s%s' + object.metadata.labels['…']\"", a.queue.prefix, namespace))
 		}
 		r.notes = slices.Insert(r.notes, 0, "controller "+a.queue.name+": "+about)
 		r.readPredicates(w.predicates, about)
@@ -171,44 +164,21 @@ func (d *declared) merge(r *declaredResource) {
 	d.resources[i].notes = append(d.resources[i].notes, r.notes...)
 }
 
-// owns reports whether a handler maps objects to their owners of a kind. It asks the
-// handler about a made-up object: controller-runtime hides what it is. A handler of
-// another type of objects, or one that panics, is none.
-func (d *declared) owns(h any, owner kind) (owns bool, why string) {
-	funcs, ok := h.(handler.Funcs)
-	if !ok || owner.Empty() || funcs.CreateFunc == nil {
-		return false, ""
-	}
-	if _, err := d.GetRESTMapper().RESTMapping(owner.GroupKind(), owner.Version); err != nil {
-		return true, fmt.Sprintf("taken for Owns, because the API server does not serve %s", owner.Kind)
-	}
-	o := &metav1.PartialObjectMetadata{}
-	o.SetNamespace("namespace")
-	o.SetName("owned")
-	o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GroupVersion().String(), Kind: owner.Kind, Name: "owner", UID: "uid", Controller: new(true)}})
-	q := newQueue("print", nil)
-	end := q.collect()
-	defer func() {
-		if recover() != nil {
-			owns = false
-		}
-	}()
-	funcs.Create(context.Background(), crevent.CreateEvent{Object: o}, q)
-	requests := end()
-	return len(requests) == 1 && requests[0].request.Name == "owner", ""
-}
-
 // readPredicates finds out which changes pass all predicates.
-func (r *declaredResource) readPredicates(all []any, about string) {
+func (r *declaredResource) readPredicates(all reflect.Value, about string) {
 	r.changes = changesAny
-	for _, p := range all {
-		c, known := changesOf(reflect.ValueOf(p))
+	n := 0
+	if all.Kind() == reflect.Slice {
+		n = all.Len()
+	}
+	for i := range n {
+		c, known := changesOf(all.Index(i))
 		if !known {
 			r.note("a predicate of its own is asked when the event comes; if it selects by labels, add a selector")
 		}
 		r.changes = min(r.changes, c)
 	}
-	if len(all) == 0 && about == "For" {
+	if n == 0 && about == "For" {
 		r.note("no predicate: the status counts too. If only this operator writes it, remove changes")
 	}
 }

@@ -3,9 +3,13 @@ package controller
 import (
 	"fmt"
 	"reflect"
+	goruntime "runtime"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
@@ -19,7 +23,7 @@ import (
 // adopts. Its public API sets the queue of one controller, in the options that the
 // operator writes, and not of all controllers of a manager. Its type of a
 // controller is internal. So this file uses reflection: it sets two exported
-// fields and reads one, and it reads one that is not exported.
+// fields and reads one, and it reads the types in one that is not exported.
 const supported = "sigs.k8s.io/controller-runtime v0.25"
 
 // controllers is the package of the type of a controller.
@@ -69,56 +73,41 @@ func adopt(r crmanager.Runnable, withoutEvent func(*queue, enqueued)) (*adopted,
 	return &adopted{q, watches}, nil
 }
 
-// sources are what the controller watches when it starts. The field is not exported; adopt
-// has checked its type.
-func (a *adopted) sources() []source.TypedSource[reconcile.Request] {
-	return *(*[]source.TypedSource[reconcile.Request])(a.watches.Addr().UnsafePointer())
+// watch is the watch of a kind of objects, as far as reflection shows it.
+type watch struct {
+	object, handler, predicates reflect.Value
+}
+
+// sources are what the controller watches, and the types of its sources that are no
+// watches of objects.
+func (a *adopted) sources() (watches []watch, others []reflect.Type) {
+	for i := range a.watches.Len() {
+		v := reflect.Indirect(a.watches.Index(i).Elem())
+		if !v.IsValid() {
+			continue
+		}
+		if v.Kind() == reflect.Struct {
+			w := watch{dynamic(v.FieldByName("Type")), dynamic(v.FieldByName("Handler")), v.FieldByName("Predicates")}
+			if w.handler.IsValid() && w.object.IsValid() && w.object.Type().Implements(reflect.TypeFor[client.Object]()) {
+				watches = append(watches, w)
+				continue
+			}
+		}
+		others = append(others, v.Type())
+	}
+	return watches, others
 }
 
 // reconciled is the kind of object that the controller is For: the first kind that
 // it watches without mapping objects to others, zero if there is none.
 func (a *adopted) reconciled(scheme *runtime.Scheme) (kind, error) {
-	for _, s := range a.sources() {
-		if w, err := watchOf(s, scheme); w != nil && mapsToItself(reflect.TypeOf(w.handler)) {
-			return w.kind, err
+	watches, _ := a.sources()
+	for _, w := range watches {
+		if mapsToItself(w.handler.Type()) {
+			return kindOfValue(w.object, scheme)
 		}
 	}
 	return kind{}, nil
-}
-
-// watch is the watch of a kind of objects.
-type watch struct {
-	kind       kind
-	handler    any
-	predicates []any
-}
-
-// watchOf reads a source of a controller; it is nil for a source that is no watch. The
-// type is controller-runtime's own, and internal, and its fields are exported.
-func watchOf(s source.TypedSource[reconcile.Request], scheme *runtime.Scheme) (*watch, error) {
-	w := &watch{}
-	v := reflect.Indirect(reflect.ValueOf(s))
-	if v.Kind() != reflect.Struct {
-		return nil, nil
-	}
-	o, h, predicates := v.FieldByName("Type"), v.FieldByName("Handler"), v.FieldByName("Predicates")
-	if !o.IsValid() || !h.IsValid() || !predicates.IsValid() || predicates.Kind() != reflect.Slice {
-		return nil, nil
-	}
-	object, ok := o.Interface().(client.Object)
-	if !ok || dynamic(h).Kind() == reflect.Invalid {
-		return nil, nil
-	}
-	w.handler = h.Interface()
-	if p := reflect.ValueOf(object); p.Kind() == reflect.Pointer && p.IsNil() {
-		return w, fmt.Errorf("controller: a %T is watched without a value, so that its kind is not known", object)
-	}
-	for i := range predicates.Len() {
-		w.predicates = append(w.predicates, predicates.Index(i).Interface())
-	}
-	var err error
-	w.kind, err = kindOf(object, scheme)
-	return w, err
 }
 
 // dynamic is the value in an interface, and any other value itself.
@@ -127,6 +116,32 @@ func dynamic(v reflect.Value) reflect.Value {
 		return v.Elem()
 	}
 	return v
+}
+
+// kindOfValue is kindOf for an object that was found through a field that is not
+// exported, of which reflection shows the type and the strings only.
+func kindOfValue(v reflect.Value, scheme *runtime.Scheme) (kind, error) {
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return kind{}, fmt.Errorf("controller: a %s is watched without a value, so that its kind is not known", v.Type())
+	}
+	o := reflect.New(v.Type().Elem()).Interface().(client.Object)
+	switch o := o.(type) {
+	case *unstructured.Unstructured:
+		content := v.Elem().FieldByName("Object")
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(text(content, "apiVersion"), text(content, "kind")))
+	case *metav1.PartialObjectMetadata:
+		o.APIVersion, o.Kind = v.Elem().FieldByName("APIVersion").String(), v.Elem().FieldByName("Kind").String()
+	}
+	return kindOf(o, scheme)
+}
+
+// text is a string in a map of anything, "" if there is none.
+func text(m reflect.Value, key string) string {
+	v := dynamic(m.MapIndex(reflect.ValueOf(key)))
+	if v.Kind() != reflect.String {
+		return ""
+	}
+	return v.String()
 }
 
 // mapsToItself reports whether a type of handler is an EnqueueRequestForObject,
@@ -138,6 +153,18 @@ func mapsToItself(t reflect.Type) bool {
 	}
 	name, _, _ := strings.Cut(of.Name(), "[")
 	return t.Elem().PkgPath() == of.PkgPath() && strings.HasPrefix(t.Elem().Name(), name+"[")
+}
+
+// mapsToOwners reports whether a handler is EnqueueRequestForOwner, which Owns uses. It
+// is a handler.Funcs with functions of controller-runtime; handlers of operators have
+// functions of their own.
+func mapsToOwners(h reflect.Value) bool {
+	funcs := reflect.TypeFor[handler.Funcs]()
+	if h.Type() != funcs || h.FieldByName("CreateFunc").IsNil() {
+		return false
+	}
+	f := goruntime.FuncForPC(h.FieldByName("CreateFunc").Pointer())
+	return f != nil && strings.HasPrefix(f.Name(), funcs.PkgPath()+".")
 }
 
 // field is a field of a controller.
