@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -308,7 +307,7 @@ func (d *declared) yaml() string {
 	if own := d.informers.options.SyncPeriod; own != nil {
 		period = *own
 	}
-	p("  maxInterval: %s # SyncPeriod", period)
+	p("  maxInterval: %s # SyncPeriod", shortest(period))
 	p("  delivery: {timeout: PT2M} # more than a cold start and timeoutSeconds of the Service together")
 	p("  watch:\n    serviceAccountName: %s", account)
 	if selector != "" {
@@ -350,17 +349,31 @@ func (d *declared) yaml() string {
 	return b.String()
 }
 
+// shortest is a duration as people write it: 10h, not 10h0m0s.
+func shortest(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // rules are the resources that the account of the source reads, each once. A selector of
 // namespaces needs the namespaces themselves.
 func (d *declared) rules(namespaces string) (rules []schema.GroupResource) {
+	add := func(r schema.GroupResource) {
+		if !slices.Contains(rules, r) {
+			rules = append(rules, r)
+		}
+	}
 	for _, r := range d.resources {
-		rules = append(rules, schema.GroupResource{Group: r.Group, Resource: r.plural})
+		add(schema.GroupResource{Group: r.Group, Resource: r.plural})
 	}
 	if namespaces != "" && namespaces != "{}" {
-		rules = append(rules, schema.GroupResource{Resource: "namespaces"})
+		add(schema.GroupResource{Resource: "namespaces"})
 	}
-	slices.SortFunc(rules, func(a, b schema.GroupResource) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
-	})
-	return slices.Compact(rules)
+	return rules
 }
