@@ -222,7 +222,11 @@ func (d *declared) scope(r *declaredResource) error {
 	if err != nil {
 		guess, _ := meta.UnsafeGuessKindToResource(r.GroupVersionKind)
 		r.plural = guess.Resource
-		d.note("the API server does not serve %s in %s: its resource in the role is a guess", r.Kind, r.GroupVersion())
+		why := "cannot be asked about"
+		if meta.IsNoMatchError(err) {
+			why = "does not serve"
+		}
+		d.note("the API server %s %s in %s: its resource in the role is a guess", why, r.Kind, r.GroupVersion())
 	} else {
 		r.plural, r.clustered = mapping.Resource.Resource, mapping.Scope.Name() == meta.RESTScopeNameRoot
 	}
