@@ -120,7 +120,7 @@ lint: ## Run the linters of .golangci.yaml
 .PHONY: java
 java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
 java: build ## Build and test the Java client and the JOSDK module (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
-	KUBEBUILDER_ASSETS=$$(CGO_ENABLED=0 go run ./test/internal/kube/assets) mvn --batch-mode --no-transfer-progress --quiet \
+	KUBEBUILDER_ASSETS=$$(CGO_ENABLED=0 go run ./test/internal/kube/assets) mvn --batch-mode --no-transfer-progress \
 		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) $(MVNFLAGS) -f java/pom.xml verify
 	touch bin/java.resolved
 

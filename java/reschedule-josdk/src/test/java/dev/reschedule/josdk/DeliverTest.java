@@ -23,9 +23,17 @@ import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.Timeout;
 
 import io.fabric8.kubernetes.api.model.ConfigMapBuilder;
+import io.fabric8.kubernetes.api.model.Namespaced;
 import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
+import io.fabric8.kubernetes.client.CustomResource;
 import io.fabric8.kubernetes.client.KubernetesClient;
+import io.fabric8.kubernetes.model.annotation.Group;
+import io.fabric8.kubernetes.model.annotation.Version;
 import io.javaoperatorsdk.operator.api.config.ControllerConfigurationOverrider;
+import io.javaoperatorsdk.operator.api.reconciler.Context;
+import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
+import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
+import io.javaoperatorsdk.operator.api.reconciler.UpdateControl;
 import io.javaoperatorsdk.operator.processing.event.rate.LinearRateLimiter;
 
 import dev.reschedule.client.Answer;
@@ -226,6 +234,30 @@ class DeliverTest {
       assertEquals("never", a.headers().get("Reschedule-After"));
     }
     assertEquals(List.of(), runs);
+  }
+
+  /** A kind that the API server does not serve proves nothing about its objects. */
+  @Test
+  void aMissingKindIsAFailedDelivery() throws Exception {
+    client = Kube.get().client();
+    ns = Kube.get().namespace("deliver-missing");
+    operator =
+        new RescheduleOperator(o -> o.withKubernetesClient(client).withCloseClientOnStop(false)).withoutServer();
+    operator.<Absent>register(new AbsentReconciler(), c -> c.settingNamespace(ns));
+    operator.start();
+    assertEquals(503, deliver(event("dev.reschedule.due", "Absent/" + ns + "/a")).status());
+  }
+
+  @Group("sample.reschedule.dev")
+  @Version("v1")
+  static class Absent extends CustomResource<Void, Void> implements Namespaced {}
+
+  @ControllerConfiguration
+  static class AbsentReconciler implements Reconciler<Absent> {
+    @Override
+    public UpdateControl<Absent> reconcile(Absent resource, Context<Absent> context) {
+      return UpdateControl.noUpdate();
+    }
   }
 
   /** Several namespaces are one controller. */
