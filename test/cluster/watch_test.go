@@ -91,7 +91,6 @@ func TestWatchToken_OnlyForNamedAccounts(t *testing.T) {
 	s.make(watchingWith("watcher"))
 	granted(t, func() error { return request(ns, "watcher") })
 	refusedBy(t, tokenPolicy, func() error { return request(ns, "other") })
-	refusedBy(t, tokenPolicy, func() error { return request(ns, "default") })
 	refusedBy(t, tokenPolicy, func() error { return request(elsewhere, "watcher") })
 
 	// Applying the manifests again takes no account away.

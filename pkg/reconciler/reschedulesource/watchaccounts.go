@@ -87,7 +87,7 @@ func NewWatchAccounts(ctx context.Context, _ configmap.Watcher) *controller.Impl
 
 // Reconcile implements controller.Reconciler.
 func (w *WatchAccounts) Reconcile(ctx context.Context, key string) error {
-	if key != watchRoleKey.String() {
+	if key != watchRoleKey.Name { // it has no namespace
 		logging.FromContext(ctx).Errorf("The controller of watch accounts got the key %q, which is not the ClusterRole", key)
 		return nil
 	}

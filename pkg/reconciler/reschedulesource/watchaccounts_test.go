@@ -126,7 +126,7 @@ func TestWatchAccounts_Role(t *testing.T) {
 		WantErr:       true, // the key is skipped
 	}}) {
 		if row.Key == "" {
-			row.Key = watchRoleKey.String()
+			row.Key = watchRoleKey.Name
 		}
 		TableTest{row}.Test(t, allowing)
 	}
@@ -168,19 +168,19 @@ func TestWatchAccounts_WritesAreCoalesced(t *testing.T) {
 				}
 				writes := func() int { return len(kube.Actions()) }
 				change("a")
-				if err := w.Reconcile(ctx, watchRoleKey.String()); err != nil || writes() != 1 {
+				if err := w.Reconcile(ctx, watchRoleKey.Name); err != nil || writes() != 1 {
 					t.Fatalf("%d writes at once: %v", writes(), err)
 				}
 				for _, account := range []string{"b", "c", "d"} {
 					change(account)
-					ok, wait := controller.IsRequeueKey(w.Reconcile(ctx, watchRoleKey.String()))
+					ok, wait := controller.IsRequeueKey(w.Reconcile(ctx, watchRoleKey.Name))
 					if !ok || wait < c.gap || wait > 2*c.gap || writes() != 1 {
 						t.Fatalf("%t, waits %s, %d writes", ok, wait, writes())
 					}
 				}
 				for range 2 {
 					time.Sleep(2 * c.gap)
-					if err := w.Reconcile(ctx, watchRoleKey.String()); err != nil || writes() != 2 {
+					if err := w.Reconcile(ctx, watchRoleKey.Name); err != nil || writes() != 2 {
 						t.Fatalf("%d writes: %v", writes(), err)
 					}
 				}
