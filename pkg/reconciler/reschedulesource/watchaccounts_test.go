@@ -209,18 +209,38 @@ func TestWatchAccounts_NewLeader(t *testing.T) {
 // for nothing else.
 func TestWatchAccounts_Queued(t *testing.T) {
 	t.Parallel()
-	c := watched(t, NewWatchAccounts, nil)
-	c.save(t, "create", source())
-	c.save(t, "update", source(counted))
-	c.save(t, "update", source(watchingAs("watcher")))
-	c.expect(t, watchRoleKey)
-	c.save(t, "update", source(watchingAs("watcher"), counted))
-	c.save(t, "update", source(watchingAs("other")))
-	c.expect(t, watchRoleKey)
-	c.save(t, "delete", source())
-	c.expect(t, watchRoleKey)
-	if err := fakekubeclient.Get(c.ctx).Tracker().Add(watchRole()); err != nil {
-		t.Fatal(err)
-	}
-	c.expect(t, watchRoleKey)
+	synctest.Test(t, func(t *testing.T) {
+		c := watched(t, NewWatchAccounts, nil)
+		defer c.impl.WorkQueue().ShutDown()
+		queued := func(what string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if got := c.impl.WorkQueue().Len(); got != want {
+				t.Errorf("%s: %d keys", what, got)
+			}
+			for range c.impl.WorkQueue().Len() {
+				key, _ := c.impl.WorkQueue().Get()
+				if key != any(watchRoleKey) {
+					t.Errorf("%s: %v", what, key)
+				}
+				c.impl.WorkQueue().Done(key)
+			}
+		}
+		c.save(t, "create", source())
+		queued("a source without spec.watch", 0)
+		c.save(t, "update", source(watchingAs("watcher")))
+		queued("spec.watch", 1)
+		c.save(t, "update", source(watchingAs("watcher"), counted))
+		queued("its counts", 0)
+		c.save(t, "update", source(watchingAs("other")))
+		queued("another account", 1)
+		c.save(t, "update", source(watchingAs("other"), deleted))
+		queued("its deletion begins", 1)
+		c.save(t, "delete", source())
+		queued("it is gone", 0)
+		if err := fakekubeclient.Get(c.ctx).Tracker().Add(watchRole()); err != nil {
+			t.Fatal(err)
+		}
+		queued("the role", 1)
+	})
 }
