@@ -24,8 +24,13 @@ type Config struct {
 	Ingest *ingest.Receiver
 	// Guard says who may call; nil means everybody.
 	Guard access.Guard
-	Log   *slog.Logger     // nil means slog.Default
-	Now   func() time.Time // nil means time.Now
+	// Resync schedules the objects that a source watches; Watched counts them. nil: no
+	// source watches.
+	Resync  func(ctx context.Context, uid, prefix string, over *time.Duration) (int, error)
+	Watched func(uid string) int64
+
+	Log *slog.Logger     // nil means slog.Default
+	Now func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
 	// Budget bounds the bytes that bodies and answers hold at one time, default
@@ -236,6 +241,11 @@ func (c *call) route(k pathKind) (do func(*call) error, allow string) {
 			do = (*call).put
 		case http.MethodDelete:
 			do = (*call).cancel
+		}
+	case pathResync:
+		allow = "POST"
+		if c.r.Method == http.MethodPost {
+			do = (*call).resync
 		}
 	}
 	return do, allow

@@ -17,6 +17,7 @@ const (
 	auditCancel    = "cancel"
 	auditCancelAll = "cancelAll"
 	auditEvent     = "event"
+	auditResync    = "resync"
 )
 
 // audit logs a change that an admitted caller asked for, and what became of it, if the source

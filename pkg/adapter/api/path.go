@@ -13,6 +13,7 @@ const (
 	pathSource             // /namespace/name
 	pathSchedules          // /namespace/name/schedules
 	pathKey                // /namespace/name/schedules/key
+	pathResync             // /namespace/name/resync
 )
 
 // path is where a request goes, its segments decoded.
@@ -59,6 +60,8 @@ func splitPath(u *url.URL) path {
 		p.kind = pathOpenAPI
 	case n == 2:
 		p.kind = pathSource
+	case n == 3 && segments[2] == "resync":
+		p.kind = pathResync
 	case n >= 3 && segments[2] != "schedules":
 		return path{}
 	case n == 3:

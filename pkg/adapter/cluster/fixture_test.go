@@ -290,6 +290,7 @@ type fakeRegistry struct {
 	has    map[string]*schedule.Source
 	counts map[string]counts
 	full   bool // every change fails
+	watch  map[string]schedule.WatchStatus
 }
 
 type counts struct {
@@ -300,7 +301,7 @@ type counts struct {
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]counts{}}
+	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]counts{}, watch: map[string]schedule.WatchStatus{}}
 }
 
 func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
@@ -338,6 +339,25 @@ func (p *fakeRegistry) Counts(uid string) (int64, time.Time, bool) {
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
 	return c.pending, c.next, ok
+}
+
+func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.watch[uid]
+	return s, ok
+}
+
+func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch[uid] = s
+}
+
+func (p *fakeRegistry) watchesNot(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.watch, uid)
 }
 
 func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -41,11 +43,16 @@ type reporter struct {
 	log    *slog.Logger
 	seed   maphash.Seed
 	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
+
+	mu    sync.Mutex
+	hasty map[cache.ObjectName]bool // objects whose watch status has changed
+	wake  chan struct{}
 }
 
 func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
 		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		hasty: map[cache.ObjectName]bool{}, wake: make(chan struct{}, 1),
 		limit: flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
 }
@@ -106,7 +113,8 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return err
 	}
 	pending, next, ok := registry.Counts(string(o.UID))
-	if !ok || isReported(&o.Status, pending, next) || time.Since(r.sent[o.UID]) < statusInterval {
+	watch, watched := watchReport(o, registry)
+	if !ok || isReported(&o.Status, pending, next, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -115,16 +123,17 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
-	err = r.patch(ctx, name, statusPatch(pending, next))
+	err = r.patch(ctx, name, statusPatch(&o.Status, pending, next, watch, watched))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
 	return nil
 }
 
-// isReported reports whether a status has these counts.
-func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time) bool {
-	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next))
+// isReported reports whether a status has these counts and this watch.
+func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time, watch *v1alpha1.WatchStatus, watched *int64) bool {
+	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next)) &&
+		equality.Semantic.DeepEqual(s.Watch, watch) && equality.Semantic.DeepEqual(s.Watched, watched)
 }
 
 // nextDueAt converts an instant for the status: in seconds, rounded up like all due
@@ -139,17 +148,24 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch always has both fields: null removes the instant.
-func statusPatch(pending int64, next time.Time) []byte {
+// statusPatch always has the counts: null removes the instant. Of the watch it has what
+// changed.
+func statusPatch(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time, watch *v1alpha1.WatchStatus, watched *int64) []byte {
 	var patch struct {
 		Status struct {
 			Pending   int64        `json:"pending"`
 			NextDueAt *metav1.Time `json:"nextDueAt"`
+			watchPatch
 		} `json:"status"`
 	}
 	patch.Status.Pending, patch.Status.NextDueAt = pending, nextDueAt(next)
+	patch.Status.watchPatch = watchPatchOf(s, watch, watched)
+	return marshal(patch)
+}
+
+func marshal(patch any) []byte {
 	raw, err := json.Marshal(patch)
-	if err != nil { // it has a number and an instant
+	if err != nil { // it has numbers, texts and an instant
 		panic(err)
 	}
 	return raw

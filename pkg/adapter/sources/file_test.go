@@ -32,6 +32,10 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 	return f.err
 }
 
+func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {
+	return schedule.WatchStatus{}, false
+}
+
 func (f *fakeRegistry) Counts(string) (int64, time.Time, bool) { return 0, time.Time{}, false }
 
 // fileOf is a file of these sources.
