@@ -55,29 +55,40 @@ final class Calls {
    * @param path below the address, encoded, with its query
    * @param repeatable a second time does no harm when the outcome of the first is not known
    * @param want the statuses of success
+   * @param timeout how long a try may take; null is the client's
    */
   record Call(
-      String method, String path, byte[] body, Map<String, String> headers, boolean repeatable, Set<Integer> want) {
+      String method,
+      String path,
+      byte[] body,
+      Map<String, String> headers,
+      boolean repeatable,
+      Set<Integer> want,
+      Duration timeout) {
 
     Call with(byte[] b) {
-      return new Call(method, path, b, headers, repeatable, want);
+      return new Call(method, path, b, headers, repeatable, want, timeout);
     }
 
     Call headers(Map<String, String> h) {
-      return new Call(method, path, body, h, repeatable, want);
+      return new Call(method, path, body, h, repeatable, want, timeout);
     }
 
     Call repeatable(boolean r) {
-      return new Call(method, path, body, headers, r, want);
+      return new Call(method, path, body, headers, r, want, timeout);
     }
 
     Call wanting(Integer... statuses) {
-      return new Call(method, path, body, headers, repeatable, Set.of(statuses));
+      return new Call(method, path, body, headers, repeatable, Set.of(statuses), timeout);
+    }
+
+    Call within(Duration d) {
+      return new Call(method, path, body, headers, repeatable, want, d);
     }
   }
 
   static Call call(String method, String path) {
-    return new Call(method, path, null, Map.of(), false, Set.of());
+    return new Call(method, path, null, Map.of(), false, Set.of(), null);
   }
 
   /** A try that failed, and whether it may have changed something. */
@@ -101,7 +112,7 @@ final class Calls {
       } catch (ExecutionException e) {
         failure = failed(e.getCause());
       } catch (TimeoutException e) {
-        failure = judge(unavailable("there was no answer within " + timeout, e), true);
+        failure = judge(unavailable("there was no answer within " + limit(call), e), true);
       }
       if (failure.exception instanceof ScheduleException.Unauthenticated && !renewed) {
         String fresh = token.read();
@@ -126,7 +137,7 @@ final class Calls {
   private HttpResponse<byte[]> send(Call call, String sent) throws ExecutionException, TimeoutException {
     HttpRequest.Builder b =
         HttpRequest.newBuilder(URI.create(address + call.path))
-            .timeout(timeout)
+            .timeout(limit(call))
             .setHeader("User-Agent", "reschedule-client-java")
             .method(
                 call.method,
@@ -149,13 +160,17 @@ final class Calls {
                     : new BoundedBody(MAX_REFUSAL, true));
     try {
       // The timeout of a request ends with the headers of its answer. This one includes the body.
-      return answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
+      return answer.get(limit(call).toMillis(), TimeUnit.MILLISECONDS);
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw unavailable("the call was interrupted", e);
     } finally {
       answer.cancel(true);
     }
+  }
+
+  private Duration limit(Call call) {
+    return call.timeout == null ? timeout : call.timeout;
   }
 
   private static JsonNode body(HttpResponse<byte[]> response) {

@@ -10,5 +10,6 @@ import java.time.Instant;
  * @param inFlight deliveries under way
  * @param nextDueAt when the next key is due, or null
  * @param oldestDueAt when the key became due that has been due for longest, or null
+ * @param watched objects of spec.watch
  */
-public record Counts(long pending, long due, long inFlight, Instant nextDueAt, Instant oldestDueAt) {}
+public record Counts(long pending, long due, long inFlight, Instant nextDueAt, Instant oldestDueAt, long watched) {}

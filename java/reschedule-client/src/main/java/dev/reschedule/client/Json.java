@@ -178,7 +178,8 @@ final class Json {
         o.path("due").asLong(),
         o.path("inFlight").asLong(),
         instant(o, "nextDueAt"),
-        instant(o, "oldestDueAt"));
+        instant(o, "oldestDueAt"),
+        o.path("watched").asLong());
   }
 
   private static Event readEvent(JsonNode o) {

@@ -45,6 +45,9 @@ public final class Schedules {
   /** Bytes of items in one call; half of the contract's bound. */
   private static final int MAX_ITEM_BYTES = 8 << 20;
 
+  /** A resync reads the keys of all objects; the adapter gives it as long. */
+  private static final Duration RESYNC_TIMEOUT = Duration.ofMinutes(10);
+
   private static final Path DEFAULT_TOKEN = Path.of("/var/run/reschedule/token");
 
   private final Calls calls;
@@ -329,7 +332,8 @@ public final class Schedules {
   }
 
   /**
-   * Schedules every watched object of a source with spec.watch once, spread over a time, and returns their number.
+   * Schedules every watched object of a source with spec.watch once, spread over a time, and returns their number. It
+   * may take minutes.
    *
    * @param over the time; null is 10 minutes
    * @param prefix only keys that begin with it; null is all
@@ -343,7 +347,8 @@ public final class Schedules {
       body.put("prefix", prefix);
     }
     return number(
-        calls.make(Calls.call("POST", "/resync").with(Json.write(body)).repeatable(true).wanting(200)), "scheduled");
+        calls.make(Calls.call("POST", "/resync").with(Json.write(body)).repeatable(true).wanting(200).within(RESYNC_TIMEOUT)),
+        "scheduled");
   }
 
   /**

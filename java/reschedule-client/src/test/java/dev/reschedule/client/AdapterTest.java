@@ -180,6 +180,7 @@ class AdapterTest {
     assertEquals(1099, listed.size());
     assertEquals("many/1099", listed.get(0).key());
     assertTrue(s.counts().pending() >= 1099);
+    assertEquals(0, s.counts().watched());
     assertEquals(1099, s.cancelPrefix("many/"));
     assertThrows(ScheduleException.InvalidArgument.class, () -> s.cancelPrefix(""));
   }
@@ -219,6 +220,13 @@ class AdapterTest {
                     new CloudEvent(
                         Map.of("specversion", "1.0", "id", "8", "source", "/test", "type", "t", "rescheduleafter", "x"),
                         null)));
+  }
+
+  /** A resync needs a source that watches. */
+  @Test
+  void resyncNeedsWatch() {
+    assertThrows(
+        ScheduleException.PreconditionFailed.class, () -> source("still").resync(Duration.ofMinutes(1), "Website/"));
   }
 
   private static Delivery deliveryOf(String key) throws InterruptedException {

@@ -154,6 +154,16 @@ class SchedulesTest {
     assertThrows(ScheduleException.class, () -> source().build().get("other"));
   }
 
+  /** A key is one segment of the path, also where a proxy cleans paths. */
+  @Test
+  void keysAreOneSegment() {
+    handler = (x, n) -> x.sendResponseHeaders(204, -1);
+    source().build().cancel("..");
+    source().build().cancel("a/b c+é");
+    assertEquals(
+        List.of("DELETE /ops/s/schedules/%2E%2E ", "DELETE /ops/s/schedules/a%2Fb%20c%2B%C3%A9 "), requests);
+  }
+
   /** A resync is a POST with what it is given. */
   @Test
   void resyncNamesTimeAndPrefix() {
