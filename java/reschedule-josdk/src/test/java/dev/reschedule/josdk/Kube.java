@@ -9,9 +9,12 @@ import java.security.KeyPair;
 import java.security.KeyPairGenerator;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 import io.fabric8.kubernetes.api.model.NamespaceBuilder;
 import io.fabric8.kubernetes.client.Config;
@@ -26,6 +29,8 @@ import io.fabric8.kubernetes.client.KubernetesClientBuilder;
 final class Kube {
 
   private static final String TOKEN = "the-administrator";
+
+  private static final List<Process> launched = new CopyOnWriteArrayList<>();
 
   private static Kube one;
 
@@ -45,6 +50,7 @@ final class Kube {
       throw new IllegalStateException("KUBEBUILDER_ASSETS is not set: run the tests with make java");
     }
     Path dir = Files.createTempDirectory("kube");
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> end(dir)));
     String etcd = "http://127.0.0.1:" + freePort();
     String peer = "http://127.0.0.1:" + freePort();
     int port = freePort();
@@ -86,8 +92,7 @@ final class Kube {
   }
 
   private void define(String kind, String scope) throws InterruptedException {
-    var crd =
-        client
+    client
             .load(
                 new ByteArrayInputStream(
                     """
@@ -118,7 +123,6 @@ final class Kube {
     while (client.raw("/apis/sample.reschedule.dev/v1/" + plural) == null && System.nanoTime() < end) {
       TimeUnit.MILLISECONDS.sleep(50);
     }
-    assert !crd.isEmpty();
   }
 
   Config config() {
@@ -161,7 +165,23 @@ final class Kube {
             .redirectErrorStream(true)
             .redirectOutput(dir.resolve(name + ".log").toFile())
             .start();
-    Runtime.getRuntime().addShutdownHook(new Thread(p::destroyForcibly));
+    launched.add(p);
     return p;
+  }
+
+  private static void end(Path dir) {
+    launched.forEach(Process::destroyForcibly);
+    try {
+      for (Process p : launched) {
+        p.waitFor(5, TimeUnit.SECONDS);
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    try (Stream<Path> all = Files.walk(dir)) {
+      all.sorted(Comparator.reverseOrder()).forEach(f -> f.toFile().delete());
+    } catch (java.io.IOException e) {
+      System.err.println("files of the tests are left in " + dir + ": " + e);
+    }
   }
 }
