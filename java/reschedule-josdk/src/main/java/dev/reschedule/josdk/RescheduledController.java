@@ -151,7 +151,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
     boolean known = processor.knows(id);
     List<CompletableFuture<List<Event>>> lists = lists();
     P object = onDemand.read(id);
-    boolean secondaryChanged = take(lists, id);
+    take(lists, id);
 
     // 2. JOSDK's own event source takes what was read, and its filters judge.
     P last = primary.known(Cache.namespaceKeyFunc(id.getNamespace().orElse(null), id.getName()));
@@ -162,7 +162,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
       processor.deliver(id, processor.capture(() -> primary.gone(last, true)), null);
     }
     List<Event> events = processor.capture(() -> primary.put(object));
-    boolean changed = dirty.remove(id) | secondaryChanged | processor.overdue(id);
+    boolean changed = dirty.remove(id) | processor.overdue(id);
     if (events.isEmpty() && (!wake.isChangeOf(kind(), onDemand::informs) || changed && known)) {
       events = List.of(processor.wake(id));
     }
@@ -191,32 +191,33 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
     return processor.deliver(id, events, retryOf(wake)).thenApply(s -> next(s, true));
   }
 
-  /** Lists all secondary resources at once. */
+  /**
+   * Lists all secondary resources at once. A change is noted while the list holds the lock of its informer: another
+   * delivery that shares the list is let go after that, and finds the change of its own object.
+   */
   private List<CompletableFuture<List<Event>>> lists() {
     Executor executor = getExecutorServiceManager().cachingExecutorService();
     List<CompletableFuture<List<Event>>> lists = new ArrayList<>();
     for (OnDemandInformer<?> informer : onDemand.secondaries()) {
-      lists.add(CompletableFuture.supplyAsync(() -> processor.capture(informer::refresh), executor));
+      lists.add(CompletableFuture.supplyAsync(() -> processor.capture(informer::refresh, this::note), executor));
     }
     return lists;
   }
 
-  /** Waits for the lists, and reports whether a secondary resource of the object changed. */
-  private boolean take(List<CompletableFuture<List<Event>>> lists, ResourceID id) {
-    boolean changed = false;
+  private void note(Event e) {
+    dirty.add(e.getRelatedCustomResourceID());
+  }
+
+  /** Waits for the lists. Other objects that changed wait for their own delivery, except while they are reconciled. */
+  private void take(List<CompletableFuture<List<Event>>> lists, ResourceID id) {
     for (var list : lists) {
       for (Event e : join(list)) {
         ResourceID other = e.getRelatedCustomResourceID();
-        if (other.equals(id)) {
-          changed = true;
-        } else if (processor.isOpen(other)) {
-          processor.handleEvent(e); // it is being reconciled: JOSDK runs it once more
-        } else {
-          dirty.add(other); // its own delivery is coming
+        if (!other.equals(id) && processor.isOpen(other) && dirty.remove(other)) {
+          processor.handleEvent(e); // JOSDK runs it once more
         }
       }
     }
-    return changed;
   }
 
   private static <T> T join(CompletableFuture<T> f) {

@@ -173,6 +173,38 @@ class DeliverTest {
     assertEquals(3, runs.size());
   }
 
+  /** Deliveries that share a list each find the change of their own object. */
+  @Test
+  void sharedListsLoseNothing() throws Exception {
+    start(c -> {});
+    int n = 30;
+    for (int i = 0; i < n; i++) {
+      create("s" + i, "watch");
+      deliver(changed("add", "s" + i));
+    }
+    var pool = java.util.concurrent.Executors.newFixedThreadPool(n);
+    for (int round = 2; round < 8; round++) {
+      List<CompletableFuture<Void>> all = new java.util.ArrayList<>();
+      for (int i = 0; i < n; i++) {
+        String name = "s" + i;
+        ConfigMapBuilder shared = new ConfigMapBuilder().withNewMetadata().withName("shared-" + i).withNamespace(ns)
+            .withLabels(Map.of("app", "shared", "site", name)).endMetadata().withData(Map.of("content", "c" + round));
+        all.add(CompletableFuture.runAsync(
+            () -> {
+              client.resource(shared.build()).serverSideApply();
+              deliver(cause(name, "v1/ConfigMap/" + ns + "/shared"));
+            }, pool));
+      }
+      all.forEach(CompletableFuture::join);
+      for (int i = 0; i < n; i++) {
+        String start = "s" + i + " ";
+        String content = "shared=c" + round;
+        assertTrue(runs.stream().anyMatch(r -> r.startsWith(start) && r.endsWith(content)), start + content);
+      }
+    }
+    pool.shutdownNow();
+  }
+
   /** All secondaries are there, also when they are more than one page of the list. */
   @Test
   void listsAreReadByPages() throws Exception {

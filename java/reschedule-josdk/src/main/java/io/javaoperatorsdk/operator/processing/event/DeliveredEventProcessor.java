@@ -62,7 +62,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   private final Retry retry;
   private final DeliveredTimers<P> timers = new DeliveredTimers<>(this::handleEvent);
   private final Map<ResourceID, Open> open = new ConcurrentHashMap<>();
-  private final ThreadLocal<List<Event>> captured = new ThreadLocal<>();
+  private final ThreadLocal<Consumer<Event>> captured = new ThreadLocal<>();
   private final BiConsumer<ResourceID, P> written;
   private final Consumer<Event> outside;
 
@@ -108,9 +108,18 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
 
   /** Runs the action, and returns the events that event sources propagate meanwhile. They are not handled. */
   public List<Event> capture(Runnable action) {
-    List<Event> outer = captured.get();
+    return capture(action, e -> {});
+  }
+
+  /** As above; each event also goes to the consumer at once, while its event source holds its locks. */
+  public List<Event> capture(Runnable action, Consumer<Event> at) {
+    Consumer<Event> outer = captured.get();
     List<Event> events = new ArrayList<>();
-    captured.set(events);
+    captured.set(
+        e -> {
+          events.add(e);
+          at.accept(e);
+        });
     try {
       action.run();
     } finally {
@@ -122,9 +131,9 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   // It takes no lock until it is known that the event goes on: event sources call it with a lock of their own.
   @Override
   public void handleEvent(Event event) {
-    List<Event> to = captured.get();
+    Consumer<Event> to = captured.get();
     if (to != null) {
-      to.add(event);
+      to.accept(event);
     } else if (isOpen(event.getRelatedCustomResourceID())) {
       super.handleEvent(event);
     } else {
