@@ -17,6 +17,9 @@ const (
 	auditCancel    = "cancel"
 	auditCancelAll = "cancelAll"
 	auditEvent     = "event"
+	auditRun       = "run"
+	auditDiscard   = "discard"
+	auditRedrive   = "redrive"
 )
 
 // audit logs a change that an admitted caller asked for, and what became of it, if the source

@@ -26,6 +26,7 @@ type Outcome struct {
 	// RetryAfter is the wait that the sink asked for; only with Failed.
 	RetryAfter time.Duration
 	Failure    Failure // with Failed and Rejected
+	Status     int     // of the answer; 0 when there was none
 }
 
 // Again is a Reschedule-After: when the key is due next.
@@ -83,20 +84,21 @@ const (
 	Delivered    Disposition = "delivered"
 	Retrying     Disposition = "retrying"
 	DeadLettered Disposition = "dead_lettered"
-	Dropped      Disposition = "dropped" // given up without a dead letter sink
+	KeptLetter   Disposition = "kept"    // given up, and kept as a dead letter
+	Dropped      Disposition = "dropped" // given up, and not kept
 	Expired      Disposition = "expired"
 	Superseding  Disposition = "superseded" // failed or not begun, and replaced by a newer occurrence
 	Unfinished   Disposition = "aborted"
 )
 
 // Dispositions are all dispositions.
-var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, KeptLetter, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
 type Step struct {
 	Next        *Entry // the key's entry from now on; nil: none
 	Changed     bool   // Next differs from what is stored
-	Dead        *Entry // a dead letter to store, or nil
+	Dead        *Entry // a dead letter to store, or to keep, or nil
 	Disposition Disposition
 }
 
@@ -205,6 +207,7 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	switch {
 	case waiting == nil:
 		n.Tries, n.RetryAt = tries, at
+		n.LastFailure = &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
 	case at.Before(n.At()): // an event never postpones: the retry comes first
 		n.DueAt, n.RetryAt = f.Entry.DueAt, at
 	}
@@ -224,12 +227,15 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
-// giveUp ends the delivered occurrence. Its event goes to the dead letter sink, if
-// there is one, even when a newer occurrence has replaced it.
+// giveUp ends the delivered occurrence. Its event goes to the dead letter sink, or is
+// kept if there is none or it refused, even when a newer occurrence has replaced it.
 func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	s := Step{Next: waiting, Disposition: Dropped}
-	if in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil {
+	switch {
+	case in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil:
 		s.Dead, s.Disposition = f.Entry.deadLetter(in, o.Failure), DeadLettered
+	case in.Source.Letters.Keep > 0:
+		s.Dead, s.Disposition = f.Entry.keep(in, o.Failure), KeptLetter
 	}
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
@@ -247,10 +253,11 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 // letter sink.
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
-		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now, Event: e.Event,
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
+		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 		DeadLetter: &DeadLetter{
-			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Failure: failure, Revision: e.Revision,
+			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,
 		},
 	}
 }

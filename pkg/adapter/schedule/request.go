@@ -48,7 +48,16 @@ type Request struct {
 	// latest.
 	Ingested bool
 
+	// Run makes the key due now; it must exist. See [RunNow].
+	Run bool
+
 	Conditions
+}
+
+// RunNow returns the request that makes a key due now and keeps everything else. Like an
+// event it cancels no delivery under way: then the key is due once more afterwards.
+func RunNow(c Conditions) Request {
+	return Request{Run: true, Ingested: true, Policy: Earliest, Delay: new(time.Duration), Conditions: c}
 }
 
 // Conditions guard a change. They are checked before anything else.
@@ -115,6 +124,9 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if err := r.Check(in.Key, cur); err != nil {
 		return Change{}, err
 	}
+	if r.Run && cur == nil {
+		return Change{}, Refuse(CodeNotFound, "nothing waits and nothing is in flight under key %q", in.Key)
+	}
 	waiting := cur != nil && !own
 	c := Change{Result: Created}
 	policy := r.policy(in.Source)
@@ -138,7 +150,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	}
 	e.DueAt = at
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
-	if waiting && (policy == Earliest || policy == Latest) {
+	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)
 	}
 	e.identify(cur, r.Event != nil, own, c.Result, in.Now)
@@ -287,7 +299,7 @@ func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result, now time
 		return
 	}
 	if result == Merged {
-		e.Occurrence = cur.Occurrence
+		e.Occurrence, e.LastFailure = cur.Occurrence, cur.LastFailure
 		return
 	}
 	if own || cur.Tries > 0 || !cur.DueAt.After(now) {
