@@ -27,7 +27,7 @@ func refusedBy(t *testing.T, policy string, try func() error) {
 }
 
 // Also with the adapter's own credentials.
-func TestAdapter_GetsTokensForSinksOnly(t *testing.T) {
+func TestAdapter_GetsTokensToWatchAndForSinks(t *testing.T) {
 	t.Parallel()
 	const ours, policy = "x-oidc-sources.reschedule.dev-reschedulesource", "reschedule-adapter-tokens"
 	ns := namespace(t, "tokens")
@@ -54,6 +54,18 @@ func TestAdapter_GetsTokensForSinksOnly(t *testing.T) {
 	refusedBy(t, policy, func() error { return request(ours, kube.Issuer) })
 	refusedBy(t, policy, func() error { return request(ours, "sink", kube.Issuer) })
 	refusedBy(t, policy, func() error { return request("operator", "sink") })
+	refusedBy(t, policy, func() error { return request("operator", "sink", kube.Issuer) })
+	if err := request("operator"); err != nil {
+		t.Errorf("an account to watch with: %v", err)
+	}
+	if _, err := server.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "operator"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refusedBy(t, policy, func() error { return request("operator") })
 	if err := request(ours, "sink"); err != nil {
 		t.Errorf("the account of a source, for its sink: %v", err)
 	}

@@ -3,6 +3,7 @@ package manifests
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	authuser "k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"knative.dev/eventing/pkg/auth"
 
@@ -43,9 +45,23 @@ func (v variable) GetName() string            { return v.Name }
 func (v variable) GetExpression() string      { return v.Expression }
 func (v variable) ReturnTypes() []*types.Type { return []*types.Type{types.AnyType, types.DynType} }
 
+// rights says what users may do, each as "user verb group/resource namespace/name", or as
+// "user *" for everything.
+type rights []string
+
+// Authorize implements authorizer.Authorizer.
+func (r rights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	asked := fmt.Sprintf("%s %s %s/%s %s/%s", a.GetUser().GetName(), a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetNamespace(), a.GetName())
+	if slices.Contains(r, asked) || slices.Contains(r, a.GetUser().GetName()+" *") {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
 // gate is an admission policy as the API server compiles it.
 type gate struct {
 	*admissionv1.ValidatingAdmissionPolicy
+	rights             rights
 	matches, validates cel.ConditionEvaluator
 }
 
@@ -64,7 +80,7 @@ func newGate(t *testing.T, name string) *gate {
 		t.Fatal(err)
 	}
 	compiler := cel.NewCompositedCompilerFromTemplate(env)
-	options := cel.OptionalVariableDeclarations{}
+	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
 	var variables []cel.NamedExpressionAccessor
 	for _, v := range p.Spec.Variables {
 		variables = append(variables, variable(v))
@@ -98,7 +114,7 @@ func (g *gate) admits(t *testing.T, a admission.Attributes) (bool, string) {
 	versioned := &admission.VersionedAttributes{Attributes: a, VersionedKind: a.GetKind(), VersionedObject: a.GetObject(), VersionedOldObject: a.GetOldObject()}
 	request := cel.CreateAdmissionRequest(a, metav1.GroupVersionResource(a.GetResource()), metav1.GroupVersionKind(a.GetKind()))
 	all := func(e cel.ConditionEvaluator) int {
-		results, _, err := e.ForInput(context.Background(), versioned, request, cel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
+		results, _, err := e.ForInput(context.Background(), versioned, request, cel.OptionalVariableBindings{Authorizer: g.rights}, nil, celconfig.RuntimeCELCostBudget)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,19 +140,26 @@ func (g *gate) admits(t *testing.T, a admission.Attributes) (bool, string) {
 // tokenRequest asks for a token of an account of namespace ops.
 func tokenRequest(t *testing.T, who, account string, audiences ...string) admission.Attributes {
 	t.Helper()
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}})
+	return tokenRequestOf(t, who, "ops", account, authenticationv1.TokenRequestSpec{Audiences: audiences})
+}
+
+func tokenRequestOf(t *testing.T, who, namespace, account string, spec authenticationv1.TokenRequestSpec) admission.Attributes {
+	t.Helper()
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&authenticationv1.TokenRequest{Spec: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return admission.NewAttributesRecord(&unstructured.Unstructured{Object: object}, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), "ops", account,
+	return admission.NewAttributesRecord(&unstructured.Unstructured{Object: object}, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace, account,
 		schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}, "token", admission.Create, &metav1.CreateOptions{}, false,
 		&authuser.DefaultInfo{Name: who})
 }
 
-// Also an adapter that was taken over gets no token that opens the cluster.
-func TestAdapter_NoTokenOpensTheCluster(t *testing.T) {
+// Also an adapter that was taken over gets no token of a source's own account that
+// opens the cluster.
+func TestAdapter_NoSinkTokenOpensTheCluster(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
+	g.rights = rights{adapterUser + " watch-as /serviceaccounts ops/" + "git-repos-oidc-sources.reschedule.dev-reschedulesource"}
 	const account = "git-repos-oidc-sources.reschedule.dev-reschedulesource"
 	for _, audiences := range [][]string{
 		{}, {""}, {"https://kubernetes.default.svc"}, {"https://kubernetes.default.svc.cluster.local"}, {"HTTPS://kubernetes.DEFAULT.svc"},
@@ -182,6 +205,39 @@ func TestAdapter_HasTokensOfSourcesOnly(t *testing.T) {
 	}
 }
 
+// The adapter watches with accounts on which it has the verb watch-as, and with no
+// account that opens the whole cluster.
+func TestAdapter_WatchesOnlyWithTheVerb(t *testing.T) {
+	t.Parallel()
+	const issuer, admin = "https://kubernetes.default.svc.cluster.local", "system:serviceaccount:ops:admin *"
+	hour, longer := int64(3600), int64(3601)
+	may := func(account string) string { return adapterUser + " watch-as /serviceaccounts " + account }
+	for name, c := range map[string]struct {
+		rights             rights
+		namespace, account string
+		spec               authenticationv1.TokenRequestSpec
+		says               string
+	}{
+		"the verb":                      {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}, ExpirationSeconds: &hour}, ""},
+		"the verb, default audience":    {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, ""},
+		"no verb":                       {nil, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}}, "the verb watch-as"},
+		"the verb on another account":   {rights{may("ops/other")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, "the verb watch-as"},
+		"the verb in another namespace": {rights{may("other/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, "the verb watch-as"},
+		"the verb, for a sink":          {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{"sink"}}, "only for the ServiceAccounts of RescheduleSources"},
+		"the verb, also for a sink":     {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer, "sink"}}, "no other audience"},
+		"the verb, for longer":          {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}, "within an hour"},
+		"an account that may do all":    {rights{may("ops/admin"), admin}, "ops", "admin", authenticationv1.TokenRequestSpec{}, "the ServiceAccount may do everything"},
+		"a namespace of Kubernetes":     {rights{may("kube-system/x")}, "kube-system", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
+		"the adapter's own namespace":   {rights{may("knative-eventing/x")}, "knative-eventing", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
+	} {
+		g := newGate(t, "reschedule-adapter-tokens")
+		g.rights = c.rights
+		if ok, says := g.admits(t, tokenRequestOf(t, adapterUser, c.namespace, c.account, c.spec)); ok != (c.says == "") || !strings.Contains(says, c.says) {
+			t.Errorf("%s: %t %s", name, ok, says)
+		}
+	}
+}
+
 // Status is written by the programs only.
 func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 	t.Parallel()
@@ -215,6 +271,9 @@ func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 		"the controller, for the first time":   {controllerUser, nil, before, true},
 		"the adapter, its counts":              {adapterUser, before, with("pending", int64(2)), true},
 		"the adapter, its counts for once":     {adapterUser, nil, map[string]any{"pending": int64(2)}, true},
+		"the adapter, its report":              {adapterUser, before, with("watch", map[string]any{"status": "True"}), true},
+		"the adapter, its watched objects":     {adapterUser, before, with("watched", int64(2)), true},
+		"the controller, the revision":         {controllerUser, before, with("sinkRevision", "worker-00002"), true},
 		"the adapter, a condition":             {adapterUser, before, with("conditions", []any{}), true},
 		"the adapter, nothing":                 {adapterUser, before, before, true},
 		"the adapter, no status":               {adapterUser, nil, nil, true},
@@ -227,6 +286,7 @@ func TestStatus_WrittenByTheProgramsOnly(t *testing.T) {
 	}
 	for _, field := range []string{
 		"sinkUri", "sinkAudience", "sinkCACerts", "deadLetterSinkUri", "deadLetterSinkAudience", "deadLetterSinkCACerts", "auth", "address", "addresses",
+		"sinkRevision",
 	} {
 		tries["the adapter, "+field] = try{adapterUser, before, with(field, "attacker"), false}
 	}

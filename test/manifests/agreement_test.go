@@ -3,6 +3,7 @@ package manifests
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -16,7 +17,23 @@ const (
 	head = "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: git-repos, namespace: ops}\n"
 	sink = "sink: {uri: 'http://x'}\n"
 	ref  = "ref: {apiVersion: v1, kind: Service, name: x}"
+
+	secrets = "apiVersion: v1, kind: Secret"
 )
+
+// watching is a spec that watches these resources.
+func watching(resources ...string) string {
+	return sink + "watch: {resources: [{" + strings.Join(resources, "}, {") + "}]}"
+}
+
+// watchingMany is a spec that watches so many resources.
+func watchingMany(n int) string {
+	resources := make([]string, n)
+	for i := range resources {
+		resources[i] = fmt.Sprintf("apiVersion: group%d.example.com/v1, kind: K%d, key: '%s'", i, i, strings.Repeat("a", 4096))
+	}
+	return watching(resources...)
+}
 
 // withSpec is a source of that spec.
 func withSpec(spec string) string {
@@ -88,9 +105,22 @@ func TestCRD_AcceptsGoodObjects(t *testing.T) {
 		"access and audit":            sink + "access: rbac\naudit: true",
 		"empty parts":                 sink + "delivery: {}\ningest: {}\nlimits: {}\nceOverrides: {}",
 		"ingest":                      sink + "ingest: {key: event.id, when: 'true'}\nsuspend: true",
-		"a certificate":               quote(t, cert),
-		"two with text between":       quote(t, cert+"# the next\n"+cert),
-		"a whole bundle":              quote(t, strings.Repeat("# CA\n"+cert, 150)),
+		"the least to watch":          watching(secrets),
+		"the most to watch":           watchingMany(32),
+		"everything of watch": sink + "watch: {serviceAccountName: a.b-c, namespaceSelector: {matchExpressions: [{key: a.b/c, operator: NotIn, values: [d]}]}, " +
+			"resources: [{apiVersion: apps/v1, kind: Deployment, selector: {matchLabels: {a: b, c: ''}}, owner: {apiVersion: example.com/v1, kind: Website}, changes: Spec}, " +
+			"{" + secrets + ", key: object.metadata.name}], resync: {onRevision: false, over: PT1H}}",
+		"all namespaces":             sink + "watch: {namespaceSelector: {}, resources: [{" + secrets + "}]}",
+		"a kind of two groups":       watching("apiVersion: a/v1, kind: Service", "apiVersion: v1, kind: Service"),
+		"two kinds of a group":       watching(secrets, "apiVersion: v1, kind: ConfigMap"),
+		"a kind with two owners":     watching(secrets+", owner: {apiVersion: a/v1, kind: A}", secrets+", owner: {apiVersion: b/v1, kind: A}", secrets),
+		"a kind with two changes":    watching(secrets+", changes: Spec", secrets+", changes: Any"),
+		"a kind, also with keys":     watching(secrets, secrets+", key: a", secrets+", key: b"),
+		"a key that is empty":        watching(secrets + ", owner: {apiVersion: a/v1, kind: A}, key: ''"),
+		"a selector that is at hand": watching(secrets + ", selector: {matchExpressions: [{key: a, operator: Exists}, {key: b, operator: DoesNotExist, values: []}]}"),
+		"a certificate":              quote(t, cert),
+		"two with text between":      quote(t, cert+"# the next\n"+cert),
+		"a whole bundle":             quote(t, strings.Repeat("# CA\n"+cert, 150)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,6 +167,35 @@ func TestCRD_RefusesBadObjectsWithAdvice(t *testing.T) {
 		"unknown access":                     {sink + "access: everyone", "spec.access"},
 		"no bytes":                           {sink + "limits: {maxBytes: 0}", "limits.maxBytes must be a quantity of bytes over 0"},
 		"negative bytes":                     {sink + "limits: {maxBytes: -1Gi}", "limits.maxBytes must be a quantity of bytes over 0"},
+		"watching nothing":                   {sink + "watch: {}", "spec.watch.resources: Required value"},
+		"watching an empty list":             {sink + "watch: {resources: []}", "spec.watch.resources"},
+		"watching too much":                  {watchingMany(33), "spec.watch.resources: Too many"},
+		"an account that is none":            {sink + "watch: {serviceAccountName: A, resources: [{" + secrets + "}]}", "watch.serviceAccountName must be the name of a ServiceAccount"},
+		"a kind without a version":           {watching("kind: Secret"), "spec.watch.resources[0].apiVersion: Required value"},
+		"a version without a kind":           {watching("apiVersion: v1"), "spec.watch.resources[0].kind: Required value"},
+		"an empty kind":                      {watching("apiVersion: v1, kind: ''"), "watch.resources[].kind must be a kind such as Deployment"},
+		"a plural with a group":              {watching("apiVersion: v1, kind: deployments.apps"), "watch.resources[].kind must be a kind"},
+		"a version with two slashes":         {watching("apiVersion: a/b/c, kind: A"), "watch.resources[].apiVersion must be a group and version such as apps/v1, or v1"},
+		"a group in capitals":                {watching("apiVersion: Apps/v1, kind: A"), "watch.resources[].apiVersion must be"},
+		"an owner of no kind":                {watching(secrets + ", owner: {apiVersion: v1}"), "spec.watch.resources[0].owner.kind: Required value"},
+		"an owner of a bad kind":             {watching(secrets + ", owner: {apiVersion: v1, kind: a/b}"), "watch.resources[].owner.kind must be"},
+		"an owner of a bad group":            {watching(secrets + ", owner: {apiVersion: a/, kind: A}"), "watch.resources[].owner.apiVersion must be"},
+		"an owner and a key":                 {watching(secrets + ", owner: {apiVersion: v1, kind: A}, key: x"), "watch.resources[].key must not be beside owner; leave out one of the two"},
+		"unknown changes":                    {watching(secrets + ", changes: Status"), `supported values: "Spec", "Metadata", "Any"`},
+		"a kind twice":                       {watching(secrets, secrets), "watch.resources must not have two entries of the same kind, owner, key and changes"},
+		"a kind twice, with the default":     {watching(secrets, secrets+", changes: Metadata"), "watch.resources must not have two entries"},
+		"a kind twice, by two selectors":     {watching(secrets+", selector: {matchLabels: {a: b}}", secrets), "watch.resources must not have two entries"},
+		"a kind twice, by two versions":      {watching("apiVersion: a/v1, kind: A", "apiVersion: a/v2, kind: A"), "watch.resources must not have two entries"},
+		"a key twice, with its default":      {watching(secrets+", key: x, changes: Any", secrets+", key: x"), "watch.resources must not have two entries"},
+		"an owner twice, by two versions":    {watching(secrets+", owner: {apiVersion: a/v1, kind: A}", secrets+", owner: {apiVersion: a/v2, kind: A}"), "watch.resources must not have two entries"},
+		"a label that is none":               {watching(secrets + ", selector: {matchLabels: {'a b': c}}"), "watch.resources[].selector.matchLabels must be named as labels are"},
+		"a label's value that is none":       {watching(secrets + ", selector: {matchLabels: {a: 'b c'}}"), "spec.watch.resources[0].selector.matchLabels.a"},
+		"a requirement of no label":          {watching(secrets + ", selector: {matchExpressions: [{key: '', operator: Exists}]}"), "spec.watch.resources[0].selector.matchExpressions[0].key"},
+		"an unknown operator":                {watching(secrets + ", selector: {matchExpressions: [{key: a, operator: Is}]}"), `"In", "NotIn"`},
+		"a requirement In nothing":           {watching(secrets + ", selector: {matchExpressions: [{key: a, operator: In}]}"), "In and NotIn need values"},
+		"a requirement Exists of values":     {watching(secrets + ", selector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}"), "Exists and DoesNotExist must have none"},
+		"namespaces by a bad label":          {sink + "watch: {namespaceSelector: {matchLabels: {-: c}}, resources: [{" + secrets + "}]}", "watch.namespaceSelector.matchLabels must be named as labels are"},
+		"a resync over no time":              {sink + "watch: {resources: [{" + secrets + "}], resync: {over: soon}}", "watch.resync.over must be a duration"},
 		"an override of id":                  {sink + "ceOverrides: {extensions: {id: x}}", overrides},
 		"an override of source":              {sink + "ceOverrides: {extensions: {source: x}}", overrides},
 		"an override of type":                {sink + "ceOverrides: {extensions: {type: x}}", overrides},
@@ -222,6 +281,8 @@ func TestCRD_RefusesUnservableObjects(t *testing.T) {
 		"a back-off of over that":           {sink + "delivery: {backoffDelay: P36525DT0.1S}", "delivery.backoffDelay must be at most 100 years"},
 		"a timeout of over that":            {sink + "delivery: {timeout: PT3155760001S}", "delivery.timeout must be at most 100 years"},
 		"a Retry-After of over that":        {sink + "delivery: {retryAfterMax: P99999W}", "delivery.retryAfterMax must be at most 100 years"},
+		"a resync over more than that":      {sink + "watch: {resources: [{" + secrets + "}], resync: {over: P36526D}}", "watch.resync.over must be at most 100 years"},
+		"an account of no name":             {sink + "watch: {serviceAccountName: '', resources: [{" + secrets + "}]}", "spec.watch.serviceAccountName"},
 		"an expression without end":         {sink + "ingest: {key: '" + strings.Repeat("a", 4097) + "'}", "spec.ingest.key: Too long"},
 		"keys without end":                  {sink + "limits: {maxPending: 9007199254740993}", "spec.limits.maxPending"},
 	} {

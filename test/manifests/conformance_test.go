@@ -118,7 +118,7 @@ func TestCRD_Conditions(t *testing.T) {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	conditions := server(t).schema.Properties["status"].Properties["conditions"]
-	for _, name := range want {
+	for _, name := range append(want, "Limited", "Watching") {
 		if !regexp.MustCompile(`\b` + name + `\b`).MatchString(conditions.Description) {
 			t.Errorf("the description of status.conditions does not name %s: %q", name, conditions.Description)
 		}

@@ -73,6 +73,7 @@ func TestKustomize_Components(t *testing.T) {
 		"tls":                            {added: []string{"Certificate/reschedule-adapter-server-tls"}},
 		"components/no-network-policies": {removed: namesIn(t, "401-network-policy.yaml")},
 		"components/no-sink-tokens":      {removed: namesIn(t, "204-adapter-oidc-rbac.yaml")},
+		"components/no-watching":         {removed: namesIn(t, "206-adapter-watch-rbac.yaml")},
 	} {
 		t.Run(strings.ReplaceAll(component, "/", "-"), func(t *testing.T) {
 			t.Parallel()

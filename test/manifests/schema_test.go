@@ -128,9 +128,13 @@ func TestSchema_HasTheFieldsOfTheTypes(t *testing.T) {
 func TestSchema_DefaultsAgree(t *testing.T) {
 	t.Parallel()
 	for name, spec := range map[string]string{
-		"nothing given": sink,
-		"empty parts":   sink + "delivery: {}\ningest: {}\nlimits: {}",
-		"null parts":    sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
+		"nothing given":  sink,
+		"watch":          watching(secrets),
+		"parts of watch": sink + "watch: {serviceAccountName: null, namespaceSelector: {}, resources: [{" + secrets + ", changes: null, selector: {}}], resync: {over: null}}",
+		"all of watch": sink + "watch: {serviceAccountName: a, namespaceSelector: {matchLabels: {a: b}}, resources: [{" + secrets +
+			", changes: Spec, key: x}], resync: {onRevision: false, over: 1h}}",
+		"empty parts": sink + "delivery: {}\ningest: {}\nlimits: {}",
+		"null parts":  sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
 		"parts of parts": sink + "delivery: {retry: 3, backoffDelay: PT2S}\ningest: {key: event.id}\nlimits: {maxPerSecond: 5}\n" +
 			"delay: 1m\nmaxInterval: 10h\nsuspend: true",
 		"everything given": sink + "delivery: {retry: 3, backoffPolicy: linear, backoffDelay: PT2S, timeout: PT1M, retryAfterMax: PT3S, format: json}\n" +
@@ -261,6 +265,7 @@ func TestSchema_BoundsEveryValue(t *testing.T) {
 			if v.MaxItems == nil {
 				t.Errorf("%s has no maxItems", path)
 			}
+			look(path+"[]", *s.Items)
 		}
 		if s.AdditionalProperties != nil {
 			if v.MaxProperties == nil {

@@ -85,26 +85,27 @@ func repair(args []string, stdout, stderr io.Writer) (int, error) {
 }
 
 func inspect(args []string, stdout, stderr io.Writer) (int, error) {
-	flags := flagSet("inspect [--source NAMESPACE/NAME [--key KEY | --prefix P | --dead-letters]] DIR", stderr)
+	flags := flagSet("inspect [--source NAMESPACE/NAME [--key KEY | --prefix P | --dead-letters | --watched]] DIR", stderr)
 	source := flags.String("source", "", "list the entries of one source, one JSON object a line")
 	key := flags.String("key", "", "show one key of the source")
 	prefix := flags.String("prefix", "", "list only the keys with this prefix")
 	letters := flags.Bool("dead-letters", false, "list what waits for the dead letter sink instead of the keys")
+	watched := flags.Bool("watched", false, "list the watched objects instead of the keys, the state of each watch first")
 	dir, err := parse(flags, args)
 	if err != nil {
 		return exitUsage, err
 	}
 	given := 0
-	for _, is := range []bool{*key != "", *prefix != "", *letters} {
+	for _, is := range []bool{*key != "", *prefix != "", *letters, *watched} {
 		if is {
 			given++
 		}
 	}
 	switch {
 	case *source == "" && given > 0:
-		return exitUsage, errors.New("--key, --prefix and --dead-letters need --source")
+		return exitUsage, errors.New("--key, --prefix, --dead-letters and --watched need --source")
 	case given > 1:
-		return exitUsage, errors.New("give one of --key, --prefix and --dead-letters")
+		return exitUsage, errors.New("give one of --key, --prefix, --dead-letters and --watched")
 	}
 	db, err := store.Open(store.Options{Dir: dir, ReadOnly: true})
 	if err != nil {
@@ -115,6 +116,8 @@ func inspect(args []string, stdout, stderr io.Writer) (int, error) {
 		err = overview(db, stdout)
 	case *key != "":
 		err = show(db, *source, *key, stdout)
+	case *watched:
+		err = listWatched(db, *source, stdout)
 	case *letters:
 		err = list(db, *source, func(after string) ([]store.Item, bool, error) {
 			return db.DeadLetters(*source, after, pageRows)
@@ -182,6 +185,51 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 	}
 	if unreadable > 0 {
 		return fmt.Errorf("%d entries cannot be read and are left out: adapter verify tells which", unreadable)
+	}
+	return nil
+}
+
+// watchDump is the state of a watch in readable form. The number of a watch is a hash.
+type watchDump struct {
+	Watch    string `json:"watch"`
+	Scope    string `json:"scope,omitempty"`
+	Version  string `json:"resourceVersion,omitempty"`
+	Complete bool   `json:"complete"`
+	Revision string `json:"sinkRevision,omitempty"`
+}
+
+// markDump is a watched object in readable form.
+type markDump struct {
+	Watch       string   `json:"watch"`
+	Object      string   `json:"object"`
+	UID         string   `json:"uid"`
+	Fingerprint string   `json:"fingerprint"`
+	Keys        []string `json:"keys,omitempty"` // else its own
+}
+
+func listWatched(db *store.DB, source string, stdout io.Writer) error {
+	states, err := db.WatchStates(source)
+	if err != nil {
+		return err
+	}
+	for _, s := range states {
+		watch := fmt.Sprintf("%016x", s.Watch)
+		if err := print(stdout, watchDump{watch, s.Scope, s.Version, s.Complete, s.Revision}, ""); err != nil {
+			return err
+		}
+		after := ""
+		for more := true; more; {
+			var marks []store.Mark
+			if marks, more, err = db.Marks(source, s.Watch, after, pageRows); err != nil {
+				return err
+			}
+			for _, m := range marks {
+				after = m.Object
+				if err := print(stdout, markDump{watch, m.Object, m.UID, fmt.Sprintf("%016x", m.Hash), m.Keys}, ""); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }

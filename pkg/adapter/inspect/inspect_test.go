@@ -271,3 +271,36 @@ func TestRepair_SaysWhatItDid(t *testing.T) {
 		t.Errorf("an absent directory: %d", code)
 	}
 }
+
+// The watched objects are counted, and listed with the state of their watch.
+func TestInspect_ListsTheWatchedObjects(t *testing.T) {
+	t.Parallel()
+	dir, db, _ := filled(t)
+	_, err := db.ApplyMarked(true, []store.MarkChange{
+		{Source: "default/two", Watch: 0xab, Mark: store.Mark{Object: "ops/web", UID: "u", Hash: 255}},
+		{Source: "default/two", Watch: 0xab, Mark: store.Mark{Object: "ops/a", UID: "v", Keys: []string{"Website/ops/web"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.SetWatchState("default/two", store.WatchState{Watch: 0xab, Version: "7", Complete: true}); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, db)
+	code, out, errs := run("inspect", "--source", "default/two", "--watched", dir)
+	want := `{"watch":"00000000000000ab","resourceVersion":"7","complete":true}
+{"watch":"00000000000000ab","object":"ops/a","uid":"v","fingerprint":"0000000000000000","keys":["Website/ops/web"]}
+{"watch":"00000000000000ab","object":"ops/web","uid":"u","fingerprint":"00000000000000ff"}
+`
+	if code != 0 || out != want || errs != "" {
+		t.Errorf("%d %s %s", code, out, errs)
+	}
+	_, out, _ = run("inspect", dir)
+	if o := decode[store.Overview](t, out)[0]; o.Format != 2 || len(o.Sources) != 2 || o.Sources[0].Watched != 0 || o.Sources[1].Watched != 2 {
+		t.Errorf("%+v", o)
+	}
+	_, out, _ = run("verify", dir)
+	if r := decode[store.Report](t, out)[0]; r.Marks != 2 || !r.Clean() {
+		t.Errorf("%+v", r)
+	}
+}

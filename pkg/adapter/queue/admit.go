@@ -395,7 +395,11 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	changes = append(changes, a.extra...)
 	// Without changes this is a barrier: the answer "kept" too requires that the kept
 	// entry is durable.
-	commit, err := s.q.store.ApplyMarked(lazy, a.marks, changes...)
+	var marks []store.MarkChange
+	if !lazy { // the last page: a mark says that all of it was scheduled
+		marks = a.marks
+	}
+	commit, err := s.q.store.ApplyMarked(lazy, marks, changes...)
 	if err != nil {
 		s.release(keys)
 		return s.q.fatal(err)

@@ -10,6 +10,8 @@
 //   - a change that would exceed a quota of the source or the namespace is refused
 //     before it is stored, exactly, even among concurrent calls; changes that do not
 //     grow, outcomes and removals are never refused for a quota;
+//   - the mark of a watched object is stored with the keys that it schedules, or
+//     neither is ([Source.Report]); marks are in no quota, a full disk refuses them;
 //   - an outcome changes only its own occurrence: a change that was accepted during a
 //     delivery stays, by the rules of package schedule.
 //

@@ -8,7 +8,8 @@ import (
 // Report applies the items as [Source.ScheduleTogether] does, and stores the marks of
 // watched objects in the same durable change: when an item is refused, nothing is
 // stored. Marks without items are stored lazily. The marks are of this source,
-// whatever they name.
+// whatever they name. All items need an event: one that inherits a large event may
+// be applied before the others, of which a refusal then leaves it.
 func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 	own := make([]store.MarkChange, len(marks))
 	growth := int64(0)

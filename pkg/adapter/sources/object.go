@@ -59,6 +59,9 @@ func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (
 	if spec.MaxInterval != nil {
 		src.MaxInterval = r.duration("spec.maxInterval", *spec.MaxInterval)
 	}
+	if spec.Watch != nil {
+		src.Watch = r.watch(o)
+	}
 	if spec.CloudEventOverrides != nil {
 		src.Extensions = maps.Clone(spec.CloudEventOverrides.Extensions)
 	}

@@ -39,6 +39,55 @@ func TestFromObject_TakesResolvedTargets(t *testing.T) {
 	}
 }
 
+// spec.watch of an object in a cluster becomes settings without Kubernetes types.
+func TestFromObject_Watch(t *testing.T) {
+	t.Parallel()
+	born := time.Date(2026, time.November, 21, 9, 0, 0, 0, time.UTC)
+	spec, no, over := v1alpha1.ChangesSpec, false, "PT1H"
+	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "a", Generation: 7, CreationTimestamp: metav1.Time{Time: born}}}
+	o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "x"}
+	o.Status.SinkRevision = "x-00002"
+	read := func(w *v1alpha1.RescheduleSourceWatch) *schedule.Watch {
+		o.Spec.Watch = w
+		src, err := FromObject(o, Targets{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return src.Watch
+	}
+	if got := read(nil); got != nil {
+		t.Errorf("without watch: %+v", got)
+	}
+	want := &schedule.Watch{
+		Account: "default", OwnNamespace: true, ResyncOnRevision: true, ResyncOver: 10 * time.Minute, Revision: "x-00002", Generation: 7, Since: born,
+		Resources: []schedule.WatchResource{{Version: "v1", Kind: "Secret", Changes: schedule.ChangesMetadata}},
+	}
+	if diff := cmp.Diff(want, read(&v1alpha1.RescheduleSourceWatch{Resources: []v1alpha1.WatchResource{{APIVersion: "v1", Kind: "Secret"}}})); diff != "" {
+		t.Errorf("the least (-want +got):\n%s", diff)
+	}
+	labels := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	want = &schedule.Watch{
+		Account: "watcher", Namespaces: "app=web", ResyncOver: time.Hour, Generation: 7, Since: born,
+		Resources: []schedule.WatchResource{
+			{Group: "apps", Version: "v1", Kind: "Deployment", Selector: "app=web", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny},
+			{Version: "v1", Kind: "Secret", Key: "'x'", Changes: schedule.ChangesSpec},
+		},
+	}
+	got := read(&v1alpha1.RescheduleSourceWatch{
+		ServiceAccountName: "watcher", NamespaceSelector: labels, Resync: &v1alpha1.WatchResync{OnRevision: &no, Over: &over},
+		Resources: []v1alpha1.WatchResource{
+			{APIVersion: "apps/v1", Kind: "Deployment", Selector: labels, Owner: &v1alpha1.WatchOwner{APIVersion: "example.com/v1", Kind: "Website"}},
+			{APIVersion: "v1", Kind: "Secret", Key: "'x'", Changes: &spec},
+		},
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("everything (-want +got):\n%s", diff)
+	}
+	if got := read(&v1alpha1.RescheduleSourceWatch{NamespaceSelector: &metav1.LabelSelector{}, Resources: []v1alpha1.WatchResource{{APIVersion: "v1", Kind: "Secret"}}}); got.OwnNamespace || got.Namespaces != "" {
+		t.Errorf("all namespaces: %+v", got)
+	}
+}
+
 // A namespace's ceilings cut what its sources name, and are the defaults of
 // what they do not name.
 func TestFromObject_CutsToTheCeilings(t *testing.T) {

@@ -119,6 +119,9 @@ func (p *parser) object(where string, raw []byte) {
 	}
 	errs = checkMeta(o)
 	targets, more := specTargets(o)
+	if o.Spec.Watch != nil {
+		more = append(more, schedule.Invalid("spec.watch", "needs a cluster; a standalone adapter has no API server to watch"))
+	}
 	src, cuts, rest := convert(o, targets, p.ceilings)
 	if errs = append(append(errs, more...), rest...); len(errs) > 0 {
 		p.refuse(where, errs...)

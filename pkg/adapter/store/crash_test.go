@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store/storetest"
 )
@@ -114,7 +113,7 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 			return n
 		})
 		h.MaxData = 8 << 10
-		states := []map[[2]string]*schedule.Entry{h.State()}
+		states := []storetest.State{h.State()}
 		for range 400 {
 			switch what := r.IntN(40); {
 			case what == 0:
@@ -124,11 +123,17 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 					t.Fatal(err)
 				}
 				acknowledged.Store(int64(len(states) - 1))
+			case what == 1 || what == 2: // lazy
+				change := h.Watch()
+				states = append(states, h.State())
+				if err := change(db); err != nil {
+					t.Fatal(err)
+				}
 			default:
 				lazy := what < 20
-				changes := h.Changes()
+				marks, changes := h.Marks(), h.Changes()
 				states = append(states, h.State())
-				c, err := db.Apply(lazy, changes...)
+				c, err := db.ApplyMarked(lazy, marks, changes...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +162,7 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 	})
 }
 
-func checkImage(t *testing.T, i int, image image, states []map[[2]string]*schedule.Entry) {
+func checkImage(t *testing.T, i int, image image, states []storetest.State) {
 	t.Helper()
 	db, err := store.Open(store.Options{Dir: "data", FS: image.fs})
 	if err != nil {

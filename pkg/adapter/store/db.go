@@ -31,7 +31,7 @@ type DB struct {
 	observe  func(time.Duration)
 
 	id        string
-	marked    atomic.Bool // the format of a store with marks
+	marked    atomic.Bool // the store has marks, and format 2
 	fatal     atomic.Pointer[error]
 	gate      gate
 	places    places

@@ -1,4 +1,4 @@
-// Package store keeps entries and their indexes on stable storage. [Store] is
+// Package store keeps entries, their indexes and marks of watched objects on stable storage. [Store] is
 // the interface that the queue uses; [DB] is its implementation, on Pebble. This
 // comment is the specification of the format.
 //
@@ -30,6 +30,8 @@
 //	c/ source                             → two zigzag varints: keys, dead letters
 //	b/ source                             → two zigzag varints: bytes, entries
 //	p/ source                             → empty; a purge under way
+//	f/ source 0 watch object              → what was reported of a watched object last
+//	w/ source 0 watch                     → where a watch stands
 //	m/format, m/id, m/revision, m/clock, m/counted → text
 //
 // For example the row of key "k" of source "s", due one nanosecond after 1970
@@ -60,7 +62,16 @@
 //	dead letter: key | due (as the event's time) | id | attempt | revision
 //	| failure's dest, code, data
 //
-// It has no checksum of its own: Pebble has one on every block of a table and on
+// A watch is a number, 8 bytes, big-endian. The object comes last, so that the rows of
+// a watch have the order of the API server's pages. The values of f/ and w/:
+//
+//	f/: version (1) | bits: 1 the uid is a UUID, 2 there are keys
+//	    | uid, 16 bytes or uvarint length and bytes | fingerprint, 8 bytes, big-endian
+//	    | count, then the keys, each uvarint length and bytes
+//	w/: version (1) | bits: 1 the list is complete
+//	    | scope, resourceVersion, the sink's revision, each uvarint length and bytes
+//
+// A record has no checksum of its own: Pebble has one on every block of a table and on
 // every chunk of its log, and checks it on every read from disk.
 //
 // Lookups ask a Bloom filter, ten bits a record, also on the last level: a PUT
@@ -71,14 +82,16 @@
 // # Crash safety by operation
 //
 // Apply: one batch, one record of the log with a checksum; a torn one is dropped
-// with all after it. A lazy Apply is in the log's buffer until a durable one, or
+// with all after it. The marks of ApplyMarked are in the same batch, so that no mark is
+// there without the keys that were scheduled for it. A lazy Apply is in the log's buffer until a durable one, or
 // a timer within LazySync, syncs it. NextRevision: m/revision is the end of a
 // reserved block of 2^20; it is on disk before a number of the block is handed
 // out, and a start goes on behind it. SetClock is lazy. Purge: one durable batch
-// removes the rows that are ordered by source and sets p/; then, in the background,
+// removes the rows that are ordered by source, f/ and w/ among them, and sets p/; then, in the background,
 // x/ loses the rows that follow from no record, in one pass for all sources that
 // have a p/, and p/ is removed. A start goes on with what a crash cut off. A source
 // that comes back meanwhile keeps its rows, since they follow from its records.
+// RemoveWatch: one lazy batch, a range of f/ and the row of w/.
 // Open of a new directory: format, id and
 // revision are one batch, and an empty database without them is a new one.
 //
@@ -90,8 +103,11 @@
 //
 // # Versions
 //
-// m/format is 1. A program refuses a directory with another number and names
-// both, before it changes anything but the log's housekeeping. Any change that
+// m/format is 1, and 2 from the first row of f/ or w/ on, in the batch of that row: a
+// program that knows only 1 would not purge these rows, nor copy them in a repair. So a
+// store without watches goes back to an older program, and one that had watches does
+// not. A program refuses a directory with a number that it does not know and names
+// it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of
 // every version. b/ came later, without a new number: a program that does not
 // know it leaves it alone, and its merger can add it up. Whether such a program
@@ -118,6 +134,8 @@
 // s/, Get says so for each key, and lists take the names from d/. Of d/ and u/,
 // the rows are derived from s/ on the way. Of r/ and x/, they are passed over: lists
 // by time lack them, expiry waits for the due time. A counter is added up anew. Of
+// f/ and w/, they count as absent, so that the objects are scheduled once more; a mark
+// that was written since is found by Mark, not by Marks. Of
 // m/, a start is refused. To replace or remove a bad record hides it by a range, which is
 // seen without reading what is below; its index rows are looked for in the background.
 // A table whose index cannot be read is one bad block; Verify and Repair look at
@@ -127,7 +145,8 @@
 // refuses to start, Open looks in the same block and counts a corrupt place, Repair
 // cuts the log off. Without such a chunk it is the end after a crash.
 // A file with a bad block cannot be compacted: Repair writes all that can be read into
-// a new store, and exchanges the files under the marks REPAIR-OUT and REPAIR-IN.
+// a new store, and exchanges the files under the names REPAIR-OUT and REPAIR-IN. If it
+// has lost an entry, it inverts every fingerprint, since a mark may be of that entry.
 //
 // # A full disk
 //
@@ -144,5 +163,6 @@
 // # What it leaves to others
 //
 // Which changes to make, one at a time for a key; recognising stale rows of the due
-// order; and the quotas of keys and bytes (all: queue).
+// order; the quotas of keys and bytes, which marks are not in (all: queue); and what a
+// fingerprint is of.
 package store

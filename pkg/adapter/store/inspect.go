@@ -19,6 +19,8 @@ type SourceOverview struct {
 	Source      string `json:"source"`
 	Keys        int64  `json:"keys"`
 	DeadLetters int64  `json:"deadLetters"`
+	// Watched counts the watched objects that are remembered.
+	Watched int64 `json:"watched,omitempty"`
 	// NextAt is the time of the next attempt of a key or dead letter.
 	NextAt time.Time `json:"nextAt,omitzero"`
 }
@@ -41,6 +43,9 @@ func (db *DB) Overview() (Overview, error) {
 		}
 		rows, _, err := db.Due(nil, source, Position{}, 1)
 		if err != nil {
+			return o, err
+		}
+		if s.Watched, err = db.countMarks(appendSource(nil, tableMark, source)); err != nil {
 			return o, err
 		}
 		if len(rows) > 0 {

@@ -264,8 +264,11 @@ func (db *DB) Mark(source string, watch uint64, object string) (Mark, bool, erro
 }
 
 // CountMarks implements Store.
-func (db *DB) CountMarks(source string, watch uint64) (n int64, err error) {
-	prefix := appendWatchKey(nil, tableMark, source, watch)
+func (db *DB) CountMarks(source string, watch uint64) (int64, error) {
+	return db.countMarks(appendWatchKey(nil, tableMark, source, watch))
+}
+
+func (db *DB) countMarks(prefix []byte) (n int64, err error) {
 	err = db.eachMark(prefix, successor(prefix), func(*scan) (bool, error) {
 		n++
 		return true, nil

@@ -27,6 +27,11 @@ type Repaired struct {
 	Lost     int64    `json:"lost"`
 	LostKeys []string `json:"lostKeys,omitempty"`
 	Gaps     int64    `json:"gaps"`
+	// Marks counts what is remembered of watched objects, as far as it can be read.
+	Marks int64 `json:"marks,omitempty"`
+	// Again reports that every watched object counts as changed, since entries or
+	// parts of tables and logs were lost: its keys are scheduled once more.
+	Again bool `json:"again,omitempty"`
 	// NewID reports that the store's id could not be read: events that are repeated
 	// after a crash have other ids than before.
 	NewID bool `json:"newID,omitempty"`
@@ -141,6 +146,9 @@ func (db *DB) copyTo(o Options, r *Repaired) error {
 		err = c.overwritten()
 	}
 	if err == nil {
+		err = c.watched()
+	}
+	if err == nil {
 		err = c.meta()
 	}
 	r.Sources, r.Lost = len(c.sources), int64(len(c.lost))
@@ -221,6 +229,63 @@ func (c *copier) overwritten() (err error) {
 		}
 	}
 	return c.flush()
+}
+
+// watched copies the marks and the states of watches. Where entries were lost, a mark
+// may say that a change was scheduled that is not there any more: then no fingerprint
+// is right, and each watch begins with a list.
+func (c *copier) watched() error {
+	lost := len(c.lost) > 0 || c.Gaps > 0
+	var marks []MarkChange
+	held := 0
+	flush := func() error {
+		_, err := c.made.ApplyMarked(true, marks)
+		marks, held = marks[:0], 0
+		return err
+	}
+	table := appendTable(nil, tableMark)
+	err := c.old.eachMark(table, successor(table), func(it *scan) (bool, error) {
+		source, watch, object, err := parseWatched(it.Key())
+		if err != nil || object == "" {
+			return true, nil //nolint:nilerr // no mark: it is in the problems
+		}
+		m, err := c.old.markAt(it, object)
+		if err != nil || m == nil {
+			return err == nil, err
+		}
+		if lost {
+			m.Hash, c.Again = ^m.Hash, true
+		}
+		c.Marks++
+		c.sources[source] = true
+		marks = append(marks, MarkChange{Source: source, Watch: watch, Mark: *m})
+		if held += len(it.Key()) + it.valueLen(); held < repairBytes && len(marks) < repairBatch {
+			return true, nil
+		}
+		return true, flush()
+	})
+	if err == nil && len(marks) > 0 {
+		err = flush()
+	}
+	if err != nil {
+		return err
+	}
+	table = appendTable(nil, tableWatch)
+	return c.old.eachMark(table, successor(table), func(it *scan) (bool, error) {
+		state, err := c.old.stateAt(it)
+		if err != nil || state == nil {
+			return err == nil, err
+		}
+		source, _, _, err := parseWatched(it.Key())
+		if err != nil {
+			return false, err
+		}
+		if lost {
+			state.Version = ""
+		}
+		c.sources[source] = true
+		return true, c.made.SetWatchState(source, *state)
+	})
 }
 
 func (c *copier) lose(source, key string) {

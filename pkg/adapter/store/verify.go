@@ -21,7 +21,7 @@ type Report struct {
 	// Rows counts the index rows: due times, retries, expiries, unfinished deliveries.
 	Rows int64 `json:"rows"`
 	// Marks counts what is remembered of watched objects.
-	Marks int64 `json:"marks"`
+	Marks int64 `json:"marks,omitempty"`
 	// Purging are sources whose purge was cut off; the next start ends it.
 	Purging []string `json:"purging,omitempty"`
 	// Problems are the first 100 of ProblemCount.
@@ -267,8 +267,9 @@ func (v *verifier) counter(k, value []byte) error {
 	return nil
 }
 
+// mark checks the mark of a watched object.
 func (v *verifier) mark(k, value []byte) error {
-	_, _, object, err := parseWatched(k)
+	source, _, object, err := parseWatched(k)
 	if err == nil && object == "" {
 		err = errRow
 	}
@@ -280,11 +281,13 @@ func (v *verifier) mark(k, value []byte) error {
 		return nil
 	}
 	v.Marks++
+	v.watched(source)
 	return nil
 }
 
+// watch checks the state of a watch.
 func (v *verifier) watch(k, value []byte) error {
-	_, watch, object, err := parseWatched(k)
+	source, watch, object, err := parseWatched(k)
 	if err == nil && object != "" {
 		err = errRow
 	}
@@ -293,8 +296,22 @@ func (v *verifier) watch(k, value []byte) error {
 	}
 	if err != nil {
 		v.problem("state of a watch %q: %v", k, err)
+		return nil
 	}
+	v.watched(source)
 	return nil
+}
+
+// watched counts a source that may have no entry.
+func (v *verifier) watched(source string) {
+	if !v.db.marked.Load() {
+		v.db.marked.Store(true) // it is told once
+		v.problem("there are watched objects, but the format is %d: an older program would not remove them with their source", formatPlain)
+	}
+	if _, seen := v.counted[source]; !seen {
+		v.Sources++
+		v.counted[source] = sum{}
+	}
 }
 
 // strays looks for rows outside of all tables.

@@ -18,6 +18,7 @@ import (
 	"knative.dev/pkg/client/injection/kube/informers/core/v1/serviceaccount/filtered"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
+	"knative.dev/pkg/injection/clients/dynamicclient"
 	"knative.dev/pkg/logging"
 	"knative.dev/pkg/system"
 
@@ -43,6 +44,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 		systemNamespace: system.Namespace(),
 		client:          client.Get(ctx),
 		kube:            kubeclient.Get(ctx),
+		dynamic:         dynamicclient.Get(ctx),
 		statefulSets:    statefulSetLister,
 		secrets:         secretLister,
 		accounts:        accounts.Lister(),
@@ -127,7 +129,7 @@ func concerns(before, after *v1alpha1.RescheduleSource) bool {
 func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
 	s := *source
 	s.ResourceVersion, s.ManagedFields = "", nil
-	s.Status.Pending, s.Status.NextDueAt = nil, nil
+	s.Status.Pending, s.Status.NextDueAt, s.Status.Watched = nil, nil, nil
 	return s
 }
 

@@ -117,6 +117,9 @@ const trackerOf, kubeOf = "tracker", "kube"
 // ceilingsOf is where a row has its ceilings; without any there are none.
 const ceilingsOf = "ceilings"
 
+// getServices is where the context of a row has what a read of a Knative Service gives.
+type getServices struct{}
+
 // reconciling makes the reconciler of a row, in a cluster with these sinks.
 func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionRecorderList, EventList) {
 	t.Helper()
@@ -134,6 +137,9 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 	dynamic.PrependReactor("list", nothings.Resource, func(clientgotesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "list", nothings.GroupResource(), "", "", 0, true)
 	})
+	if reactor, ok := ctx.Value(getServices{}).(clientgotesting.ReactionFunc); ok {
+		dynamic.PrependReactor("get", "services", reactor)
+	}
 	for _, reactor := range row.WithReactors {
 		kube.PrependReactor("*", "*", reactor)
 		client.PrependReactor("*", "*", reactor)
@@ -148,6 +154,7 @@ func reconciling(t *testing.T, row *TableRow) (controller.Reconciler, ActionReco
 		systemNamespace: systemNamespace,
 		client:          client,
 		kube:            kube,
+		dynamic:         dynamic,
 		resolver:        resolver.NewURIResolverFromTracker(ctx, tracker),
 		statefulSets:    world.statefulSets(),
 		secrets:         world.secrets(),
@@ -216,7 +223,12 @@ func sinks() []runtime.Object {
 			map[string]any{"name": "http", "url": "http://broker/ops/default"},
 		},
 	}
+	revised := func(url, revision string) map[string]any {
+		return map[string]any{"address": map[string]any{"url": url}, "latestReadyRevisionName": revision}
+	}
 	return []runtime.Object{
+		sink("serving.knative.dev/v1", "Service", "ops", "revised", revised("http://revised.ops.svc.cluster.local", "revised-00002")),
+		sink("serving.knative.dev/v1", "Service", "other", "revised", revised("http://revised.other.svc.cluster.local", "revised-00007")),
 		sink("serving.knative.dev/v1", "Service", "ops", "worker", at("http://worker.ops.svc.cluster.local")),
 		sink("serving.knative.dev/v1", "Service", "other", "worker", at("http://worker.other.svc.cluster.local")),
 		sink("serving.knative.dev/v1", "Service", "ops", "starting", map[string]any{}),

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -32,6 +33,7 @@ type Reconciler struct {
 	systemNamespace string
 	client          versioned.Interface
 	kube            kubernetes.Interface
+	dynamic         dynamic.Interface // reads Knative Services
 	resolver        *resolver.URIResolver
 	statefulSets    appslisters.StatefulSetNamespaceLister
 	secrets         corelisters.SecretNamespaceLister
@@ -75,6 +77,8 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	failed(r.identify(ctx, flags, source))
 	publishEventAttributes(source)
 	r.limit(source)
+	failed(r.publishSinkRevision(ctx, source))
+	failed(observeWatch(source))
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)
 	markAddressable(source, invalid, unencrypted, unpolicied)

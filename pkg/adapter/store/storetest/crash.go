@@ -135,11 +135,11 @@ func prefix(t *testing.T, f *fixture) {
 	r := Seed(t)
 	h := NewHistory(r, f.now, f.revision)
 	for range 30 {
-		states := []map[[2]string]*schedule.Entry{h.State()}
+		states := []State{h.State()}
 		acknowledged := 0
 		for i := range 1 + r.IntN(20) {
 			lazily := r.IntN(3) > 0
-			f.apply(lazily, h.Changes()...)
+			f.applyMarked(lazily, h.Marks(), h.Changes()...)
 			states = append(states, h.State())
 			if !lazily {
 				acknowledged = i + 1
@@ -159,10 +159,7 @@ func prefix(t *testing.T, f *fixture) {
 		if at < acknowledged {
 			t.Fatalf("after the power loss the history stands at %d of %d (-1: nowhere), %d were acknowledged", at, len(states)-1, acknowledged)
 		}
-		h.now = model{}
-		for n, e := range found {
-			h.now[name{n[0], n[1]}] = e
-		}
+		h.Set(found)
 		agree(t, f, h)
 	}
 }

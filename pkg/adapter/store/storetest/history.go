@@ -23,15 +23,18 @@ type History struct {
 	// MaxData bounds the events' data, default 300.
 	MaxData int
 	now     model
+	marks   marks
 }
+
+var sources = []string{"s0", "s1", "s2"}
 
 // NewHistory starts with nothing.
 func NewHistory(r *rand.Rand, start time.Time, next func() uint64) *History {
-	return &History{Rand: r, Start: start, Next: next, now: model{}}
+	return &History{Rand: r, Start: start, Next: next, now: model{}, marks: marks{}}
 }
 
 func (h *History) name() name {
-	n := name{source: fmt.Sprintf("s%d", h.IntN(3)), key: []string{"a", "a/", "ab", "b", "ü"}[h.IntN(5)]}
+	n := name{source: sources[h.IntN(len(sources))], key: []string{"a", "a/", "ab", "b", "ü"}[h.IntN(5)]}
 	if h.IntN(2) == 0 {
 		n.key += fmt.Sprint(h.IntN(4))
 	}
@@ -77,30 +80,66 @@ func (h *History) Changes() []store.Change {
 
 // Purge forgets a source and names it.
 func (h *History) Purge() string {
-	source := fmt.Sprintf("s%d", h.IntN(3))
+	source := sources[h.IntN(len(sources))]
 	maps.DeleteFunc(h.now, func(n name, _ *schedule.Entry) bool { return n.source == source })
+	maps.DeleteFunc(h.marks, func(n watchName, _ *watched) bool { return n.source == source })
 	return source
 }
 
-// State is what the history came to, by source and key.
-func (h *History) State() map[[2]string]*schedule.Entry {
-	m := map[[2]string]*schedule.Entry{}
+// State is a moment of a history.
+type State struct {
+	Entries map[[2]string]*schedule.Entry // by source and key
+	Marks   map[[2]string][]store.Mark    // by source and the number of the watch
+	Watches map[string][]store.WatchState // by source
+}
+
+// State is what the history came to.
+func (h *History) State() State {
+	s := State{Entries: map[[2]string]*schedule.Entry{}, Marks: map[[2]string][]store.Mark{}, Watches: map[string][]store.WatchState{}}
 	for n, e := range h.now {
-		m[[2]string{n.source, n.key}] = e
+		s.Entries[[2]string{n.source, n.key}] = e
 	}
-	return m
+	for n := range h.marks {
+		if found := h.marks.list(n, ""); len(found) > 0 {
+			s.Marks[[2]string{n.source, fmt.Sprint(n.watch)}] = found
+		}
+	}
+	for _, source := range sources {
+		if found := h.marks.states(source); len(found) > 0 {
+			s.Watches[source] = found
+		}
+	}
+	return s
 }
 
 // Find returns the same of a store.
-func Find(s store.Store) (map[[2]string]*schedule.Entry, error) {
-	found := map[[2]string]*schedule.Entry{}
+func Find(s store.Store) (State, error) {
+	found := State{Entries: map[[2]string]*schedule.Entry{}, Marks: map[[2]string][]store.Mark{}, Watches: map[string][]store.WatchState{}}
 	for _, n := range Names() {
 		e, err := s.Get(n[0], n[1])
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		if e != nil {
-			found[n] = e
+			found.Entries[n] = e
+		}
+	}
+	for _, source := range sources {
+		states, err := statesOf(s, source)
+		if err != nil {
+			return found, err
+		}
+		if len(states) > 0 {
+			found.Watches[source] = states
+		}
+		for _, watch := range watches {
+			marks, _, err := s.Marks(source, watch, "", 1000)
+			if err != nil {
+				return found, err
+			}
+			if len(marks) > 0 {
+				found.Marks[[2]string{source, fmt.Sprint(watch)}] = marks
+			}
 		}
 	}
 	return found, nil
@@ -109,8 +148,7 @@ func Find(s store.Store) (map[[2]string]*schedule.Entry, error) {
 // Names are all names that a history may use.
 func Names() [][2]string {
 	var all [][2]string
-	for s := range 3 {
-		source := fmt.Sprintf("s%d", s)
+	for _, source := range sources {
 		for _, key := range []string{"a", "a/", "ab", "b", "ü"} {
 			all = append(all, [2]string{source, key})
 			for i := range 4 {
@@ -128,7 +166,12 @@ func agreesWithModel(t *testing.T, f *fixture) {
 	r := Seed(t)
 	h := NewHistory(r, f.now, f.revision)
 	for step := range 400 {
-		f.apply(r.IntN(2) == 0, h.Changes()...)
+		f.applyMarked(r.IntN(2) == 0, h.Marks(), h.Changes()...)
+		if r.IntN(10) == 0 {
+			if err := h.Watch()(f); err != nil {
+				t.Fatal(err)
+			}
+		}
 		switch r.IntN(100) {
 		case 0:
 			f.reopen(false)
@@ -149,8 +192,7 @@ func agree(t *testing.T, f *fixture, h *History) {
 	t.Helper()
 	m, now := h.now, h.at()
 	limit := 1 + h.IntN(12)
-	for i := range 3 {
-		source := fmt.Sprintf("s%d", i)
+	for _, source := range sources {
 		after := store.Position{}
 		if h.IntN(2) == 0 {
 			after = store.Position{At: h.at(), Key: h.name().key}
@@ -222,9 +264,10 @@ func agree(t *testing.T, f *fixture, h *History) {
 		t.Fatal(err)
 	}
 	same(t, "unfinished", m.unfinished(), unfinished)
-	sources, err := f.Sources()
+	all, err := f.Sources()
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "sources", m.sources(), sources)
+	same(t, "sources", h.sources(), all)
+	agreeMarks(t, f, h)
 }

@@ -38,17 +38,6 @@ func (m model) names(keep func(name, *schedule.Entry) bool) []name {
 	return found
 }
 
-func (m model) sources() []string {
-	var found []string
-	for n := range m {
-		if !slices.Contains(found, n.source) {
-			found = append(found, n.source)
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
 func (m model) count(source string) (keys, dead int64) {
 	for n := range m {
 		switch {

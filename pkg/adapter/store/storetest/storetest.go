@@ -48,6 +48,9 @@ func Run(t *testing.T, open Open) {
 		{"a backlog counts retries by their original time", backlog},
 		{"instants before 1970 and far ahead keep their order", instants},
 		{"a purge removes one source and nothing else", purge},
+		{"a mark comes back as it was", markComesBack},
+		{"a mark is there with its changes or not at all", markedTogether},
+		{"the marks of a watch end with it and with its source", marksEnd},
 		{"reads agree with a model over a random history", agreesWithModel},
 		{"revisions are never handed out twice", revisions},
 		{"the id stays and is one's own", identity},
@@ -142,7 +145,12 @@ func (f *fixture) get(source, key string) *schedule.Entry {
 // apply applies, and waits unless it is lazy.
 func (f *fixture) apply(lazy bool, changes ...store.Change) {
 	f.t.Helper()
-	c, err := f.Apply(lazy, changes...)
+	f.applyMarked(lazy, nil, changes...)
+}
+
+func (f *fixture) applyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) {
+	f.t.Helper()
+	c, err := f.ApplyMarked(lazy, marks, changes...)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -1,8 +1,9 @@
-// Package expression compiles and evaluates the CEL expressions of spec.ingest.
+// Package expression compiles and evaluates the CEL expressions of spec.ingest and
+// spec.watch.
 //
 // It guarantees that the controller and the adapter accept the same expressions:
 // both compile them here, in one environment. The cost of an expression is
-// bounded for every author and every event: the length of the text, its nodes
+// bounded for every author and every event or object: the length of the text, its nodes
 // and comprehensions, the program of its regular expressions, the steps of one
 // evaluation, and the size of each value. An evaluation ends with its context.
 //
@@ -13,8 +14,8 @@
 // lists and matching are replaced by functions that check the size of their
 // operands first (bounded.go).
 //
-// It leaves to others: decoding events, the number of evaluations and the use of
-// the value (ingest), and reporting an expression that does not compile (the
+// It leaves to others: decoding events and objects, the number of evaluations and the
+// use of the value (ingest, watch), and reporting an expression that does not compile (the
 // controller, in a condition).
 package expression
 
@@ -23,6 +24,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/google/cel-go/cel"
@@ -50,7 +52,10 @@ const (
 type Programs struct{ Key, When *Program }
 
 // Program is one compiled expression.
-type Program struct{ cel cel.Program }
+type Program struct {
+	cel      cel.Program
+	variable string
+}
 
 // Compile compiles spec.ingest.key, which has to yield a string, and
 // spec.ingest.when, a bool. Its error quotes the compiler and names the field
@@ -58,31 +63,45 @@ type Program struct{ cel cel.Program }
 func Compile(key, when string) (Programs, error) {
 	var p Programs
 	var err error
-	if p.Key, err = compile(KeyField, key, cel.StringType); err != nil {
+	if p.Key, err = compile(ofEvent, KeyField, key, cel.StringType); err != nil {
 		return Programs{}, err
 	}
-	if p.When, err = compile(WhenField, when, cel.BoolType); err != nil {
+	if p.When, err = compile(ofEvent, WhenField, when, cel.BoolType); err != nil {
 		return Programs{}, err
 	}
 	return p, nil
 }
 
-var environment = sync.OnceValues(func() (*cel.Env, error) {
+// scope is what an expression is about: the one variable that it sees.
+type scope struct {
+	variable    string
+	environment func() (*cel.Env, error)
+}
+
+func newScope(variable string) scope {
+	return scope{variable, sync.OnceValues(func() (*cel.Env, error) { return newEnvironment(variable) })}
+}
+
+var ofEvent, ofObject = newScope("event"), newScope("object")
+
+func newEnvironment(variable string) (*cel.Env, error) {
 	return cel.NewEnv(
-		cel.Variable("event", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable(variable, cel.MapType(cel.StringType, cel.DynType)),
 		cel.CustomTypeAdapter(adapter{types.DefaultTypeAdapter}),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
 		cel.ParserExpressionSizeLimit(MaxLength),
 		cel.ParserRecursionLimit(100),
 	)
-})
+}
 
-func compile(field, text string, want *cel.Type) (*Program, error) {
+// compile compiles a text that yields one of the wanted types, or a type that only
+// the evaluation knows.
+func compile(s scope, field, text string, want ...*cel.Type) (*Program, error) {
 	if text == "" {
 		return nil, nil
 	}
-	env, err := environment()
+	env, err := s.environment()
 	if err != nil {
 		return nil, fmt.Errorf("expression: setting up CEL: %w", err)
 	}
@@ -98,14 +117,14 @@ func compile(field, text string, want *cel.Type) (*Program, error) {
 	if err := issues.Err(); err != nil {
 		return nil, quoted(field, err)
 	}
-	if got := ast.OutputType(); !got.IsExactType(want) && !got.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%s: yields %s, not %s", field, got, want)
+	if got := ast.OutputType(); !slices.ContainsFunc(append(want, cel.DynType), got.IsExactType) {
+		return nil, fmt.Errorf("%s: yields %s, not %s", field, got, want[0])
 	}
 	program, err := env.Program(ast, cel.CustomDecorator(bounded), cel.CostTracking(patterns), cel.CostLimit(MaxCost), cel.InterruptCheckFrequency(1))
 	if err != nil {
 		return nil, quoted(field, err)
 	}
-	return &Program{program}, nil
+	return &Program{program, s.variable}, nil
 }
 
 // maxQuoted bounds the text of an error: the compiler quotes the line of each
@@ -122,10 +141,10 @@ func quoted(field string, err error) error {
 
 var errValue = errors.New("no value")
 
-// Eval evaluates the expression for an event and says what that cost. Its error
-// is the one of ctx where that ended the evaluation.
-func (p *Program) Eval(ctx context.Context, event map[string]any) (out ref.Val, cost uint64, err error) {
-	out, details, err := p.cel.ContextEval(ctx, map[string]any{"event": event})
+// Eval evaluates the expression for an event or an object and says what that cost. Its
+// error is the one of ctx where that ended the evaluation.
+func (p *Program) Eval(ctx context.Context, value map[string]any) (out ref.Val, cost uint64, err error) {
+	out, details, err := p.cel.ContextEval(ctx, map[string]any{p.variable: value})
 	cost = MaxCost
 	if details != nil && details.ActualCost() != nil {
 		cost = min(*details.ActualCost(), MaxCost)

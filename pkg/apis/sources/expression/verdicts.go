@@ -20,15 +20,34 @@ func Check(key, when string) error {
 	if key == "" && when == "" {
 		return nil
 	}
-	text := binary.AppendUvarint(nil, uint64(len(key)))
-	digest := sha256.Sum256(append(append(text, key...), when...))
+	text := binary.AppendUvarint([]byte(ofEvent.variable), uint64(len(key)))
+	return verdict(append(append(text, key...), when...), func() error {
+		_, err := Compile(key, when)
+		return err
+	})
+}
+
+// CheckWatchKey is the error of [CompileWatchKey], remembered in the same way.
+func CheckWatchKey(text string) error {
+	if text == "" {
+		return nil
+	}
+	return verdict(append([]byte(ofObject.variable), text...), func() error {
+		_, err := CompileWatchKey(text)
+		return err
+	})
+}
+
+// verdict is what compile returned for the text before, or returns now.
+func verdict(text []byte, compile func() error) error {
+	digest := sha256.Sum256(text)
 	verdicts.Lock()
 	err, known := verdicts.of[digest]
 	verdicts.Unlock()
 	if known {
 		return err
 	}
-	_, err = Compile(key, when)
+	err = compile()
 	verdicts.Lock()
 	defer verdicts.Unlock()
 	if len(verdicts.of) >= maxVerdicts {

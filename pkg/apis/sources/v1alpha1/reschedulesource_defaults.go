@@ -17,6 +17,8 @@ const (
 	DefaultIngestMaxDelay       = "8760h"
 	DefaultAuthentication       = AuthenticationCluster
 	DefaultAccess               = AccessNamespace
+	DefaultWatchAccount         = "default"
+	DefaultResyncOver           = "10m"
 )
 
 // DefaultIngestPolicies are the policies that an event may ask for.
@@ -24,8 +26,9 @@ func DefaultIngestPolicies() []ConflictPolicy {
 	return []ConflictPolicy{ConflictPolicyEarliest, ConflictPolicyKeep}
 }
 
-// SetDefaults fills in every default. delivery.retry, delivery.retryAfterMax
-// and maxInterval have none: their absence means something. The limits and
+// SetDefaults fills in every default. delivery.retry, delivery.retryAfterMax,
+// maxInterval, watch and its selectors have none: their absence means something.
+// watch.resources[].changes has a default that depends on other fields. The limits and
 // delivery.timeout have none either: their defaults are the administrator's.
 func (s *RescheduleSource) SetDefaults(ctx context.Context) {
 	s.Spec.SetDefaults(apis.WithinParent(ctx, s.ObjectMeta))
@@ -54,6 +57,7 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	setDefault(&s.Ingest.MaxDelay, DefaultIngestMaxDelay)
 	setDefault(&s.Ingest.Authentication, DefaultAuthentication)
 	setDefault(&s.Access, DefaultAccess)
+	s.Watch.setDefaults()
 }
 
 func setDefault[T any](field **T, value T) {

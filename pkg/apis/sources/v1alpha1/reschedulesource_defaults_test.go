@@ -15,8 +15,10 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	o := &RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: "ops"}}
 	o.Spec.Sink.Ref = &duckv1.KReference{Name: "x"}
 	o.Spec.Delivery = &eventingduckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{Ref: &duckv1.KReference{Name: "y", Namespace: "other"}}}
+	o.Spec.Watch = &RescheduleSourceWatch{Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}}}
 	o.SetDefaults(t.Context())
 
+	yes, over := true, "10m"
 	exponential, second := eventingduckv1.BackoffPolicyExponential, "PT1S"
 	zero, replace, earliest := "0s", ConflictPolicyReplace, ConflictPolicyEarliest
 	policies, year, cluster, namespace := []ConflictPolicy{"earliest", "keep"}, "8760h", AuthenticationCluster, AccessNamespace
@@ -29,6 +31,10 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		Delay: &zero, ConflictPolicy: &replace,
 		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest, Policies: &policies, MaxDelay: &year, Authentication: &cluster},
 		Access: &namespace,
+		Watch: &RescheduleSourceWatch{
+			ServiceAccountName: "default", Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}},
+			Resync: &WatchResync{OnRevision: &yes, Over: &over},
+		},
 	}
 	if diff := cmp.Diff(want, o.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
@@ -26,11 +29,26 @@ const (
 	// allow, and is cut to them. It is there only then, with the severity Info,
 	// and is not a part of Ready.
 	ConditionLimited apis.ConditionType = "Limited"
+	// ConditionWatching: the list of every resource of spec.watch is complete. It is
+	// there only with spec.watch, and is then a part of Ready, unless it has the severity
+	// Info: the API server became unreachable after the condition was True.
+	ConditionWatching apis.ConditionType = "Watching"
 )
 
 // ReasonNotFound is why a target is not resolved that does not exist: of
 // SinkProvided and DeadLetterSinkResolved.
 const ReasonNotFound = "NotFound"
+
+// The reasons of Watching.
+const (
+	// ReasonWatchNotReported: the adapter has not reported on this generation yet.
+	ReasonWatchNotReported = "NotReported"
+	// ReasonInvalidKey: an expression does not compile, or its keys cannot be used.
+	ReasonInvalidKey = "InvalidKey"
+	// ReasonUnreachable: the API server does not answer the adapter. After Watching was
+	// True it is no part of Ready: all changes are reported once the API server answers.
+	ReasonUnreachable = "Unreachable"
+)
 
 // parts are what Ready sums up, in the order in which it quotes them.
 var parts = []apis.ConditionType{
@@ -84,9 +102,11 @@ func (s *RescheduleSourceStatus) InitializeConditions() {
 func (s *RescheduleSourceStatus) Summarize() {
 	manager := conditions.Manage(s)
 	var unknown *apis.Condition
-	for _, part := range parts {
+	for _, part := range append(slices.Clip(parts), ConditionWatching) {
 		c := manager.GetCondition(part)
 		switch {
+		case part == ConditionWatching && (c == nil || c.Severity == apis.ConditionSeverityInfo):
+			continue
 		case c == nil: // it was not reconciled yet
 			c = &apis.Condition{}
 		case c.IsFalse():
@@ -169,6 +189,41 @@ func (s *RescheduleSourceStatus) MarkLimited(reason, format string, args ...any)
 // ClearLimited says that nothing of the spec is cut.
 func (s *RescheduleSourceStatus) ClearLimited() {
 	_ = conditions.Manage(s).ClearCondition(ConditionLimited) // only a part of Ready cannot be cleared
+}
+
+// MarkWatching sets Watching from the adapter's report, if that is about this
+// generation.
+func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
+	report := s.Watch
+	if report == nil || report.ObservedGeneration != generation {
+		s.setWatching(apis.Condition{Status: corev1.ConditionUnknown, Reason: ReasonWatchNotReported, Message: "The adapter has not reported on this generation yet."})
+		return
+	}
+	c := apis.Condition{Status: corev1.ConditionUnknown, Reason: report.Reason, Message: report.Message}
+	if status := corev1.ConditionStatus(report.Status); status == corev1.ConditionTrue || status == corev1.ConditionFalse {
+		c.Status = status
+	}
+	if c.Status != corev1.ConditionTrue && c.Reason == ReasonUnreachable && report.WasTrue {
+		c.Severity = apis.ConditionSeverityInfo
+	}
+	s.setWatching(c)
+}
+
+// MarkNotWatching says why spec.watch cannot be used.
+func (s *RescheduleSourceStatus) MarkNotWatching(reason, message string) {
+	s.setWatching(apis.Condition{Status: corev1.ConditionFalse, Reason: reason, Message: message})
+}
+
+// setWatching sets the condition with its severity: without one it is a part of Ready.
+// The condition set would make it one of severity Info, because not every source has it.
+func (s *RescheduleSourceStatus) setWatching(c apis.Condition) {
+	c.Type = ConditionWatching
+	conditions.Manage(s).SetCondition(c)
+}
+
+// ClearWatching says that the source watches nothing.
+func (s *RescheduleSourceStatus) ClearWatching() {
+	_ = conditions.Manage(s).ClearCondition(ConditionWatching) // only a part of the condition set cannot be cleared
 }
 
 // MarkOIDCIdentityCreatedSucceeded implements eventing's

@@ -66,6 +66,10 @@ type RescheduleSourceSpec struct {
 	// +optional
 	Ingest *RescheduleSourceIngest `json:"ingest,omitempty"`
 
+	// Watch says which objects of the API server schedule keys when they change.
+	// +optional
+	Watch *RescheduleSourceWatch `json:"watch,omitempty"`
+
 	// Limits bound what the source may take.
 	// +optional
 	Limits *RescheduleSourceLimits `json:"limits,omitempty"`
@@ -201,6 +205,20 @@ type RescheduleSourceStatus struct {
 	// NextDueAt is when the next key is due.
 	// +optional
 	NextDueAt *metav1.Time `json:"nextDueAt,omitempty"`
+
+	// SinkRevision is the latest ready revision of a sink that is a Knative Service,
+	// while spec.watch.resync.onRevision needs it. The controller writes it.
+	// +optional
+	SinkRevision string `json:"sinkRevision,omitempty"`
+
+	// Watched is how many objects are watched. The adapter writes it.
+	// +optional
+	Watched *int64 `json:"watched,omitempty"`
+
+	// Watch is the adapter's report about spec.watch. The controller makes the
+	// condition Watching of it.
+	// +optional
+	Watch *WatchStatus `json:"watch,omitempty"`
 }
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object

@@ -66,6 +66,7 @@ func full() *RescheduleSource {
 	max, delay, certs, audience := "PT5M", "10s", "pem", "aud"
 	format, policy := eventingduckv1.DeliveryFormatJson, ConflictPolicyLatest
 	policies, required, rbac := []ConflictPolicy{ConflictPolicyLatest}, AuthenticationRequired, AccessRBAC
+	changes, no := ChangesSpec, false
 	bytes := resource.MustParse("10Gi")
 	url := apis.HTTP("sink.example")
 	o := &RescheduleSource{
@@ -83,8 +84,16 @@ func full() *RescheduleSource {
 			Ingest:         &RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &policy, Policies: &policies, MaxDelay: &delay, Authentication: &required},
 			Limits:         &RescheduleSourceLimits{MaxInFlight: &retry, MaxPerSecond: &retry, MaxPending: &pending, MaxBytes: &bytes},
 			Access:         &rbac,
-			Audit:          true,
-			Suspend:        true,
+			Watch: &RescheduleSourceWatch{
+				ServiceAccountName: "watcher", NamespaceSelector: &metav1.LabelSelector{},
+				Resources: []WatchResource{{
+					APIVersion: "apps/v1", Kind: "Deployment", Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+					Owner: &WatchOwner{APIVersion: "example.com/v1", Kind: "Website"}, Changes: &changes,
+				}, {APIVersion: "v1", Kind: "Secret", Key: "object.metadata.name"}},
+				Resync: &WatchResync{OnRevision: &no, Over: &delay},
+			},
+			Audit:   true,
+			Suspend: true,
 		},
 		Status: RescheduleSourceStatus{
 			SourceStatus: duckv1.SourceStatus{
@@ -97,7 +106,9 @@ func full() *RescheduleSource {
 			AppliedEventPoliciesStatus: eventingduckv1.AppliedEventPoliciesStatus{
 				Policies: []eventingduckv1.AppliedEventPolicyRef{{APIVersion: "v1", Name: "p"}},
 			},
-			Pending:   &pending,
+			Pending: &pending,
+			Watched: &pending, SinkRevision: "x-00001",
+			Watch:     &WatchStatus{ObservedGeneration: 1, Status: "True", WasTrue: true},
 			NextDueAt: &metav1.Time{Time: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)},
 		},
 	}
@@ -117,6 +128,11 @@ func TestDeepCopy_SharesNothing(t *testing.T) {
 	*c.Spec.Ingest.ConflictPolicy = ConflictPolicyFail
 	c.Spec.CloudEventOverrides.Extensions["team"] = "other"
 	c.Spec.Sink.Ref.Name = "other"
+	c.Spec.Watch.NamespaceSelector.MatchLabels = map[string]string{"a": "b"}
+	c.Spec.Watch.Resources[0].Selector.MatchLabels["app"] = "other"
+	c.Spec.Watch.Resources[0].Owner.Kind, *c.Spec.Watch.Resources[0].Changes = "Other", ChangesAny
+	*c.Spec.Watch.Resync.OnRevision = true
+	c.Status.Watch.Status, *c.Status.Watched = "False", 3
 	*c.Status.Pending = 2
 	c.Status.Conditions[0].Status = corev1.ConditionFalse
 	c.Status.NextDueAt.Time = time.Time{}

@@ -33,6 +33,7 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
 	errs = errs.Also(s.Ingest.validate().ViaField("ingest"))
 	errs = errs.Also(validateOneOf("access", s.Access, AccessNamespace, AccessRBAC))
+	errs = errs.Also(s.Watch.validate().ViaField("watch"))
 	return errs.Also(s.Limits.validate().ViaField("limits"))
 }
 

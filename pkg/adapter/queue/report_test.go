@@ -1,0 +1,254 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// mark marks an object in watch 1. Its Source is of no consequence.
+func mark(object string) store.MarkChange {
+	return store.MarkChange{Source: "another", Watch: 1, Mark: store.Mark{Object: object, UID: "u", Hash: 7}}
+}
+
+// objects are what is marked in watch 1 of the source.
+func objects(t *testing.T, s *Source) (found []string) {
+	t.Helper()
+	marks, more, err := s.Marks(1, "", 1000)
+	if err != nil || more {
+		t.Fatal(more, err)
+	}
+	for _, m := range marks {
+		found = append(found, m.Object)
+	}
+	if n, err := s.CountMarks(1); n != int64(len(found)) || err != nil {
+		t.Errorf("%d marks are counted, %d are there: %v", n, len(found), err)
+	}
+	return found
+}
+
+// A report is stored with its marks, or nothing of it is; marks count in no quota.
+func TestReport_AllOrNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		settings := tenantSource("a", "a", schedule.Ceilings{})
+		settings.MaxPending = 2
+		h := newHouse(t, settings, tenantSource("b", "b", schedule.Ceilings{}))
+		defer func() { h.close() }()
+		due := sized(10)
+		var refused *schedule.Error
+		for what, report := range map[string]func(s *Source) error{
+			"a quota": func(s *Source) error {
+				return s.Report([]Item{{"k1", due}, {"k2", due}, {"k3", due}}, []store.MarkChange{mark("a/b")})
+			},
+			"a bad key": func(s *Source) error {
+				return s.Report([]Item{{"k1", due}, {"a\nb", due}}, []store.MarkChange{mark("a/b")})
+			},
+			"an object without a name": func(s *Source) error { return s.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), mark("")}) },
+			"the same without items":   func(s *Source) error { return s.Report(nil, []store.MarkChange{mark("a/b"), mark("")}) },
+		} {
+			if err := report(h.sources[0]); !errors.As(err, &refused) {
+				t.Errorf("%s: %v", what, err)
+			}
+			if found := objects(t, h.sources[0]); found != nil || h.sources[0].keys.Load() != 0 {
+				t.Errorf("%s: there are marks of %v and %d keys", what, found, h.sources[0].keys.Load())
+			}
+		}
+		if err := h.sources[0].Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
+			t.Fatal(err)
+		}
+		kept := due
+		kept.Policy = schedule.Keep
+		if err := h.sources[0].Report([]Item{{"k1", kept}}, []store.MarkChange{mark("kept")}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.sources[0].Report(nil, []store.MarkChange{mark("only"), {Watch: 1, Mark: store.Mark{Object: "a/c"}, Remove: true}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.sources[0].Report(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		state := store.WatchState{Watch: 1, Version: "9", Complete: true}
+		if err := h.sources[0].SetWatchState(state); err != nil {
+			t.Fatal(err)
+		}
+		h.check("with marks")
+		h.close()
+		h.open()
+		h.check("after a start")
+		s := h.sources[0]
+		if got, want := objects(t, s), []string{"a/b", "kept", "only"}; !cmp.Equal(got, want) {
+			t.Error(got, want)
+		}
+		if m, ok, err := s.Mark(1, "a/b"); !ok || err != nil || !cmp.Equal(m, mark("a/b").Mark) {
+			t.Error(m, ok, err)
+		}
+		if states, err := s.WatchStates(); !cmp.Equal(states, []store.WatchState{state}) || err != nil {
+			t.Error(states, err)
+		}
+		if found := objects(t, h.sources[1]); found != nil {
+			t.Error("of another source:", found)
+		}
+		if err := s.RemoveWatch(1); err != nil {
+			t.Fatal(err)
+		}
+		if states, err := s.WatchStates(); len(states) > 0 || err != nil || objects(t, s) != nil || s.keys.Load() != 2 {
+			t.Error("a watch that was removed has states or marks, or took keys away:", states, err, s.keys.Load())
+		}
+	})
+}
+
+// A full disk refuses marks, and a report with them as a whole; marks are still removed.
+func TestReport_FullDisk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, fs: vfs.NewMem(), settings: []*schedule.Source{tenantSource("a", "a", schedule.Ceilings{})}}
+		free := func(n uint64) {
+			h.fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: n, TotalBytes: 1 << 30})
+			time.Sleep(time.Second) // fake: the answer is kept for a moment
+		}
+		free(1 << 30)
+		h.open()
+		defer h.close()
+		s := h.sources[0]
+		if err := s.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
+			t.Fatal(err)
+		}
+		free(1 << 30 / 10)
+		full := "storage_full the adapter's disk is full"
+		if got := refusal(t, s.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
+			t.Error("a mark:", got)
+		}
+		if got := refusal(t, s.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/d")})); got != full {
+			t.Error("a mark, with an item that does not grow:", got)
+		}
+		gone := mark("a/c")
+		gone.Remove = true
+		if got := refusal(t, s.Report([]Item{{"k1", sized(9)}}, []store.MarkChange{gone})); got != "" {
+			t.Error("the end of a mark, with an item that does not grow:", got)
+		}
+		if got := objects(t, s); !cmp.Equal(got, []string{"a/b"}) {
+			t.Error(got)
+		}
+		free(1 << 30)
+		if err := s.Report(nil, []store.MarkChange{mark("a/d")}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A source that is removed while reports come in keeps nothing, and takes nothing more.
+func TestReport_OfARemovedSource(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, tenantSource("a", "a", schedule.Ceilings{}))
+	defer h.close()
+	s := h.sources[0]
+	expect := func(what string, err error) {
+		var refused *schedule.Error
+		if !errors.As(err, &refused) || refused.Code != schedule.CodeNotFound {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var reporters sync.WaitGroup
+	first := make(chan struct{}, 4)
+	for n := range 4 {
+		reporters.Go(func() {
+			for i := 0; ; i++ {
+				name := fmt.Sprintf("%d/%d", n, i)
+				err := s.Report([]Item{{name, sized(1)}}, []store.MarkChange{mark(name)})
+				if err == nil {
+					err = s.Report(nil, []store.MarkChange{mark(name + "-lazy")})
+				}
+				if err == nil {
+					err = s.SetWatchState(store.WatchState{Watch: uint64(n)})
+				}
+				if err != nil {
+					expect("a report", err)
+					return
+				}
+				if i == 3 {
+					first <- struct{}{}
+				}
+			}
+		})
+	}
+	for range 4 {
+		<-first
+	}
+	if err := h.q.Remove(s.uid); err != nil {
+		t.Fatal(err)
+	}
+	reporters.Wait()
+	if all, err := h.db.Sources(); len(all) != 0 || err != nil {
+		t.Errorf("there are sources %v: %v", all, err)
+	}
+	_, _, marksErr := s.Marks(1, "", 1)
+	_, _, markErr := s.Mark(1, "a")
+	_, countErr := s.CountMarks(1)
+	_, statesErr := s.WatchStates()
+	for what, err := range map[string]error{
+		"Marks": marksErr, "Mark": markErr, "CountMarks": countErr, "WatchStates": statesErr, "RemoveWatch": s.RemoveWatch(1),
+		"SetWatchState": s.SetWatchState(store.WatchState{}), "Report": s.Report(nil, []store.MarkChange{mark("a")}),
+	} {
+		expect(what, err)
+	}
+}
+
+// applies is a store that records how many marks came with how many changes.
+type applies struct {
+	store.Store
+	seen []string
+}
+
+func (a *applies) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
+	a.seen = append(a.seen, fmt.Sprintf("%d changes %d marks", len(changes), len(marks)))
+	return a.Store.ApplyMarked(lazy, marks, changes...)
+}
+
+// Items with events are one change with the marks, whatever their keys hold now. Items
+// that inherit large events go page by page, and the marks with the last page.
+func TestReport_MarksGoWithTheLastPage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var a *applies
+		s, done := open(t, func(c *Config, _ *schedule.Source) {
+			a = &applies{Store: c.Store}
+			c.Store = a
+		})
+		defer done()
+		large := schedule.Request{Event: &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}}
+		var keep, inherit []Item
+		for i := range 5 {
+			r, key := after(time.Hour), fmt.Sprint("k", i)
+			r.Event = large.Event
+			if _, err := s.Schedule(key, &r, nil); err != nil {
+				t.Fatal(err)
+			}
+			keep, inherit = append(keep, Item{key, sized(1)}), append(inherit, Item{key, after(time.Minute)})
+		}
+		a.seen = nil
+		if err := s.Report(inherit, []store.MarkChange{mark("a")}); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"3 changes 0 marks", "2 changes 1 marks"}; !cmp.Equal(a.seen, want) {
+			t.Error(a.seen, want)
+		}
+		a.seen = nil
+		if err := s.Report(keep, []store.MarkChange{mark("a")}); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"5 changes 1 marks"}; !cmp.Equal(a.seen, want) {
+			t.Error(a.seen, want)
+		}
+	})
+}

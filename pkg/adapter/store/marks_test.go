@@ -1,0 +1,427 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+)
+
+// goldenMarks have one mark of each kind. Their bytes must never change while the
+// version stays.
+func goldenMarks() []Mark {
+	return []Mark{
+		{Object: "ops/web", UID: "0b1c8f5e-8d7a-4c55-9f0e-0123456789ab", Hash: 0x0102030405060708},
+		{Object: "node-1", UID: "not a UUID", Hash: 1<<64 - 1, Keys: []string{"Website/ops/web", "ü"}},
+		{Object: "ops/none", Keys: []string{}},
+	}
+}
+
+// Marks and states have the bytes of their version.
+func TestMark_BytesOfItsVersion(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	write := func(key, value []byte) {
+		fmt.Fprintf(&text, "%s=%s\n\n", hex.Dump(key), hex.EncodeToString(value))
+	}
+	for _, m := range goldenMarks() {
+		value := appendMark(nil, &m)
+		write(appendMarkKey(nil, "uid-1", 0x0a0b, m.Object), value)
+		got, err := decodeMark(m.Object, value)
+		if d := cmp.Diff(m, got); d != "" || err != nil {
+			t.Errorf("(-want +got):\n%s%v", d, err)
+		}
+		for n := range value {
+			if _, err := decodeMark(m.Object, value[:n]); err == nil {
+				t.Errorf("its first %d bytes were taken for a mark", n)
+			}
+		}
+		if _, err := decodeMark(m.Object, append(value, 0)); err == nil {
+			t.Error("something behind it was taken")
+		}
+	}
+	s := WatchState{Watch: 0x0a0b, Scope: "team in (a)", Version: "4711", Complete: true, Revision: "web-00002"}
+	value := appendState(nil, &s)
+	write(appendWatchKey(nil, tableWatch, "uid-1", s.Watch), value)
+	if got, err := decodeState(s.Watch, value); got != s || err != nil {
+		t.Errorf("%+v %v", got, err)
+	}
+	for n := range value {
+		if _, err := decodeState(s.Watch, value[:n]); err == nil {
+			t.Errorf("its first %d bytes were taken for a state", n)
+		}
+	}
+	for _, bad := range []string{"0200", "0104", "01020000000000000000ffffffffff0f"} {
+		b, err := hex.DecodeString(bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeMark("o", b); err == nil {
+			t.Errorf("%s was taken for a mark", bad)
+		}
+		if _, err := decodeState(1, b); err == nil {
+			t.Errorf("%s was taken for a state", bad)
+		}
+	}
+	compareGolden(t, "marks-v1.hex", text.String())
+}
+
+var hexLine = regexp.MustCompile(`(?m)^[0-9a-f]{8}  ((?:[0-9a-f]{2} +)+)`)
+
+// goldenBytes are the bytes of a dump in testdata.
+func goldenBytes(t *testing.T, name string) (b []byte) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range hexLine.FindAllSubmatch(text, -1) {
+		part, err := hex.DecodeString(strings.ReplaceAll(string(line[1]), " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, part...)
+	}
+	return b
+}
+
+// A volume of format 1 is read as it is. The first mark, and not the start, makes
+// format 2 of it, in one batch with itself.
+func TestFormat_OneBecomesTwo(t *testing.T) {
+	t.Parallel()
+	for name, first := range map[string]func(*DB) error{
+		"a mark":  func(db *DB) error { _, err := db.ApplyMarked(true, marked("s", 1, "a/b")); return err },
+		"a state": func(db *DB) error { return db.SetWatchState("s", WatchState{Watch: 1, Version: "1"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			disk := vfs.NewCrashableMem()
+			writeFormat1(t, disk)
+			format := func(fs vfs.FS) int {
+				t.Helper()
+				r, err := Verify(Options{Dir: "data", FS: fs})
+				if err != nil || !r.Clean() || r.Keys != 1 || r.ID != "old" {
+					t.Fatalf("%+v %v", r, err)
+				}
+				return r.Format
+			}
+			db := open(t, Options{FS: disk})
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if n := format(disk); n != 1 {
+				t.Errorf("after a start the format is %d", n)
+			}
+			db = open(t, Options{FS: disk})
+			if err := first(db); err != nil {
+				t.Fatal(err)
+			}
+			before := disk.CrashClone(vfs.CrashCloneCfg{})
+			if err := db.sync(); err != nil {
+				t.Fatal(err)
+			}
+			after := disk.CrashClone(vfs.CrashCloneCfg{})
+			for want, fs := range map[int]vfs.FS{1: before, 2: after} {
+				if n := format(fs); n != want {
+					t.Errorf("the format is %d, want %d", n, want)
+				}
+			}
+			if e, err := db.Get("uid-1", "GitRepo/a/b"); err != nil || e == nil || e.Reason != "requeue" {
+				t.Errorf("%+v %v", e, err)
+			}
+		})
+	}
+}
+
+// writeFormat1 makes a volume of format 1 of the bytes in testdata.
+func writeFormat1(t *testing.T, fs vfs.FS) {
+	t.Helper()
+	db, err := pebble.Open("data", (&DB{}).pebble(&Options{FS: fs}, fs, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(key, value []byte) {
+		if err := db.Set(key, value, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range [...][2]string{{"m/format", "1"}, {"m/id", "old"}, {"m/revision", "200000"}, {"m/counted", "200000"}} {
+		set([]byte(row[0]), []byte(row[1]))
+	}
+	record := goldenBytes(t, "record-v1-full.hex")
+	e, err := decodeRecord(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set(appendRecordKey(nil, "uid-1", "GitRepo/a/b"), record)
+	var r rows
+	r.derive("uid-1", "GitRepo/a/b", e)
+	for i := range r.n {
+		set(r.key(i), r.value(i))
+	}
+	set(appendCounterKey(nil, "uid-1"), (&sum{keys: 1}).append(nil))
+	set(appendVolumeKey(nil, "uid-1"), volume{e.Size("GitRepo/a/b"), 1}.append(nil))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// marked are changes that mark objects, with a uid and a fingerprint that follow from
+// the name.
+func marked(source string, watch uint64, objects ...string) []MarkChange {
+	changes := make([]MarkChange, len(objects))
+	for i, object := range objects {
+		h := sha256.Sum256([]byte(object))
+		changes[i] = MarkChange{Source: source, Watch: watch, Mark: Mark{Object: object, UID: uuidText(h[:16]), Hash: binary.BigEndian.Uint64(h[16:])}}
+	}
+	return changes
+}
+
+// A mark takes less than 100 bytes of disk, with names as clusters have them.
+func TestMark_TakesLessThan100Bytes(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	const n = 30_000
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := 0; i < n; i += 500 {
+		var objects []string
+		for range 500 {
+			objects = append(objects, fmt.Sprintf("team-%s-prod/checkout-service-%08x%02x-%05x", []string{"payments", "search", "platform"}[r.IntN(3)], r.Uint32(), r.IntN(256), r.IntN(1<<20)))
+		}
+		if _, err := db.ApplyMarked(true, marked("0b1c8f5e-8d7a-4c55-9f0e-0123456789ab", 1<<63, objects...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := appendTable(nil, tableMark)
+	if err := db.db.Compact(t.Context(), table, successor(table), false); err != nil {
+		t.Fatal(err)
+	}
+	size, err := db.db.EstimateDiskUsage(table, successor(table))
+	if err != nil || size/n < 24 || size/n >= 100 { // a uid and a fingerprint do not compress
+		t.Errorf("%d bytes an object (%v)", size/n, err)
+	}
+}
+
+// A page of marks ends early where their keys are large.
+func TestMarks_PageEndsWhereKeysAreLarge(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{FS: vfs.NewMem()})
+	var changes []MarkChange
+	for i := range 100 {
+		m := Mark{Object: fmt.Sprintf("a/%03d", i)}
+		for range 64 {
+			m.Keys = append(m.Keys, strings.Repeat("k", 1024))
+		}
+		changes = append(changes, MarkChange{Source: "s", Watch: 1, Mark: m})
+	}
+	if _, err := db.ApplyMarked(true, changes); err != nil {
+		t.Fatal(err)
+	}
+	got, after := 0, ""
+	for more := true; more; {
+		var page []Mark
+		var err error
+		if page, more, err = db.Marks("s", 1, after, 1000); err != nil || len(page) == 0 || len(page) > 20 {
+			t.Fatal(len(page), err)
+		}
+		got, after = got+len(page), page[len(page)-1].Object
+	}
+	if got != len(changes) {
+		t.Errorf("%d marks", got)
+	}
+}
+
+// A mark or a state that makes no sense counts as absent, is counted as corrupt, and
+// stops no other. The next one in its place is read again.
+func TestMark_UnreadableCountsAsAbsent(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	if _, err := db.ApplyMarked(true, marked("s", 1, "a/a", "a/b", "a/c")); err != nil {
+		t.Fatal(err)
+	}
+	for _, watch := range []uint64{1, 2} {
+		if err := db.SetWatchState("s", WatchState{Watch: watch, Version: "7", Complete: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range [][]byte{appendMarkKey(nil, "s", 1, "a/b"), appendWatchKey(nil, tableWatch, "s", 1), []byte("f/torn"), []byte("w/s\x00torn")} {
+		if err := db.db.Set(row, []byte{99}, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, more, err := db.Marks("s", 1, "", 10)
+	if len(got) != 2 || more || err != nil {
+		t.Errorf("%+v %v %v", got, more, err)
+	}
+	if m, ok, err := db.Mark("s", 1, "a/b"); ok || err != nil {
+		t.Errorf("%+v %v", m, err)
+	}
+	states, err := db.WatchStates("s")
+	if want := []WatchState{{Watch: 2, Version: "7", Complete: true}, {Watch: 1}}; !cmp.Equal(states, want) || err != nil {
+		t.Errorf("%+v %v", states, err)
+	}
+	if _, err := db.Sources(); err != nil {
+		t.Error(err)
+	}
+	if db.Corrupt() != 4 {
+		t.Errorf("%d corrupt places", db.Corrupt())
+	}
+	if _, err := db.ApplyMarked(true, marked("s", 1, "a/b")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := db.Mark("s", 1, "a/b"); !ok || err != nil {
+		t.Errorf("the next mark in its place is not read: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || !r.Needed || r.Marks != 3 || r.Again || len(r.Problems) != 3 {
+		t.Errorf("%+v %v", r, err)
+	}
+	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() || r.Marks != 3 || r.Format != 2 || r.Sources != 1 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// markedStore is a store of one flushed table with many marks and some entries.
+func markedStore(t *testing.T, n int) (fs *vfs.MemFS, objects []string) {
+	t.Helper()
+	fs = vfs.NewMem()
+	db := open(t, Options{FS: fs})
+	fill(t, db, "a", "b")
+	for i := range n {
+		objects = append(objects, fmt.Sprintf("team-a/website-%05d", i))
+	}
+	if _, err := db.ApplyMarked(true, marked("s", 1, objects...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.SetWatchState("s", WatchState{Watch: 1, Version: "7", Complete: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return fs, objects
+}
+
+// Two wrong bytes in a block of marks hide the marks of that block and no others, also
+// behind it. They are told, can be written anew, and go with a repair and with a purge.
+func TestDamage_OfMarksHidesOneBlock(t *testing.T) {
+	t.Parallel()
+	whole, objects := markedStore(t, 1500)
+	_, size := table(t, whole)
+	for _, at := range []int64{size / 4, size / 2, size * 3 / 4} {
+		fs := damaged(t, whole, at)
+		db := open(t, Options{FS: fs})
+		found := map[string]bool{}
+		for after, more := "", true; more; {
+			var page []Mark
+			var err error
+			if page, more, err = db.Marks("s", 1, after, 500); err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range page {
+				if m.Object <= after {
+					t.Fatalf("%s comes after %s", m.Object, after)
+				}
+				found[m.Object], after = true, m.Object
+			}
+		}
+		lost := len(objects) - len(found)
+		if lost == 0 || lost > 1000 || !found[objects[0]] || !found[objects[len(objects)-1]] || db.Corrupt() == 0 {
+			t.Errorf("damage at %d: %d marks are lost, %d corrupt places", at, lost, db.Corrupt())
+		}
+		for _, object := range objects {
+			m, ok, err := db.Mark("s", 1, object)
+			if err != nil || ok != found[object] || ok && !cmp.Equal(m, marked("s", 1, object)[0].Mark) {
+				t.Fatalf("damage at %d: %s: %+v %v %v", at, object, m, ok, err)
+			}
+			if ok {
+				continue
+			}
+			if _, err := db.ApplyMarked(true, marked("s", 1, object)); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok, err := db.Mark("s", 1, object); !ok || err != nil {
+				t.Errorf("damage at %d: %s is not read after it was written anew: %v", at, object, err)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Repair(Options{Dir: "data", FS: fs})
+		if err != nil || !r.Needed || r.Keys != 2 || r.Lost != 0 || r.Marks != int64(len(found)) {
+			t.Errorf("damage at %d: %+v %v, want %d marks", at, r, err, len(found))
+		}
+		db = open(t, Options{FS: fs})
+		if n, err := db.CountMarks("s", 1); n != r.Marks || err != nil {
+			t.Errorf("after the repair there are %d marks: %v", n, err)
+		}
+		if err := db.Purge("s"); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := db.Sources(); len(all) != 0 || err != nil {
+			t.Errorf("after the purge there are sources %v: %v", all, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// When a repair has lost an entry, a mark may say that it was scheduled: every object
+// counts as changed then, and its watch begins with a list.
+func TestRepair_LostEntriesAreScheduledAgain(t *testing.T) {
+	t.Parallel()
+	fs, objects := markedStore(t, 3)
+	db := open(t, Options{FS: fs})
+	if err := db.db.Set(appendRecordKey(nil, "s", "b"), []byte{99}, pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Repair(Options{Dir: "data", FS: fs}); err != nil || r.Lost != 1 || !r.Again || r.Marks != 3 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	db = open(t, Options{FS: fs})
+	for _, change := range marked("s", 1, objects...) {
+		m, ok, err := db.Mark("s", 1, change.Mark.Object)
+		if !ok || err != nil || m.Hash == change.Mark.Hash || m.UID != change.Mark.UID {
+			t.Errorf("%+v %v %v", m, ok, err)
+		}
+	}
+	states, err := db.WatchStates("s")
+	if want := []WatchState{{Watch: 1, Complete: true}}; !cmp.Equal(states, want) || err != nil {
+		t.Errorf("%+v %v", states, err)
+	}
+}
+
+// BenchmarkApply_WithoutMarks is what every schedule costs.
+func BenchmarkApply_WithoutMarks(b *testing.B) {
+	db, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	e := goldenEntries()["bare"]
+	for i := 0; b.Loop(); i++ {
+		if _, err := db.Apply(true, Change{Source: "s", Key: fmt.Sprint(i), New: e}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
