@@ -33,6 +33,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned/fake"
 )
@@ -288,19 +289,14 @@ type fakeRegistry struct {
 	mu     sync.Mutex
 	calls  []string // "set uid", "remove uid", failed ones too
 	has    map[string]*schedule.Source
-	counts map[string]counts
+	counts map[string]sources.Counts
 	full   bool // every change fails
-}
-
-type counts struct {
-	pending int64
-	next    time.Time
 }
 
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]counts{}}
+	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]sources.Counts{}}
 }
 
 func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
@@ -333,17 +329,17 @@ func (p *fakeRegistry) RemoveSource(uid string) error {
 	return nil
 }
 
-func (p *fakeRegistry) Counts(uid string) (int64, time.Time, bool) {
+func (p *fakeRegistry) Counts(uid string) (sources.Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
-	return c.pending, c.next, ok
+	return c, ok
 }
 
 func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.counts[uid] = counts{pending, next}
+	p.counts[uid] = sources.Counts{Pending: pending, NextDueAt: next, Delivering: sources.Delivering{Status: "Unknown"}}
 }
 
 func (p *fakeRegistry) fill(full bool) {

@@ -105,8 +105,8 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	if o == nil {
 		return err
 	}
-	pending, next, ok := registry.Counts(string(o.UID))
-	if !ok || isReported(&o.Status, pending, next) || time.Since(r.sent[o.UID]) < statusInterval {
+	counts, ok := registry.Counts(string(o.UID))
+	if !ok || isReported(&o.Status, &counts) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -115,7 +115,7 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
-	err = r.patch(ctx, name, statusPatch(pending, next))
+	err = r.patch(ctx, name, statusPatch(&counts))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
@@ -123,8 +123,19 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 }
 
 // isReported reports whether a status has these counts.
-func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time) bool {
-	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next))
+func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts) bool {
+	same := func(have *int64, n int64) bool { return have != nil && *have == n }
+	return same(s.Pending, c.Pending) && same(s.InFlight, c.InFlight) && same(s.Retrying, c.Retrying) &&
+		s.NextDueAt.Equal(nextDueAt(c.NextDueAt)) && s.OldestDueAt.Equal(oldestDueAt(c.OldestDueAt)) &&
+		s.Deliveries != nil && *s.Deliveries == v1alpha1.DeliveriesStatus(c.Delivering)
+}
+
+// oldestDueAt converts an instant for the status: in seconds.
+func oldestDueAt(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
 }
 
 // nextDueAt converts an instant for the status: in seconds, rounded up like all due
@@ -139,17 +150,25 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch always has both fields: null removes the instant.
-func statusPatch(pending int64, next time.Time) []byte {
+// statusPatch always has all fields: null removes an instant.
+func statusPatch(c *sources.Counts) []byte {
 	var patch struct {
 		Status struct {
-			Pending   int64        `json:"pending"`
-			NextDueAt *metav1.Time `json:"nextDueAt"`
+			Pending     int64             `json:"pending"`
+			NextDueAt   *metav1.Time      `json:"nextDueAt"`
+			OldestDueAt *metav1.Time      `json:"oldestDueAt"`
+			InFlight    int64             `json:"inFlight"`
+			Retrying    int64             `json:"retrying"`
+			Deliveries  map[string]string `json:"deliveries"`
 		} `json:"status"`
 	}
-	patch.Status.Pending, patch.Status.NextDueAt = pending, nextDueAt(next)
+	s := &patch.Status
+	s.Pending, s.InFlight, s.Retrying = c.Pending, c.InFlight, c.Retrying
+	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
+	// Each of them, so that the patch replaces an older message by none.
+	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": c.Delivering.Message}
 	raw, err := json.Marshal(patch)
-	if err != nil { // it has a number and an instant
+	if err != nil { // it has numbers, instants and texts
 		panic(err)
 	}
 	return raw

@@ -189,6 +189,21 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 	return p, schedule.Invalid("continue", "is not a token of this list; tokens are only good with the order that they came with")
 }
 
+// FirstAt is when the first key of the source may be delivered, from the index, without
+// rows that are stale; zero when there is none.
+func (s *Source) FirstAt() (time.Time, error) {
+	if err := s.enter(); err != nil {
+		return time.Time{}, err
+	}
+	defer s.leave()
+	var room [1]store.Row
+	rows, _, err := s.q.store.Due(room[:0], s.uid, store.Position{}, 1)
+	if len(rows) == 0 {
+		return time.Time{}, err
+	}
+	return rows[0].At, err
+}
+
 // Counts are a source's numbers.
 type Counts struct {
 	Pending  int64 // waiting and due

@@ -37,12 +37,17 @@ type Again struct {
 }
 
 // time is when the key is due again, not before the least wait.
-func (a *Again) time(now time.Time, least time.Duration) time.Time {
+func (a *Again) time(in Inputs, least time.Duration) time.Time {
 	after := a.After
 	if !a.At.IsZero() {
-		after = a.At.Sub(now)
+		after = a.At.Sub(in.Now)
 	}
-	return now.Add(max(after, least, 0))
+	return in.after(max(after, least, 0))
+}
+
+// after is the end of a wait that an outcome asks for, with the source's jitter.
+func (in *Inputs) after(wait time.Duration) time.Time {
+	return in.Now.Add(spread(wait, in.Source.Jitter, in.Random))
 }
 
 // Flight is a delivery under way.
@@ -143,12 +148,12 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	case e.DeadLetter != nil:
 		return nil
 	case !owed.IsZero(): // like a newer occurrence that waits: the sooner time, its event
-		if o.Again != nil && o.Kind != Failed && o.Again.time(in.Now, least).Before(owed) {
-			owed = o.Again.time(in.Now, least)
+		if o.Again != nil && o.Kind != Failed && o.Again.time(in, least).Before(owed) {
+			owed = o.Again.time(in, least)
 		}
 		return e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
 	case o.Again != nil && o.Kind != Failed:
-		n := e.renew(in, o.Again.time(in.Now, least))
+		n := e.renew(in, o.Again.time(in, least))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -156,7 +161,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
-		return e.renew(in, in.Now.Add(max(interval, least)))
+		return e.renew(in, in.after(max(interval, least)))
 	}
 }
 
@@ -179,7 +184,7 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		if at := o.Again.time(in.Now, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
+		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
 			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, in.Revision, true
 		}
 	}
@@ -200,9 +205,9 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	if waiting == nil && n.Expired(in.Now) {
 		return Step{Changed: true, Disposition: Expired}
 	}
-	at := in.Now.Add(in.Source.Delivery.wait(tries, o.RetryAfter))
+	at := in.after(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(in.Now, 0) // a retry: MinDelay does not apply
+		at = o.Again.time(in, 0) // a retry: MinDelay does not apply
 	}
 	switch {
 	case waiting == nil:

@@ -114,7 +114,7 @@ type Inputs struct {
 	Revision uint64 // of a new entry
 	StoreID  string // for the event ID of a dead letter; Apply does not need it
 	Now      time.Time
-	Random   float64 // in [0,1), for the jitter; Finish does not need it
+	Random   float64 // in [0,1), for the jitter
 }
 
 // Apply decides the effect of the request on a key. cur is the key's entry, nil
@@ -251,10 +251,15 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = 0
 	}
 	delay = max(delay, in.Source.Ceilings.MinDelay)
-	if r.Jitter > 0 {
-		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * in.Random))
+	return in.Now.Add(spread(delay, r.Jitter, in.Random)), nil
+}
+
+// spread adds up to that share of a wait to it.
+func spread(wait time.Duration, share, random float64) time.Duration {
+	if share > 0 {
+		wait += time.Duration(math.Ceil(float64(wait) * share * random))
 	}
-	return in.Now.Add(delay), nil
+	return wait
 }
 
 // interval is the maxInterval that gives the due time when the attempts are used up:
