@@ -30,6 +30,8 @@ func (s *Source) countKept() error {
 	if s.deadLetters.Load() == 0 {
 		return nil
 	}
+	s.kept.Lock()
+	defer s.kept.Unlock()
 	rows, err := s.keptRows(nil, int(s.deadLetters.Load()))
 	s.kept.count.Store(int64(len(rows)))
 	return err

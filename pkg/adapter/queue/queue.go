@@ -182,6 +182,11 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 	if moved {
 		q.move(s)
 	}
+	if !ok { // without the lock: it reads the disk
+		if err := s.countKept(); err != nil {
+			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
+		}
+	}
 	if trim && s.kept.count.Load() > 0 {
 		q.work.Go(s.trimKept)
 	}

@@ -65,9 +65,6 @@ func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
 	s.keys.Store(keys)
 	s.bytes.Store(bytes)
 	s.deadLetters.Store(dead)
-	if err := s.countKept(); err != nil {
-		return nil, err
-	}
 	q.join(s, settings.Namespace)
 	s.page.Page = timer.New(q.pageRows(len(q.sources) + 1))
 	return s, nil
