@@ -206,7 +206,11 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		cur = nil
 		s.expired.Add(1)
 	}
-	step := f.Finish(schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now, Random: s.q.cfg.Random()}, cur, o)
+	in := schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now}
+	if settings.Jitter > 0 {
+		in.Random = s.q.cfg.Random()
+	}
+	step := f.Finish(in, cur, o)
 	if step.Disposition == schedule.Retrying {
 		s.shorten(&step, stored, d.key, settings)
 	}
