@@ -47,30 +47,58 @@ check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of 
 	go vet ./...
 	go test -short $(UNITS)
 
-# The order is from the quickest to the slowest. The race detector runs where this
-# project has concurrency of its own, with -short: fewer seeds and rounds, since it takes
-# ten times as long. Tests that start processes always run: go test does not see that a
-# program is built from files that changed. All of it is compiled once, as a release is;
-# the race detector wants cgo.
-.PHONY: test
-test: export CGO_ENABLED = 0
-test: export GOFLAGS = -trimpath -tags=grpcnotrace
+# Builds the programs that tests start, and passes their paths on: see the script.
+PROGRAMS := hack/with-programs.sh
+
+# The steps of make test, LANES at a time: one, because tests of times and limits need
+# the processors for themselves on a small machine. The race detector runs where this project has concurrency of its own, with
+# -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
+# once, as a release is; the race detector wants cgo. go test runs a package again when an
+# input has changed: its tests open every file that counts, or read a variable that holds
+# the checksum of a program.
+TESTS := test-lint test-units test-processes test-race-units test-race-processes test-race-sdk test-modules test-generated test-bench test-release
+LANES ?= 1
+
+test $(TESTS): export CGO_ENABLED = 0
+test $(TESTS): export GOFLAGS = -trimpath -tags=grpcnotrace
+
+.PHONY: test $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format, vet" $(MAKE) fmt vet
-	$(STEP) "linters" $(MAKE) lint
-	$(STEP) "generated code" hack/verify-codegen.sh
-	$(STEP) "unit tests" go test $(UNITS)
-	$(STEP) "tests of the other modules" $(MAKE) test-modules
-	$(STEP) "tests with processes" go test -count=1 -timeout 30m ./test/... ./examples/...
-	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short ./pkg/adapter/... ./internal/sim
-	CGO_ENABLED=1 $(STEP) "race detector: sdk" go -C sdk test -race -short -count=1 ./...
-	CGO_ENABLED=1 $(STEP) "race detector: processes" go test -race -short -count=1 ./test/blackbox
-	$(STEP) "benchmarks compile and run" go -C bench test -short ./...
-	$(STEP) "a release" hack/test-release.sh
+	$(MAKE) --no-print-directory -j$(LANES) $(TESTS)
 
-.PHONY: test-modules
+test-lint:
+	$(STEP) "linters" $(MAKE) lint
+
+test-units:
+	$(STEP) "unit tests" go test $(UNITS)
+
+test-processes:
+	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m ./test/... ./examples/...
+
+test-race-units:
+	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim
+
+test-race-processes:
+	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test -race -short -timeout 30m ./test/blackbox
+
+test-race-sdk:
+	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test -race -short ./...
+
+# The tests of test/operators run the go command on files of other modules, which go test
+# does not see: they always run.
 test-modules:
-	for module in $(MODULES); do go -C $$module test -count=1 ./...; done
+	$(STEP) "sdk and config-watcher" bash -ec 'for module in sdk examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
+
+test-generated:
+	$(STEP) "generated code" hack/verify-codegen.sh
+
+test-bench:
+	$(STEP) "benchmarks compile and run" go -C bench test -short ./...
+
+test-release:
+	$(STEP) "a release" hack/test-release.sh
 
 .PHONY: fmt
 fmt:

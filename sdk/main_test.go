@@ -27,7 +27,7 @@ const patience = 30 * time.Second
 const token = "secret"
 
 var (
-	binary     string // the adapter's
+	built      string // the adapter, when ADAPTER_BINARY names none
 	adapterURL string // of the one that most tests share
 	inbox      = &sink{deliveries: map[string]chan *sdk.Delivery{}}
 )
@@ -82,9 +82,9 @@ func withAdapter(tests func() int) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	binary = cmp.Or(os.Getenv("ADAPTER_BINARY"), filepath.Join(dir, "adapter"))
 	if os.Getenv("ADAPTER_BINARY") == "" {
-		build := exec.Command("go", "build", "-C", "..", "-trimpath", "-tags", "grpcnotrace", "-o", binary, "./cmd/adapter")
+		built = filepath.Join(dir, "adapter")
+		build := exec.Command("go", "build", "-C", "..", "-trimpath", "-tags", "grpcnotrace", "-o", built, "./cmd/adapter")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make test builds it, so that it is there already
 		if out, err := build.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("building the adapter: %w\n%s", err, out)
@@ -114,10 +114,12 @@ func withAdapter(tests func() int) (code int, err error) {
 }
 
 // start starts an adapter in a shell that ends it when the shell's input ends, which it
-// does also when this process is killed.
+// does also when this process is killed. It reads ADAPTER_BINARY again: go test reuses a
+// result only while the variables that tests read are the same, and it does not see what
+// TestMain reads.
 func start(sources, data, listen string, more ...string) (address string, stop func() error, err error) {
 	args := append([]string{"--standalone", "--sources", sources, "--data-dir", data, "--listen", listen, "--admin-listen", "127.0.0.1:0"}, more...)
-	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", binary}, args...)...)
+	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", cmp.Or(os.Getenv("ADAPTER_BINARY"), built)}, args...)...)
 	log := &strings.Builder{}
 	shell.Stderr = log
 	stdin, err := shell.StdinPipe()

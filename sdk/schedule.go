@@ -88,6 +88,7 @@ type Counts struct {
 	// NextDueAt is when the next key is due, OldestDueAt is when the key became due that
 	// has been due for longest; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
+	Watched                int // objects of spec.watch
 }
 
 type wireCounts struct {
@@ -96,12 +97,13 @@ type wireCounts struct {
 	InFlight    int        `json:"inFlight"`
 	NextDueAt   *time.Time `json:"nextDueAt"`
 	OldestDueAt *time.Time `json:"oldestDueAt"`
+	Watched     int        `json:"watched"`
 }
 
 // MarshalJSON writes the counts as the schedule API has them, where a zero
 // instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
-	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight}
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, Watched: c.Watched}
 	if !c.NextDueAt.IsZero() {
 		w.NextDueAt = &c.NextDueAt
 	}

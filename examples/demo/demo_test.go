@@ -22,9 +22,6 @@ var bin string // where adapter and operator are built once for all tests
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
-		for _, file := range []string{"../operator/main.go", "../../cmd/adapter/main.go"} {
-			_, _ = os.Stat(file) // for the same reason: mains cannot be imported
-		}
 		dir, err := os.MkdirTemp("", "reschedule-demo-test-")
 		if err == nil {
 			defer func() { _ = os.RemoveAll(dir) }()
@@ -39,10 +36,19 @@ func TestMain(m *testing.M) {
 	}())
 }
 
+// seeInputs looks at the programs that TestMain builds. go test reuses a result while the
+// files that tests look at are the same, and mains cannot be imported.
+func seeInputs() {
+	for _, file := range []string{"../operator/main.go", "../../cmd/adapter/main.go"} {
+		_, _ = os.Stat(file)
+	}
+}
+
 // The demo succeeds with short waits, and with a bound on lateness that a busy machine
 // does not reach: it finds wake-ups that are early, lost or unexpected.
 func TestDemo_Succeeds(t *testing.T) {
 	t.Parallel()
+	seeInputs()
 	var out bytes.Buffer
 	d := demo{out: &out, beat: 200 * time.Millisecond, slack: 30 * time.Second, bin: bin}
 	ok, err := d.run(t.Context())
@@ -81,6 +87,7 @@ func (i *interrupter) Write(p []byte) (int, error) {
 func TestDemo_InterruptedLeavesNothing(t *testing.T) {
 	for _, word := range []string{"operator http", "DELETE", "✓", "kill -9", "restart"} {
 		t.Run(word, func(t *testing.T) {
+			seeInputs()
 			dir := t.TempDir()
 			t.Setenv("TMPDIR", dir)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -81,8 +81,15 @@ var plan = map[string]rule{
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
+	// What the API server is asked is separate from the engine, so that what makes the
+	// calls does not reach the queue.
+	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
+	"pkg/adapter/watch": {
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
+		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},
+	},
 	"pkg/adapter/sources": {
-		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/apis/sources/..."},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		not: []string{"net/http"},
 	},
 	"pkg/adapter/inspect": {
@@ -91,7 +98,7 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {
@@ -100,13 +107,13 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/cluster": {
 		may: []string{
-			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/apis/sources/...", "pkg/client/...",
+			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/adapter/watch/objects", "pkg/apis/sources/...", "pkg/client/...",
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener",
+		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
 	}},
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},

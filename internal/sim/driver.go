@@ -1,7 +1,11 @@
 package sim
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing/synctest"
@@ -11,104 +15,111 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// call runs an operation whose effect the model has foreseen, and waits until
-// it is applied; its acknowledgement may take longer, unless wait says so.
-// It returns what was wrong with the answer, "" if nothing, and whether the
-// answer tells that all so far is durable.
-func (w *world) call(op func(*process) (problem string, durable bool)) {
+// call makes a call and waits until it is applied; its answer may take longer.
+func (w *world) call(c *call) {
 	p := w.p
-	w.mu.Lock()
-	position := len(w.m.log)
-	w.mu.Unlock()
+	c.random = float64(w.random.Load()) / (1 << 53)
+	w.note(c)
 	w.calls.Go(func() {
-		problem, durable := op(p)
+		a := c.make(p.sources[c.uid])
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if p.dead {
-			return
-		}
-		if problem != "" {
-			w.fail("%s", problem)
-		}
-		if durable {
-			w.m.ack(position)
+		if !p.dead {
+			w.record(a)
 		}
 	})
 	synctest.Wait()
 }
 
-// settle checks everything that can be checked while nothing moves.
+func (c *call) make(s *queue.Source) answered {
+	a := answered{call: c}
+	switch c.kind {
+	case callPut:
+		var got queue.Scheduled
+		got, a.err = s.Schedule(c.items[0].Key, &c.items[0].Request, nil)
+		if errors.As(a.err, &got.Err) {
+			a.err = nil
+		}
+		a.scheduled = []queue.Scheduled{got}
+	case callBulk:
+		a.scheduled, a.err = s.ScheduleAll(c.items, nil)
+	case callTogether:
+		a.err = s.ScheduleTogether(c.items)
+	case callCancel:
+		a.err = s.Cancel(c.items[0].Key, c.items[0].Request.Conditions)
+	case callCancelAll:
+		a.deleted, a.err = s.CancelAll(context.Background(), c.prefix)
+	}
+	return a
+}
+
+// settle looks at all sources while nothing moves.
 func (w *world) settle(r *rand.Rand) {
 	synctest.Wait()
-	w.mu.Lock()
-	w.m.checkPrompt()
-	w.m.expire()
-	w.m.lazily()
-	w.mu.Unlock()
-	for uid, s := range w.p.sources {
-		w.mu.Lock()
-		model := w.m.sources[uid]
-		names := model.names()
-		w.mu.Unlock()
-		for _, name := range names {
-			v, ok, err := s.Get(name)
-			w.mu.Lock()
-			if err != nil {
-				w.fail("GET %s/%s: %v", uid, name, err)
-			} else if diff := w.m.view(model.keys[name], v, ok); diff != "" {
-				w.fail("GET %s/%s: %s\n  the key: %s", uid, name, diff, w.m.describe(model.keys[name]))
+	w.note(quiet{})
+	for _, uid := range slices.Sorted(maps.Keys(w.settings)) {
+		s := w.p.sources[uid]
+		e := &sight{uid: uid, views: map[string]schedule.View{}}
+		var err error
+		for _, name := range names[:w.h.keys] {
+			v, ok, failed := s.Get(name)
+			if err = cmp.Or(err, failed); ok {
+				e.views[name] = v
 			}
-			w.mu.Unlock()
 		}
-		counts, err := s.Counts()
-		w.mu.Lock()
-		if err != nil {
-			w.fail("counting %s: %v", uid, err)
-		} else if diff := w.m.counts(model, counts); diff != "" {
-			w.fail("the counts of %s: %s", uid, diff)
-		}
-		w.mu.Unlock()
 		if r.IntN(4) == 0 {
-			w.list(r, uid, s, model)
-		}
-	}
-}
-
-// list reads a source's list page by page.
-func (w *world) list(r *rand.Rand, uid string, s *queue.Source, model *source) {
-	o := queue.ListOptions{Limit: 1 + r.IntN(5), ByDue: r.IntN(2) == 0, Prefix: pick(r, "", "", "a", "a/", "b", "zz")}
-	w.mu.Lock()
-	want := w.m.listed(model, o.ByDue, o.Prefix)
-	w.mu.Unlock()
-	var got []string
-	for range 100 {
-		views, next, err := s.List(o)
-		if err != nil {
-			w.broken("listing %s: %v", uid, err)
-			return
-		}
-		w.mu.Lock()
-		for _, v := range views {
-			got = append(got, v.Key)
-			k := model.keys[v.Key]
-			if k == nil {
-				w.fail("a list of %s has the unknown key %q", uid, v.Key)
-			} else if diff := w.m.view(k, v, true); diff != "" {
-				w.fail("a list of %s: %q: %s", uid, v.Key, diff)
+			e.listed = &queue.ListOptions{Limit: 1 + r.IntN(5), ByDue: r.IntN(2) == 0, Prefix: pick(r, "", "", "a", "a/", "b", "zz")}
+			for o := *e.listed; err == nil; {
+				var views []schedule.View
+				views, o.Continue, err = s.List(o)
+				if e.list = append(e.list, views...); o.Continue == "" || len(e.list) > 100 {
+					break
+				}
 			}
 		}
-		w.mu.Unlock()
-		if o.Continue = next; next == "" {
-			break
+		var failed error
+		if e.counts, failed = s.Counts(); cmp.Or(err, failed) != nil {
+			w.broken("reading %s: %v", uid, cmp.Or(err, failed))
 		}
-	}
-	if !slices.Equal(got, want) {
-		w.broken("a list of %s, by due %v, prefix %q: %q, want %q", uid, o.ByDue, o.Prefix, got, want)
+		w.note(e)
 	}
 }
 
-// settings draws a source's.
-func (w *world) settings(r *rand.Rand, uid string) *schedule.Source {
+// waiting are the keys of a source that wait, and whether others have expired and
+// are still stored.
+func (w *world) waiting(uid string) (views []schedule.View, linger bool) {
+	s := w.p.sources[uid]
+	views, _, err := s.List(queue.ListOptions{Limit: 1000})
+	counts, failed := s.Counts()
+	if cmp.Or(err, failed) != nil {
+		w.broken("reading %s: %v", uid, cmp.Or(err, failed))
+	}
+	pending := int64(0)
+	for _, v := range views {
+		if v.State != schedule.InFlight {
+			pending++
+		}
+	}
+	return views, counts.Pending != pending
+}
+
+// instants are when something is due, tried again or expires.
+func (w *world) instants() (all []time.Time) {
+	for uid, s := range w.p.sources {
+		views, _, _ := s.List(queue.ListOptions{Limit: 1000})
+		for _, v := range views {
+			all = append(all, v.DueAt, v.RetryAt, v.ExpiresAt)
+		}
+		dead, _, _ := w.p.db.DeadLetters(uid, "", 1000)
+		for _, i := range dead {
+			all = append(all, i.Entry.DueAt, i.Entry.RetryAt)
+		}
+	}
+	return all
+}
+
+// randomSettings draws the settings of a source.
+func (w *world) randomSettings(r *rand.Rand, uid string) *schedule.Source {
 	s := &schedule.Source{
 		UID: uid, Namespace: "ns", Name: "n" + uid, Sink: schedule.Target{URL: fmt.Sprintf("http://sink/%d", r.IntN(3))},
 		Delivery: schedule.Delivery{Linear: r.IntN(4) == 0, BackoffDelay: pick(r, 0, time.Millisecond, time.Second, time.Second, time.Minute), Timeout: time.Minute},
@@ -134,7 +145,7 @@ func (w *world) settings(r *rand.Rand, uid string) *schedule.Source {
 }
 
 // request draws one for a key.
-func (w *world) request(r *rand.Rand, s *source, k *key, number int) *schedule.Request {
+func (w *world) request(r *rand.Rand, uid, name string, number int) *schedule.Request {
 	now := w.now().Round(0)
 	q := &schedule.Request{}
 	delays := []time.Duration{0, 0, 1, time.Millisecond, 20 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 10 * time.Second, time.Minute, 10 * time.Minute,
@@ -183,20 +194,23 @@ func (w *world) request(r *rand.Rand, s *source, k *key, number int) *schedule.R
 	if r.IntN(4) == 0 {
 		q.Reason = fmt.Sprintf("reason %d", number)
 	}
-	q.Conditions = w.conditions(r, k)
+	q.Conditions = w.conditions(r, uid, name)
 	return q
 }
 
-func (w *world) conditions(r *rand.Rand, k *key) (c schedule.Conditions) {
+func (w *world) conditions(r *rand.Rand, uid, name string) (c schedule.Conditions) {
 	switch r.IntN(12) {
 	case 0:
 		c.IfNoneMatch = true
 	case 1, 2:
-		if k != nil && k.cur != nil {
-			if rev := w.m.revs[k.cur.rev]; rev > 0 {
-				rev -= pick[uint64](r, 0, 0, 1)
-				c.IfMatch = &rev
-			}
+		v, there, err := w.p.sources[uid].Get(name)
+		if err != nil {
+			w.broken("GET: %v", err)
+		}
+		w.note(got{uid, name, v, there})
+		if there {
+			rev := v.Revision - pick[uint64](r, 0, 0, 1)
+			c.IfMatch = &rev
 		}
 	case 3:
 		n := uint64(1 << 60)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +15,12 @@ import (
 
 // history is what a run does: the given steps of a seed.
 type history struct {
-	seed   uint64
-	steps  []int
-	traced bool
+	seed  uint64
+	steps []int
 
-	keys int
-	took time.Duration // in the bubble's time
+	keys  int
+	took  time.Duration // in the bubble's time
+	trace []moment
 }
 
 const historySteps = 60
@@ -34,16 +33,15 @@ func newHistory(seed uint64, n int) *history {
 	return h
 }
 
-// run plays the history and returns the broken promise, "" if none is, and the
-// trace if one was asked for.
-func (h *history) run(t *testing.T) (failed, trace string) {
+// run plays the history and returns the broken promise, "" if none is.
+func (h *history) run(t *testing.T) (failed string) {
 	synctest.Test(t, func(*testing.T) {
 		w, start := &world{h: h}, time.Now()
 		w.play()
 		h.took = time.Since(start)
-		failed, trace = w.failed, w.text()
+		failed, h.trace = w.judge.failed, w.trace
 	})
-	return failed, trace
+	return failed
 }
 
 func (w *world) play() {
@@ -51,14 +49,11 @@ func (w *world) play() {
 	w.h.keys = 3 + r.IntN(6)
 	w.pageRows = pick(r, 2, 2, 3, 5, 4096)
 	w.disk = newDisk(vfs.NewCrashableMem())
-	w.incarnations, w.hangs = map[*schedule.Source]*source{}, map[string]bool{}
-	w.m = newModel(func() time.Time { return w.now().Round(0) }, w.fail)
-	w.m.maxInFlight = pick(r, 2, 4, 8, 4096)
+	w.settings, w.sent, w.hangs = map[string]*schedule.Source{}, map[string]int{}, map[string]bool{}
+	w.judge = newJudge()
+	w.maxInFlight = pick(r, 2, 4, 8, 4096)
 	for i := range 2 + r.IntN(2) {
-		uid := fmt.Sprintf("s%d", i)
-		s := &source{settings: w.settings(r, uid), keys: map[string]*key{}}
-		w.m.sources[uid] = s
-		w.incarnations[s.settings] = s
+		w.apply(w.randomSettings(r, fmt.Sprintf("s%d", i)))
 	}
 	if err := w.start(); err != nil {
 		w.broken("start: %v", err)
@@ -74,26 +69,16 @@ func (w *world) play() {
 		w.drain(r)
 	}
 	w.mu.Lock()
-	w.p.dead = w.failed != ""
+	w.p.dead = w.judge.failed != ""
 	w.mu.Unlock()
 	w.stop(0)
 	w.calls.Wait()
 	if w.ok() {
-		w.m.down()
+		w.note(down{})
 		w.resume()
 		w.p.ready.Store(false)
 		w.stop(0)
 	}
-}
-
-func (w *world) text() string {
-	var b strings.Builder
-	for _, l := range w.trace {
-		fmt.Fprintf(&b, "%s ", stamp(l.at))
-		fmt.Fprintf(&b, l.format, l.args...)
-		b.WriteByte('\n')
-	}
-	return b.String()
 }
 
 // shrink leaves out steps as long as a promise is broken without them.
@@ -104,13 +89,12 @@ func (h *history) shrink(t *testing.T, within time.Duration) *history {
 		for from := 0; from < len(best.steps) && time.Now().Before(end); {
 			try := best
 			try.steps = slices.Delete(slices.Clone(best.steps), from, min(from+size, len(best.steps)))
-			if failed, _ := try.run(t); failed != "" {
+			if try.run(t) != "" {
 				best = try
 			} else {
 				from += size
 			}
 		}
 	}
-	best.traced = true
 	return &best
 }

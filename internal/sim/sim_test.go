@@ -31,7 +31,7 @@ func TestHistory_KeepsEveryPromise(t *testing.T) {
 	case *hoursFlag != 0:
 		first, n = uint64(time.Now().UnixNano()), math.MaxInt64
 	case testing.Short():
-		n = fixedSeeds / 10
+		n = fixedSeeds / 40
 	}
 	// Where the core panics or hangs, the traces of all goroutines tell the seed:
 	// it is an argument of play.
@@ -64,14 +64,14 @@ func TestHistory_KeepsEveryPromise(t *testing.T) {
 //go:noinline
 func play(t *testing.T, seed uint64, broken *atomic.Uint64) *history {
 	h := newHistory(seed, *stepsFlag)
-	failed, _ := h.run(t)
+	failed := h.run(t)
 	if failed == "" {
 		return h
 	}
 	broken.Add(1)
 	small := h.shrink(t, 20*time.Second)
-	again, trace := small.run(t)
+	again := small.run(t)
 	t.Errorf("seed %d: a promise is broken: %s\nreplay: go test ./internal/sim -sim.seed=%d -sim.steps=%d\nin short, steps %v: %s\n%s",
-		seed, failed, seed, *stepsFlag, small.steps, again, trace)
+		seed, failed, seed, *stepsFlag, small.steps, again, text(small.trace))
 	return h
 }

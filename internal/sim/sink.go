@@ -9,8 +9,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Send implements dispatch.Sender: the model judges the start, the seed decides
-// about the answer, and the model learns it before the queue does.
+// Send implements dispatch.Sender: the seed decides about the answer, and the trace
+// has it before the queue.
 func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
 	w := p.w
 	wrote, ok := a.Begin()
@@ -19,19 +19,16 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 	}
 	wrote()
 	w.mu.Lock()
-	s := w.incarnations[a.Source]
-	var k *key
-	var f *flight
-	if !p.dead && w.failed == "" && s != nil {
-		k, f = w.m.start(s, &a)
+	s := &start{a}
+	if !p.dead {
+		w.record(s)
 	}
-	if k == nil { // what goes on after the end has no effect
+	if p.dead || w.judge.failed != "" { // what goes on after the end has no effect
 		w.mu.Unlock()
 		<-ctx.Done()
 		return schedule.Outcome{}
 	}
-	took, o := w.answer(a.Source.UID, a.Key, k)
-	w.note("  start %s %s rev %d attempt %d id %s dead %v; answer after %s: %s", a.Source.UID, a.Key, a.Revision(), a.Number(), a.ID, a.Entry.DeadLetter != nil, took, outcomeText{o})
+	took, o := w.answer(a)
 	w.mu.Unlock()
 	if took > 0 {
 		t := time.NewTimer(took)
@@ -44,20 +41,21 @@ func (p *process) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !p.dead && k.fl == f && w.failed == "" {
-		w.note("  end   %s %s: %s", a.Source.UID, a.Key, outcomeText{o})
-		w.m.finish(s, k, o)
+	if !p.dead {
+		w.record(end{s, o})
 	}
 	return o
 }
 
 // answer is the sink's, the same for the same delivery of a history.
-func (w *world) answer(uid, name string, k *key) (time.Duration, schedule.Outcome) {
+func (w *world) answer(a schedule.Attempt) (time.Duration, schedule.Outcome) {
 	if w.draining {
 		return 0, schedule.Outcome{Kind: schedule.Succeeded, Never: true}
 	}
-	h := fnv(uid + "/" + name)
-	r := rand.New(rand.NewPCG(w.h.seed, h+uint64(k.sent)<<32))
+	uid := a.Source.UID
+	name := fmt.Sprintf("%s/%s/%v", uid, a.Key, a.Entry.DeadLetter != nil)
+	w.sent[name]++
+	r := rand.New(rand.NewPCG(w.h.seed, fnv(name)+uint64(w.sent[name])<<32))
 	took := pick(r, 0, time.Millisecond, 50*time.Millisecond, time.Second, 3*time.Second, 10*time.Minute)
 	if w.hangs[uid] {
 		took = pick(r, time.Minute, 10*time.Minute, 20*time.Minute)
@@ -73,7 +71,7 @@ func (w *world) answer(uid, name string, k *key) (time.Duration, schedule.Outcom
 			again = &schedule.Again{At: w.now().Add(pick(r, -time.Hour, -1, 0, 10*time.Minute, time.Hour, 365*24*time.Hour))}
 		}
 		if r.IntN(3) == 0 {
-			again.Reply = &schedule.Event{Type: "reply", Subject: fmt.Sprint(k.sent)}
+			again.Reply = &schedule.Event{Type: "reply", Subject: fmt.Sprint(w.sent[name])}
 		}
 		return took, schedule.Outcome{Kind: schedule.Succeeded, Again: again}
 	case n < 62:
@@ -93,23 +91,6 @@ func againAfter(r *rand.Rand) *schedule.Again {
 		return nil
 	}
 	return &schedule.Again{After: pick(r, 0, time.Second, 5*time.Minute, time.Hour)}
-}
-
-type outcomeText struct{ schedule.Outcome }
-
-// String implements fmt.Stringer.
-func (o outcomeText) String() string {
-	text := [...]string{"cut off", "succeeded", "failed", "rejected"}[o.Kind]
-	if a := o.Again; a != nil {
-		text += fmt.Sprintf(", again after %s at %s reply %v", a.After, stamp(a.At), a.Reply != nil)
-	}
-	if o.Never {
-		text += ", never again"
-	}
-	if o.RetryAfter > 0 {
-		text += fmt.Sprintf(", retry after %s", o.RetryAfter)
-	}
-	return text
 }
 
 // fnv hashes a name, the same in every process.

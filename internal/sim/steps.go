@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -45,9 +46,7 @@ func (w *world) step(i int) {
 	n := r.IntN(total)
 	for _, s := range steps {
 		if n -= s.weight; n < 0 {
-			w.mu.Lock()
-			w.note("%d: %s", i, s.name)
-			w.mu.Unlock()
+			w.note(remark(fmt.Sprintf("%d: %s", i, s.name)))
 			w.random.Store(uint64(pick(r, 0, r.Int64N(1<<53), 1<<53-1)))
 			s.run(w, r)
 			break
@@ -59,16 +58,19 @@ func (w *world) step(i int) {
 }
 
 // source draws one.
-func (w *world) source(r *rand.Rand) (string, *source) {
-	uid := pick(r, slices.Sorted(maps.Keys(w.m.sources))...)
-	return uid, w.m.sources[uid]
+func (w *world) source(r *rand.Rand) string {
+	return pick(r, slices.Sorted(maps.Keys(w.settings))...)
 }
 
 func (w *world) name(r *rand.Rand) string { return names[r.IntN(w.h.keys)] }
 
-// tight says that what has expired may decide whether there is room.
-func (w *world) tight(s *source) bool {
-	return s.settings.MaxPending < 100 && w.m.lingering(s) > 0
+// tight says that what has expired may decide whether there is space.
+func (w *world) tight(uid string) bool {
+	if w.settings[uid].MaxPending >= 100 {
+		return false
+	}
+	_, linger := w.waiting(uid)
+	return linger
 }
 
 // stepWait lets time pass: a little, a lot, or just until something is due.
@@ -81,84 +83,49 @@ func (w *world) stepWait(r *rand.Rand) {
 		d = pick[time.Duration](r, 24, 24*7, 24*45) * time.Hour
 	}
 	if r.IntN(2) == 0 {
-		w.mu.Lock()
 		now, next := w.now(), time.Time{}
-		for _, s := range w.m.sources {
-			for _, k := range s.keys {
-				if k.cur == nil {
-					continue
-				}
-				for _, at := range []time.Time{k.cur.at(), k.cur.expiresAt} {
-					if at.After(now) && (next.IsZero() || at.Before(next)) {
-						next = at
-					}
-				}
+		for _, at := range w.instants() {
+			if at.After(now) && (next.IsZero() || at.Before(next)) {
+				next = at
 			}
 		}
 		if left := next.Sub(now); !next.IsZero() && left < 2*time.Hour {
 			d = max(left+pick[time.Duration](r, -1, 0, 1), 1)
 		}
-		w.mu.Unlock()
 	}
-	w.mu.Lock()
-	w.note("  for %s", d)
-	w.mu.Unlock()
+	w.note(remark(fmt.Sprintf("  for %s", d)))
 	time.Sleep(d)
 }
 
+// apply notes new settings of a source.
+func (w *world) apply(settings *schedule.Source) {
+	w.settings[settings.UID] = settings
+	w.note(applied{settings})
+}
+
 // set puts new settings of a source in force.
-func (w *world) set(uid string, settings *schedule.Source) {
-	w.mu.Lock()
-	w.m.observe()
-	s := w.m.sources[uid]
-	old := s.settings
-	s.settings = settings
-	w.incarnations[settings] = s
-	if old.MaxPerSecond != settings.MaxPerSecond {
-		// A new limit begins with a full burst, at the latest after a second.
-		s.tokens, s.tokensAt = 1e9, time.Now()
-		s.blockedAt = time.Now().Add(time.Second)
-	}
-	p := w.p
-	w.note("  %s: sink %s suspend %v limits %d %d %d policy %s ingest %s delay %s interval %s retry %v backoff %s linear %v", uid, settings.Sink.URL, settings.Suspend,
-		settings.MaxInFlight, settings.MaxPerSecond, settings.MaxPending, settings.Policy, settings.IngestPolicy, settings.Delay, settings.MaxInterval,
-		settings.Delivery.Retry, settings.Delivery.BackoffDelay, settings.Delivery.Linear)
-	w.mu.Unlock()
-	if _, err := p.q.Set(settings); err != nil {
-		w.broken("reload: %v", err)
+func (w *world) set(settings *schedule.Source) {
+	w.apply(settings)
+	var err error
+	if w.p.sources[settings.UID], err = w.p.q.Set(settings); err != nil {
+		w.broken("settings: %v", err)
 	}
 }
 
-func (w *world) stepReload(r *rand.Rand) {
-	uid, _ := w.source(r)
-	w.set(uid, w.settings(r, uid))
-}
+func (w *world) stepReload(r *rand.Rand) { w.set(w.randomSettings(r, w.source(r))) }
 
 func (w *world) stepSuspend(r *rand.Rand) {
-	uid, s := w.source(r)
-	n := *s.settings
+	n := *w.settings[w.source(r)]
 	n.Suspend = !n.Suspend
-	w.set(uid, &n)
+	w.set(&n)
 }
 
-// stepRemove removes a source and adds it again, under the same uid or as
-// another.
+// stepRemove removes a source and adds it again, under the same uid.
 func (w *world) stepRemove(r *rand.Rand) {
-	uid, s := w.source(r)
+	uid := w.source(r)
 	old := w.p.sources[uid]
-	w.mu.Lock()
-	w.m.observe()
-	s.gone = true
-	n := &source{settings: w.settings(r, uid), keys: map[string]*key{}, tokens: 1e9, tokensAt: time.Now(), blockedAt: time.Now()}
-	for name, k := range s.keys { // what was seen of its revisions holds for ever
-		if !schedule.IsDeadLetterKey(name) {
-			w.m.newest[n.key(name)] = w.m.newest[k]
-		}
-	}
-	w.m.sources[uid] = n
-	w.incarnations[n.settings] = n
-	w.m.log, w.m.acked = nil, 0 // it is as durable as all before it
-	w.mu.Unlock()
+	settings := w.randomSettings(r, uid)
+	w.note(removed{uid})
 	if err := w.p.q.Remove(uid); err != nil {
 		w.broken("remove: %v", err)
 	}
@@ -172,21 +139,15 @@ func (w *world) stepRemove(r *rand.Rand) {
 	if _, _, err := old.Get("a"); err == nil {
 		w.broken("a removed source still answers")
 	}
-	var err error
-	if w.p.sources[uid], err = w.p.q.Set(n.settings); err != nil {
-		w.broken("add: %v", err)
-	}
-	w.mu.Lock()
-	n.blockedAt = time.Now()
-	w.mu.Unlock()
+	w.set(settings)
 }
 
 func (w *world) stepHang(r *rand.Rand) {
+	uid := w.source(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	uid, _ := w.source(r)
 	w.hangs[uid] = !w.hangs[uid]
-	w.note("  the sink of %s hangs: %v", uid, w.hangs[uid])
+	w.record(remark(fmt.Sprintf("  the sink of %s hangs: %v", uid, w.hangs[uid])))
 }
 
 // stepJump sets the wall clock.
@@ -194,29 +155,39 @@ func (w *world) stepJump(r *rand.Rand) {
 	d := pick(r, time.Second, time.Minute, time.Hour, 24*time.Hour, 30*24*time.Hour, 365*24*time.Hour)
 	if r.IntN(2) == 0 {
 		d = -min(d, 24*time.Hour)
-		// What expired is dropped first, and does not come back; and the drop is
-		// durable, a second later, in which nothing else may have expired.
-		for lingering := true; lingering; {
-			lingering = w.lingers(r, 3*heartbeat+1)
-			lingering = w.lingers(r, time.Second) || lingering
+		if !w.expired(r) {
+			return
 		}
 	}
-	w.mu.Lock()
-	w.m.checkOrder()
-	w.offset.Add(int64(d))
-	w.m.jumpAt = time.Now()
-	w.m.backwards = w.m.backwards || d < 0
-	w.note("  by %s", d)
-	w.mu.Unlock()
+	w.jump(d)
 }
 
-// lingers waits, and says whether an entry has expired that may still be there.
-func (w *world) lingers(r *rand.Rand, wait time.Duration) bool {
-	time.Sleep(wait)
-	w.settle(r)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.failed == "" && w.m.anyLingering()
+func (w *world) jump(d time.Duration) {
+	w.note(jumped{d})
+	w.offset.Add(int64(d))
+}
+
+// expired waits until all that has expired is dropped, so that it does not come back
+// when the clock does; and the drop is durable, a second later, in which nothing
+// else may have expired.
+func (w *world) expired(r *rand.Rand) bool {
+	for range 20 {
+		time.Sleep(3*heartbeat + 1)
+		w.settle(r)
+		calm := true
+		for uid := range w.settings {
+			views, linger := w.waiting(uid)
+			calm = calm && !linger && !slices.ContainsFunc(views, func(v schedule.View) bool {
+				return v.State != schedule.InFlight && !v.ExpiresAt.IsZero() && v.ExpiresAt.Sub(w.now()) <= time.Second
+			})
+		}
+		time.Sleep(time.Second)
+		w.settle(r)
+		if calm {
+			return w.ok()
+		}
+	}
+	return false
 }
 
 // stepOverlap has operations wait for the disk at the same time; in the end
@@ -227,16 +198,14 @@ func (w *world) stepOverlap(r *rand.Rand) {
 	w.ackTakes.Store(int64(takes))
 	crash := r.IntN(2) == 0
 	for range 1 + r.IntN(5) {
-		w.mu.Lock()
-		w.m.slowUntil = time.Now().Add(7*time.Millisecond + 2*takes)
-		w.mu.Unlock()
+		w.note(slow{time.Now().Add(7*time.Millisecond + 2*takes)})
 		switch r.IntN(6) {
 		case 0:
 			w.stepCancel(r)
 		case 1:
 			w.stepBulk(r)
 		default:
-			w.requestOnce(r, r.Int())
+			w.stepRequest(r)
 		}
 		if r.IntN(3) == 0 {
 			time.Sleep(pick(r, 0, time.Millisecond, 7*time.Millisecond))
@@ -255,16 +224,14 @@ func (w *world) stepOverlap(r *rand.Rand) {
 // stepCrash ends the process and the power, and starts on what is left.
 func (w *world) stepCrash(r *rand.Rand) {
 	w.mu.Lock()
-	w.m.checkOrder()
+	w.record(down{crash: true})
 	w.p.dead = true
-	w.m.down()
 	old := w.disk
 	var err error
 	if w.disk, err = old.crash(pick(r, 0, 0, 30, 70, 100), r); err != nil {
 		w.fail("crash: %v", err)
 		w.disk = old
 	}
-	w.note("  crash")
 	w.mu.Unlock()
 	w.ackTakes.Store(0)
 	w.stop(0)
@@ -284,9 +251,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 	}
 	const takes = 5 * time.Millisecond
 	w.ackTakes.Store(int64(takes))
-	w.mu.Lock()
-	w.m.slowUntil = time.Now().Add(5 * takes)
-	w.mu.Unlock()
+	w.note(slow{time.Now().Add(5 * takes)})
 	w.resume()
 	if w.ok() {
 		w.stepBulk(r)
@@ -300,11 +265,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 // stepRestart ends the process as a signal does, and starts it again.
 func (w *world) stepRestart(r *rand.Rand) {
 	w.stop(pick(r, 0, time.Second, 10*time.Second))
-	w.mu.Lock()
-	w.m.down()
-	w.m.acked = len(w.m.log) // closing is a flush
-	w.note("  stopped")
-	w.mu.Unlock()
+	w.note(down{})
 	if r.IntN(3) == 0 {
 		time.Sleep(time.Minute)
 	}
@@ -312,42 +273,23 @@ func (w *world) stepRestart(r *rand.Rand) {
 }
 
 // drain ends the history: nothing holds deliveries back any more, all sinks are
-// well and all times come. What is acknowledged is delivered then.
+// well and all times come.
 func (w *world) drain(r *rand.Rand) {
 	w.mu.Lock()
-	w.note("drain")
 	w.draining = true
-	uids := slices.Sorted(maps.Keys(w.m.sources))
+	w.record(remark("drain"))
 	w.mu.Unlock()
-	for _, uid := range uids {
-		n := *w.m.sources[uid].settings
+	for _, uid := range slices.Sorted(maps.Keys(w.settings)) {
+		n := *w.settings[uid]
 		n.Suspend, n.MaxPerSecond, n.MaxInFlight, n.MaxInterval = false, 0, 100, 0
-		w.set(uid, &n)
+		w.set(&n)
 	}
 	time.Sleep(25 * time.Minute) // what hangs
-	w.settle(r)
-	w.mu.Lock()
-	w.m.checkOrder()
-	last := w.now()
-	for _, s := range w.m.sources {
-		for _, k := range s.keys {
-			if k.cur != nil {
-				last = latest(last, k.cur.at(), k.cur.owedAt)
-			}
-		}
+	for range 3 {                // what a restart left owed is due once more, and what that makes again
+		w.settle(r)
+		w.jump(latest(w.now(), w.instants()...).Sub(w.now()))
+		time.Sleep(3 * heartbeat)
 	}
-	w.offset.Add(int64(last.Sub(w.now())))
-	w.m.jumpAt = time.Now()
-	w.mu.Unlock()
-	time.Sleep(3 * heartbeat)
 	w.settle(r)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for uid, s := range w.m.sources {
-		for name, k := range s.keys {
-			if k.present(w.now()) != nil {
-				w.fail("nothing acknowledged is lost: %s/%q is not delivered in the end: %s", uid, name, w.m.describe(k))
-			}
-		}
-	}
+	w.note(drained{})
 }

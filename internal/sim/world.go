@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -27,22 +26,18 @@ type world struct {
 	random   atomic.Uint64
 	ackTakes atomic.Int64 // how long a change takes to be durable
 	pageRows int
+	settings map[string]*schedule.Source // in force, by uid
 
-	mu           sync.Mutex
-	m            *model
-	incarnations map[*schedule.Source]*source
-	hangs        map[string]bool // sources whose sink hangs
-	draining     bool
-	failed       string
-	trace        []line
+	maxInFlight int
+
+	mu       sync.Mutex
+	trace    []moment
+	judge    *judge
+	sent     map[string]int  // deliveries so far, by key
+	hangs    map[string]bool // sources whose sink hangs
+	draining bool
 
 	calls sync.WaitGroup // operations that wait for their acknowledgement
-}
-
-type line struct {
-	at     time.Time
-	format string
-	args   []any
 }
 
 // process is the core between two starts.
@@ -58,24 +53,24 @@ type process struct {
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 
-// note adds a line to the trace. The caller holds the lock.
-func (w *world) note(format string, args ...any) {
-	if w.h.traced {
-		for i, a := range args {
-			if s, ok := a.(fmt.Stringer); ok {
-				args[i] = s.String()
-			}
-		}
-		w.trace = append(w.trace, line{w.now(), format, args})
+// record adds a moment to the trace, and the judge reads it. The caller holds the
+// lock.
+func (w *world) record(what any) {
+	if w.judge.failed == "" {
+		m := moment{time.Now(), w.now().Round(0), what}
+		w.trace = append(w.trace, m)
+		w.judge.see(m)
 	}
 }
 
-// fail notes the first broken promise. The caller holds the lock.
-func (w *world) fail(format string, args ...any) {
-	if w.failed == "" {
-		w.failed = fmt.Sprintf("at %s: ", stamp(w.now())) + fmt.Sprintf(format, args...)
-	}
+func (w *world) note(what any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.record(what)
 }
+
+// fail notes that the core does not work at all. The caller holds the lock.
+func (w *world) fail(format string, args ...any) { w.judge.broken("the core works", format, args...) }
 
 func (w *world) broken(format string, args ...any) {
 	w.mu.Lock()
@@ -86,11 +81,10 @@ func (w *world) broken(format string, args ...any) {
 func (w *world) ok() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.failed == ""
+	return w.judge.failed == ""
 }
 
-// start opens the core over the disk with all sources of the model, but
-// delivers nothing yet.
+// start opens the core over the disk with all sources, but delivers nothing yet.
 func (w *world) start() error {
 	p := &process{w: w, sources: map[string]*queue.Source{}}
 	fatal := func(err error) {
@@ -104,7 +98,7 @@ func (w *world) start() error {
 	if p.db, err = store.Open(store.Options{Dir: "data", FS: w.disk, Fatal: fatal, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		return err
 	}
-	if p.d, err = dispatch.New(dispatch.Config{Sender: p, Now: w.now, MaxInFlight: w.m.maxInFlight}); err != nil {
+	if p.d, err = dispatch.New(dispatch.Config{Sender: p, Now: w.now, MaxInFlight: w.maxInFlight}); err != nil {
 		return err
 	}
 	p.q, err = queue.Open(queue.Config{
@@ -119,17 +113,10 @@ func (w *world) start() error {
 	if err != nil {
 		return err
 	}
-	w.mu.Lock()
 	w.p = p
-	w.m.upAt = time.Now()
-	settings := map[string]*schedule.Source{}
-	for uid, s := range w.m.sources {
-		settings[uid] = s.settings
-		s.tokens, s.tokensAt, s.blockedAt = 1e9, time.Now(), time.Now()
-	}
-	w.mu.Unlock()
-	for _, uid := range slices.Sorted(maps.Keys(settings)) {
-		if p.sources[uid], err = p.q.Set(settings[uid]); err != nil {
+	w.note(up{w.maxInFlight})
+	for _, uid := range slices.Sorted(maps.Keys(w.settings)) {
+		if p.sources[uid], err = p.q.Set(w.settings[uid]); err != nil {
 			return err
 		}
 	}
@@ -163,66 +150,25 @@ func (w *world) stop(within time.Duration) {
 	}
 }
 
-// resume opens the core again and finds out where the model stands.
+// resume opens the core again, and looks what it found before it delivers.
 func (w *world) resume() {
 	report, err := store.Verify(store.Options{Dir: "data", FS: w.disk})
-	if err != nil || !report.Clean() {
-		w.broken("the store must be whole: %v %+v", err, report)
-		return
+	if err == nil {
+		err = w.start()
 	}
-	if err := w.start(); err != nil {
+	f := found{report.Clean(), map[string][]schedule.View{}, map[string][]store.Item{}}
+	for uid, s := range w.p.sources {
+		if err == nil {
+			f.views[uid], _, err = s.List(queue.ListOptions{Limit: 1000})
+		}
+		if err == nil {
+			f.dead[uid], _, err = w.p.db.DeadLetters(uid, "", 1000)
+		}
+	}
+	if err != nil {
 		w.broken("starting: %v", err)
 		return
 	}
-	found := map[string]map[string]schedule.View{}
-	dead := map[string][]store.Item{}
-	for uid, s := range w.p.sources {
-		views, _, err := s.List(queue.ListOptions{Limit: 1000})
-		if err != nil {
-			w.broken("listing: %v", err)
-			return
-		}
-		found[uid] = map[string]schedule.View{}
-		for _, v := range views {
-			found[uid][v.Key] = v
-		}
-		if dead[uid], _, err = w.p.db.DeadLetters(uid, "", 1000); err != nil {
-			w.broken("listing dead letters: %v", err)
-			return
-		}
-	}
-	w.mu.Lock()
-	w.m.up(func() string { return w.matches(found, dead) })
-	w.mu.Unlock()
+	w.note(f)
 	w.deliver()
-}
-
-// matches says how what is there differs from the model.
-func (w *world) matches(found map[string]map[string]schedule.View, dead map[string][]store.Item) string {
-	for uid, s := range w.m.sources {
-		letters := 0
-		for name, k := range s.keys {
-			if k.cur != nil && k.cur.dead != nil {
-				letters++
-				if !slices.ContainsFunc(dead[uid], func(i store.Item) bool {
-					return i.Entry.DeadLetter.Key == k.cur.dead.key && i.Entry.DeadLetter.Revision == w.m.revs[k.cur.dead.rev] &&
-						i.Entry.Tries == k.cur.tries && i.Entry.RetryAt.Equal(k.cur.retryAt)
-				}) {
-					return fmt.Sprintf("a dead letter of %q is not there", k.cur.dead.key)
-				}
-				continue
-			}
-			if schedule.IsDeadLetterKey(name) {
-				continue
-			}
-			v, ok := found[uid][name]
-			if diff := w.m.fits(k, v, ok); diff != "" {
-				return fmt.Sprintf("%s/%s: %s", uid, name, diff)
-			}
-		}
-		if letters != len(dead[uid]) {
-			return fmt.Sprintf("%s has %d dead letters, want %d", uid, len(dead[uid]), letters)
-		}
-	}
-	return ""
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
 // Adapter is the running data plane.
@@ -40,6 +41,7 @@ type Adapter struct {
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
 	events    *ingest.Receiver
+	watches   *watch.Manager // nil: sources cannot watch
 
 	connections *connections
 
@@ -163,6 +165,9 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 				a.dispatch.Wake(s)
 			}
 		}})
+	if objects := a.origin.Objects(); err == nil && objects != nil {
+		a.watches, err = watch.New(watch.Config{API: objects, Log: a.cfg.Log, Meter: meter, Warn: a.origin.Warn, Changed: a.watchChanged})
+	}
 	return err
 }
 
@@ -200,7 +205,7 @@ func (a *Adapter) serve() error {
 	guard := a.origin.Guard()
 	handler := api.New(api.Config{
 		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
-		Log: a.cfg.Log, Meter: a.telemetry.meter,
+		Log: a.cfg.Log, Meter: a.telemetry.meter, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {

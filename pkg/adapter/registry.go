@@ -8,6 +8,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
 // registry is the set of sources as an origin drives it.
@@ -16,12 +17,18 @@ type registry struct{ *Adapter }
 // SetSource implements sources.Registry.
 func (r registry) SetSource(s *schedule.Source) error {
 	r.events.Set(s)
-	_, err := r.queue.Set(s)
+	q, err := r.queue.Set(s)
+	if err == nil && r.watches != nil {
+		r.watches.Set(s, q)
+	}
 	return err
 }
 
 // RemoveSource implements sources.Registry.
 func (r registry) RemoveSource(uid string) error {
+	if r.watches != nil {
+		r.watches.Remove(uid)
+	}
 	s, registered := r.queue.Find(uid)
 	err := r.queue.Remove(uid)
 	if registered { // what is cut off before that would be delivered again
@@ -74,6 +81,35 @@ func failureSentence(h *dispatch.Health) string {
 		text += ": " + h.Text
 	}
 	return text
+}
+
+// WatchStatus implements sources.Registry.
+func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
+	if r.watches == nil {
+		return schedule.WatchStatus{}, false
+	}
+	return r.watches.Status(uid)
+}
+
+// watchChanged says that the watch status of a source has changed.
+func (a *Adapter) watchChanged(uid string) {
+	if s, ok := a.queue.Find(uid); ok {
+		a.origin.WatchChanged(s.Settings())
+	}
+}
+
+// resync schedules the objects that a source watches.
+func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Duration) (int, error) {
+	if a.watches == nil {
+		return 0, watch.ErrNoWatch
+	}
+	return a.watches.Resync(ctx, uid, prefix, over)
+}
+
+// watched is how many objects a source watches.
+func (a *Adapter) watched(uid string) int64 {
+	s, _ := registry{a}.WatchStatus(uid)
+	return s.Objects
 }
 
 // fill purges what the store has of sources that do not exist any more, and puts the

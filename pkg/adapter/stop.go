@@ -37,6 +37,13 @@ func (a *Adapter) Stop() error {
 
 // end is Stop, for as long as it takes.
 func (a *Adapter) end() error {
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		if a.watches != nil {
+			a.watches.Close()
+		}
+	}()
 	ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
 	var drained sync.WaitGroup
 	for _, e := range a.calls {
@@ -57,7 +64,9 @@ func (a *Adapter) end() error {
 		_ = a.admin.server.Close() // probes and metrics to the last
 	}
 	a.serving.Wait()
-	return a.close()
+	err := a.close()
+	<-watching // what waited for the disk has ended with the store
+	return err
 }
 
 // close releases what is open, last opened first.

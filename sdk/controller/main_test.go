@@ -17,8 +17,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// binary is the adapter's.
-var binary string
+// built is the adapter, when ADAPTER_BINARY names none.
+var built string
 
 // TestMain builds the adapter of this checkout, or takes ADAPTER_BINARY. With a
 // directory in OPERATOR_DIR this process is not the test but its operator.
@@ -42,9 +42,9 @@ func withAdapter(tests func() int) (int, error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	binary = cmp.Or(os.Getenv("ADAPTER_BINARY"), filepath.Join(dir, "adapter"))
 	if os.Getenv("ADAPTER_BINARY") == "" {
-		build := exec.Command("go", "build", "-C", "../..", "-trimpath", "-tags", "grpcnotrace", "-o", binary, "./cmd/adapter")
+		built = filepath.Join(dir, "adapter")
+		build := exec.Command("go", "build", "-C", "../..", "-trimpath", "-tags", "grpcnotrace", "-o", built, "./cmd/adapter")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make test builds it, so that it is there already
 		if out, err := build.CombinedOutput(); err != nil {
 			return 0, fmt.Errorf("building the adapter: %w\n%s", err, out)
@@ -55,7 +55,9 @@ func withAdapter(tests func() int) (int, error) {
 
 // adapter starts an adapter with the specs of sources in namespace default, by name, and
 // returns its address. It runs in a shell that ends it when the shell's input ends, which
-// it does also when this process is killed.
+// it does also when this process is killed. It reads ADAPTER_BINARY again: go test reuses a
+// result only while the variables that tests read are the same, and it does not see what
+// TestMain reads.
 func adapter(t *testing.T, specs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +69,7 @@ func adapter(t *testing.T, specs map[string]string) string {
 	if err := os.WriteFile(sources, []byte(manifests.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	shell := exec.Command("sh", "-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", binary,
+	shell := exec.Command("sh", "-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", cmp.Or(os.Getenv("ADAPTER_BINARY"), built),
 		"--standalone", "--sources", sources, "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
 	log := &strings.Builder{}
 	shell.Stderr = log

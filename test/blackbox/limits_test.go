@@ -37,7 +37,7 @@ func TestLimits_MaxInFlightOldestFirst(t *testing.T) {
 	one.next(t, "first")
 	now := time.Now().UTC()
 	for i := 9; i >= 0; i-- { // put in the opposite order
-		one.put(t, fmt.Sprint(i), `{"dueAt":"`+now.Add(time.Duration(i)*10*time.Millisecond).Add(50*time.Millisecond).Format(time.RFC3339Nano)+`"}`)
+		one.put(t, fmt.Sprint(i), `{"dueAt":"`+now.Add(time.Duration(i)*10*time.Millisecond).Add(time.Second).Format(time.RFC3339Nano)+`"}`)
 	}
 	eventually(t, "all are due", func() bool { return one.counts(t).Due == 10 })
 	for range 11 {

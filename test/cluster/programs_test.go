@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 type programs struct {
 	dir        string
 	config     map[string]string // kubeconfig by ServiceAccount
+	binary     string            // of the controller
 	controller *kube.Process
 	adapter    *harness.Adapter
 	tlsListen  string // where the adapter listens with TLS
@@ -68,8 +68,11 @@ var start = sync.OnceValues(func() (*programs, error) {
 			return nil, err
 		}
 	}
-	if err := buildController(ctx, p.path("controller")); err != nil {
-		return nil, fmt.Errorf("building the controller: %w", err)
+	if p.binary = os.Getenv("CONTROLLER_BINARY"); p.binary == "" {
+		p.binary = p.path("controller")
+		if err := harness.Build(p.binary, "github.com/reschedule-dev/reschedule/cmd/controller"); err != nil {
+			return nil, fmt.Errorf("building the controller: %w", err)
+		}
 	}
 	if err := p.startController(ctx); err != nil {
 		return nil, err
@@ -86,16 +89,6 @@ var start = sync.OnceValues(func() (*programs, error) {
 
 func (p *programs) path(name string) string { return filepath.Join(p.dir, name) }
 
-func buildController(ctx context.Context, binary string) error {
-	args := []string{"build", "-o", binary}
-	if harness.RaceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "github.com/reschedule-dev/reschedule/cmd/controller")...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	return cmd.Run()
-}
-
 // probes is where a Knative controller answers; it has no setting.
 const probes = "http://127.0.0.1:8080"
 
@@ -104,7 +97,7 @@ func (p *programs) startController(ctx context.Context) error {
 	p.controller, err = kube.Launch(p.path("controller.log"), []string{
 		"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability", "CONFIG_LEADERELECTION_NAME=config-leader-election",
 		"PROFILING_PORT=0",
-	}, p.path("controller"), "-kubeconfig", p.config[controllerAccount])
+	}, p.binary, "-kubeconfig", p.config[controllerAccount])
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,13 @@ type Config struct {
 	Ingest *ingest.Receiver
 	// Guard says who may call; nil means everybody.
 	Guard access.Guard
-	Log   *slog.Logger     // nil means slog.Default
-	Now   func() time.Time // nil means time.Now
+	// Resync schedules the objects that a source watches; Watched counts them. nil: no
+	// source watches.
+	Resync  func(ctx context.Context, uid, prefix string, over *time.Duration) (int, error)
+	Watched func(uid string) int64
+
+	Log *slog.Logger     // nil means slog.Default
+	Now func() time.Time // nil means time.Now
 
 	MaxBody int64 // bytes of a request's body, default 16 MiB
 	// Budget bounds the bytes that bodies and answers hold at one time, default
@@ -226,6 +231,7 @@ var calls = map[pathKind]map[string]func(*call) error{
 	pathSource:     {http.MethodGet: (*call).counts, http.MethodPost: (*call).receive},
 	pathSchedules:  {http.MethodGet: (*call).list, http.MethodPost: (*call).bulk, http.MethodDelete: (*call).cancelAll},
 	pathKey:        {http.MethodGet: (*call).get, http.MethodPut: (*call).put, http.MethodDelete: (*call).cancel},
+	pathResync:     {http.MethodPost: (*call).resync},
 	pathRun:        {http.MethodPost: (*call).run},
 	pathHistory:    {http.MethodGet: (*call).history},
 	pathEvents:     {http.MethodGet: (*call).events},

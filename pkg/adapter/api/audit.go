@@ -20,6 +20,7 @@ const (
 	auditRun       = "run"
 	auditDiscard   = "discard"
 	auditRedrive   = "redrive"
+	auditResync    = "resync"
 )
 
 // audit logs a change that an admitted caller asked for, and what became of it, if the source

@@ -240,6 +240,12 @@ func (c *call) counts() error {
 	b = appendInstant(b, n.NextDueAt)
 	b = append(b, `,"oldestDueAt":`...)
 	b = appendInstant(b, n.OldestDueAt)
+	b = append(b, `,"watched":`...)
+	watched := int64(0)
+	if c.cfg.Watched != nil {
+		watched = c.cfg.Watched(c.src.Settings().UID)
+	}
+	b = strconv.AppendInt(b, watched, 10)
 	c.send(http.StatusOK, typeJSON, append(b, "}\n"...))
 	return nil
 }

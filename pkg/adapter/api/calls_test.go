@@ -322,11 +322,11 @@ func TestList_LargeEventsEndAPage(t *testing.T) {
 func TestCounts_AreComplete(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":0,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":null}`+"\n" {
+	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":0,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":null,"watched":3}`+"\n" {
 		t.Error(w.Body)
 	}
 	e.put(t, "k", `{"delay":1}`)
-	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":1,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":"2026-11-21T09:00:01Z","oldestDueAt":null}`+"\n" {
+	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":1,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":"2026-11-21T09:00:01Z","oldestDueAt":null,"watched":3}`+"\n" {
 		t.Error(w.Body)
 	}
 }
@@ -419,5 +419,31 @@ func TestHandler_ServesRealSources(t *testing.T) {
 	h.ServeHTTP(w, httptest.NewRequest("GET", base, nil))
 	if w.Code != http.StatusNotFound {
 		t.Errorf("%d", w.Code)
+	}
+}
+
+// A resync takes its body strictly, and none at all.
+func TestResync_Body(t *testing.T) {
+	t.Parallel()
+	e := newEdge(t)
+	for body, want := range map[string]string{
+		"": " ", "{}": " ", `{"over":"PT1M"}`: " 1m0s", `{"over":null,"prefix":"Website/a"}`: "Website/a ", `{"prefix":"","over":"0s"}`: " 0s",
+	} {
+		e.resyncs = nil
+		if w := e.do("POST", base+"/resync", body); w.Code != 200 || w.Body.String() != `{"scheduled":7}`+"\n" || len(e.resyncs) != 1 || e.resyncs[0] != want {
+			t.Errorf("%s: %d %s, asked for %q", body, w.Code, w.Body, e.resyncs)
+		}
+	}
+	e.resyncs = nil
+	for _, body := range []string{"null", "[]", `{"over":60}`, `{"over":"soon"}`, `{"overs":"1m"}`, `{"prefix":"a\u0001"}`, `{} {}`, `{"over":"1m","over":"2m"}`, `{"over":"1m"`} {
+		if w := e.do("POST", base+"/resync", body); w.Code != 400 || !strings.Contains(w.Body.String(), "invalid_argument") {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	if w := e.do("GET", base+"/resync", ""); w.Code != 405 || w.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d %s", w.Code, w.Header())
+	}
+	if len(e.resyncs) > 0 {
+		t.Errorf("a bad body resynced: %q", e.resyncs)
 	}
 }

@@ -41,11 +41,16 @@ func (c *call) newDecoder() *decoder {
 }
 
 func (d *decoder) free() {
+	d.clear()
+	decoders.Put(d)
+}
+
+// clear lets go of all that the next call must not see, and of what is large.
+func (d *decoder) clear() {
 	d.forget()
 	d.buf.Reset()
 	d.fault, d.pass = nil, nil
 	d.batch.reset()
-	decoders.Put(d)
 }
 
 // forget lets go of a large body once it is decoded: the requests have copies.

@@ -249,6 +249,7 @@ type edge struct {
 	*handler
 	*fake
 	ingested []string // bodies
+	resyncs  []string // prefixes and times
 	refusal  error    // the ingester's answer
 }
 
@@ -256,6 +257,15 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	t.Helper()
 	e := &edge{fake: newFake()}
 	cfg := Config{Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), BudgetWait: time.Millisecond}
+	cfg.Watched = func(string) int64 { return 3 }
+	cfg.Resync = func(_ context.Context, _, prefix string, over *time.Duration) (int, error) {
+		asked := prefix + " "
+		if over != nil {
+			asked += over.String()
+		}
+		e.resyncs = append(e.resyncs, asked)
+		return 7, e.fail
+	}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -119,18 +119,19 @@ func (d *document) response(t *testing.T, path, method string, w *httptest.Respo
 }
 
 const (
-	pathOf     = "/{namespace}/{name}"
-	pathOfAll  = pathOf + "/schedules"
-	pathOfKey  = pathOfAll + "/{key}"
-	pathOfRun  = pathOfKey + "/run"
-	pathOfPast = pathOfKey + "/history"
-	pathOfLive = pathOf + "/events"
-	pathOfDead = pathOf + "/deadletters"
-	pathOfOne  = pathOfDead + "/{key}"
-	pathOfDo   = pathOfOne + "/redrive"
-	pathOfDoes = pathOfDead + "/redrive"
-	wholeEvent = `{"type":"t","subject":"s","datacontenttype":"text/plain","dataschema":"http://x/","data":"d","ext":1,"flag":true,"s":"x"}`
-	wholeBody  = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
+	pathOf       = "/{namespace}/{name}"
+	pathOfAll    = pathOf + "/schedules"
+	pathOfKey    = pathOfAll + "/{key}"
+	pathOfRun    = pathOfKey + "/run"
+	pathOfPast   = pathOfKey + "/history"
+	pathOfLive   = pathOf + "/events"
+	pathOfResync = pathOf + "/resync"
+	pathOfDead   = pathOf + "/deadletters"
+	pathOfOne    = pathOfDead + "/{key}"
+	pathOfDo     = pathOfOne + "/redrive"
+	pathOfDoes   = pathOfDead + "/redrive"
+	wholeEvent   = `{"type":"t","subject":"s","datacontenttype":"text/plain","dataschema":"http://x/","data":"d","ext":1,"flag":true,"s":"x"}`
+	wholeBody    = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
 )
 
 // TestOpenAPI_IsTrue makes calls that have every answer that the document
@@ -166,6 +167,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 	all, dead := base+"/schedules", base+"/deadletters"
 	for _, c := range []struct{ path, method, target, body string }{
 		{"/openapi.json", "GET", "/openapi.json", ""}, {"/openapi.json", "HEAD", "/openapi.json", ""},
+		{pathOfResync, "POST", base + "/resync", `{"over":"1m","prefix":"Website/"}`},
 		{pathOf, "GET", base, ""}, {pathOf, "HEAD", base, ""}, {pathOf, "POST", base, "x"},
 		{pathOfAll, "GET", all, ""}, {pathOfAll, "GET", all + "?prefix=o&limit=1&order=due", ""}, {pathOfAll, "HEAD", all, ""},
 		{pathOfAll, "POST", all, `{"items":[{"key":"a",` + wholeBody + `,"dueAt":"2026-11-22T00:00:00Z"},{"key":"old","policy":"fail"},{"key":"old","backoff":{"base":"1s","factor":2,"cap":"1m","maxAttempts":3}},{}]}`},
@@ -190,7 +192,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		call(failing(errors.New("broken")), c.path, c.method, c.target, c.body)
 	}
 	for _, c := range []struct{ path, method, target string }{
-		{pathOf, "GET", base + "?x"}, {pathOf, "HEAD", base + "?x"},
+		{pathOfResync, "POST", base + "/resync?x"}, {pathOf, "GET", base + "?x"}, {pathOf, "HEAD", base + "?x"},
 		{pathOfAll, "GET", all + "?x"}, {pathOfAll, "HEAD", all + "?x"}, {pathOfAll, "POST", all}, {pathOfAll, "DELETE", all},
 		{pathOfKey, "PUT", all + "/k?x"}, {pathOfKey, "GET", all + "/k?x"}, {pathOfKey, "HEAD", all + "/k?x"}, {pathOfKey, "DELETE", all + "/k?x"},
 		{pathOfRun, "POST", all + "/k/run?x"}, {pathOfPast, "GET", all + "/k/history?x"}, {pathOfPast, "HEAD", all + "/k/history?x"}, {pathOfLive, "GET", base + "/events?x"},
@@ -204,7 +206,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 	quota := schedule.Refuse(schedule.CodeQuota, "quota")
 	huge := strings.Repeat(" ", defaultMaxBody+1)
 	for _, c := range []struct{ path, method, target, body string }{
-		{pathOf, "POST", base, "x"}, {pathOfAll, "POST", all, `{"items":[{"key":"k"}]}`}, {pathOfKey, "PUT", all + "/k", "{}"},
+		{pathOfResync, "POST", base + "/resync", "{}"}, {pathOf, "POST", base, "x"}, {pathOfAll, "POST", all, `{"items":[{"key":"k"}]}`}, {pathOfKey, "PUT", all + "/k", "{}"},
 	} {
 		call(failing(full), c.path, c.method, c.target, c.body)
 		call(nil, c.path, c.method, c.target, huge)
@@ -222,6 +224,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		}
 	}
 	call(nil, pathOfRun, "POST", all+"/old/run", "", "If-Match", `"1"`)
+	call(failing(schedule.Refuse(schedule.CodePrecondition, "no watch")), pathOfResync, "POST", base+"/resync", "")
 	call(failing(schedule.Invalid("reschedulepolicy", "no")), pathOf, "POST", base, "x")
 	call(failing(schedule.Refuse(schedule.CodeExists, "exists")), pathOf, "POST", base, "x")
 	call(nil, pathOfKey, "PUT", all+"/old", `{"policy":"fail"}`)

@@ -19,6 +19,7 @@ const (
 	pathLetters             // /namespace/name/deadletters
 	pathLetter              // /namespace/name/deadletters/key
 	pathRedriveAll          // /namespace/name/deadletters/redrive
+	pathResync              // /namespace/name/resync
 	pathRedrive             // /namespace/name/deadletters/key/redrive
 )
 
@@ -89,6 +90,8 @@ func kindOf(what, call string, n int) pathKind {
 		return pathRun
 	case what == "schedules" && call == "history":
 		return pathHistory
+	case what == "resync" && n == 3:
+		return pathResync
 	case what == "events" && n == 3:
 		return pathEvents
 	case what == "deadletters" && n == 3:

@@ -18,6 +18,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
@@ -49,6 +50,7 @@ type Cluster struct {
 	sources   listers.RescheduleSourceLister
 	configs   *configs
 	follower  *follower
+	reporter  *reporter
 	tokens    *kube.Tokens
 	warner    *warner
 	guard     *guard.Guard
@@ -102,6 +104,7 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 		oidc:     func() bool { return c.configs.flags().IsOIDCAuthentication() },
 		ceilings: c.configs.ceilingsNow.Load,
 	}
+	c.reporter = newReporter(c.sources, clients.PatchStatus, c.cfg.Log)
 	c.guard = guard.New(guard.Config{
 		ReviewToken: clients.ReviewToken, ReviewStranger: clients.ReviewStranger, ReviewAccess: clients.ReviewAccess, FetchKeys: clients.FetchKeys,
 		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: c.cfg.Log,
@@ -171,6 +174,15 @@ func (c *Cluster) EventsRefused(src *schedule.Source, refusal error) {
 	}
 }
 
+// Objects implements [sources.Origin].
+func (c *Cluster) Objects() objects.API { return c.clients.Objects }
+
+// WatchChanged implements [sources.Origin]: the status of the source's watch is
+// reported promptly.
+func (c *Cluster) WatchChanged(src *schedule.Source) {
+	c.reporter.changed(cache.ObjectName{Namespace: src.Namespace, Name: src.Name})
+}
+
 // Sources implements [sources.Origin], in the order of their names.
 func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
 	return c.follower.sources()
@@ -181,6 +193,7 @@ func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
 func (c *Cluster) Run(ctx context.Context, r sources.Registry) {
 	var running sync.WaitGroup
 	running.Go(func() { c.follow(ctx, r) })
-	running.Go(func() { newReporter(c.sources, c.clients.PatchStatus, c.cfg.Log).run(ctx, r) })
+	running.Go(func() { c.reporter.run(ctx, r) })
+	running.Go(func() { c.reporter.runPromptly(ctx, r) })
 	running.Wait()
 }

@@ -32,7 +32,8 @@
 // the system namespace) without resync. [Cluster.Run] reconciles names from a work
 // queue against the registry, with back-off. Every 30 seconds it goes through all
 // objects, each in its own second, and patches status.pending and status.nextDueAt
-// where they differ. nextDueAt is rounded up to the second: at that instant the key
+// where they differ, with the number of watched objects. A change of status.watch is
+// patched within two seconds. nextDueAt is rounded up to the second: at that instant the key
 // is due. config-logging, config-features, config-reschedule and the trust bundles
 // are followed; config-observability is read at the start.
 //

@@ -291,12 +291,13 @@ type fakeRegistry struct {
 	has    map[string]*schedule.Source
 	counts map[string]sources.Counts
 	full   bool // every change fails
+	watch  map[string]schedule.WatchStatus
 }
 
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]sources.Counts{}}
+	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}}
 }
 
 func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
@@ -334,6 +335,25 @@ func (p *fakeRegistry) Counts(uid string) (sources.Counts, bool) {
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
 	return c, ok
+}
+
+func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.watch[uid]
+	return s, ok
+}
+
+func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watch[uid] = s
+}
+
+func (p *fakeRegistry) watchesNot(uid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.watch, uid)
 }
 
 func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {

@@ -53,7 +53,11 @@ func seen(t *testing.T, i int) *v1alpha1.RescheduleSource {
 
 // It is not parallel: it looks at the heap of the process.
 func TestMemory_OfTenThousandSources(t *testing.T) {
-	const many, limit = 10_000, 4 << 10
+	const limit = 4 << 10
+	many := uint64(10_000)
+	if testing.Short() {
+		many = 2_000
+	}
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()

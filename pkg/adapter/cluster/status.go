@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -41,11 +43,16 @@ type reporter struct {
 	log    *slog.Logger
 	seed   maphash.Seed
 	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
+
+	mu    sync.Mutex
+	hasty map[cache.ObjectName]bool // objects whose watch status has changed
+	wake  chan struct{}
 }
 
 func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
 		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		hasty: map[cache.ObjectName]bool{}, wake: make(chan struct{}, 1),
 		limit: flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
 }
@@ -106,7 +113,8 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return err
 	}
 	counts, ok := registry.Counts(string(o.UID))
-	if !ok || isReported(&o.Status, &counts) || time.Since(r.sent[o.UID]) < statusInterval {
+	watch, watched := watchReport(o, registry)
+	if !ok || isReported(&o.Status, &counts, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -115,19 +123,20 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
-	err = r.patch(ctx, name, statusPatch(&counts))
+	err = r.patch(ctx, name, statusPatch(&o.Status, &counts, watch, watched))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
 	return nil
 }
 
-// isReported reports whether a status has these counts.
-func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts) bool {
+// isReported reports whether a status has these counts and this watch.
+func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) bool {
 	same := func(have *int64, n int64) bool { return have != nil && *have == n }
 	return same(s.Pending, c.Pending) && same(s.InFlight, c.InFlight) && same(s.Retrying, c.Retrying) &&
 		s.NextDueAt.Equal(nextDueAt(c.NextDueAt)) && s.OldestDueAt.Equal(oldestDueAt(c.OldestDueAt)) &&
-		s.Deliveries != nil && *s.Deliveries == v1alpha1.DeliveriesStatus(c.Delivering)
+		s.Deliveries != nil && *s.Deliveries == v1alpha1.DeliveriesStatus(c.Delivering) &&
+		equality.Semantic.DeepEqual(s.Watch, watch) && equality.Semantic.DeepEqual(s.Watched, watched)
 }
 
 // oldestDueAt converts an instant for the status: in seconds.
@@ -150,8 +159,9 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch always has all fields: null removes an instant.
-func statusPatch(c *sources.Counts) []byte {
+// statusPatch always has the counts: null removes an instant. Of the watch it has what
+// changed.
+func statusPatch(before *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) []byte {
 	var patch struct {
 		Status struct {
 			Pending     int64             `json:"pending"`
@@ -160,6 +170,7 @@ func statusPatch(c *sources.Counts) []byte {
 			InFlight    int64             `json:"inFlight"`
 			Retrying    int64             `json:"retrying"`
 			Deliveries  map[string]string `json:"deliveries"`
+			watchPatch
 		} `json:"status"`
 	}
 	s := &patch.Status
@@ -167,8 +178,13 @@ func statusPatch(c *sources.Counts) []byte {
 	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
 	// Each of them, so that the patch replaces an older message by none.
 	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": c.Delivering.Message}
+	s.watchPatch = watchPatchOf(before, watch, watched)
+	return marshal(patch)
+}
+
+func marshal(patch any) []byte {
 	raw, err := json.Marshal(patch)
-	if err != nil { // it has numbers, instants and texts
+	if err != nil { // it has numbers, texts and an instant
 		panic(err)
 	}
 	return raw

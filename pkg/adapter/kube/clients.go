@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
@@ -43,6 +44,8 @@ type Clients struct {
 	RequestToken   TokenRequester
 	PatchStatus    StatusPatcher
 	Events         record.EventSink
+	// Objects are the calls of watching sources, as the accounts that they name.
+	Objects objects.API
 	// OwnAudiences are the audiences of the adapter's own token, which are the
 	// API server's.
 	OwnAudiences APIAudiences
@@ -129,10 +132,20 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 	if err != nil {
 		problems = append(problems, fmt.Errorf("kube: making the client of EventPolicies: %w", err))
 	}
+	request := func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
+		made := new(authn.TokenRequest)
+		return made, tokens.Post().Namespace(account.Namespace).Resource("serviceaccounts").Name(account.Name).
+			SubResource("token").Body(r).Do(ctx).Into(made)
+	}
+	watching, err := NewObjects(base, request)
+	if err != nil {
+		problems = append(problems, err)
+	}
 	if problems != nil {
 		return Clients{}, errors.Join(problems...)
 	}
 	return Clients{
+		Objects:        watching,
 		Sources:        cache.NewListWatchFromClient(sources, sourcesResource, metav1.NamespaceAll, fields.Everything()),
 		Policies:       ListWatch(policies.Resource(EventPolicies)),
 		ConfigMaps:     cache.NewListWatchFromClient(configMaps, "configmaps", namespace, fields.Everything()),
@@ -141,11 +154,7 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 		FetchKeys:      func(ctx context.Context) (*KeySet, error) { return fetchKeys(ctx, configMaps) },
 		OwnAudiences:   audiencesOf(base.BearerToken),
 		ReviewAccess:   creating[authz.SubjectAccessReview](accessReviews, "subjectaccessreviews"),
-		RequestToken: func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
-			made := new(authn.TokenRequest)
-			return made, tokens.Post().Namespace(account.Namespace).Resource("serviceaccounts").Name(account.Name).
-				SubResource("token").Body(r).Do(ctx).Into(made)
-		},
+		RequestToken:   request,
 		PatchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {
 			return sources.Patch(types.MergePatchType).Namespace(source.Namespace).Resource(sourcesResource).Name(source.Name).
 				SubResource("status").Body(patch).Do(ctx).Error()

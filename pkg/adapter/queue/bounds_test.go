@@ -74,7 +74,11 @@ func fill(t *testing.T, s *Source, n int, at time.Time) {
 func TestTake_TiesInBoundedMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const n, rows = 100_000, 256
+		const rows = 256
+		n := 100_000
+		if testing.Short() {
+			n = 10_000
+		}
 		s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageRows = rows })
 		defer done()
 		fill(t, s, n, time.Now().Add(time.Hour))

@@ -7,18 +7,19 @@ import (
 
 // Report applies the items as [Source.ScheduleTogether] does, and stores the marks of
 // watched objects in the same durable change: when an item is refused, nothing is
-// stored. Marks without items are stored lazily. The marks are of this source,
+// stored. A change may carry the state of the watch instead of a mark. Marks without
+// items are stored lazily. The marks are of this source,
 // whatever they name. All items need an event: one that inherits a large event may
 // be applied before the others, of which a refusal then leaves it.
 func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 	own := make([]store.MarkChange, len(marks))
 	growth := int64(0)
 	for i, m := range marks {
-		if m.Mark.Object == "" {
+		if m.State == nil && m.Mark.Object == "" {
 			return schedule.Invalid("object", "is empty: a mark needs the name of its object")
 		}
 		own[i], own[i].Source = m, s.uid
-		if !m.Remove {
+		if m.State == nil && !m.Remove {
 			growth += m.Mark.Size()
 		}
 	}

@@ -252,3 +252,32 @@ func TestReport_MarksGoWithTheLastPage(t *testing.T) {
 		}
 	})
 }
+
+// The state of a watch is stored with the report that carries it, or not at all.
+func TestReport_CarriesTheState(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		settings := tenantSource("a", "a", schedule.Ceilings{})
+		settings.MaxPending = 1
+		h := newHouse(t, settings)
+		defer func() { h.close() }()
+		s, due := h.sources[0], sized(10)
+		at := func(version string) store.MarkChange {
+			return store.MarkChange{Watch: 1, State: &store.WatchState{Watch: 1, Scope: "*", Version: version, Complete: true}}
+		}
+		var refused *schedule.Error
+		if err := s.Report([]Item{{"k1", due}, {"k2", due}}, []store.MarkChange{mark("a/b"), at("6")}); !errors.As(err, &refused) {
+			t.Error(err)
+		}
+		if states, err := s.WatchStates(); err != nil || len(states) > 0 {
+			t.Errorf("%v, %v after a refused report", states, err)
+		}
+		if err := s.Report([]Item{{"k1", due}}, []store.MarkChange{mark("a/b"), at("7")}); err != nil {
+			t.Fatal(err)
+		}
+		want := []store.WatchState{*at("7").State}
+		if states, err := s.WatchStates(); err != nil || !cmp.Equal(states, want) || len(objects(t, s)) != 1 {
+			t.Errorf("%v, %v, want %v", states, err, want)
+		}
+	})
+}

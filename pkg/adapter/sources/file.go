@@ -10,6 +10,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
@@ -83,6 +84,12 @@ func (f *File) Warn(*schedule.Source, string, string) {}
 
 // EventsRefused implements [Origin]. The sender has the answer.
 func (f *File) EventsRefused(*schedule.Source, error) {}
+
+// Objects implements [Origin]: there is no API server.
+func (f *File) Objects() objects.API { return nil }
+
+// WatchChanged implements [Origin].
+func (f *File) WatchChanged(*schedule.Source) {}
 
 // Close implements [Origin].
 func (f *File) Close() {}

@@ -33,6 +33,10 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 
 func (f *fakeRegistry) Counts(string) (Counts, bool) { return Counts{}, false }
 
+func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {
+	return schedule.WatchStatus{}, false
+}
+
 // fileOf is a file of these sources.
 func fileOf(names ...string) string {
 	var b strings.Builder

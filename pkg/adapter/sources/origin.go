@@ -9,6 +9,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // Origin is where the sources of an adapter come from, with everything else that
@@ -38,6 +39,11 @@ type Origin interface {
 	// EventsRefused tells the owner of the source that events which were sent to it
 	// were refused. It never blocks.
 	EventsRefused(src *schedule.Source, refusal error)
+	// Objects are the calls of watching sources; nil: sources cannot watch.
+	Objects() objects.API
+	// WatchChanged says that the watch status of the source has changed. It never
+	// blocks.
+	WatchChanged(src *schedule.Source)
 	// Close ends what Connect started. It is idempotent, and may be called in any case.
 	Close()
 }
@@ -65,6 +71,9 @@ type Registry interface {
 	// Counts returns what the status reports; ok is false for a source that is not
 	// registered.
 	Counts(uid string) (c Counts, ok bool)
+	// WatchStatus returns what the status reports about the watch; ok is false for a
+	// source that watches nothing.
+	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
 }
 
 // Counts are what the status of a source reports. An instant is zero when there is none.

@@ -269,6 +269,10 @@ func TestFullDisk_CloseEnds(t *testing.T) {
 // synced; the log has few lines of it.
 func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 	t.Parallel()
+	puts := 1000
+	if testing.Short() {
+		puts = 300
+	}
 	for name, full := range map[string]*failing{
 		"a quota on the log":    {match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: &vfsError{syscall.EDQUOT}},
 		"a quota on everything": {match: isWrite, err: &vfsError{syscall.EDQUOT}},
@@ -287,7 +291,7 @@ func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 				full.on.Store(true)
 				stop := time.AfterFunc(5*time.Minute, func() { full.on.Store(false) })
 				defer stop.Stop()
-				for i := range 1000 {
+				for i := range puts {
 					mustPut(t, db, fmt.Sprint(i), 4<<10)
 				}
 				time.Sleep(5 * time.Minute)

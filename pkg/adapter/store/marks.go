@@ -168,6 +168,13 @@ func (db *DB) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err err
 		if err := checkNames(c.Source, "-"); err != nil {
 			return err
 		}
+		if c.State != nil {
+			s.key, s.value = appendWatchKey(s.key[:0], tableWatch, c.Source, c.Watch), appendState(s.value[:0], c.State)
+			if err := b.Set(s.key, s.value, nil); err != nil {
+				return fmt.Errorf("store: writing the state of a watch of source %q: %w", c.Source, err)
+			}
+			continue
+		}
 		if c.Mark.Object == "" {
 			return errors.New("store: a watched object has no name")
 		}

@@ -183,6 +183,9 @@ type MarkChange struct {
 	Watch  uint64 // a number that stays the same for as long as the marks are valid
 	Mark   Mark   // to remove it needs no more than the Object
 	Remove bool
+	// State is stored instead of a mark: a watch goes on exactly behind the changes
+	// whose marks are stored with it.
+	State *WatchState
 }
 
 // WatchState is where a watch stands.

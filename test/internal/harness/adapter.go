@@ -128,7 +128,7 @@ func Refused(t testing.TB, flags ...string) string {
 
 // Run runs one of the adapter's other commands and returns its status and output.
 func Run(args ...string) (int, string) {
-	cmd := exec.Command(Binary, args...)
+	cmd := exec.Command(Binary(), args...)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		return -1, err.Error()

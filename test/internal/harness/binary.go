@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,8 +9,14 @@ import (
 	"testing"
 )
 
-// Binary is the path of the built adapter, while [Main] runs.
-var Binary string
+// built is the adapter that [Main] built, when ADAPTER_BINARY names none.
+var built string
+
+// Binary returns the path of the adapter: ADAPTER_BINARY, or the one that [Main] built.
+//
+// It reads the variable at each call. go test reuses a result only while the variables
+// that tests read are the same, and it does not see what TestMain reads.
+func Binary() string { return cmp.Or(os.Getenv("ADAPTER_BINARY"), built) }
 
 // Main builds the adapter, with the race detector if the tests are, runs the
 // tests between before and after, and returns the exit code.
@@ -20,9 +27,12 @@ func Main(m *testing.M, before func(dir string) (after func() error, err error))
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if Binary, err = build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, "harness: building the adapter:", err)
-		return 1
+	if os.Getenv("ADAPTER_BINARY") == "" {
+		built = filepath.Join(dir, "adapter")
+		if err := Build(built, "github.com/reschedule-dev/reschedule/cmd/adapter"); err != nil {
+			fmt.Fprintln(os.Stderr, "harness: building the adapter:", err)
+			return 1
+		}
 	}
 	after, err := before(dir)
 	if err != nil {
@@ -37,20 +47,15 @@ func Main(m *testing.M, before func(dir string) (after func() error, err error))
 	return code
 }
 
-// build honours ADAPTER_BINARY, for a run against another build.
-func build(dir string) (string, error) {
-	if ready := os.Getenv("ADAPTER_BINARY"); ready != "" {
-		return filepath.Abs(ready)
-	}
-	binary := filepath.Join(dir, "adapter")
-	args := []string{"build", "-o", binary}
+// Build compiles a program of this checkout to a file, with the race detector if the
+// tests are.
+func Build(file, program string) error {
+	args, cgo := []string{"build", "-o", file}, "CGO_ENABLED=0"
 	if RaceEnabled {
-		args = append(args, "-race")
+		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
-	cmd := exec.Command("go", append(args, "github.com/reschedule-dev/reschedule/cmd/adapter")...)
+	cmd := exec.Command("go", append(args, program)...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if !RaceEnabled {
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	}
-	return binary, cmd.Run()
+	cmd.Env = append(os.Environ(), cgo)
+	return cmd.Run()
 }

@@ -1,0 +1,156 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// spoiled are traces that break a promise: each replaces a moment of a good trace by
+// others, nil where it does not apply.
+var spoiled = []struct {
+	promise promise
+	moments func(moment) []moment
+}{
+	{neverEarly, spoilTime(-200 * 365 * 24 * time.Hour)},
+	{notExpired, spoilTime(200 * 365 * 24 * time.Hour)},
+	{prompt, spoilTime(2 * time.Millisecond)},
+	{oneAtATime, insert(func(m moment, _ *start) []moment { return []moment{m, m} })},
+	{oldest, insert(func(moment, *start) []moment { return []moment{} })},
+	{goneIsGone, insert(func(m moment, s *start) []moment {
+		return []moment{{m.at, m.wall, removed{s.Source.UID}}, m}
+	})},
+	{withinLimits, insert(func(m moment, s *start) []moment {
+		n := *s.Source
+		n.Suspend = true
+		other := *s
+		other.Source = &n
+		return []moment{{m.at, m.wall, applied{&n}}, {m.at, m.wall, &other}}
+	})},
+	{inForce, spoilStart(func(s *start) { s.Target.URL = "http://other" })},
+	{oneID, spoilStart(func(s *start) { s.ID += "x" })},
+	{newestStarts, spoilEntry(func(e *schedule.Entry) { e.Revision-- })},
+	{newestEvent, spoilEntry(func(e *schedule.Entry) { e.Event = &schedule.Event{Type: "older"} })},
+	{originalDue, spoilEntry(func(e *schedule.Entry) { e.DueAt = e.DueAt.Add(1) })},
+	{attemptCounter, spoilEntry(func(e *schedule.Entry) { e.Attempt++ })},
+	{letterSaysWhy, spoilEntry(func(e *schedule.Entry) {
+		if e.DeadLetter != nil {
+			d := *e.DeadLetter
+			d.Failure.Code++
+			e.DeadLetter = &d
+		}
+	})},
+	{rightAnswer, spoil(func(a *answered) { a.deleted++ })},
+	{growing, spoil(func(a *answered) {
+		a.scheduled = slices.Clone(a.scheduled)
+		for i := range a.scheduled {
+			if e := a.scheduled[i].View.Entry; e != nil {
+				n := *e
+				n.Revision = 1
+				a.scheduled[i].View.Entry = &n
+			}
+		}
+	})},
+	{getTells, spoil(func(g *got) { g.there = !g.there })},
+	{listsAgree, spoilSight(func(s *sight) { s.list = append(slices.Clone(s.list), schedule.View{}) })},
+	{countsAgree, spoilSight(func(s *sight) { s.counts.Pending += 100 })},
+	{nothingLost, spoil(func(f *found) { f.views = nil })},
+	{wholeDisk, spoil(func(f *found) { f.whole = false })},
+	{allIsDelivered, func(m moment) []moment { return []moment{m, {m.at, m.wall, drained{}}} }},
+}
+
+// spoil changes a copy of what a moment tells.
+func spoil[T any](change func(*T)) func(moment) []moment {
+	return func(m moment) []moment {
+		what, ok := m.what.(T)
+		if !ok {
+			return nil
+		}
+		change(&what)
+		m.what = what
+		return []moment{m}
+	}
+}
+
+func insert(change func(moment, *start) []moment) func(moment) []moment {
+	return func(m moment) []moment {
+		if s, ok := m.what.(*start); ok {
+			return change(m, s)
+		}
+		return nil
+	}
+}
+
+func spoilStart(change func(*start)) func(moment) []moment {
+	return insert(func(m moment, s *start) []moment {
+		other := *s
+		change(&other)
+		return []moment{{m.at, m.wall, &other}}
+	})
+}
+
+func spoilEntry(change func(*schedule.Entry)) func(moment) []moment {
+	return spoilStart(func(s *start) {
+		e := *s.Entry
+		change(&e)
+		s.Entry = &e
+	})
+}
+
+func spoilTime(by time.Duration) func(moment) []moment {
+	return insert(func(m moment, _ *start) []moment {
+		return []moment{{m.at.Add(by), m.wall.Add(by), m.what}}
+	})
+}
+
+func spoilSight(change func(*sight)) func(moment) []moment {
+	return func(m moment) []moment {
+		s, ok := m.what.(*sight)
+		if !ok {
+			return nil
+		}
+		other := *s
+		change(&other)
+		return []moment{{m.at, m.wall, &other}}
+	}
+}
+
+// Each promise is found broken, by its name, in a trace that breaks it.
+func TestJudge_NamesWhatIsBroken(t *testing.T) {
+	var traces [][]moment
+	for seed := range uint64(12) {
+		h := newHistory(seed+1, historySteps)
+		if failed := h.run(t); failed != "" {
+			t.Fatal(failed)
+		}
+		traces = append(traces, h.trace)
+	}
+	for _, c := range spoiled {
+		if !slices.ContainsFunc(traces, func(trace []moment) bool { return broke(trace, c.moments, c.promise) }) {
+			t.Errorf("no trace breaks it for the judge: %s", c.promise)
+		}
+	}
+}
+
+// broke says that the judge names the promise when one of the moments is replaced.
+func broke(trace []moment, by func(moment) []moment, p promise) bool {
+	for i, m := range trace {
+		others := by(m)
+		if others == nil {
+			continue
+		}
+		j := newJudge()
+		for _, m := range slices.Concat(trace[:i], others, trace[i+1:]) {
+			if j.see(m); j.failed != "" {
+				break
+			}
+		}
+		if strings.Contains(j.failed, ": "+string(p)+": ") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,243 @@
+package sim
+
+import (
+	"math"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	promptly      = time.Millisecond // after a key is due and there is capacity
+	heartbeat     = 10 * time.Second // after a jump of the wall clock
+	expiresWithin = 5 * time.Second
+)
+
+// limits are the judge's knowledge of what may delay all deliveries.
+type limits struct {
+	maxInFlight  int       // of all sources
+	unsureUntil  time.Time // a crash may have left more that has expired
+	slowUntil    time.Time // pages may still load
+	upAt, jumpAt time.Time // start of the process, last jump of the clock
+}
+
+// load is what of a source's limits is in use.
+type load struct {
+	inFlight  int // of keys
+	letters   int // dead letters in flight
+	tokens    float64
+	tokensAt  time.Time
+	blockedAt time.Time // until then something else than time held deliveries back
+
+	lettersBlockedAt time.Time // the same for dead letters
+}
+
+// begin fills the budget of deliveries.
+func (l *load) begin(now time.Time) { l.tokens, l.tokensAt, l.blockedAt = 1e9, now, now }
+
+// take counts a delivery that starts, give one that ends.
+func (s *source) take(d *delivery, now time.Time) {
+	s.tokens, s.tokensAt = s.available(now)-1, now
+	*s.slots(d)++
+}
+
+func (s *source) give(d *delivery) { *s.slots(d)-- }
+
+func (s *source) slots(d *delivery) *int {
+	if d.key.letter {
+		return &s.letters
+	}
+	return &s.inFlight
+}
+
+// available is the budget of deliveries: maxPerSecond a second, and bursts of one
+// second's worth.
+func (s *source) available(now time.Time) float64 {
+	rate := float64(s.settings.MaxPerSecond)
+	return min(rate, s.tokens+now.Sub(s.tokensAt).Seconds()*rate)
+}
+
+const sharedSlots = "the slots of all sources"
+
+// blocked says what else than time keeps a key of the source from being delivered
+// now, "" if nothing does. Dead letters have slots of their own.
+func (j *judge) blocked(s *source, letter bool) string {
+	total := 0
+	for _, o := range j.sources {
+		total += o.inFlight + o.letters
+	}
+	free := j.maxInFlight - total - 1 // after one more; all are in one namespace
+	own := s.inFlight + s.letters
+	switch {
+	case letter && s.letters >= max(1, s.settings.MaxInFlight/4):
+		return "the slots of dead letters"
+	case s.settings.Suspend:
+		return "suspended"
+	case s.inFlight >= s.settings.MaxInFlight:
+		return "maxInFlight"
+	case free < 0, total > 0 && free < total+1, own > 0 && free-(total+1) < 2*(own+1):
+		return sharedSlots
+	case s.settings.MaxPerSecond > 0 && s.available(j.at) < 1-1e-6:
+		return "maxPerSecond"
+	}
+	return ""
+}
+
+// observe notes at each moment which sources are held back.
+func (j *judge) observe() {
+	for _, s := range j.sources {
+		if j.blocked(s, false) != "" {
+			s.blockedAt = latest(s.blockedAt, j.at)
+		}
+		if j.blocked(s, true) != "" {
+			s.lettersBlockedAt = latest(s.lettersBlockedAt, j.at)
+		}
+	}
+}
+
+func (j *judge) up(e up) {
+	j.upAt, j.maxInFlight = j.at, e.maxInFlight
+	for _, s := range j.sources {
+		s.begin(j.at)
+	}
+}
+
+func (j *judge) jump(by time.Duration) {
+	j.jumpAt = j.at
+	for _, s := range j.sources {
+		for _, k := range s.keys {
+			if by < 0 && k.shown(j.wall) == nil {
+				k.newest = nil // it was dropped, and does not come back
+			}
+		}
+	}
+}
+
+// noticed is when the adapter had to notice an instant of the wall clock: it may
+// have come by a jump.
+func (j *judge) noticed(instant time.Time) time.Time {
+	at := j.at.Add(-j.wall.Sub(instant))
+	if !j.jumpAt.IsZero() && at.Before(j.jumpAt.Add(heartbeat)) {
+		return j.jumpAt.Add(heartbeat)
+	}
+	return at
+}
+
+// late is for how long only the adapter itself has kept a key from being delivered
+// that is due.
+func (j *judge) late(s *source, k *key) time.Duration {
+	at := latest(j.noticed(k.newest.at()), k.since, s.blockedAt, j.upAt, j.slowUntil)
+	if rate := s.settings.MaxPerSecond; rate > 0 && s.tokens < 1 {
+		at = latest(at, s.tokensAt.Add(time.Duration(math.Ceil((1-s.tokens)/float64(rate)*1e9))))
+	}
+	if k.letter {
+		at = latest(at, s.lettersBlockedAt)
+	}
+	return j.at.Sub(at)
+}
+
+// startable says that a key could be in delivery.
+func (k *key) startable(wall time.Time) bool {
+	return k.newest != nil && k.out == nil && !k.newest.at().After(wall) && !k.newest.expired(wall)
+}
+
+// prompt looks for keys that must be in delivery by now.
+func (j *judge) prompt() {
+	for _, s := range j.sources {
+		for _, k := range s.keys {
+			if k.startable(j.wall) && j.blocked(s, k.letter) == "" && j.late(s, k) > promptly {
+				j.broken(prompt, "%q of %s is not delivered for %s\n  the key: %s", k.name, s.settings.UID, j.late(s, k), j.describe(k))
+			}
+		}
+	}
+}
+
+// oldestFirst looks at the deliveries that started at one earlier instant: of the
+// keys of their source that were due before it, none that is still there may be
+// older. Dead letters have slots, and an order, of their own.
+func (j *judge) oldestFirst() {
+	if len(j.begun) == 0 || !j.at.After(j.begun[0].at) {
+		return
+	}
+	instant := j.begun[0].at
+	wall := j.wall.Add(-j.at.Sub(instant))
+	for _, d := range j.begun {
+		for _, k := range d.source.keys {
+			if d.key.letter || k.letter || d.source.gone || !k.since.Before(instant) || !k.startable(wall) || !k.newest.at().Before(d.of.at()) {
+				continue
+			}
+			// It must have been due for certain: not only since a jump or a restart that
+			// the adapter may not have dealt with yet.
+			if latest(j.noticed(k.newest.at()), j.upAt, j.slowUntil).Before(instant) {
+				j.broken(oldest, "at %s %q, of %s, was due, and another key, of %s, was started", stamp(wall), k.name, stamp(k.newest.at()), stamp(d.of.at()))
+			}
+		}
+	}
+	j.begun = j.begun[:0]
+}
+
+// expire drops what must have been dropped by now.
+func (j *judge) expire() {
+	for _, s := range j.sources {
+		for _, k := range s.keys {
+			if k.own() || !k.newest.expired(j.wall) {
+				continue
+			}
+			if j.at.Sub(latest(j.noticed(k.newest.expiresAt), k.since, j.upAt)) > expiresWithin {
+				j.set(k, nil)
+			}
+		}
+	}
+}
+
+// lingering are keys that have expired and may not have been dropped yet.
+func (j *judge) lingering(s *source) (n int64) {
+	for _, k := range s.keys {
+		if k.newest != nil && k.shown(j.wall) == nil {
+			n++
+		}
+	}
+	if !j.at.After(j.unsureUntil) {
+		n += int64(len(s.keys))
+	}
+	return n
+}
+
+// counted are the counts that agree with what GET says of each key, the deliveries
+// under way and the dead letters.
+func (j *judge) counted(s *source, e *sight) (want queue.Counts) {
+	for _, k := range s.keys {
+		switch {
+		case !k.letter && k.out != nil:
+			want.InFlight++
+		case k.letter && k.out != nil:
+			want.LettersInFlight++
+		}
+		if k.letter && k.newest != nil {
+			want.DeadLetters++
+		}
+	}
+	sooner := func(t *time.Time, than time.Time) {
+		if t.IsZero() || than.Before(*t) {
+			*t = than
+		}
+	}
+	for _, v := range e.views {
+		switch v.State {
+		case schedule.Waiting:
+			want.Pending++
+			sooner(&want.NextDueAt, v.DueAt)
+		case schedule.Due:
+			want.Pending++
+			want.Due++
+			sooner(&want.OldestDueAt, v.DueAt)
+			if v.RetryAt.IsZero() {
+				sooner(&want.OldestUntriedAt, v.DueAt)
+			} else {
+				want.Retrying++
+			}
+		}
+	}
+	return want
+}

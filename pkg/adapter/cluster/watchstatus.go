@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// promptly is how long a change of a watch status waits for the next one.
+const promptly = time.Second
+
+// changed makes runPromptly report the watch of an object.
+func (r *reporter) changed(name cache.ObjectName) {
+	r.mu.Lock()
+	r.hasty[name] = true
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// runPromptly reports changed watches until ctx ends. One that fails is reported by
+// the next round.
+func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		}
+		wait(ctx, time.Now().Add(promptly))
+		r.mu.Lock()
+		names := r.hasty
+		r.hasty = map[cache.ObjectName]bool{}
+		r.mu.Unlock()
+		for name := range names {
+			if ctx.Err() != nil {
+				return
+			}
+			if err := r.reportWatch(ctx, registry, name); err != nil && ctx.Err() == nil {
+				r.log.Warn("the watch of a source was not reported; the next round tries again", "source", name.String(), "error", err)
+			}
+		}
+	}
+}
+
+// reportWatch writes the status of the object's watch, if it differs.
+func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
+	o, err := find(r.lister, name)
+	if o == nil {
+		return err
+	}
+	watch, watched := watchReport(o, registry)
+	if equality.Semantic.DeepEqual(o.Status.Watch, watch) {
+		return nil
+	}
+	if err := r.limit.Wait(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
+	defer cancel()
+	var patch struct {
+		Status watchPatch `json:"status"`
+	}
+	patch.Status = watchPatchOf(&o.Status, watch, watched)
+	err = r.patch(ctx, name, marshal(patch))
+	if apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// watchReport is what the status of the object must say about its watch; nil: nothing.
+// What a start does not know yet does not replace what is known of the same generation.
+func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (*v1alpha1.WatchStatus, *int64) {
+	s, ok := registry.WatchStatus(string(o.UID))
+	if !ok {
+		return nil, nil
+	}
+	before := o.Status.Watch
+	if s.Status == schedule.WatchUnknown && before != nil && before.ObservedGeneration == s.Generation {
+		return before, o.Status.Watched
+	}
+	report := &v1alpha1.WatchStatus{
+		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: s.Message,
+		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue,
+	}
+	return report, &s.Objects
+}
+
+// watchPatch is what a merge patch changes of the watch; null removes.
+type watchPatch struct {
+	Watched json.RawMessage `json:"watched,omitempty"`
+	Watch   json.RawMessage `json:"watch,omitempty"`
+}
+
+func watchPatchOf(s *v1alpha1.RescheduleSourceStatus, watch *v1alpha1.WatchStatus, watched *int64) (p watchPatch) {
+	if !equality.Semantic.DeepEqual(s.Watched, watched) {
+		p.Watched = marshal(watched)
+	}
+	switch {
+	case equality.Semantic.DeepEqual(s.Watch, watch):
+	case watch == nil:
+		p.Watch = marshal(nil)
+	default: // every field is there, because an absent one would stay as it was
+		p.Watch = marshal(map[string]any{
+			"observedGeneration": watch.ObservedGeneration, "status": watch.Status, "reason": watch.Reason, "message": watch.Message, "wasTrue": watch.WasTrue,
+		})
+	}
+	return p
+}

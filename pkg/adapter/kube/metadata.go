@@ -1,0 +1,315 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+const (
+	// maxMetadata bounds what is kept of an object. The API server's own bound of all
+	// annotations is half of it.
+	maxMetadata = 512 << 10
+	// maxObject bounds an object on the wire: managedFields are skipped, not kept.
+	maxObject = 8 << 20
+	// tokenBytes is what a value costs beside its text.
+	tokenBytes = 32
+	// maxDepth bounds values in values; metadata has three levels.
+	maxDepth = 16
+)
+
+// errObjectSize ends a stream: the object has more than maxObject bytes.
+var errObjectSize = fmt.Errorf("an object has more than %d bytes", maxObject)
+
+const (
+	smallRead = 4 << 10
+	largeRead = 256 << 10
+)
+
+// bursts reads a stream. It calls idle before it waits for more, and reads more at
+// once while much arrives.
+type bursts struct {
+	from io.Reader
+	idle func() error // nil: none
+	buf  []byte
+	rest []byte // of buf, not yet read
+	left int    // of maxObject
+}
+
+func (b *bursts) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errObjectSize
+	}
+	if len(b.rest) == 0 {
+		if b.idle != nil {
+			if err := b.idle(); err != nil {
+				return 0, err
+			}
+		}
+		if b.buf == nil {
+			b.buf = make([]byte, smallRead)
+		}
+		n, err := b.from.Read(b.buf)
+		b.rest = b.buf[:n]
+		switch {
+		case n == len(b.buf) && n < largeRead:
+			b.buf = make([]byte, 4*n)
+		case n < smallRead && len(b.buf) > smallRead:
+			b.buf = nil
+		}
+		if n == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	b.left -= n
+	return n, nil
+}
+
+// reader reads lists and watches object by object.
+type reader struct {
+	in   *bursts
+	dec  *jsontext.Decoder
+	left int // of maxMetadata
+}
+
+func newReader(from io.Reader, idle func() error) *reader {
+	in := &bursts{from: from, idle: idle, left: maxObject}
+	return &reader{in: in, dec: jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+}
+
+// members calls member for each member of an object; member must read its value.
+func (r *reader) members(member func(name string) error) error {
+	if kind := r.dec.PeekKind(); kind != '{' {
+		if kind == 'n' {
+			return r.dec.SkipValue()
+		}
+		if _, err := r.dec.ReadToken(); err != nil {
+			return err
+		}
+		return errors.New("the answer is not an object")
+	}
+	if _, err := r.dec.ReadToken(); err != nil {
+		return err
+	}
+	for r.dec.PeekKind() != '}' {
+		name, err := r.dec.ReadToken()
+		if err != nil {
+			return err
+		}
+		if err := member(name.String()); err != nil {
+			return err
+		}
+	}
+	_, err := r.dec.ReadToken()
+	return err
+}
+
+func (r *reader) text() (string, error) {
+	if r.dec.PeekKind() != '"' {
+		return "", r.dec.SkipValue()
+	}
+	t, err := r.dec.ReadToken()
+	if err != nil {
+		return "", err
+	}
+	return t.String(), nil
+}
+
+// list reads one page.
+func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err error) {
+	err = r.members(func(name string) error {
+		switch name {
+		case "metadata":
+			return r.members(func(name string) (err error) {
+				switch name {
+				case "resourceVersion":
+					page.Version, err = r.text()
+				case "continue":
+					page.Continue, err = r.text()
+				default:
+					err = r.dec.SkipValue()
+				}
+				return err
+			})
+		case "items":
+			return r.items(each)
+		}
+		return r.dec.SkipValue()
+	})
+	return page, err
+}
+
+func (r *reader) items(each func(*objects.Object) error) error {
+	if r.dec.PeekKind() != '[' {
+		return r.dec.SkipValue()
+	}
+	if _, err := r.dec.ReadToken(); err != nil {
+		return err
+	}
+	for r.dec.PeekKind() != ']' {
+		r.in.left = maxObject
+		o, _, err := r.object()
+		if err != nil {
+			return err
+		}
+		if err := each(o); err != nil {
+			return err
+		}
+	}
+	_, err := r.dec.ReadToken()
+	return err
+}
+
+// status is what is read of an error of the API server.
+type status struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// watch reads the events until the stream ends.
+func (r *reader) watch(each func(objects.EventType, *objects.Object) error) error {
+	for {
+		r.in.left = maxObject
+		switch r.dec.PeekKind() {
+		case 0: // the end, or an error
+			_, err := r.dec.ReadToken()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		var kind string
+		var o *objects.Object
+		var failure status
+		err := r.members(func(name string) (err error) {
+			switch name {
+			case "type":
+				kind, err = r.text()
+			case "object":
+				o, failure, err = r.object()
+			default:
+				err = r.dec.SkipValue()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		switch t := objects.EventType(kind); t {
+		case objects.Added, objects.Modified, objects.Deleted, objects.Bookmark:
+			if o == nil {
+				return fmt.Errorf("an event of type %s has no object", kind)
+			}
+			if err := each(t, o); err != nil {
+				return err
+			}
+		default:
+			return failure.err()
+		}
+	}
+}
+
+// object reads the metadata of an object, or a status in its place.
+func (r *reader) object() (o *objects.Object, s status, err error) {
+	r.left = maxMetadata
+	err = r.members(func(name string) (err error) {
+		switch name {
+		case "metadata":
+			o, err = r.metadata()
+		case "message":
+			s.Message, err = r.text()
+		case "code":
+			var v any
+			if v, err = r.value(maxDepth); err == nil {
+				n, _ := v.(int64)
+				s.Code = int(n)
+			}
+		default:
+			err = r.dec.SkipValue()
+		}
+		return err
+	})
+	if o == nil {
+		o = &objects.Object{}
+	}
+	return o, s, err
+}
+
+func (r *reader) metadata() (*objects.Object, error) {
+	m := map[string]any{}
+	err := r.members(func(name string) error {
+		if name == "managedFields" || r.left < 0 {
+			return r.dec.SkipValue()
+		}
+		v, err := r.value(maxDepth)
+		if r.left >= 0 {
+			m[name] = v
+		}
+		return err
+	})
+	o := objects.FromMetadata(m)
+	if r.left < 0 {
+		o.TooLarge, o.Metadata = true, nil
+	}
+	return o, err
+}
+
+// value reads any value. Once the object's bytes are used up it skips.
+func (r *reader) value(depth int) (any, error) {
+	if r.left -= tokenBytes; r.left < 0 || depth == 0 {
+		r.left = min(r.left, depth-1)
+		return nil, r.dec.SkipValue()
+	}
+	switch r.dec.PeekKind() {
+	case '{':
+		m := map[string]any{}
+		err := r.members(func(name string) error {
+			r.left -= len(name)
+			v, err := r.value(depth - 1)
+			m[name] = v
+			return err
+		})
+		return m, err
+	case '[':
+		if _, err := r.dec.ReadToken(); err != nil {
+			return nil, err
+		}
+		list := []any{}
+		for r.dec.PeekKind() != ']' {
+			v, err := r.value(depth - 1)
+			if err != nil {
+				return nil, err
+			}
+			if r.left >= 0 {
+				list = append(list, v)
+			}
+		}
+		_, err := r.dec.ReadToken()
+		return list, err
+	}
+	t, err := r.dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '"':
+		s := t.String()
+		r.left -= len(s)
+		return s, nil
+	case '0':
+		if n, err := strconv.ParseInt(t.String(), 10, 64); err == nil {
+			return n, nil
+		}
+		return t.Float()
+	case 't', 'f':
+		return t.Bool(), nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,339 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	lru "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+const (
+	// pageLimit is how many objects a page of a list has.
+	pageLimit = 500
+	// A watch ends after 5 to 10 minutes; watchGrace later it is cut off.
+	watchLeast, watchSpread = 5 * time.Minute, 5 * time.Minute
+	watchGrace              = 30 * time.Second
+	pageTimeout             = time.Minute
+	// answerTimeout is how long the first byte of an answer may take.
+	answerTimeout = 30 * time.Second
+	// pingAfter and pingTimeout find a connection that is dead.
+	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
+	// perSecond bounds the calls of all watching sources, perNamespace the ones for
+	// sources of one namespace, each with bursts of two seconds' worth.
+	objectsPerSecond, objectsPerNamespace = 100, 20
+	maxNamespaces                         = 4096
+	// A kind that was found is remembered for kindLife, one that was not for noKindLife.
+	kindLife, noKindLife = 5 * time.Minute, 5 * time.Second
+	maxGroups            = 256
+	maxDiscovery         = 4 << 20
+	maxStatus            = 64 << 10
+)
+
+// Objects makes the calls of watching sources: [objects.API]. All of them share one
+// transport; each has the token of its account in its header. A token that expires
+// does not end a watch.
+type Objects struct {
+	base   url.URL
+	client *http.Client
+	tokens *accountTokens
+	agent  string
+
+	all        flowcontrol.RateLimiter
+	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
+	groups     *lru.LRUExpireCache // path of a group version → map[string]objects.Resource
+}
+
+var _ objects.API = (*Objects)(nil)
+
+// NewObjects returns the client of an API server. request makes the tokens.
+func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
+	anonymous := rest.AnonymousClientConfig(config)
+	base, _, err := rest.DefaultServerUrlFor(anonymous)
+	if err != nil {
+		return nil, fmt.Errorf("kube: the address of the API server: %w", err)
+	}
+	tls, err := rest.TLSConfigFor(anonymous)
+	if err != nil {
+		return nil, fmt.Errorf("kube: the certificates of the API server: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = tls, true
+	transport.ResponseHeaderTimeout = answerTimeout
+	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: largeRead, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	if anonymous.Dial != nil {
+		transport.DialContext = anonymous.Dial
+	}
+	agent := config.UserAgent
+	if agent == "" {
+		agent = Component
+	}
+	return &Objects{
+		base: *base, client: &http.Client{Transport: transport}, tokens: newAccountTokens(request), agent: agent,
+		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
+		namespaces: lru.NewLRUExpireCache(maxNamespaces), groups: lru.NewLRUExpireCache(maxGroups),
+	}, nil
+}
+
+// Resolve implements [objects.API].
+func (c *Objects) Resolve(ctx context.Context, a objects.Account, group, version, kind string) (objects.Resource, error) {
+	path := "/apis/" + url.PathEscape(group)
+	if group == "" {
+		path, version = "/api", "v1"
+	}
+	if version == "" {
+		var g struct {
+			PreferredVersion struct {
+				Version string `json:"version"`
+			} `json:"preferredVersion"`
+		}
+		if err := c.discover(ctx, a, path, &g); err != nil {
+			return objects.Resource{}, err
+		}
+		version = g.PreferredVersion.Version
+	}
+	path += "/" + url.PathEscape(version)
+	kinds, err := c.kinds(ctx, a, path)
+	if err != nil {
+		return objects.Resource{}, err
+	}
+	r, ok := kinds[kind]
+	if !ok {
+		return r, objects.ErrNoSuchKind
+	}
+	r.Group, r.Version = group, version
+	return r, nil
+}
+
+// kinds are the kinds of a group version that can be listed and watched.
+func (c *Objects) kinds(ctx context.Context, a objects.Account, path string) (map[string]objects.Resource, error) {
+	if found, ok := c.groups.Get(path); ok {
+		kinds, _ := found.(map[string]objects.Resource)
+		if kinds == nil {
+			return nil, objects.ErrNoSuchKind
+		}
+		return kinds, nil
+	}
+	var list struct {
+		Resources []struct {
+			Name       string   `json:"name"`
+			Kind       string   `json:"kind"`
+			Namespaced bool     `json:"namespaced"`
+			Verbs      []string `json:"verbs"`
+		} `json:"resources"`
+	}
+	err := c.discover(ctx, a, path, &list)
+	switch {
+	case errors.Is(err, objects.ErrNoSuchKind):
+		c.groups.Add(path, nil, noKindLife)
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	kinds := map[string]objects.Resource{}
+	for _, r := range list.Resources {
+		if !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+			kinds[r.Kind] = objects.Resource{Kind: r.Kind, Plural: r.Name, Namespaced: r.Namespaced}
+		}
+	}
+	c.groups.Add(path, kinds, kindLife)
+	return kinds, nil
+}
+
+// discover reads a document of the discovery.
+func (c *Objects) discover(ctx context.Context, a objects.Account, path string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	answer, err := c.get(ctx, a, path, nil, "application/json", nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(answer.Body, maxDiscovery)).Decode(into); err != nil {
+		return fmt.Errorf("kube: reading %s: %w", path, err)
+	}
+	return nil
+}
+
+// List implements [objects.API].
+func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, each func(*objects.Object) error) (objects.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	params := query(q)
+	params.Set("limit", strconv.Itoa(pageLimit))
+	if q.Continue != "" {
+		params.Set("continue", q.Continue)
+	}
+	answer, err := c.get(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
+	if err != nil {
+		return objects.Page{}, c.missing(q, err)
+	}
+	defer answer.Body.Close()
+	page, err := newReader(answer.Body, nil).list(each)
+	if err == nil && page.Version == "" {
+		err = errors.New("the list has no resourceVersion")
+	}
+	if err != nil {
+		return objects.Page{}, fmt.Errorf("kube: listing %s: %w", q.Resource.Name(), err)
+	}
+	return page, nil
+}
+
+// Watch implements [objects.API].
+func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query, each func(objects.EventType, *objects.Object) error, idle func() error) error {
+	life := watchLeast + rand.N(watchSpread)
+	ctx, cancel := context.WithTimeout(ctx, life+watchGrace)
+	defer cancel()
+	params := query(q)
+	params.Set("watch", "true")
+	params.Set("allowWatchBookmarks", "true")
+	params.Set("resourceVersion", q.Version)
+	params.Set("timeoutSeconds", strconv.Itoa(int(life/time.Second)))
+	answer, err := c.get(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", forbidden(a, "watch", q))
+	if err != nil {
+		return c.missing(q, err)
+	}
+	defer answer.Body.Close()
+	if err := newReader(answer.Body, idle).watch(each); err != nil {
+		return fmt.Errorf("kube: watching %s: %w", q.Resource.Name(), err)
+	}
+	return nil
+}
+
+// missing forgets a kind that is not served any more.
+func (c *Objects) missing(q objects.Query, err error) error {
+	if errors.Is(err, objects.ErrNoSuchKind) {
+		c.groups.Remove(root(q.Resource))
+	}
+	return err
+}
+
+func query(q objects.Query) url.Values {
+	params := url.Values{}
+	if q.Selector != "" {
+		params.Set("labelSelector", q.Selector)
+	}
+	return params
+}
+
+func root(r objects.Resource) string {
+	if r.Group == "" {
+		return "/api/" + r.Version
+	}
+	return "/apis/" + r.Group + "/" + r.Version
+}
+
+func pathOf(q objects.Query) string {
+	if q.Namespace == "" {
+		return root(q.Resource) + "/" + q.Resource.Plural
+	}
+	return root(q.Resource) + "/namespaces/" + q.Namespace + "/" + q.Resource.Plural
+}
+
+func forbidden(a objects.Account, verb string, q objects.Query) *objects.Forbidden {
+	return &objects.Forbidden{Account: a, Verb: verb, Resource: q.Resource.Name(), Namespace: q.Namespace}
+}
+
+// get makes one call. What a 403 means is in denied; nil: an error like any other.
+func (c *Objects) get(ctx context.Context, a objects.Account, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
+	if err := c.wait(ctx, a.Namespace); err != nil {
+		return nil, err
+	}
+	for again := false; ; again = true {
+		token, err := c.tokens.get(ctx, a)
+		switch {
+		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+			return nil, &objects.Forbidden{Account: a, Detail: shortened(err.Error())}
+		case err != nil:
+			return nil, fmt.Errorf("kube: token of service account %s/%s: %w", a.Namespace, a.Name, err)
+		}
+		answer, err := c.send(ctx, token, path, params, accept)
+		if err != nil {
+			return nil, err
+		}
+		if answer.StatusCode == http.StatusOK {
+			return answer, nil
+		}
+		failure := status{Code: answer.StatusCode}
+		_ = json.NewDecoder(io.LimitReader(answer.Body, maxStatus)).Decode(&failure) // an answer without a message has its status
+		_ = answer.Body.Close()
+		failure.Code = answer.StatusCode
+		switch {
+		case failure.Code == http.StatusUnauthorized && !again:
+			c.tokens.drop(a)
+		case failure.Code == http.StatusForbidden && denied != nil:
+			denied.Detail = shortened(failure.Message)
+			return nil, denied
+		default:
+			return nil, failure.err()
+		}
+	}
+}
+
+func (c *Objects) send(ctx context.Context, token, path string, params url.Values, accept string) (*http.Response, error) {
+	u := c.base
+	u.Path = strings.TrimSuffix(u.Path, "/") + path
+	u.RawQuery = params.Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	r.Header.Set("Accept", accept)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("User-Agent", c.agent)
+	answer, err := c.client.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("kube: %w", err)
+	}
+	return answer, nil
+}
+
+// wait keeps the limits: first of the namespace, then of all.
+func (c *Objects) wait(ctx context.Context, namespace string) error {
+	limit, ok := c.namespaces.Get(namespace)
+	if !ok {
+		limit = flowcontrol.NewTokenBucketRateLimiter(objectsPerNamespace, 2*objectsPerNamespace)
+	}
+	c.namespaces.Add(namespace, limit, time.Hour)
+	if err := limit.(flowcontrol.RateLimiter).Wait(ctx); err != nil {
+		return fmt.Errorf("kube: waiting for a call: %w", err)
+	}
+	if err := c.all.Wait(ctx); err != nil {
+		return fmt.Errorf("kube: waiting for a call: %w", err)
+	}
+	return nil
+}
+
+// err is the error of an answer.
+func (s status) err() error {
+	switch s.Code {
+	case http.StatusGone:
+		return objects.ErrGone
+	case http.StatusNotFound:
+		return objects.ErrNoSuchKind
+	}
+	return fmt.Errorf("kube: the API server answered %d: %s", s.Code, shortened(s.Message))
+}
+
+// shortened bounds a message of the API server.
+func shortened(text string) string {
+	const most = 256
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

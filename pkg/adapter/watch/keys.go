@@ -1,0 +1,91 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
+)
+
+// target is a key that an object maps to, with the uid of the object of that name, ""
+// if it is not known.
+type target struct{ key, uid string }
+
+// keyOf is the key of an object: Kind/namespace/name, or Kind//name.
+func keyOf(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+// keyOfPath is the key of an object by its path.
+func keyOfPath(kind, path string) string {
+	if !strings.Contains(path, "/") {
+		path = "/" + path
+	}
+	return kind + "/" + path
+}
+
+// pathOfKey is the reverse of keyOfPath.
+func pathOfKey(key string) (kind, path string) {
+	kind, path, _ = strings.Cut(key, "/")
+	return kind, strings.TrimPrefix(path, "/")
+}
+
+// namespaceOf is the namespace of a path.
+func namespaceOf(path string) string {
+	namespace, _, ok := strings.Cut(path, "/")
+	if !ok {
+		return ""
+	}
+	return namespace
+}
+
+// groupOf is the group of an apiVersion.
+func groupOf(apiVersion string) string {
+	group, _, ok := strings.Cut(apiVersion, "/")
+	if !ok {
+		return ""
+	}
+	return group
+}
+
+// maxOwners bounds the owners of one object, as expressions bound their keys.
+const maxOwners = 64
+
+// ownerTargets are the keys of the object's owners of a group and kind. The version
+// does not matter, nor whether the owner is marked as controller.
+func ownerTargets(o *objects.Object, group, kind string, namespaced bool) []target {
+	var targets []target
+	for _, owner := range o.Owners {
+		if owner.Kind != kind || groupOf(owner.APIVersion) != group || len(targets) == maxOwners {
+			continue
+		}
+		namespace := ""
+		if namespaced {
+			namespace = o.Namespace
+		}
+		if key := keyOf(kind, namespace, owner.Name); schedule.ValidateKey(key) == nil {
+			targets = append(targets, target{key, owner.UID})
+		}
+	}
+	return targets
+}
+
+// expressionTargets are the keys that the expression yields. An empty string is none.
+func expressionTargets(ctx context.Context, e *expression.WatchKey, r objects.Resource, o *objects.Object) ([]target, error) {
+	keys, err := e.Eval(ctx, map[string]any{"apiVersion": r.APIVersion(), "kind": r.Kind, "metadata": o.Metadata})
+	if err != nil {
+		return nil, err
+	}
+	var targets []target
+	for _, key := range keys {
+		if key == "" {
+			continue
+		}
+		if err := schedule.ValidateKey(key); err != nil {
+			return nil, fmt.Errorf("yields a key that cannot be used: %w", err)
+		}
+		targets = append(targets, target{key: key})
+	}
+	return targets, nil
+}

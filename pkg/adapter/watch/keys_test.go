@@ -1,0 +1,175 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+func ownerOf(apiVersion, kind, name string) any {
+	return map[string]any{"apiVersion": apiVersion, "kind": kind, "name": name, "uid": "uid-of-" + name}
+}
+
+func owns() *schedule.Source {
+	return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny})
+}
+
+// A change of an owned object schedules its owners of the group and kind. When they
+// change, the old and the new ones are scheduled.
+func TestOwner_OldAndNew(t *testing.T) {
+	run(t, owns, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		owners := func(list ...any) func(*object) { return func(o *object) { o.owners = list } }
+		w.api.put("Deployment", "ops/web", true, owners(
+			ownerOf("example.com/v1beta1", "Website", "a"), ownerOf("other.com/v1", "Website", "x"), ownerOf("example.com/v1", "Site", "y")))
+		made := w.want("made", time.Second, "dev.reschedule.due Website/ops/a")
+		if made[0].uid != "uid-of-a" || made[0].cause != "apps/v1/Deployment/ops/web" {
+			t.Errorf("wake %+v", made[0])
+		}
+		w.api.put("Deployment", "ops/web", false)
+		w.want("its status changed, and changes is Any", time.Second, "dev.reschedule.due Website/ops/a")
+		w.api.put("Deployment", "ops/web", true, owners(ownerOf("example.com/v1", "Website", "b"), ownerOf("example.com/v1", "Website", "c")))
+		w.want("other owners", time.Second, "dev.reschedule.due Website/ops/a", "dev.reschedule.due Website/ops/b", "dev.reschedule.due Website/ops/c")
+		w.api.put("Deployment", "ops/web", true, owners())
+		w.want("no owner", time.Second, "dev.reschedule.due Website/ops/b", "dev.reschedule.due Website/ops/c")
+		if marks := w.marks(); len(marks) != 0 {
+			t.Errorf("objects without an owner have marks: %q", marks)
+		}
+		w.api.put("Deployment", "ops/web", true)
+		w.want("a stranger changed", time.Second)
+		w.api.put("Deployment", "ops/web", true, owners(ownerOf("example.com/v1", "Website", "d")))
+		w.want("adopted", time.Second, "dev.reschedule.due Website/ops/d")
+		w.stop()
+		w.api.remove("Deployment", "ops/web")
+		w.api.compact()
+		w.start()
+		w.want("deleted while down", time.Minute, "dev.reschedule.due Website/ops/d")
+	})
+}
+
+// The key of an owner without a namespace has none.
+func TestOwner_WithoutNamespace(t *testing.T) {
+	run(t, func() *schedule.Source {
+		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		w.api.put("Deployment", "ops/agent", true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })
+		w.want("made", time.Second, "dev.reschedule.due Node//n1")
+	})
+}
+
+// An expression yields keys; an error schedules nothing and warns at most once a
+// minute.
+func TestKey_Expression(t *testing.T) {
+	run(t, func() *schedule.Source {
+		return sourceOf(schedule.WatchResource{Version: "v1", Kind: "Node", Changes: schedule.ChangesAny,
+			Key: "object.metadata.labels['sites'].split(',').map(s, s == '' ? '' : object.kind + 'Site/' + s)"})
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		if s := w.status(); s.Reason == schedule.WatchInvalidKey {
+			w.change(func(src *schedule.Source) {
+				src.Watch.Resources[0].Key = "'sites' in object.metadata.labels ? ['NodeSite/' + object.metadata.labels['sites']] : ['']"
+			})
+			w.settle(time.Minute)
+		}
+		label := func(sites string) func(*object) {
+			return func(o *object) { o.labels = map[string]any{"sites": sites} }
+		}
+		w.api.put("Node", "n1", true, label("a"))
+		made := w.want("made", time.Second, "dev.reschedule.due NodeSite/a")
+		if made[0].cause != "v1/Node//n1" || made[0].uid != "" {
+			t.Errorf("wake %+v", made[0])
+		}
+		w.api.put("Node", "n1", true, label("b"))
+		w.want("moved", time.Second, "dev.reschedule.due NodeSite/a", "dev.reschedule.due NodeSite/b")
+		for range 10 {
+			w.api.put("Node", "n1", true, func(o *object) { o.labels = nil })
+			w.want("an error", 5*time.Second)
+		}
+		if n := len(w.warned); n != 1 || !strings.Contains(w.warned[0], "n1") {
+			t.Errorf("%d warnings: %q", n, w.warned)
+		}
+		w.api.put("Node", "n1", true, label("c"))
+		w.want("valid again", time.Second, "dev.reschedule.due NodeSite/b", "dev.reschedule.due NodeSite/c")
+	})
+}
+
+// A key that does not compile is reported, and the other resources are watched.
+func TestKey_DoesNotCompile(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Watch.Resources = append(src.Watch.Resources, schedule.WatchResource{Version: "v1", Kind: "Node", Key: "object.("})
+		return src
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		w.api.put("Website", "ops/a", true)
+		w.want("the other resource", time.Second, "add Website/ops/a")
+		if s := w.status(); s.Reason != schedule.WatchInvalidKey || s.Status != schedule.WatchFalse {
+			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// What counts by changes.
+func TestChanges_WhatCounts(t *testing.T) {
+	for changes, want := range map[schedule.Changes][3]bool{ // spec, labels, status
+		schedule.ChangesSpec: {true, false, false}, schedule.ChangesMetadata: {true, true, false}, schedule.ChangesAny: {true, true, true},
+	} {
+		before := object{kind: "Website", namespace: "ops", name: "a", uid: "u", version: 1, generation: 1}
+		print := func(f func(*object)) uint64 {
+			o := before
+			f(&o)
+			return fingerprint(o.read(), changes)
+		}
+		was := print(func(*object) {})
+		got := [3]bool{
+			print(func(o *object) { o.generation++; o.version++ }) != was,
+			print(func(o *object) { o.labels = map[string]any{"a": "b"}; o.version++ }) != was,
+			print(func(o *object) { o.version++ }) != was,
+		}
+		if got != want {
+			t.Errorf("%s: spec, labels and status count: %v, want %v", changes, got, want)
+		}
+		secret := object{kind: "Secret", name: "s", uid: "u", version: 1}
+		again := secret
+		again.version++
+		if fingerprint(secret.read(), changes) == fingerprint(again.read(), changes) {
+			t.Errorf("%s: a change of an object without a generation does not count", changes)
+		}
+		if managed := print(func(o *object) { o.metadata = map[string]any{"managedFields": []any{"x"}} }); managed != was {
+			t.Errorf("%s: managedFields count", changes)
+		}
+	}
+}
+
+// The subject guesses the resource as ApiServerSource does.
+func TestEvent_Plural(t *testing.T) {
+	for kind, want := range map[string]string{"Website": "websites", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies", "Endpoints": "endpoints"} {
+		if got := plural(kind); got != want {
+			t.Errorf("%s: %s, want %s", kind, got, want)
+		}
+	}
+}
+
+// An event of the object itself is the one of ApiServerSource, with uid and version.
+func TestEvent_IsOfApiServerSource(t *testing.T) {
+	src := sourceOf()
+	s := &sighting{path: "ops/a", uid: "u", version: "7"}
+	e := ownEvent(src, website, s, updated)
+	if e.Type != "dev.knative.apiserver.ref.update" || e.Subject != "/apis/example.com/v1/namespaces/ops/websites/a" ||
+		e.Source != "/apis/sources.reschedule.dev/v1alpha1/namespaces/ops/reschedulesources/websites" ||
+		string(e.Data) != `{"kind":"Website","namespace":"ops","name":"a","uid":"u","apiVersion":"example.com/v1","resourceVersion":"7"}` ||
+		fmt.Sprint(e.Extensions) != "map[apiversion:example.com/v1 kind:Website name:a namespace:ops]" {
+		t.Errorf("%+v %s", e, e.Data)
+	}
+	if e := ownEvent(src, node, &sighting{path: "n"}, added); e.Subject != "/apis/v1/namespaces//nodes/n" || e.Extensions["namespace"] != "" {
+		t.Errorf("%+v", e)
+	}
+}

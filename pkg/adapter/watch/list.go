@@ -1,0 +1,287 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+const (
+	// listTurn is how long a list goes on while others wait.
+	listTurn = 5 * time.Second
+	// maxVanished bounds the deletions that one list finds: the next one finds more.
+	maxVanished = 50_000
+)
+
+// list lists a namespace, or all, until it is complete, and leaves the watch of the
+// stream behind it.
+func (s *stream) list(ctx context.Context, namespace string) error {
+	lists := &s.r.s.m.lists
+	for more, again := true, false; more; again = true {
+		if err := lists.enter(ctx, s.r.s.account().Namespace); err != nil {
+			return err
+		}
+		l := &listing{s: s, namespace: namespace, turn: time.Now(), keeps: again}
+		err := l.run(ctx)
+		if !l.out {
+			lists.leave()
+		}
+		if err != nil {
+			if !errors.Is(err, objects.ErrGone) {
+				s.r.s.tally.list(resultFailed)
+			}
+			return err
+		}
+		s.r.s.tally.list(resultComplete)
+		more = l.overflow
+	}
+	return nil
+}
+
+// listing is one list, compared with the marks in their common order.
+type listing struct {
+	s         *stream
+	namespace string
+	names     map[string]bool // the namespaces that count; nil: all
+	marks     cursor
+	batch     batch
+
+	last      string // path of the object before
+	unordered bool   // no deletion is proven
+	vanished  []string
+	overflow  bool // there are more
+
+	turn  time.Time // since when the list has its turn
+	keeps bool      // it keeps its turn to the end
+	out   bool      // it has no turn
+}
+
+func (l *listing) run(ctx context.Context) error {
+	s, r := l.s, l.s.r
+	if s.spaces != nil { // also if others are selected meanwhile
+		l.names = map[string]bool{}
+		for _, name := range s.spaces.names() {
+			l.names[name] = true
+		}
+	}
+	if err := l.begin(); err != nil {
+		return err
+	}
+	if l.namespace != "" {
+		l.marks = cursor{r: r, prefix: l.namespace + "/", after: l.namespace + "/"}
+	} else {
+		l.marks = cursor{r: r}
+	}
+	q, version := s.query(l.namespace), ""
+	for {
+		page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, func(o *objects.Object) error { return l.object(ctx, o) })
+		if err == nil {
+			err = r.flush(&l.batch, progress{})
+		}
+		if err != nil {
+			return err
+		}
+		if version == "" {
+			version = page.Version
+		}
+		if q.Continue = page.Continue; q.Continue == "" {
+			break
+		}
+		if err := l.pass(ctx); err != nil {
+			return err
+		}
+	}
+	for m, err := l.marks.next(); m != nil || err != nil; m, err = l.marks.next() {
+		if err != nil {
+			return err
+		}
+		l.absent(m.Object)
+	}
+	if err := l.remove(); err != nil {
+		return err
+	}
+	if l.overflow {
+		return nil
+	}
+	return l.end(ctx, version)
+}
+
+// pass lets other lists go first when this one took its time.
+func (l *listing) pass(ctx context.Context) error {
+	lists := &l.s.r.s.m.lists
+	if l.keeps || time.Since(l.turn) < listTurn || !lists.awaited() {
+		return nil
+	}
+	lists.leave()
+	l.out = true
+	if err := lists.enter(ctx, l.s.r.s.account().Namespace); err != nil {
+		return err
+	}
+	l.out, l.turn = false, time.Now()
+	return nil
+}
+
+// begin stores that a list is under way: from here on the marks are not the ones of
+// the version before.
+func (l *listing) begin() error {
+	r := l.s.r
+	w, ok := r.rows.get(l.namespace)
+	changed := !ok
+	if !ok {
+		w = row{resource: r.id, namespace: l.namespace, selector: r.cfg.Selector}
+	}
+	whole := l.namespace == ""
+	if whole && l.s.spaces == nil && w.partial && w.selector == r.cfg.Selector {
+		w.partial, w.complete, changed = false, false, true // the rows of namespaces say what was complete
+	}
+	none := ""
+	if whole && w.partial {
+		none = relisting
+	}
+	if l.namespace == l.s.namespace && w.version != none {
+		w.version, changed = none, true
+	}
+	if changed {
+		if err := r.keep(w); err != nil {
+			return err
+		}
+	}
+	if !whole {
+		return nil
+	}
+	for name := range l.names { // from here on a mark without an object is a deletion
+		if _, ok := r.rows.get(name); ok {
+			continue
+		}
+		if err := r.keep(row{resource: r.id, namespace: name, selector: r.cfg.Selector}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object compares one object.
+func (l *listing) object(ctx context.Context, o *objects.Object) error {
+	path := o.Path()
+	if path <= l.last && !l.unordered {
+		l.unordered = true
+		l.s.r.s.warn(reasonOrder, "the API server lists %s out of order: deletions count only when a watch reports them", l.s.r.served.Name())
+	}
+	l.last = path
+	before, err := l.before(path)
+	if err != nil {
+		return err
+	}
+	if !l.counts(o.Namespace) {
+		return nil
+	}
+	_, complete := l.s.r.rows.covers(o.Namespace, l.s.r.cfg.Selector)
+	if err := l.s.compare(ctx, &l.batch, before, o, false, complete, ""); err != nil {
+		return err
+	}
+	if l.batch.full() {
+		return l.s.r.flush(&l.batch, progress{})
+	}
+	return nil
+}
+
+// before is the mark of the next object of the list. The marks in front of it have no
+// object.
+func (l *listing) before(path string) (*store.Mark, error) {
+	if l.unordered {
+		return l.s.r.before(&l.batch, path)
+	}
+	for {
+		m, err := l.marks.peek()
+		if err != nil || m == nil || m.Object > path {
+			return nil, err
+		}
+		if _, err := l.marks.next(); err != nil {
+			return nil, err
+		}
+		if m.Object == path {
+			return m, nil
+		}
+		l.absent(m.Object)
+	}
+}
+
+// absent remembers a mark without an object, until the list is complete.
+func (l *listing) absent(path string) {
+	switch {
+	case !l.counts(namespaceOf(path)):
+	case len(l.vanished) == maxVanished:
+		l.overflow = true
+	default:
+		l.vanished = append(l.vanished, path)
+	}
+}
+
+// counts reports whether objects of the namespace are in the scope of the list.
+func (l *listing) counts(namespace string) bool {
+	return l.names == nil || l.names[namespace]
+}
+
+// remove removes the marks without an object: the list is complete. Under another
+// selector than before an absence proves no deletion, and nothing is scheduled.
+func (l *listing) remove() error {
+	r := l.s.r
+	if l.unordered {
+		l.vanished, l.overflow = nil, false
+		return nil
+	}
+	for _, path := range l.vanished {
+		m, err := r.before(&l.batch, path)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			continue
+		}
+		known, _ := r.rows.covers(namespaceOf(path), r.cfg.Selector)
+		l.batch.add(r.vanished(m, known))
+		if l.batch.full() {
+			if err := r.flush(&l.batch, progress{}); err != nil {
+				return err
+			}
+		}
+	}
+	l.vanished = nil
+	return r.flush(&l.batch, progress{})
+}
+
+// end stores that the list was complete.
+func (l *listing) end(ctx context.Context, version string) error {
+	s, r := l.s, l.s.r
+	w := row{resource: r.id, namespace: l.namespace, selector: r.cfg.Selector, version: version, complete: true}
+	if l.namespace == "" && s.spaces != nil {
+		for name := range l.names {
+			part := w
+			part.namespace = name
+			if err := r.keep(part); err != nil {
+				return err
+			}
+		}
+		w.partial = true
+	}
+	if err := r.keep(w); err != nil {
+		return err
+	}
+	if l.namespace == s.namespace {
+		s.version, s.kept = version, time.Now()
+		r.note(s.namespace, true, nil)
+	}
+	if l.namespace != "" || s.spaces != nil {
+		return nil
+	}
+	for _, name := range r.rows.namespaces() { // all namespaces have one row now
+		if err := r.s.q.RemoveWatch(rowID(r.id, name)); err != nil {
+			return err
+		}
+		r.rows.remove(name)
+	}
+	return ctx.Err()
+}

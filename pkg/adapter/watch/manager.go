@@ -1,0 +1,180 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// Config is what a Manager needs.
+type Config struct {
+	API objects.API // required
+	Log *slog.Logger
+	// Warn tells the owner of a source. It must not block.
+	Warn func(src *schedule.Source, reason, message string)
+	// Changed is called when the status of a source has changed, except for the number
+	// of its objects. It must not block.
+	Changed func(uid string)
+	// Random returns a number in [0,1), default math/rand/v2.
+	Random func() float64
+	Meter  metric.Meter // default none
+}
+
+// Queue is what a watching source needs of its queue: a *queue.Source.
+type Queue interface {
+	// Report schedules the items and stores the marks as one durable change, or, when
+	// an item is refused, nothing.
+	Report(items []queue.Item, marks []store.MarkChange) error
+	Marks(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
+	Mark(watch uint64, object string) (m store.Mark, ok bool, err error)
+	CountMarks(watch uint64) (int64, error)
+	WatchStates() ([]store.WatchState, error)
+	SetWatchState(s store.WatchState) error
+	RemoveWatch(watch uint64) error
+}
+
+// Manager watches for all sources. It is safe for concurrent use.
+type Manager struct {
+	cfg     Config
+	lists   line           // one list at a time
+	streams *budget.Budget // watches that may be open
+	metrics *metrics
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	sources map[string]*source // by uid
+}
+
+// New returns a Manager without sources.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(*schedule.Source, string, string) {}
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(string) {}
+	}
+	if cfg.Random == nil {
+		cfg.Random = rand.Float64
+	}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, streams: budget.New(maxStreams, nil)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	var err error
+	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
+		m.cancel()
+		return nil, fmt.Errorf("watch: metrics: %w", err)
+	}
+	return m, nil
+}
+
+// Set gives a source new settings, also a new source. It does not block. A source that
+// does not watch any more loses its marks, and nothing is scheduled.
+func (m *Manager) Set(src *schedule.Source, q Queue) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return
+	}
+	s := m.sources[src.UID]
+	if s == nil {
+		s = newSource(m, src, q)
+		m.sources[src.UID] = s
+		m.running.Go(s.run)
+		return
+	}
+	s.set(src)
+}
+
+// Remove ends the watches of a source. It does not wait for them: the queue refuses
+// what they still report once the source was removed there.
+func (m *Manager) Remove(uid string) {
+	m.mu.Lock()
+	s := m.sources[uid]
+	delete(m.sources, uid)
+	m.mu.Unlock()
+	if s != nil {
+		s.cancel()
+	}
+}
+
+// Close ends all watches and waits for them.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.cancel()
+	m.mu.Unlock()
+	m.running.Wait()
+	m.metrics.close()
+}
+
+func (m *Manager) find(uid string) *source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sources[uid]
+}
+
+func (m *Manager) all() []*source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]*source, 0, len(m.sources))
+	for _, s := range m.sources {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Status returns what a source reports; false for one that does not watch.
+func (m *Manager) Status(uid string) (schedule.WatchStatus, bool) {
+	s := m.find(uid)
+	if s == nil || s.settings.Load().Watch == nil {
+		return schedule.WatchStatus{}, false
+	}
+	return s.status(), true
+}
+
+// maxStreams bounds the watches of all sources, at some 60 KB each. A namespace gets
+// half of what is left at most, a source half of that.
+const maxStreams = 10_000
+
+const (
+	// The wait after a failure: it doubles, and a random half of it is left out.
+	backoffLeast, backoffMost = time.Second, 5 * time.Minute
+	// shortLife is a watch that ended too soon to be followed by the next one at once.
+	shortLife = time.Second
+)
+
+// backoff is the wait after so many failures in a row, from 1.
+func (m *Manager) backoff(failures int) time.Duration {
+	d := backoffMost
+	if failures < 10 {
+		d = min(backoffLeast<<(failures-1), backoffMost)
+	}
+	return d/2 + time.Duration(m.cfg.Random()*float64(d/2))
+}
+
+// pause waits, and returns false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,321 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// goneGrace is how long a deleted namespace still counts: the events of its objects
+// come on other watches.
+const goneGrace = 10 * time.Second
+
+// namespaces is the resource of namespaces.
+var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
+
+// spaces follows the namespaces whose labels match, for all resources of a source.
+type spaces struct {
+	s        *source
+	selector labels.Selector
+
+	mu      sync.Mutex
+	known   map[string]bool // the namespaces that exist, and whether they are selected
+	listed  bool
+	ready   chan struct{} // closed once listed
+	changed chan struct{} // closed at the next change of the selected ones
+	err     error
+}
+
+func newSpaces(s *source, selector string) (*spaces, error) {
+	parsed, err := labels.Parse(selector)
+	if err != nil {
+		return nil, fmt.Errorf("the selector of namespaces: %w", err)
+	}
+	return &spaces{s: s, selector: parsed, known: map[string]bool{}, ready: make(chan struct{}), changed: make(chan struct{})}, nil
+}
+
+// wait waits for the first list, and returns a channel that is closed at the next
+// change.
+func (n *spaces) wait(ctx context.Context) (<-chan struct{}, error) {
+	select {
+	case <-n.ready:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.changed, nil
+}
+
+// names are the selected namespaces, in order.
+func (n *spaces) names() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var names []string
+	for name, is := range n.known {
+		if is {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fate says what became of a namespace.
+func (n *spaces) fate(namespace string) fate {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch is, exists := n.known[namespace]; {
+	case is:
+		return selected
+	case exists:
+		return deselected
+	}
+	return gone
+}
+
+// set records a namespace.
+func (n *spaces) set(o *objects.Object) {
+	set := labels.Set{}
+	for name, value := range o.Labels {
+		set[name], _ = value.(string)
+	}
+	is := n.selector.Matches(set)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.known[o.Name]
+	n.known[o.Name] = is
+	if is != was {
+		n.signal()
+	}
+}
+
+// remove records that a namespace is gone, after a while.
+func (n *spaces) remove(ctx context.Context, namespace string) {
+	time.AfterFunc(goneGrace, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if ctx.Err() == nil {
+			delete(n.known, namespace)
+			n.signal()
+		}
+	})
+}
+
+// signal wakes the streams. The caller holds the lock.
+func (n *spaces) signal() {
+	if n.listed {
+		close(n.changed)
+		n.changed = make(chan struct{})
+	}
+}
+
+// run follows the namespaces until ctx ends.
+func (n *spaces) run(ctx context.Context) {
+	going := map[string]context.CancelFunc{} // removals that wait
+	defer func() {
+		for _, stay := range going {
+			stay()
+		}
+	}()
+	version := ""
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		var err error
+		if version == "" {
+			version, err = n.list(ctx, going)
+		}
+		if err == nil {
+			version, err = n.watch(ctx, version, going)
+		}
+		if errors.Is(err, objects.ErrGone) {
+			version = ""
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			n.note(err)
+		}
+		if err == nil && time.Since(began) >= shortLife {
+			failures = 0
+			continue
+		}
+		failures++
+		if !pause(ctx, n.s.m.backoff(failures)) {
+			return
+		}
+	}
+}
+
+func (n *spaces) note(err error) {
+	n.mu.Lock()
+	n.err = err
+	n.mu.Unlock()
+	n.s.publish()
+}
+
+func (n *spaces) fault() (listed bool, _ error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.listed, n.err
+}
+
+// list reads all namespaces.
+func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) (version string, err error) {
+	api, account := n.s.m.cfg.API, n.s.account()
+	seen := map[string]bool{}
+	q := objects.Query{Resource: namespaces}
+	for {
+		page, err := api.List(ctx, account, q, func(o *objects.Object) error {
+			seen[o.Name] = true
+			n.exists(o, going)
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+		if version == "" {
+			version = page.Version
+		}
+		if q.Continue = page.Continue; q.Continue == "" {
+			break
+		}
+	}
+	n.mu.Lock()
+	var lost []string
+	for name := range n.known {
+		if !seen[name] {
+			lost = append(lost, name)
+		}
+	}
+	if !n.listed {
+		n.listed = true
+		close(n.ready)
+	}
+	n.mu.Unlock()
+	for _, name := range lost {
+		n.goes(ctx, name, going)
+	}
+	return version, nil
+}
+
+func (n *spaces) exists(o *objects.Object, going map[string]context.CancelFunc) {
+	if stay := going[o.Name]; stay != nil { // it was made again
+		stay()
+		delete(going, o.Name)
+	}
+	n.set(o)
+}
+
+func (n *spaces) goes(ctx context.Context, name string, going map[string]context.CancelFunc) {
+	if going[name] == nil {
+		ctx, stay := context.WithCancel(ctx)
+		going[name] = stay
+		n.remove(ctx, name)
+	}
+}
+
+// watch follows changes until the watch ends, and returns where the next one goes on.
+func (n *spaces) watch(ctx context.Context, version string, going map[string]context.CancelFunc) (string, error) {
+	working := false
+	err := n.s.m.cfg.API.Watch(ctx, n.s.account(), objects.Query{Resource: namespaces, Version: version}, func(t objects.EventType, o *objects.Object) error {
+		switch t {
+		case objects.Added, objects.Modified:
+			n.exists(o, going)
+		case objects.Deleted:
+			n.goes(ctx, o.Name, going)
+		case objects.Bookmark:
+		}
+		if o.Version != "" {
+			version = o.Version
+		}
+		return nil
+	}, func() error {
+		if !working {
+			working = true
+			n.note(nil)
+		}
+		return nil
+	})
+	return version, err
+}
+
+// runSelected watches the namespaces that are selected: all of them with one watch
+// where the account may, else each with its own.
+func (r *resource) runSelected(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := r.stream("", r.s.spaces).runUntil(ctx, func(err error) bool {
+			var denied *objects.Forbidden
+			return errors.As(err, &denied) && denied.Verb != "" && denied.Namespace == ""
+		})
+		if ctx.Err() != nil || r.s.removed(err) {
+			return
+		}
+		if !r.retry(ctx, "", func(context.Context) error { return r.part() }) {
+			return
+		}
+		r.parted.Store(true)
+		r.forget("")
+		r.runParts(ctx)
+	}
+}
+
+// runParts has a watch for each selected namespace, until ctx ends.
+func (r *resource) runParts(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	type part struct {
+		end  context.CancelFunc
+		done chan struct{}
+	}
+	parts := map[string]part{}
+	for {
+		changed, err := r.s.spaces.wait(ctx)
+		if err != nil {
+			break
+		}
+		names := r.s.spaces.names()
+		for name, p := range parts {
+			if !slices.Contains(names, name) {
+				p.end()
+				<-p.done
+				delete(parts, name)
+			}
+		}
+		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.spaces.fate) }) {
+			break
+		}
+		r.forget("")
+		for _, name := range names {
+			if _, ok := parts[name]; ok {
+				continue
+			}
+			ctx, end := context.WithCancel(ctx)
+			p := part{end: end, done: make(chan struct{})}
+			parts[name] = p
+			running.Go(func() {
+				defer close(p.done)
+				defer end()
+				r.stream(name, nil).run(ctx)
+			})
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		if !pause(ctx, reselectGap) {
+			break
+		}
+	}
+	for _, p := range parts {
+		p.end()
+	}
+}

@@ -1,0 +1,409 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
+)
+
+// noKindMost is the longest wait for a kind that does not exist yet.
+const noKindMost = 30 * time.Second
+
+// resource is one entry of spec.watch.resources.
+type resource struct {
+	s     *source
+	cfg   *schedule.WatchResource
+	id    uint64
+	key   *expression.WatchKey // nil: none
+	fault error                // the expression does not compile
+	rows  rows
+
+	served objects.Resource // set before the first stream
+	owners struct {
+		sync.Mutex
+		known, namespaced bool
+	}
+
+	objects atomic.Int64 // that have a mark
+	open    atomic.Int64 // watches
+	parted  atomic.Bool  // each namespace has a watch of its own
+
+	mu     sync.Mutex
+	health map[string]*health // of its streams, by namespace
+}
+
+// health is how a stream is.
+type health struct {
+	complete bool
+	err      error
+	since    time.Time // of the error
+}
+
+// note records how a stream is, and publishes it. nil: it works.
+func (r *resource) note(namespace string, complete bool, err error) {
+	r.mu.Lock()
+	h := r.health[namespace]
+	if h == nil {
+		h = &health{}
+		r.health[namespace] = h
+	}
+	if err != nil && h.err == nil {
+		h.since = time.Now()
+	}
+	h.err, h.complete = err, h.complete || complete
+	r.mu.Unlock()
+	r.s.publish()
+}
+
+func (r *resource) forget(namespace string) {
+	r.mu.Lock()
+	delete(r.health, namespace)
+	r.mu.Unlock()
+	r.s.publish()
+}
+
+// run watches the resource until ctx ends.
+func (r *resource) run(ctx context.Context) {
+	if r.fault != nil {
+		return // the status says it
+	}
+	if !r.retry(ctx, "", r.begin) {
+		return
+	}
+	r.forget("")
+	w := r.s.watch
+	switch {
+	case !r.served.Namespaced:
+		r.stream("", nil).run(ctx)
+	case w.OwnNamespace:
+		r.stream(r.s.account().Namespace, nil).run(ctx)
+	case r.s.spaces == nil:
+		r.stream("", nil).run(ctx)
+	default:
+		r.runSelected(ctx)
+	}
+}
+
+// begin counts the objects, finds the kind, and removes what is not watched any more.
+func (r *resource) begin(ctx context.Context) error {
+	n, err := r.s.q.CountMarks(r.id)
+	if err != nil {
+		return err
+	}
+	r.objects.Store(n)
+	if r.served, err = r.s.m.cfg.API.Resolve(ctx, r.s.account(), r.cfg.Group, r.cfg.Version, r.cfg.Kind); err != nil {
+		return err
+	}
+	parts := r.served.Namespaced && (r.s.watch.OwnNamespace || r.s.spaces != nil)
+	if _, ok := r.rows.get(""); !ok { // marks are found under it
+		if err := r.keep(row{resource: r.id, partial: parts, selector: r.cfg.Selector}); err != nil {
+			return err
+		}
+	}
+	if !r.s.watch.OwnNamespace || !r.served.Namespaced {
+		return nil
+	}
+	own := r.s.account().Namespace
+	err = r.narrow(ctx, []string{own}, func(namespace string) fate {
+		if namespace == own {
+			return selected
+		}
+		return deselected
+	})
+	if err != nil {
+		return err
+	}
+	return r.part()
+}
+
+// relisting is the version of a watch of all namespaces whose list is under way: the
+// rows of its namespaces have no version to go on from either.
+const relisting = "-"
+
+// part makes the rows of namespaces the ones of watches of their own. Before, one watch
+// of all namespaces may have reported their objects.
+func (r *resource) part() error {
+	whole, ok := r.rows.get("")
+	if !ok || whole.version == "" {
+		return nil
+	}
+	version := whole.version
+	if version == relisting {
+		version = ""
+	}
+	for _, name := range r.rows.namespaces() {
+		w, _ := r.rows.get(name)
+		w.version = version
+		if err := r.keep(w); err != nil {
+			return err
+		}
+	}
+	whole.version = ""
+	return r.keep(whole)
+}
+
+// fate is what became of a namespace for a source.
+type fate uint8
+
+const (
+	selected fate = iota
+	deselected
+	gone // it does not exist any more
+)
+
+// narrow makes the rows say that only selected namespaces are watched, and removes the
+// marks of all others. Objects of a namespace that is gone are gone too; about all
+// others nothing is scheduled.
+func (r *resource) narrow(ctx context.Context, names []string, of func(namespace string) fate) error {
+	if whole, ok := r.rows.get(""); ok && !whole.partial {
+		err := r.sweep(ctx, "", func(m *store.Mark) (goes, report bool) {
+			f := of(namespaceOf(m.Object))
+			return f != selected, f == gone
+		})
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if _, ok := r.rows.get(name); !ok {
+				w := whole
+				w.namespace = name
+				if err := r.keep(w); err != nil {
+					return err
+				}
+			}
+		}
+		whole.partial = true
+		if err := r.keep(whole); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.rows.namespaces() {
+		if f := of(name); f != selected {
+			if err := r.drop(ctx, name, f == gone); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// drop removes the marks and the row of a namespace. report: its objects are deleted,
+// which schedules their keys.
+func (r *resource) drop(ctx context.Context, namespace string, report bool) error {
+	err := r.sweep(ctx, namespace+"/", func(*store.Mark) (bool, bool) { return true, report })
+	if err != nil {
+		return err
+	}
+	if err := r.s.q.RemoveWatch(rowID(r.id, namespace)); err != nil {
+		return err
+	}
+	r.rows.remove(namespace)
+	return nil
+}
+
+// sweep removes marks by their prefix, and reports the objects of some as deleted.
+func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.Mark) (goes, report bool)) error {
+	marks := cursor{r: r, prefix: prefix, after: prefix}
+	var b batch
+	for ctx.Err() == nil {
+		m, err := marks.next()
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if goes, report := judge(m); goes {
+				b.add(r.vanished(m, report))
+			}
+		}
+		if b.full() || m == nil {
+			if err := r.flush(&b, progress{}); err != nil {
+				return err
+			}
+		}
+		if m == nil {
+			return nil
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// vanished is the change of a mark without an object.
+func (r *resource) vanished(m *store.Mark, report bool) change {
+	last := &sighting{path: m.Object, uid: m.UID, own: m.Keys == nil}
+	d := decision{remove: true, more: -1}
+	if report {
+		d = decide(r.cfg.Kind, m, last, true)
+	}
+	return r.change(d, last, 0, "")
+}
+
+// keep stores a row.
+func (r *resource) keep(w row) error {
+	if err := r.s.q.SetWatchState(w.state()); err != nil {
+		return err
+	}
+	r.rows.set(w)
+	return nil
+}
+
+// sight reads an object as it counts.
+func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, error) {
+	s := &sighting{path: o.Path(), uid: o.UID, version: o.Version, created: o.Created}
+	var err error
+	switch {
+	case r.key != nil:
+		s.targets, err = expressionTargets(ctx, r.key, r.served, o)
+	case r.cfg.OwnerKind != "":
+		var namespaced bool
+		if len(o.Owners) > 0 {
+			if namespaced, err = r.ownersNamespaced(ctx); err != nil {
+				return nil, err
+			}
+		}
+		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, namespaced)
+	default:
+		s.own = true
+		s.targets = []target{{keyOf(r.cfg.Kind, o.Namespace, o.Name), o.UID}}
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, &keyError{err}
+	}
+	s.hash = fingerprint(o, r.cfg.Changes)
+	return s, nil
+}
+
+// keyError is an expression that failed for an object.
+type keyError struct{ error }
+
+func (e *keyError) Unwrap() error { return e.error }
+
+// ownersNamespaced reports whether owners are in the namespace of what they own. A
+// kind that does not exist has no objects; it counts as one with a namespace.
+func (r *resource) ownersNamespaced(ctx context.Context) (bool, error) {
+	r.owners.Lock()
+	defer r.owners.Unlock()
+	if r.owners.known {
+		return r.owners.namespaced, nil
+	}
+	kind, err := r.s.m.cfg.API.Resolve(ctx, r.s.account(), r.cfg.OwnerGroup, "", r.cfg.OwnerKind)
+	if errors.Is(err, objects.ErrNoSuchKind) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r.owners.known, r.owners.namespaced = true, kind.Namespaced
+	return kind.Namespaced, nil
+}
+
+// change makes the items and the mark of a decision.
+func (r *resource) change(d decision, now *sighting, delay time.Duration, version string) change {
+	c := change{object: now.path, version: version, verb: d.verb, more: d.more}
+	for _, t := range d.targets {
+		c.items = append(c.items, item(t, delay, r.event(d.verb, now, t), ""))
+	}
+	switch {
+	case d.mark != nil:
+		c.marks = []store.MarkChange{{Watch: r.id, Mark: *d.mark}}
+	case d.remove:
+		c.marks = []store.MarkChange{{Watch: r.id, Mark: store.Mark{Object: now.path}, Remove: true}}
+	}
+	return c
+}
+
+// event is the event for a target of a change.
+func (r *resource) event(v verb, now *sighting, t target) *schedule.Event {
+	if r.key == nil && r.cfg.OwnerKind == "" && t.key == keyOfPath(r.cfg.Kind, now.path) {
+		return ownEvent(r.s.settings.Load(), r.served, now, v)
+	}
+	return causedEvent(r.served, now)
+}
+
+// flush reports a batch and empties it, and counts what is stored.
+func (r *resource) flush(b *batch, p progress) error {
+	defer b.reset()
+	follow := p.done
+	p.done = func(changes []change, version string) {
+		for i := range changes {
+			r.objects.Add(changes[i].more)
+			if len(changes[i].items) > 0 {
+				r.s.tally.change(string(changes[i].verb))
+			}
+		}
+		if follow != nil {
+			follow(changes, version)
+		}
+	}
+	err := report(r.s.q, b.changes, p)
+	var refused *schedule.Error
+	if errors.As(err, &refused) && !r.s.removed(err) {
+		r.s.warn(reasonRefused, "changes of %s wait, because the source may not schedule more: %s", r.served.Name(), refused.Detail)
+		r.s.tally.change(resultRefused)
+	}
+	return err
+}
+
+// before is the mark of an object, as it will be once the batch is stored.
+func (r *resource) before(b *batch, path string) (*store.Mark, error) {
+	if m, ok := b.pending[path]; ok {
+		return m, nil
+	}
+	m, ok, err := r.s.q.Mark(r.id, path)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &m, nil
+}
+
+// cursor reads the marks of a resource in their order, by page.
+type cursor struct {
+	r             *resource
+	prefix, after string
+	page          []store.Mark
+	ended         bool
+}
+
+const cursorPage = 500
+
+// peek returns the next mark, nil at the end.
+func (c *cursor) peek() (*store.Mark, error) {
+	for len(c.page) == 0 {
+		if c.ended {
+			return nil, nil
+		}
+		page, more, err := c.r.s.q.Marks(c.r.id, c.after, cursorPage)
+		if err != nil {
+			return nil, fmt.Errorf("watch: reading marks: %w", err)
+		}
+		c.page, c.ended = page, !more
+		if len(page) > 0 {
+			c.after = page[len(page)-1].Object
+		}
+	}
+	m := &c.page[0]
+	if len(m.Object) < len(c.prefix) || m.Object[:len(c.prefix)] != c.prefix {
+		c.page, c.ended = nil, true
+		return nil, nil
+	}
+	return m, nil
+}
+
+// next returns the next mark and goes on, nil at the end.
+func (c *cursor) next() (*store.Mark, error) {
+	m, err := c.peek()
+	if m != nil {
+		c.page = c.page[1:]
+	}
+	return m, err
+}

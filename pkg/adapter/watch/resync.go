@@ -1,0 +1,165 @@
+package watch
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// reasonResync is the reason of an occurrence that a resync made.
+const reasonResync = "resync"
+
+// Resync schedules the keys with the prefix of all objects once, spread over a time
+// (nil: the source's), and returns how many. It reads the marks page by page. After an
+// error some are scheduled.
+func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Duration) (int, error) {
+	s := m.find(uid)
+	if s == nil {
+		return 0, ErrNoWatch
+	}
+	w := s.settings.Load().Watch
+	if w == nil {
+		return 0, ErrNoWatch
+	}
+	spread := w.ResyncOver
+	if over != nil {
+		spread = *over
+	}
+	if !s.resyncing.TryLock() {
+		return 0, &schedule.Error{Code: schedule.CodeUnavailable, Detail: "a resync of the source is under way: nothing was scheduled; try again later", RetryAfter: 10 * time.Second}
+	}
+	defer s.resyncing.Unlock()
+	return s.resync(ctx, prefix, spread)
+}
+
+// ErrNoWatch says that the source has no spec.watch.
+var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
+
+func (s *source) resync(ctx context.Context, prefix string, over time.Duration) (int, error) {
+	s.mu.Lock()
+	resources := s.resources
+	s.mu.Unlock()
+	n := 0
+	for _, r := range resources {
+		scheduled, err := r.resync(ctx, resources, prefix, over)
+		n += scheduled
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (r *resource) resync(ctx context.Context, all []*resource, prefix string, over time.Duration) (n int, err error) {
+	marks := cursor{r: r}
+	var items []queue.Item
+	for {
+		if ctx.Err() != nil {
+			return n, context.Cause(ctx)
+		}
+		m, err := marks.next()
+		if err != nil {
+			return n, err
+		}
+		if m != nil {
+			for _, t := range marked(r.cfg.Kind, m) {
+				if !strings.HasPrefix(t.key, prefix) {
+					continue
+				}
+				if m.Keys != nil {
+					if is, err := isWatched(all, t.key); err != nil {
+						return n, err
+					} else if is {
+						continue
+					}
+				}
+				items = append(items, item(t, spread(t.key, over), nil, reasonResync))
+			}
+		}
+		if len(items) >= batchItems || m == nil {
+			if err := r.s.q.Report(items, nil); err != nil {
+				return n, err
+			}
+			n += len(items)
+			items = items[:0]
+		}
+		if m == nil {
+			return n, nil
+		}
+	}
+}
+
+// isWatched reports that an object with this key is watched by itself: its own mark
+// schedules it.
+func isWatched(all []*resource, key string) (bool, error) {
+	kind, path := pathOfKey(key)
+	for _, r := range all {
+		if r.cfg.Kind != kind || r.cfg.Key != "" || r.cfg.OwnerKind != "" || path == "" {
+			continue
+		}
+		if _, ok, err := r.s.q.Mark(r.id, path); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, nil
+}
+
+// followRevision resyncs once for each new revision of the sink, until ctx ends. The
+// first revision that is learned is no new one.
+func (s *source) followRevision(ctx context.Context) {
+	taken := ""
+	for failures := 0; ; {
+		w := s.settings.Load().Watch
+		var again <-chan time.Time
+		if w != nil && w.Revision != "" && w.Revision != taken {
+			if err := s.takeRevision(ctx, w); err == nil {
+				taken, failures = w.Revision, 0
+			} else {
+				if ctx.Err() != nil || s.removed(err) {
+					return
+				}
+				failures++
+				again = time.After(s.m.backoff(failures))
+				s.warn(reasonRefused, "the resync for revision %s is not complete and is tried again: %v", w.Revision, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+		case <-s.revised:
+		}
+	}
+}
+
+// takeRevision resyncs for a revision that differs from the stored one, and stores it.
+func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
+	states, err := s.q.WatchStates()
+	if err != nil {
+		return err
+	}
+	last := ""
+	for _, state := range states {
+		if state.Watch == revisionID {
+			last = state.Revision
+		}
+	}
+	if last == w.Revision {
+		return nil
+	}
+	if last != "" && w.ResyncOnRevision {
+		s.resyncing.Lock()
+		defer s.resyncing.Unlock()
+		n, err := s.resync(ctx, "", w.ResyncOver)
+		if err != nil {
+			return err
+		}
+		s.m.cfg.Log.Info("a new revision of the sink is ready: every object is scheduled once",
+			"source", s.settings.Load().Path(), "revision", w.Revision, "objects", n, "over", w.ResyncOver)
+	}
+	return s.q.SetWatchState(store.WatchState{Watch: revisionID, Scope: revisionScope, Revision: w.Revision})
+}

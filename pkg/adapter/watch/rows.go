@@ -1,0 +1,124 @@
+package watch
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// row is what the store remembers about a part of a resource: all namespaces, or one.
+// The state of a resource as a whole stands under its identity, the one of a namespace
+// under a hash of both.
+type row struct {
+	resource  uint64
+	namespace string // "" = of the resource as a whole
+	// partial: the row of the whole only has the version of a watch of all namespaces,
+	// from which the rows of namespaces say what counts.
+	partial  bool
+	selector string
+	version  string // where a watch goes on; of a part of a watch: where its list was
+	complete bool   // a list was complete once
+}
+
+// id is where the row is stored.
+func (w *row) id() uint64 { return rowID(w.resource, w.namespace) }
+
+func rowID(resource uint64, namespace string) uint64 {
+	if namespace == "" {
+		return resource
+	}
+	return bits(resource ^ bits(hashOf(namespace)))
+}
+
+// state is the row as it is stored. The selector comes last: it is free text.
+func (w *row) state() store.WatchState {
+	scope := "*|" + w.selector
+	switch {
+	case w.namespace != "":
+		scope = fmt.Sprintf("n|%016x|%s|%s", w.resource, w.namespace, w.selector)
+	case w.partial:
+		scope = "=|" + w.selector
+	}
+	return store.WatchState{Watch: w.id(), Scope: scope, Version: w.version, Complete: w.complete}
+}
+
+// parseRow reads a stored row; false for one that is not of a resource.
+func parseRow(s store.WatchState) (row, bool) {
+	w := row{resource: s.Watch, version: s.Version, complete: s.Complete}
+	kind, rest, _ := strings.Cut(s.Scope, "|")
+	switch kind {
+	case "*", "=":
+		w.partial, w.selector = kind == "=", rest
+		return w, true
+	case "n":
+		parts := strings.SplitN(rest, "|", 3)
+		if len(parts) != 3 {
+			return w, false
+		}
+		resource, err := strconv.ParseUint(parts[0], 16, 64)
+		w.resource, w.namespace, w.selector = resource, parts[1], parts[2]
+		return w, err == nil
+	}
+	return w, false
+}
+
+// The revision of the sink has a row of its own.
+var revisionID = hashOf("the revision that was resynced last")
+
+const revisionScope = "revision"
+
+// rows are the rows of one resource. It is safe for concurrent use.
+type rows struct {
+	mu sync.Mutex
+	by map[string]row // by namespace
+}
+
+func (r *rows) get(namespace string) (row, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w, ok := r.by[namespace]
+	return w, ok
+}
+
+func (r *rows) set(w row) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.by[w.namespace] = w
+}
+
+func (r *rows) remove(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.by, namespace)
+}
+
+// namespaces are the namespaces that have a row.
+func (r *rows) namespaces() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var names []string
+	for name := range r.by {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// covers reports what is known about a namespace under a selector. known: a list of it
+// was begun, so that a mark without an object is a deletion. complete: it was
+// complete, so that an object without a mark is new.
+func (r *rows) covers(namespace, selector string) (known, complete bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w, ok := r.by[""]; ok && !w.partial && w.selector == selector {
+		known, complete = true, w.complete
+	}
+	if w, ok := r.by[namespace]; ok && namespace != "" && w.selector == selector {
+		known, complete = true, complete || w.complete
+	}
+	return known, complete
+}

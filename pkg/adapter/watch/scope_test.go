@@ -1,0 +1,178 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+func everywhere() *schedule.Source {
+	src := sourceOf()
+	src.Watch.OwnNamespace = false
+	return src
+}
+
+func labelled() *schedule.Source {
+	src := everywhere()
+	src.Watch.Namespaces = "team=a"
+	return src
+}
+
+func team(name string) func(*object) {
+	return func(o *object) { o.labels = map[string]any{"team": name} }
+}
+
+// All namespaces have one watch; narrowing and widening schedule nothing that was
+// watched already.
+func TestScope_NarrowAndWiden(t *testing.T) {
+	run(t, everywhere, func(t *testing.T, w *world) {
+		for _, path := range []string{"a/1", "ops/1", "ops/2", "z/1"} {
+			w.api.put("Website", path, true)
+		}
+		w.start()
+		w.want("first start", time.Minute, "add Website/a/1", "add Website/ops/1", "add Website/ops/2", "add Website/z/1")
+		if w.api.open != 1 {
+			t.Errorf("%d watches are open", w.api.open)
+		}
+		w.change(func(src *schedule.Source) { src.Watch.OwnNamespace = true })
+		w.want("narrowed", time.Minute)
+		w.api.put("Website", "a/1", true)
+		w.api.put("Website", "ops/1", true)
+		w.want("a change elsewhere does not count", time.Minute, "update Website/ops/1")
+		if marks := fmt.Sprint(w.marks()); marks != "[ops/1 ops/2]" {
+			t.Errorf("marks %s", marks)
+		}
+		w.stop()
+		w.api.put("Website", "ops/2", true)
+		w.api.compact()
+		w.start()
+		w.want("found after a restart", time.Minute, "update Website/ops/2")
+		w.change(func(src *schedule.Source) { src.Watch.OwnNamespace = false })
+		wakes := w.want("widened", time.Minute, "add Website/a/1", "add Website/z/1")
+		for _, k := range wakes {
+			t.Logf("%s after %s", k.key, k.delay)
+		}
+		w.change(func(src *schedule.Source) { src.Watch.Resources[0].Selector = "team=a" })
+		w.want("another selector", time.Minute)
+		if marks := w.marks(); len(marks) != 0 {
+			t.Errorf("marks %q", marks)
+		}
+		w.api.put("Website", "z/1", true, team("a"))
+		w.want("it matches", time.Minute, "add Website/z/1")
+		w.api.put("Website", "z/1", true, team("b"))
+		w.want("it does not match any more", time.Minute, "delete Website/z/1")
+	})
+}
+
+// A source that watches nothing any more forgets everything, and schedules nothing.
+func TestScope_Removed(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.put("Website", "ops/a", true)
+		w.start()
+		w.settle(time.Minute)
+		watch := w.src.Watch
+		w.change(func(src *schedule.Source) { src.Watch = nil })
+		w.want("removed", time.Minute)
+		if states, err := w.s.WatchStates(); len(states) > 0 || err != nil {
+			t.Errorf("states %v, %v", states, err)
+		}
+		w.change(func(src *schedule.Source) { src.Watch = watch })
+		w.want("again", time.Minute, "add Website/ops/a")
+	})
+}
+
+// Namespaces are followed live, with one watch of all of them or with one for each.
+func TestNamespaces_FollowTheirLabels(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		t.Run(fmt.Sprint("one watch ", all), func(t *testing.T) {
+			run(t, labelled, func(t *testing.T, w *world) {
+				if !all {
+					w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+				}
+				for _, name := range []string{"a", "b", "c"} {
+					w.api.put("Namespace", name, true, team(map[string]string{"a": "a", "b": "b", "c": "a"}[name]))
+					w.api.put("Website", name+"/1", true)
+					w.api.put("Website", name+"/2", true)
+				}
+				w.start()
+				w.want("first start", 2*time.Minute, "add Website/a/1", "add Website/a/2", "add Website/c/1", "add Website/c/2")
+				if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 4 {
+					t.Errorf("status %+v", s)
+				}
+				w.api.put("Namespace", "b", true, team("a"))
+				w.want("b is selected", time.Minute, "add Website/b/1", "add Website/b/2")
+				w.api.put("Website", "b/1", true)
+				w.api.remove("Website", "c/2")
+				w.want("changes", time.Minute, "update Website/b/1", "delete Website/c/2")
+				w.api.put("Namespace", "a", true, team("b"))
+				w.want("a is not selected any more", time.Minute)
+				w.api.put("Website", "a/1", true)
+				w.want("a change in a", time.Minute)
+				w.api.put("Namespace", "a", true, team("a"))
+				w.want("a is selected again", time.Minute, "add Website/a/1", "add Website/a/2")
+				w.stop()
+				w.api.put("Website", "b/2", true)
+				w.api.put("Namespace", "c", true, team("b"))
+				w.api.remove("Website", "a/1")
+				w.start()
+				w.want("after a restart", 2*time.Minute, "update Website/b/2", "delete Website/a/1")
+				w.api.remove("Website", "a/2")
+				w.api.remove("Namespace", "a")
+				w.want("a is deleted", time.Minute, "delete Website/a/2")
+				w.stop()
+				w.api.remove("Website", "b/1")
+				w.api.remove("Website", "b/2")
+				w.api.remove("Namespace", "b")
+				w.api.compact()
+				w.start()
+				w.want("b was deleted while down", 2*time.Minute, "delete Website/b/1", "delete Website/b/2")
+				w.api.put("Namespace", "new", true, team("a"))
+				w.api.put("Website", "new/1", true)
+				w.want("a new namespace", time.Minute, "add Website/new/1")
+				w.want("quiet", 2*time.Hour)
+				if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 1 {
+					t.Errorf("status %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A change of the selected namespaces lists the new ones only.
+func TestNamespaces_ListTheNewOnesOnly(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		for i := range 20 {
+			name := fmt.Sprintf("n%d", i)
+			w.api.put("Namespace", name, true, team("a"))
+			w.api.put("Website", name+"/1", true)
+		}
+		w.start()
+		w.settle(time.Minute)
+		lists := w.api.lists
+		if lists != 2 || w.api.open != 2 {
+			t.Errorf("%d lists and %d watches of 20 namespaces, want one of websites and one of namespaces", lists, w.api.open)
+		}
+		w.api.put("Namespace", "n20", true, team("a"))
+		w.api.put("Website", "n20/1", true)
+		w.want("one more", time.Minute, "add Website/n20/1")
+		if n := w.api.lists - lists; n != 1 {
+			t.Errorf("%d lists for one more namespace", n)
+		}
+	})
+}
+
+// An account that may not list namespaces is told so.
+func TestNamespaces_Forbidden(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		w.api.forbids = func(_ string, q objects.Query) bool { return q.Resource.Kind == "Namespace" }
+		w.start()
+		w.settle(time.Minute)
+		if s := w.status(); s.Reason != schedule.WatchForbidden || !strings.Contains(s.Message, "list namespaces -A") {
+			t.Errorf("status %+v", s)
+		}
+	})
+}

@@ -1,0 +1,249 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
+)
+
+const (
+	// suspendedLife is how long the watches of a suspended source stay open.
+	suspendedLife = 5 * time.Minute
+	// warnInterval is the least time between two warnings of a source for one reason.
+	warnInterval = time.Minute
+)
+
+// source is a source with its watches.
+type source struct {
+	m      *Manager
+	q      Queue
+	uid    string
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	settings atomic.Pointer[schedule.Source]
+	changed  chan struct{} // has a value after a change of the settings
+	revised  chan struct{} // the same, for the resync
+
+	tally tally
+
+	resyncing sync.Mutex // one resync at a time
+
+	mu        sync.Mutex
+	resources []*resource // of the settings in force
+	watch     *schedule.Watch
+	spaces    *spaces
+	fault     error // nothing can be watched
+	reported  schedule.WatchStatus
+	warned    map[string]time.Time // by reason
+	event     atomic.Int64         // when the last event came, 0 = none did
+}
+
+func newSource(m *Manager, src *schedule.Source, q Queue) *source {
+	s := &source{m: m, q: q, uid: src.UID, changed: make(chan struct{}, 1), revised: make(chan struct{}, 1), warned: map[string]time.Time{}}
+	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	s.settings.Store(src)
+	return s
+}
+
+func (s *source) set(src *schedule.Source) {
+	s.settings.Store(src)
+	for _, c := range [...]chan struct{}{s.changed, s.revised} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (s *source) account() objects.Account {
+	src := s.settings.Load()
+	return objects.Account{Namespace: src.Namespace, Name: s.watch.Account}
+}
+
+// run watches until the source is removed, and begins anew when the settings of the
+// watch change. What was watched before goes on where it was.
+func (s *source) run() {
+	defer s.cancel()
+	var suspended time.Time // since when
+	for s.ctx.Err() == nil {
+		src := s.settings.Load()
+		ctx, end := context.WithCancel(s.ctx)
+		var serving sync.WaitGroup
+		paused := src.Suspend && !suspended.IsZero() && time.Since(suspended) >= suspendedLife
+		if !paused {
+			serving.Go(func() { s.serve(ctx, src) })
+		}
+		s.wait(src, paused, &suspended)
+		end()
+		serving.Wait()
+	}
+}
+
+// wait returns when the watches must begin anew, or end.
+func (s *source) wait(served *schedule.Source, paused bool, suspended *time.Time) {
+	for {
+		now := s.settings.Load()
+		if !now.Suspend {
+			*suspended = time.Time{}
+		} else if suspended.IsZero() {
+			*suspended = time.Now()
+		}
+		if paused && !now.Suspend || !sameWatch(served.Watch, now.Watch) {
+			return
+		}
+		s.publish()
+		var pausing <-chan time.Time
+		if now.Suspend && !paused {
+			pausing = time.After(time.Until(suspended.Add(suspendedLife)))
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-pausing:
+			return
+		case <-s.changed:
+		}
+	}
+}
+
+// sameWatch reports that the watches can go on as they are.
+func sameWatch(a, b *schedule.Watch) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.Generation, y.Generation = 0, 0
+	x.Revision, y.Revision = "", ""
+	x.ResyncOnRevision, y.ResyncOnRevision = false, false
+	x.ResyncOver, y.ResyncOver = 0, 0
+	x.Since, y.Since = time.Time{}, time.Time{}
+	return reflect.DeepEqual(x, y)
+}
+
+// serve watches until ctx ends.
+func (s *source) serve(ctx context.Context, src *schedule.Source) {
+	var resources []*resource
+	for failures := 1; ; failures++ {
+		var err error
+		if resources, err = s.plan(src.Watch); err == nil {
+			break
+		}
+		if s.removed(err) || ctx.Err() != nil {
+			return
+		}
+		s.m.cfg.Log.Error("the marks of a watching source cannot be read; trying again", "source", src.Path(), "error", err)
+		if !pause(ctx, s.m.backoff(failures)) {
+			return
+		}
+	}
+	if src.Watch == nil {
+		return
+	}
+	s.mu.Lock()
+	s.resources, s.watch, s.spaces, s.fault = resources, src.Watch, nil, nil
+	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
+		s.spaces, s.fault = newSpaces(s, src.Watch.Namespaces)
+	}
+	spaces, fault := s.spaces, s.fault
+	s.mu.Unlock()
+	s.publish()
+	if fault != nil {
+		return
+	}
+	var running sync.WaitGroup
+	if spaces != nil {
+		running.Go(func() { spaces.run(ctx) })
+	}
+	for _, r := range resources {
+		running.Go(func() { r.run(ctx) })
+	}
+	running.Go(func() { s.followRevision(ctx) })
+	running.Wait()
+}
+
+// plan reads the rows of the store, removes the ones of resources that are not watched
+// any more, and returns the resources that are.
+func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
+	states, err := s.q.WatchStates()
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[uint64]*resource{}
+	var resources []*resource
+	if w != nil {
+		for i := range w.Resources {
+			cfg := &w.Resources[i]
+			r := &resource{s: s, cfg: cfg, id: identity(cfg), rows: rows{by: map[string]row{}}, health: map[string]*health{}}
+			if wanted[r.id] != nil { // it differs in the selector
+				r.id = bits(r.id ^ hashOf(cfg.Selector))
+			}
+			if wanted[r.id] != nil {
+				continue // the same once more
+			}
+			if cfg.Key != "" {
+				if r.key, err = expression.CompileWatchKey(cfg.Key); err != nil {
+					r.fault = err
+				}
+			}
+			wanted[r.id] = r
+			resources = append(resources, r)
+		}
+	}
+	for _, state := range states {
+		row, ok := parseRow(state)
+		if ok && wanted[row.resource] != nil {
+			wanted[row.resource].rows.by[row.namespace] = row
+			continue
+		}
+		if w != nil && (state.Watch == revisionID || wanted[state.Watch] != nil) {
+			continue // also marks whose state cannot be read
+		}
+		if err := s.q.RemoveWatch(state.Watch); err != nil {
+			return nil, err
+		}
+	}
+	return resources, nil
+}
+
+// touch records that an event came.
+func (s *source) touch() { s.event.Store(time.Now().UnixNano()) }
+
+// removed reports that the source is gone, or the adapter ends.
+func (s *source) removed(err error) bool {
+	var refused *schedule.Error
+	return errors.As(err, &refused) && (refused.Code == schedule.CodeNotFound || refused.Code == schedule.CodeUnavailable)
+}
+
+// warn tells the owner of the source, at most once a minute for one reason.
+func (s *source) warn(reason, format string, args ...any) {
+	s.mu.Lock()
+	now := time.Now()
+	recent := now.Sub(s.warned[reason]) < warnInterval && !s.warned[reason].IsZero()
+	if !recent {
+		s.warned[reason] = now
+	}
+	s.mu.Unlock()
+	if recent {
+		return
+	}
+	src, message := s.settings.Load(), fmt.Sprintf(format, args...)
+	s.m.cfg.Log.Warn("a watch does not schedule everything", "source", src.Path(), "reason", reason, "detail", message)
+	s.m.cfg.Warn(src, reason, message)
+}
+
+// The reasons of the Events.
+const (
+	reasonKey      = "WatchKeyFailed"
+	reasonTooLarge = "WatchObjectTooLarge"
+	reasonRefused  = "WatchRefused"
+	reasonOrder    = "WatchUnordered"
+)

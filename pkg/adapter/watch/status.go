@@ -1,0 +1,124 @@
+package watch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// unreachableAfter is how long the API server may fail before a source that has
+// watched says so.
+const unreachableAfter = 10 * time.Second
+
+// The reasons, the one that the status reports first.
+var reasons = []string{
+	schedule.WatchInvalidKey, schedule.WatchNoSuchKind, schedule.WatchForbidden, schedule.WatchUnreachable, schedule.WatchListing,
+}
+
+// complaint is why a part of a source is not watched.
+type complaint struct{ reason, message string }
+
+// classify reads an error of the API server.
+func classify(what string, err error) complaint {
+	var denied *objects.Forbidden
+	switch {
+	case errors.Is(err, objects.ErrNoSuchKind):
+		return complaint{schedule.WatchNoSuchKind, what + " does not exist at the API server: the source waits for it"}
+	case errors.As(err, &denied):
+		return complaint{schedule.WatchForbidden, denied.Error()}
+	}
+	return complaint{schedule.WatchUnreachable, fmt.Sprintf("%s cannot be watched: %v", what, err)}
+}
+
+// complaints are what is wrong with the resource now.
+func (r *resource) complaints(now time.Time) []complaint {
+	what := r.cfg.Kind + " of " + objects.Resource{Group: r.cfg.Group, Version: r.cfg.Version}.APIVersion()
+	if r.fault != nil {
+		return []complaint{{schedule.WatchInvalidKey, what + ": " + r.fault.Error()}}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	listing := complaint{schedule.WatchListing, "the first list of " + what + " is not complete"}
+	if len(r.health) == 0 {
+		if r.s.spaces != nil && r.partly() {
+			return nil // no namespace is selected
+		}
+		return []complaint{listing}
+	}
+	var all []complaint
+	for _, h := range r.health {
+		if c := classify(what, h.err); h.err != nil && (c.reason != schedule.WatchUnreachable || !h.complete || now.Sub(h.since) >= unreachableAfter) {
+			all = append(all, c)
+		} else if !h.complete {
+			all = append(all, listing)
+		}
+	}
+	return all
+}
+
+// partly reports that the resource has a watch for each namespace.
+func (r *resource) partly() bool {
+	listed, _ := r.s.spaces.fault()
+	return listed && r.parted.Load()
+}
+
+// status is what the source reports now.
+func (s *source) status() schedule.WatchStatus {
+	s.mu.Lock()
+	resources, watch, spaces, fault := s.resources, s.watch, s.spaces, s.fault
+	s.mu.Unlock()
+	src := s.settings.Load()
+	st := schedule.WatchStatus{Status: schedule.WatchUnknown, Reason: schedule.WatchListing, Message: "the watches begin"}
+	if src.Watch != nil {
+		st.Generation = src.Watch.Generation
+	}
+	if watch == nil || !sameWatch(watch, src.Watch) {
+		return st
+	}
+	var all []complaint
+	if fault != nil {
+		all = append(all, complaint{schedule.WatchUnreachable, fault.Error()})
+	}
+	if spaces != nil {
+		if listed, err := spaces.fault(); err != nil {
+			if c := classify("Namespace of v1", err); c.reason != schedule.WatchUnreachable || !listed {
+				all = append(all, c)
+			}
+		}
+	}
+	now := time.Now()
+	for _, r := range resources {
+		st.Objects += r.objects.Load()
+		all = append(all, r.complaints(now)...)
+	}
+	if len(all) == 0 {
+		st.Status, st.Reason, st.Message = schedule.WatchTrue, "", ""
+		return st
+	}
+	worst := slices.MinFunc(all, func(a, b complaint) int {
+		return cmp.Or(cmp.Compare(slices.Index(reasons, a.reason), slices.Index(reasons, b.reason)), cmp.Compare(a.message, b.message))
+	})
+	st.Status, st.Reason, st.Message = schedule.WatchFalse, worst.reason, worst.message
+	if worst.reason == schedule.WatchListing {
+		st.Status = schedule.WatchUnknown
+	}
+	return st
+}
+
+// publish says so when the status has changed.
+func (s *source) publish() {
+	st := s.status()
+	st.Objects = 0
+	s.mu.Lock()
+	same := st == s.reported
+	s.reported = st
+	s.mu.Unlock()
+	if !same {
+		s.m.cfg.Changed(s.uid)
+	}
+}

@@ -1,0 +1,392 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+const (
+	// flushGap is the least time between two batches of a watch: meanwhile more events
+	// arrive for the next one.
+	flushGap = 20 * time.Millisecond
+	// versionGap is the least time between two versions that are stored by themselves.
+	versionGap = 30 * time.Second
+	// reselectGap collects changes of namespaces.
+	reselectGap = time.Second
+	// startJitter and goneJitter spread the streams of a start, and the lists after a
+	// version expired.
+	startJitter, goneJitter = time.Second, 10 * time.Second
+)
+
+// doubtful is how many failures in a row make a stream list: its version may be wrong.
+const doubtful = 6
+
+// stream is one watch of a resource: of all namespaces, or of one. One goroutine lists
+// and watches, so that the changes of an object are reported in their order.
+type stream struct {
+	r         *resource
+	namespace string  // "" = all
+	spaces    *spaces // the namespaces of a watch of all that count; nil: all of them
+
+	claim   budget.Claim // of one watch
+	version string       // where the watch goes on; "" = a list is needed
+	kept    time.Time
+	batch   batch
+}
+
+func (r *resource) stream(namespace string, spaces *spaces) *stream {
+	s := &stream{r: r, namespace: namespace, spaces: spaces}
+	w, ok := r.rows.get(namespace)
+	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (spaces != nil) && w.version != relisting {
+		s.version = w.version
+	}
+	return s
+}
+
+// run lists and watches until ctx ends, or the source is gone.
+func (s *stream) run(ctx context.Context) {
+	_ = s.runUntil(ctx, func(error) bool { return false }) // its errors are in the status
+}
+
+// runUntil is run, and returns the first error for which it shall end.
+func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
+	defer s.r.forget(s.namespace)
+	src := s.r.s.settings.Load()
+	s.claim = s.r.s.m.streams.Claim(src.Namespace, src.Name)
+	defer s.claim.Release()
+	if s.version != "" { // the list was complete before
+		s.r.note(s.namespace, true, nil)
+	}
+	if !pause(ctx, time.Duration(s.r.s.m.cfg.Random()*float64(startJitter))) {
+		return context.Cause(ctx)
+	}
+	for failures := 0; ctx.Err() == nil; {
+		began := time.Now()
+		err := s.once(ctx)
+		switch {
+		case ctx.Err() != nil || s.r.s.removed(err):
+			return err
+		case errors.Is(err, errReselect):
+			if !pause(ctx, reselectGap) {
+				return context.Cause(ctx)
+			}
+			continue
+		case err == nil && time.Since(began) >= shortLife:
+			failures = 0
+			continue
+		case errors.Is(err, objects.ErrGone):
+			s.version = ""
+			s.r.s.tally.list(resultGone)
+			failures++
+			if !pause(ctx, time.Duration(s.r.s.m.cfg.Random()*float64(goneJitter))) {
+				return context.Cause(ctx)
+			}
+			if failures == 1 {
+				continue
+			}
+		case err != nil:
+			if time.Since(began) > backoffMost { // it worked for long
+				failures = 0
+			}
+			failures++
+			s.fail(err, failures)
+			if ends(err) {
+				return err
+			}
+		default:
+			failures++
+		}
+		if !pause(ctx, s.r.wait(err, failures)) {
+			return context.Cause(ctx)
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// fail records an error. The API server is not to blame for a refusal of the queue.
+func (s *stream) fail(err error, failures int) {
+	var refused *schedule.Error
+	if errors.As(err, &refused) {
+		return
+	}
+	switch classify("", err).reason {
+	case schedule.WatchNoSuchKind:
+		s.version = ""
+	case schedule.WatchUnreachable:
+		if failures == doubtful { // the version may be of an etcd that was restored since
+			s.version = ""
+		}
+	}
+	s.r.note(s.namespace, false, err)
+}
+
+// wait is the wait after an error.
+func (r *resource) wait(err error, failures int) time.Duration {
+	d := r.s.m.backoff(failures)
+	if errors.Is(err, objects.ErrNoSuchKind) {
+		d = min(d, noKindMost)
+	}
+	return d
+}
+
+// retry calls do until it succeeds; false when ctx ended or the source is gone.
+func (r *resource) retry(ctx context.Context, namespace string, do func(context.Context) error) bool {
+	for failures := 1; ; failures++ {
+		err := do(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil || r.s.removed(err) {
+			return false
+		}
+		r.note(namespace, false, err)
+		if !pause(ctx, r.wait(err, failures)) {
+			return false
+		}
+	}
+}
+
+// once lists what must be listed, and watches until the watch ends.
+func (s *stream) once(ctx context.Context) error {
+	if s.claim.Held() == 0 && !s.claim.TryGrow(1) {
+		return fmt.Errorf("the source has too many watches for this adapter: give service account %s a ClusterRole to list and watch %s, so that one watch serves all namespaces",
+			s.r.s.account().Name, s.r.served.Name())
+	}
+	var selection <-chan struct{}
+	if s.spaces != nil {
+		var err error
+		if selection, err = s.spaces.wait(ctx); err != nil {
+			return err
+		}
+	}
+	if s.version == "" {
+		if err := s.list(ctx, s.namespace); err != nil {
+			return err
+		}
+	}
+	if s.spaces != nil {
+		if err := s.reselect(ctx); err != nil {
+			return err
+		}
+	}
+	return s.watch(ctx, selection)
+}
+
+// errReselect ends a watch whose namespaces have changed.
+var errReselect = errors.New("watch: the namespaces have changed")
+
+// watch reports the events until the watch ends.
+func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if selection != nil {
+		go func() {
+			select {
+			case <-selection:
+				end(errReselect)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	s.batch.reset()
+	s.r.open.Add(1)
+	defer s.r.open.Add(-1)
+	working := false
+	seen := s.version // of the last event, reported or not
+	idle := func() error {
+		if !working {
+			working = true
+			s.r.note(s.namespace, true, nil)
+		}
+		return s.idle(ctx, seen)
+	}
+	err := s.r.s.m.cfg.API.Watch(ctx, s.r.s.account(), s.query(s.namespace), func(t objects.EventType, o *objects.Object) error {
+		if t != objects.Bookmark && newer(o.Version, seen) { // else it came before
+			if err := s.event(ctx, t, o); err != nil {
+				return err
+			}
+		}
+		if o.Version != "" {
+			seen = o.Version
+		}
+		if !s.batch.full() {
+			return nil
+		}
+		return s.flush()
+	}, idle)
+	if errors.Is(context.Cause(ctx), errReselect) {
+		err = errReselect
+	}
+	if err == nil || errors.Is(err, errReselect) {
+		if failed := s.idle(ctx, seen); failed != nil && !errors.Is(context.Cause(ctx), errReselect) {
+			return failed
+		}
+	}
+	return err
+}
+
+func (s *stream) query(namespace string) objects.Query {
+	return objects.Query{Resource: s.r.served, Namespace: namespace, Selector: s.r.cfg.Selector, Version: s.version}
+}
+
+// event adds an event to the batch, if it counts.
+func (s *stream) event(ctx context.Context, t objects.EventType, o *objects.Object) error {
+	s.r.s.touch()
+	if !s.counts(o) {
+		return nil
+	}
+	before, err := s.r.before(&s.batch, o.Path())
+	if err != nil {
+		return err
+	}
+	return s.compare(ctx, &s.batch, before, o, t == objects.Deleted, true, o.Version)
+}
+
+// compare adds what an object means to the batch. known: a list was complete, so an
+// object without a mark is new.
+func (s *stream) compare(ctx context.Context, b *batch, before *store.Mark, o *objects.Object, gone, known bool, version string) error {
+	now, err := s.sight(ctx, o)
+	if err != nil {
+		return err
+	}
+	if now == nil { // it cannot be read
+		if !gone || before == nil {
+			return nil
+		}
+		now = &sighting{path: o.Path(), uid: o.UID, version: o.Version}
+	}
+	d := decide(s.r.cfg.Kind, before, now, gone)
+	if d.verb == "" {
+		return nil
+	}
+	w := s.r.s.settings.Load().Watch
+	if w == nil || before != nil || gone || known || !now.created.Before(w.Since) {
+		b.add(s.r.change(d, now, 0, version))
+		return nil
+	}
+	// One change has one delay: each key has its own time.
+	c := s.r.change(d, now, 0, version)
+	for i := range c.items {
+		delay := spread(c.items[i].Key, w.ResyncOver)
+		c.items[i].Request.Delay = &delay
+	}
+	b.add(c)
+	return nil
+}
+
+// spread is the key's time within over.
+func spread(key string, over time.Duration) time.Duration {
+	return time.Duration(share(key) * float64(over))
+}
+
+// sight reads an object; nil when it cannot be used, which the owner is warned of.
+func (s *stream) sight(ctx context.Context, o *objects.Object) (*sighting, error) {
+	if o.TooLarge {
+		s.r.s.warn(reasonTooLarge, "the metadata of %s %s is too large to be watched: its changes schedule nothing", s.r.served.Name(), o.Path())
+		s.r.s.tally.change(resultTooLarge)
+		return nil, nil
+	}
+	now, err := s.r.sight(ctx, o)
+	var failed *keyError
+	if errors.As(err, &failed) {
+		s.r.s.warn(reasonKey, "the key of %s %s: %v; its change schedules nothing", s.r.served.Name(), o.Path(), failed.error)
+		s.r.s.tally.change(resultKeyFailed)
+		return nil, nil
+	}
+	return now, err
+}
+
+// counts reports whether an event of a watch of all namespaces counts: its namespace
+// is selected and was listed, and the list was before the event.
+func (s *stream) counts(o *objects.Object) bool {
+	if s.spaces == nil {
+		return true
+	}
+	w, ok := s.r.rows.get(o.Namespace)
+	return ok && w.complete && s.spaces.fate(o.Namespace) == selected && newer(o.Version, w.version)
+}
+
+// newer compares versions, which are numbers at every API server that stores in etcd.
+// Versions that are not are taken as newer: the marks tell then.
+func newer(version, than string) bool {
+	a, err := strconv.ParseUint(version, 10, 64)
+	b, err2 := strconv.ParseUint(than, 10, 64)
+	return err != nil || err2 != nil || a > b
+}
+
+// idle reports what has arrived, before the watch waits for more.
+func (s *stream) idle(ctx context.Context, seen string) error {
+	if len(s.batch.changes) > 0 {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		s.version = seen
+		if !pause(ctx, flushGap) {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	if seen == s.version {
+		return nil
+	}
+	s.version = seen
+	if time.Since(s.kept) < versionGap {
+		return nil
+	}
+	s.kept = time.Now()
+	w := s.row(seen)
+	if err := s.r.s.q.SetWatchState(w.state()); err != nil {
+		return err
+	}
+	s.r.rows.set(w)
+	return nil
+}
+
+// row is the row of the stream at a version.
+func (s *stream) row(version string) row {
+	w, _ := s.r.rows.get(s.namespace)
+	w.resource, w.namespace, w.version = s.r.id, s.namespace, version
+	return w
+}
+
+// flush stores the batch, and with it where the watch goes on.
+func (s *stream) flush() error {
+	return s.r.flush(&s.batch, progress{
+		row: func(version string) store.MarkChange {
+			state := s.row(version)
+			stored := state.state()
+			return store.MarkChange{Watch: stored.Watch, State: &stored}
+		},
+		done: func(_ []change, version string) {
+			if version != "" {
+				s.version, s.kept = version, time.Now()
+				s.r.rows.set(s.row(version))
+			}
+		},
+	})
+}
+
+// reselect lists the namespaces that are selected now and were not before, and removes
+// the ones that are not any more.
+func (s *stream) reselect(ctx context.Context) error {
+	if err := s.r.narrow(ctx, s.spaces.names(), s.spaces.fate); err != nil {
+		return err
+	}
+	for _, name := range s.spaces.names() {
+		if w, ok := s.r.rows.get(name); ok && w.complete && w.selector == s.r.cfg.Selector {
+			continue
+		}
+		if err := s.list(ctx, name); err != nil {
+			return fmt.Errorf("namespace %s: %w", name, err)
+		}
+	}
+	return nil
+}

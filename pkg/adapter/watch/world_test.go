@@ -1,0 +1,287 @@
+package watch
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// world is an adapter over a disk that can lose power, and an API server.
+type world struct {
+	t   testing.TB
+	api *server
+	fs  *vfs.MemFS
+	src *schedule.Source
+
+	db *store.DB
+	q  *queue.Queue
+	m  *Manager
+	s  *taped
+
+	mu      sync.Mutex
+	wakes   []wake // durable, over all starts
+	warned  []string
+	changes int // of the status
+	streams int64
+	meter   metric.Meter
+}
+
+// wake is a key that was scheduled.
+type wake struct {
+	key, uid, verb, cause string
+	version               string // of the object, by the event
+	delay                 time.Duration
+	reason                string
+}
+
+// taped records what a source reports. It can lose power before or after a batch.
+type taped struct {
+	*queue.Source
+	w     *world
+	crash func(batch int) (before, after bool)
+	batch int
+	dead  bool
+	most  int // items of the largest batch
+}
+
+var errPower = errors.New("the power is gone")
+
+func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
+	s.w.mu.Lock()
+	s.batch++
+	s.most = max(s.most, len(items))
+	before, after := false, false
+	if s.crash != nil && !s.dead {
+		before, after = s.crash(s.batch)
+	}
+	dead := s.dead
+	s.dead = s.dead || before || after
+	s.w.mu.Unlock()
+	if dead || before {
+		return errPower
+	}
+	err := s.Source.Report(items, marks)
+	if err != nil {
+		return err
+	}
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	for _, it := range items {
+		r := it.Request
+		w := wake{key: it.Key, uid: r.UID, delay: *r.Delay, reason: r.Reason}
+		if e := r.Event; e != nil {
+			w.verb = strings.TrimPrefix(e.Type, "dev.knative.apiserver.ref.")
+			w.cause, _ = e.Extensions["reschedulecause"].(string)
+			var ref reference
+			_ = json.Unmarshal(e.Data, &ref)
+			w.version = ref.ResourceVersion
+		}
+		s.w.wakes = append(s.w.wakes, w)
+	}
+	if after {
+		return errPower
+	}
+	return nil
+}
+
+func (s *taped) SetWatchState(state store.WatchState) error {
+	s.w.mu.Lock()
+	dead := s.dead
+	s.w.mu.Unlock()
+	if dead {
+		return errPower
+	}
+	return s.Source.SetWatchState(state)
+}
+
+func (s *taped) RemoveWatch(watch uint64) error {
+	s.w.mu.Lock()
+	dead := s.dead
+	s.w.mu.Unlock()
+	if dead {
+		return errPower
+	}
+	return s.Source.RemoveWatch(watch)
+}
+
+// sourceOf watches websites in its own namespace.
+func sourceOf(resources ...schedule.WatchResource) *schedule.Source {
+	if len(resources) == 0 {
+		resources = []schedule.WatchResource{{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata}}
+	}
+	return &schedule.Source{
+		UID: "6b1f6d6e-4f0c-4c5e-9a53-000000000001", Namespace: "ops", Name: "websites", Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
+		MaxPending: 1_000_000, MaxInFlight: 1,
+		Watch: &schedule.Watch{Account: "watcher", OwnNamespace: true, Resources: resources, ResyncOver: 10 * time.Minute, Generation: 1, Since: time.Now()},
+	}
+}
+
+func newWorld(t testing.TB, src *schedule.Source) *world {
+	w := &world{t: t, api: newServer(), fs: vfs.NewCrashableMem(), src: src}
+	return w
+}
+
+// start opens the adapter.
+func (w *world) start() *world {
+	w.t.Helper()
+	var err error
+	fatal := func(err error) { w.t.Errorf("fatal: %v", err) }
+	if w.db, err = store.Open(store.Options{Dir: "data", FS: w.fs, Fatal: fatal}); err != nil {
+		w.t.Fatal(err)
+	}
+	if w.q, err = queue.Open(queue.Config{Store: w.db, Fatal: fatal}); err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := w.q.Set(w.src)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.s = &taped{Source: s, w: w}
+	w.m, err = New(Config{API: w.api, Meter: w.meter, Warn: func(_ *schedule.Source, reason, message string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.warned = append(w.warned, reason+": "+message)
+	}, Changed: func(string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changes++
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.streams > 0 {
+		w.m.streams = budget.New(w.streams, nil)
+	}
+	w.m.Set(w.src, w.s)
+	return w
+}
+
+// change gives the source other settings.
+func (w *world) change(f func(*schedule.Source)) {
+	src := *w.src
+	if src.Watch != nil {
+		watch := *src.Watch
+		watch.Resources = slices.Clone(watch.Resources)
+		src.Watch = &watch
+	}
+	f(&src)
+	w.src = &src
+	if _, err := w.q.Set(w.src); err != nil {
+		w.t.Fatal(err)
+	}
+	w.m.Set(w.src, w.s)
+}
+
+// stop ends the adapter.
+func (w *world) stop() {
+	if w.m == nil {
+		return
+	}
+	w.m.Close()
+	w.m = nil
+	w.q.Close()
+	if err := w.db.Close(); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// lose loses power: what was not synced is gone, or a part of it.
+func (w *world) lose(percent int, r *rand.Rand) {
+	synctest.Wait() // a batch under way would be recorded, but may be lost
+	fs := w.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: r})
+	w.mu.Lock()
+	w.s.dead = true
+	w.mu.Unlock()
+	w.stop()
+	w.fs = fs
+}
+
+// settle lets time pass, and returns what was scheduled meanwhile.
+func (w *world) settle(d time.Duration) []wake {
+	time.Sleep(d)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	wakes := w.wakes
+	w.wakes = nil
+	return wakes
+}
+
+// keys are the keys of wakes, sorted, with the verbs.
+func keys(wakes []wake) []string {
+	all := make([]string, len(wakes))
+	for i, w := range wakes {
+		all[i] = strings.TrimSpace(w.verb + " " + w.key)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) want(what string, d time.Duration, want ...string) []wake {
+	w.t.Helper()
+	wakes := w.settle(d)
+	slices.Sort(want)
+	if got := keys(wakes); !slices.Equal(got, want) {
+		w.t.Fatalf("%s: scheduled %q, want %q", what, got, want)
+	}
+	return wakes
+}
+
+func (w *world) status() schedule.WatchStatus {
+	s, _ := w.m.Status(w.src.UID)
+	return s
+}
+
+// marks are the objects that the store remembers.
+func (w *world) marks() []string {
+	var all []string
+	states, err := w.s.WatchStates()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, state := range states {
+		marks, _, err := w.s.Marks(state.Watch, "", 1000)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, m := range marks {
+			seen[m.Object] = true
+		}
+	}
+	all = slices.Sorted(maps.Keys(seen))
+	return all
+}
+
+// run runs a test in fake time.
+func run(t *testing.T, src func() *schedule.Source, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, src())
+		defer w.stop()
+		test(t, w)
+	})
+}
+
+func own() *schedule.Source { return sourceOf() }
+
+func denyAll(string, objects.Query) bool { return true }
+
+func contains(text, part string) bool { return strings.Contains(text, part) }

@@ -1,0 +1,31 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// go test reuses a result while the files and the variables that tests read are the same.
+// It does not see what TestMain reads, so this test looks at the same files again.
+func TestInputs_AreSeenByGoTest(t *testing.T) {
+	t.Parallel()
+	_, _ = harness.Binary(), os.Getenv("KUBEBUILDER_ASSETS")
+	for _, pattern := range []string{
+		"../../config/*.yaml",
+		"../../go.*", // the version of Knative's manifests
+		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) < 2 {
+			t.Fatalf("%s has %d files: %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			if _, err := os.ReadFile(file); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
