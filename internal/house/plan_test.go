@@ -53,7 +53,7 @@ var plan = map[string]rule{
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
-	"pkg/adapter/recent": {never: pure},
+	"pkg/adapter/recent":   {never: pure},
 	"pkg/adapter/queue": {
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/timer"},
 		never: k8s, not: pure,
