@@ -300,7 +300,6 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	}
 	l.rate.take()
 	ns.rate.take()
-	l.warming.active = now
 	l.inFlight++
 	ns.inFlight++
 	d.inFlight++
@@ -340,6 +339,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		l.inFlight-- // it has no slot of maxInFlight
 		p.letter = true
 	}
+	l.warming.active = time.Now()
 	d.pump(l) // other due keys may start beside it
 	d.turn()  // it may need less memory than the permit had
 	d.mu.Unlock()
@@ -360,6 +360,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	l.warming.active = time.Now()
 	d.release(l, p)
 	return d.admit(l)
 }
@@ -368,7 +369,6 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 func (d *Dispatcher) release(l *lane, p *permit) {
 	p.slot.Release()
 	p.memory.Release()
-	l.warming.active = time.Now()
 	if !p.letter {
 		l.inFlight--
 	}

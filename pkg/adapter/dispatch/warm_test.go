@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,9 +62,9 @@ func TestWarmUp_ThatHangs(t *testing.T) {
 // succeed after the next success. The owner is told once each time.
 func TestHealth_FailsAfterAMinute(t *testing.T) {
 	bubble(t, 0, func(c *core) {
-		ok := false
+		var ok atomic.Bool
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			if ok {
+			if ok.Load() {
 				return 0, schedule.Outcome{Kind: schedule.Succeeded}
 			}
 			return 0, schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Code: 503, Data: []byte("no \n upstream")}}
@@ -84,7 +85,7 @@ func TestHealth_FailsAfterAMinute(t *testing.T) {
 			t.Errorf("after a minute %s", got)
 		}
 		c.pass(time.Hour)
-		ok = true
+		ok.Store(true)
 		c.pass(time.Hour)
 		if got := c.d.Health(s).State; got != dispatch.Succeeding || c.failing.Load() != 1 {
 			t.Errorf("after a success %d, told %d times", got, c.failing.Load())
