@@ -218,11 +218,7 @@ func (s *source) watches(status corev1.ConditionStatus, reason string) string {
 // quiet wants an inbox with these deliveries by key, and nothing that waits.
 func (s *source) quiet(sink *harness.Sink, inbox string, want map[string]int) {
 	s.t.Helper()
-	settle(s.t, func() bool {
-		var c harness.Counts
-		r := s.call(s.token, "GET", "", "")
-		return r.Status == 200 && json.Unmarshal(r.Body, &c) == nil && c.Pending == 0 && c.InFlight == 0
-	}, "%s/%s still has something to deliver", s.namespace, s.name)
+	s.idle()
 	got := map[string]int{}
 	for _, d := range sink.Of(inbox, "") {
 		got[d.Key]++
@@ -230,6 +226,16 @@ func (s *source) quiet(sink *harness.Sink, inbox string, want map[string]int) {
 	if !maps.Equal(got, want) {
 		s.t.Errorf("deliveries to %s by key: %v, want %v", inbox, got, want)
 	}
+}
+
+// idle waits until nothing waits.
+func (s *source) idle() {
+	s.t.Helper()
+	settle(s.t, func() bool {
+		var c harness.Counts
+		r := s.call(s.token, "GET", "", "")
+		return r.Status == 200 && json.Unmarshal(r.Body, &c) == nil && c.Pending == 0 && c.InFlight == 0
+	}, "%s/%s still has something to deliver", s.namespace, s.name)
 }
 
 // An object that is made, changed and deleted has the events of ApiServerSource.

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// The tests of this file stop what all tests use, so none of them is parallel.
+
+// keeper is a source whose deliveries are counted, over restarts.
+type keeper struct {
+	*source
+	objects
+	sink    *harness.Sink
+	want    map[string]int
+	markers int
+}
+
+func (k *keeper) next(verb, name string) {
+	k.source.t.Helper()
+	key := "Website/" + k.objects.namespace + "/" + name
+	settle(k.source.t, func() bool { return k.runs()[key] > k.want[key] }, "%s %s does not come", verb, name)
+	d := k.sink.Next(k.source.t, "in", key)
+	k.want[key]++
+	if want := "dev.knative.apiserver.ref." + verb; d.Attr("type") != want {
+		k.source.t.Errorf("%s has an event of type %s, want %s", key, d.Attr("type"), want)
+	}
+}
+
+// settled makes a change that is reported, and wants no others beside the ones that
+// were asked for.
+func (k *keeper) settled() {
+	k.source.t.Helper()
+	k.markers++
+	name := fmt.Sprint("marker-", k.markers)
+	k.apply(website, name, "1")
+	k.next("add", name)
+	k.idle()
+	if got := k.runs(); !maps.Equal(got, k.want) {
+		k.source.t.Errorf("runs by key: %v, want %v", got, k.want)
+	}
+}
+
+// runs are the runs by key. A delivery that kill -9 came before the end of is repeated
+// under its id, and is the same run.
+func (k *keeper) runs() map[string]int {
+	n, ids := map[string]int{}, map[string]bool{}
+	for _, d := range k.sink.Of("in", "") {
+		if id := d.Attr("id"); !ids[id] {
+			ids[id] = true
+			n[d.Key]++
+		}
+	}
+	return n
+}
+
+// kill is kill -9 of the adapter, and start its start.
+func (k *keeper) kill() { k.adapter.Kill() }
+
+func (k *keeper) start() {
+	k.source.t.Helper()
+	if err := k.startAdapter(); err != nil {
+		k.source.t.Fatal(err)
+	}
+}
+
+// lists are the lists of a result that the adapter has made.
+func (k *keeper) lists(result string) int {
+	k.source.t.Helper()
+	r, err := harness.Do(k.source.t.Context(), "GET", k.adapter.Admin+"/metrics", "")
+	if err != nil {
+		k.source.t.Fatal(err)
+	}
+	n := 0
+	for _, m := range regexp.MustCompile(`(?m)^reschedule_watch_lists_total\{[^}]*result="`+result+`"[^}]*\} (\d+)`).FindAllSubmatch(r.Body, -1) {
+		i, _ := strconv.Atoi(string(m[1])) // it is digits
+		n += i
+	}
+	return n
+}
+
+// What happened while the adapter or the API server was down is reported once; a
+// restart, and a list after a version that expired, report nothing else.
+func TestWatchRestart_ReportsOnlyWhatChanged(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	o := watched(t, "memory")
+	o.permit(o.namespace, "websites")
+	k := &keeper{source: o.source(p, "x", watching(sink, "in", websites)), objects: o, sink: sink, want: map[string]int{}}
+	k.watches("True", "")
+	for _, name := range []string{"a", "b", "c", "same"} {
+		k.apply(website, name, "1")
+		k.next("add", name)
+	}
+	k.settled()
+
+	// Nothing happened.
+	k.kill()
+	k.start()
+	k.settled()
+	if n := k.lists("complete"); n != 0 {
+		t.Errorf("%d lists after a restart, whose version is recent", n)
+	}
+
+	// Changes and deletions.
+	k.kill()
+	a, c := k.read(fmt.Sprintf(website, "a", "1")), k.read(fmt.Sprintf(website, "c", "1"))
+	k.objects.delete(a)
+	b := k.apply(website, "b", "2")
+	k.objects.delete(c)
+	k.apply(website, "c", "1")
+	k.apply(website, "d", "1")
+	k.start()
+	k.next("delete", "a")
+	k.next("update", "b")
+	k.next("add", "d")
+	again, key := string(k.apply(website, "c", "1").GetUID()), "Website/"+o.namespace+"/c"
+	sink.Find(t, "the object that was made again", func([]*harness.Delivery) bool { // its deletion before it may be a run too
+		k.want[key] = k.runs()[key]
+		all := sink.Of("in", key)
+		d := all[len(all)-1]
+		return d.Attr("type") == "dev.knative.apiserver.ref.add" && strings.Contains(string(d.Body), again)
+	})
+	k.settled()
+
+	// The version expires: the API server forgets at its restart.
+	k.kill()
+	k.objects.delete(b)
+	k.objects.status(k.apply(website, "same", "1"), `{"seen":true}`)
+	k.apply(website, "d", "2")
+	server.StopAPI()
+	if err := server.StartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.start()
+	k.next("delete", "b")
+	k.next("update", "d")
+	k.settled()
+	if n := k.lists("gone"); n == 0 {
+		t.Error("the version did not expire: the test proves nothing")
+	}
+
+	// The API server is away while the adapter runs.
+	server.StopAPI()
+	if err := server.StartAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.apply(website, "d", "3")
+	k.next("update", "d")
+	k.settled()
+	k.ready()
+}
