@@ -118,6 +118,13 @@ var (
 			return err
 		}
 	}
+	resync = func(ctx context.Context, c *sdk.Client) error {
+		n, err := c.Resync(ctx, sdk.ResyncOptions{Over: new(time.Minute), Prefix: "Website/"})
+		if err == nil && n != 7 {
+			err = fmt.Errorf("%d were scheduled", n)
+		}
+		return err
+	}
 	list = func(ctx context.Context, c *sdk.Client) error {
 		for _, err := range c.List(ctx, sdk.ListOptions{}) {
 			if err != nil {
@@ -153,6 +160,7 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 		"a source that stays full":             {put(sdk.After(0)), []answer{full}, 7, sdk.ErrFull, 6 * time.Second, 10 * time.Second},
 		"a GET":                                {get, []answer{reset, {status: 200, body: waiting}}, 2, nil, 0, time.Second},
 		"a list":                               {list, []answer{reset, {status: 200, body: `{"items":[` + waiting + `],"continue":"x"}`}, gateway, {status: 200, body: `{"items":[],"continue":""}`}}, 4, nil, 0, time.Second},
+		"a resync":                             {resync, []answer{reset, busy, {status: 200, body: `{"scheduled":7}`}}, 3, nil, 2 * time.Second, 4 * time.Second},
 		"a DELETE":                             {cancel(), []answer{reset, busy, gone}, 3, nil, 0, 3 * time.Second},
 		"a DELETE under a uid":                 {cancel(sdk.IfUID("u")), []answer{reset, gone}, 2, nil, 0, time.Second},
 		"a DELETE under a revision":            {cancel(sdk.IfRevision(1)), []answer{reset, gone}, 1, sdk.ErrUnavailable, 0, 0},
@@ -189,6 +197,25 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestResync_SendsItsOptions has the body and the path of the contract, and the refusal of
+// a source that does not watch.
+func TestResync_SendsItsOptions(t *testing.T) {
+	t.Parallel()
+	for want, o := range map[string]sdk.ResyncOptions{
+		`{}`: {}, `{"over":"0s"}`: {Over: new(time.Duration(0))}, `{"over":"10m0s","prefix":"Website/team-a/"}`: {Over: new(10 * time.Minute), Prefix: "Website/team-a/"},
+	} {
+		f := &fake{answers: []answer{{status: 200, body: `{"scheduled":3}`}}}
+		n, err := f.client(t).Resync(t.Context(), o)
+		if r := f.requests[0]; err != nil || n != 3 || f.bodies[0] != want || r.Method != "POST" || r.URL.Path != "/ops/web/resync" || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%v: %s %s %s, answered with %d, %v", o, r.Method, r.URL, f.bodies[0], n, err)
+		}
+	}
+	f := &fake{answers: []answer{refused(400, sdk.ErrInvalid)}}
+	if _, err := f.client(t).Resync(t.Context(), sdk.ResyncOptions{}); !errors.Is(err, sdk.ErrInvalid) {
+		t.Errorf("a refusal is %v", err)
 	}
 }
 
@@ -306,9 +333,13 @@ func TestCall_Requests(t *testing.T) {
 		},
 		`DELETE /ops/web/schedules?prefix=a%2Fb `: func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelPrefix(ctx, "a/b"); return err },
 		`DELETE /ops/web/schedules?all=true `:     func(ctx context.Context, c *sdk.Client) error { _, err := c.CancelAll(ctx); return err },
-		`GET /ops/web `:                           func(ctx context.Context, c *sdk.Client) error { _, err := c.Counts(ctx); return err },
-		`GET /ops/web/schedules/%2E%2E `:          func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ".."); return err },
-		`GET /ops/web/schedules/a%2F..%2F%2520 `:  func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, "a/../%20"); return err },
+		`POST /ops/web/resync {}`: func(ctx context.Context, c *sdk.Client) error {
+			_, err := c.Resync(ctx, sdk.ResyncOptions{})
+			return err
+		},
+		`GET /ops/web `:                          func(ctx context.Context, c *sdk.Client) error { _, err := c.Counts(ctx); return err },
+		`GET /ops/web/schedules/%2E%2E `:         func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, ".."); return err },
+		`GET /ops/web/schedules/a%2F..%2F%2520 `: func(ctx context.Context, c *sdk.Client) error { _, err := c.Get(ctx, "a/../%20"); return err },
 	} {
 		f := &fake{answers: []answer{refused(403, sdk.ErrForbidden)}}
 		if err := call(t.Context(), f.client(t, sdk.WithToken("secret"))); !errors.Is(err, sdk.ErrForbidden) || len(f.requests) != 1 {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Bounds of one call for many. The contract's are 1000 and 16 MiB.
@@ -176,6 +177,36 @@ func (c *Client) Counts(ctx context.Context) (*Counts, error) {
 		return nil, fmt.Errorf("sdk: counting: %w", err)
 	}
 	return &n, nil
+}
+
+// ResyncOptions select what a resync schedules, and over which time; zero is every
+// object, over the spec.watch.resync.over of the source.
+type ResyncOptions struct {
+	// Over is the time over which the objects are spread; new(time.Duration(0)) is at once.
+	Over *time.Duration
+	// Prefix selects the keys that begin with it, such as Website/team-a/.
+	Prefix string
+}
+
+// Resync schedules every object that the source watches once, and returns their number.
+// The source needs a spec.watch. It is repeated after a lost answer: a key that is
+// scheduled twice has one occurrence.
+func (c *Client) Resync(ctx context.Context, o ResyncOptions) (scheduled int, err error) {
+	body, err := json.Marshal(struct {
+		Over   *duration `json:"over,omitempty"`
+		Prefix string    `json:"prefix,omitempty"`
+	}{(*duration)(o.Over), o.Prefix})
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		Scheduled int `json:"scheduled"`
+	}
+	k := call{method: http.MethodPost, path: "/resync", body: body, want: []int{http.StatusOK}, repeatable: true}
+	if err := c.do(ctx, &k, &answer); err != nil {
+		return 0, fmt.Errorf("sdk: resync: %w", err)
+	}
+	return answer.Scheduled, nil
 }
 
 // ScheduleAll schedules many keys, in calls of up to 1000 items. Each item is judged

@@ -171,9 +171,9 @@ func TestManifestOf_EachForm(t *testing.T) {
 		with, without []string
 	}{
 		{resident, "resident.yaml", []string{"kind: Deployment", "namespace: ns", "  name: ns\n"}, nil},
-		{serverless, "serverless.yaml", []string{"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher"}, nil},
-		{defaults, "serverless.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
-		{shared, "serverless.yaml", []string{"kind: Trigger", "name: changes", "kind: RescheduleSource"}, []string{"name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"}},
+		{serverless, "apiserversource.yaml", []string{"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher"}, nil},
+		{defaults, "apiserversource.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
+		{shared, "apiserversource.yaml", []string{"kind: Trigger", "name: changes", "kind: RescheduleSource"}, []string{"name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"}},
 	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "test", "expiry", "config", c.file))
 		if err != nil {

@@ -27,7 +27,7 @@ var sharedManifest string
 // deploy creates all operators, each in a namespace of its own, and waits until they are ready.
 func deploy(ctx context.Context, repo string, n operators) error {
 	for _, form := range forms {
-		file := "serverless.yaml"
+		file := "apiserversource.yaml"
 		if form == resident {
 			file = "resident.yaml"
 		}

@@ -16,7 +16,7 @@ import (
 
 // defaults limit the calls to the API server per second and in a burst, about as
 // eventing's own controller limits them. Knative's default depends on the number
-// of controllers in the process. With two of them, a thousand sources that are
+// of controllers in the process. With three of them, a thousand sources that are
 // created together would wait for minutes.
 var defaults = map[string]string{"KUBE_API_QPS": "100", "KUBE_API_BURST": "200"}
 
@@ -31,5 +31,6 @@ func main() {
 		}
 	}
 	ctx := filteredfactory.WithSelectors(signals.NewContext(), auth.OIDCLabelSelector)
-	sharedmain.MainWithContext(ctx, "reschedule-controller", reschedulesource.NewController, reschedulesource.NewScaler)
+	sharedmain.MainWithContext(ctx, "reschedule-controller",
+		reschedulesource.NewController, reschedulesource.NewScaler, reschedulesource.NewWatchAccounts)
 }

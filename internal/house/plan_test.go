@@ -53,8 +53,9 @@ var plan = map[string]rule{
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
+	"pkg/adapter/recent": {never: pure},
 	"pkg/adapter/queue": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/timer"},
+		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/timer"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
@@ -76,7 +77,7 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s,
 	},
 	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},

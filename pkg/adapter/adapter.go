@@ -25,6 +25,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -153,7 +154,8 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 	}
 	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
 	a.origin.Trust(sender.Trust)
-	a.dispatch, err = dispatch.New(dispatch.Config{Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: meter, Lost: a.lost})
+	a.dispatch, err = dispatch.New(dispatch.Config{Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: meter,
+		Lost: a.lost, Failing: a.warnFailing, WarmUp: sender.WarmUp})
 	if err != nil {
 		return err
 	}
@@ -235,11 +237,19 @@ func (a *Adapter) lost(l dispatch.Loss) {
 	if l.Code != 0 {
 		why += fmt.Sprintf(" (its last answer was %d)", l.Code)
 	}
-	if l.DeadLettered {
+	switch {
+	case l.DeadLettered:
 		a.origin.Warn(l.Source, "EventDeadLettered", why+"; it goes to the dead letter sink")
-	} else {
-		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is no dead letter sink for it")
+	case l.Kept:
+		a.origin.Warn(l.Source, "EventKept", why+"; it is kept as a dead letter, see GET …/deadletters at the source's address")
+	default:
+		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is neither a dead letter sink nor space for it")
 	}
+}
+
+// warnFailing tells the owner of a source that its deliveries fail.
+func (a *Adapter) warnFailing(s *schedule.Source, h dispatch.Health) {
+	a.origin.Warn(s, "DeliveryFailing", fmt.Sprintf("no delivery has succeeded for a minute. %s", failureSentence(&h)))
 }
 
 // Addr is the address of the schedule API.

@@ -2,9 +2,12 @@ package adapter
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
@@ -40,13 +43,44 @@ func (r registry) RemoveSource(uid string) error {
 }
 
 // Counts implements sources.Registry.
-func (r registry) Counts(uid string) (pending int64, nextDueAt time.Time, ok bool) {
+func (r registry) Counts(uid string) (sources.Counts, bool) {
 	s, ok := r.queue.Find(uid)
 	if !ok {
-		return 0, time.Time{}, false
+		return sources.Counts{}, false
 	}
-	counts, err := s.Counts()
-	return counts.Pending, counts.NextDueAt, err == nil
+	n, err := s.Counts()
+	c := sources.Counts{
+		Pending: n.Pending, InFlight: n.InFlight, Retrying: n.Retrying, NextDueAt: n.NextDueAt, OldestDueAt: n.OldestDueAt,
+		Delivering: delivering(r.dispatch.Health(s)),
+	}
+	if !c.NextDueAt.After(time.Now()) { // it may come from a count that is some seconds old
+		c.NextDueAt = time.Time{}
+	}
+	return c, err == nil
+}
+
+// delivering is the condition Delivering of a source.
+func delivering(h dispatch.Health) sources.Delivering {
+	switch h.State {
+	case dispatch.Succeeding:
+		return sources.Delivering{Status: "True", Reason: "Delivered"}
+	case dispatch.Failing:
+		return sources.Delivering{Status: "False", Reason: "DeliveryFailing", Message: failureSentence(&h)}
+	}
+	return sources.Delivering{Status: "Unknown", Reason: "NoDelivery", Message: "Nothing was delivered since the adapter started."}
+}
+
+// failureSentence is the sentence about deliveries that fail.
+func failureSentence(h *dispatch.Health) string {
+	last := "no answer"
+	if h.Code != 0 {
+		last = fmt.Sprintf("status %d", h.Code)
+	}
+	text := fmt.Sprintf("The last delivery failed at %s with %s", h.At.UTC().Format(time.RFC3339), last)
+	if h.Text != "" {
+		text += ": " + h.Text
+	}
+	return text
 }
 
 // WatchStatus implements sources.Registry.

@@ -21,7 +21,8 @@
 // kind that no controller watches is dropped.
 //
 // In doubt there is a run too many, never one too few: an update is a change when this
-// process has not seen the object before, or does not know what waits under the key.
+// process has not seen the object before, or does not know what waits under the key, and
+// always when a source that watches reports it.
 // But an object that predicates would keep out of an operator that starts, such as an
 // object of another class, is not run.
 //
@@ -57,6 +58,8 @@
 // Without it every sender is taken, and nothing about its events is remembered: a forged
 // event may cause a run, and never suppresses one.
 //
-// It leaves to others: which objects are watched (the ApiServerSource), the back-off and
-// the durable timers (the RescheduleSource), and who may send events to the source.
+// [PrintSource] writes the RescheduleSource that watches what the controllers declare.
+//
+// It leaves to others: the watches, the back-off and the durable timers (the
+// RescheduleSource), and who may send events to the source.
 package controller

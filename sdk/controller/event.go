@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,14 @@ func (e event) attribute(name string) string {
 // key is the key of the delivery, "" for an event that no RescheduleSource sent.
 func (e event) key() string { return e.attribute(cloudevent.KeyAttribute) }
 
+// watched reports whether a source that watches made the event. It sends what counts
+// as a change by its spec, so the event is news also for an object that was seen in the
+// same state: a resync is such an event, and one that took the place of an event about
+// an owned object.
+func (e event) watched() bool {
+	return strings.HasPrefix(e.attribute("source"), cloudevent.SourcePrefix)
+}
+
 // retried reports whether this delivery has failed before.
 func (e event) retried() bool {
 	n, err := strconv.Atoi(e.attribute(cloudevent.AttemptAttribute))
@@ -58,7 +67,7 @@ const (
 	deleted verb = "delete"
 )
 
-// change is the event of an ApiServerSource.
+// change is the event of an ApiServerSource, or of a RescheduleSource that watches.
 type change struct {
 	verb
 	gvk  schema.GroupVersionKind
@@ -67,7 +76,8 @@ type change struct {
 	object, metadata json.RawMessage
 }
 
-// apiServerTypes are the events of an ApiServerSource, in its two modes.
+// apiServerTypes are the events of an ApiServerSource, in its two modes. A
+// RescheduleSource that watches sends the second one.
 var apiServerTypes = map[string]struct {
 	verb
 	whole bool
@@ -80,7 +90,7 @@ var apiServerTypes = map[string]struct {
 	"dev.knative.apiserver.ref.delete":      {deleted, false},
 }
 
-// readChange reads the event of an ApiServerSource. It is nil for another event.
+// readChange reads an event about an object. It is nil for another event.
 func readChange(e event) (*change, error) {
 	t, ok := apiServerTypes[e.attribute("type")]
 	if !ok {

@@ -31,18 +31,15 @@ func ExampleNewManager() {
 	fmt.Fprintln(os.Stderr, err)
 }
 
-// An operator that lists its objects once for each new revision of its Knative
-// Service.
+// An operator whose requests have keys of their own, also the requests that a map
+// function finds.
 func ExampleWithClient() {
 	source, err := sdk.FromEnv()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{},
-		controller.WithClient(source),
-		controller.WithResync(controller.Resync{Window: 10 * time.Minute, Every: 10 * time.Hour}),
-	)
+	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{}, controller.WithClient(source))
 	fmt.Fprintln(os.Stderr, mgr, err)
 }
 

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Handler drives a single reconciler without a manager: every event of an
-// ApiServerSource is about the object that it names, of any kind, and a request that
+// Handler drives a single reconciler without a manager: every event about an object is
+// for the object that it names, of any kind, and a request that
 // is due again comes back under the same key. The keys that a caller schedules are
 // Kind/namespace/name, namespace/name or name.
 //

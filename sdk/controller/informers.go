@@ -175,6 +175,26 @@ func (i *informers) IndexField(ctx context.Context, o client.Object, field strin
 	return i.cached.IndexField(ctx, o, field, extract)
 }
 
+// namespaces are the namespaces in which a resident controller would cache a kind, none
+// for all, and the options of the cache for this kind alone.
+func (i *informers) namespaces(k kind) (map[string]cache.Config, cache.ByObject, error) {
+	var own cache.ByObject
+	for o, by := range i.options.ByObject {
+		gvk, err := apiutil.GVKForObject(o, i.scheme)
+		if err != nil {
+			return nil, own, err
+		}
+		if gvk == k.GroupVersionKind {
+			own = by
+		}
+	}
+	namespaces := i.options.DefaultNamespaces
+	if own.Namespaces != nil {
+		namespaces = own.Namespaces
+	}
+	return namespaces, own, nil
+}
+
 // informer keeps the handlers of a kind.
 type informer struct {
 	mu       sync.Mutex

@@ -36,16 +36,15 @@ type manager struct {
 //
 // The options of leader election and the SyncPeriod of the cache do not count. Objects
 // outside the namespaces of the cache are not reconciled, whatever asks for it. The
-// selectors of the cache are for a [Resync] and for cached reads: the ApiServerSource
+// selectors of the cache are for cached reads and for [PrintSource]: the RescheduleSource
 // says which objects are watched. Metrics are off unless an address is given: events
 // come in on their default port.
 func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager, error) {
 	s := newServer(opts)
-	if s.resync != nil && s.client == nil {
-		return nil, errors.New("controller: WithResync needs WithClient")
-	}
-	if err := s.setVerify(func() (*rest.Config, error) { return cfg, nil }); err != nil {
-		return nil, err
+	if _, prints := os.LookupEnv(printVariable); !prints { // it may be no pod, which has no namespace
+		if err := s.setVerify(func() (*rest.Config, error) { return cfg, nil }); err != nil {
+			return nil, err
+		}
 	}
 	in := &informers{byKind: map[kind]*informer{}}
 	s.feeder = &feeder{informers: in}
@@ -128,6 +127,9 @@ func (m *manager) Start(ctx context.Context) error {
 	if l := m.server.listener; l != nil {
 		defer func() { _ = l.Close() }()
 	}
+	if done, err := m.printed(); done {
+		return err
+	}
 	if err := m.learnKinds(); err != nil {
 		return err
 	}
@@ -159,9 +161,6 @@ func (m *manager) Start(ctx context.Context) error {
 	go func() { failed <- srv.Serve(l) }()
 	m.server.log.Info("Serving events", "address", l.Addr().String())
 	m.server.logOpen()
-	if m.server.resync != nil {
-		go m.server.askForResync(inner)
-	}
 	var err error
 	select {
 	case <-ctx.Done():

@@ -7,8 +7,8 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// Option is an option of [NewManager] or [Handler]. Handler ignores WithCachedReads,
-// WithResync and WithListener.
+// Option is an option of [NewManager] or [Handler]. Handler ignores WithCachedReads and
+// WithListener.
 type Option func(*options)
 
 type options struct {
@@ -17,7 +17,6 @@ type options struct {
 	listener    net.Listener
 	concurrency int
 	replicas    bool
-	resync      *Resync
 	audience    *string
 	subjects    []string
 	// verify returns nil for a request that is admitted. If verify itself is nil, every
@@ -45,19 +44,14 @@ func WithAudience(audience string, subjects ...string) Option {
 }
 
 // WithClient lets the operator schedule requests itself: a request that an event of
-// another key leads to gets a delivery of its own, under its own key. WithResync needs
-// it, and so do requests that a source without events enqueues.
+// another key leads to gets a delivery of its own, under its own key. Requests that a
+// source without events enqueues need it.
 func WithClient(c *sdk.Client) Option { return func(o *options) { o.client = c } }
 
 // WithCachedReads reads through the cache that a manager usually has. The cache has the
 // watched kinds before events are served, and other kinds when they are read first. It
 // ends with the process. Field indexes need it.
 func WithCachedReads() Option { return func(o *options) { o.cachedReads = true } }
-
-// WithResync lists all objects for every new revision of the service, and again after
-// some time. It lists the objects that a resident operator would have in its cache, as
-// ctrl.Options.Cache says. It needs [WithClient].
-func WithResync(r Resync) Option { return func(o *options) { o.resync = &r } }
 
 // WithReplicas is for a service that may have more than one replica at a time, and for an
 // operator whose keys other programs schedule too. Then nothing is remembered, because

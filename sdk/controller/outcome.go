@@ -45,10 +45,6 @@ type due struct {
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Requests   []due  `json:"requests,omitempty"`
-	// Continue is where the list of a resync goes on, Revision which revision of the
-	// Knative Service it is for.
-	Continue string `json:"continue,omitempty"`
-	Revision string `json:"revision,omitempty"`
 }
 
 func dueOf(ts ...target) due {
@@ -79,7 +75,6 @@ func (d due) json() []byte {
 type answer struct {
 	outcome
 	again []target // the targets that are due again
-	due   due      // the data of the event that brings the key back, if there are none
 }
 
 // worst combines the outcomes of targets: one failure fails all of them. Without a
@@ -111,10 +106,7 @@ func (a answer) write(w http.ResponseWriter, key string) {
 		http.Error(w, strings.ToValidUTF8(text[:min(len(text), 1024)], ""), http.StatusServiceUnavailable)
 	case a.after > 0:
 		after := strings.Replace(a.after.String(), "µs", "us", 1) // a header is ASCII
-		d := a.due
-		if len(a.again) > 0 {
-			d = dueOf(a.again...)
-		}
+		d := dueOf(a.again...)
 		w.Header().Set(cloudevent.AfterHeader, after)
 		w.Header().Set("Content-Type", "application/json")
 		for name, value := range map[string]string{

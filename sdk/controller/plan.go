@@ -16,9 +16,6 @@ type planner struct {
 	queues []*queue
 	// withClient: requests can be scheduled under keys of their own.
 	withClient bool
-	// withResync: the operator lists its objects. revision is K_REVISION of this process.
-	withResync bool
-	revision   string
 }
 
 // plan is what an event leads to.
@@ -34,10 +31,6 @@ type plan struct {
 	// survivors are targets of the key that still exist after an event of something
 	// else's deletion.
 	survivors []target
-	// resync is the controller whose objects are listed, from is where the list goes
-	// on.
-	resync *queue
-	from   due
 	// outside are the controllers of requests that were dropped, because they are not
 	// in the namespaces of the manager's cache.
 	outside []string
@@ -66,12 +59,10 @@ type observation struct {
 // mistake of the caller who scheduled it.
 var errUnknownKey = errors.New("this operator does not know the key")
 
-// due plans the delivery of a key that a run asked for, or a caller. Predicates are
-// not asked; the namespaces of the manager's cache are.
-func (p planner) due(key string, d due) (is plan, err error) {
-	if ok, err := p.resync(key, d, &is); ok {
-		return is, err
-	}
+// due plans the delivery of a key that a run asked for, or a caller, or a watching
+// source, whose events have a cause. Predicates are not asked; the namespaces of the
+// manager's cache are. A source may watch more namespaces: then its keys are dropped.
+func (p planner) due(key string, d due, cause string) (is plan, err error) {
 	requests := d.Requests
 	if len(requests) == 0 {
 		requests = []due{d}
@@ -82,30 +73,10 @@ func (p planner) due(key string, d due) (is plan, err error) {
 	if len(is.run) == 0 {
 		is.run = p.ofKey(key, &is)
 	}
-	if len(is.run) == 0 {
+	if len(is.run) == 0 && !(cause != "" && is.drop()) {
 		return is, p.unknownKey(key)
 	}
 	return is, nil
-}
-
-// resync plans the delivery of a key of a resync, and reports whether it is one.
-// A revision asks for its resync before it has the traffic: the revision before it
-// must not do it in its place.
-func (p planner) resync(key string, from due, is *plan) (bool, error) {
-	name, ok := strings.CutPrefix(key, resyncPrefix)
-	if !ok || strings.Contains(name, "/") || p.anyKind() {
-		return false, nil
-	}
-	if from.Revision != "" && from.Revision != p.revision {
-		return true, fmt.Errorf("this resync is for the revision %s, and this is %q", from.Revision, p.revision)
-	}
-	i := slices.IndexFunc(p.queues, func(q *queue) bool { return q.name == name && !q.kind.Empty() })
-	if i < 0 || !p.withResync {
-		is.decide(target{}, outcome{gone: true}) // an older version of the operator asked for it
-		return true, nil
-	}
-	is.resync, is.from = p.queues[i], from
-	return true, nil
 }
 
 // change plans the delivery of an event about an object. A request whose key is not
@@ -153,6 +124,7 @@ func (p planner) change(o observation) (is plan) {
 			is.check = append(is.check, t)
 		}
 	}
+	is.drop()
 	return is
 }
 
@@ -177,6 +149,16 @@ func (is *plan) decide(t target, o outcome) {
 	case o.after < is.decided[i].after:
 		is.decided[i].outcome = o
 	}
+}
+
+// drop gives up a key for good whose requests are all outside the namespaces of the
+// manager's cache, and reports whether it is one.
+func (is *plan) drop() bool {
+	if len(is.outside) == 0 || len(is.run)+len(is.check)+len(is.decided)+len(is.schedule) > 0 {
+		return false
+	}
+	is.decide(target{}, outcome{gone: true})
+	return true
 }
 
 // has reports whether anything is planned for a target under the key of the event.

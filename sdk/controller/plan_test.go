@@ -49,7 +49,7 @@ func (is plan) describe() string {
 	}
 	var decided, scheduled []string
 	for _, d := range is.decided {
-		of := "resync"
+		of := "the key"
 		if d.queue != nil {
 			of = d.queue.name + ":" + d.request.String()
 		}
@@ -65,9 +65,6 @@ func (is plan) describe() string {
 	add("schedule", scheduled)
 	add("survivors", texts(is.survivors))
 	add("outside", is.outside)
-	if is.resync != nil {
-		parts = append(parts, "resync "+is.resync.name+" from "+string(is.from.json()))
-	}
 	return strings.Join(parts, "; ")
 }
 
@@ -113,7 +110,8 @@ func TestPlan_OfAChange(t *testing.T) {
 		{"a deletion of an object that is there again", false, observation{key: key, change: of(deleted, "ConfigMap", "ns/a"), enqueued: []delayed{in(first, "ns/a", 0)}}, "run first:ns/a; survivors first:ns/a second:ns/a"},
 		{"an update of an object that is gone", false, observation{key: key, change: of(updated, "ConfigMap", "ns/a"), gone: true}, "decided first:ns/a=gone second:ns/a=gone"},
 		{"the deletion of an owned object", false, observation{key: key, change: of(deleted, "Secret", "ns/s"), gone: true, known: true, enqueued: []delayed{in(first, "ns/a", 0)}}, "run first:ns/a; survivors first:ns/a second:ns/a"},
-		{"a namespace outside", false, observation{key: "ConfigMap/other/a", change: of(updated, "ConfigMap", "other/a"), enqueued: []delayed{in(first, "other/a", 0)}}, "outside first first second"},
+		{"a namespace outside", false, observation{key: "ConfigMap/other/a", change: of(updated, "ConfigMap", "other/a"), enqueued: []delayed{in(first, "other/a", 0)}}, "decided the key=gone; outside first first second"},
+		{"a namespace outside, of another object", false, observation{key: key, change: of(updated, "Pod", "ns/p"), known: true, enqueued: []delayed{in(first, "other/a", 0)}}, "decided the key=gone; outside first"},
 	} {
 		p.withClient = row.withClient
 		if got := p.change(row.observation).describe(); got != row.want {
@@ -122,41 +120,44 @@ func TestPlan_OfAChange(t *testing.T) {
 	}
 }
 
-// TestPlan_OfADueKey has a row for each rule about keys that are due.
+// TestPlan_OfADueKey has a row for each rule about keys that are due, with and without
+// the cause that a watching source names.
 func TestPlan_OfADueKey(t *testing.T) {
 	t.Parallel()
 	first, second, mapper := planQueues()
+	const cause = "v1/Secret/ns/s"
 	for _, row := range []struct {
-		key    string
-		due    due
-		resync bool
-		want   string
+		key   string
+		due   due
+		cause string
+		want  string
 	}{
-		{"ConfigMap/ns/a", due{}, false, "run first:ns/a second:ns/a"},
-		{"first/ns/a", due{}, false, "run first:ns/a"},
-		{"second/ns/a", due{}, false, "run second:ns/a"},
-		{"any", due{Controller: "mapper", Namespace: "ns", Name: "a"}, false, "run mapper:ns/a"},
-		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "ns", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, false, "run first:ns/b mapper:ns/a"},
-		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "other", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, false, "run first:ns/b; outside mapper"},
-		{"ConfigMap/ns/a", due{Controller: "former", Namespace: "ns", Name: "b"}, false, "run first:ns/a second:ns/a"},
-		{"any", due{Controller: "former", Namespace: "ns", Name: "b"}, false, "this operator does not know the key"},
-		{"ConfigMap/other/a", due{}, false, "this operator does not know the key"},
-		{"ConfigMap/ns/", due{}, false, "this operator does not know the key"},
-		{"a", due{}, false, "this operator does not know the key"},
-		{"resync/first", due{}, true, `resync first from {}`},
-		{"resync/first", due{Continue: "x", Revision: "op-2"}, true, `resync first from {"continue":"x","revision":"op-2"}`},
-		{"resync/first", due{Revision: "op-1"}, true, `this resync is for the revision op-1, and this is "op-2"`},
-		{"resync/first", due{}, false, "decided resync=gone"},
-		{"resync/mapper", due{}, true, "decided resync=gone"},
-		{"resync/first/a", due{}, true, "this operator does not know the key"},
+		{"ConfigMap/ns/a", due{}, "", "run first:ns/a second:ns/a"},
+		{"first/ns/a", due{}, "", "run first:ns/a"},
+		{"second/ns/a", due{}, "", "run second:ns/a"},
+		{"any", due{Controller: "mapper", Namespace: "ns", Name: "a"}, "", "run mapper:ns/a"},
+		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "ns", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, "", "run first:ns/b mapper:ns/a"},
+		{"any", due{Requests: []due{{Controller: "mapper", Namespace: "other", Name: "a"}, {Controller: "first", Namespace: "ns", Name: "b"}}}, "", "run first:ns/b; outside mapper"},
+		{"ConfigMap/ns/a", due{Controller: "former", Namespace: "ns", Name: "b"}, "", "run first:ns/a second:ns/a"},
+		{"any", due{Controller: "former", Namespace: "ns", Name: "b"}, "", "this operator does not know the key"},
+		{"ConfigMap/other/a", due{}, "", "this operator does not know the key"},
+		{"ConfigMap/ns/", due{}, "", "this operator does not know the key"},
+		{"a", due{}, "", "this operator does not know the key"},
+
+		{"ConfigMap/ns/a", due{}, cause, "run first:ns/a second:ns/a"},
+		{"ConfigMap//a", due{}, cause, "run first:/a second:/a"},
+		{"mapper/ns/a", due{}, cause, "run mapper:ns/a"}, // of spec.watch.resources[].key
+		{"ConfigMap/other/a", due{}, cause, "decided the key=gone; outside first second"},
+		{"Pod/ns/a", due{}, cause, "this operator does not know the key"},
+		{"Pod/other/a", due{}, cause, "this operator does not know the key"},
 	} {
-		is, err := planner{queues: []*queue{first, second, mapper}, withResync: row.resync, revision: "op-2"}.due(row.key, row.due)
+		is, err := planner{queues: []*queue{first, second, mapper}}.due(row.key, row.due, row.cause)
 		got := is.describe()
 		if err != nil {
 			got = err.Error()
 		}
 		if got != row.want && !(errors.Is(err, errUnknownKey) && strings.HasPrefix(got, row.want)) {
-			t.Errorf("%s %s: %q, want %q", row.key, row.due.json(), got, row.want)
+			t.Errorf("%s %s of %q: %q, want %q", row.key, row.due.json(), row.cause, got, row.want)
 		}
 	}
 }
@@ -168,9 +169,9 @@ func TestPlan_OfAHandler(t *testing.T) {
 	q.prefix = ""
 	p := planner{queues: []*queue{q}}
 	for key, want := range map[string]string{
-		"Config/ns/a": "reschedule:ns/a", "ns/a": "reschedule:ns/a", "a": "reschedule:/a", "resync/a": "reschedule:resync/a", "a/b/c/d": "", "a/": "",
+		"Config/ns/a": "reschedule:ns/a", "ns/a": "reschedule:ns/a", "a": "reschedule:/a", "other/a": "reschedule:other/a", "a/b/c/d": "", "a/": "",
 	} {
-		is, err := p.due(key, due{})
+		is, err := p.due(key, due{}, "")
 		if got := is.describe(); got != strings.TrimSpace("run "+want) && want != "" || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", key, got, err)
 		}

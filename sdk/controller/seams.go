@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"reflect"
+	goruntime "runtime"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,19 +73,39 @@ func adopt(r crmanager.Runnable, withoutEvent func(*queue, enqueued)) (*adopted,
 	return &adopted{q, watches}, nil
 }
 
+// watch is the watch of a kind of objects, as far as reflection shows it.
+type watch struct {
+	object, handler, predicates reflect.Value
+}
+
+// sources are what the controller watches, and the types of its sources that are no
+// watches of objects.
+func (a *adopted) sources() (watches []watch, others []reflect.Type) {
+	for i := range a.watches.Len() {
+		v := reflect.Indirect(a.watches.Index(i).Elem())
+		if !v.IsValid() {
+			continue
+		}
+		if v.Kind() == reflect.Struct {
+			w := watch{dynamic(v.FieldByName("Type")), dynamic(v.FieldByName("Handler")), v.FieldByName("Predicates")}
+			if w.handler.IsValid() && w.object.IsValid() && w.object.Type().Implements(reflect.TypeFor[client.Object]()) {
+				watches = append(watches, w)
+				continue
+			}
+		}
+		others = append(others, v.Type())
+	}
+	return watches, others
+}
+
 // reconciled is the kind of object that the controller is For: the first kind that
 // it watches without mapping objects to others, zero if there is none.
 func (a *adopted) reconciled(scheme *runtime.Scheme) (kind, error) {
-	for i := range a.watches.Len() {
-		v := reflect.Indirect(a.watches.Index(i).Elem())
-		if v.Kind() != reflect.Struct {
-			continue
+	watches, _ := a.sources()
+	for _, w := range watches {
+		if mapsToItself(w.handler.Type()) {
+			return kindOfValue(w.object, scheme)
 		}
-		h, o := dynamic(v.FieldByName("Handler")), dynamic(v.FieldByName("Type"))
-		if !h.IsValid() || !o.IsValid() || !mapsToItself(h.Type()) || !o.Type().Implements(reflect.TypeFor[client.Object]()) {
-			continue
-		}
-		return kindOfValue(o, scheme)
 	}
 	return kind{}, nil
 }
@@ -132,6 +153,18 @@ func mapsToItself(t reflect.Type) bool {
 	}
 	name, _, _ := strings.Cut(of.Name(), "[")
 	return t.Elem().PkgPath() == of.PkgPath() && strings.HasPrefix(t.Elem().Name(), name+"[")
+}
+
+// mapsToOwners reports whether a handler is EnqueueRequestForOwner, which Owns uses. It
+// is a handler.Funcs with functions of controller-runtime; handlers of operators have
+// functions of their own.
+func mapsToOwners(h reflect.Value) bool {
+	funcs := reflect.TypeFor[handler.Funcs]()
+	if h.Type() != funcs || h.FieldByName("CreateFunc").IsNil() {
+		return false
+	}
+	f := goruntime.FuncForPC(h.FieldByName("CreateFunc").Pointer())
+	return f != nil && strings.HasPrefix(f.Name(), funcs.PkgPath()+".")
 }
 
 // field is a field of a controller.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -134,18 +133,15 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 	var p plan
 	var f *feed
 	if c == nil {
-		p, err = s.planner().due(key, e.due())
+		p, err = s.planner().due(key, e.due(), e.attribute(cloudevent.CauseAttribute))
 	} else {
-		p, f, err = s.planChange(ctx, observation{key: key, change: c, last: last, known: known}, e.retried())
+		p, f, err = s.planChange(ctx, observation{key: key, change: c, last: last, known: known}, e.retried() || e.watched())
 	}
 	for _, name := range p.outside {
 		s.once("What is not in the namespaces of the manager's cache is not reconciled", "controller", name)
 	}
 	if err != nil {
 		return answer{}, err
-	}
-	if p.resync != nil {
-		return s.resyncNow(ctx, p.resync, p.from)
 	}
 	if len(p.schedule) > 0 {
 		if err := s.schedule(ctx, p.schedule); err != nil {
@@ -172,16 +168,17 @@ func (s *server) handle(ctx context.Context, e event) (answer, error) {
 }
 
 func (s *server) planner() planner {
-	return planner{queues: s.all(), withClient: s.client != nil, withResync: s.resync != nil, revision: os.Getenv("K_REVISION")}
+	return planner{queues: s.all(), withClient: s.client != nil}
 }
 
 // planChange feeds an event to the handlers, and plans what they and the memory say.
-func (s *server) planChange(ctx context.Context, o observation, retried bool) (p plan, f *feed, err error) {
+// Unless fresh, the object that was seen last is the old object of an update.
+func (s *server) planChange(ctx context.Context, o observation, fresh bool) (p plan, f *feed, err error) {
 	if s.feeder == nil {
 		return s.planner().change(o), nil, nil
 	}
 	// The object that was seen last counts only while the last answer does.
-	f, err = s.feeder.read(ctx, o.change, retried || !o.known)
+	f, err = s.feeder.read(ctx, o.change, fresh || !o.known)
 	if err != nil {
 		return p, nil, err
 	}

@@ -164,7 +164,7 @@ func TestHandler_Keys(t *testing.T) {
 		got <- r
 		return reconcile.Result{}, nil
 	}))
-	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "resync/a": "resync/a", "a/b/c/d": "", "a/": "", "//a": ""} {
+	for key, want := range map[string]string{"Config/ns/a": "ns/a", "ns/a": "ns/a", "a": "/a", "Node//a": "/a", "other/a": "other/a", "a/b/c/d": "", "a/": "", "//a": ""} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, request(key, sdk.Event{Type: cloudevent.DueType}))
 		var ran string

@@ -24,11 +24,10 @@ type fakeSource struct {
 
 	suspended bool // it delivers nothing
 
-	mu       sync.Mutex
-	dead     bool
-	keys     map[string]*occurrence
-	calls    []string
-	revision uint64
+	mu    sync.Mutex
+	dead  bool
+	keys  map[string]*occurrence
+	calls []string
 }
 
 type occurrence struct {
@@ -38,9 +37,7 @@ type occurrence struct {
 	event    sdk.Event
 	attempt  int // failed runs
 	put      int // how often it was scheduled through the API
-	reason   string
 	tries    int // failed deliveries in a row
-	revision uint64
 	timer    *time.Timer
 }
 
@@ -80,11 +77,8 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	key := strings.TrimPrefix(r.URL.Path, "/ns/name/schedules")
-	key = strings.TrimPrefix(key, "/")
-	o := f.keys[key]
-	switch r.Method {
-	case http.MethodPost:
+	switch r.Method + r.URL.Path {
+	case "POST/ns/name/schedules":
 		var body struct{ Items []sdk.Item }
 		f.must(json.NewDecoder(r.Body).Decode(&body))
 		var answer bytes.Buffer
@@ -94,18 +88,6 @@ func (f *fakeSource) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(&answer, "%s{\"status\":200,%s", strings.Repeat(",", min(i, 1)), b[1:])
 		}
 		fmt.Fprintf(w, `{"items":[%s]}`, &answer)
-	case http.MethodPut:
-		var request sdk.Request
-		f.must(json.NewDecoder(r.Body).Decode(&request))
-		f.must(json.NewEncoder(w).Encode(f.put(key, request)))
-	case http.MethodGet:
-		if o == nil {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"code":"not_found"}`)
-			return
-		}
-		f.must(json.NewEncoder(w).Encode(sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, Reason: o.reason, Event: &o.event}))
 	default:
 		w.WriteHeader(http.StatusMethodNotAllowed)
 	}
@@ -122,14 +104,13 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 	o := f.of(key)
 	o.tries = 0
 	o.put++
-	o.reason = r.Reason
 	o.attempt = 0
 	f.calls = append(f.calls, fmt.Sprintf("%s %s %s", r.Policy, key, *r.Delay))
 	if r.Event != nil {
 		o.event = *r.Event
 	}
 	f.wait(key, time.Now().Add(*r.Delay), r.Policy == sdk.Earliest)
-	return &sdk.Schedule{Key: key, Revision: o.revision, State: sdk.Waiting, DueAt: o.dueAt}
+	return &sdk.Schedule{Key: key, State: sdk.Waiting, DueAt: o.dueAt}
 }
 
 func (f *fakeSource) of(key string) *occurrence {
@@ -142,8 +123,6 @@ func (f *fakeSource) of(key string) *occurrence {
 // wait makes the key due at an instant, or sooner.
 func (f *fakeSource) wait(key string, at time.Time, earliest bool) {
 	o := f.of(key)
-	f.revision++
-	o.revision = f.revision
 	if o.waiting && earliest && o.dueAt.Before(at) {
 		at = o.dueAt
 	}

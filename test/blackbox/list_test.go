@@ -144,7 +144,7 @@ func TestBulkDelete_NeedsAPrefixOrAll(t *testing.T) {
 // The counts are of keys that wait, are due and are in flight.
 func TestCounts_WaitingDueAndInFlight(t *testing.T) {
 	t.Parallel()
-	if r := idle.call(t, http.MethodGet, "", ""); string(r.Body) != `{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0}`+"\n" {
+	if r := idle.call(t, http.MethodGet, "", ""); string(r.Body) != `{"pending":0,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":null,"watched":0}`+"\n" {
 		t.Errorf("idle: %s", r.Body)
 	}
 	far := counted.put(t, "far", `{"delay":"2h"}`)

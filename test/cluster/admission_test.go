@@ -4,13 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
@@ -20,44 +18,35 @@ import (
 func refusedBy(t *testing.T, policy string, try func() error) {
 	t.Helper()
 	var err error
+	defer func() {
+		if t.Failed() {
+			t.Log("the last answer:", err)
+		}
+	}()
 	settle(t, func() bool {
 		err = try()
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy)
-	}, "%s does not refuse it: %v", policy, err)
+	}, "%s does not refuse it", policy)
 }
 
 // Also with the adapter's own credentials.
 func TestAdapter_GetsTokensToWatchAndForSinks(t *testing.T) {
 	t.Parallel()
-	const ours, policy = "x-oidc-sources.reschedule.dev-reschedulesource", "reschedule-adapter-tokens"
-	ns := namespace(t, "tokens")
-	for _, account := range []string{ours, "operator"} {
-		_, err := server.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+	const ours = "x-oidc-sources.reschedule.dev-reschedulesource"
+	p, ns, adapter := running(t), namespace(t, "tokens"), tokens(t)
+	accounts(t, ns, ours, "operator")
+	for _, account := range []string{"operator", ours} {
+		s := &source{programs: p, t: t, namespace: ns, name: "with-" + account, client: typedSourcesIn(t, ns)}
+		s.make(watchingWith(account))
 	}
-	config, err := server.As(t.Context(), kube.SystemNamespace, adapterAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := func(account string, audiences ...string) error {
-		_, err := client.CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), account,
-			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}, metav1.CreateOptions{})
-		return err
-	}
-	refusedBy(t, policy, func() error { return request(ours) }) // which is for the API server
-	refusedBy(t, policy, func() error { return request(ours, kube.Issuer) })
-	refusedBy(t, policy, func() error { return request(ours, "sink", kube.Issuer) })
-	refusedBy(t, policy, func() error { return request("operator", "sink") })
-	refusedBy(t, policy, func() error { return request("operator", "sink", kube.Issuer) })
-	if err := request("operator"); err != nil {
-		t.Errorf("an account to watch with: %v", err)
-	}
+	request := func(account string, audiences ...string) error { return adapter(ns, account, audiences...) }
+	granted(t, func() error { return request("operator") })
+	granted(t, func() error { return request("operator", kube.Issuer) })
+	refusedBy(t, tokenPolicy, func() error { return request(ours) }) // which is for the API server
+	refusedBy(t, tokenPolicy, func() error { return request(ours, kube.Issuer) })
+	refusedBy(t, tokenPolicy, func() error { return request(ours, "sink", kube.Issuer) })
+	refusedBy(t, tokenPolicy, func() error { return request("operator", "sink") })
+	refusedBy(t, tokenPolicy, func() error { return request("operator", "sink", kube.Issuer) })
 	if _, err := server.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: ns},
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: "operator"}},
@@ -65,7 +54,7 @@ func TestAdapter_GetsTokensToWatchAndForSinks(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refusedBy(t, policy, func() error { return request("operator") })
+	refusedBy(t, tokenPolicy, func() error { return request("operator") })
 	if err := request(ours, "sink"); err != nil {
 		t.Errorf("the account of a source, for its sink: %v", err)
 	}

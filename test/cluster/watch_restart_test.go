@@ -3,10 +3,15 @@ package cluster
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -154,4 +159,83 @@ func TestWatchRestart_ReportsOnlyWhatChanged(t *testing.T) {
 	k.next("update", "d")
 	k.settled()
 	k.ready()
+}
+
+// However often the adapter is killed while objects change, the last run of each object
+// is of its last change.
+func TestWatchRestart_KillsLoseNothing(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	o := watched(t, "killed")
+	o.permit(o.namespace, "websites")
+	s := o.source(p, "x", watching(sink, "in", websites))
+	s.watches("True", "")
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	kills, writes := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+	client, err := server.Resource(o.read(fmt.Sprintf(website, "x", "")).GroupVersionKind(), o.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, n := make(chan struct{}), 0
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for ; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			name := fmt.Sprint("w-", writes.IntN(20))
+			if writes.IntN(4) == 0 {
+				_ = client.Delete(t.Context(), name, metav1.DeleteOptions{}) // it may not exist
+				continue
+			}
+			if _, err := client.Apply(t.Context(), name, o.read(fmt.Sprintf(website, name, strconv.Itoa(n))), metav1.ApplyOptions{FieldManager: "kube-test"}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 6 {
+		<-time.After(time.Duration(kills.IntN(1500)) * time.Millisecond)
+		p.adapter.Kill()
+		if err := p.startAdapter(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(stop)
+	writer.Wait()
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{} // the version of each object that there is
+	for i := range list.Items {
+		want["Website/"+o.namespace+"/"+list.Items[i].GetName()] = list.Items[i].GetResourceVersion()
+	}
+	var lacks string
+	settle(t, func() bool {
+		last := map[string]*harness.Delivery{}
+		for _, d := range sink.Of("in", "") {
+			last[d.Key] = d
+		}
+		for key, version := range want {
+			if d := last[key]; d == nil || !strings.Contains(string(d.Body), `"resourceVersion":"`+version+`"`) {
+				lacks = key
+				return false
+			}
+		}
+		for key, d := range last {
+			if want[key] == "" && d.Attr("type") != "dev.knative.apiserver.ref.delete" {
+				lacks = key
+				return false
+			}
+		}
+		return true
+	}, "the last run of an object is not of its last change (seed %d)", seed)
+	if t.Failed() {
+		t.Log(lacks)
+	}
+	t.Logf("%d writes, %d runs", n, len(sink.Of("in", "")))
+	s.idle()
 }

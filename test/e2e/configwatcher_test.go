@@ -246,7 +246,6 @@ func watchedInBothForms(t *testing.T) {
 			deployed: func(n *namespace) {
 				n.ready(knativeService, "config-watcher")
 				n.ready(rescheduling, "config-watcher")
-				n.ready(apiServerSource, "config-watcher")
 			},
 			idle:      func(n *namespace) { n.atZero("config-watcher") },
 			meanwhile: func(n *namespace) { n.atZero("config-watcher") },

@@ -24,7 +24,7 @@ import (
 // form is how an operator with controller-runtime, test/operators/obedient, is run:
 // docs/sdk.md has the forms.
 type form struct {
-	mode        string // of the ApiServerSource
+	mode        string // of an ApiServerSource; "": the RescheduleSource watches
 	namespaces  bool   // it is for Namespaces, not for ConfigMaps
 	with        string // the options of its manager
 	concurrency int    // of a pod; 0: no limit
@@ -63,6 +63,12 @@ func (o *operator) start() {
 	if strings.Contains(f.with, "audience="+doorAudience) {
 		spec = strings.Replace(spec, "sink: {", "sink: {audience: "+doorAudience+", ", 1)
 	}
+	if f.mode == "" {
+		n.apply(o.service() + manifestOf("objects", spec+o.watch()))
+		n.ready(knativeService, "operator")
+		o.source = n.source("objects", spec+o.watch())
+		return
+	}
 	spec += o.ingest()
 	resources := `[{apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}, {apiVersion: coordination.k8s.io/v1, kind: Lease}]`
 	if f.namespaces {
@@ -79,6 +85,20 @@ spec: {serviceAccountName: operator, mode: %s, resources: %s, sink: {ref: {apiVe
 	n.ready(knativeService, "operator")
 	o.source = n.source("objects", spec)
 	n.ready(apiServerSource, "objects")
+}
+
+// watchOver is the time over which objects that were there before are spread.
+const watchOver = 10 * time.Second
+
+// watch is the spec.watch for its objects and what they own.
+func (o *operator) watch() string {
+	resources := `
+  - {apiVersion: v1, kind: ConfigMap, selector: {matchLabels: {e2e: object}}}
+  - {apiVersion: coordination.k8s.io/v1, kind: Lease, owner: {apiVersion: v1, kind: ConfigMap}}`
+	if o.namespaces {
+		resources = fmt.Sprintf("\n  - {apiVersion: v1, kind: Namespace, selector: {matchLabels: {e2e: %s}}}", o.namespace.name)
+	}
+	return fmt.Sprintf("watch:\n  serviceAccountName: operator\n  resync: {over: %s}\n  resources:%s\n", watchOver, resources)
 }
 
 // ingest is the one that docs/sdk.md has for a kind that owns others.
@@ -291,7 +311,9 @@ func (o *operator) done(key string, want ...string) []run {
 func TestOperator_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]form{
-		"behind a source": {mode: "Resource", with: "audience=" + doorAudience},
+		"watched":                              {with: "audience=" + doorAudience},
+		"watched, objects without a namespace": {namespaces: true},
+		"behind a source":                      {mode: "Resource", with: "audience=" + doorAudience},
 		"behind a source, names of objects without one": {mode: "Reference", namespaces: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -140,19 +140,7 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 		}
 		o.deletePod(pod, true)
 	}
-	eventually(t, patience, "the last state of each object was seen", func() error {
-		all, err := o.tellings()
-		if err != nil {
-			return err
-		}
-		newest := last(all)
-		for key, version := range versions {
-			if r := newest[key]; r.Seen != version {
-				return fmt.Errorf("%s saw version %q of %s, want %s", r, r.Seen, key, version)
-			}
-		}
-		return nil
-	})
+	o.awaitLastSeen(versions)
 	o.awaitCounts("nothing is left", 0)
 	all, err := o.tellings()
 	if err != nil {

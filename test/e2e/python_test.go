@@ -47,7 +47,7 @@ func TestPython_WorksFromZero(t *testing.T) {
 	preview := n.name + "-preview"
 
 	grant := n.applyPython()
-	for _, kind := range []schema.GroupVersionKind{knativeService, rescheduling, apiServerSource} {
+	for _, kind := range []schema.GroupVersionKind{knativeService, rescheduling} {
 		n.ready(kind, n.name)
 	}
 	s := n.existing(n.name)

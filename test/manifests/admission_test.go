@@ -23,6 +23,7 @@ import (
 	"knative.dev/eventing/pkg/auth"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
 const (
@@ -159,8 +160,8 @@ func tokenRequestOf(t *testing.T, who, namespace, account string, spec authentic
 func TestAdapter_NoSinkTokenOpensTheCluster(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, "reschedule-adapter-tokens")
-	g.rights = rights{adapterUser + " watch-as /serviceaccounts ops/" + "git-repos-oidc-sources.reschedule.dev-reschedulesource"}
 	const account = "git-repos-oidc-sources.reschedule.dev-reschedulesource"
+	g.rights = namedBy(t, "ops", account)
 	for _, audiences := range [][]string{
 		{}, {""}, {"https://kubernetes.default.svc"}, {"https://kubernetes.default.svc.cluster.local"}, {"HTTPS://kubernetes.DEFAULT.svc"},
 		{"sink", "https://kubernetes.default.svc"},
@@ -205,30 +206,46 @@ func TestAdapter_HasTokensOfSourcesOnly(t *testing.T) {
 	}
 }
 
-// The adapter watches with accounts on which it has the verb watch-as, and with no
+// namedBy are the rights of the adapter while a source names an account: the rules that the
+// controller writes into the ClusterRole which is bound to the adapter.
+func namedBy(t *testing.T, namespace, account string) rights {
+	t.Helper()
+	source := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "x"}}
+	source.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: account}
+	rules, _ := resources.WatchRules([]*v1alpha1.RescheduleSource{source})
+	var all rights
+	for _, rule := range rules {
+		for _, name := range rule.ResourceNames {
+			all = append(all, fmt.Sprintf("%s %s %s/%s /%s", adapterUser, rule.Verbs[0], rule.APIGroups[0], rule.Resources[0], name))
+		}
+	}
+	return all
+}
+
+// The adapter watches with accounts that a source of their namespace names, and with no
 // account that opens the whole cluster.
-func TestAdapter_WatchesOnlyWithTheVerb(t *testing.T) {
+func TestAdapter_WatchesOnlyWithNamedAccounts(t *testing.T) {
 	t.Parallel()
 	const issuer, admin = "https://kubernetes.default.svc.cluster.local", "system:serviceaccount:ops:admin *"
 	hour, longer := int64(3600), int64(3601)
-	may := func(account string) string { return adapterUser + " watch-as /serviceaccounts " + account }
 	for name, c := range map[string]struct {
 		rights             rights
 		namespace, account string
 		spec               authenticationv1.TokenRequestSpec
 		says               string
 	}{
-		"the verb":                      {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}, ExpirationSeconds: &hour}, ""},
-		"the verb, default audience":    {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, ""},
-		"no verb":                       {nil, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}}, "the verb watch-as"},
-		"the verb on another account":   {rights{may("ops/other")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, "the verb watch-as"},
-		"the verb in another namespace": {rights{may("other/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{}, "the verb watch-as"},
-		"the verb, for a sink":          {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{"sink"}}, "only for the ServiceAccounts of RescheduleSources"},
-		"the verb, also for a sink":     {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer, "sink"}}, "no other audience"},
-		"the verb, for longer":          {rights{may("ops/watcher")}, "ops", "watcher", authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}, "within an hour"},
-		"an account that may do all":    {rights{may("ops/admin"), admin}, "ops", "admin", authenticationv1.TokenRequestSpec{}, "the ServiceAccount may do everything"},
-		"a namespace of Kubernetes":     {rights{may("kube-system/x")}, "kube-system", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
-		"the adapter's own namespace":   {rights{may("knative-eventing/x")}, "knative-eventing", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
+		"named":                       {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}, ExpirationSeconds: &hour}, ""},
+		"named, default audience":     {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{}, ""},
+		"the default account":         {namedBy(t, "ops", ""), "ops", "default", authenticationv1.TokenRequestSpec{}, ""},
+		"not named":                   {nil, "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer}}, "no RescheduleSource of the namespace names"},
+		"another account":             {namedBy(t, "ops", "other"), "ops", "watcher", authenticationv1.TokenRequestSpec{}, "no RescheduleSource of the namespace names"},
+		"a source elsewhere":          {namedBy(t, "other", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{}, "no RescheduleSource of the namespace names"},
+		"named, for a sink":           {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{"sink"}}, "only for the ServiceAccounts of RescheduleSources"},
+		"named, also for a sink":      {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{Audiences: []string{issuer, "sink"}}, "no other audience"},
+		"named, for longer":           {namedBy(t, "ops", "watcher"), "ops", "watcher", authenticationv1.TokenRequestSpec{ExpirationSeconds: &longer}, "within an hour"},
+		"an account that may do all":  {append(namedBy(t, "ops", "admin"), admin), "ops", "admin", authenticationv1.TokenRequestSpec{}, "the ServiceAccount may do everything"},
+		"a namespace of Kubernetes":   {namedBy(t, "kube-system", "x"), "kube-system", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
+		"the adapter's own namespace": {namedBy(t, "knative-eventing", "x"), "knative-eventing", "x", authenticationv1.TokenRequestSpec{}, "must not watch"},
 	} {
 		g := newGate(t, "reschedule-adapter-tokens")
 		g.rights = c.rights

@@ -1,9 +1,11 @@
 package manifests
 
 import (
+	"maps"
 	"os"
-	"reflect"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +16,6 @@ import (
 	eventing "knative.dev/eventing/pkg/apis/sources/v1"
 	"sigs.k8s.io/yaml"
 
-	ingestcel "github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -44,16 +45,24 @@ func page(t *testing.T, name string) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := map[string][]string{}
+	var blocks []string
 	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for document := range strings.SplitSeq(block[1], "---\n") {
-			var typ metav1.TypeMeta
-			if err := yaml.Unmarshal([]byte(document), &typ); err != nil {
-				t.Fatalf("%s: %v\n%s", name, err, document)
-			}
-			if typ.Kind != "" { // else it is a fragment
-				objects[typ.Kind] = append(objects[typ.Kind], document)
-			}
+		blocks = append(blocks, block[1])
+	}
+	return documents(t, name, strings.Join(blocks, "---\n"))
+}
+
+// documents is the objects in the documents of a text, by kind.
+func documents(t *testing.T, name, text string) map[string][]string {
+	t.Helper()
+	objects := map[string][]string{}
+	for document := range strings.SplitSeq(text, "---\n") {
+		var typ metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &typ); err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, document)
+		}
+		if typ.Kind != "" { // else it is a fragment
+			objects[typ.Kind] = append(objects[typ.Kind], document)
 		}
 	}
 	return objects
@@ -75,8 +84,6 @@ func only[T any](t *testing.T, objects map[string][]string, kind string) (value 
 // each other by name.
 func TestPages_ManifestsFitTogether(t *testing.T) {
 	t.Parallel()
-	// sdk/controller tests what the expressions of sdk.md do.
-	tested := only[v1alpha1.RescheduleSource](t, page(t, "sdk.md"), "RescheduleSource").Spec.Ingest
 	for _, name := range []string{"move-an-operator.md", "sdk.md"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,57 +92,72 @@ func TestPages_ManifestsFitTogether(t *testing.T) {
 			if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
 				t.Errorf("the RescheduleSource is refused: %q, %v", api, validate)
 			}
-			if _, err := ingestcel.Compile(source.Spec.Ingest.Key, source.Spec.Ingest.When); err != nil {
-				t.Error(err)
-			}
-			if !reflect.DeepEqual(source.Spec.Ingest, tested) {
-				t.Errorf("spec.ingest differs from the one of sdk.md: %v", source.Spec.Ingest)
-			}
 			ksvc := only[service](t, objects, "Service")
 			if ref := source.Spec.Sink.Ref; ref.Name != ksvc.Name || ref.APIVersion != ksvc.APIVersion || ksvc.Namespace != source.Namespace {
 				t.Errorf("the sink is %v, the Service is %s %s/%s", ref, ksvc.APIVersion, ksvc.Namespace, ksvc.Name)
 			}
-			for _, volume := range ksvc.Spec.Template.Spec.Volumes {
-				checkToken(t, volume, &source)
-			}
-			for _, container := range ksvc.Spec.Template.Spec.Containers {
-				for _, env := range container.Env {
-					if want := "http://reschedule-adapter.knative-eventing.svc.cluster.local/" + source.Namespace + "/" + source.Name; env.Name == "RESCHEDULE_URL" && env.Value != want {
-						t.Errorf("RESCHEDULE_URL is %s, want %s", env.Value, want)
-					}
-				}
-			}
 			checkWatcher(t, objects, &source)
+			if name == "sdk.md" {
+				checkApiServerSource(t, objects, &source)
+			}
 		})
 	}
 }
 
-func checkToken(t *testing.T, volume corev1.Volume, source *v1alpha1.RescheduleSource) {
-	t.Helper()
-	if volume.Projected == nil || volume.Projected.Sources[0].ServiceAccountToken == nil {
-		t.Fatalf("the volume %s has no token", volume.Name)
-	}
-	want := "sources.reschedule.dev/reschedulesource/" + source.Namespace + "/" + source.Name
-	if got := volume.Projected.Sources[0].ServiceAccountToken.Audience; got != want {
-		t.Errorf("the token's audience is %s, want %s", got, want)
+// The examples that watch are accepted by the API server.
+func TestExamples_SourcesAreAccepted(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"../../examples/config-watcher/config/serverless/source.yaml", "../../examples/python-function/operator.yaml", "../expiry/config/serverless.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := documents(t, file, string(text))
+		if only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource").Spec.Watch == nil {
+			t.Errorf("%s does not watch", file)
+		}
+		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
+			t.Errorf("%s is refused: %q, %v", file, api, validate)
+		}
 	}
 }
 
-// checkWatcher wants the account of the ApiServerSource to have a role that lets
-// it watch each of the resources, and no more.
+// What sdk/controller prints is accepted by the API server, and its account may watch.
+func TestPrintedSources_AreAccepted(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../sdk/controller/testdata/source-*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := documents(t, file, string(text))
+		source := only[v1alpha1.RescheduleSource](t, objects, "RescheduleSource")
+		if api, validate := judge(t, objects["RescheduleSource"][0]); len(api) > 0 || validate != nil {
+			t.Errorf("%s is refused: %q, %v", file, api, validate)
+		}
+		checkWatcher(t, objects, &source)
+	}
+}
+
+// checkWatcher wants the account of spec.watch to have a role that lets it watch each of
+// the resources, and the namespaces if they are selected, and no more.
 func checkWatcher(t *testing.T, objects map[string][]string, source *v1alpha1.RescheduleSource) {
 	t.Helper()
-	watch := only[eventing.ApiServerSource](t, objects, "ApiServerSource")
-	if ref := watch.Spec.Sink.Ref; ref.Name != source.Name || ref.APIVersion != source.APIVersion {
-		t.Errorf("the ApiServerSource sends to %v", ref)
+	watch := source.Spec.Watch
+	if watch == nil {
+		t.Fatal("the source does not watch")
 	}
 	role, binding := "Role", "RoleBinding"
-	if watch.Spec.NamespaceSelector != nil {
+	if watch.NamespaceSelector != nil {
 		role, binding = "ClusterRole", "ClusterRoleBinding"
 	}
 	account := only[corev1.ServiceAccount](t, objects, "ServiceAccount")
-	if watch.Spec.ServiceAccountName != account.Name || watch.Namespace != account.Namespace {
-		t.Errorf("the ApiServerSource is %s in %s, the account %s/%s", watch.Spec.ServiceAccountName, watch.Namespace, account.Namespace, account.Name)
+	if watch.ServiceAccountName != account.Name || source.Namespace != account.Namespace {
+		t.Errorf("the source watches as %s in %s, the account is %s/%s", watch.ServiceAccountName, source.Namespace, account.Namespace, account.Name)
 	}
 	rules := only[rbacv1.ClusterRole](t, objects, role)
 	bound := only[rbacv1.ClusterRoleBinding](t, objects, binding)
@@ -143,19 +165,41 @@ func checkWatcher(t *testing.T, objects map[string][]string, source *v1alpha1.Re
 		bound.Subjects[0].Name != account.Name || bound.Subjects[0].Namespace != account.Namespace {
 		t.Errorf("the binding joins %v and %v", bound.RoleRef, bound.Subjects)
 	}
-	var want []string
-	for _, r := range watch.Spec.Resources {
+	want := map[string]bool{}
+	for _, r := range watch.Resources {
 		gv, err := schema.ParseGroupVersion(r.APIVersion)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, gv.Group+" "+strings.ToLower(r.Kind)+"s get,list,watch")
+		want[gv.Group+" "+strings.ToLower(r.Kind)+"s get,list,watch"] = true
 	}
-	var have []string
+	if s := watch.NamespaceSelector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0 {
+		want[" namespaces get,list,watch"] = true
+	}
+	have := map[string]bool{}
 	for _, rule := range rules.Rules {
-		have = append(have, strings.Join(rule.APIGroups, ",")+" "+strings.Join(rule.Resources, ",")+" "+strings.Join(rule.Verbs, ","))
+		have[strings.Join(rule.APIGroups, ",")+" "+strings.Join(rule.Resources, ",")+" "+strings.Join(rule.Verbs, ",")] = true
 	}
-	if strings.Join(have, "; ") != strings.Join(want, "; ") {
-		t.Errorf("the role grants %q, the resources need %q", have, want)
+	if !maps.Equal(have, want) {
+		t.Errorf("the role grants %v, the resources need %v", have, want)
+	}
+}
+
+// checkApiServerSource wants the other form to watch the same kinds with the same account.
+func checkApiServerSource(t *testing.T, objects map[string][]string, source *v1alpha1.RescheduleSource) {
+	t.Helper()
+	other := only[eventing.ApiServerSource](t, objects, "ApiServerSource")
+	if ref := other.Spec.Sink.Ref; ref.Name != source.Name || ref.APIVersion != source.APIVersion || other.Namespace != source.Namespace {
+		t.Errorf("the ApiServerSource sends to %v", ref)
+	}
+	var kinds, watched []string
+	for _, r := range other.Spec.Resources {
+		kinds = append(kinds, r.APIVersion+" "+r.Kind)
+	}
+	for _, r := range source.Spec.Watch.Resources {
+		watched = append(watched, r.APIVersion+" "+r.Kind)
+	}
+	if !slices.Equal(kinds, watched) || other.Spec.ServiceAccountName != source.Spec.Watch.ServiceAccountName {
+		t.Errorf("the ApiServerSource watches %q as %s, the RescheduleSource %q", kinds, other.Spec.ServiceAccountName, watched)
 	}
 }

@@ -63,6 +63,8 @@ func walk(t *testing.T, path string, s *schema.Structural, typ reflect.Type) {
 		is("boolean", "")
 	case reflect.Int32, reflect.Int64:
 		is("integer", typ.Kind().String())
+	case reflect.Float64:
+		is("number", "")
 	case reflect.Slice:
 		is("array", "")
 		walk(t, path+"[]", s.Items, typ.Elem())
@@ -133,8 +135,9 @@ func TestSchema_DefaultsAgree(t *testing.T) {
 		"parts of watch": sink + "watch: {serviceAccountName: null, namespaceSelector: {}, resources: [{" + secrets + ", changes: null, selector: {}}], resync: {over: null}}",
 		"all of watch": sink + "watch: {serviceAccountName: a, namespaceSelector: {matchLabels: {a: b}}, resources: [{" + secrets +
 			", changes: Spec, key: x}], resync: {onRevision: false, over: 1h}}",
-		"empty parts": sink + "delivery: {}\ningest: {}\nlimits: {}",
-		"null parts":  sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
+		"dead letters": sink + "deadLetters: {keep: 5}\nwarmUp: 3s\njitter: 0.5",
+		"empty parts":  sink + "delivery: {}\ningest: {}\nlimits: {}\ndeadLetters: {}",
+		"null parts":   sink + "delivery: null\ningest: null\nlimits: null\ndelay: null\nconflictPolicy: null\nsuspend: null",
 		"parts of parts": sink + "delivery: {retry: 3, backoffDelay: PT2S}\ningest: {key: event.id}\nlimits: {maxPerSecond: 5}\n" +
 			"delay: 1m\nmaxInterval: 10h\nsuspend: true",
 		"everything given": sink + "delivery: {retry: 3, backoffPolicy: linear, backoffDelay: PT2S, timeout: PT1M, retryAfterMax: PT3S, format: json}\n" +
@@ -184,6 +187,8 @@ func populated(typ reflect.Type) reflect.Value {
 		v.SetBool(true)
 	case reflect.Int32, reflect.Int64:
 		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	case reflect.Pointer:
 		v.Set(reflect.New(typ.Elem()))
 		v.Elem().Set(populated(typ.Elem()))

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -15,7 +18,7 @@ const (
 
 // The diff of docs/move-an-operator.md is applied to main.go of a project in the
 // layout of kubebuilder, and the result is compiled. So is the project before the
-// diff, so that a failure is the diff's.
+// diff, so that a failure is the diff's. Then it prints the manifests of the page.
 func TestMovePage_TheDiffCompiles(t *testing.T) {
 	t.Parallel()
 	page := readText(t, movePage)
@@ -50,6 +53,45 @@ func TestMovePage_TheDiffCompiles(t *testing.T) {
 			t.Fatalf("go vet: %v\n%s\n%s", err, out, text)
 		}
 	}
+	comparePrinted(t, dir, page)
+}
+
+// comparePrinted runs the project, which prints its RescheduleSource, and compares it with
+// the first block of YAML of the page. There is no API server. The page says why it lacks
+// changes.
+func comparePrinted(t *testing.T, dir, page string) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "kubeconfig")
+	writeText(t, config, `{apiVersion: v1, kind: Config, current-context: a, clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}], contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {}}]}`)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-mod=mod", "./cmd")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOPROXY=off", "GOWORK=off", "KUBECONFIG="+config, "RESCHEDULE_PRINT_SOURCE=websites-system/websites")
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go run: %v\n%s", err, log.String())
+	}
+	_, block, found := strings.Cut(page, "\n```yaml\n")
+	block, _, ends := strings.Cut(block, "```\n")
+	if !found || !ends {
+		t.Fatalf("%s has no block of ```yaml", movePage)
+	}
+	printed := strings.Replace(string(out), ", changes: Any}", "}", 1)
+	if diff := cmp.Diff(objects(t, block), objects(t, printed)); diff != "" {
+		t.Errorf("%s differs from what is printed: -page +printed\n%s", movePage, diff)
+	}
+}
+
+func objects(t *testing.T, text string) (all []any) {
+	t.Helper()
+	for document := range strings.SplitSeq(text, "---\n") {
+		var o any
+		if err := yaml.Unmarshal([]byte(document), &o); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		all = append(all, o)
+	}
+	return all
 }
 
 // applyDiff replaces the old lines of each hunk by its new lines. A line " …"

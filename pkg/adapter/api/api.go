@@ -4,6 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
@@ -12,6 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
@@ -63,6 +68,14 @@ type source interface {
 	Get(key string) (schedule.View, bool, error)
 	List(o queue.ListOptions) ([]schedule.View, string, error)
 	Counts() (queue.Counts, error)
+	History(key string) ([]recent.Outcome, time.Time, error)
+	Follow(after uint64, resume bool) (f *recent.Follower, whole bool, err error)
+	Letter(key string) (queue.Letter, bool, error)
+	Letters(prefix, token string, limit int) ([]queue.Letter, string, error)
+	DiscardLetter(key string) error
+	DiscardLetters(ctx context.Context, prefix string) (int, error)
+	RedriveLetter(key string, claim queue.ClaimMemory) (bool, error)
+	RedriveLetters(ctx context.Context, prefix string, claim queue.ClaimMemory) (int, error)
 	ingest.Source
 }
 
@@ -76,6 +89,12 @@ type handler struct {
 	// writing are the turns to decode large bodies and store what they say, encoding
 	// to write large answers, which goes on while a full disk holds up the others.
 	writing, encoding *turns.Turns
+	// following are the callers who follow events: by source, and by peer. ending is
+	// closed when they must end. epoch tells the events of this process from older ones.
+	following, followers *budget.Budget
+	ending               chan struct{}
+	end                  sync.Once
+	epoch                string
 
 	answers *answers
 }
@@ -116,6 +135,8 @@ func newHandler(cfg Config) *handler {
 		cfg: cfg, answers: newAnswers(cfg),
 		writing: turns.New(), encoding: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
+		following: budget.New(maxFollowers, nil), followers: budget.New(maxFollowers, nil), ending: make(chan struct{}),
+		epoch: strconv.FormatInt(cfg.Now().UnixNano(), 36),
 	}
 	h.observe()
 	return h
@@ -196,7 +217,8 @@ func (c *call) serve() error {
 	} else {
 		c.claim = c.bytes.Claim(strangers, peer(c.r))
 	}
-	if p.kind == pathKey {
+	switch p.kind {
+	case pathKey, pathRun, pathHistory, pathLetter, pathRedriveAll, pathRedrive:
 		if err := schedule.ValidateKey(p.key); err != nil {
 			return err
 		}
@@ -204,49 +226,42 @@ func (c *call) serve() error {
 	return do(c)
 }
 
+// calls are what the methods do that a path allows, HEAD as GET.
+var calls = map[pathKind]map[string]func(*call) error{
+	pathSource:     {http.MethodGet: (*call).counts, http.MethodPost: (*call).receive},
+	pathSchedules:  {http.MethodGet: (*call).list, http.MethodPost: (*call).bulk, http.MethodDelete: (*call).cancelAll},
+	pathKey:        {http.MethodGet: (*call).get, http.MethodPut: (*call).put, http.MethodDelete: (*call).cancel},
+	pathResync:     {http.MethodPost: (*call).resync},
+	pathRun:        {http.MethodPost: (*call).run},
+	pathHistory:    {http.MethodGet: (*call).history},
+	pathEvents:     {http.MethodGet: (*call).events},
+	pathLetters:    {http.MethodGet: (*call).letters, http.MethodDelete: (*call).discardAll},
+	pathLetter:     {http.MethodGet: (*call).letter, http.MethodDelete: (*call).discard},
+	pathRedriveAll: {http.MethodGet: (*call).letter, http.MethodDelete: (*call).discard, http.MethodPost: (*call).redriveAll},
+	pathRedrive:    {http.MethodPost: (*call).redrive},
+}
+
 // route finds the call that the method asks of a path, nil when it is none,
 // and the methods that are allowed there, "" when there is no such path.
 func (c *call) route(k pathKind) (do func(*call) error, allow string) {
-	switch k {
-	case pathSource:
-		allow = "GET, HEAD, POST"
-		switch c.r.Method {
-		case http.MethodGet, http.MethodHead:
-			do = (*call).counts
-		case http.MethodPost:
-			do = (*call).receive
+	method := c.r.Method
+	if method == http.MethodHead && k != pathEvents {
+		method = http.MethodGet
+	}
+	taken := k != pathSource || method != http.MethodPost || c.ingest != nil
+	if do = calls[k][method]; do != nil && taken {
+		return do, method
+	}
+	methods := make([]string, 0, 4)
+	for m := range calls[k] {
+		if m == http.MethodPost && k == pathSource && c.ingest == nil {
+			continue
 		}
-		if c.ingest == nil {
-			allow = "GET, HEAD"
-			if c.r.Method == http.MethodPost {
-				do = nil
-			}
-		}
-	case pathSchedules:
-		allow = "DELETE, GET, HEAD, POST"
-		switch c.r.Method {
-		case http.MethodGet, http.MethodHead:
-			do = (*call).list
-		case http.MethodPost:
-			do = (*call).bulk
-		case http.MethodDelete:
-			do = (*call).cancelAll
-		}
-	case pathKey:
-		allow = "DELETE, GET, HEAD, PUT"
-		switch c.r.Method {
-		case http.MethodGet, http.MethodHead:
-			do = (*call).get
-		case http.MethodPut:
-			do = (*call).put
-		case http.MethodDelete:
-			do = (*call).cancel
-		}
-	case pathResync:
-		allow = "POST"
-		if c.r.Method == http.MethodPost {
-			do = (*call).resync
+		methods = append(methods, m)
+		if m == http.MethodGet && k != pathEvents {
+			methods = append(methods, http.MethodHead)
 		}
 	}
-	return do, allow
+	slices.Sort(methods)
+	return nil, strings.Join(methods, ", ")
 }

@@ -17,6 +17,9 @@ const (
 	auditCancel    = "cancel"
 	auditCancelAll = "cancelAll"
 	auditEvent     = "event"
+	auditRun       = "run"
+	auditDiscard   = "discard"
+	auditRedrive   = "redrive"
 	auditResync    = "resync"
 )
 

@@ -191,9 +191,15 @@ func (c *call) bulk() error {
 // cancelTime is how long cancelAll may take.
 const cancelTime = 10 * time.Minute
 
+// mayTake gives the call so long, with its answer.
+func (c *call) mayTake(most time.Duration) {
+	until, deadline := time.Now().Add(most), http.NewResponseController(c.w)
+	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
+}
+
 // cancelAll is DELETE {address}/schedules.
 func (c *call) cancelAll() error {
-	prefix, err := cancelPrefix(c.r.URL.RawQuery)
+	prefix, err := selection(c.r.URL.RawQuery, "cancel every key")
 	if err != nil {
 		return err
 	}
@@ -202,8 +208,7 @@ func (c *call) cancelAll() error {
 	}
 	// Millions of keys take longer than any other call may. The request's context
 	// ends with the read deadline.
-	until, deadline := time.Now().Add(cancelTime), http.NewResponseController(c.w)
-	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
+	c.mayTake(cancelTime)
 	n, err := c.src.CancelAll(c.r.Context(), prefix)
 	if err = c.audited(auditCancelAll, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
 		return err
@@ -227,6 +232,10 @@ func (c *call) counts() error {
 	b = strconv.AppendInt(b, n.Due, 10)
 	b = append(b, `,"inFlight":`...)
 	b = strconv.AppendInt(b, n.InFlight, 10)
+	b = append(b, `,"retrying":`...)
+	b = strconv.AppendInt(b, n.Retrying, 10)
+	b = append(b, `,"deadLetters":`...)
+	b = strconv.AppendInt(b, n.Kept, 10)
 	b = append(b, `,"nextDueAt":`...)
 	b = appendInstant(b, n.NextDueAt)
 	b = append(b, `,"oldestDueAt":`...)

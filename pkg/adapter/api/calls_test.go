@@ -322,11 +322,11 @@ func TestList_LargeEventsEndAPage(t *testing.T) {
 func TestCounts_AreComplete(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
-	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":3}`+"\n" {
+	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":0,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":null,"watched":3}`+"\n" {
 		t.Error(w.Body)
 	}
 	e.put(t, "k", `{"delay":1}`)
-	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2026-11-21T09:00:01Z","oldestDueAt":null,"watched":3}`+"\n" {
+	if w := e.do("GET", base, ""); w.Body.String() != `{"pending":1,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":"2026-11-21T09:00:01Z","oldestDueAt":null,"watched":3}`+"\n" {
 		t.Error(w.Body)
 	}
 }

@@ -98,7 +98,7 @@ func appendScheduled(b []byte, s *queue.Scheduled, status int) []byte {
 	b = append(b, s.Result...)
 	b = append(b, '"')
 	b = appendState(b, &s.View, s.PreviousDueAt)
-	return append(b, '}')
+	return appendShown(b, s.View.Event)
 }
 
 // appendView writes a key as GET and the list show it.
@@ -108,10 +108,21 @@ func appendView(b []byte, v *schedule.View) []byte {
 	b = append(b, `,"revision":`...)
 	b = strconv.AppendUint(b, v.Revision, 10)
 	b = appendState(b, v, time.Time{})
-	return append(b, '}')
+	b = append(b, `,"tries":`...)
+	b = strconv.AppendUint(b, uint64(v.Attempts()), 10)
+	if v.Retrying() {
+		b = append(b, `,"nextAttemptAt":`...)
+		b = appendTime(b, v.RetryAt)
+	}
+	if f := v.LastFailure; f != nil {
+		b = append(b, `,"lastFailure":{"at":`...)
+		b = appendTime(b, f.At)
+		b = append(appendFailure(b, f.Code, f.Data), '}')
+	}
+	return appendShown(b, v.Event)
 }
 
-// appendState writes the members from state on.
+// appendState writes the members from state on, without the event.
 func appendState(b []byte, v *schedule.View, previousDueAt time.Time) []byte {
 	b = append(b, `,"state":"`...)
 	b = append(b, v.State...)
@@ -138,11 +149,16 @@ func appendState(b []byte, v *schedule.View, previousDueAt time.Time) []byte {
 		b = append(b, `,"expiresAt":`...)
 		b = appendTime(b, v.ExpiresAt)
 	}
-	if v.Event != nil {
-		b = append(b, `,"event":`...)
-		b = appendEvent(b, v.Event)
-	}
 	return b
+}
+
+// appendShown writes the event of a key, if it has one, as the last member.
+func appendShown(b []byte, e *schedule.Event) []byte {
+	if e != nil {
+		b = append(b, `,"event":`...)
+		b = appendEvent(b, e)
+	}
+	return append(b, '}')
 }
 
 // appendEvent writes what is set of an event, in the manner of the CloudEvents

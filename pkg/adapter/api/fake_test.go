@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -33,10 +35,16 @@ type fake struct {
 	requests []schedule.Request // as they arrived
 	fail     error              // the answer to every call
 	overtake func()             // runs before a change
+
+	letters  map[string]*schedule.Entry
+	outcomes []recent.Outcome
+	feeds    *recent.Feeds
+	slot     recent.Slot
 }
 
 func newFake() *fake {
 	return &fake{
+		letters: map[string]*schedule.Entry{}, feeds: recent.NewFeeds(),
 		entries: map[string]*schedule.Entry{}, inFlight: map[string]bool{}, revision: 100,
 		settings: &schedule.Source{Policy: schedule.Replace, Delay: time.Minute, MaxPending: 2000},
 	}
@@ -163,6 +171,61 @@ func (f *fake) List(o queue.ListOptions) ([]schedule.View, string, error) {
 		return views[:o.Limit], views[o.Limit-1].Key, nil
 	}
 	return views, "", nil
+}
+
+func (f *fake) History(string) ([]recent.Outcome, time.Time, error) {
+	return f.outcomes, now.Add(-time.Hour), f.fail
+}
+
+func (f *fake) Follow(after uint64, resume bool) (*recent.Follower, bool, error) {
+	if f.fail != nil {
+		return nil, false, f.fail
+	}
+	w, whole := f.feeds.Follow(&f.slot, after, resume)
+	return w, whole, nil
+}
+
+func (f *fake) Letter(key string) (queue.Letter, bool, error) {
+	e := f.letters[key]
+	return queue.Letter{Key: key, Entry: e}, e != nil, f.fail
+}
+
+func (f *fake) Letters(prefix, token string, limit int) (all []queue.Letter, next string, _ error) {
+	for _, key := range slices.Sorted(maps.Keys(f.letters)) {
+		switch {
+		case !strings.HasPrefix(key, prefix) || key <= token:
+		case len(all) == limit:
+			return all, all[limit-1].Key, f.fail
+		default:
+			all = append(all, queue.Letter{Key: key, Entry: f.letters[key]})
+		}
+	}
+	return all, "", f.fail
+}
+
+func (f *fake) DiscardLetter(key string) error {
+	delete(f.letters, key)
+	return f.fail
+}
+
+func (f *fake) DiscardLetters(_ context.Context, prefix string) (n int, _ error) {
+	for key := range f.letters {
+		if strings.HasPrefix(key, prefix) {
+			delete(f.letters, key)
+			n++
+		}
+	}
+	return n, f.fail
+}
+
+func (f *fake) RedriveLetter(key string, _ queue.ClaimMemory) (bool, error) {
+	e := f.letters[key]
+	delete(f.letters, key)
+	return e != nil, f.fail
+}
+
+func (f *fake) RedriveLetters(ctx context.Context, prefix string, _ queue.ClaimMemory) (int, error) {
+	return f.DiscardLetters(ctx, prefix)
 }
 
 func (f *fake) ScheduleTogether([]queue.Item) error { return nil }

@@ -146,7 +146,7 @@ func FuzzQuery(f *testing.F) {
 				t.Fatalf("%q: %+v", raw, o)
 			}
 		}
-		if prefix, err := cancelPrefix(raw); err == nil && prefix != values.Get("prefix") || err == nil && prefix == "" && values.Get("all") != "true" {
+		if prefix, err := selection(raw, "x"); err == nil && prefix != values.Get("prefix") || err == nil && prefix == "" && values.Get("all") != "true" {
 			t.Fatalf("%q cancels %q", raw, prefix)
 		}
 		if uid, err := cancelUID(raw); err == nil && uid == "" && values.Has("uid") {

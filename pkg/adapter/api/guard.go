@@ -12,7 +12,7 @@ func (c *call) access(p *path) access.Request {
 	switch p.kind {
 	case pathUnknown, pathOpenAPI:
 		return access.Request{}
-	case pathSchedules:
+	case pathSchedules, pathEvents, pathLetters:
 		a.Verb = access.VerbList
 	default:
 		a.Verb = access.VerbGet

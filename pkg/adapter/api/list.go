@@ -20,8 +20,8 @@ const (
 	// listTime ends a page that is hard to fill: few of many keys have the
 	// prefix, or most have expired.
 	listTime = 2 * time.Second
-	// scansAtOnce is how many lists by due time look for a prefix at one time:
-	// they may look at any number of rows for each key. A source has one of
+	// scansAtOnce is how many lists look for a prefix by due time, or for a state, at one
+	// time: they may look at any number of rows for each key. A source has one of
 	// them, a namespace two.
 	scansAtOnce = 4
 )
@@ -32,14 +32,19 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	if o.ByDue && o.Prefix != "" {
+	if o.ByDue && o.Prefix != "" || o.State != "" && o.State != queue.InFlight {
 		settings := c.src.Settings()
 		scan := c.scans.Claim(settings.Namespace, settings.Name)
 		defer scan.Release()
 		if !c.waitFor(&scan, 1) {
-			return schedule.Refuse(schedule.CodeUnavailable, "too many lists of %s by due time look for a prefix at once", settings.Path())
+			return schedule.Refuse(schedule.CodeUnavailable, "too many lists of %s look for a prefix by due time, or for a state, at once", settings.Path())
 		}
 	}
+	return page(c, o, func(o queue.ListOptions) ([]schedule.View, string, error) { return c.src.List(o) }, viewBytes, appendView)
+}
+
+// page writes a page of a list, which it reads chunk by chunk.
+func page[T any](c *call, o queue.ListOptions, read func(queue.ListOptions) ([]T, string, error), size func(*T) int, write func([]byte, *T) []byte) error {
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
 	b := append(buf.b, `{"items":[`...)
@@ -49,26 +54,27 @@ func (c *call) list() error {
 			return err
 		}
 		o.Limit = min(left, listChunk)
-		views, next, err := c.src.List(o)
+		items, next, err := read(o)
 		if err != nil {
 			return err
 		}
-		size := 0
-		for i := range views {
-			size += viewBytes(&views[i])
+		total := 0
+		for i := range items {
+			total += size(&items[i])
 		}
-		if b, err = c.room(b, size); err != nil {
+		if b, err = c.room(b, total); err != nil {
 			return err
 		}
-		if err := c.compute(c.encoding, size); err != nil {
+		if err := c.compute(c.encoding, total); err != nil {
 			return err
 		}
-		for i := range views {
+		var none T
+		for i := range items {
 			if b[len(b)-1] != '[' {
 				b = append(b, ',')
 			}
-			b = appendView(b, &views[i])
-			views[i] = schedule.View{}
+			b = write(b, &items[i])
+			items[i] = none
 		}
 		c.turn.Done()
 		o.Continue = next
@@ -76,7 +82,7 @@ func (c *call) list() error {
 		if next == "" {
 			break
 		}
-		left -= len(views)
+		left -= len(items)
 	}
 	b = append(b, `],"continue":`...)
 	b = appendString(b, o.Continue)
@@ -91,6 +97,9 @@ func viewBytes(v *schedule.View) int {
 	n := 512 + len(v.Key)
 	if v.Entry != nil && v.Event != nil {
 		n += len(v.Event.Data) * 3 / 2
+	}
+	if v.Entry != nil && v.LastFailure != nil {
+		n += 512 + len(v.LastFailure.Data)*2
 	}
 	return n
 }

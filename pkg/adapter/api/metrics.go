@@ -58,6 +58,8 @@ func (r *answers) count(method string, path pathKind, status int) {
 
 var pathNames = [...]string{
 	pathUnknown: "unknown", pathOpenAPI: "openapi", pathSource: "source", pathSchedules: "schedules", pathKey: "key", pathResync: "resync",
+	pathRun: "run", pathHistory: "history", pathEvents: "events",
+	pathLetters: "deadletters", pathLetter: "deadletter", pathRedriveAll: "deadletter", pathRedrive: "redrive",
 }
 
 // observe shows how full the budgets are.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -109,6 +110,9 @@ func (d *document) response(t *testing.T, path, method string, w *httptest.Respo
 		t.Errorf("%s: content type %q is not described", name, media)
 		return
 	}
+	if media == typeEvents[0] {
+		return
+	}
 	if err := d.validate(t, at+"/content/"+escapePointer(media)+"/schema", w.Body.Bytes()); err != nil {
 		t.Errorf("%s: %s: %v", name, w.Body, err)
 	}
@@ -116,9 +120,16 @@ func (d *document) response(t *testing.T, path, method string, w *httptest.Respo
 
 const (
 	pathOf       = "/{namespace}/{name}"
-	pathOfResync = pathOf + "/resync"
 	pathOfAll    = pathOf + "/schedules"
 	pathOfKey    = pathOfAll + "/{key}"
+	pathOfRun    = pathOfKey + "/run"
+	pathOfPast   = pathOfKey + "/history"
+	pathOfLive   = pathOf + "/events"
+	pathOfResync = pathOf + "/resync"
+	pathOfDead   = pathOf + "/deadletters"
+	pathOfOne    = pathOfDead + "/{key}"
+	pathOfDo     = pathOfOne + "/redrive"
+	pathOfDoes   = pathOfDead + "/redrive"
 	wholeEvent   = `{"type":"t","subject":"s","datacontenttype":"text/plain","dataschema":"http://x/","data":"d","ext":1,"flag":true,"s":"x"}`
 	wholeBody    = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
 )
@@ -135,6 +146,11 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		e.put(t, "old", `{`+wholeBody+`,"delay":5}`, "Authorization", "Bearer secret")
 		e.put(t, "flying", `{"event":`+wholeEvent+`}`, "Authorization", "Bearer secret")
 		e.inFlight["flying"] = true
+		e.entries["old"] = failedOnce(e.entries["old"])
+		e.letters["dead"] = kept("dead", 400, "no")
+		e.letters["lost"] = kept("lost", 0, "dispatch error")
+		e.outcomes = []recent.Outcome{{At: now, Result: "retrying", Status: 503, Attempt: 1, Lateness: time.Millisecond, Cause: "v1/Secret/a/b"}, {At: now, Result: "delivered"}}
+		e.endEvents() // a stream ends at once
 		if change != nil {
 			change(e)
 		}
@@ -148,7 +164,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 	failing := func(err error) func(*edge) {
 		return func(e *edge) { e.fail, e.refusal = err, err }
 	}
-	all := base + "/schedules"
+	all, dead := base+"/schedules", base+"/deadletters"
 	for _, c := range []struct{ path, method, target, body string }{
 		{"/openapi.json", "GET", "/openapi.json", ""}, {"/openapi.json", "HEAD", "/openapi.json", ""},
 		{pathOfResync, "POST", base + "/resync", `{"over":"1m","prefix":"Website/"}`},
@@ -159,6 +175,13 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		{pathOfKey, "PUT", all + "/new", ""}, {pathOfKey, "PUT", all + "/old", ""}, {pathOfKey, "PUT", all + "/old", `{"policy":"keep"}`},
 		{pathOfKey, "PUT", all + "/flying", ""}, {pathOfKey, "PUT", all + "/new", "{" + wholeBody + `,"delay":"0s"}`},
 		{pathOfKey, "GET", all + "/old", ""}, {pathOfKey, "GET", all + "/flying", ""}, {pathOfKey, "HEAD", all + "/old", ""}, {pathOfKey, "DELETE", all + "/old", ""},
+		{pathOfAll, "GET", all + "?state=retrying", ""},
+		{pathOfRun, "POST", all + "/old/run", ""}, {pathOfRun, "POST", all + "/flying/run", "{}"},
+		{pathOfPast, "GET", all + "/old/history", ""}, {pathOfPast, "HEAD", all + "/old/history", ""},
+		{pathOfLive, "GET", base + "/events", ""},
+		{pathOfDead, "GET", dead, ""}, {pathOfDead, "GET", dead + "?prefix=d&limit=1", ""}, {pathOfDead, "HEAD", dead, ""}, {pathOfDead, "DELETE", dead + "?all=true", ""},
+		{pathOfOne, "GET", dead + "/dead", ""}, {pathOfOne, "GET", dead + "/lost", ""}, {pathOfOne, "HEAD", dead + "/dead", ""}, {pathOfOne, "DELETE", dead + "/dead", ""},
+		{pathOfDo, "POST", dead + "/dead/redrive", ""}, {pathOfDoes, "POST", dead + "/redrive?prefix=d", "{}"},
 	} {
 		call(nil, c.path, c.method, c.target, c.body)
 		if c.path == "/openapi.json" {
@@ -172,6 +195,10 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		{pathOfResync, "POST", base + "/resync?x"}, {pathOf, "GET", base + "?x"}, {pathOf, "HEAD", base + "?x"},
 		{pathOfAll, "GET", all + "?x"}, {pathOfAll, "HEAD", all + "?x"}, {pathOfAll, "POST", all}, {pathOfAll, "DELETE", all},
 		{pathOfKey, "PUT", all + "/k?x"}, {pathOfKey, "GET", all + "/k?x"}, {pathOfKey, "HEAD", all + "/k?x"}, {pathOfKey, "DELETE", all + "/k?x"},
+		{pathOfRun, "POST", all + "/k/run?x"}, {pathOfPast, "GET", all + "/k/history?x"}, {pathOfPast, "HEAD", all + "/k/history?x"}, {pathOfLive, "GET", base + "/events?x"},
+		{pathOfDead, "GET", dead + "?x"}, {pathOfDead, "HEAD", dead + "?x"}, {pathOfDead, "DELETE", dead},
+		{pathOfOne, "GET", dead + "/k?x"}, {pathOfOne, "HEAD", dead + "/k?x"}, {pathOfOne, "DELETE", dead + "/k?x"},
+		{pathOfDo, "POST", dead + "/k/redrive?x"}, {pathOfDoes, "POST", dead + "/redrive"},
 	} {
 		call(nil, c.path, c.method, c.target, "")
 	}
@@ -188,6 +215,15 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 			call(failing(quota), c.path, c.method, c.target, c.body)
 		}
 	}
+	for path, target := range map[string]string{pathOfRun: all + "/old/run", pathOfDo: dead + "/dead/redrive", pathOfDoes: dead + "/redrive?all=true"} {
+		call(failing(full), path, "POST", target, "")
+		call(nil, path, "POST", target, huge)
+		call(nil, path, "POST", target, "x")
+		if path != pathOfRun {
+			call(failing(quota), path, "POST", target, "")
+		}
+	}
+	call(nil, pathOfRun, "POST", all+"/old/run", "", "If-Match", `"1"`)
 	call(failing(schedule.Refuse(schedule.CodePrecondition, "no watch")), pathOfResync, "POST", base+"/resync", "")
 	call(failing(schedule.Invalid("reschedulepolicy", "no")), pathOf, "POST", base, "x")
 	call(failing(schedule.Refuse(schedule.CodeExists, "exists")), pathOf, "POST", base, "x")
@@ -242,7 +278,9 @@ func TestOpenAPI_IsComplete(t *testing.T) {
 	}
 	slices.Sort(ours)
 	check("codes", ours, strs(codes.(map[string]any)["enum"]))
-	for path, target := range map[string]string{"/openapi.json": "/openapi.json", pathOf: base, pathOfAll: base + "/schedules", pathOfKey: base + "/schedules/k"} {
+	for path, target := range map[string]string{"/openapi.json": "/openapi.json", pathOf: base, pathOfAll: base + "/schedules", pathOfKey: base + "/schedules/k",
+		pathOfRun: base + "/schedules/k/run", pathOfPast: base + "/schedules/k/history", pathOfLive: base + "/events",
+		pathOfDead: base + "/deadletters", pathOfOne: base + "/deadletters/k", pathOfDo: base + "/deadletters/k/redrive"} {
 		v, _ := d.at("/paths/" + escapePointer(path))
 		var methods []string
 		for _, m := range keysOf(v) {
@@ -253,7 +291,8 @@ func TestOpenAPI_IsComplete(t *testing.T) {
 		check(path, strings.Split(newEdge(t).do("BREW", target, "").Header().Get("Allow"), ", "), methods)
 	}
 	for op, params := range map[string][]string{
-		pathOfAll + " get": {"prefix", "limit", "continue", "order"}, pathOfAll + " delete": {"prefix", "all"}, pathOfKey + " delete": {"uid"},
+		pathOfAll + " get": {"prefix", "limit", "continue", "order", "state"}, pathOfAll + " delete": {"prefix", "all"}, pathOfKey + " delete": {"uid"},
+		pathOfDead + " get": {"prefix", "limit", "continue"}, pathOfDead + " delete": {"prefix", "all"}, pathOfDoes + " post": {"prefix", "all"},
 		pathOf + " get": nil, pathOfKey + " get": nil, pathOfKey + " put": nil, pathOfAll + " post": nil,
 	} {
 		path, method, _ := strings.Cut(op, " ")
@@ -266,8 +305,8 @@ func TestOpenAPI_IsComplete(t *testing.T) {
 			}
 		}
 		check(op, params, query)
-		for _, name := range []string{"prefix", "limit", "continue", "order", "all", "uid"} {
-			target := map[string]string{pathOf: base, pathOfAll: base + "/schedules", pathOfKey: base + "/schedules/k"}[path]
+		for _, name := range []string{"prefix", "limit", "continue", "order", "state", "all", "uid"} {
+			target := map[string]string{pathOf: base, pathOfAll: base + "/schedules", pathOfKey: base + "/schedules/k", pathOfDead: base + "/deadletters", pathOfDoes: base + "/deadletters/redrive"}[path]
 			p := problem{}
 			if w := newEdge(t).do(strings.ToUpper(method), target+"?"+name+"=", ""); w.Code >= 400 {
 				p = problemOf(t, w.Body.Bytes())
@@ -318,6 +357,19 @@ func TestOpenAPI_AcceptsWhatHandlersAccept(t *testing.T) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
+}
+
+// failedOnce is the entry between two attempts.
+func failedOnce(e *schedule.Entry) *schedule.Entry {
+	n := *e
+	n.Tries, n.RetryAt = 1, now.Add(time.Minute)
+	n.LastFailure = &schedule.LastFailure{At: now, Code: 503, Data: []byte("down")}
+	return &n
+}
+
+// kept is a dead letter.
+func kept(key string, code int, data string) *schedule.Entry {
+	return &schedule.Entry{ScheduledAt: now, DeadLetter: &schedule.DeadLetter{Key: key, Due: now, Tries: 3, Failure: schedule.Failure{Code: code, Data: []byte(data)}}}
 }
 
 func keysOf(v any) []string {

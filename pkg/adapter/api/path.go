@@ -8,12 +8,19 @@ import (
 type pathKind uint8
 
 const (
-	pathUnknown   pathKind = iota
-	pathOpenAPI            // /openapi.json
-	pathSource             // /namespace/name
-	pathSchedules          // /namespace/name/schedules
-	pathKey                // /namespace/name/schedules/key
-	pathResync             // /namespace/name/resync
+	pathUnknown    pathKind = iota
+	pathOpenAPI             // /openapi.json
+	pathSource              // /namespace/name
+	pathSchedules           // /namespace/name/schedules
+	pathKey                 // /namespace/name/schedules/key
+	pathRun                 // /namespace/name/schedules/key/run
+	pathHistory             // /namespace/name/schedules/key/history
+	pathEvents              // /namespace/name/events
+	pathLetters             // /namespace/name/deadletters
+	pathLetter              // /namespace/name/deadletters/key
+	pathRedriveAll          // /namespace/name/deadletters/redrive
+	pathResync              // /namespace/name/resync
+	pathRedrive             // /namespace/name/deadletters/key/redrive
 )
 
 // path is where a request goes, its segments decoded.
@@ -39,7 +46,7 @@ func splitPath(u *url.URL) path {
 	if !ok {
 		return path{}
 	}
-	var segments [4]string
+	var segments [5]string
 	n := 0
 	for more := true; more; n++ {
 		if n == len(segments) {
@@ -60,14 +67,39 @@ func splitPath(u *url.URL) path {
 		p.kind = pathOpenAPI
 	case n == 2:
 		p.kind = pathSource
-	case n == 3 && segments[2] == "resync":
-		p.kind = pathResync
-	case n >= 3 && segments[2] != "schedules":
+	case n >= 3:
+		p.kind = kindOf(segments[2], segments[4], n)
+	}
+	switch {
+	case p.kind == pathUnknown:
 		return path{}
-	case n == 3:
-		p.kind = pathSchedules
-	case n == 4:
-		p.kind = pathKey
+	case p.kind == pathLetter && p.key == "redrive": // also a key; the method decides
+		p.kind = pathRedriveAll
 	}
 	return p
+}
+
+// kindOf is the kind of a path of n segments below a source's: what, key, call.
+func kindOf(what, call string, n int) pathKind {
+	switch {
+	case what == "schedules" && n == 3:
+		return pathSchedules
+	case what == "schedules" && n == 4:
+		return pathKey
+	case what == "schedules" && call == "run":
+		return pathRun
+	case what == "schedules" && call == "history":
+		return pathHistory
+	case what == "resync" && n == 3:
+		return pathResync
+	case what == "events" && n == 3:
+		return pathEvents
+	case what == "deadletters" && n == 3:
+		return pathLetters
+	case what == "deadletters" && n == 4:
+		return pathLetter
+	case what == "deadletters" && call == "redrive":
+		return pathRedrive
+	}
+	return pathUnknown
 }

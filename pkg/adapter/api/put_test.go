@@ -256,7 +256,7 @@ func TestPut_AnswerFollowsTheContract(t *testing.T) {
 	}
 	w = e.do("GET", base+"/schedules/GitRepo%2Fteam-a%2Fsite", "")
 	want = `{"key":"GitRepo/team-a/site","revision":102,"state":"due","dueAt":"2026-11-21T09:00:00Z",` +
-		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,` + event + "}\n"
+		`"scheduledAt":"2026-11-21T09:00:00Z","attempt":0,"inFlight":false,"tries":0,` + event + "}\n"
 	if w.Code != http.StatusOK || w.Body.String() != want || w.Header().Get("ETag") != `"102"` {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

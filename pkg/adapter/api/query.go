@@ -82,11 +82,11 @@ func (c *call) noQuery() error {
 	return parseQuery(c.r.URL.RawQuery)
 }
 
-// listOptions reads the parameters of a list; one that is empty is absent.
-func listOptions(raw string) (queue.ListOptions, error) {
-	prefix, limit, token, order := parameter{name: "prefix"}, parameter{name: "limit"}, parameter{name: "continue"}, parameter{name: "order"}
+// pageOptions reads the parameters of every list, and more.
+func pageOptions(raw string, more ...*parameter) (queue.ListOptions, error) {
+	prefix, limit, token := parameter{name: "prefix"}, parameter{name: "limit"}, parameter{name: "continue"}
 	o := queue.ListOptions{Limit: defaultLimit}
-	if err := parseQuery(raw, &prefix, &limit, &token, &order); err != nil {
+	if err := parseQuery(raw, append(more, &prefix, &limit, &token)...); err != nil {
 		return o, err
 	}
 	if err := schedule.ValidateText("prefix", prefix.value, schedule.MaxKeyBytes); err != nil {
@@ -100,6 +100,21 @@ func listOptions(raw string) (queue.ListOptions, error) {
 		}
 		o.Limit = int(n)
 	}
+	return o, nil
+}
+
+// listOptions reads the parameters of a list; one that is empty is absent.
+func listOptions(raw string) (queue.ListOptions, error) {
+	order, state := parameter{name: "order"}, parameter{name: "state"}
+	o, err := pageOptions(raw, &order, &state)
+	if err != nil {
+		return o, err
+	}
+	switch o.State = queue.State(state.value); o.State {
+	case "", queue.Waiting, queue.Due, queue.Retrying, queue.InFlight:
+	default:
+		return o, schedule.Invalid("state", "%.64q is not one of waiting, due, retrying, inFlight", state.value)
+	}
 	switch order.value {
 	case "", "key":
 	case "due":
@@ -110,9 +125,9 @@ func listOptions(raw string) (queue.ListOptions, error) {
 	return o, nil
 }
 
-// cancelPrefix reads the parameters of a bulk DELETE: what to cancel must be
-// said, so that a forgotten parameter does not cancel all.
-func cancelPrefix(raw string) (string, error) {
+// selection reads the parameters of a call that changes many keys: which ones must be
+// said, so that a forgotten parameter does not change all. what is what all=true does.
+func selection(raw, what string) (string, error) {
 	prefix, all := parameter{name: "prefix"}, parameter{name: "all"}
 	if err := parseQuery(raw, &prefix, &all); err != nil {
 		return "", err
@@ -125,9 +140,9 @@ func cancelPrefix(raw string) (string, error) {
 	case all.value == "true":
 		return "", nil
 	case !prefix.given:
-		return "", schedule.Invalid("prefix", "is missing; give prefix, or all=true to cancel every key")
+		return "", schedule.Invalid("prefix", "is missing; give prefix, or all=true to %s", what)
 	case prefix.value == "":
-		return "", schedule.Invalid("prefix", "is empty; give all=true to cancel every key")
+		return "", schedule.Invalid("prefix", "is empty; give all=true to %s", what)
 	}
 	return prefix.value, schedule.ValidateText("prefix", prefix.value, schedule.MaxKeyBytes)
 }

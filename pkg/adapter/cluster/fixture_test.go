@@ -33,6 +33,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned/fake"
 )
@@ -288,20 +289,15 @@ type fakeRegistry struct {
 	mu     sync.Mutex
 	calls  []string // "set uid", "remove uid", failed ones too
 	has    map[string]*schedule.Source
-	counts map[string]counts
+	counts map[string]sources.Counts
 	full   bool // every change fails
 	watch  map[string]schedule.WatchStatus
-}
-
-type counts struct {
-	pending int64
-	next    time.Time
 }
 
 var errFull = errors.New("no space left on device")
 
 func newFakeRegistry() *fakeRegistry {
-	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]counts{}, watch: map[string]schedule.WatchStatus{}}
+	return &fakeRegistry{has: map[string]*schedule.Source{}, counts: map[string]sources.Counts{}, watch: map[string]schedule.WatchStatus{}}
 }
 
 func (p *fakeRegistry) start(wanted []*schedule.Source, _ []string) {
@@ -334,11 +330,11 @@ func (p *fakeRegistry) RemoveSource(uid string) error {
 	return nil
 }
 
-func (p *fakeRegistry) Counts(uid string) (int64, time.Time, bool) {
+func (p *fakeRegistry) Counts(uid string) (sources.Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
-	return c.pending, c.next, ok
+	return c, ok
 }
 
 func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
@@ -363,7 +359,7 @@ func (p *fakeRegistry) watchesNot(uid string) {
 func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.counts[uid] = counts{pending, next}
+	p.counts[uid] = sources.Counts{Pending: pending, NextDueAt: next, Delivering: sources.Delivering{Status: "Unknown"}}
 }
 
 func (p *fakeRegistry) fill(full bool) {

@@ -112,9 +112,9 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	if o == nil {
 		return err
 	}
-	pending, next, ok := registry.Counts(string(o.UID))
+	counts, ok := registry.Counts(string(o.UID))
 	watch, watched := watchReport(o, registry)
-	if !ok || isReported(&o.Status, pending, next, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
+	if !ok || isReported(&o.Status, &counts, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -123,7 +123,7 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
-	err = r.patch(ctx, name, statusPatch(&o.Status, pending, next, watch, watched))
+	err = r.patch(ctx, name, statusPatch(&o.Status, &counts, watch, watched))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
@@ -131,9 +131,20 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 }
 
 // isReported reports whether a status has these counts and this watch.
-func isReported(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time, watch *v1alpha1.WatchStatus, watched *int64) bool {
-	return s.Pending != nil && *s.Pending == pending && s.NextDueAt.Equal(nextDueAt(next)) &&
+func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) bool {
+	same := func(have *int64, n int64) bool { return have != nil && *have == n }
+	return same(s.Pending, c.Pending) && same(s.InFlight, c.InFlight) && same(s.Retrying, c.Retrying) &&
+		s.NextDueAt.Equal(nextDueAt(c.NextDueAt)) && s.OldestDueAt.Equal(oldestDueAt(c.OldestDueAt)) &&
+		s.Deliveries != nil && *s.Deliveries == v1alpha1.DeliveriesStatus(c.Delivering) &&
 		equality.Semantic.DeepEqual(s.Watch, watch) && equality.Semantic.DeepEqual(s.Watched, watched)
+}
+
+// oldestDueAt converts an instant for the status: in seconds.
+func oldestDueAt(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
 }
 
 // nextDueAt converts an instant for the status: in seconds, rounded up like all due
@@ -148,18 +159,26 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch always has the counts: null removes the instant. Of the watch it has what
+// statusPatch always has the counts: null removes an instant. Of the watch it has what
 // changed.
-func statusPatch(s *v1alpha1.RescheduleSourceStatus, pending int64, next time.Time, watch *v1alpha1.WatchStatus, watched *int64) []byte {
+func statusPatch(before *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) []byte {
 	var patch struct {
 		Status struct {
-			Pending   int64        `json:"pending"`
-			NextDueAt *metav1.Time `json:"nextDueAt"`
+			Pending     int64             `json:"pending"`
+			NextDueAt   *metav1.Time      `json:"nextDueAt"`
+			OldestDueAt *metav1.Time      `json:"oldestDueAt"`
+			InFlight    int64             `json:"inFlight"`
+			Retrying    int64             `json:"retrying"`
+			Deliveries  map[string]string `json:"deliveries"`
 			watchPatch
 		} `json:"status"`
 	}
-	patch.Status.Pending, patch.Status.NextDueAt = pending, nextDueAt(next)
-	patch.Status.watchPatch = watchPatchOf(s, watch, watched)
+	s := &patch.Status
+	s.Pending, s.InFlight, s.Retrying = c.Pending, c.InFlight, c.Retrying
+	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
+	// Each of them, so that the patch replaces an older message by none.
+	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": c.Delivering.Message}
+	s.watchPatch = watchPatchOf(before, watch, watched)
 	return marshal(patch)
 }
 

@@ -26,8 +26,8 @@ func TestStatus_HasTheCounts(t *testing.T) {
 		pass(statusInterval)
 		at := due.Truncate(time.Second).Add(time.Second).UTC().Format(time.RFC3339)
 		expect(t, "patches", map[string]bool{
-			`a {"status":{"pending":1204,"nextDueAt":"` + at + `"}}`: true,
-			`b {"status":{"pending":0,"nextDueAt":null}}`:            true,
+			`a {"status":{"pending":1204,"nextDueAt":"` + at + `","oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"}}}`: true,
+			`b {"status":{"pending":0,"nextDueAt":null,"oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"}}}`:            true,
 		}, set(r.patches()))
 		o, err := r.cluster.sources.RescheduleSources("ops").Get("a")
 		if err != nil {
@@ -44,7 +44,7 @@ func TestStatus_HasTheCounts(t *testing.T) {
 		r.registry.count("a-1", 0, time.Time{})
 		r.sources.ClearActions()
 		pass(2 * statusInterval)
-		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null}}`}, r.patches())
+		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null,"oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"}}}`}, r.patches())
 	}, object("a"), object("b"), object("c"))
 }
 

@@ -38,6 +38,6 @@ func TestWatchStatus_IsReportedPromptly(t *testing.T) {
 		r.sources.ClearActions()
 		r.registry.watchesNot("a-1")
 		pass(2 * statusInterval)
-		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null,"watched":null,"watch":null}}`}, r.patches())
+		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null,"oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"},"watched":null,"watch":null}}`}, r.patches())
 	}, object("a"))
 }

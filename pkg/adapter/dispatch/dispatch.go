@@ -72,8 +72,14 @@ type Config struct {
 	MaxBytes    int64
 	// Lost is called for every event that was dropped or goes to the dead letter
 	// sink. It must not block. Default: no call.
-	Lost  func(Loss)
-	Meter metric.Meter // default none
+	Lost func(Loss)
+	// Failing is called when the deliveries of a source begin to fail. It must not
+	// block. Default: no call.
+	Failing func(*schedule.Source, Health)
+	// WarmUp calls the sink of a source, so that it is awake for a delivery. Default: no
+	// call.
+	WarmUp func(context.Context, *schedule.Source)
+	Meter  metric.Meter // default none
 }
 
 // Dispatcher runs the lanes of all sources.
@@ -83,6 +89,10 @@ type Dispatcher struct {
 	base    context.Context
 	abort   context.CancelCauseFunc
 	workers sync.WaitGroup
+	// awakening ends when the Dispatcher begins to stop: with it the calls that wake a
+	// sink.
+	awakening context.Context
+	asleep    context.CancelFunc
 
 	slots, memory *budget.Budget
 	// ending lets a few deliveries end at a time. Without it a due delivery would
@@ -110,6 +120,9 @@ type lane struct {
 	timerAt   time.Time
 	rate      rate
 	closed    bool
+	warming   warming
+	health    health
+	failures  failures // of report
 	counters
 }
 
@@ -130,6 +143,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d.ending = turns.New()
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
 	d.base, d.abort = context.WithCancelCause(context.Background())
+	d.awakening, d.asleep = context.WithCancel(d.base)
 	var err error
 	if d.metrics, err = newMetrics(cfg.Meter, d); err != nil {
 		return nil, fmt.Errorf("dispatch: metrics: %w", err)
@@ -214,6 +228,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	left := d.inFlight
 	d.mu.Unlock()
+	d.asleep()
 	cut := context.AfterFunc(ctx, func() { d.abort(ErrStopping) })
 	defer cut()
 	d.workers.Wait()
@@ -256,6 +271,9 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
+		if settings.WarmUp > 0 && d.cfg.WarmUp != nil {
+			wait = d.warmUp(l, settings, nextAt, wait)
+		}
 		l.arm(wait)
 		return nil
 	}
@@ -282,6 +300,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	}
 	l.rate.take()
 	ns.rate.take()
+	l.warming.active = now
 	l.inFlight++
 	ns.inFlight++
 	d.inFlight++
@@ -349,6 +368,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 func (d *Dispatcher) release(l *lane, p *permit) {
 	p.slot.Release()
 	p.memory.Release()
+	l.warming.active = time.Now()
 	if !p.letter {
 		l.inFlight--
 	}

@@ -40,6 +40,27 @@ type core struct {
 	underWay map[string]int // by source
 	most     map[string]int // the most of them at a time
 	aborted  int
+	warm     []string      // the calls that wake a sink
+	warmsFor time.Duration // how long they take
+	failing  atomic.Int64  // how often deliveries began to fail
+}
+
+// wake is dispatch.Config.WarmUp.
+func (c *core) wake(ctx context.Context, s *schedule.Source) {
+	c.mu.Lock()
+	c.warm = append(c.warm, fmt.Sprintf("%s %s", time.Since(c.began), s.UID))
+	c.mu.Unlock()
+	select {
+	case <-time.After(c.warmsFor):
+	case <-ctx.Done():
+	}
+}
+
+func (c *core) warmUps() []string {
+	synctest.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.warm)
 }
 
 // sent is a delivery that was started.
@@ -117,7 +138,8 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	if c.db, err = store.Open(store.Options{Dir: "data", FS: fs, Fatal: fatal}); err != nil {
 		c.Fatal(err)
 	}
-	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight}); err != nil {
+	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake,
+		Failing: func(*schedule.Source, dispatch.Health) { c.failing.Add(1) }}); err != nil {
 		c.Fatal(err)
 	}
 	c.q, err = queue.Open(queue.Config{Store: c.db, Now: c.now, Wake: c.d.Wake, Fatal: fatal, Random: func() float64 { return 0 }, PageRows: 8})

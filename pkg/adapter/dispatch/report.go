@@ -42,7 +42,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	}
 	m := &metrics{namespaces: map[string]metric.MeasurementOption{}}
 	deliveries, err := meter.Int64ObservableCounter("reschedule_deliveries",
-		metric.WithDescription("Attempts to deliver, by what became of them: delivered, retrying, dead_lettered, dropped, expired, superseded, aborted."))
+		metric.WithDescription("Attempts to deliver, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted."))
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +56,11 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600)); err != nil {
 		return nil, err
 	}
+	warmUps, err := meter.Int64ObservableCounter("reschedule_warm_ups",
+		metric.WithDescription("Calls that woke the sink of a source before a due time: spec.warmUp."))
+	if err != nil {
+		return nil, err
+	}
 	memory, err := meter.Int64ObservableGauge("reschedule_delivery_bytes",
 		metric.WithDescription("Memory counted for the deliveries under way, of all sources."), metric.WithUnit("By"))
 	if err != nil {
@@ -65,6 +70,9 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 		o.ObserveInt64(memory, d.memory.Used())
 		for _, l := range d.all() {
 			set := queue.Labels(l.source.Settings())
+			if n := l.warming.calls.Load(); n > 0 {
+				o.ObserveInt64(warmUps, n, metric.WithAttributeSet(set))
+			}
 			for i, what := range schedule.Dispositions {
 				if n := l.counters[i].Load(); n > 0 {
 					o.ObserveInt64(deliveries, n, metric.WithAttributeSet(attribute.NewSet(append(set.ToSlice(), attribute.String("result", string(what)))...)))
@@ -72,7 +80,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 		}
 		return nil
-	}, deliveries, memory)
+	}, deliveries, warmUps, memory)
 	return m, err
 }
 
@@ -102,7 +110,8 @@ func (m *metrics) namespace(name string) metric.MeasurementOption {
 type Loss struct {
 	Source       *schedule.Source
 	Key          string
-	DeadLettered bool   // it goes to the dead letter sink; else it is gone
+	DeadLettered bool   // it goes to the dead letter sink
+	Kept         bool   // it is kept as a dead letter; if neither, it is gone
 	Dest         string // the URL that refused it, without a password and a query
 	Code         int    // the status of the last answer, 0 when there was none
 }
@@ -115,14 +124,20 @@ func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what
 	d.metrics.duration.Record(ctx, took.Seconds(), label)
 	l.counters[slices.Index(schedule.Dispositions[:], what)].Add(1)
 	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold a secret
-	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered) {
-		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Dest: dest, Code: o.Failure.Code})
+	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered || what == schedule.KeptLetter) {
+		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Kept: what == schedule.KeptLetter, Dest: dest, Code: o.Failure.Code})
+	}
+	if t.Entry.DeadLetter == nil {
+		d.observeHealth(l, t, &o, dest)
 	}
 	switch what {
 	case schedule.Dropped:
-		d.cfg.Log.Warn("an event was dropped: it was refused or its retries are used up, and there is no dead letter sink for it",
+		d.cfg.Log.Warn("an event was dropped: it was refused or its retries are used up, and it can be neither sent to a dead letter sink nor kept",
 			"source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(), "deadLetter", t.Entry.DeadLetter != nil,
 			"dest", dest, "code", o.Failure.Code)
+	case schedule.KeptLetter:
+		d.cfg.Log.Warn("an event is kept as a dead letter", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(),
+			"attempt", t.Number(), "dest", dest, "code", o.Failure.Code)
 	case schedule.DeadLettered:
 		d.cfg.Log.Warn("an event goes to the dead letter sink", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(),
 			"attempt", t.Number(), "dest", dest, "code", o.Failure.Code)

@@ -13,6 +13,11 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
+// accountErrorLife is shorter than tokenErrorLife: the token of a new source's account
+// may be refused for a moment, until the controller has written the account into the
+// ClusterRole of the accounts to watch with and the API server has read it.
+const accountErrorLife = time.Second
+
 // accountTokens are tokens for the API server itself, of the accounts that watching
 // sources name. [Tokens] refuses that audience, because it gives tokens to sinks:
 // these tokens never leave this package.
@@ -45,7 +50,7 @@ func (t *accountTokens) get(ctx context.Context, a objects.Account) (string, err
 			return err
 		})
 		if err != nil {
-			t.cache.Add(a, err, tokenErrorLife)
+			t.cache.Add(a, err, accountErrorLife)
 		}
 		return token, err
 	})

@@ -83,6 +83,7 @@ type admission struct {
 	needs    int64 // bytes to claim
 	marks    []store.MarkChange
 	growth   int64 // bytes of the marks
+	extra    []store.Change
 
 	echoed   int64
 	accepted bool
@@ -391,6 +392,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 			changes = append(changes, store.Change{Source: s.uid, Key: k.key, Old: k.stored, New: k.current, Corrupt: k.corrupt})
 		}
 	}
+	changes = append(changes, a.extra...)
 	// Without changes this is a barrier: the answer "kept" too requires that the kept
 	// entry is durable.
 	var marks []store.MarkChange

@@ -56,6 +56,7 @@ func (q *Queue) heartbeat() {
 		}
 		// Also without a jump: two jumps may have cancelled out since the last heartbeat,
 		// and a timer that was set in between is wrong.
+		q.feeds.Tidy()
 		all := q.Sources()
 		for _, s := range all {
 			s.resize(q.pageRows(len(all)))

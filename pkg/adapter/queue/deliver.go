@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
@@ -16,6 +17,8 @@ type Delivery struct {
 	// Lateness is the time from the due time, or between attempts from the retry
 	// time, until Take.
 	Lateness time.Duration
+
+	started time.Time
 
 	key    string // in the store; a dead letter's differs from Attempt.Key
 	flight *activeFlight
@@ -82,8 +85,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	}
 	attempt, ok := schedule.NewAttempt(settings, row.Key, e, s.q.storeID)
 	if !ok {
-		s.q.cfg.Log.Warn("a dead letter is dropped: the source has no dead letter sink any more", "source", settings.Path(), "key", attempt.Key)
-		return nil, s.drop(row.Key, e)
+		return nil, s.retire(row.Key, attempt.Key, e, settings, now)
 	}
 	f := &activeFlight{Flight: schedule.Flight{Entry: e, Own: true}}
 	attempt.Begin = func() (func(), bool) { return s.begin(st, f) }
@@ -96,8 +98,11 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	if e.DeadLetter == nil {
 		s.flights.Add(1)
 		s.own.Add(1)
+		if feed := s.feed.Feed(); feed != nil {
+			feed.Add(recent.Event{Kind: recent.Started, Key: row.Key, At: now, Attempt: e.Attempt})
+		}
 	}
-	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), key: row.Key, flight: f}, nil
+	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), started: now, key: row.Key, flight: f}, nil
 }
 
 // maxAgain is how many keys of a source may wait for another read. With more of them
@@ -141,8 +146,27 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 		return s.q.fatal(err)
 	}
 	s.count(c)
-	s.expired.Add(1)
+	if !schedule.IsKeptLetterKey(key) {
+		s.expired.Add(1)
+	}
 	return nil
+}
+
+// retire keeps a dead letter whose source has no dead letter sink any more, or drops it.
+// The caller holds the stripe.
+func (s *Source) retire(stored, key string, e *schedule.Entry, settings *schedule.Source, now time.Time) error {
+	s.kept.Lock()
+	defer s.kept.Unlock()
+	changes := []store.Change{{Source: s.uid, Key: stored, Old: e}}
+	if settings.Letters.Keep > 0 {
+		revision, err := s.q.store.NextRevision()
+		if err != nil {
+			return s.q.fatal(err)
+		}
+		changes = s.keep(changes, e.Keep(schedule.Inputs{Source: settings, Revision: revision, Now: now}), settings)
+	}
+	s.q.cfg.Log.Warn("the source of a dead letter has no dead letter sink any more", "source", settings.Path(), "key", key, "kept", len(changes) > 1)
+	return s.change(changes)
 }
 
 // Finish applies the outcome of a delivery. It does not wait for the disk: if a crash
@@ -182,25 +206,39 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		cur = nil
 		s.expired.Add(1)
 	}
-	step := f.Finish(schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now}, cur, o)
-	var changes [2]store.Change
-	n := 0
+	in := schedule.Inputs{Key: d.key, Source: settings, Revision: revision, StoreID: s.q.storeID, Now: now}
+	if settings.Jitter > 0 {
+		in.Random = s.q.cfg.Random()
+	}
+	step := f.Finish(in, cur, o)
+	if step.Disposition == schedule.Retrying {
+		s.shorten(&step, stored, d.key, settings)
+	}
+	var room [2]store.Change
+	changes := room[:0]
 	if step.Changed || stored != cur {
-		changes[n] = store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next, Corrupt: unreadable && step.Next != nil}
-		n++
+		changes = append(changes, store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next, Corrupt: unreadable && step.Next != nil})
 	}
-	if step.Dead != nil {
-		changes[n] = store.Change{Source: s.uid, Key: schedule.DeadLetterKey(revision), New: step.Dead}
-		n++
+	switch {
+	case step.Disposition == schedule.KeptLetter:
+		s.kept.Lock()
+		defer s.kept.Unlock()
+		n := len(changes)
+		if changes = s.keep(changes, step.Dead, settings); len(changes) == n {
+			step.Disposition = schedule.Dropped
+		}
+	case step.Dead != nil:
+		changes = append(changes, store.Change{Source: s.uid, Key: schedule.DeadLetterKey(revision), New: step.Dead})
 	}
-	if n > 0 {
-		if _, err := s.q.store.Apply(true, changes[:n]...); err != nil {
+	if len(changes) > 0 {
+		if _, err := s.q.store.Apply(true, changes...); err != nil {
 			return "", false, s.q.fatal(err)
 		}
 	}
 	s.land(st, d, f)
+	s.remember(d, o, step.Disposition, now)
 	wake := false
-	for _, c := range changes[:n] {
+	for _, c := range changes {
 		s.count(c)
 		wake = s.accept(c) || wake
 	}
@@ -208,6 +246,17 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 		wake = s.add(d.key, step.Next) || wake
 	}
 	return step.Disposition, wake, nil
+}
+
+// shorten drops what the sink answered from the entry if there is no space for it.
+func (s *Source) shorten(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Source) {
+	e := step.Next
+	if e == nil || e.LastFailure == nil || !s.scarce(e.Size(key)-stored.Size(key), settings) {
+		return
+	}
+	n, failure := *e, *e.LastFailure
+	failure.Data, n.LastFailure = nil, &failure
+	step.Next = &n
 }
 
 // land ends the flight. The caller holds the stripe.

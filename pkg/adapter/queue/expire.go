@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -142,6 +143,10 @@ func (q *Queue) expire(row store.SourceRow, now time.Time) bool {
 	}
 	defer s.leave()
 	defer s.lock(row.Key)()
+	if schedule.IsKeptLetterKey(row.Key) {
+		s.kept.Lock()
+		defer s.kept.Unlock()
+	}
 	f := s.flight(row.Key)
 	if f != nil && f.Own {
 		return false

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -52,6 +53,8 @@ type Queue struct {
 	store   store.Store
 	storeID string
 	metrics *metrics
+	history *recent.History
+	feeds   *recent.Feeds
 	seed    maphash.Seed
 
 	mu      sync.RWMutex
@@ -88,6 +91,7 @@ func Open(cfg Config) (*Queue, error) {
 	q := &Queue{
 		cfg: cfg, store: cfg.Store, storeID: cfg.Store.ID(), seed: maphash.MakeSeed(),
 		sources: map[string]*Source{}, byPath: map[string]*Source{}, tenants: map[string]*tenant{},
+		history: recent.NewHistory(recent.HistoryBytes, cfg.Now().Round(0)), feeds: recent.NewFeeds(),
 		loads: make(chan struct{}, 4), expiry: expiry{poke: make(chan struct{}, 1)}, stop: make(chan struct{}),
 	}
 	var err error
@@ -157,7 +161,9 @@ func (q *Queue) recover() error {
 func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 	q.mu.Lock()
 	s, ok := q.sources[settings.UID]
+	trim := !ok
 	if ok {
+		trim = s.Settings().Letters != settings.Letters
 		if old := s.settings.Swap(settings); old.Path() != settings.Path() && q.byPath[old.Path()] == s {
 			delete(q.byPath, old.Path())
 		}
@@ -175,6 +181,14 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 	q.mu.Unlock()
 	if moved {
 		q.move(s)
+	}
+	if !ok { // without the lock: it reads the disk
+		if err := s.countKept(); err != nil {
+			return nil, fmt.Errorf("queue: source %s: %w", settings.Path(), err)
+		}
+	}
+	if trim && s.kept.count.Load() > 0 {
+		q.work.Go(s.trimKept)
 	}
 	s.load()
 	q.cfg.Wake(s)
@@ -200,6 +214,7 @@ func (q *Queue) Remove(uid string) error {
 		}
 		q.mu.Unlock()
 		s.gate.Unlock()
+		q.feeds.End(&s.feed)
 	}
 	if err := q.store.Purge(uid); err != nil {
 		return fmt.Errorf("queue: purge source %s: %w", uid, err)

@@ -169,6 +169,9 @@ func (s *Source) count(c store.Change) {
 	}
 	if schedule.IsDeadLetterKey(c.Key) {
 		s.deadLetters.Add(keys)
+		if schedule.IsKeptLetterKey(c.Key) {
+			s.kept.count.Add(keys)
+		}
 		keys = 0
 	}
 	s.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))

@@ -1,9 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +44,29 @@ type ListOptions struct {
 	Limit    int    // at least 1
 	Continue string // token of the page before
 	ByDue    bool   // by due time, then key; else by key
+	State    State  // "": every state
+}
+
+// State selects keys by where they stand.
+type State string
+
+// The states that a list can select.
+const (
+	Waiting  = State(schedule.Waiting)
+	Due      = State(schedule.Due)      // also between two attempts
+	InFlight = State(schedule.InFlight) // nothing waits behind the delivery
+	Retrying = State("retrying")        // between two attempts
+)
+
+// has reports whether the key is in the state.
+func (o State) has(v *schedule.View) bool {
+	switch o {
+	case "":
+		return true
+	case Retrying:
+		return v.Retrying()
+	}
+	return schedule.State(o) == v.State
 }
 
 // scanRows bounds the index rows that one page of a list reads: a short page may
@@ -58,9 +84,16 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 		return nil, "", err
 	}
 	defer s.leave()
+	now := s.now()
 	var items []store.Item
 	var next store.Position
+	if o.State == InFlight {
+		return s.listFlights(o, after, now)
+	}
 	if o.ByDue {
+		if o.State == Waiting && after.At.Before(now) {
+			after = store.Position{At: now}
+		}
 		items, next, err = s.q.store.ListDue(s.uid, o.Prefix, after, o.Limit, scanRows)
 	} else {
 		var more bool
@@ -72,17 +105,55 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	now := s.now()
 	views := make([]schedule.View, 0, len(items))
 	for _, item := range items {
 		if item.Entry == nil {
 			continue // it cannot be read
 		}
-		if v, ok := s.view(item, now); ok {
+		v, ok := s.view(item, now)
+		if o.ByDue && v.DueAt.After(now) && (o.State == Due || o.State == Retrying) {
+			return views, "", nil // the rest waits
+		}
+		if ok && o.State.has(&v) {
 			views = append(views, v)
 		}
 	}
 	return views, encodeToken(o.ByDue, next), nil
+}
+
+// listFlights is List of the keys in flight, which memory knows.
+func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time) ([]schedule.View, string, error) {
+	var views []schedule.View
+	for i := range s.stripes {
+		views = s.stripes[i].list(views, o, after, now)
+	}
+	slices.SortFunc(views, func(a, b schedule.View) int {
+		if o.ByDue {
+			return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.Key, b.Key))
+		}
+		return cmp.Compare(a.Key, b.Key)
+	})
+	if len(views) <= o.Limit {
+		return views, "", nil
+	}
+	last := &views[o.Limit-1]
+	return views[:o.Limit:o.Limit], encodeToken(o.ByDue, store.Position{At: last.DueAt, Key: last.Key}), nil
+}
+
+// list appends the keys in flight that the options select.
+func (st *stripe) list(views []schedule.View, o ListOptions, after store.Position, now time.Time) []schedule.View {
+	st.shown.Lock()
+	defer st.shown.Unlock()
+	for key, f := range st.flights {
+		behind := after.Key < key
+		if o.ByDue {
+			behind = after.Before(store.Position{At: f.Entry.DueAt, Key: key})
+		}
+		if f.Own && behind && strings.HasPrefix(key, o.Prefix) && !schedule.IsDeadLetterKey(key) {
+			views = append(views, schedule.NewView(key, f.Entry, true, true, now))
+		}
+	}
+	return views
 }
 
 func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
@@ -118,6 +189,21 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 	return p, schedule.Invalid("continue", "is not a token of this list; tokens are only good with the order that they came with")
 }
 
+// FirstAt is when the first key of the source may be delivered, from the index, without
+// rows that are stale; zero when there is none.
+func (s *Source) FirstAt() (time.Time, error) {
+	if err := s.enter(); err != nil {
+		return time.Time{}, err
+	}
+	defer s.leave()
+	var room [1]store.Row
+	rows, _, err := s.q.store.Due(room[:0], s.uid, store.Position{}, 1)
+	if len(rows) == 0 {
+		return time.Time{}, err
+	}
+	return rows[0].At, err
+}
+
 // Counts are a source's numbers.
 type Counts struct {
 	Pending  int64 // waiting and due
@@ -129,6 +215,7 @@ type Counts struct {
 	// key that is not between two attempts; zero when there is none.
 	NextDueAt, OldestDueAt, OldestUntriedAt time.Time
 	DeadLetters                             int64 // waiting for the dead letter sink
+	Kept                                    int64 // dead letters that are kept
 	LettersInFlight                         int64 // dead letters under way, a part of DeadLetters
 }
 
@@ -164,7 +251,8 @@ func (s *Source) Counts() (Counts, error) {
 	s.page.Unlock()
 	return Counts{
 		Pending: max(s.keys.Load()-s.own.Load(), 0), Due: int64(backlog.Due), Retrying: int64(backlog.Retrying), InFlight: s.flights.Load(),
-		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt, DeadLetters: s.deadLetters.Load(), LettersInFlight: int64(letters),
+		NextDueAt: backlog.NextAt, OldestDueAt: backlog.OldestAt, OldestUntriedAt: backlog.OldestUntriedAt, DeadLetters: max(s.deadLetters.Load()-s.kept.count.Load(), 0), Kept: s.kept.count.Load(),
+		LettersInFlight: int64(letters),
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/timer"
@@ -38,10 +39,12 @@ type Source struct {
 	// writes, and the keys of other sources must not wait for that.
 	stripes [stripes]stripe
 
-	tenant      *tenant      // guarded by gate
-	keys        atomic.Int64 // entries of keys
-	bytes       atomic.Int64 // of all entries, dead letters too
-	deadLetters atomic.Int64
+	tenant      *tenant // guarded by gate
+	kept        kept
+	feed        recent.Slot
+	keys        atomic.Int64              // entries of keys
+	bytes       atomic.Int64              // of all entries, dead letters too
+	deadLetters atomic.Int64              // of all kinds
 	expired     atomic.Int64              // since the start
 	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
 	flights     atomic.Int64              // deliveries under way
@@ -193,6 +196,9 @@ func (s *Source) accept(c store.Change) (wake bool) {
 	}
 	if !c.New.ExpiresAt.IsZero() {
 		s.q.expiry.note(c.New.ExpiresAt)
+	}
+	if feed := s.feed.Feed(); feed != nil {
+		s.showScheduled(feed, &c)
 	}
 	return s.add(c.Key, c.New)
 }

@@ -29,6 +29,9 @@ type Entry struct {
 	Attempt uint32 // the key's counter: failed runs in a row
 	Tries   uint32 // failed deliveries of this occurrence's event, for retry and its back-off
 
+	// LastFailure is the occurrence's last failed attempt; nil: none failed.
+	LastFailure *LastFailure
+
 	MaxInterval *time.Duration // nil: the source's
 	UID         string
 	Reason      string
@@ -50,9 +53,17 @@ type DeadLetter struct {
 	Due     time.Time // of its occurrence
 	ID      string    // of its event, as it was first sent
 	Attempt uint32    // its counter when the last attempt started
+	Tries   uint32    // attempts of its occurrence
 	Failure Failure
 	// Revision is the revision that the last attempt carried.
 	Revision uint64
+}
+
+// LastFailure is a failed attempt, for callers who look at the key.
+type LastFailure struct {
+	At   time.Time
+	Code int    // HTTP status; 0 when there was no answer
+	Data []byte // start of the answer's body; without an answer the reason
 }
 
 // Failure is the last answer before a delivery was given up.
@@ -113,6 +124,9 @@ func (e *Entry) Size(key string) int64 {
 		return 0
 	}
 	n := entryBytes + len(key) + len(e.UID) + len(e.Reason) + max(len(e.TraceState)-idBytes, 0) + e.Event.size()
+	if e.LastFailure != nil {
+		n += len(e.LastFailure.Data)
+	}
 	if d := e.DeadLetter; d != nil {
 		n += len(d.Key) + len(d.ID) + len(d.Failure.Dest) + len(d.Failure.Data)
 	}
@@ -132,6 +146,17 @@ type View struct {
 	*Entry
 	State    State
 	InFlight bool // a delivery is under way, of this or of an older occurrence
+}
+
+// Retrying reports that the key is between two attempts.
+func (v *View) Retrying() bool { return v.State != InFlight && !v.RetryAt.IsZero() }
+
+// Attempts is how many attempts of the occurrence were started so far.
+func (v *View) Attempts() uint32 {
+	if v.State == InFlight {
+		return increment(v.Tries)
+	}
+	return v.Tries
 }
 
 // NewView returns the view of an entry. own: the delivery under way is of this

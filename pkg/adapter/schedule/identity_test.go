@@ -177,8 +177,8 @@ func TestDeadLetter_CarriesTheLastAttempt(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 		want := &Entry{
-			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, Event: e.Event, TraceParent: "p",
-			DeadLetter: &DeadLetter{Key: "k", Due: e.DueAt, ID: wantID, Attempt: 7, Failure: failure, Revision: 5},
+			Revision: 9, Occurrence: 9, ScheduledAt: t0, DueAt: t0, UID: "u", Event: e.Event, TraceParent: "p",
+			DeadLetter: &DeadLetter{Key: "k", Due: e.DueAt, ID: wantID, Attempt: 7, Tries: 3, Failure: failure, Revision: 5},
 		}
 		if diff := cmp.Diff(want, s.Dead); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)

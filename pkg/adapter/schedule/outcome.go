@@ -26,6 +26,7 @@ type Outcome struct {
 	// RetryAfter is the wait that the sink asked for; only with Failed.
 	RetryAfter time.Duration
 	Failure    Failure // with Failed and Rejected
+	Status     int     // of the answer; 0 when there was none
 }
 
 // Again is a Reschedule-After: when the key is due next.
@@ -36,12 +37,17 @@ type Again struct {
 }
 
 // time is when the key is due again, not before the least wait.
-func (a *Again) time(now time.Time, least time.Duration) time.Time {
+func (a *Again) time(in Inputs, least time.Duration) time.Time {
 	after := a.After
 	if !a.At.IsZero() {
-		after = a.At.Sub(now)
+		after = a.At.Sub(in.Now)
 	}
-	return now.Add(max(after, least, 0))
+	return in.after(max(after, least, 0))
+}
+
+// after is the end of a wait that an outcome asks for, with the source's jitter.
+func (in *Inputs) after(wait time.Duration) time.Time {
+	return in.Now.Add(spread(wait, in.Source.Jitter, in.Random))
 }
 
 // Flight is a delivery under way.
@@ -83,20 +89,21 @@ const (
 	Delivered    Disposition = "delivered"
 	Retrying     Disposition = "retrying"
 	DeadLettered Disposition = "dead_lettered"
-	Dropped      Disposition = "dropped" // given up without a dead letter sink
+	KeptLetter   Disposition = "kept"    // given up, and kept as a dead letter
+	Dropped      Disposition = "dropped" // given up, and not kept
 	Expired      Disposition = "expired"
 	Superseding  Disposition = "superseded" // failed or not begun, and replaced by a newer occurrence
 	Unfinished   Disposition = "aborted"
 )
 
 // Dispositions are all dispositions.
-var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, Dropped, Expired, Superseding, Unfinished}
+var Dispositions = [...]Disposition{Delivered, Retrying, DeadLettered, KeptLetter, Dropped, Expired, Superseding, Unfinished}
 
 // Step is an outcome's effect on a key.
 type Step struct {
 	Next        *Entry // the key's entry from now on; nil: none
 	Changed     bool   // Next differs from what is stored
-	Dead        *Entry // a dead letter to store, or nil
+	Dead        *Entry // a dead letter to store, or to keep, or nil
 	Disposition Disposition
 }
 
@@ -141,12 +148,12 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	case e.DeadLetter != nil:
 		return nil
 	case !owed.IsZero(): // like a newer occurrence that waits: the sooner time, its event
-		if o.Again != nil && o.Kind != Failed && o.Again.time(in.Now, least).Before(owed) {
-			owed = o.Again.time(in.Now, least)
+		if o.Again != nil && o.Kind != Failed && o.Again.time(in, least).Before(owed) {
+			owed = o.Again.time(in, least)
 		}
 		return e.renew(in, in.Now.Add(max(owed.Sub(in.Now), 0)))
 	case o.Again != nil && o.Kind != Failed:
-		n := e.renew(in, o.Again.time(in.Now, least))
+		n := e.renew(in, o.Again.time(in, least))
 		if o.Again.Reply != nil {
 			n.Event = o.Again.Reply
 		}
@@ -154,7 +161,7 @@ func (e *Entry) next(in Inputs, o Outcome) *Entry {
 	case o.Kind == Rejected, o.Kind == Succeeded && (o.Never || e.Event.deleted()), interval <= 0:
 		return nil
 	default:
-		return e.renew(in, in.Now.Add(max(interval, least)))
+		return e.renew(in, in.after(max(interval, least)))
 	}
 }
 
@@ -177,7 +184,7 @@ func (f *Flight) succeedBefore(in Inputs, waiting *Entry, o Outcome) (*Entry, bo
 	}
 	changed := !waiting.UnfinishedAt.IsZero() || n.Attempt != waiting.Attempt || n.Tries != waiting.Tries
 	if o.Again != nil {
-		if at := o.Again.time(in.Now, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
+		if at := o.Again.time(in, in.Source.Ceilings.MinDelay); at.Before(n.At()) {
 			n.DueAt, n.RetryAt, n.Revision, changed = at, time.Time{}, in.Revision, true
 		}
 	}
@@ -198,13 +205,14 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	if waiting == nil && n.Expired(in.Now) {
 		return Step{Changed: true, Disposition: Expired}
 	}
-	at := in.Now.Add(in.Source.Delivery.wait(tries, o.RetryAfter))
+	at := in.after(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
-		at = o.Again.time(in.Now, 0) // a retry: MinDelay does not apply
+		at = o.Again.time(in, 0) // a retry: MinDelay does not apply
 	}
 	switch {
 	case waiting == nil:
 		n.Tries, n.RetryAt = tries, at
+		n.LastFailure = &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
 	case at.Before(n.At()): // an event never postpones: the retry comes first
 		n.DueAt, n.RetryAt = f.Entry.DueAt, at
 	}
@@ -224,12 +232,15 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
-// giveUp ends the delivered occurrence. Its event goes to the dead letter sink, if
-// there is one, even when a newer occurrence has replaced it.
+// giveUp ends the delivered occurrence. Its event goes to the dead letter sink, or is
+// kept if there is none or it refused, even when a newer occurrence has replaced it.
 func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	s := Step{Next: waiting, Disposition: Dropped}
-	if in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil {
+	switch {
+	case in.Source.DeadLetter != nil && f.Entry.DeadLetter == nil:
 		s.Dead, s.Disposition = f.Entry.deadLetter(in, o.Failure), DeadLettered
+	case in.Source.Letters.Keep > 0:
+		s.Dead, s.Disposition = f.Entry.keep(in, o.Failure), KeptLetter
 	}
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
@@ -247,10 +258,11 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 // letter sink.
 func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 	return &Entry{
-		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now, Event: e.Event,
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now,
+		MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason, Event: e.Event,
 		TraceParent: e.TraceParent, TraceState: e.TraceState,
 		DeadLetter: &DeadLetter{
-			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Failure: failure, Revision: e.Revision,
+			Key: in.Key, Due: e.DueAt, ID: e.EventID(in.StoreID), Attempt: e.Attempt, Tries: increment(e.Tries), Failure: failure, Revision: e.Revision,
 		},
 	}
 }

@@ -48,7 +48,16 @@ type Request struct {
 	// latest.
 	Ingested bool
 
+	// Run makes the key due now; it must exist. See [RunNow].
+	Run bool
+
 	Conditions
+}
+
+// RunNow returns the request that makes a key due now and keeps everything else. Like an
+// event it cancels no delivery under way: then the key is due once more afterwards.
+func RunNow(c Conditions) Request {
+	return Request{Run: true, Ingested: true, Policy: Earliest, Delay: new(time.Duration), Conditions: c}
 }
 
 // Conditions guard a change. They are checked before anything else.
@@ -105,7 +114,7 @@ type Inputs struct {
 	Revision uint64 // of a new entry
 	StoreID  string // for the event ID of a dead letter; Apply does not need it
 	Now      time.Time
-	Random   float64 // in [0,1), for the jitter; Finish does not need it
+	Random   float64 // in [0,1), for the jitter
 }
 
 // Apply decides the effect of the request on a key. cur is the key's entry, nil
@@ -114,6 +123,9 @@ type Inputs struct {
 func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if err := r.Check(in.Key, cur); err != nil {
 		return Change{}, err
+	}
+	if r.Run && cur == nil {
+		return Change{}, Refuse(CodeNotFound, "nothing waits and nothing is in flight under key %q", in.Key)
 	}
 	waiting := cur != nil && !own
 	c := Change{Result: Created}
@@ -138,7 +150,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	}
 	e.DueAt = at
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
-	if waiting && (policy == Earliest || policy == Latest) {
+	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
 		c.Result = e.merge(cur, policy, at)
 	}
 	e.identify(cur, r.Event != nil, own, c.Result, in.Now)
@@ -239,10 +251,15 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = 0
 	}
 	delay = max(delay, in.Source.Ceilings.MinDelay)
-	if r.Jitter > 0 {
-		delay += time.Duration(math.Ceil(float64(delay) * r.Jitter * in.Random))
+	return in.Now.Add(spread(delay, r.Jitter, in.Random)), nil
+}
+
+// spread adds up to that share of a wait to it.
+func spread(wait time.Duration, share, random float64) time.Duration {
+	if share > 0 {
+		wait += time.Duration(math.Ceil(float64(wait) * share * random))
 	}
-	return in.Now.Add(delay), nil
+	return wait
 }
 
 // interval is the maxInterval that gives the due time when the attempts are used up:
@@ -287,7 +304,7 @@ func (e *Entry) identify(cur *Entry, newEvent, own bool, result Result, now time
 		return
 	}
 	if result == Merged {
-		e.Occurrence = cur.Occurrence
+		e.Occurrence, e.LastFailure = cur.Occurrence, cur.LastFailure
 		return
 	}
 	if own || cur.Tries > 0 || !cur.DueAt.After(now) {

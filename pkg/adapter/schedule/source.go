@@ -33,6 +33,11 @@ type Source struct {
 	Policy       Policy        // of requests that name none
 	IngestPolicy Policy        // of CloudEvents that name none
 	MaxInterval  time.Duration // 0 = off
+	// Jitter is the share of itself that a wait which an outcome asks for may grow by.
+	Jitter float64
+	// WarmUp is how long before a due time the sink is called to be awake then; 0 = off.
+	WarmUp  time.Duration
+	Letters Letters
 
 	IngestKey, IngestWhen string // CEL, "" = none
 

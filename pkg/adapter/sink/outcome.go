@@ -35,7 +35,7 @@ func kind(status int) schedule.OutcomeKind {
 // ends the attempt; it is set anew for the rest of the answer.
 func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit *time.Timer) schedule.Outcome {
 	defer resp.Body.Close()
-	o := schedule.Outcome{Kind: kind(resp.StatusCode)}
+	o := schedule.Outcome{Kind: kind(resp.StatusCode), Status: resp.StatusCode}
 	if o.Kind == schedule.Succeeded {
 		return s.success(ctx, a, resp, limit)
 	}
@@ -60,7 +60,7 @@ func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrai
 
 // success reads a 2xx: the occurrence is done even if the rest cannot be read.
 func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit *time.Timer) schedule.Outcome {
-	o := schedule.Outcome{Kind: schedule.Succeeded}
+	o := schedule.Outcome{Kind: schedule.Succeeded, Status: resp.StatusCode}
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
 	o.Never = header.never
 	if !o.Never && asks(resp.Header) {

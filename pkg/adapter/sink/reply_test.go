@@ -89,7 +89,7 @@ func TestReply_Cases(t *testing.T) {
 			if tt.again != nil && tt.again.Reply != nil && tt.body == "data" {
 				want.Again.Reply.Data = []byte(tt.body)
 			}
-			if d := cmp.Diff(want, got); d != "" {
+			if d := cmp.Diff(want, got, butStatus); d != "" {
 				t.Error(d)
 			}
 			if l.warnings() != tt.warnings {

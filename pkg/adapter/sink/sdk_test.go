@@ -52,7 +52,7 @@ func TestSDK_FunctionReceivesAndReplies(t *testing.T) {
 			Source: "/operator", Type: "dev.example.resync", DataContentType: "application/json", Data: []byte(`{"step":2}`),
 			Extensions: map[string]any{"team": "platform"},
 		}}}
-		if d := cmp.Diff(want, o); d != "" || l.warnings() != 0 {
+		if d := cmp.Diff(want, o, butStatus); d != "" || l.warnings() != 0 {
 			t.Errorf("%s: %s", name, d)
 		}
 		e := <-got

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,11 +31,11 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 	return f.err
 }
 
+func (f *fakeRegistry) Counts(string) (Counts, bool) { return Counts{}, false }
+
 func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {
 	return schedule.WatchStatus{}, false
 }
-
-func (f *fakeRegistry) Counts(string) (int64, time.Time, bool) { return 0, time.Time{}, false }
 
 // fileOf is a file of these sources.
 func fileOf(names ...string) string {

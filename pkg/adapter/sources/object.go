@@ -54,6 +54,9 @@ func convert(o *v1alpha1.RescheduleSource, t Targets, config *ceilings.Config) (
 		RBACOnly:        *spec.Access == v1alpha1.AccessRBAC,
 		Audit:           spec.Audit,
 		Suspend:         spec.Suspend,
+		Jitter:          *spec.Jitter,
+		WarmUp:          r.duration("spec.warmUp", *spec.WarmUp),
+		Letters:         schedule.Letters{Keep: int(*spec.DeadLetters.Keep), MaxAge: r.duration("spec.deadLetters.maxAge", *spec.DeadLetters.MaxAge)},
 	}
 	cuts := limit(src, spec, config.For(o.Namespace))
 	if spec.MaxInterval != nil {

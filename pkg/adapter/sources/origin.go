@@ -69,9 +69,23 @@ type Registry interface {
 	// not exist is no error. After an error it is called again.
 	RemoveSource(uid string) error
 	// Counts returns what the status reports; ok is false for a source that is not
-	// registered, and nextDueAt is zero when nothing waits.
-	Counts(uid string) (pending int64, nextDueAt time.Time, ok bool)
+	// registered.
+	Counts(uid string) (c Counts, ok bool)
 	// WatchStatus returns what the status reports about the watch; ok is false for a
 	// source that watches nothing.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
+}
+
+// Counts are what the status of a source reports. An instant is zero when there is none.
+type Counts struct {
+	Pending, InFlight, Retrying int64
+	NextDueAt                   time.Time // not in the past
+	OldestDueAt                 time.Time
+	Delivering                  Delivering
+}
+
+// Delivering says whether deliveries of a source succeed: the condition Delivering.
+type Delivering struct {
+	Status          string // True, False or Unknown
+	Reason, Message string
 }

@@ -37,7 +37,7 @@ func defaults(name string) *schedule.Source {
 			BackoffDelay: schedule.DefaultBackoffDelay, Timeout: schedule.DefaultTimeout,
 		},
 		Policy: schedule.Replace, IngestPolicy: schedule.Earliest,
-		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour,
+		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour, Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
 		MaxInFlight: schedule.DefaultMaxInFlight, MaxPending: schedule.DefaultMaxPending,
 	}
 }
@@ -55,7 +55,7 @@ func fullExample() *schedule.Source {
 		Policy: schedule.Replace, IngestPolicy: schedule.Earliest, MaxInterval: 10 * time.Hour,
 		IngestKey:      "event.kind + '/' + event.namespace + '/' + event.name",
 		IngestWhen:     "event.data.metadata.generation != event.data.status.observedGeneration",
-		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour,
+		IngestPolicies: []schedule.Policy{schedule.Earliest, schedule.Keep}, IngestMaxDelay: 365 * 24 * time.Hour, Letters: schedule.Letters{Keep: 100, MaxAge: 168 * time.Hour},
 		MaxInFlight: 100, MaxPending: 1000000, MaxBytes: 10 << 30,
 	}
 }
@@ -168,6 +168,10 @@ func TestFile_EveryFieldHasItsMeaning(t *testing.T) {
 		{"ingest: {key: event.id, when: 'false'}", func(s *schedule.Source) { s.IngestKey, s.IngestWhen = "event.id", "false" }},
 		{"ingest: {policies: []}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{} }},
 		{"ingest: {policies: [latest, fail]}", func(s *schedule.Source) { s.IngestPolicies = []schedule.Policy{schedule.Latest, schedule.Fail} }},
+		{"deadLetters: {keep: 0}", func(s *schedule.Source) { s.Letters.Keep = 0 }},
+		{"deadLetters: {maxAge: P1D}", func(s *schedule.Source) { s.Letters.MaxAge = 24 * time.Hour }},
+		{"warmUp: 3s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second }},
+		{"jitter: 0.25", func(s *schedule.Source) { s.Jitter = 0.25 }},
 		{"ingest: {maxDelay: PT1H}", func(s *schedule.Source) { s.IngestMaxDelay = time.Hour }},
 		{"ingest: {authentication: required}", func(s *schedule.Source) { s.EventsNeedToken = true }},
 		{"ingest: {authentication: cluster}", func(*schedule.Source) {}},

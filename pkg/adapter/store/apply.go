@@ -85,11 +85,18 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 			return nil, err
 		}
 	}
+	needs := needsFormat(changes)
+	if needs {
+		if err := db.mark(b); err != nil {
+			b.Close()
+			return nil, err
+		}
+	}
 	c, err := db.commit(b, lazy)
 	if err != nil {
 		return nil, err
 	}
-	if len(marks) > 0 {
+	if len(marks) > 0 || needs {
 		db.marked.Store(true)
 	}
 	for i := range deltas {
@@ -103,6 +110,16 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 		}
 	}
 	return c, nil
+}
+
+// needsFormat reports whether a record has a field that version 1 of the layout has not.
+func needsFormat(changes []Change) bool {
+	for i := range changes {
+		if e := changes[i].New; e != nil && (e.LastFailure != nil || e.DeadLetter != nil && e.DeadLetter.Tries != 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // add puts one change into the batch.

@@ -70,6 +70,17 @@ func decode(b []byte, outline bool) (*schedule.Entry, error) {
 	if fields&hasDeadLetter != 0 {
 		e.DeadLetter = d.deadLetter()
 	}
+	if fields&hasLastFailure != 0 {
+		e.LastFailure = &schedule.LastFailure{At: d.instant(), Code: int(d.varint()), Data: d.bytes()}
+	}
+	if fields&hasLetterTries != 0 {
+		n := d.uint32()
+		if e.DeadLetter == nil || n == 0 {
+			d.fail(errField)
+		} else {
+			e.DeadLetter.Tries = n
+		}
+	}
 	if err := d.end(); err != nil {
 		return nil, err
 	}
@@ -183,6 +194,14 @@ func (d *decoder) data() []byte {
 		return nil
 	}
 	return append([]byte{}, d.record[d.at-int(n):d.at]...)
+}
+
+// bytes is a copy of a short text, which an outline has too; nil when it is empty.
+func (d *decoder) bytes() []byte {
+	if s := d.string(); s != "" {
+		return []byte(s)
+	}
+	return nil
 }
 
 func (d *decoder) byte() byte {

@@ -53,7 +53,7 @@
 //	| scheduledAt, dueAt, retryAt, expiresAt, unfinishedAt, 8 bytes each
 //	| attempt, tries, uvarint | maxInterval, varint
 //	| uid, reason, traceparent, tracestate, each uvarint length and bytes
-//	| event | dead letter
+//	| event | dead letter | last failure: 8 bytes, code, data | tries of the dead letter
 //
 //	event: field bits | id, source | time (seconds, nanoseconds, offset)
 //	| type, subject, datacontenttype, dataschema
@@ -113,7 +113,8 @@
 // know it leaves it alone, and its merger can add it up. Whether such a program
 // wrote is known from m/counted, which follows m/revision, and from the number of
 // entries, which c/ has too. Then the bytes are counted again from the records, at
-// the first use of the source. Pebble's own files have its format major version 20 or later
+// the first use of the source. The fields lastFailure and tries of a dead letter came with
+// version 2: the first record that has one of them makes it. Pebble's own files have its format major version 20 or later
 // (its FormatWALSyncChunks); its own ratchet guards them.
 //
 // # Limits

@@ -186,6 +186,14 @@ func (db *DB) List(source, prefix, after string, limit int) ([]Item, bool, error
 	return db.list(source, prefix, after, limit)
 }
 
+// Letters implements Store.
+func (db *DB) Letters(source, prefix, after string, limit int) ([]Item, bool, error) {
+	if !schedule.IsDeadLetterKey(prefix) {
+		return nil, false, nil
+	}
+	return db.list(source, prefix, after, limit)
+}
+
 // DeadLetters is List of dead letters.
 func (db *DB) DeadLetters(source, after string, limit int) ([]Item, bool, error) {
 	return db.list(source, deadLetterPrefix, after, limit)

@@ -32,6 +32,8 @@ const (
 	hasTraceState               //
 	hasEvent                    //
 	hasDeadLetter               //
+	hasLastFailure              // since version 2 of the layout
+	hasLetterTries              // the same: of the dead letter
 	knownFields     = 1<<iota - 1
 )
 
@@ -87,6 +89,8 @@ func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 	set(e.TraceState != "", hasTraceState)
 	set(e.Event != nil, hasEvent)
 	set(e.DeadLetter != nil, hasDeadLetter)
+	set(e.LastFailure != nil, hasLastFailure)
+	set(e.DeadLetter != nil && e.DeadLetter.Tries != 0, hasLetterTries)
 
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, fields)
@@ -120,6 +124,13 @@ func appendRecord(dst []byte, e *schedule.Entry) ([]byte, error) {
 	}
 	if e.DeadLetter != nil {
 		dst = appendDeadLetter(dst, e.DeadLetter)
+	}
+	if f := e.LastFailure; f != nil {
+		dst = binary.AppendVarint(appendInstant(dst, f.At), int64(f.Code))
+		dst = append(binary.AppendUvarint(dst, uint64(len(f.Data))), f.Data...)
+	}
+	if fields&hasLetterTries != 0 {
+		dst = binary.AppendUvarint(dst, uint64(e.DeadLetter.Tries))
 	}
 	return dst, nil
 }

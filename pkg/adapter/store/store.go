@@ -94,6 +94,10 @@ type Store interface {
 	// letters are not listed. An entry that cannot be read has its key and no Entry.
 	List(source, prefix, after string, limit int) (_ []Item, more bool, err error)
 
+	// Letters is List of dead letters: the prefix is of the keys that they are stored
+	// under.
+	Letters(source, prefix, after string, limit int) (_ []Item, more bool, err error)
+
 	// ListDue is List ordered by original due time, then key. It reads no more than
 	// scan rows. next is the position to continue from, zero at the end.
 	ListDue(source, prefix string, after Position, limit, scan int) (_ []Item, next Position, err error)

@@ -64,6 +64,18 @@ func (r *resource) note(namespace string, complete bool, err error) {
 	r.s.publish()
 }
 
+// complete reports that all streams had a complete list.
+func (r *resource) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.health {
+		if !h.complete {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *resource) forget(namespace string) {
 	r.mu.Lock()
 	delete(r.health, namespace)

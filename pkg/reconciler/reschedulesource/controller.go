@@ -130,6 +130,7 @@ func significant(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSource {
 	s := *source
 	s.ResourceVersion, s.ManagedFields = "", nil
 	s.Status.Pending, s.Status.NextDueAt, s.Status.Watched = nil, nil, nil
+	s.Status.OldestDueAt, s.Status.InFlight, s.Status.Retrying = nil, nil, nil
 	return s
 }
 

@@ -41,6 +41,7 @@ import (
 func init() {
 	injection.Fake.RegisterInformer(withStatefulSetInformer)
 	injection.Fake.RegisterInformer(withSecretInformer)
+	injection.Fake.RegisterInformer(withWatchRoleInformer)
 }
 
 var (
@@ -316,7 +317,7 @@ func TestController_DeletedConfigMap(t *testing.T) {
 	}
 }
 
-// The informers watch one StatefulSet and one Secret.
+// The informers watch one StatefulSet, one Secret and one ClusterRole.
 func TestInformers_WatchOneObject(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
@@ -332,7 +333,7 @@ func TestInformers_WatchOneObject(t *testing.T) {
 		}
 		want := map[string]string{
 			"statefulsets": "knative-eventing metadata.name=reschedule-adapter ", "serviceaccounts": "  eventing.knative.dev/oidc",
-			"secrets": "knative-eventing metadata.name=reschedule-adapter-server-tls ",
+			"secrets": "knative-eventing metadata.name=reschedule-adapter-server-tls ", "clusterroles": " metadata.name=reschedule-adapter-watch ",
 		}[resource]
 		if got := action.GetNamespace() + " " + fields + " " + labels; got != want {
 			t.Errorf("%s of %s: %q, want %q", action.GetVerb(), resource, got, want)
@@ -341,6 +342,7 @@ func TestInformers_WatchOneObject(t *testing.T) {
 	}
 	want := map[string]int{
 		"statefulsets list": 1, "statefulsets watch": 1, "secrets list": 1, "secrets watch": 1, "serviceaccounts list": 1, "serviceaccounts watch": 1,
+		"clusterroles list": 1, "clusterroles watch": 1,
 	}
 	if !maps.Equal(seen, want) {
 		t.Errorf("seen %v, want %v", seen, want)

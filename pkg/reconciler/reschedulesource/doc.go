@@ -1,18 +1,21 @@
 // Package reschedulesource is the control plane: the reconciler of
-// RescheduleSources, and the scaler of the adapter that serves them all.
+// RescheduleSources, the scaler of the adapter that serves them all, and the keeper
+// of the accounts that the adapter may watch with.
 //
 // It guarantees that the status of a source names everything that is missing. A
 // step that fails does not hide the other steps, and the last known URL of a
 // sink stays in the status while the sink cannot be found. The adapter writes
 // status.pending and nextDueAt; the reconciler neither overwrites them nor runs
 // when they change. The adapter has one replica while there is a source, and
-// none otherwise.
+// none otherwise. The ClusterRole reschedule-adapter-watch names each account that a
+// source names in spec.watch, and no other.
 //
 // How it works: ReconcileKind runs steps that each set one condition or a few
 // fields, and then sends one merge patch with the changes. Generated reconcilers
 // send an update instead, which after a conflict replaces the newer status.
-// The adapter's StatefulSet and the Secret with its certificate are watched as
-// single objects. A change of them that a status shows queues all sources.
+// The adapter's StatefulSet, the Secret with its certificate and the ClusterRole are
+// watched as single objects. A change of the first two that a status shows queues all
+// sources.
 //
 // It leaves to others: schedules and deliveries (the adapter), the values that
 // are made from a source (pkg/reconciler/reschedulesource/resources), and the

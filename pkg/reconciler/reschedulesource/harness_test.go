@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +20,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -84,6 +86,10 @@ func (o objects) sources() listers.RescheduleSourceLister {
 
 func (o objects) statefulSets() appslisters.StatefulSetNamespaceLister {
 	return appslisters.NewStatefulSetLister(o.index(&appsv1.StatefulSet{})).StatefulSets(systemNamespace)
+}
+
+func (o objects) clusterRoles() rbaclisters.ClusterRoleLister {
+	return rbaclisters.NewClusterRoleLister(o.index(&rbacv1.ClusterRole{}))
 }
 
 func (o objects) secrets() corelisters.SecretNamespaceLister {

@@ -7,8 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 	"k8s.io/client-go/tools/cache"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/controller"
@@ -19,18 +21,20 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
-// Knative's injected informers watch all StatefulSets and Secrets of the cluster.
+// Knative's injected informers watch all objects of a kind in the cluster.
 // These informers watch one object each, so the controller keeps one object in
 // memory and needs rights on one object: resourceNames allows list and watch with
 // a field selector on the name.
 func init() {
 	injection.Default.RegisterInformer(withStatefulSetInformer)
 	injection.Default.RegisterInformer(withSecretInformer)
+	injection.Default.RegisterInformer(withWatchRoleInformer)
 }
 
 type (
 	statefulSetKey struct{}
 	secretKey      struct{}
+	roleKey        struct{}
 )
 
 func withStatefulSetInformer(ctx context.Context) (context.Context, controller.Informer) {
@@ -43,6 +47,12 @@ func withSecretInformer(ctx context.Context) (context.Context, controller.Inform
 	informer := coreinformers.NewFilteredSecretInformer(
 		kubeclient.Get(ctx), system.Namespace(), controller.GetResyncPeriod(ctx), byNamespace, only(resources.TLSSecretName))
 	return context.WithValue(ctx, secretKey{}, informer), informer
+}
+
+func withWatchRoleInformer(ctx context.Context) (context.Context, controller.Informer) {
+	informer := rbacinformers.NewFilteredClusterRoleInformer(
+		kubeclient.Get(ctx), controller.GetResyncPeriod(ctx), cache.Indexers{}, only(resources.WatchRoleName))
+	return context.WithValue(ctx, roleKey{}, informer), informer
 }
 
 var byNamespace = cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -60,6 +70,11 @@ func statefulSets(ctx context.Context) (cache.SharedIndexInformer, appslisters.S
 func secrets(ctx context.Context) (cache.SharedIndexInformer, corelisters.SecretNamespaceLister) {
 	informer := registered(ctx, secretKey{})
 	return informer, corelisters.NewSecretLister(informer.GetIndexer()).Secrets(system.Namespace())
+}
+
+func watchRoles(ctx context.Context) (cache.SharedIndexInformer, rbaclisters.ClusterRoleLister) {
+	informer := registered(ctx, roleKey{})
+	return informer, rbaclisters.NewClusterRoleLister(informer.GetIndexer())
 }
 
 func registered(ctx context.Context, key any) cache.SharedIndexInformer {

@@ -79,6 +79,7 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	r.limit(source)
 	failed(r.publishSinkRevision(ctx, source))
 	failed(observeWatch(source))
+	source.Status.MarkDelivering()
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)
 	markAddressable(source, invalid, unencrypted, unpolicied)

@@ -14,6 +14,12 @@ const (
 	DueAtAttribute    = "rescheduledueat"
 	AttemptAttribute  = "rescheduleattempt"
 
+	// CauseAttribute is in a delivery that a change of another object led to.
+	CauseAttribute = "reschedulecause"
+
+	// SourcePrefix begins the source attribute of the events that a source makes itself.
+	SourcePrefix = "/apis/sources.reschedule.dev/"
+
 	// AfterAttribute is in an event that is an answer: the key is due again after this
 	// time, with this event.
 	AfterAttribute = "rescheduleafter"

@@ -90,13 +90,14 @@ type Sink struct {
 	all     []*Delivery
 	bad     []error
 	taken   map[*Delivery]bool
+	warmUps map[string]int       // by inbox
 	answers map[[2]string]Answer // by inbox and key, "" = every key
 	changed chan struct{}
 }
 
 // NewSink starts a sink.
 func NewSink() *Sink {
-	s := &Sink{taken: map[*Delivery]bool{}, answers: map[[2]string]Answer{}, changed: make(chan struct{})}
+	s := &Sink{taken: map[*Delivery]bool{}, answers: map[[2]string]Answer{}, warmUps: map[string]int{}, changed: make(chan struct{})}
 	s.server = httptest.NewServer(s)
 	s.URL = s.server.URL
 	return s
@@ -118,6 +119,12 @@ func (s *Sink) Answer(inbox, key string, a Answer) {
 
 // ServeHTTP implements http.Handler.
 func (s *Sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet && r.Header.Get("Reschedule-Warm-Up") == "1" {
+		s.mu.Lock()
+		s.warmUps[strings.Trim(r.URL.Path, "/")]++
+		s.mu.Unlock()
+		return
+	}
 	d, err := newDelivery(r)
 	s.mu.Lock()
 	answer := Status(http.StatusNoContent)
@@ -175,6 +182,13 @@ func (s *Sink) Next(t testing.TB, inbox, key string) *Delivery {
 		return false
 	})
 	return next
+}
+
+// WarmUps is how often the sink of an inbox was woken.
+func (s *Sink) WarmUps(inbox string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.warmUps[inbox]
 }
 
 // Of is what came to an inbox so far of a key, or with "" of all.

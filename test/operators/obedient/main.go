@@ -13,7 +13,6 @@ import (
 	"log"
 	"os"
 	"strings"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -75,19 +74,13 @@ func labelled(name, value string) builder.ForOption {
 	return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[name] == value }))
 }
 
-// choices reads options such as "client resync=10s audience=operator".
+// choices reads options such as "client audience=operator".
 func choices(words string) (options []controller.Option, err error) {
 	for word := range strings.FieldsSeq(words) {
 		name, value, _ := strings.Cut(word, "=")
 		if name == "audience" {
 			options = append(options, controller.WithAudience(value))
 			continue
-		}
-		d := time.Duration(0)
-		if value != "" {
-			if d, err = time.ParseDuration(value); err != nil {
-				return nil, err
-			}
 		}
 		switch name {
 		case "client":
@@ -96,8 +89,6 @@ func choices(words string) (options []controller.Option, err error) {
 				return nil, err
 			}
 			options = append(options, controller.WithClient(source))
-		case "resync":
-			options = append(options, controller.WithResync(controller.Resync{Window: d}))
 		case "cached-reads":
 			options = append(options, controller.WithCachedReads())
 		case "replicas":

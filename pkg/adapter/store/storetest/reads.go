@@ -139,6 +139,13 @@ func deadLetters(t *testing.T, f *fixture) {
 		t.Fatal(err)
 	}
 	same(t, "listed by time", []string{"k"}, keysOf(items))
+	if items, _, err = f.Letters("s", "k", "", 10); err != nil || len(items) > 0 {
+		t.Fatal("a key is no dead letter", keysOf(items), err)
+	}
+	if items, _, err = f.Letters("s", dead, "", 10); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "the dead letters", []string{dead}, keysOf(items))
 	if keys, letters, err := f.Count("s"); keys != 1 || letters != 1 || err != nil {
 		t.Fatal(keys, letters, err)
 	}

@@ -17,6 +17,10 @@ const (
 	DefaultIngestMaxDelay       = "8760h"
 	DefaultAuthentication       = AuthenticationCluster
 	DefaultAccess               = AccessNamespace
+	DefaultDeadLettersKeep      = int32(100)
+	DefaultDeadLettersMaxAge    = "168h"
+	DefaultWarmUp               = "0s"
+	DefaultJitter               = 0.0
 	DefaultWatchAccount         = "default"
 	DefaultResyncOver           = "10m"
 )
@@ -57,6 +61,13 @@ func (s *RescheduleSourceSpec) SetDefaults(ctx context.Context) {
 	setDefault(&s.Ingest.MaxDelay, DefaultIngestMaxDelay)
 	setDefault(&s.Ingest.Authentication, DefaultAuthentication)
 	setDefault(&s.Access, DefaultAccess)
+	if s.DeadLetters == nil {
+		s.DeadLetters = &RescheduleSourceDeadLetters{}
+	}
+	setDefault(&s.DeadLetters.Keep, DefaultDeadLettersKeep)
+	setDefault(&s.DeadLetters.MaxAge, DefaultDeadLettersMaxAge)
+	setDefault(&s.WarmUp, DefaultWarmUp)
+	setDefault(&s.Jitter, DefaultJitter)
 	s.Watch.setDefaults()
 }
 

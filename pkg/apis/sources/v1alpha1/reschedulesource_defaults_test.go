@@ -19,6 +19,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 	o.SetDefaults(t.Context())
 
 	yes, over := true, "10m"
+	hundred, week, none := int32(100), "168h", 0.0
 	exponential, second := eventingduckv1.BackoffPolicyExponential, "PT1S"
 	zero, replace, earliest := "0s", ConflictPolicyReplace, ConflictPolicyEarliest
 	policies, year, cluster, namespace := []ConflictPolicy{"earliest", "keep"}, "8760h", AuthenticationCluster, AccessNamespace
@@ -30,7 +31,7 @@ func TestSetDefaults_FillsEveryField(t *testing.T) {
 		},
 		Delay: &zero, ConflictPolicy: &replace,
 		Ingest: &RescheduleSourceIngest{ConflictPolicy: &earliest, Policies: &policies, MaxDelay: &year, Authentication: &cluster},
-		Access: &namespace,
+		Access: &namespace, DeadLetters: &RescheduleSourceDeadLetters{Keep: &hundred, MaxAge: &week}, WarmUp: &zero, Jitter: &none,
 		Watch: &RescheduleSourceWatch{
 			ServiceAccountName: "default", Resources: []WatchResource{{APIVersion: "v1", Kind: "Secret"}},
 			Resync: &WatchResync{OnRevision: &yes, Over: &over},

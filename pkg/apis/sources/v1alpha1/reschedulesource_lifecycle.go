@@ -39,6 +39,10 @@ const (
 // SinkProvided and DeadLetterSinkResolved.
 const ReasonNotFound = "NotFound"
 
+// ConditionDelivering says whether deliveries succeed. It has severity Info: it is not a
+// part of Ready.
+const ConditionDelivering apis.ConditionType = "Delivering"
+
 // The reasons of Watching.
 const (
 	// ReasonWatchNotReported: the adapter has not reported on this generation yet.
@@ -224,6 +228,21 @@ func (s *RescheduleSourceStatus) setWatching(c apis.Condition) {
 // ClearWatching says that the source watches nothing.
 func (s *RescheduleSourceStatus) ClearWatching() {
 	_ = conditions.Manage(s).ClearCondition(ConditionWatching) // only a part of the condition set cannot be cleared
+}
+
+// MarkDelivering sets Delivering from the adapter's report; without one the source does
+// not have it.
+func (s *RescheduleSourceStatus) MarkDelivering() {
+	report := s.Deliveries
+	if report == nil {
+		_ = conditions.Manage(s).ClearCondition(ConditionDelivering) // only a part of Ready cannot be cleared
+		return
+	}
+	c := apis.Condition{Type: ConditionDelivering, Status: corev1.ConditionUnknown, Severity: apis.ConditionSeverityInfo, Reason: report.Reason, Message: report.Message}
+	if status := corev1.ConditionStatus(report.Status); status == corev1.ConditionTrue || status == corev1.ConditionFalse {
+		c.Status = status
+	}
+	conditions.Manage(s).SetCondition(c)
 }
 
 // MarkOIDCIdentityCreatedSucceeded implements eventing's

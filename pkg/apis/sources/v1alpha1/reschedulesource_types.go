@@ -66,6 +66,21 @@ type RescheduleSourceSpec struct {
 	// +optional
 	Ingest *RescheduleSourceIngest `json:"ingest,omitempty"`
 
+	// DeadLetters says which events that were given up are kept, without a dead letter
+	// sink or when that refuses them.
+	// +optional
+	DeadLetters *RescheduleSourceDeadLetters `json:"deadLetters,omitempty"`
+
+	// WarmUp is how long before a due time the sink is called, if nothing was delivered
+	// in the last 30 seconds; default 0s = off.
+	// +optional
+	WarmUp *string `json:"warmUp,omitempty"`
+
+	// Jitter, 0 to 1, is the share of itself by which a wait may grow that an outcome
+	// asks for: Reschedule-After, maxInterval, retries and resync; default 0.
+	// +optional
+	Jitter *float64 `json:"jitter,omitempty"`
+
 	// Watch says which objects of the API server schedule keys when they change.
 	// +optional
 	Watch *RescheduleSourceWatch `json:"watch,omitempty"`
@@ -158,6 +173,17 @@ const (
 	AuthenticationRequired Authentication = "required"
 )
 
+// RescheduleSourceDeadLetters says which dead letters are kept.
+type RescheduleSourceDeadLetters struct {
+	// Keep is how many of the newest are kept, one for each key; default 100, 0 = none.
+	// +optional
+	Keep *int32 `json:"keep,omitempty"`
+
+	// MaxAge is how long one is kept; default 168h.
+	// +optional
+	MaxAge *string `json:"maxAge,omitempty"`
+}
+
 // RescheduleSourceLimits bound what a source may take. The administrator's
 // ceilings bound each of them; a limit that is not set is the administrator's
 // default.
@@ -180,6 +206,16 @@ type RescheduleSourceLimits struct {
 	// entry can still be replaced by one that is not larger.
 	// +optional
 	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
+}
+
+// DeliveriesStatus says whether deliveries succeed.
+type DeliveriesStatus struct {
+	// Status is True, False or Unknown.
+	Status string `json:"status,omitempty"`
+	// Reason is the reason, in one word.
+	Reason string `json:"reason,omitempty"`
+	// Message is the last status, its time and a short text.
+	Message string `json:"message,omitempty"`
 }
 
 // RescheduleSourceStatus is what was observed of a source.
@@ -210,6 +246,23 @@ type RescheduleSourceStatus struct {
 	// while spec.watch.resync.onRevision needs it. The controller writes it.
 	// +optional
 	SinkRevision string `json:"sinkRevision,omitempty"`
+
+	// OldestDueAt is since when the key that is due longest waits.
+	// +optional
+	OldestDueAt *metav1.Time `json:"oldestDueAt,omitempty"`
+
+	// InFlight is how many keys are being delivered.
+	// +optional
+	InFlight *int64 `json:"inFlight,omitempty"`
+
+	// Retrying is how many keys are between two attempts.
+	// +optional
+	Retrying *int64 `json:"retrying,omitempty"`
+
+	// Deliveries is the adapter's report about deliveries. The controller makes the
+	// condition Delivering of it.
+	// +optional
+	Deliveries *DeliveriesStatus `json:"deliveries,omitempty"`
 
 	// Watched is how many objects are watched. The adapter writes it.
 	// +optional

@@ -66,7 +66,7 @@ func full() *RescheduleSource {
 	max, delay, certs, audience := "PT5M", "10s", "pem", "aud"
 	format, policy := eventingduckv1.DeliveryFormatJson, ConflictPolicyLatest
 	policies, required, rbac := []ConflictPolicy{ConflictPolicyLatest}, AuthenticationRequired, AccessRBAC
-	changes, no := ChangesSpec, false
+	changes, no, half := ChangesSpec, false, 0.5
 	bytes := resource.MustParse("10Gi")
 	url := apis.HTTP("sink.example")
 	o := &RescheduleSource{
@@ -84,6 +84,9 @@ func full() *RescheduleSource {
 			Ingest:         &RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &policy, Policies: &policies, MaxDelay: &delay, Authentication: &required},
 			Limits:         &RescheduleSourceLimits{MaxInFlight: &retry, MaxPerSecond: &retry, MaxPending: &pending, MaxBytes: &bytes},
 			Access:         &rbac,
+			DeadLetters:    &RescheduleSourceDeadLetters{Keep: &retry, MaxAge: &delay},
+			WarmUp:         &delay,
+			Jitter:         &half,
 			Watch: &RescheduleSourceWatch{
 				ServiceAccountName: "watcher", NamespaceSelector: &metav1.LabelSelector{},
 				Resources: []WatchResource{{

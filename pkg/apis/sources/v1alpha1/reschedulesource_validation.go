@@ -32,6 +32,11 @@ func (s *RescheduleSourceSpec) Validate(ctx context.Context) *apis.FieldError {
 	errs = errs.Also(validatePolicy("conflictPolicy", s.ConflictPolicy))
 	errs = errs.Also(validateDuration("maxInterval", s.MaxInterval))
 	errs = errs.Also(s.Ingest.validate().ViaField("ingest"))
+	errs = errs.Also(s.DeadLetters.validate().ViaField("deadLetters"))
+	errs = errs.Also(validateDuration("warmUp", s.WarmUp))
+	if s.Jitter != nil && !(*s.Jitter >= 0 && *s.Jitter <= 1) { // also NaN
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%v is not from 0 to 1", *s.Jitter), "jitter"))
+	}
 	errs = errs.Also(validateOneOf("access", s.Access, AccessNamespace, AccessRBAC))
 	errs = errs.Also(s.Watch.validate().ViaField("watch"))
 	return errs.Also(s.Limits.validate().ViaField("limits"))
@@ -54,6 +59,20 @@ func (i *RescheduleSourceIngest) validate() *apis.FieldError {
 	}
 	errs = errs.Also(validateDuration("maxDelay", i.MaxDelay))
 	return errs.Also(validateOneOf("authentication", i.Authentication, AuthenticationCluster, AuthenticationRequired))
+}
+
+// maxDeadLettersKeep bounds deadLetters.keep.
+const maxDeadLettersKeep = 1000
+
+func (d *RescheduleSourceDeadLetters) validate() *apis.FieldError {
+	if d == nil {
+		return nil
+	}
+	errs := validateAtLeast("keep", d.Keep, 0)
+	if d.Keep != nil && *d.Keep > maxDeadLettersKeep {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%d is more than %d", *d.Keep, maxDeadLettersKeep), "keep"))
+	}
+	return errs.Also(validateDuration("maxAge", d.MaxAge))
 }
 
 func (l *RescheduleSourceLimits) validate() *apis.FieldError {

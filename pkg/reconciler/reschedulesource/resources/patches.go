@@ -40,6 +40,7 @@ func StatusPatch(before, after *v1alpha1.RescheduleSource) ([]byte, error) {
 func reconciled(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSourceStatus {
 	status := source.Status
 	status.Pending, status.NextDueAt, status.Watched, status.Watch = nil, nil, nil, nil
+	status.OldestDueAt, status.InFlight, status.Retrying, status.Deliveries = nil, nil, nil, nil
 	return status
 }
 

@@ -1,0 +1,150 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	// maxFollowers is how many callers may follow events at one time. A source, or a
+	// peer, has a quarter of them, a namespace the half.
+	maxFollowers = 64
+	// heartbeat is how often a caller who follows hears something.
+	heartbeat = 15 * time.Second
+	// eventsTime ends a stream, so that a caller must be admitted anew. Last-Event-ID
+	// goes on from there.
+	eventsTime = 30 * time.Minute
+	// eventWriteTime is how long a caller may take to read what was written.
+	eventWriteTime = 10 * time.Second
+	// eventsAtOnce is how many events are written at a time.
+	eventsAtOnce = 32
+)
+
+var typeEvents = []string{"text/event-stream"}
+
+// endEvents ends all streams of events.
+func (h *handler) endEvents() { h.end.Do(func() { close(h.ending) }) }
+
+// events is GET {address}/events.
+func (c *call) events() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	settings := c.src.Settings()
+	of, from := c.following.Claim(settings.Namespace, settings.Name), c.followers.Claim(peer(c.r), peer(c.r))
+	defer of.Release()
+	defer from.Release()
+	if !of.TryGrow(1) || !from.TryGrow(1) {
+		return schedule.Refuse(schedule.CodeUnavailable, "too many callers follow the events of %s, or events of any source from %s", settings.Path(), peer(c.r))
+	}
+	after, resume := c.lastEvent()
+	f, whole, err := c.src.Follow(after, resume)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := c.w.Header()
+	h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"] = typeEvents, noStore, []string{"no"}
+	c.writeHeader(http.StatusOK)
+	// The first bytes tell the caller that it follows from here on.
+	first := ": following\nid: " + c.eventID(f.Last()) + "\n\n"
+	if resume && !whole {
+		first = ": some events since the last one are not known any more\n\n"
+	}
+	c.follow(f, []byte(first))
+	return nil
+}
+
+// lastEvent reads Last-Event-ID: the number of the event. The id of another process is 0,
+// which no event has.
+func (c *call) lastEvent() (after uint64, given bool) {
+	id := c.r.Header.Get("Last-Event-Id")
+	epoch, number, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseUint(number, 36, 64)
+	if epoch != c.epoch || err != nil {
+		n = 0
+	}
+	return n, id != ""
+}
+
+func (c *call) eventID(n uint64) string { return c.epoch + "-" + strconv.FormatUint(n, 36) }
+
+// follow writes events until the caller goes, or is too slow, or the stream ends.
+func (c *call) follow(f *recent.Follower, b []byte) {
+	out := http.NewResponseController(c.w)
+	_ = out.SetReadDeadline(time.Time{}) // the request's context ends with the caller
+	end, beat := time.NewTimer(eventsTime), time.NewTicker(heartbeat)
+	defer end.Stop()
+	defer beat.Stop()
+	events := make([]recent.Event, 0, eventsAtOnce)
+	for {
+		if len(b) > 0 {
+			_ = out.SetWriteDeadline(time.Now().Add(eventWriteTime)) // HTTP always can
+			if _, err := c.w.Write(b); err != nil || out.Flush() != nil {
+				return
+			}
+			b = b[:0]
+		}
+		found, more, slow, ended := f.Next(events[:0], eventsAtOnce)
+		if slow || ended {
+			return
+		}
+		for i := range found {
+			b = c.appendLive(b, &found[i])
+		}
+		select {
+		case <-c.ending:
+			return
+		case <-end.C:
+			return
+		default:
+		}
+		if len(b) > 0 {
+			continue
+		}
+		select {
+		case <-more:
+		case <-beat.C:
+			b = append(b, ": heartbeat\n\n"...)
+		case <-c.r.Context().Done():
+			return
+		case <-c.ending:
+			return
+		case <-end.C:
+			return
+		}
+	}
+}
+
+// appendLive writes an event of a stream.
+func (c *call) appendLive(b []byte, e *recent.Event) []byte {
+	b = append(b, "id: "...)
+	b = append(b, c.eventID(e.Seq)...)
+	b = append(b, "\nevent: "...)
+	b = append(b, e.Kind...)
+	b = append(b, "\ndata: {\"key\":"...)
+	b = appendString(b, e.Key)
+	b = append(b, `,"at":`...)
+	b = appendTime(b, e.At)
+	switch e.Kind {
+	case recent.Scheduled:
+		b = append(b, `,"revision":`...)
+		b = strconv.AppendUint(b, e.Revision, 10)
+		b = append(b, `,"dueAt":`...)
+		b = appendTime(b, e.DueAt)
+	case recent.Started, recent.Ended:
+		b = append(b, `,"attempt":`...)
+		b = strconv.AppendUint(b, uint64(e.Attempt), 10)
+	}
+	if e.Kind == recent.Ended {
+		b = appendMember(b, "result", e.Result)
+		b = append(b, `,"status":`...)
+		b = strconv.AppendInt(b, int64(e.Status), 10)
+	}
+	return append(b, "}\n\n"...)
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// emptyBody refuses a body that says something.
+func (c *call) emptyBody() error {
+	if c.r.ContentLength == 0 {
+		return nil
+	}
+	b, err := c.readBody(nil)
+	if err != nil {
+		return err
+	}
+	if !blank(b) && strings.TrimSpace(string(b)) != "{}" {
+		return schedule.Invalid("body", "is not empty: this call takes none")
+	}
+	return nil
+}
+
+// run is POST {address}/schedules/{key}/run.
+func (c *call) run() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-None-Match"); err != nil {
+		return err
+	}
+	match, err := parseIfMatch(c.r.Header)
+	if err != nil {
+		return err
+	}
+	if err := c.emptyBody(); err != nil {
+		return err
+	}
+	r := schedule.RunNow(schedule.Conditions{})
+	var s queue.Scheduled
+	err = c.guarded(match, &r.IfMatch, func() (err error) {
+		s, err = c.src.Schedule(c.key, &r, c.grow)
+		return err
+	})
+	if err = c.audited(auditRun, c.key, err, string(s.Result)); err != nil {
+		return err
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	_ = c.compute(c.encoding, viewBytes(&s.View)) // as in put
+	buf.b = append(appendView(buf.b, &s.View), '\n')
+	c.turn.Done()
+	c.tag(s.View.Revision)
+	c.send(http.StatusOK, typeJSON, buf.b)
+	return nil
+}
+
+// history is GET {address}/schedules/{key}/history.
+func (c *call) history() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	outcomes, since, err := c.src.History(c.key)
+	if err != nil {
+		return err
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	b, err := c.room(buf.b, 64+len(outcomes)*(256+512))
+	if err != nil {
+		return err
+	}
+	b = append(b, `{"items":[`...)
+	for i := range outcomes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendOutcome(b, &outcomes[i])
+	}
+	b = append(b, `],"since":`...)
+	buf.b = append(appendTime(b, since), "}\n"...)
+	c.send(http.StatusOK, typeJSON, buf.b)
+	return nil
+}
+
+func appendOutcome(b []byte, o *recent.Outcome) []byte {
+	b = append(b, `{"at":`...)
+	b = appendTime(b, o.At)
+	b = append(b, `,"result":"`...)
+	b = append(b, o.Result...)
+	b = append(b, `","status":`...)
+	b = strconv.AppendInt(b, int64(o.Status), 10)
+	b = append(b, `,"attempt":`...)
+	b = strconv.AppendUint(b, uint64(o.Attempt), 10)
+	b = appendDuration(append(b, `,"lateness":`...), o.Lateness)
+	b = appendDuration(append(b, `,"duration":`...), o.Duration)
+	b = appendMember(b, "cause", o.Cause)
+	return append(b, '}')
+}
+
+func appendDuration(b []byte, d time.Duration) []byte {
+	return append(append(append(b, '"'), d.String()...), '"')
+}
+
+// appendFailure writes the members of a failed attempt: error is one sentence, detail the
+// start of the answer's body.
+func appendFailure(b []byte, code int, data []byte) []byte {
+	b = append(b, `,"status":`...)
+	b = strconv.AppendInt(b, int64(code), 10)
+	text := string(data)
+	if code != 0 {
+		text = strings.TrimSpace("the sink answered " + strconv.Itoa(code) + " " + http.StatusText(code))
+	}
+	b = appendMember(b, "error", text)
+	if code != 0 {
+		b = appendMember(b, "detail", string(data))
+	}
+	return b
+}

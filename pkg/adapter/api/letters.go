@@ -1,0 +1,149 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// letters is GET {address}/deadletters.
+func (c *call) letters() error {
+	o, err := pageOptions(c.r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	return page(c, o, func(o queue.ListOptions) ([]queue.Letter, string, error) {
+		return c.src.Letters(o.Prefix, o.Continue, o.Limit)
+	}, letterBytes, appendLetter)
+}
+
+// letterBytes is about what a dead letter takes in a list.
+func letterBytes(l *queue.Letter) int {
+	n := 1024 + len(l.Key) + 2*len(l.DeadLetter.Failure.Data)
+	if l.Event != nil {
+		n += len(l.Event.Data) * 3 / 2
+	}
+	return n
+}
+
+func appendLetter(b []byte, l *queue.Letter) []byte {
+	b = append(b, `{"key":`...)
+	b = appendString(b, l.Key)
+	b = append(b, `,"at":`...)
+	b = appendTime(b, l.ScheduledAt)
+	b = append(b, `,"dueAt":`...)
+	b = appendTime(b, l.DeadLetter.Due)
+	b = append(b, `,"attempts":`...)
+	b = strconv.AppendUint(b, uint64(l.DeadLetter.Tries), 10)
+	b = appendFailure(b, l.DeadLetter.Failure.Code, l.DeadLetter.Failure.Data)
+	b = append(b, `,"event":`...)
+	event := l.Event
+	if event == nil {
+		event = &schedule.Event{}
+	}
+	return append(appendEvent(b, event), '}')
+}
+
+// letter is GET {address}/deadletters/{key}.
+func (c *call) letter() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := c.grow(entryBytes); err != nil {
+		return err
+	}
+	l, ok, err := c.src.Letter(c.key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return noLetter(c.key)
+	}
+	buf := buffers.Get().(*buffer)
+	defer buf.free()
+	if err := c.compute(c.encoding, letterBytes(&l)); err != nil {
+		return err
+	}
+	buf.b = append(appendLetter(buf.b, &l), '\n')
+	c.turn.Done()
+	l = queue.Letter{} // as in get
+	c.keep(buf.b)
+	c.send(http.StatusOK, typeJSON, buf.b)
+	return nil
+}
+
+func noLetter(key string) error {
+	return schedule.Refuse(schedule.CodeNotFound, "no dead letter of key %q is kept", key)
+}
+
+// discard is DELETE {address}/deadletters/{key}.
+func (c *call) discard() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+		return err
+	}
+	if err := c.audited(auditDiscard, c.key, c.src.DiscardLetter(c.key), "discarded"); err != nil {
+		return err
+	}
+	c.writeHeader(http.StatusNoContent)
+	return nil
+}
+
+// discardAll is DELETE {address}/deadletters.
+func (c *call) discardAll() error {
+	prefix, err := selection(c.r.URL.RawQuery, "discard every dead letter")
+	if err != nil {
+		return err
+	}
+	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+		return err
+	}
+	c.mayTake(cancelTime)
+	n, err := c.src.DiscardLetters(c.r.Context(), prefix)
+	if err = c.audited(auditDiscard, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
+		return err
+	}
+	c.send(http.StatusOK, typeJSON, []byte(`{"deleted":`+strconv.Itoa(n)+"}\n"))
+	return nil
+}
+
+// redrive is POST {address}/deadletters/{key}/redrive.
+func (c *call) redrive() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	if err := c.emptyBody(); err != nil {
+		return err
+	}
+	there, err := c.src.RedriveLetter(c.key, c.grow)
+	if err == nil && !there {
+		err = noLetter(c.key)
+	}
+	if err = c.audited(auditRedrive, c.key, err, "redriven"); err != nil {
+		return err
+	}
+	c.send(http.StatusOK, typeJSON, []byte("{\"redriven\":1}\n"))
+	return nil
+}
+
+// redriveAll is POST {address}/deadletters/redrive.
+func (c *call) redriveAll() error {
+	prefix, err := selection(c.r.URL.RawQuery, "redrive every dead letter")
+	if err != nil {
+		return err
+	}
+	if err := c.emptyBody(); err != nil {
+		return err
+	}
+	c.mayTake(cancelTime)
+	n, err := c.src.RedriveLetters(c.r.Context(), prefix, c.grow)
+	if err = c.audited(auditRedrive, prefix, err, "redriven "+strconv.Itoa(n)); err != nil {
+		return err
+	}
+	c.send(http.StatusOK, typeJSON, []byte(`{"redriven":`+strconv.Itoa(n)+"}\n"))
+	return nil
+}

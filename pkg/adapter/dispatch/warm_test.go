@@ -1,0 +1,93 @@
+package dispatch_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// A sink that may sleep is called once before the next due time.
+func TestWarmUp_OnceBeforeADueTime(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		s := c.source("s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second })
+		c.put(s, "a", in(time.Minute))
+		c.put(s, "b", in(65*time.Second))
+		c.put(s, "moved", in(30*time.Second)) // its row is stale when it is looked at
+		c.put(s, "moved", in(3*time.Hour))
+		c.pass(10 * time.Minute)
+		c.put(s, "late", in(time.Second)) // less time than that is left
+		c.pass(10 * time.Second)
+		c.put(s, "soon", in(5*time.Second)) // the sink is awake
+		c.pass(time.Hour)
+		c.put(s, "now", in(0))
+		c.pass(time.Second)
+		c.source("s", func(s *schedule.Source) { s.WarmUp, s.Suspend = 3*time.Second, true })
+		c.put(s, "never", in(time.Minute))
+		c.pass(time.Hour)
+		want := []string{"57s s", "10m0s s"}
+		if got := c.warmUps(); !slices.Equal(got, want) {
+			t.Errorf("the sink was called at %v, want %v", got, want)
+		}
+		if got := len(c.deliveries()); got != 5 {
+			t.Errorf("%d deliveries", got)
+		}
+	})
+}
+
+// A call that hangs delays neither a delivery nor the end.
+func TestWarmUp_ThatHangs(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.warmsFor = time.Hour
+		s := c.source("s", func(s *schedule.Source) { s.WarmUp = 3 * time.Second })
+		c.put(s, "a", in(time.Minute))
+		c.pass(time.Minute)
+		if got := c.starts(); !slices.Equal(got, []string{"1m0s a"}) {
+			t.Errorf("delivered %v", got)
+		}
+		began := time.Now()
+		c.d.Stop(context.Background())
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the end took %s", took)
+		}
+	})
+}
+
+// Deliveries fail when none has succeeded for a minute and three have failed, and
+// succeed after the next success. The owner is told once each time.
+func TestHealth_FailsAfterAMinute(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		ok := false
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			if ok {
+				return 0, schedule.Outcome{Kind: schedule.Succeeded}
+			}
+			return 0, schedule.Outcome{Kind: schedule.Failed, Failure: schedule.Failure{Code: 503, Data: []byte("no \n upstream")}}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.Delivery = schedule.Delivery{Linear: true, BackoffDelay: 0} })
+		states := func() string { h := c.d.Health(s); return fmt.Sprint(h.State, " ", h.Code, " ", h.Text) }
+		if got := states(); got != fmt.Sprint(dispatch.Untried, " 0 ") {
+			t.Errorf("at first %s", got)
+		}
+		c.source("s", func(s *schedule.Source) { s.Delivery.BackoffDelay = 10 * time.Second })
+		c.put(s, "k", in(0)) // fails at 0, 10, 30, 70 s
+		c.pass(59 * time.Second)
+		if got := states(); got != fmt.Sprint(dispatch.Untried, " 503 no upstream") {
+			t.Errorf("after three failures in less than a minute %s", got)
+		}
+		c.pass(time.Second)
+		if got := states(); got != fmt.Sprint(dispatch.Failing, " 503 no upstream") {
+			t.Errorf("after a minute %s", got)
+		}
+		c.pass(time.Hour)
+		ok = true
+		c.pass(time.Hour)
+		if got := c.d.Health(s).State; got != dispatch.Succeeding || c.failing.Load() != 1 {
+			t.Errorf("after a success %d, told %d times", got, c.failing.Load())
+		}
+	})
+}

@@ -1,0 +1,350 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+var (
+	refused = schedule.Outcome{Kind: schedule.Rejected, Status: 400, Failure: schedule.Failure{Dest: "http://sink", Code: 400, Data: []byte("bad")}}
+	down    = schedule.Outcome{Kind: schedule.Failed, Status: 503, Failure: schedule.Failure{Dest: "http://sink", Code: 503, Data: []byte("down")}}
+)
+
+// keeping is a queue whose source keeps so many dead letters for an hour.
+func keeping(t *testing.T, keep int) (*Source, func()) {
+	return open(t, func(_ *Config, s *schedule.Source) { s.Letters = schedule.Letters{Keep: keep, MaxAge: time.Hour} })
+}
+
+// deliver schedules a key for now and ends its delivery.
+func deliver(t *testing.T, s *Source, key string, o schedule.Outcome) schedule.Disposition {
+	t.Helper()
+	if _, err := s.Schedule(key, &schedule.Request{Event: &schedule.Event{Type: "t-" + key}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	d, err := s.Take()
+	if err != nil || d == nil || d.Key != key {
+		t.Fatalf("took %+v %v", d, err)
+	}
+	what, err := s.Finish(d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return what
+}
+
+// letterKeys are the keys of the dead letters that are kept.
+func letterKeys(t *testing.T, s *Source, prefix string) string {
+	t.Helper()
+	var keys []string
+	for token := ""; ; {
+		letters, next, err := s.Letters(prefix, token, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range letters {
+			keys = append(keys, l.Key)
+		}
+		if token = next; token == "" {
+			return strings.Join(keys, " ")
+		}
+	}
+}
+
+// The newest dead letters are kept, one of each key, and counted; no key waits for them.
+func TestKept_NewestOneForEachKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := keeping(t, 3)
+		defer done()
+		for _, key := range []string{"c", "a", "b", "c", "d"} {
+			if what := deliver(t, s, key, refused); what != schedule.KeptLetter {
+				t.Errorf("%s: %s", key, what)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := letterKeys(t, s, ""); got != "b c d" {
+			t.Errorf("kept are %s", got)
+		}
+		if got := letterKeys(t, s, "c"); got != "c" {
+			t.Errorf("with a prefix: %s", got)
+		}
+		l, ok, err := s.Letter("c")
+		if err != nil || !ok || l.DeadLetter.Failure.Code != 400 || l.DeadLetter.Tries != 1 || l.Event.Type != "t-c" || time.Since(l.ScheduledAt) != 2*time.Second {
+			t.Errorf("%+v %v %v", l, ok, err)
+		}
+		c, err := s.Counts()
+		if err != nil || c.Kept != 3 || c.DeadLetters != 0 || c.Pending != 0 || c.Due != 0 || !c.NextDueAt.IsZero() {
+			t.Errorf("%+v %v", c, err)
+		}
+		views, _, err := s.List(ListOptions{Limit: 10, ByDue: true})
+		if d, takeErr := s.Take(); len(views) > 0 || err != nil || d != nil || takeErr != nil {
+			t.Errorf("they are keys: %+v %v, delivered %+v %v", views, err, d, takeErr)
+		}
+		stored, err := s.q.store.Bytes("s")
+		if err != nil || stored != s.bytes.Load() || stored == 0 {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		}
+	})
+}
+
+// A dead letter is gone within 5 s of its age, and stays over a restart until then.
+func TestKept_UntilItsAge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := keeping(t, 3)
+		deliver(t, s, "k", refused)
+		time.Sleep(time.Hour - 10*time.Second)
+		s.q.Close()
+		q, err := Open(s.q.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			q.Close()
+			if err := s.q.store.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		again, err := q.Set(s.Settings())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := letterKeys(t, again, ""); got != "k" || again.kept.count.Load() != 1 {
+			t.Errorf("after a restart: %q, %d", got, again.kept.count.Load())
+		}
+		time.Sleep(15 * time.Second)
+		c, err := again.Counts()
+		if got := letterKeys(t, again, ""); got != "" || c.Kept != 0 || again.bytes.Load() != 0 || again.expired.Load() != 0 || err != nil {
+			t.Errorf("after its age: %q, %+v, %d bytes, %d expired, %v", got, c, again.bytes.Load(), again.expired.Load(), err)
+		}
+	})
+}
+
+// New settings hold for the dead letters that are there.
+func TestKept_FollowsItsSettings(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := keeping(t, 5)
+		defer done()
+		for _, key := range []string{"a", "b", "c"} {
+			deliver(t, s, key, refused)
+			time.Sleep(time.Minute)
+		}
+		set := func(keep int, age time.Duration) {
+			n := *s.Settings()
+			n.Letters = schedule.Letters{Keep: keep, MaxAge: age}
+			if _, err := s.q.Set(&n); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		if set(2, time.Hour); letterKeys(t, s, "") != "b c" {
+			t.Errorf("two of them: %s", letterKeys(t, s, ""))
+		}
+		if set(2, 90*time.Second); letterKeys(t, s, "") != "c" {
+			t.Errorf("younger ones: %s", letterKeys(t, s, ""))
+		}
+		if set(0, time.Hour); letterKeys(t, s, "") != "" || s.kept.count.Load() != 0 || s.bytes.Load() != 0 {
+			t.Errorf("none: %s, %d bytes", letterKeys(t, s, ""), s.bytes.Load())
+		}
+		if what := deliver(t, s, "d", refused); what != schedule.Dropped {
+			t.Errorf("then an event is %s", what)
+		}
+	})
+}
+
+// A dead letter for which there is no space is dropped.
+func TestKept_WithinTheQuota(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, func(_ *Config, s *schedule.Source) {
+			s.Letters, s.MaxInterval = schedule.Letters{Keep: 3, MaxAge: time.Hour}, time.Hour
+			s.MaxBytes = 600
+			s.Delivery.Retry = new(int)
+		})
+		defer done()
+		if what := deliver(t, s, "k", down); what != schedule.KeptLetter {
+			t.Errorf("within the quota it is %s", what)
+		}
+		if what := deliver(t, s, strings.Repeat("l", 20), down); what != schedule.Dropped || s.bytes.Load() > 600 {
+			t.Errorf("beyond it it is %s, with %d bytes", what, s.bytes.Load())
+		}
+	})
+}
+
+// Dead letters are discarded and redriven, one and many.
+func TestKept_DiscardAndRedrive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := keeping(t, 500)
+		defer done()
+		for i := range 200 {
+			deliver(t, s, fmt.Sprintf("k%03d", i), refused)
+		}
+		for range 2 { // idempotent
+			if err := s.DiscardLetter("k000"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if there, err := s.RedriveLetter("k000", nil); there || err != nil {
+			t.Errorf("an absent one: %v %v", there, err)
+		}
+		if there, err := s.RedriveLetter("k001", nil); !there || err != nil {
+			t.Fatal(there, err)
+		}
+		v, ok, err := s.Get("k001")
+		if err != nil || !ok || v.State != schedule.Due || v.Attempt != 0 || v.Event.Type != "t-k001" {
+			t.Errorf("%+v %v %v", v, ok, err)
+		}
+		if n, err := s.DiscardLetters(context.Background(), "k1"); n != 100 || err != nil {
+			t.Errorf("discarded %d, %v", n, err)
+		}
+		if n, err := s.RedriveLetters(context.Background(), "", func(int64) error { return nil }); n != 98 || err != nil {
+			t.Errorf("redriven %d, %v", n, err)
+		}
+		c, err := s.Counts()
+		if err != nil || c.Kept != 0 || c.Due != 99 || letterKeys(t, s, "") != "" {
+			t.Errorf("%+v %v", c, err)
+		}
+		stored, err := s.q.store.Bytes("s")
+		if err != nil || stored != s.bytes.Load() {
+			t.Errorf("%d bytes are counted, %d are stored, %v", s.bytes.Load(), stored, err)
+		}
+	})
+}
+
+// A list selects the keys by where they stand, in both orders, page by page.
+func TestList_SelectsByState(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, func(_ *Config, s *schedule.Source) { s.Delivery.BackoffDelay = time.Hour })
+		defer done()
+		for _, key := range []string{"r2", "r1"} {
+			deliver(t, s, key, down)
+		}
+		var flying []*Delivery
+		for _, key := range []string{"f2", "f1", "f3"} {
+			if _, err := s.Schedule(key, &schedule.Request{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			d, err := s.Take()
+			if err != nil || d == nil {
+				t.Fatal(d, err)
+			}
+			flying = append(flying, d)
+			time.Sleep(time.Second)
+		}
+		r := after(time.Minute)
+		for _, key := range []string{"w2", "w1", "f3"} { // behind f3
+			if _, err := s.Schedule(key, &r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r = after(0)
+		if _, err := s.Schedule("d1", &r, nil); err != nil {
+			t.Fatal(err)
+		}
+		list := func(state State, byDue bool, prefix string) string {
+			var keys []string
+			o := ListOptions{Limit: 1, ByDue: byDue, State: state, Prefix: prefix}
+			for range 100 {
+				views, next, err := s.List(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range views {
+					keys = append(keys, v.Key)
+				}
+				if o.Continue = next; next == "" {
+					break
+				}
+			}
+			return strings.Join(keys, " ")
+		}
+		for _, tc := range []struct {
+			state        State
+			byKey, byDue string
+		}{
+			{"", "d1 f1 f2 f3 r1 r2 w1 w2", "r2 r1 f2 f1 d1 f3 w1 w2"},
+			{Waiting, "f3 w1 w2", "f3 w1 w2"}, {Due, "d1 r1 r2", "r1 r2 d1"}, {Retrying, "r1 r2", "r1 r2"}, {InFlight, "f1 f2", "f2 f1"},
+		} {
+			if got := list(tc.state, false, ""); got != tc.byKey {
+				t.Errorf("%s by key: %s", tc.state, got)
+			}
+			if got := list(tc.state, true, ""); got != tc.byDue && tc.state != "" {
+				t.Errorf("%s by due: %s, want %s", tc.state, got, tc.byDue)
+			}
+		}
+		if got := list(InFlight, true, "f1"); got != "f1" {
+			t.Errorf("in flight with a prefix: %s", got)
+		}
+		v, _, err := s.Get("r1")
+		if err != nil || v.Attempts() != 1 || !v.Retrying() || v.LastFailure.Code != 503 || string(v.LastFailure.Data) != "down" {
+			t.Errorf("%+v %v", v, err)
+		}
+		if v, _, _ = s.Get("f1"); v.Attempts() != 1 || v.Retrying() {
+			t.Errorf("in flight: %d attempts", v.Attempts())
+		}
+		for _, d := range flying {
+			if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// The history and the events of a source follow its keys.
+func TestSource_HistoryAndEvents(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, nil)
+		defer done()
+		f, _, err := s.Follow(0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		deliver(t, s, "k", down)
+		time.Sleep(time.Second)
+		d, err := s.Take()
+		if err != nil || d == nil {
+			t.Fatal(d, err)
+		}
+		time.Sleep(time.Minute)
+		if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.Again{After: time.Hour}}); err != nil {
+			t.Fatal(err)
+		}
+		events, _, _, _ := f.Next(nil, 10)
+		var got []string
+		for _, e := range events {
+			got = append(got, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Attempt, " ", e.Result, " ", e.Status))
+		}
+		want := "scheduled k 0  0, started k 0  0, outcome k 0 retrying 503, started k 1  0, outcome k 1 delivered 204, scheduled k 0  0"
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s", strings.Join(got, ", "))
+		}
+		if last := events[len(events)-1]; last.Revision == 0 || time.Until(last.DueAt) != time.Hour {
+			t.Errorf("%+v", last)
+		}
+		items, _, err := s.History("k")
+		if err != nil || len(items) != 2 || items[0].Result != "delivered" || items[0].Status != 204 || items[0].Attempt != 1 || items[0].Duration != time.Minute ||
+			items[1] != (recent.Outcome{At: items[1].At, Result: "retrying", Status: 503}) {
+			t.Errorf("%+v %v", items, err)
+		}
+		if err := s.q.Remove("s"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, ended := f.Next(nil, 1); !ended {
+			t.Error("the events of a removed source go on")
+		}
+	})
+}

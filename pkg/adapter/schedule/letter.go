@@ -1,0 +1,63 @@
+package schedule
+
+import (
+	"time"
+)
+
+// Letters says which dead letters are kept; Keep 0: none.
+type Letters struct {
+	Keep   int // of a source: the newest
+	MaxAge time.Duration
+}
+
+// A dead letter that is kept has the key of its occurrence behind keptPrefix, so there is
+// one for each key. No other dead letter has a key like it: see DeadLetterKey.
+const keptPrefix = deadLetterPrefix + "/"
+
+// KeptLetterKey is the key under which the dead letter of a key is kept.
+func KeptLetterKey(key string) string { return keptPrefix + key }
+
+// IsKeptLetterKey reports whether the key is of a dead letter that is kept.
+func IsKeptLetterKey(key string) bool {
+	return len(key) > len(keptPrefix) && key[:len(keptPrefix)] == keptPrefix
+}
+
+// A dead letter that is kept is due keptFor later, so that it is not delivered and the
+// due order has all of them behind all keys, oldest first. KeptAfter is between the two.
+const (
+	keptFor   = MaxDuration + MaxDuration/2
+	KeptAfter = MaxDuration + MaxDuration/100
+)
+
+// keep returns the occurrence, or the dead letter that its sink refused, as a dead letter
+// that is kept.
+func (e *Entry) keep(in Inputs, failure Failure) *Entry {
+	letter := e
+	if e.DeadLetter == nil {
+		letter = e.deadLetter(in, failure)
+	}
+	return letter.Keep(in)
+}
+
+// Keep returns a dead letter as one that is kept from now on.
+func (e *Entry) Keep(in Inputs) *Entry {
+	return &Entry{
+		Revision: in.Revision, Occurrence: in.Revision, ScheduledAt: in.Now, DueAt: in.Now.Add(keptFor),
+		ExpiresAt: in.Now.Add(in.Source.Letters.MaxAge), MaxInterval: e.MaxInterval, UID: e.UID, Reason: e.Reason,
+		Event: e.Event, TraceParent: e.TraceParent, TraceState: e.TraceState, DeadLetter: e.DeadLetter,
+	}
+}
+
+// Redrive returns the request that makes a new occurrence of a dead letter that is kept:
+// due now, with an id of its own. An occurrence that waits keeps its time if that is
+// sooner.
+func (e *Entry) Redrive() Request {
+	event := e.Event.again()
+	if event == nil { // the default event, also if the key has another one by now
+		event = &Event{}
+	}
+	return Request{
+		Delay: new(time.Duration), Policy: Earliest, Event: event, MaxInterval: e.MaxInterval, Reason: e.Reason,
+		TraceParent: e.TraceParent, TraceState: e.TraceState,
+	}
+}

@@ -1,0 +1,46 @@
+package sink
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// warmUpHeader marks the call that wakes a sink.
+const warmUpHeader = "Reschedule-Warm-Up"
+
+// WarmUp makes one GET to the sink of a source, so that it is awake for the delivery that
+// comes soon. The answer is ignored, and nothing is repeated.
+func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
+	r, err := s.route(src.Sink)
+	if err != nil {
+		return
+	}
+	transport, err := s.transport(src.Sink.CACerts)
+	if err != nil {
+		return
+	}
+	h := http.Header{warmUpHeader: {"1"}, "User-Agent": userAgent, "Kn-Namespace": {src.Namespace}}
+	if r.authorization != nil {
+		h["Authorization"] = r.authorization
+	}
+	if s.cfg.Token != nil && src.Sink.Audience != "" && src.ServiceAccount != "" {
+		token, err := s.cfg.Token(ctx, src, src.Sink)
+		if err != nil {
+			return
+		}
+		h["Authorization"] = []string{"Bearer " + token}
+	}
+	way := s.conns.newPassage(ctx, nil)
+	defer way.end()
+	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
+	resp, err := transport.RoundTrip(req.WithContext(way.through(ctx)))
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
+		drain(resp)
+	}
+}
