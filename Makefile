@@ -116,6 +116,14 @@ lint: ## Run the linters of .golangci.yaml
 	$(LINT) ./...
 	for module in $(MODULES); do (cd $$module && $(LINT) ./...); done
 
+# Maven needs the network until one run has succeeded with these POMs.
+.PHONY: java
+java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+java: build ## Build and test the Java client and the JOSDK module (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
+	KUBEBUILDER_ASSETS=$$(CGO_ENABLED=0 go run ./test/internal/kube/assets) mvn --batch-mode --no-transfer-progress \
+		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) $(MVNFLAGS) -f java/pom.xml verify
+	touch bin/java.resolved
+
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
 	go test -count=1 -timeout 0 -v -run Kill ./test/crash -crash.rounds=$(N) -crash.jobs=$(JOBS)

@@ -53,7 +53,7 @@ var plan = map[string]rule{
 	"pkg/adapter/budget":   {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
-	"pkg/adapter/recent": {never: pure},
+	"pkg/adapter/recent":   {never: pure},
 	"pkg/adapter/queue": {
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/timer"},
 		never: k8s, not: pure,
@@ -144,6 +144,9 @@ var plan = map[string]rule{
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
+
+	"test/internal/kube/assets": {may: []string{"test/internal/kube"}},
+
 	// Images of the tests are small, and use the contract only.
 	"test/e2e/images/function": {never: []string{module + "pkg", module + "internal"}},
 	"test/e2e/images/nodekill": {never: append([]string{module}, k8s...)},

@@ -64,7 +64,8 @@ var readOnce = sync.OnceValues(func() (*tree, error) {
 		}
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
-			if rel == ".git" || rel == "bin" || rel == "dist" || rel == "data" { // see .gitignore
+			if rel == ".git" || rel == "bin" || rel == "dist" || rel == "data" ||
+				strings.HasPrefix(rel, "java/") && strings.HasSuffix(rel, "/target") { // see .gitignore
 				return filepath.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && rel != "." {

@@ -88,7 +88,8 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	var items []store.Item
 	var next store.Position
 	if o.State == InFlight {
-		return s.listFlights(o, after, now)
+		views, next := s.listFlights(o, after, now)
+		return views, next, nil
 	}
 	if o.ByDue {
 		if o.State == Waiting && after.At.Before(now) {
@@ -122,8 +123,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 }
 
 // listFlights is List of the keys in flight, which memory knows.
-func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time) ([]schedule.View, string, error) {
-	var views []schedule.View
+func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time) (views []schedule.View, next string) {
 	for i := range s.stripes {
 		views = s.stripes[i].list(views, o, after, now)
 	}
@@ -134,10 +134,10 @@ func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time)
 		return cmp.Compare(a.Key, b.Key)
 	})
 	if len(views) <= o.Limit {
-		return views, "", nil
+		return views, ""
 	}
 	last := &views[o.Limit-1]
-	return views[:o.Limit:o.Limit], encodeToken(o.ByDue, store.Position{At: last.DueAt, Key: last.Key}), nil
+	return views[:o.Limit:o.Limit], encodeToken(o.ByDue, store.Position{At: last.DueAt, Key: last.Key})
 }
 
 // list appends the keys in flight that the options select.

@@ -2,6 +2,7 @@ package recent
 
 import (
 	"container/heap"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -156,8 +157,8 @@ func (h *History) Get(ns, source, key string) ([]Outcome, time.Time) {
 		since = c.since
 	}
 	found := make([]Outcome, 0, len(c.outcomes))
-	for i := len(c.outcomes) - 1; i >= 0; i-- {
-		found = append(found, c.outcomes[i])
+	for _, o := range slices.Backward(c.outcomes) {
+		found = append(found, o)
 	}
 	return found, since
 }

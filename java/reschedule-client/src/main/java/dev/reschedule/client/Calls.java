@@ -1,0 +1,267 @@
+package dev.reschedule.client;
+
+import java.net.ConnectException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.time.DateTimeException;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.ZonedDateTime;
+import java.time.format.DateTimeFormatter;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+import javax.net.ssl.SSLException;
+
+import com.fasterxml.jackson.databind.JsonNode;
+
+/** Makes calls, and repeats them where that is safe, useful and in time. */
+final class Calls {
+
+  private static final long FIRST_WAIT_MILLIS = 100;
+  private static final long MAX_WAIT_MILLIS = 5000;
+
+  /** How much is read of an answer that is not a success. */
+  private static final int MAX_REFUSAL = 64 << 10;
+
+  private final HttpClient http;
+  private final String address;
+  private final Token token;
+  private final Duration timeout;
+  private final Duration budget;
+  private final int maxAnswer;
+
+  Calls(HttpClient http, String address, Token token, Duration timeout, Duration budget, int maxAnswer) {
+    this.http = http;
+    this.address = address;
+    this.token = token;
+    this.timeout = timeout;
+    this.budget = budget;
+    this.maxAnswer = maxAnswer;
+  }
+
+  /**
+   * A request to the source.
+   *
+   * @param path below the address, encoded, with its query
+   * @param repeatable a second time does no harm when the outcome of the first is not known
+   * @param want the statuses of success
+   * @param timeout how long a try may take; null is the client's
+   */
+  record Call(
+      String method,
+      String path,
+      byte[] body,
+      Map<String, String> headers,
+      boolean repeatable,
+      Set<Integer> want,
+      Duration timeout) {
+
+    Call with(byte[] b) {
+      return new Call(method, path, b, headers, repeatable, want, timeout);
+    }
+
+    Call headers(Map<String, String> h) {
+      return new Call(method, path, body, h, repeatable, want, timeout);
+    }
+
+    Call repeatable(boolean r) {
+      return new Call(method, path, body, headers, r, want, timeout);
+    }
+
+    Call wanting(Integer... statuses) {
+      return new Call(method, path, body, headers, repeatable, Set.of(statuses), timeout);
+    }
+
+    Call within(Duration d) {
+      return new Call(method, path, body, headers, repeatable, want, d);
+    }
+  }
+
+  static Call call(String method, String path) {
+    return new Call(method, path, null, Map.of(), false, Set.of(), null);
+  }
+
+  /** A try that failed, and whether it may have changed something. */
+  private record Failure(ScheduleException exception, boolean again, boolean unknown) {}
+
+  /** Returns the JSON of the answer; null if it has no body. */
+  JsonNode make(Call call) {
+    long start = System.nanoTime();
+    boolean renewed = false;
+    ScheduleException lost = null;
+    for (int n = 0; ; n++) {
+      String sent = token.read();
+      HttpResponse<byte[]> response = null;
+      Failure failure;
+      try {
+        response = send(call, sent);
+        if (call.want.contains(response.statusCode())) {
+          return body(response);
+        }
+        failure = judge(refusal(response), false);
+      } catch (ExecutionException e) {
+        failure = failed(e.getCause());
+      } catch (TimeoutException e) {
+        failure = judge(unavailable("there was no answer within " + limit(call), e), true);
+      }
+      if (failure.exception instanceof ScheduleException.Unauthenticated && !renewed) {
+        String fresh = token.read();
+        if (fresh != null && !fresh.equals(sent)) {
+          renewed = true;
+          continue;
+        }
+      }
+      long wait = backoff(n, failure.exception.retryAfter());
+      boolean late = System.nanoTime() - start + TimeUnit.MILLISECONDS.toNanos(wait) > budget.toNanos();
+      if (!failure.again || failure.unknown && !call.repeatable || late) {
+        if (lost != null && lost != failure.exception) {
+          failure.exception.addSuppressed(lost); // an earlier try may have been a success
+        }
+        throw failure.exception;
+      }
+      lost = failure.unknown ? failure.exception : lost;
+      pause(wait, failure.exception);
+    }
+  }
+
+  private HttpResponse<byte[]> send(Call call, String sent) throws ExecutionException, TimeoutException {
+    HttpRequest.Builder b =
+        HttpRequest.newBuilder(URI.create(address + call.path))
+            .timeout(limit(call))
+            .setHeader("User-Agent", "reschedule-client-java")
+            .method(
+                call.method,
+                call.body == null
+                    ? HttpRequest.BodyPublishers.noBody()
+                    : HttpRequest.BodyPublishers.ofByteArray(call.body));
+    if (call.body != null && !call.headers.containsKey("Ce-Type")) {
+      b.setHeader("Content-Type", "application/json");
+    }
+    call.headers.forEach(b::setHeader);
+    if (sent != null) {
+      b.setHeader("Authorization", "Bearer " + sent);
+    }
+    CompletableFuture<HttpResponse<byte[]>> answer =
+        http.sendAsync(
+            b.build(),
+            info ->
+                call.want.contains(info.statusCode())
+                    ? new BoundedBody(maxAnswer, false)
+                    : new BoundedBody(MAX_REFUSAL, true));
+    try {
+      // The timeout of a request ends with the headers of its answer. This one includes the body.
+      return answer.get(limit(call).toMillis(), TimeUnit.MILLISECONDS);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw unavailable("the call was interrupted", e);
+    } finally {
+      answer.cancel(true);
+    }
+  }
+
+  private Duration limit(Call call) {
+    return call.timeout == null ? timeout : call.timeout;
+  }
+
+  private static JsonNode body(HttpResponse<byte[]> response) {
+    if (response.body().length == 0) {
+      return null;
+    }
+    try {
+      return Json.read(response.body(), "the answer");
+    } catch (IllegalArgumentException e) {
+      throw ScheduleException.of(
+          response.statusCode(), "", null, "this is not an answer of a RescheduleSource: " + e.getMessage(), null, e);
+    }
+  }
+
+  private static Failure failed(Throwable cause) {
+    boolean undone = cause instanceof ConnectException || cause instanceof HttpConnectTimeoutException;
+    ScheduleException e = unavailable("the source cannot be reached: " + cause, cause);
+    return new Failure(e, !(cause instanceof SSLException), !undone);
+  }
+
+  private static Failure judge(ScheduleException e, boolean unknown) {
+    boolean full = e instanceof ScheduleException.QuotaExceeded;
+    boolean away = e instanceof ScheduleException.Unavailable;
+    return new Failure(e, full || away, away || unknown);
+  }
+
+  private static ScheduleException unavailable(String detail, Throwable cause) {
+    return ScheduleException.of(0, "unavailable", null, detail, null, cause);
+  }
+
+  private static ScheduleException refusal(HttpResponse<byte[]> r) {
+    Duration after = r.headers().firstValue("Retry-After").map(Calls::retryAfter).orElse(null);
+    String media = r.headers().firstValue("Content-Type").orElse("");
+    if (media.startsWith("application/problem+json")) {
+      try {
+        JsonNode p = Json.read(r.body(), "the problem");
+        if (!p.path("code").asText("").isEmpty()) {
+          return ScheduleException.of(
+              r.statusCode(), p.get("code").asText(), Json.text(p, "field"), p.path("detail").asText(""), after, null);
+        }
+      } catch (IllegalArgumentException e) {
+        // The status counts.
+      }
+    }
+    // A proxy, or a Service without a pod behind it.
+    String code =
+        switch (r.statusCode()) {
+          case 401 -> "unauthenticated";
+          case 403 -> "permission_denied";
+          case 502, 503, 504 -> "unavailable";
+          default -> "";
+        };
+    String text = new String(r.body(), StandardCharsets.UTF_8).strip();
+    String detail =
+        r.headers()
+            .firstValue("Location")
+            .map(to -> ", but a redirect to " + to + ": is the address status.address.url of the source?")
+            .orElse(text.isEmpty() ? "" : ", but \"" + text.substring(0, Math.min(200, text.length())) + '"');
+    return ScheduleException.of(
+        r.statusCode(), code, null, "not an answer of a RescheduleSource" + detail, after, null);
+  }
+
+  /** Reads seconds or a date; null when it is neither. */
+  static Duration retryAfter(String s) {
+    try {
+      return Duration.ofSeconds(Integer.parseUnsignedInt(s));
+    } catch (NumberFormatException e) {
+      try {
+        Duration d = Duration.between(Instant.now(), ZonedDateTime.parse(s, DateTimeFormatter.RFC_1123_DATE_TIME));
+        return d.isNegative() ? Duration.ZERO : d;
+      } catch (DateTimeException e2) {
+        return null;
+      }
+    }
+  }
+
+  /** Half of a wait is random, so that clients that were refused together do not come back together. */
+  private static long backoff(int n, Duration after) {
+    long wait = Math.min(FIRST_WAIT_MILLIS << Math.min(n, 10), MAX_WAIT_MILLIS);
+    wait = wait / 2 + ThreadLocalRandom.current().nextLong(wait / 2);
+    return after == null
+        ? wait
+        : Math.max(wait, after.toMillis() + ThreadLocalRandom.current().nextLong(after.toMillis() / 10 + 1));
+  }
+
+  private static void pause(long millis, ScheduleException last) {
+    try {
+      Thread.sleep(millis);
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw last;
+    }
+  }
+}

@@ -1,0 +1,38 @@
+package dev.reschedule.client;
+
+import java.time.Duration;
+import java.time.Instant;
+
+/**
+ * The state of a key at the source.
+ *
+ * @param key the key
+ * @param revision grows with every accepted change and is never used again for the key; it is in the delivery too
+ * @param result the result of the request that this answers, else null
+ * @param state the state
+ * @param dueAt when it is due; retries do not move it
+ * @param previousDueAt in the answer to a request, when the occurrence was due that waited before; else null
+ * @param scheduledAt when the newest change was accepted
+ * @param attempt how many runs in a row failed
+ * @param inFlight whether a delivery is in flight, of this or an older occurrence
+ * @param uid the uid of the request, or null
+ * @param reason the reason of the request, or null
+ * @param maxInterval the maxInterval of the request, or null
+ * @param expiresAt the end of the request, or null
+ * @param event the event of the key, or null
+ */
+public record Schedule(
+    String key,
+    long revision,
+    Result result,
+    State state,
+    Instant dueAt,
+    Instant previousDueAt,
+    Instant scheduledAt,
+    int attempt,
+    boolean inFlight,
+    String uid,
+    String reason,
+    Duration maxInterval,
+    Instant expiresAt,
+    Event event) {}

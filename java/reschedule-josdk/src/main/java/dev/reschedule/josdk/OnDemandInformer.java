@@ -1,0 +1,217 @@
+package dev.reschedule.josdk;
+
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Consumer;
+import java.util.function.Function;
+import java.util.stream.Stream;
+
+import io.fabric8.kubernetes.api.model.HasMetadata;
+import io.fabric8.kubernetes.client.informers.ExceptionHandler;
+import io.fabric8.kubernetes.client.informers.ResourceEventHandler;
+import io.fabric8.kubernetes.client.informers.SharedIndexInformer;
+import io.fabric8.kubernetes.client.informers.cache.Cache;
+import io.fabric8.kubernetes.client.informers.cache.Indexer;
+import io.fabric8.kubernetes.client.informers.cache.ItemStore;
+import io.fabric8.kubernetes.client.informers.cache.Store;
+import io.fabric8.kubernetes.client.informers.impl.cache.CacheImpl;
+
+/**
+ * An informer without a watch. It is given one object ({@link #put}, {@link #gone}), or lists all of them ({@link
+ * #refresh}). Handlers get the differences, in the thread of the caller.
+ */
+final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInformer<T> {
+
+  /** Lists all objects: each goes to the consumer, and the version of the list is returned, which may be null. */
+  interface Lister<T> {
+    String list(Consumer<T> each);
+  }
+
+  private final Class<T> type;
+  private final Lister<T> lister; // null: objects come one by one
+  private final boolean lazy;
+  private final CacheImpl<T> cache =
+      new CacheImpl<>(Cache.NAMESPACE_INDEX, Cache::metaNamespaceIndexFunc, Cache::metaNamespaceKeyFunc);
+  private final List<ResourceEventHandler<? super T>> handlers = new CopyOnWriteArrayList<>();
+  private final CompletableFuture<Void> stopped = new CompletableFuture<>();
+  private volatile boolean running;
+  // Objects that come one by one are compared with nothing. So JOSDK's own writes stay in its cache of recent writes
+  // until the object comes in that version or a later one.
+  private volatile String lastSync = "1";
+  private final Object turn = new Object();
+  private long begun;
+  private long wanted;
+
+  OnDemandInformer(Class<T> type, Lister<T> lister, boolean lazy) {
+    this.type = type;
+    this.lister = lister;
+    this.lazy = lazy;
+  }
+
+  @Override
+  public CompletionStage<Void> start() {
+    running = true;
+    if (lister != null && !lazy) {
+      refresh(); // a run has registered it, and is going to read from it
+    }
+    return CompletableFuture.completedFuture(null);
+  }
+
+  synchronized T known(String key) {
+    return cache.getByKey(key);
+  }
+
+  synchronized void put(T object) {
+    T old = cache.put(object);
+    if (old == null) {
+      handlers.forEach(h -> h.onAdd(object));
+    } else if (!Objects.equals(
+        old.getMetadata().getResourceVersion(), object.getMetadata().getResourceVersion())) {
+      handlers.forEach(h -> h.onUpdate(old, object));
+    }
+  }
+
+  synchronized void gone(T last, boolean unknownState) {
+    cache.remove(last);
+    handlers.forEach(h -> h.onDelete(last, unknownState));
+  }
+
+  /** Lists. It returns when a list that was begun after the call is in the cache. */
+  void refresh() {
+    if (lister == null || !running) {
+      return;
+    }
+    long mine;
+    synchronized (turn) {
+      mine = ++wanted;
+    }
+    synchronized (this) { // one list at a time; all calls that wait here share the next one
+      synchronized (turn) {
+        if (begun >= mine) {
+          return;
+        }
+        begun = wanted;
+      }
+      Set<String> keys = new HashSet<>();
+      String version =
+          lister.list(
+              item -> {
+                keys.add(cache.getKey(item));
+                put(item);
+              });
+      for (T old : cache.list()) {
+        if (!keys.contains(cache.getKey(old))) {
+          gone(old, false);
+        }
+      }
+      if (version != null && !version.isEmpty()) {
+        lastSync = version;
+      }
+    }
+  }
+
+  @Override
+  public SharedIndexInformer<T> addIndexers(Map<String, Function<T, List<String>>> indexers) {
+    cache.addIndexers(indexers);
+    return this;
+  }
+
+  @Override
+  public SharedIndexInformer<T> removeIndexer(String name) {
+    cache.removeIndexer(name);
+    return this;
+  }
+
+  @Override
+  public Indexer<T> getIndexer() {
+    return cache;
+  }
+
+  @Override
+  public Store<T> getStore() {
+    return cache;
+  }
+
+  @Override
+  public SharedIndexInformer<T> addEventHandler(ResourceEventHandler<? super T> handler) {
+    handlers.add(handler);
+    return this;
+  }
+
+  @Override
+  public SharedIndexInformer<T> removeEventHandler(ResourceEventHandler<? super T> handler) {
+    handlers.remove(handler);
+    return this;
+  }
+
+  @Override
+  public SharedIndexInformer<T> addEventHandlerWithResyncPeriod(
+      ResourceEventHandler<? super T> handler, long period) {
+    return addEventHandler(handler);
+  }
+
+  @Override
+  public SharedIndexInformer<T> run() {
+    start();
+    return this;
+  }
+
+  @Override
+  public void stop() {
+    running = false;
+    stopped.complete(null);
+  }
+
+  @Override
+  public boolean hasSynced() {
+    return running;
+  }
+
+  @Override
+  public String lastSyncResourceVersion() {
+    return lastSync;
+  }
+
+  @Override
+  public boolean isRunning() {
+    return running;
+  }
+
+  @Override
+  public Class<T> getApiTypeClass() {
+    return type;
+  }
+
+  @Override
+  public boolean isWatching() {
+    return running;
+  }
+
+  @Override
+  public SharedIndexInformer<T> initialState(Stream<T> items) {
+    items.forEach(cache::put);
+    return this;
+  }
+
+  @Override
+  public SharedIndexInformer<T> itemStore(ItemStore<T> store) {
+    cache.setItemStore(store);
+    return this;
+  }
+
+  @Override
+  public SharedIndexInformer<T> exceptionHandler(ExceptionHandler handler) {
+    return this;
+  }
+
+  @Override
+  public CompletionStage<Void> stopped() {
+    return stopped;
+  }
+}

@@ -1,0 +1,258 @@
+package dev.reschedule.josdk;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.OptionalLong;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.function.Consumer;
+
+import io.fabric8.kubernetes.api.model.HasMetadata;
+import io.fabric8.kubernetes.api.model.KubernetesResourceList;
+import io.fabric8.kubernetes.client.KubernetesClient;
+import io.fabric8.kubernetes.client.dsl.MixedOperation;
+import io.fabric8.kubernetes.client.dsl.Resource;
+import io.fabric8.kubernetes.client.informers.cache.Cache;
+import io.javaoperatorsdk.operator.api.config.ControllerConfiguration;
+import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
+import io.javaoperatorsdk.operator.processing.Controller;
+import io.javaoperatorsdk.operator.processing.event.DeliveredEventProcessor;
+import io.javaoperatorsdk.operator.processing.event.DeliveredEventProcessor.Settled;
+import io.javaoperatorsdk.operator.processing.event.Event;
+import io.javaoperatorsdk.operator.processing.event.EventProcessor;
+import io.javaoperatorsdk.operator.processing.event.ResourceID;
+
+/** A controller of JOSDK that deliveries wake, and that says what is next. */
+class RescheduledController<P extends HasMetadata> extends Controller<P> {
+
+  /**
+   * The state of an object after a delivery.
+   *
+   * @param delayMillis when it is due again
+   * @param retry how many retries there have been
+   * @param gone the object does not exist any more
+   * @param runs how often it was run
+   */
+  record Next(OptionalLong delayMillis, int retry, boolean gone, int runs) {}
+
+  // It has no initializer: it is set while the constructor of the super class runs.
+  private DeliveredEventProcessor<P> processor;
+  private final OnDemandClient onDemand;
+  /** Objects with an event that this process has seen, and whose own delivery has not come yet. */
+  private final Set<ResourceID> dirty = ConcurrentHashMap.newKeySet();
+  private final Consumer<ResourceID> asks;
+
+  /**
+   * Makes the controller.
+   *
+   * @param asks asks the source for a delivery, for what happens in this process only
+   */
+  RescheduledController(
+      Reconciler<P> reconciler,
+      ControllerConfiguration<P> configuration,
+      KubernetesClient client,
+      Consumer<ResourceID> asks) {
+    this(reconciler, configuration, new OnDemandClient(client), asks);
+  }
+
+  private RescheduledController(
+      Reconciler<P> reconciler,
+      ControllerConfiguration<P> configuration,
+      OnDemandClient onDemand,
+      Consumer<ResourceID> asks) {
+    super(reconciler, configuration, onDemand.proxy());
+    this.onDemand = onDemand;
+    this.asks = asks;
+  }
+
+  String name() {
+    return getConfiguration().getName();
+  }
+
+  String kind() {
+    return HasMetadata.getKind(getConfiguration().getResourceClass());
+  }
+
+  // Event sources ask for it while they are made, the first of them when there is no manager yet. The super class sets
+  // it again when there is one.
+  @Override
+  public EventProcessor<P> getEventProcessor() {
+    if (processor == null && getEventSourceManager() != null) {
+      processor =
+          new DeliveredEventProcessor<>(
+              getEventSourceManager(),
+              (id, written) -> {
+                OnDemandInformer<P> informer = onDemand.primaryOf(id);
+                if (informer != null) {
+                  informer.put(written);
+                }
+              },
+              this::outside);
+    }
+    return processor;
+  }
+
+  @Override
+  public MixedOperation<P, KubernetesResourceList<P>, Resource<P>> getCRClient() {
+    return OnDemandClient.primary(super.getCRClient());
+  }
+
+  /** Returns the operator's own client: what a reconciler gets from its context has informers as ever. */
+  @Override
+  public KubernetesClient getClient() {
+    return onDemand.client();
+  }
+
+  @Override
+  public synchronized void start(boolean startEventProcessor) {
+    super.start(false); // event sources; the processor of the super class never runs
+    onDemand.serving();
+    if (startEventProcessor) {
+      startEventProcessing();
+    }
+  }
+
+  @Override
+  public synchronized void startEventProcessing() {
+    getEventProcessor().start();
+  }
+
+  @Override
+  public synchronized void stop() {
+    getEventProcessor().stop();
+    super.stop();
+  }
+
+  @Override
+  public synchronized void changeNamespaces(Set<String> namespaces) {
+    getEventProcessor().stop();
+    super.changeNamespaces(namespaces);
+    getEventProcessor().start();
+  }
+
+  /** An event of a source that lives in this process, such as polling, with no delivery under way. */
+  private void outside(Event event) {
+    ResourceID id = event.getRelatedCustomResourceID();
+    if (dirty.add(id)) {
+      asks.accept(id);
+    }
+  }
+
+  /** Reconciles one object, if JOSDK would reconcile it for this event. It blocks while it reads. */
+  CompletableFuture<Next> deliver(ResourceID id, Wake wake) {
+    OnDemandInformer<P> primary = onDemand.primaryOf(id);
+    if (primary == null) { // a namespace that the controller does not watch
+      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0));
+    }
+    // 1. What a run reads is not older than the delivery.
+    boolean known = processor.knows(id);
+    List<CompletableFuture<List<Event>>> lists = lists();
+    P object = onDemand.read(id);
+    take(lists, id);
+
+    // 2. JOSDK's own event source takes what was read, and its filters judge.
+    P last = primary.known(Cache.namespaceKeyFunc(id.getNamespace().orElse(null), id.getName()));
+    if (object == null) {
+      return deliverGone(id, wake, primary, last);
+    }
+    if (last != null && !last.getMetadata().getUid().equals(object.getMetadata().getUid())) {
+      processor.deliver(id, processor.capture(() -> primary.gone(last, true)), null);
+    }
+    List<Event> events = processor.capture(() -> primary.put(object));
+    boolean changed = dirty.remove(id) | processor.overdue(id);
+    if (events.isEmpty() && (!wake.isChangeOf(kind(), onDemand::informs) || changed && known)) {
+      events = List.of(processor.wake(id));
+    }
+
+    // 3. JOSDK's own processor and dispatcher do the rest. A run whose delivery was given up is waited for.
+    if (events.isEmpty() && !processor.isOpen(id)) {
+      return CompletableFuture.completedFuture(next(id));
+    }
+    return processor.deliver(id, events, retryOf(wake)).thenApply(s -> next(s, false));
+  }
+
+  private CompletableFuture<Next> deliverGone(
+      ResourceID id, Wake wake, OnDemandInformer<P> primary, P known) {
+    P last = known != null ? known : lastState(wake);
+    dirty.remove(id);
+    processor.forget(id);
+    List<Event> events = List.of();
+    if (last != null) {
+      events = processor.capture(() -> primary.gone(last, known != null));
+    } else if (allEvents() && processor.knows(id)) {
+      events = List.of(processor.wake(id)); // JOSDK goes on with the delete event until it succeeds
+    }
+    if (events.isEmpty()) {
+      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0));
+    }
+    return processor.deliver(id, events, retryOf(wake)).thenApply(s -> next(s, true));
+  }
+
+  /**
+   * Lists all secondary resources at once. A change is noted while the list holds the lock of its informer: another
+   * delivery that shares the list is let go after that, and finds the change of its own object.
+   */
+  private List<CompletableFuture<List<Event>>> lists() {
+    Executor executor = getExecutorServiceManager().cachingExecutorService();
+    List<CompletableFuture<List<Event>>> lists = new ArrayList<>();
+    for (OnDemandInformer<?> informer : onDemand.secondaries()) {
+      lists.add(CompletableFuture.supplyAsync(() -> processor.capture(informer::refresh, this::note), executor));
+    }
+    return lists;
+  }
+
+  private void note(Event e) {
+    dirty.add(e.getRelatedCustomResourceID());
+  }
+
+  /** Waits for the lists. Other objects that changed wait for their own delivery, except while they are reconciled. */
+  private void take(List<CompletableFuture<List<Event>>> lists, ResourceID id) {
+    for (var list : lists) {
+      for (Event e : join(list)) {
+        ResourceID other = e.getRelatedCustomResourceID();
+        if (!other.equals(id) && processor.isOpen(other) && dirty.remove(other)) {
+          processor.handleEvent(e); // JOSDK runs it once more
+        }
+      }
+    }
+  }
+
+  private static <T> T join(CompletableFuture<T> f) {
+    try {
+      return f.join();
+    } catch (CompletionException e) {
+      if (e.getCause() instanceof RuntimeException r) {
+        throw r;
+      }
+      throw e;
+    }
+  }
+
+  /** The state of a key that nothing was run for, which an event may have brought here before its time. */
+  Next next(ResourceID id) {
+    return new Next(processor.remaining(id), processor.retries(id), false, 0);
+  }
+
+  private Next next(Settled s, boolean absent) {
+    boolean gone = s.finalizerRemoved() || absent && !(allEvents() && s.delayMillis().isPresent());
+    return new Next(s.delayMillis(), s.retryAttempt(), gone, s.runs());
+  }
+
+  private boolean allEvents() {
+    return getConfiguration().triggerReconcilerOnAllEvents();
+  }
+
+  private Integer retryOf(Wake wake) {
+    Wake.Due due = wake.dues().get(name());
+    return due == null ? null : (Integer) due.retry();
+  }
+
+  private P lastState(Wake wake) {
+    return wake.deleted() && wake.kind().equals(kind())
+        ? getClient().getKubernetesSerialization().convertValue(wake.data(), getConfiguration().getResourceClass())
+        : null;
+  }
+}

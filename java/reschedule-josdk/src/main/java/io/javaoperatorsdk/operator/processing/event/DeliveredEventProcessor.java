@@ -1,0 +1,277 @@
+package io.javaoperatorsdk.operator.processing.event;
+
+import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
+
+import io.fabric8.kubernetes.api.model.HasMetadata;
+import io.javaoperatorsdk.operator.processing.Controller;
+import io.javaoperatorsdk.operator.processing.event.source.timer.TimerEventSource;
+import io.javaoperatorsdk.operator.processing.retry.Retry;
+
+/**
+ * JOSDK's own event processor, with two of its package-private methods overridden, which is why it is in this package:
+ * where it keeps its timers, and what happens when a run has ended. The super class decides about events,
+ * retries, rate limits and finalizers.
+ */
+public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcessor<P> {
+
+  /**
+   * The state of a key when JOSDK has nothing more to do for it at once.
+   *
+   * @param runs how often it was run
+   * @param delayMillis the rest of its timer
+   * @param retryAttempt how many retries there have been since it last succeeded
+   * @param finalizerRemoved whether its finalizer was removed
+   */
+  public record Settled(int runs, OptionalLong delayMillis, int retryAttempt, boolean finalizerRemoved) {}
+
+  private static final class Open {
+    final CompletableFuture<Settled> done = new CompletableFuture<>();
+    int runs;
+    boolean finalizerRemoved;
+  }
+
+  /** JOSDK handles each Exception of a run, and never ends a run that threw an Error. */
+  private static final class Dispatcher<P extends HasMetadata> extends ReconciliationDispatcher<P> {
+    private final Map<ExecutionScope<P>, Error> errors = new ConcurrentHashMap<>();
+
+    Dispatcher(Controller<P> controller) {
+      super(controller);
+    }
+
+    @Override
+    public PostExecutionControl<P> handleExecution(ExecutionScope<P> scope) {
+      try {
+        return super.handleExecution(scope);
+      } catch (Error e) {
+        errors.put(scope, e);
+        return PostExecutionControl.exceptionDuringExecution(new IllegalStateException(e));
+      }
+    }
+  }
+
+  private final Dispatcher<P> dispatcher;
+  private final ResourceStateManager states;
+  private final Retry retry;
+  private final DeliveredTimers<P> timers = new DeliveredTimers<>(this::handleEvent);
+  private final Map<ResourceID, Open> open = new ConcurrentHashMap<>();
+  private final ThreadLocal<Consumer<Event>> captured = new ThreadLocal<>();
+  private final BiConsumer<ResourceID, P> written;
+  private final Consumer<Event> outside;
+
+  /**
+   * Makes the processor of a controller.
+   *
+   * @param written takes the object that a run has written, before the run ends
+   * @param outside takes events of other event sources while no delivery of their key is here
+   */
+  public DeliveredEventProcessor(
+      EventSourceManager<P> manager, BiConsumer<ResourceID, P> written, Consumer<Event> outside) {
+    this(manager, new Dispatcher<>(manager.getController()), written, outside);
+  }
+
+  private DeliveredEventProcessor(
+      EventSourceManager<P> manager,
+      Dispatcher<P> dispatcher,
+      BiConsumer<ResourceID, P> written,
+      Consumer<Event> outside) {
+    super(
+        manager.getController().getConfiguration(),
+        dispatcher,
+        manager,
+        manager.getController().getConfiguration().getConfigurationService().getMetrics());
+    this.dispatcher = dispatcher;
+    this.retry = manager.getController().getConfiguration().getRetry();
+    this.written = written;
+    this.outside = outside;
+    try {
+      // Read, not written. The field has this name in JOSDK 5.0 to 5.5.
+      Field f = EventProcessor.class.getDeclaredField("resourceStateManager");
+      f.setAccessible(true);
+      states = (ResourceStateManager) f.get(this);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException("this version of JOSDK does not fit: docs/josdk.md names the versions", e);
+    }
+  }
+
+  @Override
+  TimerEventSource<P> retryEventSource() {
+    return timers;
+  }
+
+  /** Runs the action, and returns the events that event sources propagate meanwhile. They are not handled. */
+  public List<Event> capture(Runnable action) {
+    return capture(action, e -> {});
+  }
+
+  /** As above; each event also goes to the consumer at once, while its event source holds its locks. */
+  public List<Event> capture(Runnable action, Consumer<Event> at) {
+    Consumer<Event> outer = captured.get();
+    List<Event> events = new ArrayList<>();
+    captured.set(
+        e -> {
+          events.add(e);
+          at.accept(e);
+        });
+    try {
+      action.run();
+    } finally {
+      captured.set(outer);
+    }
+    return events;
+  }
+
+  // It takes no lock until it is known that the event goes on: event sources call it with a lock of their own.
+  @Override
+  public void handleEvent(Event event) {
+    Consumer<Event> to = captured.get();
+    if (to != null) {
+      to.accept(event);
+    } else if (isOpen(event.getRelatedCustomResourceID())) {
+      super.handleEvent(event);
+    } else {
+      outside.accept(event);
+    }
+  }
+
+  /** Reports whether a delivery of the key is here. */
+  public boolean isOpen(ResourceID id) {
+    return open.containsKey(id);
+  }
+
+  /** Reports whether this process has seen the key before. */
+  public boolean knows(ResourceID id) {
+    return states.contains(id);
+  }
+
+  /** Returns the event of a timer, also when this process has not seen the object yet. */
+  public synchronized Event wake(ResourceID id) {
+    states.getOrCreate(id); // JOSDK ignores events of objects that it does not know
+    return new Event(id);
+  }
+
+  /** Returns the rest of the timer that this process knows of. */
+  public OptionalLong remaining(ResourceID id) {
+    return timers.remaining(id);
+  }
+
+  /** Reports whether a timer would have fired by now. An event has taken its place at the source. */
+  public boolean overdue(ResourceID id) {
+    OptionalLong left = timers.remaining(id);
+    return left.isPresent() && left.getAsLong() <= 1;
+  }
+
+  /** Forgets the timer of a key. */
+  public void forget(ResourceID id) {
+    timers.cancelOnceSchedule(id);
+  }
+
+  /**
+   * Hands events of a key to JOSDK. The result completes when JOSDK has nothing more to do for it at once. It fails with
+   * the Error of a run, and when the processor stops.
+   *
+   * @param attempt how many retries there have been according to the delivery; null if it does not say
+   */
+  public synchronized CompletableFuture<Settled> deliver(ResourceID id, List<Event> events, Integer attempt) {
+    if (!isRunning()) {
+      return CompletableFuture.failedFuture(new IllegalStateException("the operator stops"));
+    }
+    Open o = open.get(id);
+    if (o == null) {
+      o = new Open();
+      open.put(id, o);
+      restore(id, attempt);
+    }
+    events.forEach(super::handleEvent);
+    if (!busy(id)) {
+      settle(id, o); // filtered, rate limited, or gone
+    }
+    return o.done;
+  }
+
+  private void restore(ResourceID id, Integer attempt) {
+    if (attempt == null) {
+      return; // a fresh event: this process knows the retries, or there is nothing to know
+    }
+    if (attempt > 0 && retry != null) {
+      ResourceState state = states.getOrCreate(id);
+      if (state.getRetry() == null || state.getRetry().getAttemptCount() != attempt) {
+        state.setRetry(new RestoredRetry(retry.initExecution(), attempt));
+      }
+    } else {
+      states.get(id).ifPresent(s -> s.setRetry(null));
+    }
+  }
+
+  @Override
+  void eventProcessingFinished(ExecutionScope<P> scope, PostExecutionControl<P> control) {
+    ResourceID id = scope.getResourceID();
+    Error error = dispatcher.errors.remove(scope);
+    if (error != null) {
+      crashed(id, error);
+      return;
+    }
+    // What a watch would report of the own write, for JOSDK's filters to judge. Before the lock, see handleEvent.
+    List<Event> own =
+        control.getUpdatedCustomResource().map(r -> capture(() -> written.accept(id, r))).orElse(List.of());
+    synchronized (this) {
+      Open o = open.get(id);
+      for (Event e : own) {
+        if (e.getRelatedCustomResourceID().equals(id)) {
+          super.handleEvent(e);
+        }
+      }
+      super.eventProcessingFinished(scope, control);
+      if (o == null) {
+        return;
+      }
+      o.runs++;
+      o.finalizerRemoved |= control.isFinalizerRemoved();
+      if (!busy(id)) {
+        settle(id, o);
+      }
+    }
+  }
+
+  /** The delivery fails and comes again. The key is free, as before the run. */
+  private synchronized void crashed(ResourceID id, Error error) {
+    states.get(id).ifPresent(s -> s.setUnderProcessing(false));
+    Open o = open.remove(id);
+    if (o != null) {
+      o.done.completeExceptionally(error);
+    }
+  }
+
+  private boolean busy(ResourceID id) {
+    return states.get(id).map(ResourceState::isUnderProcessing).orElse(false);
+  }
+
+  private void settle(ResourceID id, Open o) {
+    open.remove(id);
+    o.done.complete(new Settled(o.runs, timers.remaining(id), retries(id), o.finalizerRemoved));
+  }
+
+  /** Returns how many retries of the key there have been since it last succeeded, as far as is known. */
+  public int retries(ResourceID id) {
+    return states.get(id).map(ResourceState::getRetry).map(r -> r.getAttemptCount()).orElse(0);
+  }
+
+  /** Nothing begins any more, and the deliveries that are here fail. Their source sends them again. */
+  @Override
+  public void stop() {
+    List<Open> left;
+    synchronized (this) {
+      super.stop();
+      left = List.copyOf(open.values());
+      open.clear();
+    }
+    left.forEach(o -> o.done.completeExceptionally(new IllegalStateException("the operator stops")));
+  }
+}

@@ -1,0 +1,122 @@
+package dev.reschedule.josdk;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.net.InetSocketAddress;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+import com.sun.net.httpserver.HttpServer;
+
+import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
+import io.fabric8.kubernetes.client.KubernetesClient;
+import io.javaoperatorsdk.operator.api.reconciler.Context;
+import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
+import io.javaoperatorsdk.operator.api.reconciler.EventSourceContext;
+import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
+import io.javaoperatorsdk.operator.api.reconciler.UpdateControl;
+import io.javaoperatorsdk.operator.processing.event.Event;
+import io.javaoperatorsdk.operator.processing.event.ResourceID;
+import io.javaoperatorsdk.operator.processing.event.source.AbstractEventSource;
+import io.javaoperatorsdk.operator.processing.event.source.EventSource;
+
+import dev.reschedule.client.Schedules;
+
+/** Events of sources that live in the process. */
+@Timeout(150)
+class OutsideTest {
+
+  private static final class Inbox extends AbstractEventSource<Void, Site> {
+    Inbox() {
+      super(Void.class, "inbox");
+    }
+
+    void receive(ResourceID id) {
+      getEventHandler().handleEvent(new Event(id));
+    }
+
+    @Override
+    public Set<Void> getSecondaryResources(Site site) {
+      return Set.of();
+    }
+  }
+
+  @ControllerConfiguration(name = "inbound")
+  private static final class Inbound implements Reconciler<Site> {
+    final Inbox source = new Inbox();
+    volatile int runs;
+
+    @Override
+    public List<EventSource<?, Site>> prepareEventSources(EventSourceContext<Site> context) {
+      return List.of(source);
+    }
+
+    @Override
+    public UpdateControl<Site> reconcile(Site site, Context<Site> context) {
+      runs++;
+      return UpdateControl.noUpdate();
+    }
+  }
+
+  /** Such an event asks the source for a run, once, and runs nothing by itself: nothing would keep its outcome. */
+  @Test
+  void anEventOfTheProcessIsScheduled() throws Exception {
+    BlockingQueue<String> calls = new LinkedBlockingQueue<>();
+    HttpServer api = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+    api.createContext(
+        "/",
+        x -> {
+          calls.add(x.getRequestMethod() + " " + x.getRequestURI() + " "
+              + new String(x.getRequestBody().readAllBytes(), StandardCharsets.UTF_8));
+          byte[] key = "{\"key\":\"Site/outside/a\",\"revision\":1,\"state\":\"due\"}".getBytes(StandardCharsets.UTF_8);
+          x.sendResponseHeaders(200, key.length);
+          x.getResponseBody().write(key);
+          x.close();
+        });
+    api.start();
+    KubernetesClient client = Kube.get().client();
+    String ns = Kube.get().namespace("outside");
+    Site s = new Site();
+    s.setMetadata(new ObjectMetaBuilder().withName("a").withNamespace(ns).build());
+    s.setSpec(new Site.Spec());
+    client.resource(s).create();
+    Inbound reconciler = new Inbound();
+    RescheduleOperator operator =
+        new RescheduleOperator(o -> o.withKubernetesClient(client))
+            .withoutServer()
+            .withSchedules(Schedules.at("http://127.0.0.1:" + api.getAddress().getPort() + "/ops/s"));
+    operator.<Site>register(reconciler, c -> c.settingNamespace(ns));
+    operator.start();
+    try {
+      reconciler.source.receive(new ResourceID("a", ns));
+      reconciler.source.receive(new ResourceID("a", ns));
+      String call = calls.poll(30, TimeUnit.SECONDS);
+      assertTrue(call != null && call.startsWith("PUT /ops/s/schedules/Site%2Foutside%2Fa {\"delay\":\"PT0S\""), call);
+      assertTrue(call.contains("\"policy\":\"earliest\""), call);
+      assertEquals(0, reconciler.runs);
+      int status =
+          operator
+              .deliver(
+                  Map.of("ce-specversion", List.of("1.0"), "ce-id", List.of("1"), "ce-source", List.of("/s"), "ce-type",
+                      List.of("dev.reschedule.due"), "ce-reschedulekey", List.of("Site/outside/a")),
+                  new byte[0])
+              .toCompletableFuture().join().status();
+      assertEquals(200, status);
+      assertEquals(1, reconciler.runs);
+      assertNull(calls.poll(), "it asked twice");
+    } finally {
+      operator.stop();
+      api.stop(0);
+    }
+  }
+}
