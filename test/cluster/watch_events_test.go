@@ -133,7 +133,7 @@ const (
 func (o objects) apply(format string, args ...any) *unstructured.Unstructured {
 	o.t.Helper()
 	u := o.read(fmt.Sprintf(format, args...))
-	if err := server.ApplyIn(o.t.Context(), o.namespace, []byte(fmt.Sprintf(format, args...))); err != nil {
+	if err := server.ApplyIn(o.t.Context(), o.namespace, fmt.Appendf(nil, format, args...)); err != nil {
 		o.t.Fatal(err)
 	}
 	client, err := server.Resource(u.GroupVersionKind(), o.namespace)
