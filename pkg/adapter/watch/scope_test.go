@@ -175,16 +175,20 @@ func TestNamespaces_RightForAllComesLater(t *testing.T) {
 			w.api.put("Namespace", name, true, team("a"))
 			w.api.put("Website", name+"/1", true)
 		}
+		open := func() (n int) {
+			w.api.set(func() { n = w.api.open })
+			return n
+		}
 		w.start()
 		w.settle(time.Minute)
-		if w.api.open != 6 {
-			t.Errorf("%d watches are open, want one for each namespace and one of namespaces", w.api.open)
+		if n := open(); n != 6 {
+			t.Errorf("%d watches are open, want one for each namespace and one of namespaces", n)
 		}
 		w.want("still forbidden", time.Hour)
 		w.api.set(func() { w.api.forbids = nil })
 		w.want("allowed", 30*time.Minute)
-		if s := w.status(); w.api.open != 2 || s.Status != schedule.WatchTrue {
-			t.Errorf("%d watches are open, want one of all namespaces and one of namespaces; status %+v", w.api.open, s)
+		if n, s := open(), w.status(); n != 2 || s.Status != schedule.WatchTrue {
+			t.Errorf("%d watches are open, want one of all namespaces and one of namespaces; status %+v", n, s)
 		}
 		w.api.put("Website", "n3/1", true)
 		w.want("a change", time.Minute, "update Website/n3/1")
