@@ -65,7 +65,7 @@ func (k *keeper) runs() map[string]int {
 	return n
 }
 
-// kill is kill -9 of the adapter, and start its start.
+// kill ends the adapter as a power loss would.
 func (k *keeper) kill() { k.adapter.Kill() }
 
 func (k *keeper) start() {
