@@ -278,16 +278,18 @@ func TestWatch_FromObjectToEvent(t *testing.T) {
 	a := o.apply(website, "a", "1")
 	event("add", a)
 	o.status(a, `{"seen":true}`)
+	o.apply(website, "later", "1") // its run comes after one of the status would
+	sink.Next(t, "in", "Website/"+o.namespace+"/later")
 	changed := o.apply(website, "a", "2")
 	event("update", changed)
-	if r := s.call(s.token, "GET", "", ""); !strings.Contains(string(r.Body), `"watched":1`) {
+	if r := s.call(s.token, "GET", "", ""); !strings.Contains(string(r.Body), `"watched":2`) {
 		t.Errorf("its counts are %s", r.Body)
 	}
 	o.delete(a)
 	event("delete", a)
 	again := o.apply(website, "a", "1")
 	event("add", again)
-	s.quiet(sink, "in", map[string]int{key: 4})
+	s.quiet(sink, "in", map[string]int{key: 4, "Website/" + o.namespace + "/later": 1})
 }
 
 // An object schedules its owner's key, and when its owner changes, both keys.
