@@ -39,7 +39,7 @@ const (
 	maxNamespaces                         = 4096
 	// A kind that was found is remembered for kindLife, one that was not for noKindLife.
 	kindLife, noKindLife = 5 * time.Minute, 5 * time.Second
-	maxGroups            = 256
+	maxKinds             = 1024
 	maxDiscovery         = 4 << 20
 	maxStatus            = 64 << 10
 )
@@ -55,7 +55,7 @@ type Objects struct {
 
 	all        flowcontrol.RateLimiter
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
-	groups     *lru.LRUExpireCache // path of a group version → map[string]objects.Resource
+	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
 
 var _ objects.API = (*Objects)(nil)
@@ -85,7 +85,7 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	return &Objects{
 		base: *base, client: &http.Client{Transport: transport}, tokens: newAccountTokens(request), agent: agent,
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
-		namespaces: lru.NewLRUExpireCache(maxNamespaces), groups: lru.NewLRUExpireCache(maxGroups),
+		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
 	}, nil
 }
 
@@ -95,63 +95,73 @@ func (c *Objects) Resolve(ctx context.Context, a objects.Account, group, version
 	if group == "" {
 		path, version = "/api", "v1"
 	}
-	if version == "" {
+	if version != "" {
+		return c.find(ctx, a, path, group, version, kind)
+	}
+	return c.remember(path, kind, func() (objects.Resource, error) {
 		var g struct {
-			PreferredVersion struct {
-				Version string `json:"version"`
-			} `json:"preferredVersion"`
+			PreferredVersion groupVersion   `json:"preferredVersion"`
+			Versions         []groupVersion `json:"versions"`
 		}
 		if err := c.discover(ctx, a, path, &g); err != nil {
 			return objects.Resource{}, err
 		}
-		version = g.PreferredVersion.Version
-	}
-	path += "/" + url.PathEscape(version)
-	kinds, err := c.kinds(ctx, a, path)
-	if err != nil {
-		return objects.Resource{}, err
-	}
-	r, ok := kinds[kind]
-	if !ok {
-		return r, objects.ErrNoSuchKind
-	}
-	r.Group, r.Version = group, version
-	return r, nil
+		// Not every version of a group has every kind.
+		for _, v := range append([]groupVersion{g.PreferredVersion}, g.Versions...) {
+			if r, err := c.find(ctx, a, path, group, v.Version, kind); !errors.Is(err, objects.ErrNoSuchKind) {
+				return r, err
+			}
+		}
+		return objects.Resource{}, objects.ErrNoSuchKind
+	})
 }
 
-// kinds are the kinds of a group version that can be listed and watched.
-func (c *Objects) kinds(ctx context.Context, a objects.Account, path string) (map[string]objects.Resource, error) {
-	if found, ok := c.groups.Get(path); ok {
-		kinds, _ := found.(map[string]objects.Resource)
-		if kinds == nil {
-			return nil, objects.ErrNoSuchKind
+type groupVersion struct {
+	Version string `json:"version"`
+}
+
+// remember returns what find found for a kind of a group or a group version, also that
+// there is none, which is asked again sooner.
+func (c *Objects) remember(path, kind string, find func() (objects.Resource, error)) (objects.Resource, error) {
+	key := path + "#" + kind
+	if found, ok := c.kinds.Get(key); ok {
+		if r, ok := found.(objects.Resource); ok {
+			return r, nil
 		}
-		return kinds, nil
+		return objects.Resource{}, objects.ErrNoSuchKind
 	}
-	var list struct {
-		Resources []struct {
-			Name       string   `json:"name"`
-			Kind       string   `json:"kind"`
-			Namespaced bool     `json:"namespaced"`
-			Verbs      []string `json:"verbs"`
-		} `json:"resources"`
-	}
-	err := c.discover(ctx, a, path, &list)
+	r, err := find()
 	switch {
+	case err == nil:
+		c.kinds.Add(key, r, kindLife)
 	case errors.Is(err, objects.ErrNoSuchKind):
-		c.groups.Add(path, nil, noKindLife)
-		return nil, err
-	case err != nil:
-		return nil, err
+		c.kinds.Add(key, nil, noKindLife)
 	}
-	kinds := map[string]objects.Resource{}
-	for _, r := range list.Resources {
-		if !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
-			kinds[r.Kind] = objects.Resource{Kind: r.Kind, Plural: r.Name, Namespaced: r.Namespaced}
+	return r, err
+}
+
+// find finds a kind of a group version that can be listed and watched.
+func (c *Objects) find(ctx context.Context, a objects.Account, path, group, version, kind string) (objects.Resource, error) {
+	path += "/" + url.PathEscape(version)
+	return c.remember(path, kind, func() (objects.Resource, error) {
+		var list struct {
+			Resources []struct {
+				Name       string   `json:"name"`
+				Kind       string   `json:"kind"`
+				Namespaced bool     `json:"namespaced"`
+				Verbs      []string `json:"verbs"`
+			} `json:"resources"`
 		}
-	}
-	c.groups.Add(path, kinds, kindLife)
-	return kinds, nil
+		if err := c.discover(ctx, a, path, &list); err != nil {
+			return objects.Resource{}, err
+		}
+		for _, r := range list.Resources {
+			if r.Kind == kind && !strings.Contains(r.Name, "/") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch") {
+				return objects.Resource{Group: group, Version: version, Kind: kind, Plural: r.Name, Namespaced: r.Namespaced}, nil
+			}
+		}
+		return objects.Resource{}, objects.ErrNoSuchKind
+	})
 }
 
 // discover reads a document of the discovery.
@@ -217,7 +227,7 @@ func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query,
 // missing forgets a kind that is not served any more.
 func (c *Objects) missing(q objects.Query, err error) error {
 	if errors.Is(err, objects.ErrNoSuchKind) {
-		c.groups.Remove(root(q.Resource))
+		c.kinds.Remove(root(q.Resource) + "#" + q.Resource.Kind)
 	}
 	return err
 }

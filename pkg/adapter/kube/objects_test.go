@@ -254,7 +254,7 @@ func TestObjects_Resolve(t *testing.T) {
 	if _, err := s.Resolve(t.Context(), watcher, "example.com", "v1", "Site"); !errors.Is(err, objects.ErrNoSuchKind) {
 		t.Error(err)
 	}
-	s.groups.Remove("/apis/example.com/v1") // its time is over
+	s.kinds.Remove("/apis/example.com/v1#Site") // its time is over
 	s.on("/apis/example.com/v1", text(`{"resources":[{"name":"sites","kind":"Site","namespaced":true,"verbs":["list","watch"]},
 		{"name":"sites/status","kind":"Site","verbs":["get"]},{"name":"reviews","kind":"Review","verbs":["create"]}]}`))
 	s.on("/apis/example.com", text(`{"preferredVersion":{"version":"v1"}}`))
@@ -276,6 +276,42 @@ func TestObjects_Resolve(t *testing.T) {
 	}
 	if _, err := s.Resolve(t.Context(), watcher, "example.com", "v1", "Site"); !errors.Is(err, objects.ErrNoSuchKind) {
 		t.Errorf("a kind that is gone is remembered: %v", err)
+	}
+}
+
+// A kind that is added to a group version that is known already is found.
+func TestObjects_ResolveALateKind(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	s.on("/apis/example.com/v1", text(`{"resources":[{"name":"sites","kind":"Site","namespaced":true,"verbs":["list","watch"]}]}`))
+	if _, err := s.Resolve(t.Context(), watcher, "example.com", "v1", "Site"); err != nil {
+		t.Error(err)
+	}
+	s.on("/apis/example.com/v1", text(`{"resources":[{"name":"sites","kind":"Site","namespaced":true,"verbs":["list","watch"]},
+		{"name":"zones","kind":"Zone","verbs":["list","watch"]}]}`))
+	if r, err := s.Resolve(t.Context(), watcher, "example.com", "v1", "Zone"); err != nil || r.Plural != "zones" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Without a version a kind is found that the preferred version of its group lacks.
+func TestObjects_ResolveInEachVersion(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	s.on("/apis/example.com", text(`{"preferredVersion":{"version":"v2"},"versions":[{"version":"v2"},{"version":"v1"}]}`))
+	s.on("/apis/example.com/v2", text(`{"resources":[{"name":"sites","kind":"Site","namespaced":true,"verbs":["list","watch"]}]}`))
+	s.on("/apis/example.com/v1", text(`{"resources":[{"name":"zones","kind":"Zone","verbs":["list","watch"]}]}`))
+	if r, err := s.Resolve(t.Context(), watcher, "example.com", "", "Zone"); err != nil || r.Version != "v1" || r.Namespaced {
+		t.Errorf("%+v, %v", r, err)
+	}
+	before := len(s.seen)
+	for range 3 {
+		if _, err := s.Resolve(t.Context(), watcher, "example.com", "", "Absent"); !errors.Is(err, objects.ErrNoSuchKind) {
+			t.Error(err)
+		}
+	}
+	if n := len(s.seen) - before; n != 3 {
+		t.Errorf("%d calls for a kind that does not exist", n)
 	}
 }
 

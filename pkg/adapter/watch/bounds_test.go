@@ -111,6 +111,46 @@ func TestSuspended_ClosesItsWatches(t *testing.T) {
 	})
 }
 
+// A resync of more objects than the quota of the source wakes each of them once, as
+// room is made.
+func TestResync_QuotaRepeatsNothing(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Watch.ResyncOnRevision = true
+		src.Watch.Revision, src.MaxPending = "r1", 10
+		return src
+	}, func(t *testing.T, w *world) {
+		const n = 45
+		for i := range n {
+			w.api.put("Website", fmt.Sprintf("ops/%02d", i), true)
+		}
+		deliver := func() map[string]int {
+			runs := map[string]int{}
+			for range 20 {
+				for _, k := range w.settle(10 * time.Minute) {
+					runs[k.key]++
+				}
+				if _, err := w.s.CancelAll(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return runs
+		}
+		w.start()
+		deliver()
+		w.change(func(src *schedule.Source) { src.Watch.Revision = "r2" })
+		runs := deliver()
+		for key, times := range runs {
+			if times != 1 {
+				t.Errorf("%s was scheduled %d times", key, times)
+			}
+		}
+		if len(runs) != n {
+			t.Errorf("%d of %d objects were scheduled", len(runs), n)
+		}
+	})
+}
+
 // A new revision of the sink schedules every object once; the first one does not, nor
 // does a restart.
 func TestResync_OnRevision(t *testing.T) {

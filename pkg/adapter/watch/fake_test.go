@@ -31,6 +31,7 @@ type server struct {
 	pages    int // of lists, since the start
 	lists    int // calls for a first page
 	watches  int // opened
+	resolves int // calls to find a kind
 	open     int
 	drop     chan struct{} // closed to end all watches with an error
 	uids     int
@@ -181,6 +182,7 @@ func (s *server) Resolve(_ context.Context, _ objects.Account, _, _, kind string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.kinds[kind]
+	s.resolves++
 	switch {
 	case s.down:
 		return r, errDown

@@ -17,6 +17,22 @@ func owns() *schedule.Source {
 	return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesAny})
 }
 
+// Owners of other kinds cost no calls to the API server, also while the kind of the
+// owners that count does not exist: each object would be one call.
+func TestOwner_OthersCostNoCall(t *testing.T) {
+	run(t, owns, func(t *testing.T, w *world) {
+		delete(w.api.kinds, "Website")
+		for i := range 50 {
+			w.api.put("Deployment", fmt.Sprintf("ops/d%d", i), true, func(o *object) { o.owners = []any{ownerOf("batch/v1", "CronJob", "a")} })
+		}
+		w.start()
+		w.want("none of them counts", time.Minute)
+		if w.api.resolves != 1 {
+			t.Errorf("%d calls to find a kind", w.api.resolves)
+		}
+	})
+}
+
 // A change of an owned object schedules its owners of the group and kind. When they
 // change, the old and the new ones are scheduled.
 func TestOwner_OldAndNew(t *testing.T) {

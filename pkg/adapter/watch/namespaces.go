@@ -17,6 +17,15 @@ import (
 // come on other watches.
 const goneGrace = 10 * time.Second
 
+// partedLife is how long each namespace has a watch of its own before one watch of all
+// namespaces is tried again: the account may have got the right.
+const partedLife = 10 * time.Minute
+
+// partedLife is the time with its jitter.
+func (m *Manager) partedLife() time.Duration {
+	return partedLife + time.Duration(m.cfg.Random()*float64(partedLife))
+}
+
 // namespaces is the resource of namespaces.
 var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
 
@@ -265,10 +274,23 @@ func (r *resource) runSelected(ctx context.Context) {
 		r.parted.Store(true)
 		r.forget("")
 		r.runParts(ctx)
+		r.parted.Store(false)
 	}
 }
 
-// runParts has a watch for each selected namespace, until ctx ends.
+// wholeAllowed reports that the account may list and watch all namespaces by now.
+func (r *resource) wholeAllowed(ctx context.Context) bool {
+	enough := errors.New("watch: it is allowed")
+	api, q := r.s.m.cfg.API, objects.Query{Resource: r.served, Selector: r.cfg.Selector}
+	if _, err := api.List(ctx, r.s.account(), q, func(*objects.Object) error { return enough }); err != nil && !errors.Is(err, enough) {
+		return false
+	}
+	err := api.Watch(ctx, r.s.account(), q, func(objects.EventType, *objects.Object) error { return enough }, func() error { return enough })
+	return err == nil || errors.Is(err, enough)
+}
+
+// runParts has a watch for each selected namespace, until ctx ends or one watch may
+// serve all of them.
 func (r *resource) runParts(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -277,6 +299,8 @@ func (r *resource) runParts(ctx context.Context) {
 		done chan struct{}
 	}
 	parts := map[string]part{}
+	whole := time.NewTimer(r.s.m.partedLife())
+	defer whole.Stop()
 	for {
 		changed, err := r.s.spaces.wait(ctx)
 		if err != nil {
@@ -307,11 +331,18 @@ func (r *resource) runParts(ctx context.Context) {
 				r.stream(name, nil).run(ctx)
 			})
 		}
+		allowed := false
 		select {
 		case <-changed:
 		case <-ctx.Done():
+		case <-whole.C:
+			allowed = r.wholeAllowed(ctx)
+			whole.Reset(r.s.m.partedLife())
 		}
-		if !pause(ctx, reselectGap) {
+		if allowed && r.complete() {
+			r.note("", true, nil) // the status stays while all namespaces are listed
+		}
+		if allowed || !pause(ctx, reselectGap) {
 			break
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,18 @@ func (r *resource) note(namespace string, complete bool, err error) {
 	h.err, h.complete = err, h.complete || complete
 	r.mu.Unlock()
 	r.s.publish()
+}
+
+// complete reports that all streams had a complete list.
+func (r *resource) complete() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.health {
+		if !h.complete {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *resource) forget(namespace string) {
@@ -263,7 +276,7 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 		s.targets, err = expressionTargets(ctx, r.key, r.served, o)
 	case r.cfg.OwnerKind != "":
 		var namespaced bool
-		if len(o.Owners) > 0 {
+		if slices.ContainsFunc(o.Owners, r.owns) { // an owner of another kind costs no call
 			if namespaced, err = r.ownersNamespaced(ctx); err != nil {
 				return nil, err
 			}
@@ -281,6 +294,11 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 	}
 	s.hash = fingerprint(o, r.cfg.Changes)
 	return s, nil
+}
+
+// owns reports whether an owner is of the group and kind that count.
+func (r *resource) owns(o objects.Owner) bool {
+	return o.Kind == r.cfg.OwnerKind && groupOf(o.APIVersion) == r.cfg.OwnerGroup
 }
 
 // keyError is an expression that failed for an object.

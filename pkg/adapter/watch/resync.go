@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 // reasonResync is the reason of an occurrence that a resync made.
 const reasonResync = "resync"
+
+// resyncMost is the longest wait of a resync that exceeds a quota: deliveries make room.
+const resyncMost = 30 * time.Second
 
 // Resync schedules the keys with the prefix of all objects once, spread over a time
 // (nil: the source's), and returns how many. It reads the marks page by page. After an
@@ -33,19 +37,20 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 		return 0, &schedule.Error{Code: schedule.CodeUnavailable, Detail: "a resync of the source is under way: nothing was scheduled; try again later", RetryAfter: 10 * time.Second}
 	}
 	defer s.resyncing.Unlock()
-	return s.resync(ctx, prefix, spread)
+	return s.resync(ctx, prefix, spread, func(error) bool { return false })
 }
 
 // ErrNoWatch says that the source has no spec.watch.
 var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
 
-func (s *source) resync(ctx context.Context, prefix string, over time.Duration) (int, error) {
+// resync asks again, when the queue refuses, whether to try the same keys once more.
+func (s *source) resync(ctx context.Context, prefix string, over time.Duration, again func(error) bool) (int, error) {
 	s.mu.Lock()
 	resources := s.resources
 	s.mu.Unlock()
 	n := 0
 	for _, r := range resources {
-		scheduled, err := r.resync(ctx, resources, prefix, over)
+		scheduled, err := r.resync(ctx, resources, prefix, over, again)
 		n += scheduled
 		if err != nil {
 			return n, err
@@ -54,7 +59,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration) 
 	return n, nil
 }
 
-func (r *resource) resync(ctx context.Context, all []*resource, prefix string, over time.Duration) (n int, err error) {
+func (r *resource) resync(ctx context.Context, all []*resource, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
 	marks := cursor{r: r}
 	var items []queue.Item
 	for {
@@ -81,16 +86,39 @@ func (r *resource) resync(ctx context.Context, all []*resource, prefix string, o
 			}
 		}
 		if len(items) >= batchItems || m == nil {
-			if err := r.s.q.Report(items, nil); err != nil {
+			scheduled, err := r.s.schedule(items, again)
+			if n += scheduled; err != nil {
 				return n, err
 			}
-			n += len(items)
 			items = items[:0]
 		}
 		if m == nil {
 			return n, nil
 		}
 	}
+}
+
+// schedule schedules items, and returns how many. Of a batch that exceeds a quota it
+// schedules what fits, and goes on behind it when it shall try again: keys that were
+// scheduled may have been delivered since, and are not scheduled twice.
+func (s *source) schedule(items []queue.Item, again func(error) bool) (n int, err error) {
+	for len(items) > 0 {
+		take := len(items)
+		for take > 0 {
+			err = s.q.Report(items[:take], nil)
+			var refused *schedule.Error
+			if err == nil || !errors.As(err, &refused) || refused.Code != schedule.CodeQuota {
+				break
+			}
+			take /= 2
+		}
+		if err == nil {
+			n, items = n+take, items[take:]
+		} else if !again(err) {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // isWatched reports that an object with this key is watched by itself: its own mark
@@ -154,7 +182,15 @@ func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
 	if last != "" && w.ResyncOnRevision {
 		s.resyncing.Lock()
 		defer s.resyncing.Unlock()
-		n, err := s.resync(ctx, "", w.ResyncOver)
+		failures := 0
+		n, err := s.resync(ctx, "", w.ResyncOver, func(err error) bool {
+			if s.removed(err) {
+				return false
+			}
+			failures++
+			s.warn(reasonRefused, "the resync for revision %s waits, because the source may not schedule more: %v", w.Revision, err)
+			return pause(ctx, min(s.m.backoff(failures), resyncMost))
+		})
 		if err != nil {
 			return err
 		}

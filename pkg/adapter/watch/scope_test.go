@@ -165,6 +165,36 @@ func TestNamespaces_ListTheNewOnesOnly(t *testing.T) {
 	})
 }
 
+// An account that is given the right to watch all namespaces gets one watch for them,
+// without a restart, and nothing is scheduled.
+func TestNamespaces_RightForAllComesLater(t *testing.T) {
+	run(t, labelled, func(t *testing.T, w *world) {
+		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+		for i := range 5 {
+			name := fmt.Sprintf("n%d", i)
+			w.api.put("Namespace", name, true, team("a"))
+			w.api.put("Website", name+"/1", true)
+		}
+		open := func() (n int) {
+			w.api.set(func() { n = w.api.open })
+			return n
+		}
+		w.start()
+		w.settle(time.Minute)
+		if n := open(); n != 6 {
+			t.Errorf("%d watches are open, want one for each namespace and one of namespaces", n)
+		}
+		w.want("still forbidden", time.Hour)
+		w.api.set(func() { w.api.forbids = nil })
+		w.want("allowed", 30*time.Minute)
+		if n, s := open(), w.status(); n != 2 || s.Status != schedule.WatchTrue {
+			t.Errorf("%d watches are open, want one of all namespaces and one of namespaces; status %+v", n, s)
+		}
+		w.api.put("Website", "n3/1", true)
+		w.want("a change", time.Minute, "update Website/n3/1")
+	})
+}
+
 // An account that may not list namespaces is told so.
 func TestNamespaces_Forbidden(t *testing.T) {
 	run(t, labelled, func(t *testing.T, w *world) {
