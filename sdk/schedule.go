@@ -46,6 +46,12 @@ type Schedule struct {
 	Attempt int `json:"attempt"`
 	// InFlight is whether a delivery is in flight, of this or an older occurrence.
 	InFlight bool `json:"inFlight"`
+	// Tries is how many attempts of this occurrence were made.
+	Tries int `json:"tries"`
+	// NextAttemptAt is when the next attempt starts; zero unless it is between two.
+	NextAttemptAt time.Time `json:"nextAttemptAt,omitzero"`
+	// LastFailure is the last failed attempt of this occurrence; nil if there is none.
+	LastFailure *Failure `json:"lastFailure,omitempty"`
 
 	// The fields of the request; zero if it did not set them.
 
@@ -54,6 +60,14 @@ type Schedule struct {
 	MaxInterval *time.Duration `json:"maxInterval,omitempty"`
 	ExpiresAt   time.Time      `json:"expiresAt,omitzero"`
 	Event       *Event         `json:"event,omitempty"`
+}
+
+// Failure is an attempt that failed.
+type Failure struct {
+	At     time.Time `json:"at"`
+	Status int       `json:"status"`          // of the sink's answer; 0 = there was none
+	Error  string    `json:"error,omitempty"` // why there was no answer
+	Detail string    `json:"detail,omitempty"`
 }
 
 type plainSchedule Schedule // without methods
@@ -89,6 +103,8 @@ type Counts struct {
 	// has been due for longest; zero when there is none.
 	NextDueAt, OldestDueAt time.Time
 	Watched                int // objects of spec.watch
+	Retrying               int // the part of Due that is between two attempts
+	DeadLetters            int // kept
 }
 
 type wireCounts struct {
@@ -98,12 +114,14 @@ type wireCounts struct {
 	NextDueAt   *time.Time `json:"nextDueAt"`
 	OldestDueAt *time.Time `json:"oldestDueAt"`
 	Watched     int        `json:"watched"`
+	Retrying    int        `json:"retrying"`
+	DeadLetters int        `json:"deadLetters"`
 }
 
 // MarshalJSON writes the counts as the schedule API has them, where a zero
 // instant is null.
 func (c Counts) MarshalJSON() ([]byte, error) {
-	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, Watched: c.Watched}
+	w := wireCounts{Pending: c.Pending, Due: c.Due, InFlight: c.InFlight, Watched: c.Watched, Retrying: c.Retrying, DeadLetters: c.DeadLetters}
 	if !c.NextDueAt.IsZero() {
 		w.NextDueAt = &c.NextDueAt
 	}

@@ -68,9 +68,16 @@ func TestSlots_GoToWaitingLanesInTurn(t *testing.T) {
 		for i := range 6 {
 			c.flood(c.source(fmt.Sprint("s", i), nil), 10)
 		}
+		// The namespace has two of the four slots, a source one. Which lane waits first is
+		// up to the scheduler, so at the end one source may have keys left that it can
+		// only send one by one.
 		c.pass(30 * time.Second)
-		if n := len(c.deliveries()); n != 60 {
+		if n := len(c.deliveries()); n < 57 {
 			t.Errorf("%d of 60 deliveries in half a minute", n)
+		}
+		c.pass(3 * time.Second)
+		if n := len(c.deliveries()); n != 60 {
+			t.Errorf("%d of 60 deliveries", n)
 		}
 		for i := range 6 {
 			if n := c.atATime()[fmt.Sprint("s", i)]; n == 0 || n > 2 {
