@@ -42,7 +42,8 @@ func TestCRD_DefaultsAreWritten(t *testing.T) {
 		delivery = "delivery: {backoffPolicy: exponential, backoffDelay: PT1S}\n"
 		events   = "conflictPolicy: earliest, policies: [earliest, keep], maxDelay: 8760h, authentication: cluster"
 		ingest   = "ingest: {" + events + "}\n"
-		top      = "delay: 0s\nconflictPolicy: replace\naccess: namespace\naudit: false\nsuspend: false\n"
+		top      = "delay: 0s\nconflictPolicy: replace\naccess: namespace\naudit: false\nsuspend: false\n" +
+			"deadLetters: {keep: 100, maxAge: 168h}\nwarmUp: 0s\njitter: 0\n"
 	)
 	for _, c := range []struct{ name, spec, want string }{
 		{"nothing", "", delivery + ingest + top},
@@ -96,7 +97,11 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 	retry, pending, most, keys := int32(3), int64(5), int32(7), int64(9)
 	policy, later := v1alpha1.ConflictPolicyKeep, v1alpha1.ConflictPolicyLatest
 	policies, required, rbac := []v1alpha1.ConflictPolicy{policy}, v1alpha1.AuthenticationRequired, v1alpha1.AccessRBAC
-	bytes := quantity.MustParse("10Gi")
+	bytes, half, yes := quantity.MustParse("10Gi"), 0.5, true
+	chosen, whole := metav1.LabelSelector{
+		MatchLabels:      map[string]string{"app": "one"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"a"}}},
+	}, v1alpha1.ChangesAny
 	linear, binary := eventingduckv1.BackoffPolicyLinear, eventingduckv1.DeliveryFormatBinary
 	address := duckv1.Addressable{Name: text("https"), URL: url, CACerts: text(certificates), Audience: text("whom")}
 	s := &v1alpha1.RescheduleSource{
@@ -108,8 +113,18 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 				RetryAfterMax: text("PT3S"), Format: &binary,
 			},
 			Delay: text("1s"), ConflictPolicy: &policy, MaxInterval: text("2s"),
-			Ingest:  &v1alpha1.RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &later, Policies: &policies, MaxDelay: text("3s"), Authentication: &required},
-			Limits:  &v1alpha1.RescheduleSourceLimits{MaxInFlight: &most, MaxPerSecond: &most, MaxPending: &keys, MaxBytes: &bytes},
+			Ingest:      &v1alpha1.RescheduleSourceIngest{Key: "event.id", When: "true", ConflictPolicy: &later, Policies: &policies, MaxDelay: text("3s"), Authentication: &required},
+			Limits:      &v1alpha1.RescheduleSourceLimits{MaxInFlight: &most, MaxPerSecond: &most, MaxPending: &keys, MaxBytes: &bytes},
+			DeadLetters: &v1alpha1.RescheduleSourceDeadLetters{Keep: &most, MaxAge: text("4s")},
+			WarmUp:      text("5s"), Jitter: &half,
+			Watch: &v1alpha1.RescheduleSourceWatch{
+				ServiceAccountName: "watcher", NamespaceSelector: &chosen,
+				Resources: []v1alpha1.WatchResource{
+					{APIVersion: "v1", Kind: "ConfigMap", Selector: &chosen, Changes: &whole, Owner: &v1alpha1.WatchOwner{APIVersion: "apps/v1", Kind: "Deployment"}},
+					{APIVersion: "v1", Kind: "Secret", Selector: &chosen, Changes: &whole, Key: "object.metadata.name"},
+				},
+				Resync: &v1alpha1.WatchResync{OnRevision: &yes, Over: text("6s")},
+			},
 			Access:  &rbac,
 			Audit:   true,
 			Suspend: true,
@@ -134,7 +149,10 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 			AppliedEventPoliciesStatus: eventingduckv1.AppliedEventPoliciesStatus{
 				Policies: []eventingduckv1.AppliedEventPolicyRef{{APIVersion: "v1alpha1", Name: "p"}},
 			},
-			Pending: &pending, NextDueAt: &now,
+			Pending: &pending, NextDueAt: &now, OldestDueAt: &now, InFlight: &pending, Retrying: &pending,
+			SinkRevision: "one-00002", Watched: &pending,
+			Deliveries: &v1alpha1.DeliveriesStatus{Status: "False", Reason: "DeliveryFailing", Message: "503"},
+			Watch:      &v1alpha1.WatchStatus{ObservedGeneration: 2, Status: "False", Reason: "Forbidden", Message: "why", WasTrue: true},
 		},
 	}
 	wholly(t, "spec", reflect.ValueOf(s.Spec))
@@ -170,6 +188,9 @@ func wholly(t *testing.T, path string, v reflect.Value) {
 			name := path + "." + v.Type().Field(i).Name
 			if v.Type() == reflect.TypeFor[duckv1.KReference]() && v.Type().Field(i).Name == "Group" {
 				continue // Validate refuses it
+			}
+			if r, ok := v.Interface().(v1alpha1.WatchResource); ok && (name == path+".Owner" && r.Key != "" || name == path+".Key" && r.Owner != nil) {
+				continue // one of the two
 			}
 			wholly(t, name, v.Field(i))
 		}
