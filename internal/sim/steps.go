@@ -253,6 +253,7 @@ func (w *world) resumeBusy(r *rand.Rand) {
 	w.ackTakes.Store(int64(takes))
 	w.note(slow{time.Now().Add(5 * takes)})
 	w.resume()
+	synctest.Wait() // a call begins while nothing moves: the loads wait for the disk
 	if w.ok() {
 		w.stepBulk(r)
 		w.stepBulk(r)

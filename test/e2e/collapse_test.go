@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 // operated has an operator look after ConfigMaps of a namespace, once they are
@@ -152,8 +154,13 @@ func (n *namespace) awaitSeen(what string, versions map[string]string) {
 func (s *source) awaitCounts(what string, pending int) {
 	s.t.Helper()
 	eventually(s.t, patience, what, func() error {
-		if c := s.counts(); c.Pending != pending || c.Due != 0 || c.InFlight != 0 {
-			return fmt.Errorf("%+v", c)
+		r, err := s.try("GET", "", "")
+		if err != nil {
+			return err // a new pod delivers a moment before the Service reaches it
+		}
+		var c harness.Counts
+		if r.Into(s.t, &c); r.Status != 200 || c.Pending != pending || c.Due != 0 || c.InFlight != 0 {
+			return fmt.Errorf("%d %+v", r.Status, c)
 		}
 		return nil
 	})
