@@ -232,7 +232,10 @@ func sinks() []runtime.Object {
 	revised := func(url, revision string) map[string]any {
 		return map[string]any{"address": map[string]any{"url": url}, "latestReadyRevisionName": revision}
 	}
+	moving := revised("http://moving.ops.svc.cluster.local", "moving-00003")
+	moving["conditions"] = []any{map[string]any{"type": "Ready", "status": "Unknown"}}
 	return []runtime.Object{
+		sink("serving.knative.dev/v1", "Service", "ops", "moving", moving),
 		sink("serving.knative.dev/v1", "Service", "ops", "revised", revised("http://revised.ops.svc.cluster.local", "revised-00002")),
 		sink("serving.knative.dev/v1", "Service", "other", "revised", revised("http://revised.other.svc.cluster.local", "revised-00007")),
 		sink("serving.knative.dev/v1", "Service", "ops", "worker", at("http://worker.ops.svc.cluster.local")),

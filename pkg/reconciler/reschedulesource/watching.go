@@ -3,6 +3,7 @@ package reschedulesource
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ func observeWatch(source *v1alpha1.RescheduleSource) error {
 }
 
 // publishSinkRevision sets status.sinkRevision: the latest ready revision of a sink
-// that is a Knative Service, while spec.watch asks for a resync at each revision. The
+// that is a Knative Service and ready, while spec.watch asks for a resync at each revision. The
 // resolver follows the Service, so each change of it leads here. The rights are the
 // resolver's own.
 func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.RescheduleSource) error {
@@ -56,8 +57,21 @@ func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.R
 	case err != nil: // the last revision stays: without it the next one could not be told from it
 		return fmt.Errorf("reading the revision of the sink: %w", err)
 	}
-	source.Status.SinkRevision, _, _ = unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
+	// A revision is ready a moment before requests reach it, and the one before would
+	// get the first objects. The Service is ready when they do.
+	if isReady(o) {
+		source.Status.SinkRevision, _, _ = unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
+	}
 	return nil
+}
+
+// isReady reports whether no condition Ready says otherwise.
+func isReady(o *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	return !slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Ready" && condition["status"] != "True"
+	})
 }
 
 // knativeService is the resource of a sink that is a Knative Service.

@@ -83,6 +83,7 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 	}
 	revised := to(ref("serving.knative.dev/v1", "Service", "ops", "revised"))
 	elsewhere := to(ref("serving.knative.dev/v1", "Service", "other", "revised"))
+	moving := to(ref("serving.knative.dev/v1", "Service", "ops", "moving"))
 	plain, address := to(ref("v1", "Service", "", "plain")), resolvedTo("http://revised.ops.svc.cluster.local")
 	good := reported("True", "", "")
 	is := func(revision string) option { return observed("True", "", "", revision) }
@@ -100,6 +101,9 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 		WantStatusUpdates: becomes(settled(elsewhere, watching(""), good, resolvedTo("http://revised.other.svc.cluster.local"), is("revised-00007"))),
 	}, {
 		Name: "the same revision", Key: key, Objects: []runtime.Object{settled(revised, watching(""), good, address, is("revised-00002")), adapter(1, 1)},
+	}, {
+		Name: "requests do not reach the next one yet", Key: key,
+		Objects: []runtime.Object{settled(moving, watching(""), good, resolvedTo("http://moving.ops.svc.cluster.local"), is("moving-00002")), adapter(1, 1)},
 	}, {
 		Name: "no resync at a revision", Key: key, Objects: []runtime.Object{settled(revised, watching(""), without, good, address, is("revised-00001")), adapter(1, 1)},
 		WantStatusUpdates: becomes(settled(revised, watching(""), without, good, address, is(""))),
