@@ -214,8 +214,8 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	if step.Disposition == schedule.Retrying {
 		s.shorten(&step, stored, d.key, settings)
 	}
-	var room [2]store.Change
-	changes := room[:0]
+	var few [2]store.Change
+	changes := few[:0]
 	if step.Changed || stored != cur {
 		changes = append(changes, store.Change{Source: s.uid, Key: d.key, Old: stored, New: step.Next, Corrupt: unreadable && step.Next != nil})
 	}

@@ -50,8 +50,8 @@ func (s *Source) keptRows(rows []store.Row, limit int) ([]store.Row, error) {
 }
 
 // keep adds to changes the dead letter of an occurrence that was given up, and the
-// removal of the oldest ones beyond the limit. It returns changes as they were when there is no space for the letter. The caller holds
-// kept's lock, until the changes are applied.
+// removal of the oldest ones beyond the limit. It returns changes as they were when there
+// is no space for the letter. The caller holds kept's lock, until the changes are applied.
 func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *schedule.Source) []store.Change {
 	key := schedule.KeptLetterKey(letter.DeadLetter.Key)
 	old, corrupt, err := s.get(key, true)

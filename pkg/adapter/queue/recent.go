@@ -9,9 +9,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// causeAttribute is the extension of an event that names what it was scheduled for.
-const causeAttribute = "reschedulecause"
-
 // remember notes the end of an attempt. The caller holds the stripe.
 func (s *Source) remember(d *Delivery, o schedule.Outcome, what schedule.Disposition, now time.Time) {
 	if d.Entry.DeadLetter != nil {
@@ -20,7 +17,7 @@ func (s *Source) remember(d *Delivery, o schedule.Outcome, what schedule.Disposi
 	status := cmp.Or(o.Status, o.Failure.Code)
 	cause := ""
 	if d.Entry.Event != nil {
-		cause, _ = d.Entry.Event.Extensions[causeAttribute].(string)
+		cause, _ = d.Entry.Event.Extensions[schedule.CauseAttribute].(string)
 	}
 	s.q.history.Add(d.Source.Namespace, s.uid, d.key, recent.Outcome{
 		At: now, Result: string(what), Cause: cause, Status: status, Attempt: d.Entry.Attempt,

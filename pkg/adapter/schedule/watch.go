@@ -43,3 +43,7 @@ const (
 	ChangesMetadata Changes = "Metadata" // all metadata except resourceVersion and managedFields
 	ChangesAny      Changes = "Any"      // resourceVersion
 )
+
+// CauseAttribute is the extension of an event that names the object whose change
+// scheduled the key of another one.
+const CauseAttribute = "reschedulecause"

@@ -173,6 +173,6 @@ func causedEvent(r objects.Resource, s *sighting) *schedule.Event {
 	}
 	return &schedule.Event{
 		Type:       schedule.DefaultEventType,
-		Extensions: map[string]any{"reschedulecause": r.APIVersion() + "/" + r.Kind + "/" + path},
+		Extensions: map[string]any{schedule.CauseAttribute: r.APIVersion() + "/" + r.Kind + "/" + path},
 	}
 }
