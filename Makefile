@@ -119,8 +119,11 @@ lint: ## Run the linters of .golangci.yaml
 # Maven needs the network until one run has succeeded with these POMs.
 .PHONY: java
 java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-java: build ## Build and test the Java client and the JOSDK module (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
-	KUBEBUILDER_ASSETS=$$(CGO_ENABLED=0 go run ./test/internal/kube/assets) mvn --batch-mode --no-transfer-progress \
+java: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+java: build ## Build and test the Java client and the JOSDK modules (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	mvn --batch-mode --no-transfer-progress \
 		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) $(MVNFLAGS) -f java/pom.xml verify
 	touch bin/java.resolved
 

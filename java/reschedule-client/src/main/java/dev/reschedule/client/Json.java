@@ -164,12 +164,20 @@ final class Json {
         instant(o, "previousDueAt"),
         instant(o, "scheduledAt"),
         o.path("attempt").asInt(),
+        instant(o, "nextAttemptAt"),
+        o.path("tries").asInt(),
+        o.hasNonNull("lastFailure") ? failure(o.get("lastFailure")) : null,
         o.path("inFlight").asBoolean(),
         text(o, "uid"),
         text(o, "reason"),
         map(o, "maxInterval", Json::duration),
         instant(o, "expiresAt"),
         o.hasNonNull("event") ? readEvent(o.get("event")) : null);
+  }
+
+  private static Schedule.Failure failure(JsonNode o) {
+    return new Schedule.Failure(
+        instant(o, "at"), o.path("status").asInt(), o.path("error").asText(""), o.path("detail").asText(""));
   }
 
   static Counts counts(JsonNode o) {
@@ -179,7 +187,9 @@ final class Json {
         o.path("inFlight").asLong(),
         instant(o, "nextDueAt"),
         instant(o, "oldestDueAt"),
-        o.path("watched").asLong());
+        o.path("watched").asLong(),
+        o.path("retrying").asLong(),
+        o.path("deadLetters").asLong());
   }
 
   private static Event readEvent(JsonNode o) {

@@ -27,6 +27,8 @@ import org.junit.jupiter.api.io.TempDir;
 
 import com.sun.net.httpserver.HttpServer;
 
+import dev.reschedule.testing.Adapter;
+
 /** The client against the real adapter, over sockets. */
 @Timeout(120)
 class AdapterTest {
@@ -103,7 +105,7 @@ class AdapterTest {
     for (String key : List.of("a", "GitRepo/team-a/site", ".", "..", "...", "a b+c%2F?#&=é\"\\", "//", "k".repeat(512))) {
       Schedule got = s.schedule(key, r);
       assertEquals(
-          new Schedule(key, got.revision(), Result.CREATED, State.WAITING, FAR, null, got.scheduledAt(), 0, false,
+          new Schedule(key, got.revision(), Result.CREATED, State.WAITING, FAR, null, got.scheduledAt(), 0, null, 0, null, false,
               "3f1c", "<because>", Duration.ofMinutes(90), FAR.plusSeconds(1), event),
           got);
       assertTrue(got.revision() > 0 && Duration.between(got.scheduledAt(), Instant.now()).toSeconds() < 100);
