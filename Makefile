@@ -124,7 +124,7 @@ java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 java: build ## Build and test the Java client and the JOSDK modules (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
 	mvn --batch-mode --no-transfer-progress \
-		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) $(MVNFLAGS) -f java/pom.xml verify
+		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -Pframeworks $(MVNFLAGS) -f java/pom.xml verify
 	touch bin/java.resolved
 
 .PHONY: crash

@@ -461,7 +461,7 @@ class EqualityTest {
   }
 
   private static void until(Variant v, String what, BooleanSupplier there) throws InterruptedException {
-    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(120);
     while (!there.getAsBoolean()) {
       if (System.nanoTime() > end) {
         throw new AssertionError(v.name + ": waited in vain for " + what + ", has " + v.state());

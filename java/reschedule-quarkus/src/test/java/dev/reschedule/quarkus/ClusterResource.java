@@ -2,6 +2,7 @@ package dev.reschedule.quarkus;
 
 import java.util.Map;
 
+import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.client.Config;
 import io.quarkus.test.common.QuarkusTestResourceLifecycleManager;
 
@@ -16,14 +17,13 @@ public class ClusterResource implements QuarkusTestResourceLifecycleManager {
       Cluster cluster = Cluster.get();
       cluster.define("quarkus.reschedule.dev", "Notice", "Namespaced");
       Notice n = new Notice();
-      n.getMetadata().setName("a");
-      n.getMetadata().setNamespace("default");
+      n.setMetadata(new ObjectMetaBuilder().withName("a").withNamespace("default").build());
       n.setSpec(new Notice.Spec());
       n.getSpec().text = "hello";
       cluster.client.resource(n).create();
       Config c = cluster.client.getConfiguration();
       return Map.of("quarkus.kubernetes-client.api-server-url", c.getMasterUrl(),
-          "quarkus.kubernetes-client.token", c.getOauthToken(), "quarkus.kubernetes-client.trust-certs", "true");
+          "quarkus.kubernetes-client.token", c.getAutoOAuthToken(), "quarkus.kubernetes-client.trust-certs", "true");
     } catch (Exception e) {
       throw new IllegalStateException(e);
     }

@@ -22,11 +22,11 @@ import dev.reschedule.josdk.RescheduleOperator;
  * properties of reconcilers count then.
  */
 @AutoConfiguration(beforeName = "io.javaoperatorsdk.operator.springboot.starter.OperatorAutoConfiguration")
+@ConditionalOnMissingBean(Operator.class)
 @EnableConfigurationProperties(RescheduleProperties.class)
 public class RescheduleAutoConfiguration {
 
   @Bean(destroyMethod = "stop")
-  @ConditionalOnMissingBean(Operator.class)
   RescheduleOperator operator(
       RescheduleProperties properties,
       ObjectProvider<KubernetesClient> client,
@@ -55,7 +55,7 @@ public class RescheduleAutoConfiguration {
 
   /** Starts it when the application is ready. A second start, by JOSDK's starter, does nothing. */
   @Bean
-  ApplicationRunner rescheduleOperatorStarter(Operator operator) {
+  ApplicationRunner rescheduleOperatorStarter(RescheduleOperator operator) {
     return arguments -> operator.start();
   }
 }

@@ -1,6 +1,7 @@
 package dev.reschedule.springboot;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.net.ConnectException;
@@ -103,12 +104,13 @@ class SpringOperatorTest {
     }
   }
 
-  /** An Operator bean of the application's own stays the only one. */
+  /** An Operator bean of the application's own stays the only one, and the application starts it. */
   @Test
   void anOwnBeanStays() {
     try (var context =
         new SpringApplicationBuilder(Application.class, Own.class).web(WebApplicationType.NONE).run()) {
       assertEquals(1, context.getBeansOfType(Operator.class).size());
+      assertFalse(context.getBean(Operator.class).getRuntimeInfo().isStarted());
     }
   }
 }
