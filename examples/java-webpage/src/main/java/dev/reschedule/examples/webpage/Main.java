@@ -11,11 +11,20 @@ public final class Main {
 
   private Main() {}
 
-  public static void main(String[] args) {
-    boolean resident = "true".equals(System.getenv("RESIDENT"));
-    Operator operator = resident ? new Operator() : new RescheduleOperator().withAudience("webpages");
+  /** Registers the controllers, and starts. */
+  static void start(Operator operator) {
     operator.register(new WebPageReconciler());
     operator.installShutdownHook(Duration.ofSeconds(20));
     operator.start();
+  }
+
+  public static void main(String[] args) {
+    if (System.getenv("RESIDENT") != null) {
+      start(new Operator());
+      return;
+    }
+    RescheduleOperator operator = new RescheduleOperator();
+    String audience = System.getenv("AUDIENCE"); // the sink.audience of the source
+    start(audience == null ? operator : operator.withAudience(audience));
   }
 }

@@ -5,6 +5,8 @@ import java.util.Map;
 import io.fabric8.kubernetes.api.model.ObjectMeta;
 import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.api.model.apps.Deployment;
+import io.javaoperatorsdk.operator.api.config.informer.Informer;
+import io.javaoperatorsdk.operator.api.reconciler.Constants;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
 import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
 import io.javaoperatorsdk.operator.api.reconciler.ErrorStatusUpdateControl;
@@ -20,7 +22,9 @@ import io.javaoperatorsdk.operator.api.reconciler.dependent.Dependent;
       @Dependent(type = Server.class),
       @Dependent(type = Address.class)
     })
-@ControllerConfiguration(name = "webpages")
+@ControllerConfiguration(
+    name = "webpages",
+    informer = @Informer(namespaces = Constants.WATCH_CURRENT_NAMESPACE))
 public class WebPageReconciler implements Reconciler<WebPage> {
 
   static final String SELECTOR = "app.kubernetes.io/managed-by=webpages";
