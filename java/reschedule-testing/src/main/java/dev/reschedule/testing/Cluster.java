@@ -15,7 +15,6 @@ import io.fabric8.kubernetes.api.model.Condition;
 import io.fabric8.kubernetes.api.model.GenericKubernetesResource;
 import io.fabric8.kubernetes.api.model.HasMetadata;
 import io.fabric8.kubernetes.api.model.NamespaceBuilder;
-import io.fabric8.kubernetes.api.model.rbac.RoleBinding;
 import io.fabric8.kubernetes.client.Config;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.fabric8.kubernetes.client.KubernetesClientBuilder;
@@ -93,9 +92,6 @@ public final class Cluster {
     for (HasMetadata o : client.load(new ByteArrayInputStream(manifests.getBytes(StandardCharsets.UTF_8))).items()) {
       if (namespace != null) {
         o.getMetadata().setNamespace(namespace);
-      }
-      if (namespace != null && o instanceof RoleBinding b) {
-        b.getSubjects().forEach(s -> s.setNamespace(namespace));
       }
       client.resource(o).forceConflicts().serverSideApply();
     }
