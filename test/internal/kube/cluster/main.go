@@ -85,7 +85,7 @@ func run(ctx context.Context, dir string) (err error) {
 	return err
 }
 
-// install is what the cluster's administrator does. The configuration is that of this
+// install is what the cluster's administrator does. It applies the config/ of this
 // checkout.
 func install(ctx context.Context, server *kube.Server) error {
 	root, err := kube.Checkout(ctx)
