@@ -33,9 +33,11 @@ type Facts struct {
 	// QuotaRefused is how many changes of this source were refused since the adapter
 	// started, by the name of the quota, such as limits.maxPending.
 	QuotaRefused map[string]int64
-	// StorageRefused is how many changes of this source were refused since then because
-	// the disk is full.
-	StorageRefused int64
+	// StorageFull says that less is free on the adapter's disk than it keeps back: it
+	// answers changes that grow with 507.
+	StorageFull bool
+	// StoredBytes is what quotas count of the source, 0 = unknown.
+	StoredBytes int64
 	// Unreadable is how many stored records the adapter could not read.
 	Unreadable int64
 }
@@ -50,6 +52,7 @@ type Source struct {
 	MaxInFlight  int64         // 0 = unknown
 	MaxPerSecond int64         // 0 = no limit
 	MaxPending   int64         // 0 = unknown
+	MaxBytes     int64         // 0 = unknown
 	When         string        // spec.ingest.when
 }
 

@@ -167,6 +167,12 @@ func (f *Facts) unseen(a *answer) *answer {
 		full.Sentence = fmt.Sprintf("Key %q is not scheduled. ", plain(f.Key)) + full.Sentence
 		return full
 	}
+	for _, name := range sorted(f.QuotaRefused) {
+		if n := f.QuotaRefused[name]; n > 0 {
+			return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
+				f.Key, many(n, "change was", "changes were"), name)
+		}
+	}
 	if f.Unreadable > 0 {
 		a.number("unreadable records", f.Unreadable)
 		return a.say(Unreadable, false, "Key %q is not scheduled; the adapter has set aside %s, and the key may be one of them (adapter inspect shows them).",

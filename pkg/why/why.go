@@ -245,19 +245,23 @@ func (f *Facts) whole() *answer {
 
 // full: are changes refused because there is no space?
 func (f *Facts) full(a *answer) *answer {
-	if f.StorageRefused > 0 {
-		a.number("changes refused with 507", f.StorageRefused)
-		return a.say(StorageFull, false, "The adapter's disk was full: it has refused %s of source %s since it started.", many(f.StorageRefused, "change", "changes"), f.Name)
-	}
-	if c := f.Counts; c != nil && f.Source != nil && f.Source.MaxPending > 0 && c.Pending >= f.Source.MaxPending {
-		a.number("limits.maxPending", f.Source.MaxPending)
-		return a.say(Quota, false, "Source %s has reached limits.maxPending (%d keys): new keys are refused with 429.", f.Name, f.Source.MaxPending)
+	if f.StorageFull {
+		return a.say(StorageFull, false, "The adapter's disk is full: new keys, and events that grow, are refused with 507.")
 	}
 	for _, name := range sorted(f.QuotaRefused) {
 		if n := f.QuotaRefused[name]; n > 0 {
-			a.number("changes refused by "+name, n)
-			return a.say(Quota, false, "Quota %s was used up: %s of source %s refused with 429 since the adapter started.", name, many(n, "change was", "changes were"), f.Name)
+			a.add("refused by "+name, fmt.Sprintf("%d since the adapter started", n))
 		}
+	}
+	c, s := f.Counts, f.Source
+	switch {
+	case s == nil:
+	case c != nil && s.MaxPending > 0 && c.Pending >= s.MaxPending:
+		a.number("limits.maxPending", s.MaxPending)
+		return a.say(Quota, false, "Source %s has reached limits.maxPending (%d keys): new keys are refused with 429.", f.Name, s.MaxPending)
+	case s.MaxBytes > 0 && f.StoredBytes >= s.MaxBytes/20*19:
+		a.number("limits.maxBytes", s.MaxBytes).number("stored bytes", f.StoredBytes)
+		return a.say(Quota, false, "Source %s has reached limits.maxBytes (%d of %d bytes): what grows is refused with 429.", f.Name, f.StoredBytes, s.MaxBytes)
 	}
 	return nil
 }

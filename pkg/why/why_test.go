@@ -101,8 +101,8 @@ var cases = map[string]struct {
 	"letter, then well":   {Facts{Key: "k", DeadLetter: letter(400, ""), History: []Outcome{{At: at(-time.Minute), Result: "delivered", Status: 200}}}, Delivered, true, "1m0s ago"},
 	"never seen":          {Facts{Key: "k", Since: at(-2 * time.Hour)}, NeverSeen, false, "since 2h0m ago"},
 	"unreadable":          {Facts{Key: "k", Unreadable: 2}, Unreadable, false, "2 records that it cannot read"},
-	"refused by a quota":  {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "Key \"k\" is not scheduled. Quota limits.maxBytes"},
-	"refused, disk":       {Facts{Key: "k", StorageRefused: 1}, StorageFull, false, "refused 1 change"},
+	"refused by a quota":  {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
+	"refused, disk":       {Facts{Key: "k", StorageFull: true}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
 
 	"waiting":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
 	"expires first": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
@@ -135,6 +135,9 @@ var cases = map[string]struct {
 	})}, SinkFails, false, "status 500."},
 	"source, dead letters": {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, "")}, SinkRefuses, false, "has given up events"},
 	"source full":          {Facts{Source: ready(nil), Counts: &Counts{Pending: 1000}}, Quota, false, "limits.maxPending (1000 keys)"},
+	"source, bytes":        {Facts{Source: ready(func(s *Source) { s.MaxBytes = 1000 }), StoredBytes: 990}, Quota, false, "990 of 1000 bytes"},
+	"source, disk":         {Facts{Source: ready(nil), StorageFull: true}, StorageFull, false, "refused with 507"},
+	"source, past quota":   {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
 	"source, all slots":    {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
 	"source, rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
 	"source, queued":       {Facts{Counts: busy(nil)}, Queued, false, "is the source suspended"},
@@ -195,7 +198,7 @@ func TestExplain_NoControlCharacters(t *testing.T) {
 		"source":  {Record: r, Counts: &Counts{}},
 		"refusal": {Refusal: &Refusal{Detail: bad}},
 		"letter":  {Key: bad, DeadLetter: letter(0, bad)},
-		"unseen":  {Key: bad, StorageRefused: 1},
+		"unseen":  {Key: bad, StorageFull: true},
 	} {
 		f.Now = now
 		a := Explain(f)
