@@ -94,6 +94,8 @@ Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 un
 	if e.calledAsKubectl {
 		root.Use = "kubectl-reschedule_source"
 	}
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = groupRun
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
 	e.connectionFlags(root)
 	root.AddCommand(
@@ -143,12 +145,15 @@ func (e *env) command(use, short, example string, args cobra.PositionalArgs, run
 
 // group is a command of commands.
 func (e *env) group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usage("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
-		}
-		return cmd.Help()
-	}}
+	c := &cobra.Command{Use: use, Short: short, RunE: groupRun}
 	c.AddCommand(commands...)
 	return c
+}
+
+// groupRun is what a command of commands does by itself.
+func groupRun(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return cmd.Help()
 }

@@ -67,8 +67,15 @@ func (e *env) session() (*session, error) {
 	if e.tokenFile != "" || e.metricsServer != "" {
 		return nil, usage("--token-file and --metrics-server are for --server: in a cluster the token is requested from the API server")
 	}
-	var err error
-	if s.config, err = loader.ClientConfig(); err != nil {
+	// client-go would take an API server on localhost.
+	raw, err := loader.RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		err = errors.New("there is no kubeconfig")
+	}
+	if err == nil {
+		s.config, err = loader.ClientConfig()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("no cluster (for an adapter without one, use --server): %w", err)
 	}
 	if s.namespace, _, err = loader.Namespace(); err != nil {
