@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	streaming "k8s.io/streaming/pkg/httpstream"
 )
 
 // dialer connects to a port of the adapter.
@@ -100,7 +101,9 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 		return nil, err
 	}
 	both := portforward.NewFallbackDialer(sockets, old, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+		// The dialer of WebSockets returns the error type of another package than its
+		// interface.
+		return streaming.IsUpgradeFailure(err) || streaming.IsHTTPSProxyError(err)
 	})
 	type result struct {
 		conn httpstream.Connection
