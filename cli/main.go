@@ -1,7 +1,7 @@
 // Command kn-source-reschedule is the command line for RescheduleSources. It is one binary
 // with three names: kn-source-reschedule is the plugin of kn ("kn source reschedule"),
-// kubectl-reschedule_source that of kubectl ("kubectl reschedule-source"), and
-// kubectl_complete-reschedule_source completes the words of the latter.
+// kubectl-reschedule_source is the plugin of kubectl ("kubectl reschedule-source"), and
+// kubectl_complete-reschedule_source completes the words for kubectl.
 package main
 
 import (

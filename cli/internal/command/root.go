@@ -109,8 +109,8 @@ Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 un
 	return root
 }
 
-// connectionFlags are how the sources are found. The first ones are those that kn and
-// kubectl pass on.
+// connectionFlags are how the sources are found. kn passes its own ones on,
+// which are the first.
 func (e *env) connectionFlags(root *cobra.Command) {
 	e.flags = genericclioptions.NewConfigFlags(false)
 	f := e.flags
