@@ -7,8 +7,10 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.OffsetDateTime;
+import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.regex.Matcher;
@@ -190,6 +192,34 @@ final class Json {
         o.path("watched").asLong(),
         o.path("retrying").asLong(),
         o.path("deadLetters").asLong());
+  }
+
+  static DeadLetter deadLetter(JsonNode o) {
+    return new DeadLetter(
+        required(o, "key").asText(),
+        instant(o, "at"),
+        instant(o, "dueAt"),
+        o.path("attempts").asInt(),
+        o.path("status").asInt(),
+        o.path("error").asText(""),
+        o.path("detail").asText(""),
+        o.hasNonNull("event") ? readEvent(o.get("event")) : null);
+  }
+
+  static History history(JsonNode o) {
+    List<History.PastAttempt> items = new ArrayList<>();
+    for (JsonNode i : required(o, "items")) {
+      items.add(
+          new History.PastAttempt(
+              instant(i, "at"),
+              required(i, "result").asText(),
+              i.path("status").asInt(),
+              i.path("attempt").asInt(),
+              map(i, "lateness", Json::duration),
+              map(i, "duration", Json::duration),
+              i.path("cause").asText("")));
+    }
+    return new History(List.copyOf(items), instant(o, "since"));
   }
 
   private static Event readEvent(JsonNode o) {
