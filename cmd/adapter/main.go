@@ -38,7 +38,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
-	var cfg adapter.Config
+	cfg := adapter.Config{Version: version}
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the address of the API server and the credentials for it (default: the cluster in which the adapter runs)")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")

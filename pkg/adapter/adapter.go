@@ -143,13 +143,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 		a.stopping.Store(true)
 		a.store.GiveUp()
 	})
-	_, err = meter.Int64ObservableCounter("reschedule_storage_corrupt",
-		metric.WithDescription("Corrupt places that were met on the disk since the start: blocks, records, rows."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(a.store.Corrupt())
-			return nil
-		}))
-	if err != nil {
+	if err := a.observe(); err != nil {
 		return err
 	}
 	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})

@@ -165,6 +165,7 @@ type call struct {
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := call{handler: h, w: w, r: r}
+	started := time.Now()
 	defer c.leave()
 	err := c.enter()
 	if err == nil {
@@ -173,7 +174,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		c.refuse(err)
 	}
-	h.answers.count(r.Method, c.path, c.status)
+	h.answers.count(r.Method, c.path, c.status, time.Since(started))
 }
 
 // writeHeader sends the status.

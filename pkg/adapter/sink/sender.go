@@ -158,7 +158,8 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage,
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err))}
+		timedOut := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
+		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err)), TimedOut: timedOut}
 	}
 	return s.read(ctx, a, r, resp, limit)
 }
