@@ -108,28 +108,29 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(memory, d.memory.Used())
 		for _, l := range d.all() {
-			set := queue.Labels(l.source.Settings())
-			if n := l.warming.calls.Load(); n > 0 {
-				o.ObserveInt64(warmUps, n, metric.WithAttributeSet(set))
+			settings := l.source.Settings()
+			with := func(label, value string) metric.MeasurementOption {
+				return metric.WithAttributeSet(queue.Labels(settings, attribute.String(label, value)))
 			}
-			labels := metric.WithAttributeSet(set)
+			if n := l.warming.calls.Load(); n > 0 {
+				o.ObserveInt64(warmUps, n, metric.WithAttributeSet(queue.Labels(settings)))
+			}
 			for i, what := range schedule.Dispositions {
-				result := attribute.String("result", string(what))
 				if n := l.keys[i].Load(); n > 0 {
-					o.ObserveInt64(deliveries, n, labels, metric.WithAttributes(result))
+					o.ObserveInt64(deliveries, n, with("result", string(what)))
 				}
 				if n := l.letters[i].Load(); n > 0 {
-					o.ObserveInt64(letters, n, labels, metric.WithAttributes(result))
+					o.ObserveInt64(letters, n, with("result", string(what)))
 				}
 			}
 			for i, why := range failureTypes {
 				if n := l.failed[i].Load(); n > 0 {
-					o.ObserveInt64(failed, n, labels, metric.WithAttributes(attribute.String("error.type", why)))
+					o.ObserveInt64(failed, n, with("error.type", why))
 				}
 			}
 			for i, took := range d.throttled(l) {
 				if took > 0 {
-					o.ObserveFloat64(throttled, took.Seconds(), labels, metric.WithAttributes(attribute.String("limit", limitNames[i])))
+					o.ObserveFloat64(throttled, took.Seconds(), with("limit", limitNames[i]))
 				}
 			}
 		}

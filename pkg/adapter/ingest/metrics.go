@@ -35,7 +35,7 @@ func (r *Receiver) Observe(meter metric.Meter) error {
 			for _, rules := range all {
 				for i, result := range results {
 					if n := rules.tally[i].Load(); n > 0 {
-						o.Observe(n, metric.WithAttributeSet(queue.Labels(rules.src)), metric.WithAttributes(attribute.String("result", result)))
+						o.Observe(n, metric.WithAttributeSet(queue.Labels(rules.src, attribute.String("result", result))))
 					}
 				}
 			}

@@ -62,9 +62,9 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	limits := gauge("reschedule_limit", "The limits of a source that are in force: limits.maxPending, limits.maxBytes, limits.maxInFlight, limits.maxPerSecond. One that is not set is absent.")
 	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
-	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
-	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept: spec.deadLetters.")
-	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
+	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink; absent without one.")
+	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent unless spec.deadLetters keeps some.")
+	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended."))
@@ -83,30 +83,37 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			}
 			settings := s.Settings()
 			labels := metric.WithAttributeSet(Labels(settings))
+			with := func(label, value string) metric.MeasurementOption {
+				return metric.WithAttributeSet(Labels(settings, attribute.String(label, value)))
+			}
 			o.ObserveInt64(pending, c.Pending, labels)
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(retrying, c.Retrying, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
-			o.ObserveInt64(letters, c.DeadLetters, labels)
-			o.ObserveInt64(kept, c.Kept, labels)
-			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			if settings.DeadLetter != nil || c.DeadLetters > 0 {
+				o.ObserveInt64(letters, c.DeadLetters, labels)
+				o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			}
+			if settings.Letters.Keep > 0 || c.Kept > 0 {
+				o.ObserveInt64(kept, c.Kept, labels)
+			}
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
 			}
 			for i := range s.refused {
 				if n := s.refused[i].Load(); n > 0 {
-					o.ObserveInt64(refused, n, labels, metric.WithAttributes(attribute.String("quota", quotas[i])))
+					o.ObserveInt64(refused, n, with("quota", quotas[i]))
 				}
 			}
 			for i, result := range changeResults {
 				if n := s.changes[i].Load(); n > 0 {
-					o.ObserveInt64(changes, n, labels, metric.WithAttributes(attribute.String("result", result)))
+					o.ObserveInt64(changes, n, with("result", result))
 				}
 			}
 			for i, n := range [...]int64{settings.MaxPending, settings.MaxBytes, int64(settings.MaxInFlight), int64(settings.MaxPerSecond)} {
 				if n > 0 {
-					o.ObserveInt64(limits, n, labels, metric.WithAttributes(attribute.String("limit", limitNames[i])))
+					o.ObserveInt64(limits, n, with("limit", limitNames[i]))
 				}
 			}
 			if !c.NextDueAt.IsZero() {
@@ -136,7 +143,7 @@ func (m *metrics) close() {
 // gives to the target of a scrape, which are called namespace and name.
 const Namespace = attribute.Key("kn.source.namespace")
 
-// Labels are the attributes of metrics that name a source.
-func Labels(s *schedule.Source) attribute.Set {
-	return attribute.NewSet(Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))
+// Labels are the attributes of metrics that name a source, and more.
+func Labels(s *schedule.Source, more ...attribute.KeyValue) attribute.Set {
+	return attribute.NewSet(append(more, Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))...)
 }
