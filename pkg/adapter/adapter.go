@@ -199,7 +199,7 @@ func (a *Adapter) serve() error {
 	guard := a.origin.Guard()
 	handler := api.New(api.Config{
 		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
-		Log: a.cfg.Log, Meter: a.telemetry.meter, Resync: a.resync, Watched: a.watched,
+		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {

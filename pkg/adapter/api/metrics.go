@@ -57,18 +57,22 @@ func (r *answers) count(method string, path pathKind, status int, took time.Dura
 	if path != pathEvents {
 		r.took.Record(context.Background(), took.Seconds(), r.paths[path])
 	}
-	switch method {
-	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete:
-	default:
-		method = "other"
-	}
-	at := answered{method, path, status}
+	at := answered{methodName(method), path, status}
 	labels, ok := r.labels.Load(at)
 	if !ok {
 		labels, _ = r.labels.LoadOrStore(at, metric.WithAttributeSet(attribute.NewSet(
-			attribute.String("method", method), attribute.String("path", pathNames[path]), attribute.Int("status", status))))
+			attribute.String("method", at.method), attribute.String("path", pathNames[path]), attribute.Int("status", status))))
 	}
 	r.counter.Add(context.Background(), 1, labels.(metric.MeasurementOption))
+}
+
+// methodName is the method, or other: callers can send any.
+func methodName(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete:
+		return method
+	}
+	return "other"
 }
 
 var pathNames = [...]string{
