@@ -63,7 +63,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink; absent without one.")
-	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent unless spec.deadLetters keeps some.")
+	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent while there is none.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
@@ -94,7 +94,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 				o.ObserveInt64(letters, c.DeadLetters, labels)
 				o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
 			}
-			if settings.Letters.Keep > 0 || c.Kept > 0 {
+			if c.Kept > 0 {
 				o.ObserveInt64(kept, c.Kept, labels)
 			}
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
