@@ -129,7 +129,8 @@ var plan = map[string]rule{
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 
-	"internal/house": {},
+	"internal/boards": {never: append([]string{module + "pkg"}, k8s...)},
+	"internal/house":  {},
 	"internal/sim": {may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch",
 	}},
@@ -141,6 +142,7 @@ var plan = map[string]rule{
 	"test/hostile":          {may: []string{"test/internal/harness"}},
 	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
+	"test/monitoring":       {may: []string{"internal/boards", "test/internal/harness"}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},

@@ -65,8 +65,8 @@ func (db *DB) Space(growth, held int64) error {
 	return nil
 }
 
-// Usage returns the bytes that are free on the disk and those that are kept back of
-// them, and what the store has on it. Where the file system reports nothing, known is
+// Usage returns the bytes that are free on the disk, the bytes of them that are kept
+// back, and what the store has on it. Where the file system reports nothing, known is
 // false.
 func (db *DB) Usage() (free, reserve, used int64, known bool) {
 	if u, ok := usage(db.space.fs, db.space.dir); ok {
