@@ -75,6 +75,7 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/turns", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
+	"pkg/adapter/backup": {may: []string{"pkg/adapter/store"}, never: k8s},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
@@ -113,10 +114,10 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
+		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
 	}},
 	"cmd/adapter": {
-		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/inspect", "pkg/adapter/turns"},
 		never: append([]string{module + "pkg/reconciler"}, heavy...),
 	},
 

@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
@@ -47,6 +48,7 @@ type Adapter struct {
 
 	calls   []*endpoint // of the schedule API
 	admin   *endpoint
+	backups *backup.Server // nil: they cannot be served
 	serving sync.WaitGroup
 	ready   atomic.Bool
 	// profiling is served on the admin address while it is true.
@@ -213,6 +215,10 @@ func (a *Adapter) serve() error {
 			return err
 		}
 		a.calls = append(a.calls, calls)
+	}
+	// Without back-ups everything else goes on: the volume may allow no sockets.
+	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {
+		a.cfg.Log.Warn("adapter backup will not work", "error", err)
 	}
 	a.ready.Store(true)
 	for _, s := range a.queue.Sources() {
