@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -136,7 +137,7 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := make(chan struct{}, 1)
-	d, err := dispatch.New(dispatch.Config{Sender: failing(sent)})
+	d, err := dispatch.New(dispatch.Config{Sender: failing(sent), Meter: tm.meter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +176,15 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	put("tried")
 	<-sent
 	d.Stop(t.Context()) // until the outcome is applied
+	for metric, want := range map[string]map[string]float64{
+		"reschedule_delivery_failures_total": {"no_answer": 1}, "reschedule_changes_total": {"created": 1},
+		"reschedule_limit": {"limits.maxInFlight": 1, "limits.maxPending": 10},
+	} {
+		label := map[string]string{"reschedule_delivery_failures_total": "error_type", "reschedule_changes_total": "result", "reschedule_limit": "limit"}[metric]
+		if got := series(t, tm, metric, label); !maps.Equal(got, want) {
+			t.Errorf("%s is %v, want %v", metric, got, want)
+		}
+	}
 	later.Add(int64(time.Minute))
 	check("after a failed attempt", 1, 1, 0, false)
 	put("untried")
