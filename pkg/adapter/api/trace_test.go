@@ -40,7 +40,7 @@ func TestSpan_OfARequest(t *testing.T) {
 		}
 		attributes := map[string]string{}
 		for _, a := range span.Attributes() {
-			attributes[string(a.Key)] = a.Value.Emit()
+			attributes[string(a.Key)] = a.Value.String()
 		}
 		if !strings.HasPrefix(attributes["http.response.status_code"], "20") || attributes["kn.source.name"] != "demo" || attributes["http.request.method"] != "PUT" {
 			t.Errorf("attributes %v", attributes)
