@@ -120,6 +120,11 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 		t.Errorf("the socket of back-ups: %v %v", info, err)
 	}
 	a.Kill()
+	again := harness.Start(t, harness.Flags(file, data)...) // the socket of the killed one is in its way
+	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied+".again"); code != 0 {
+		t.Errorf("after kill -9: %d %s", code, out)
+	}
+	again.Kill()
 
 	backupCommand(t, "restore", paths...)
 	if code, out := harness.Run("verify", restored); code != 0 {
@@ -147,7 +152,11 @@ func TestBackup_OfARunningAdapter(t *testing.T) {
 // Half a back-up, or what is none, is refused and leaves nothing.
 func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	// A socket may have some hundred bytes of path.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	file, data, copied := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data"), filepath.Join(dir, "copy.tar")
 	if err := os.WriteFile(file, []byte(plain.manifest()), 0o600); err != nil {
 		t.Fatal(err)
