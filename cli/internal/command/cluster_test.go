@@ -85,22 +85,44 @@ func TestWhy_InACluster(t *testing.T) {
 	}
 }
 
-// The port-forward stays inside the process, falls back to SPDY, and carries all calls.
-func TestTunnel_FallsBackToSPDY(t *testing.T) {
+// The port-forward stays inside the process, and carries all calls, over WebSocket or, with
+// older API servers, over SPDY.
+func TestTunnel_WebSocketAndSPDY(t *testing.T) {
+	t.Parallel()
+	for over, onlySPDY := range map[string]bool{"websocket": false, "SPDY/3.1": true} {
+		c := newCluster(t)
+		c.onlySPDY = onlySPDY
+		c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n"
+		for range 2 {
+			if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "Unreadable") {
+				t.Fatalf("%s: %d, %s%s", over, code, out, errs)
+			}
+		}
+		c.mu.Lock()
+		if !slices.Contains(c.calls, "forwarded over "+over) {
+			t.Errorf("not %s: %q", over, c.calls)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// A port that is closed, a pod that is away and a missing right are named.
+func TestTunnel_Failures(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n"
-	for range 2 {
-		if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "Unreadable") {
-			t.Fatalf("%d, %s%s", code, out, errs)
-		}
+	c.source("ops", "tls", func(o map[string]any) {
+		o["status"].(map[string]any)["address"] = map[string]any{"url": "https://reschedule-adapter.knative-eventing.svc.cluster.local/ops/tls"}
+	})
+	if code, out, _ := c.run(true, "why", "tls"); code != exitProblem || !strings.Contains(out, "nothing listens on port 8443") {
+		t.Errorf("a closed port: %d, %s", code, out)
 	}
-	// Without a pod the cause is named.
-	delete(c.objects, setPath)
 	c.refuse["GET /statefulsets/"] = 403
+	if code, out, _ := c.run(true, "why", "web", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "AdapterNotReady") || !strings.Contains(out, "no connection to a pod") {
+		t.Errorf("no pod: %d, %s", code, out)
+	}
 	c.refuse["POST /portforward"] = 403
 	c.refuse["GET /portforward"] = 403
-	if code, out, _ := c.run(true, "why", "web", "k", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "Denied") || !strings.Contains(out, "config/cli") {
+	if code, out, _ := c.run(true, "why", "web", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "Denied") || !strings.Contains(out, "config/cli") {
 		t.Errorf("no right to forward: %d, %s", code, out)
 	}
 	if code, _, errs := c.run(true, "key", "list", "web", "--system-namespace", "elsewhere"); code != exitDenied {

@@ -17,9 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	constants "k8s.io/apimachinery/pkg/util/portforward"
 	"k8s.io/client-go/tools/portforward"
 )
 
@@ -36,7 +38,8 @@ type cluster struct {
 	tokens  [][]string                // the audiences of each token
 	answers map[string]string         // of the adapter, by method and path: a status and a body
 	asked   []string                  // the adapter's calls
-	sources map[string]bool           // audiences that the adapter has seen
+	// onlySPDY is an API server without port-forwards over WebSocket.
+	onlySPDY bool
 }
 
 const (
@@ -113,7 +116,7 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		sent["status"] = map[string]any{"allowed": c.refuse["GET /review"] == 0}
 		reply(w, 201, sent)
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost && sent["metadata"] != nil:
 		name := sent["metadata"].(map[string]any)["name"].(string)
 		c.objects[r.URL.Path+"/"+name] = sent
 		reply(w, 201, sent)
@@ -177,26 +180,42 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, body)
 }
 
-// forward is a kubelet that knows SPDY only, as older ones do.
+// forward is the port-forward of an API server: over WebSocket, or, as with older ones, over
+// SPDY alone.
 func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
-	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
-		return
-	}
 	streams := make(chan httpstream.Stream, 8)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
+	accept := func(s httpstream.Stream, replySent <-chan struct{}) error {
 		go func() {
 			<-replySent
 			streams <- s
 		}()
 		return nil
-	})
-	if conn == nil {
-		return
 	}
+	var conn httpstream.Connection
+	switch overSockets := strings.EqualFold(r.Header.Get("Upgrade"), "websocket"); {
+	case overSockets && c.onlySPDY:
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	case overSockets:
+		upgrader := websocket.Upgrader{Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1}}
+		socket, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		if conn, err = spdy.NewServerConnection(portforward.NewTunnelingConnection("server", socket), accept); err != nil {
+			return
+		}
+	default:
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		if conn = spdy.NewResponseUpgrader().UpgradeResponse(w, r, accept); conn == nil {
+			return
+		}
+	}
+	c.mu.Lock()
+	c.calls = append(c.calls, "forwarded over "+r.Header.Get("Upgrade"))
+	c.mu.Unlock()
 	defer conn.Close()
 	for {
 		select {
@@ -215,7 +234,9 @@ func (c *cluster) pipe(s httpstream.Stream) {
 		if h.Get(corev1.StreamType) == corev1.StreamTypeError {
 			_, _ = io.WriteString(s, "nothing listens on port "+port)
 			_ = s.Close()
+			return
 		}
+		_ = s.Reset() // unread data would block the others
 		return
 	}
 	if h.Get(corev1.StreamType) == corev1.StreamTypeError {
