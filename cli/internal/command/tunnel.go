@@ -12,11 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-	streaming "k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // dialer connects to a port of the adapter.
@@ -95,15 +94,13 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 	if err != nil {
 		return nil, err
 	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	sockets, err := portforward.NewSPDYOverWebsocketDialer(url, t.config)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, t.config)
 	if err != nil {
 		return nil, err
 	}
-	both := portforward.NewFallbackDialer(sockets, old, func(err error) bool {
-		// The dialer of WebSockets returns the error type of another package than its
-		// interface.
-		return streaming.IsUpgradeFailure(err) || streaming.IsHTTPSProxyError(err)
+	both := portforward.NewFallbackDialerForStreaming(sockets, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	type result struct {
 		conn httpstream.Connection
