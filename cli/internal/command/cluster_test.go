@@ -58,8 +58,8 @@ func TestWhy_InACluster(t *testing.T) {
 			c.answers["GET /metrics"] = "200 # HELP x\nreschedule_storage_free_bytes{otel_scope_name=\"a\"} 1.5e+07\nreschedule_storage_reserve_bytes 1.6e+07\n"
 		}, "web", "StorageFull", "507"},
 		"quota of bytes": {func(c *cluster) {
-			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n" +
-				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n"
+			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n" +
+				"reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n"
 		}, "web", "Quota", "limits.maxBytes"},
 		"unreadable": {func(c *cluster) { c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n" }, "web k", "Unreadable", "2 records"},
 		"all slots": {func(c *cluster) {
@@ -196,7 +196,7 @@ func TestSources_ListAndSteer(t *testing.T) {
 		t.Errorf("drained: %s", out)
 	}
 	c.answers["GET /ops/web"] = strings.ReplaceAll("200 "+healthy, `"inFlight":0`, `"inFlight":2`)
-	if code, _, errs := c.run(false, "drain", "web", "--timeout", "100ms"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
+	if code, _, errs := c.run(false, "drain", "web", "--timeout", "2s"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
 		t.Errorf("a drain that takes too long: %d, %s", code, errs)
 	}
 	if out := ok("token", "web"); out != "token-for-sources.reschedule.dev/reschedulesource/ops/web\n" {
