@@ -1,11 +1,14 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -303,5 +306,27 @@ func TestDoctor_InACluster(t *testing.T) {
 	code, all = findings("web")
 	if code != exitProblem || slices.ContainsFunc(all, func(f finding) bool { return f.OK }) || all[4].Cause != "AdapterNotReady" {
 		t.Errorf("%d, %+v", code, all)
+	}
+}
+
+// An interruption ends a command that waits for input: an import, and a question.
+func TestInterrupt_EndsAWaitForInput(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{"import web -f -": "interrupted", "key delete web --all": "nothing was changed"} {
+		c := newCluster(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		in, typed := io.Pipe()
+		var said strings.Builder
+		e := &env{in: in, out: io.Discard, err: &said, version: "dev", now: time.Now, asks: true, dial: c.direct}
+		code := make(chan int, 1)
+		go func() { code <- e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())) }()
+		if _, err := typed.Write([]byte(" ")); err != nil { // it is read, so the command waits
+			t.Fatal(err)
+		}
+		cancel()
+		if got := <-code; got != exitOther || !strings.Contains(said.String(), want) {
+			t.Errorf("%s: %d, %s", args, got, said.String())
+		}
 	}
 }

@@ -260,21 +260,30 @@ func (c *cluster) pipe(s httpstream.Stream) {
 // direct.
 func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
 	c.t.Helper()
+	var stdout, stderr strings.Builder
+	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
+	if !forwarded {
+		e.dial = c.direct
+	}
+	code = e.run(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig()))
+	return code, stdout.String(), stderr.String()
+}
+
+// direct is a connection to the adapter without a port-forward.
+func (c *cluster) direct(ctx context.Context, _ int) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
+}
+
+// kubeconfig is a file with the API server.
+func (c *cluster) kubeconfig() string {
+	c.t.Helper()
 	config := filepath.Join(c.t.TempDir(), "config")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"t","clusters":[{"name":"t","cluster":{"server":%q}}],
 		"contexts":[{"name":"t","context":{"cluster":"t","user":"t","namespace":"ops"}}],"users":[{"name":"t","user":{}}]}`, c.api.URL)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	var stdout, stderr strings.Builder
-	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
-	if !forwarded {
-		e.dial = func(ctx context.Context, _ int) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
-		}
-	}
-	code = e.run(c.t.Context(), append(args, "--kubeconfig", config))
-	return code, stdout.String(), stderr.String()
+	return config
 }
 
 // spec is the spec of a source, as JSON.
