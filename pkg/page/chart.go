@@ -87,25 +87,27 @@ func dueChart(rows []row, more bool, now time.Time) markup {
 	if len(rows) == 0 {
 		return chart("due", "Next due", "No key waits for its time.", nil, nil, "", "")
 	}
-	last := rows[len(rows)-1].DueAt.Sub(now)
-	whole := last + time.Nanosecond
-	if !more {
-		for _, s := range spans {
-			if s > last {
-				whole = s
-				break
-			}
+	// One key that is far away must not squeeze all others into one bar.
+	most := rows[(len(rows)-1)*9/10].DueAt.Sub(now)
+	whole := rows[len(rows)-1].DueAt.Sub(now) + time.Nanosecond
+	for _, s := range spans {
+		if !more && s > most {
+			whole = s
+			break
 		}
 	}
 	s := series{class: "due", name: "keys"}
+	drawn := int64(0)
 	for _, r := range rows {
-		i := int(float64(r.DueAt.Sub(now)) / float64(whole) * bars)
-		s.values[min(max(i, 0), bars-1)]++
+		if i := int(float64(r.DueAt.Sub(now)) / float64(whole) * bars); i < bars {
+			s.values[max(i, 0)]++
+			drawn++
+		}
 	}
 	width := whole / bars
-	about := write("%s within %s", plural(int64(len(rows)), "key waits", "keys wait"), span(whole))
+	about := write("%s of %s due within %s.", number(drawn), plural(int64(len(rows)), "key that waits is", "keys that wait are"), span(whole))
 	if more {
-		about = write("The next %s become due within %s", plural(int64(len(rows)), "key", "keys"), span(whole))
+		about = write("The next %s are due within %s.", plural(int64(len(rows)), "key", "keys"), span(whole))
 	}
 	return chart("due", "Next due", about, []series{s}, func(i int) string {
 		return fmt.Sprintf("in %s to %s", span(time.Duration(i)*width), span(time.Duration(i+1)*width))

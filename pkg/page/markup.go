@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // markup is HTML that is safe to send.
@@ -44,24 +45,38 @@ func when(condition bool, m markup) markup {
 	return ""
 }
 
-// text shows what a tenant supplied. Characters without a shape of their own, which could
-// reorder or hide the text around them, become visible names.
+// shapeless says whether a character has no shape of its own: it could reorder or hide the
+// text around it.
+func shapeless(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || unicode.IsControl(r) && r != '\n' && r != '\t'
+}
+
+// text shows what a tenant supplied. Characters without a shape become visible names.
 func text(s string) markup {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	var b strings.Builder
 	b.WriteString("<bdi>")
 	start := 0
 	for i, r := range s {
-		hidden := unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) ||
-			unicode.IsControl(r) && r != '\n' && r != '\t'
-		if hidden {
+		if shapeless(r) {
 			b.WriteString(html.EscapeString(s[start:i]))
 			fmt.Fprintf(&b, `<span class="escape">U+%04X</span>`, r)
-			start = i + len(string(r))
+			start = i + utf8.RuneLen(r)
 		}
 	}
-	b.WriteString(html.EscapeString(strings.ToValidUTF8(s[start:], "\uFFFD")))
+	b.WriteString(html.EscapeString(s[start:]))
 	b.WriteString("</bdi>")
 	return markup(b.String())
+}
+
+// plain is text for places that take no markup.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if shapeless(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
 }
 
 // href is the relative address of a view: names and keys are in the query alone.

@@ -178,7 +178,7 @@ func frame(w http.ResponseWriter, status int, v *view, now time.Time) {
 </main>
 </body>
 </html>
-`, v.title, when(v.live, ` data-refresh="5"`), join(crumbs), now.UTC().Format(time.RFC3339), now.UTC().Format("15:04:05"), v.body)
+`, plain(v.title), when(v.live, ` data-refresh="5"`), join(crumbs), now.UTC().Format(time.RFC3339), now.UTC().Format("15:04:05"), v.body)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(page))

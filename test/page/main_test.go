@@ -24,8 +24,8 @@ import (
 // major is the version of Chromium that the tests are written for; see hack/chromium.sh.
 const major = "156"
 
-// screenshots is where the pictures of the documentation are written, "" = nowhere.
-var screenshots = flag.String("screenshots", "", "the `DIR`ectory for the pictures of the documentation")
+// screenshots writes the pictures of the documentation; see make screenshots.
+var screenshots = flag.Bool("screenshots", false, "write the pictures of the documentation")
 
 // What all tests share: a browser, an adapter with sources in trouble, and their sink.
 var (
@@ -104,7 +104,7 @@ func setUp(dir string) error {
 func manifests() string {
 	var b strings.Builder
 	for _, s := range [][3]string{
-		{"ops", "git-repos", "delivery: {backoffDelay: PT5M}, maxInterval: 10h"},
+		{"ops", "git-repos", "delivery: {backoffDelay: PT5M}, maxInterval: 30m, jitter: 0.9"},
 		{"ops", "certificates", ""},
 		{"ops", "backups", "suspend: true"},
 		{"ops", "builds", "limits: {maxInFlight: 2}"},
@@ -184,7 +184,23 @@ func fill() error {
 			return err
 		}
 	}
-	return await(adapter.URL+"/team-a/hostile", `"deadLetters":7`)
+	if err := await(adapter.URL+"/team-a/hostile", `"deadLetters":7`); err != nil || !*screenshots {
+		return err
+	}
+	// Pictures show a source that has worked for a while.
+	work := map[string][]map[string]any{}
+	for i := range 90 {
+		after := fmt.Sprintf("%dms", 300*i+(i*i*37)%9000)
+		work["shop/mail"] = append(work["shop/mail"], map[string]any{"key": fmt.Sprintf("mail/%d", 100+i), "delay": after})
+		work["ops/git-repos"] = append(work["ops/git-repos"], map[string]any{"key": fmt.Sprintf("GitRepo/team-b/late-%d", i), "delay": after})
+	}
+	for source, keys := range work {
+		if err := put(source, keys); err != nil {
+			return err
+		}
+	}
+	<-time.After(40 * time.Second)
+	return nil
 }
 
 func slow[T any](pattern, delay string, parts ...T) (keys []map[string]any) {
