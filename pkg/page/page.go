@@ -98,7 +98,7 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// serveAsset sends a file of the page. Its name is that of a route.
+// serveAsset sends a file of the page. Only routes that name a file come here.
 func serveAsset(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "max-age=300")
 	http.ServeFileFS(w, r, assets, "assets"+r.URL.Path)

@@ -160,7 +160,7 @@ func TestViews_Golden(t *testing.T) {
 		if name != "sources" && !strings.Contains(got, "503") && !strings.Contains(got, "400 Bad Request") {
 			t.Errorf("%s does not say what failed", name)
 		}
-		got = regexp.MustCompile(`(class="sentence">).*?</p>|(<dl class="facts"><div><dt>source<).*?</dl>`).ReplaceAllString(got, "$1$2WHY ") // has tests of its own
+		got = regexp.MustCompile(`(class="sentence">).*?</p>|(<dl class="facts"><div><dt>source<).*?</dl>`).ReplaceAllString(got, "${1}${2}WHY") // has tests of its own
 		got = regexp.MustCompile(`(</(?:tr|div|section|li|form|p|details)>)`).ReplaceAllString(got, "$1\n")
 		file := filepath.Join("testdata", name+".html")
 		if *update {

@@ -208,7 +208,7 @@ func TestPage_FitsIn320Pixels(t *testing.T) {
 	}
 }
 
-// contrast finds texts whose contrast with what is behind them is under that of WCAG's AA.
+// contrast finds texts that have less contrast with their ground than WCAG's AA asks for.
 const contrast = `(() => {
 	const rgb = (c) => { const m = c.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
 	const light = (c) => { const [r, g, b] = c.map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
