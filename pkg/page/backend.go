@@ -208,8 +208,8 @@ func (h *handler) call(ctx context.Context, method string, s *Source, path strin
 }
 
 // get is call for what has no body and changes nothing.
-func (h *handler) get(ctx context.Context, s *Source, path string, query url.Values, out any) error {
-	return h.call(ctx, http.MethodGet, s, path, query, "", out)
+func (h *handler) get(ctx context.Context, s *Source, path string, out any) error {
+	return h.call(ctx, http.MethodGet, s, path, nil, "", out)
 }
 
 // list reads a page of a list item by item, so that only one event is in memory.

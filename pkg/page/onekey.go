@@ -37,13 +37,13 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 	each(len(errs), func(i int) {
 		switch i {
 		case 0:
-			errs[i] = h.get(r.Context(), s, path, nil, &k)
+			errs[i] = h.get(r.Context(), s, path, &k)
 		case 1:
-			errs[i] = h.get(r.Context(), s, "", nil, &n)
+			errs[i] = h.get(r.Context(), s, "", &n)
 		case 2:
-			errs[i] = h.get(r.Context(), s, path+"/history", nil, &past)
+			errs[i] = h.get(r.Context(), s, path+"/history", &past)
 		case 3:
-			errs[i] = h.get(r.Context(), s, "/deadletters/"+segment(name), nil, &dead)
+			errs[i] = h.get(r.Context(), s, "/deadletters/"+segment(name), &dead)
 		}
 	})
 	absent, noLetter := isStatus(errs[0], http.StatusNotFound), isStatus(errs[3], http.StatusNotFound)
@@ -149,6 +149,7 @@ func keyFacts(k *row, absent bool, now time.Time) markup {
 var results = map[string]struct{ class, word constant }{
 	"delivered": {"good", "delivered"}, "retrying": {"warn", "failed"}, "dead_lettered": {"bad", "to the dead letter sink"}, "kept": {"bad", "given up, kept"},
 	"dropped": {"bad", "given up, dropped"}, "expired": {"held", "expired"}, "superseded": {"idle", "replaced"}, "aborted": {"idle", "cut off"},
+	"deleted": {"idle", "cancelled"},
 }
 
 func result(name string) markup {
@@ -188,8 +189,14 @@ func timeline(k *row, absent bool, past *history, now time.Time) markup {
 		}
 		late, _ := time.ParseDuration(o.Lateness)
 		took, _ := time.ParseDuration(o.Duration)
-		add(class, o.At, write(`%s <span class="what">%s · %s late · took %s%s</span>`, result(o.Result), status(o.Status, ""), span(late), span(took),
-			when(o.Cause != "", write(` · because of %s`, text(o.Cause)))))
+		what := result(o.Result)
+		if o.Status != 0 || took > 0 { // else it ended without an attempt
+			what += write(` <span class="what">%s · %s late · took %s</span>`, status(o.Status, ""), span(late), span(took))
+		}
+		if o.Cause != "" {
+			what += write(` <span class="what">because of %s</span>`, text(o.Cause))
+		}
+		add(class, o.At, what)
 	}
 	if !scheduled && !k.ScheduledAt.IsZero() {
 		add("set", k.ScheduledAt, `Scheduled.`)
@@ -264,7 +271,7 @@ func (h *handler) letterView(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	var l letter
-	if err := h.get(r.Context(), s, "/deadletters/"+segment(name), nil, &l); err != nil {
+	if err := h.get(r.Context(), s, "/deadletters/"+segment(name), &l); err != nil {
 		return nil, err
 	}
 	now := h.Now()

@@ -66,7 +66,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 		return nil, err
 	}
 	var l listed
-	if err := h.get(r.Context(), s, "", nil, &l.counts); err != nil {
+	if err := h.get(r.Context(), s, "", &l.counts); err != nil {
 		return h.silent(s, err)
 	}
 	at := slices.IndexFunc(tabs, func(t tab) bool { return t.name == r.FormValue("tab") })
@@ -134,16 +134,22 @@ func (h *handler) silent(s *Source, err error) (*view, error) {
 	return &view{title: s.Namespace + "/" + s.Name, crumbs: all, live: true, body: write(`<h1><span class="ns">%s/</span>%s</h1><div id="summary" data-live>%s</div>`, s.Namespace, s.Name, answer(a))}, nil
 }
 
-// trouble finds a key that shows what is wrong with a source.
+// trouble finds a key that shows what is wrong with a source: one between attempts, or one
+// whose next attempt is under way, as with a sink that never answers.
 func (h *handler) trouble(ctx context.Context, s *Source, n *counts) *row {
-	if n.Retrying == 0 {
-		return nil
+	for _, look := range []struct {
+		state string
+		count int64
+	}{{"retrying", n.Retrying}, {"inFlight", n.InFlight}} {
+		if look.count == 0 {
+			continue
+		}
+		rows, _, err := list[row](ctx, h, s, "/schedules", query("state", look.state, "order", "due", "limit", "1"))
+		if err == nil && len(rows) > 0 && rows[0].LastFailure != nil { // else the counts say what there is to say
+			return &rows[0]
+		}
 	}
-	rows, _, err := list[row](ctx, h, s, "/schedules", query("state", "retrying", "order", "due", "limit", "1"))
-	if err != nil || len(rows) == 0 {
-		return nil // the counts still say that there is one
-	}
-	return &rows[0]
+	return nil
 }
 
 func banner(s *Source) markup {

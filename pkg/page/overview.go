@@ -101,7 +101,7 @@ func pager(later bool, first, next string, what constant) markup {
 func (h *handler) sourceRow(ctx context.Context, s *Source, now time.Time) markup {
 	link := write(`<th scope="row"><a href="%s"><span class="ns">%s/</span>%s</a></th>`, href("source", of(s)...), s.Namespace, s.Name)
 	var n counts
-	if err := h.get(ctx, s, "", nil, &n); err != nil {
+	if err := h.get(ctx, s, "", &n); err != nil {
 		return write(`<tr>%s<td>%s</td><td colspan="6" class="trouble">%s</td></tr>`, link, badge("bad", "unknown"), text(err.Error()))
 	}
 	next := instant(n.NextDueAt, now)

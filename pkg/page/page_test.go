@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,9 +61,9 @@ func (f *fakeAPI) last(t *testing.T, method string) *http.Request {
 	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := len(f.calls) - 1; i >= 0; i-- {
-		if f.calls[i].Method == method {
-			return f.calls[i]
+	for _, c := range slices.Backward(f.calls) {
+		if c.Method == method {
+			return c
 		}
 	}
 	t.Fatalf("the API had no %s", method)

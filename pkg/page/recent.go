@@ -129,7 +129,7 @@ func (h *handler) lateness(ctx context.Context, s *Source, events []event) []tim
 	each(len(keys), func(i int) {
 		late[i] = -1
 		var past history
-		if h.get(ctx, s, "/schedules/"+segment(keys[i])+"/history", nil, &past) != nil {
+		if h.get(ctx, s, "/schedules/"+segment(keys[i])+"/history", &past) != nil {
 			return
 		}
 		for _, o := range past.Items {

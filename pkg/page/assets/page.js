@@ -78,7 +78,7 @@ function follow(every) {
 const words = {
   delivered: ["good", "delivered"], retrying: ["warn", "failed"], dead_lettered: ["bad", "to the dead letter sink"], kept: ["bad", "given up, kept"],
   dropped: ["bad", "given up, dropped"], expired: ["held", "expired"], superseded: ["idle", "replaced"], aborted: ["idle", "cut off"],
-  scheduled: ["idle", "scheduled"], started: ["busy", "started"],
+  deleted: ["idle", "cancelled"], scheduled: ["idle", "scheduled"], started: ["busy", "started"],
 };
 
 /** Shows characters that have no shape of their own by name, as the server does. */
