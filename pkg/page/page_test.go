@@ -228,6 +228,8 @@ func TestViews_HostileTexts(t *testing.T) {
 		}
 		if got := api.last(t, "POST"); got.URL.Path != "/ops/repos/schedules/"+key+"/run" || got.Header.Get("If-Match") != `"7"` {
 			t.Errorf("%q: run called %q with %q", key, got.URL.Path, got.Header.Get("If-Match"))
+		} else if strings.Contains(got.RequestURI, "/./") || strings.Contains(got.RequestURI, "/../") {
+			t.Errorf("%q: run called %q, which proxies resolve", key, got.RequestURI)
 		}
 	}
 }
@@ -336,6 +338,10 @@ func TestChanges_CallTheAPI(t *testing.T) {
 		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != c.to {
 			t.Errorf("%s %s: status %d, to %q, want %q", c.action, c.fields, w.Code, w.Header().Get("Location"), c.to)
 		}
+	}
+	do(page, "POST", "/discard?all=true", form(page, "prefix", "a/"))
+	if got := api.last(t, "DELETE").URL.RequestURI(); got != "/ops/repos/deadletters?prefix=a%2F" {
+		t.Errorf("the query of a form changed the call: %s", got)
 	}
 	api.status = map[string]int{"POST /ops/repos/schedules/k/run": http.StatusPreconditionFailed}
 	if w := do(page, "POST", "/run", form(page, "key", "k", "revision", "4")); w.Code != http.StatusPreconditionFailed || !strings.Contains(w.Body.String(), "The key has changed") {
