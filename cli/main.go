@@ -1,17 +1,24 @@
+// Command kn-source-reschedule is the command line for RescheduleSources. It is one binary
+// with three names: kn-source-reschedule is the plugin of kn ("kn source reschedule"),
+// kubectl-reschedule_source is the plugin of kubectl ("kubectl reschedule-source"), and
+// kubectl_complete-reschedule_source completes the words for kubectl.
 package main
 
 import (
-	_ "github.com/reschedule-dev/reschedule/pkg/why"
-	_ "github.com/reschedule-dev/reschedule/sdk"
-	_ "github.com/spf13/cobra"
-	_ "k8s.io/api/core/v1"
-	_ "k8s.io/cli-runtime/pkg/genericclioptions"
-	_ "k8s.io/cli-runtime/pkg/printers"
-	_ "k8s.io/client-go/dynamic"
-	_ "k8s.io/client-go/kubernetes"
-	_ "k8s.io/client-go/tools/portforward"
-	_ "k8s.io/client-go/transport/spdy"
-	_ "sigs.k8s.io/yaml"
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/reschedule-dev/reschedule/cli/internal/command"
 )
 
-func main() {}
+// version is set by the build (-ldflags "-X main.version=…").
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command.Main(ctx, version, os.Args, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}

@@ -62,6 +62,8 @@ type progress struct {
 	// row is the state of the watch at a version, as it is stored with the changes; nil:
 	// no version is kept.
 	row func(version string) store.MarkChange
+	// counted is the row of the number of marks, when it changes by more; nil: no row.
+	counted func(more int64) store.MarkChange
 	// done: these changes are stored, and the version if there is one.
 	done func(changes []change, version string)
 }
@@ -75,8 +77,9 @@ func report(q Queue, changes []change, p progress) error {
 	}
 	var items []queue.Item
 	var marks []store.MarkChange
-	version := ""
+	version, more := "", int64(0)
 	for i := range changes {
+		more += changes[i].more
 		items, marks = append(items, changes[i].items...), append(marks, changes[i].marks...)
 		if changes[i].version != "" {
 			version = changes[i].version
@@ -87,6 +90,9 @@ func report(q Queue, changes []change, p progress) error {
 	}
 	if version != "" {
 		marks = append(marks, p.row(version))
+	}
+	if more != 0 && p.counted != nil {
+		marks = append(marks, p.counted(more))
 	}
 	err := q.Report(items, marks)
 	if err == nil {

@@ -49,6 +49,9 @@ func TestStart_EachObjectOnce(t *testing.T) {
 		if s := w.status(); s.Objects != 11 || w.api.lists != lists {
 			t.Errorf("after a restart: %+v, %d lists", s, w.api.lists-lists)
 		}
+		if w.s.counted > 0 { // it would read all marks, and fill the cache with them
+			t.Errorf("the restart counted the marks %d times", w.s.counted)
+		}
 	})
 }
 

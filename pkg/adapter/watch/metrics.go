@@ -88,7 +88,7 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 			s.mu.Unlock()
 			count, watches := int64(0), int64(0)
 			for _, r := range resources {
-				count, watches = count+r.objects.Load(), watches+r.open.Load()
+				count, watches = count+r.marked(), watches+r.open.Load()
 			}
 			o.ObserveInt64(watched, count, labels)
 			o.ObserveInt64(open, watches, labels)

@@ -15,8 +15,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-// noKindMost is the longest wait for a kind that does not exist yet.
-const noKindMost = 30 * time.Second
+// noKindMost is the longest wait for a kind that does not exist yet, and noRightMost for
+// a right that the account does not have yet.
+// A refused call costs the API server little, and its people wait for the result.
+const noKindMost, noRightMost = 30 * time.Second, time.Minute
 
 // resource is one entry of spec.watch.resources.
 type resource struct {
@@ -33,9 +35,10 @@ type resource struct {
 		known, namespaced bool
 	}
 
-	objects atomic.Int64 // that have a mark
-	open    atomic.Int64 // watches
-	parted  atomic.Bool  // each namespace has a watch of its own
+	counting sync.Mutex   // held while a batch changes their number
+	objects  atomic.Int64 // that have a mark; -1: they must be counted
+	open     atomic.Int64 // watches
+	parted   atomic.Bool  // each namespace has a watch of its own
 
 	mu     sync.Mutex
 	health map[string]*health // of its streams, by namespace
@@ -107,11 +110,10 @@ func (r *resource) run(ctx context.Context) {
 
 // begin counts the objects, finds the kind, and removes what is not watched any more.
 func (r *resource) begin(ctx context.Context) error {
-	n, err := r.s.q.CountMarks(r.id)
-	if err != nil {
+	if err := r.count(); err != nil {
 		return err
 	}
-	r.objects.Store(n)
+	var err error
 	if r.served, err = r.s.m.cfg.API.Resolve(ctx, r.s.account(), r.cfg.Group, r.cfg.Version, r.cfg.Kind); err != nil {
 		return err
 	}
@@ -136,6 +138,25 @@ func (r *resource) begin(ctx context.Context) error {
 	}
 	return r.part()
 }
+
+// count counts the marks of a resource that has no row of their number.
+func (r *resource) count() error {
+	if r.objects.Load() >= 0 {
+		return nil
+	}
+	n, err := r.s.q.CountMarks(r.id)
+	if err != nil {
+		return err
+	}
+	if err := r.s.q.SetWatchState(counted(r.id, n)); err != nil {
+		return err
+	}
+	r.objects.Store(n)
+	return nil
+}
+
+// marked is the number of objects that have a mark, 0 before they are counted.
+func (r *resource) marked() int64 { return max(0, r.objects.Load()) }
 
 // relisting is the version of a watch of all namespaces whose list is under way: the
 // rows of its namespaces have no version to go on from either.
@@ -351,6 +372,12 @@ func (r *resource) event(v verb, now *sighting, t target) *schedule.Event {
 // flush reports a batch and empties it, and counts what is stored.
 func (r *resource) flush(b *batch, p progress) error {
 	defer b.reset()
+	r.counting.Lock()
+	defer r.counting.Unlock()
+	p.counted = func(more int64) store.MarkChange {
+		row := counted(r.id, r.objects.Load()+more)
+		return store.MarkChange{Watch: row.Watch, State: &row}
+	}
 	follow := p.done
 	p.done = func(changes []change, version string) {
 		for i := range changes {

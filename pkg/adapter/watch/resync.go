@@ -61,6 +61,7 @@ func (s *source) resync(ctx context.Context, prefix string, over time.Duration, 
 
 func (r *resource) resync(ctx context.Context, all []*resource, prefix string, over time.Duration, again func(error) bool) (n int, err error) {
 	marks := cursor{r: r}
+	jitter := r.s.settings.Load().Jitter
 	var items []queue.Item
 	for {
 		if ctx.Err() != nil {
@@ -82,7 +83,9 @@ func (r *resource) resync(ctx context.Context, all []*resource, prefix string, o
 						continue
 					}
 				}
-				items = append(items, item(t, spread(t.key, over), nil, reasonResync))
+				it := item(t, spread(t.key, over), nil, reasonResync)
+				it.Request.Jitter = jitter
+				items = append(items, it)
 			}
 		}
 		if len(items) >= batchItems || m == nil {

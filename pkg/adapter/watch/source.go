@@ -194,11 +194,16 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 					r.fault = err
 				}
 			}
+			r.objects.Store(-1)
 			wanted[r.id] = r
 			resources = append(resources, r)
 		}
 	}
 	for _, state := range states {
+		if id, n, ok := parseCounted(state); ok && wanted[id] != nil {
+			wanted[id].objects.Store(n)
+			continue
+		}
 		row, ok := parseRow(state)
 		if ok && wanted[row.resource] != nil {
 			wanted[row.resource].rows.by[row.namespace] = row

@@ -93,7 +93,7 @@ func (s *source) status() schedule.WatchStatus {
 	}
 	now := time.Now()
 	for _, r := range resources {
-		st.Objects += r.objects.Load()
+		st.Objects += r.marked()
 		all = append(all, r.complaints(now)...)
 	}
 	if len(all) == 0 {

@@ -131,8 +131,12 @@ func (s *stream) fail(err error, failures int) {
 // wait is the wait after an error.
 func (r *resource) wait(err error, failures int) time.Duration {
 	d := r.s.m.backoff(failures)
-	if errors.Is(err, objects.ErrNoSuchKind) {
-		d = min(d, noKindMost)
+	var denied *objects.Forbidden
+	switch {
+	case errors.Is(err, objects.ErrNoSuchKind):
+		return min(d, noKindMost)
+	case errors.As(err, &denied):
+		return min(d, noRightMost)
 	}
 	return d
 }

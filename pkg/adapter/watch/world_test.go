@@ -58,6 +58,15 @@ type taped struct {
 	batch int
 	dead  bool
 	most  int // items of the largest batch
+
+	counted int // calls of CountMarks
+}
+
+func (s *taped) CountMarks(watch uint64) (int64, error) {
+	s.w.mu.Lock()
+	s.counted++
+	s.w.mu.Unlock()
+	return s.Source.CountMarks(watch)
 }
 
 var errPower = errors.New("the power is gone")
