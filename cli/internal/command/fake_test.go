@@ -239,21 +239,28 @@ func (c *cluster) pipe(s httpstream.Stream) {
 // direct.
 func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
 	c.t.Helper()
-	config := filepath.Join(c.t.TempDir(), "config")
+	var stdout, stderr strings.Builder
+	e, config := c.env(forwarded, &stdout, &stderr)
+	code = e.run(c.t.Context(), append(args, "--kubeconfig", config))
+	return code, stdout.String(), stderr.String()
+}
+
+// env is where commands run, and the kubeconfig of the cluster.
+func (c *cluster) env(forwarded bool, out, errs io.Writer) (e *env, config string) {
+	c.t.Helper()
+	config = filepath.Join(c.t.TempDir(), "config")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"t","clusters":[{"name":"t","cluster":{"server":%q}}],
 		"contexts":[{"name":"t","context":{"cluster":"t","user":"t","namespace":"ops"}}],"users":[{"name":"t","user":{}}]}`, c.api.URL)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	var stdout, stderr strings.Builder
-	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
+	e = &env{in: strings.NewReader(""), out: out, err: errs, version: "dev", now: time.Now}
 	if !forwarded {
 		e.dial = func(ctx context.Context, _ int) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
 		}
 	}
-	code = e.run(c.t.Context(), append(args, "--kubeconfig", config))
-	return code, stdout.String(), stderr.String()
+	return e, config
 }
 
 // spec is the spec of a source, as JSON.
