@@ -468,7 +468,7 @@ func TestMarkup_ValuesStandInQuotes(t *testing.T) {
 
 func TestSpan_TwoUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		0: "0 ms", 1500 * time.Microsecond: "1 ms", 2 * time.Second: "2 s", 2500 * time.Millisecond: "2.5 s", 72 * time.Second: "1m 12s", 3 * time.Hour: "3h",
+		0: "0 ms", 300 * time.Microsecond: "<1 ms", 1500 * time.Microsecond: "1 ms", 2 * time.Second: "2 s", 2500 * time.Millisecond: "2.5 s", 72 * time.Second: "1m 12s", 3 * time.Hour: "3h",
 		49*time.Hour + 59*time.Minute: "2d 1h", 400 * 24 * time.Hour: "1y 35d", -time.Minute: "1m",
 	} {
 		if got := span(d); got != want {

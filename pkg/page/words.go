@@ -11,8 +11,10 @@ import (
 func span(d time.Duration) string {
 	d = max(d, -d)
 	switch {
-	case d < time.Millisecond:
+	case d == 0:
 		return "0 ms"
+	case d < time.Millisecond:
+		return "<1 ms"
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
