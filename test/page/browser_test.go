@@ -83,7 +83,7 @@ func views() map[string]string {
 		"dead": at("source", "ns", "shop", "name", "mail", "tab", "dead"), "hostile": at("source", "ns", "team-a", "name", "hostile", "tab", "dead"),
 		"key": at("key", "ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop"), "hostile key": at("key", "ns", "team-a", "name", "hostile", "key", hostile[1]),
 		"absent key": at("key", "ns", "ops", "name", "git-repos", "key", "none"), "letter": at("letter", "ns", "shop", "name", "mail", "key", "mail/bounces-1"),
-		"long key": at("key", "ns", "team-a", "name", "hostile", "key", strings.Repeat("w", 512)), // breaks nowhere by itself
+		"long key":       at("key", "ns", "team-a", "name", "hostile", "key", strings.Repeat("w", 512)), // breaks nowhere by itself
 		"hostile letter": at("letter", "ns", "team-a", "name", "hostile", "key", hostile[0]), "live": at("live", "ns", "ops", "name", "git-repos"),
 		"confirm": at("confirm", "ns", "shop", "name", "mail", "what", "discard"), "missing": at("source", "ns", "no", "name", "none"),
 	}
