@@ -57,6 +57,7 @@ func run(args []string) error {
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
+	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
 	showVersion := flags.Bool("version", false, "print the version and end")
 	level := new(slog.LevelVar)
 	flags.TextVar(level, "log-level", new(slog.LevelVar), "`LEVEL`: debug, info, warn or error; in a cluster config-logging may say otherwise")
@@ -97,6 +98,10 @@ func run(args []string) error {
 		}
 	}()
 	return adapter.Run(ctx, cfg, reload, func(a *adapter.Adapter) {
-		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s\n", a.Addr(), a.AdminAddr())
+		page := ""
+		if cfg.Page {
+			page = ", page on " + a.PageURL()
+		}
+		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), page)
 	})
 }

@@ -112,9 +112,12 @@ var plan = map[string]rule{
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
+	// The page is a client of the schedule API, in the adapter and in the command line.
+	"pkg/page": {may: []string{"pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
+		"pkg/adapter/access", "pkg/page", "pkg/why",
 	}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,11 +52,13 @@ type Adapter struct {
 	backups *backup.Server // nil: they cannot be served
 	serving sync.WaitGroup
 	ready   atomic.Bool
-	// profiling is served on the admin address while it is true.
-	profiling atomic.Bool
-	stop      sync.Once
-	stopping  atomic.Bool
-	started   func() bool // ends what waits for the end during the start; nil before
+	// profiling is served on the admin address while it is true, the page once it is set.
+	profiling  atomic.Bool
+	page       atomic.Pointer[http.Handler]
+	pageSecret string
+	stop       sync.Once
+	stopping   atomic.Bool
+	started    func() bool // ends what waits for the end during the start; nil before
 }
 
 // Run serves until ctx ends and calls ready when it serves. Each value on reload
@@ -199,6 +202,9 @@ func (a *Adapter) serve() error {
 		return err
 	}
 	guard := a.origin.Guard()
+	if a.cfg.Page {
+		guard = a.makePage(guard)
+	}
 	handler := api.New(api.Config{
 		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
 		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
@@ -257,3 +263,16 @@ func (a *Adapter) Addr() string { return a.calls[0].listener.Addr().String() }
 
 // AdminAddr is the address of probes and metrics.
 func (a *Adapter) AdminAddr() string { return a.admin.listener.Addr().String() }
+
+// PageURL is the address of the page, "" when it is not served. Where tokens are required
+// it opens the page once, without one.
+func (a *Adapter) PageURL() string {
+	if !a.cfg.Page {
+		return ""
+	}
+	u := "http://" + a.AdminAddr() + "/page/"
+	if a.pageSecret != "" {
+		u += "?secret=" + a.pageSecret
+	}
+	return u
+}

@@ -261,12 +261,18 @@ func (c *cluster) pipe(s httpstream.Stream) {
 func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
 	c.t.Helper()
 	var stdout, stderr strings.Builder
-	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
+	e := c.env(forwarded, &stdout, &stderr)
+	code = e.run(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig()))
+	return code, stdout.String(), stderr.String()
+}
+
+// env is where commands run.
+func (c *cluster) env(forwarded bool, out, errs io.Writer) *env {
+	e := &env{in: strings.NewReader(""), out: out, err: errs, version: "dev", now: time.Now}
 	if !forwarded {
 		e.dial = c.direct
 	}
-	code = e.run(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig()))
-	return code, stdout.String(), stderr.String()
+	return e
 }
 
 // direct is a connection to the adapter without a port-forward.
