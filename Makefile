@@ -136,6 +136,10 @@ sim: ## Simulate the core for so many hours of its time, on both processors (HOU
 hostile: ## Attack the real adapter in every way at once, beside a neighbour that behaves (HOSTILE=10m)
 	go test -count=1 -timeout 0 -v -run AllAttacks ./test/hostile -hostile.for=$(HOSTILE)
 
+.PHONY: watch-faults
+watch-faults: ## Measure the changes that faults lose, by form: a watching source, ApiServerSource, a resident operator
+	go test -count=1 -timeout 0 -v -run WatchFaults ./test/cluster -faults.all
+
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 	go -C bench run ./driver
