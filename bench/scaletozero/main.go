@@ -80,6 +80,8 @@ func measure(ctx context.Context, args []string) error {
 	from := flags.String("from", "", "node: the kernel's own counters, when the pods run on this machine; kubelet: its metrics, 10 to 15 s old; unset: the node when it can")
 	residents := flags.Int("residents", 3, "operators that run all the time")
 	serverlesses := flags.Int("serverless", 3, "operators at zero, as the example has them")
+	warms := flags.Int("warmed", 2, "operators at zero with warm-up")
+	feds := flags.Int("fed", 1, "operators at zero behind an ApiServerSource each")
 	defaultses := flags.Int("defaults", 2, "operators at zero with Knative's own settings")
 	shareds := flags.Int("shared", 1, "operators at zero behind a shared ApiServerSource and a Broker")
 	flags.DurationVar(&b.every, "every", time.Second, "the interval between readings")
@@ -90,7 +92,7 @@ func measure(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b.n[resident], b.n[serverless], b.n[defaults], b.n[shared] = *residents, *serverlesses, *defaultses, *shareds
+	b.n[resident], b.n[serverless], b.n[warmed], b.n[defaults], b.n[fed], b.n[shared] = *residents, *serverlesses, *warms, *defaultses, *feds, *shareds
 	todo := flags.Args()
 	if len(todo) == 0 {
 		for _, s := range steps {
@@ -209,7 +211,7 @@ func (b *bench) idle(ctx context.Context) error {
 }
 
 // gap is more than the time from a delivery until an operator is at zero again.
-var gap = map[string]time.Duration{resident: 80 * time.Second, serverless: 80 * time.Second, shared: 80 * time.Second, defaults: 2 * time.Minute}
+var gap = map[string]time.Duration{resident: 80 * time.Second, serverless: 80 * time.Second, warmed: 80 * time.Second, fed: 80 * time.Second, shared: 80 * time.Second, defaults: 2 * time.Minute}
 
 // cycles returns the jobs of the step wakes: each operator is woken, its ConfigMap
 // expires when it is at zero again, and so on; operators take turns.

@@ -85,7 +85,7 @@ func idleTable(r *results) string {
 func wakeTable(r *results) string {
 	var rows [][]string
 	for _, row := range []struct{ form, what string }{
-		{serverless, "window 10s, timeoutSeconds 30, as in the example"}, {defaults, "Knative's own settings: window 60s, timeoutSeconds 300"}, {shared, "as in the example, behind a Broker"},
+		{serverless, "window 10s, timeoutSeconds 30, as in the example"}, {warmed, "as in the example, `warmUp: " + warmUp + "`"}, {fed, "as in the example, behind an ApiServerSource"}, {defaults, "Knative's own settings: window 60s, timeoutSeconds 300"}, {shared, "as in the example, behind a Broker"},
 	} {
 		lives := r.Wakes.Pods[row.form]
 		if len(lives) == 0 {
@@ -233,7 +233,7 @@ func (r *results) life(form string) float64 {
 func runTable(r *results) string {
 	var rows [][]string
 	for _, row := range []struct{ part, what string }{
-		{resident, "resident"}, {serverless, "at zero"}, {defaults, "at zero, Knative's own settings"}, {shared, "at zero, behind a Broker"},
+		{resident, "resident"}, {serverless, "at zero"}, {warmed, "at zero, warmed up"}, {fed, "at zero, behind an ApiServerSource"}, {defaults, "at zero, Knative's own settings"}, {shared, "at zero, behind a Broker"},
 		{watcher, "pods of the ApiServerSources"}, {sharedWatcher, "pod of the shared ApiServerSource"},
 	} {
 		want, got := r.foretold(row.part), r.Run.Used[row.part]

@@ -9,8 +9,10 @@ import (
 // The parts of the bill: costs are added up for each.
 const (
 	resident   = "resident"   // the operator that runs all the time
-	serverless = "serverless" // the operator at zero, as its manifest has it
+	serverless = "serverless" // the operator at zero, as its manifest has it: its source watches
+	warmed     = "warmed"     // the same with warm-up
 	defaults   = "defaults"   // the same with Knative's own settings
+	fed        = "fed"        // the same behind an ApiServerSource of its own
 	shared     = "shared"     // the same behind an ApiServerSource for many, with a Broker in between
 
 	watcher       = "watcher"        // an ApiServerSource's pod, for one operator

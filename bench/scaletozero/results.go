@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -152,20 +154,17 @@ func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int)
 		}
 	}
 	for _, u := range used {
-		if u.kind == podOf && u.complete && (u.part == serverless || u.part == defaults || u.part == shared) {
+		if u.kind == podOf && u.complete && slices.Contains(atZeroForms, u.part) {
 			w.Pods[u.part] = append(w.Pods[u.part], podLife{Seconds: u.seconds, Pod: u.cost, Shim: shims[u.name]})
 		}
 	}
 	for name, total := range totals {
 		extra := total.CPU - idle.Parts[name].Rate.CPU*seconds
-		switch name {
-		case resident:
+		switch of := strings.TrimPrefix(name, shimOf+" "); {
+		case name == resident:
 			w.CPU[resident] = extra / float64(max(asked[resident], 1))
-		case serverless, defaults, shared:
-		default:
-			if podOfOperator := name == shimOf+" "+serverless || name == shimOf+" "+defaults || name == shimOf+" "+shared; !podOfOperator {
-				w.Extra[name] = extra / float64(max(deliveries, 1))
-			}
+		case !slices.Contains(atZeroForms, of):
+			w.Extra[name] = extra / float64(max(deliveries, 1))
 		}
 	}
 	return w
@@ -216,8 +215,7 @@ func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRu
 		Pods: map[string]int{}, There: map[string]float64{}, Used: map[string]cost{}, Traces: map[string][][2]float64{},
 	}
 	for _, u := range used {
-		switch name := podPart(u.pod); name {
-		case resident, serverless, defaults, shared, watcher, sharedWatcher:
+		if name := podPart(u.pod); slices.Contains(forms, name) || name == watcher || name == sharedWatcher {
 			r.Used[name] = r.Used[name].plus(u.cost)
 			if u.kind == podOf {
 				r.Pods[name]++

@@ -139,7 +139,7 @@ func TestPart_OfPods(t *testing.T) {
 		{"expiry-resident-0", "expiry-1", nil, resident},
 		{"expiry-serverless-2", "expiry-00001-deployment-1", nil, serverless},
 		{"expiry-serverless-2", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, watcher},
-		{"expiry-defaults-0", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, watcher},
+		{"expiry-fed-0", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, watcher},
 		{"expiry-shared-0", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, sharedWatcher},
 		{"knative-eventing", "reschedule-adapter-0", map[string]string{"app.kubernetes.io/component": "reschedule-adapter"}, adapter},
 		{"knative-eventing", "reschedule-controller-1", map[string]string{"app.kubernetes.io/component": "reschedule-controller"}, controller},
@@ -171,8 +171,10 @@ func TestManifestOf_EachForm(t *testing.T) {
 		with, without []string
 	}{
 		{resident, "resident.yaml", []string{"kind: Deployment", "namespace: ns", "  name: ns\n"}, nil},
-		{serverless, "apiserversource.yaml", []string{"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher"}, nil},
-		{defaults, "apiserversource.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
+		{serverless, "serverless.yaml", []string{"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher", "  watch:"}, []string{"warmUp"}},
+		{warmed, "serverless.yaml", []string{"spec:\n  warmUp: 4s\n  sink:"}, nil},
+		{fed, "apiserversource.yaml", []string{"kind: ApiServerSource", "timeoutSeconds"}, nil},
+		{defaults, "serverless.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
 		{shared, "apiserversource.yaml", []string{"kind: Trigger", "name: changes", "kind: RescheduleSource"}, []string{"name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"}},
 	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "test", "expiry", "config", c.file))

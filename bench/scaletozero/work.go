@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,10 @@ import (
 type operators map[string]int
 
 // forms is their order.
-var forms = []string{resident, serverless, defaults, shared}
+var forms = []string{resident, serverless, warmed, defaults, fed, shared}
+
+// atZeroForms are the forms that have no pod while idle.
+var atZeroForms = forms[1:]
 
 func namespace(form string, i int) string { return fmt.Sprintf("%s%s-%d", namespacePrefix, form, i) }
 
@@ -27,9 +31,12 @@ var sharedManifest string
 // deploy creates all operators, each in a namespace of its own, and waits until they are ready.
 func deploy(ctx context.Context, repo string, n operators) error {
 	for _, form := range forms {
-		file := "apiserversource.yaml"
-		if form == resident {
+		file := "serverless.yaml"
+		switch form {
+		case resident:
 			file = "resident.yaml"
+		case fed, shared:
+			file = "apiserversource.yaml"
 		}
 		if n[form] == 0 {
 			continue
@@ -46,7 +53,10 @@ func deploy(ctx context.Context, repo string, n operators) error {
 			}
 			kinds := []string{"deployment --for=condition=Available"}
 			if form != resident {
-				kinds = []string{"service.serving.knative.dev --for=condition=Ready", "reschedulesource --for=condition=Ready", "apiserversource --for=condition=Ready"}
+				kinds = []string{"service.serving.knative.dev --for=condition=Ready", "reschedulesource --for=condition=Ready"}
+			}
+			if form == fed || form == shared {
+				kinds = append(kinds, "apiserversource --for=condition=Ready")
 			}
 			for _, kind := range kinds {
 				args := append([]string{"-n", ns, "wait", "--all", "--timeout=5m"}, strings.Fields(kind)...)
@@ -65,6 +75,9 @@ var (
 	timeout          = regexp.MustCompile(`(?m)^ +timeoutSeconds:.*\n`)
 )
 
+// warmUp is longer than a cold start, and not by much: the pod waits meanwhile.
+const warmUp = "4s"
+
 // manifestOf returns the manifest of one operator, made of the example's.
 func manifestOf(form, manifest, ns string) string {
 	documents := strings.Split(manifest, "\n---\n")
@@ -76,6 +89,9 @@ func manifestOf(form, manifest, ns string) string {
 		d = exampleNamespace.ReplaceAllString(d, "namespace: "+ns)
 		if strings.Contains(d, "kind: Namespace") {
 			d = strings.ReplaceAll(d, "name: expiry", "name: "+ns)
+		}
+		if form == warmed && strings.Contains(d, "kind: RescheduleSource") {
+			d = strings.Replace(d, "\nspec:\n", "\nspec:\n  warmUp: "+warmUp+"\n", 1)
 		}
 		if form == defaults {
 			d = timeout.ReplaceAllString(window.ReplaceAllString(d, ""), "")
@@ -112,7 +128,7 @@ func (c *cluster) atZero(ctx context.Context) error {
 		}
 		var up []string
 		for _, pod := range pods {
-			if p := podPart(pod); p == serverless || p == defaults || p == shared {
+			if slices.Contains(atZeroForms, podPart(pod)) {
 				up = append(up, pod.Namespace+"/"+pod.Name)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -18,6 +19,7 @@ type million struct {
 	objects int
 	version string
 	listed  chan struct{} // has a value after each list
+	watched chan struct{} // has a value once it is watched for good; nil: each watch ends soon
 }
 
 func (m *million) Resolve(context.Context, objects.Account, string, string, string) (objects.Resource, error) {
@@ -45,6 +47,11 @@ func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, ea
 }
 
 func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query, _ func(objects.EventType, *objects.Object) error, _ func() error) error {
+	if m.watched != nil {
+		m.watched <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	m.listed <- struct{}{}
 	select {
 	case <-time.After(100 * time.Millisecond):
@@ -56,7 +63,8 @@ func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query,
 
 // BenchmarkList lists objects twice, the first time with all of them new, and reports
 // how much more memory is in use at most: in the first list also for the keys that it
-// schedules, which the engine of the store buffers.
+// schedules, which the engine of the store buffers; and after a restart with the marks
+// alone.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{20_000, 1_000_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) { benchmarkList(b, n) })
@@ -65,7 +73,8 @@ func BenchmarkList(b *testing.B) {
 
 func benchmarkList(b *testing.B, n int) {
 	for b.Loop() {
-		db, err := store.Open(store.Options{Dir: b.TempDir()})
+		dir := b.TempDir()
+		db, err := store.Open(store.Options{Dir: dir})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -116,11 +125,44 @@ func benchmarkList(b *testing.B, n int) {
 		if st, _ := s.Counts(); st.Pending != int64(api.objects) {
 			b.Errorf("%d keys are pending", st.Pending)
 		}
+		if _, err := s.CancelAll(b.Context(), ""); err != nil { // what follows is about marks
+			b.Fatal(err)
+		}
 		q.Close()
 		if err := db.Close(); err != nil {
 			b.Error(err)
 		}
+		restarted(b, dir, src) // it reads the log of the changes before
+		b.ReportMetric(float64(int64(restarted(b, dir, src)-restarted(b, b.TempDir(), src)))/1e6, "MB-restarted")
 	}
+}
+
+// restarted is the memory in use after a start that goes on watching.
+func restarted(b *testing.B, dir string, src *schedule.Source) uint64 {
+	before := inUse()
+	db, err := store.Open(store.Options{Dir: dir})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	q, err := queue.Open(queue.Config{Store: db})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer q.Close()
+	s, err := q.Set(src)
+	if err != nil {
+		b.Fatal(err)
+	}
+	api := &million{objects: 1, version: "2", watched: make(chan struct{}, 1)}
+	m, err := New(Config{API: api, Random: func() float64 { return 0 }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	m.Set(src, s)
+	<-api.watched
+	return inUse() - before
 }
 
 func inUse() uint64 {

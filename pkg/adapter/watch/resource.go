@@ -37,8 +37,8 @@ type resource struct {
 
 	counting sync.Mutex   // held while a batch changes their number
 	objects  atomic.Int64 // that have a mark; -1: they must be counted
-	open    atomic.Int64 // watches
-	parted  atomic.Bool  // each namespace has a watch of its own
+	open     atomic.Int64 // watches
+	parted   atomic.Bool  // each namespace has a watch of its own
 
 	mu     sync.Mutex
 	health map[string]*health // of its streams, by namespace
