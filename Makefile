@@ -13,8 +13,8 @@ HOURS ?= 100000
 HOSTILE ?= 10m
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
-# Modules of their own, whose dependencies are not the adapter's: the SDK, and operators written with it.
-MODULES := sdk examples/config-watcher test/operators
+# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, and operators.
+MODULES := sdk cli examples/config-watcher test/operators
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
@@ -28,6 +28,12 @@ help: ## Print this
 .PHONY: build
 build: ## Build bin/adapter and bin/controller
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+.PHONY: cli
+cli: ## Build bin/kn-source-reschedule, the command line, and its names for kubectl
+	CGO_ENABLED=0 go -C cli build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(CURDIR)/bin/kn-source-reschedule .
+	ln -sf kn-source-reschedule bin/kubectl-reschedule_source
+	ln -sf kn-source-reschedule bin/kubectl_complete-reschedule_source
 
 .PHONY: generate
 generate: ## Write what is generated anew: clients, deep copies
@@ -88,7 +94,7 @@ test-race-sdk:
 # The tests of test/operators run the go command on files of other modules, which go test
 # does not see: they always run.
 test-modules:
-	$(STEP) "sdk and config-watcher" bash -ec 'for module in sdk examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli and config-watcher" bash -ec 'for module in sdk cli examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-generated:

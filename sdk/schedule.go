@@ -13,6 +13,9 @@ const (
 	Waiting  State = "waiting"
 	Due      State = "due"      // its time has come: queued, or between two attempts
 	InFlight State = "inFlight" // being delivered, and nothing waits behind it
+	// Retrying selects keys between two attempts from the due ones, in [ListOptions]. The
+	// State of such a key is Due.
+	Retrying State = "retrying"
 )
 
 // Result is the result of a request.

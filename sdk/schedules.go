@@ -128,15 +128,21 @@ const (
 type ListOptions struct {
 	Prefix   string // only keys that begin with it
 	Order    Order
-	PageSize int // keys in one call, 1 to 1000; 0 is the source's default, 100
+	State    State // only keys in it: Waiting, Due, Retrying or InFlight
+	PageSize int   // keys in one call, 1 to 1000; 0 is the source's default, 100
 }
 
 // List iterates over the keys, page by page. It ends after the first error. The pages
 // are not a snapshot: a key that is scheduled or done meanwhile may be in the list or
 // not.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, error] {
+	return pages[Schedule](ctx, c, "/schedules", o)
+}
+
+// pages iterates over the items of a list.
+func pages[T any](ctx context.Context, c *Client, path string, o ListOptions) iter.Seq2[*T, error] {
 	query := url.Values{}
-	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order)} {
+	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order), "state": string(o.State)} {
 		if value != "" {
 			query.Set(name, value)
 		}
@@ -144,13 +150,13 @@ func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, e
 	if o.PageSize != 0 {
 		query.Set("limit", strconv.Itoa(o.PageSize))
 	}
-	return func(yield func(*Schedule, error) bool) {
+	return func(yield func(*T, error) bool) {
 		for token := ""; ; {
 			var page struct {
-				Items    []*Schedule `json:"items"`
-				Continue string      `json:"continue"`
+				Items    []*T   `json:"items"`
+				Continue string `json:"continue"`
 			}
-			k := call{method: http.MethodGet, path: "/schedules?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
+			k := call{method: http.MethodGet, path: path + "?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
 			if token != "" {
 				k.path += "&continue=" + url.QueryEscape(token)
 			}

@@ -115,6 +115,9 @@ var plan = map[string]rule{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
 	}},
+	// Shown by the command line, a module of its own, and by the page.
+	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
+
 	"cmd/adapter": {
 		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},
 		never: append([]string{module + "pkg/reconciler"}, heavy...),

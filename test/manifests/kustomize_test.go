@@ -79,6 +79,9 @@ func TestKustomize_Components(t *testing.T) {
 	base := kustomize(t, configDir)
 	for component, want := range map[string]struct{ added, removed []string }{
 		"tls":                            {added: []string{"Certificate/reschedule-adapter-server-tls"}},
+		"cli": {added: []string{
+			"ClusterRole/reschedule-viewer", "ClusterRoleBinding/reschedule-viewer", "Role/reschedule-cli", "Role/reschedule-viewer-token", "ServiceAccount/reschedule-viewer",
+		}},
 		"components/no-network-policies": {removed: namesIn(t, "401-network-policy.yaml")},
 		"components/no-sink-tokens":      {removed: namesIn(t, "204-adapter-oidc-rbac.yaml")},
 		"components/no-watching":         {removed: namesIn(t, "206-adapter-watch-rbac.yaml")},

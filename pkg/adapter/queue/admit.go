@@ -415,6 +415,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 		}
 		if k.changed && k.current == nil { // it had expired, or was accepted and dropped
 			s.expired.Add(1)
+			s.rememberEnd(k.key, 0, string(schedule.Expired))
 		}
 		for _, accepted := range k.accepts {
 			s.acceptedDuring(k, accepted)

@@ -40,6 +40,9 @@ func (s *Source) cancel(key string, c schedule.Conditions) (store.Commit, firstW
 		return nil, nil, err
 	}
 	commit, writes, _, err := s.remove([]keyState{k}, false)
+	if err == nil && k.current != nil {
+		s.rememberEnd(key, k.current.Attempt, deleted)
+	}
 	return commit, writes, err
 }
 

@@ -149,6 +149,7 @@ func (s *Source) drop(key string, e *schedule.Entry) error {
 	if !schedule.IsKeptLetterKey(key) {
 		s.expired.Add(1)
 	}
+	s.rememberEnd(key, e.Attempt, string(schedule.Expired))
 	return nil
 }
 

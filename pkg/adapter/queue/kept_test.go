@@ -348,3 +348,45 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 		}
 	})
 }
+
+// A key that ends without an attempt is in the history too: it expired, or was cancelled.
+func TestSource_HistoryOfEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, done := open(t, nil)
+		defer done()
+		f, _, err := s.Follow(0, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		in := schedule.Request{Delay: new(time.Hour)}
+		expires := in
+		expires.ExpiresAt = time.Now().Add(time.Minute)
+		for key, r := range map[string]schedule.Request{"old": expires, "gone": in} {
+			if _, err := s.Schedule(key, &r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		past := schedule.Request{ExpiresAt: time.Now().Add(-time.Second)}
+		if _, err := s.Schedule("past", &past, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second one finds nothing
+			if err := s.Cancel("gone", schedule.Conditions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		for key, want := range map[string]string{"old": "expired", "past": "expired", "gone": "deleted"} {
+			items, _, err := s.History(key)
+			if err != nil || len(items) != 1 || items[0].Result != want || items[0].Status != 0 {
+				t.Errorf("%s: %+v %v, want %s", key, items, err, want)
+			}
+		}
+		events, _, _, _ := f.Next(nil, 10)
+		if last := events[len(events)-1]; last.Kind != recent.Ended || last.Key != "old" || last.Result != "expired" {
+			t.Errorf("the last event is %+v", last)
+		}
+	})
+}

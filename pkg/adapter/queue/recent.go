@@ -28,6 +28,22 @@ func (s *Source) remember(d *Delivery, o schedule.Outcome, what schedule.Disposi
 	}
 }
 
+// deleted is the result of a key that a caller cancelled. It is no disposition: no attempt
+// ended.
+const deleted = "deleted"
+
+// rememberEnd notes the end of a key without an attempt. The caller holds the stripe.
+func (s *Source) rememberEnd(key string, attempt uint32, result string) {
+	if schedule.IsDeadLetterKey(key) {
+		return
+	}
+	now := s.now()
+	s.q.history.Add(s.Settings().Namespace, s.uid, key, recent.Outcome{At: now, Result: result, Attempt: attempt})
+	if feed := s.feed.Feed(); feed != nil {
+		feed.Add(recent.Event{Kind: recent.Ended, Key: key, At: now, Attempt: attempt, Result: result})
+	}
+}
+
 // showScheduled shows a new or changed occurrence to the followers of the source. The
 // caller holds the stripe.
 func (s *Source) showScheduled(feed *recent.Feed, c *store.Change) {

@@ -1,0 +1,285 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// why names the faults that only the cluster shows.
+func TestWhy_InACluster(t *testing.T) {
+	t.Parallel()
+	spec := func(o map[string]any) map[string]any { return o["spec"].(map[string]any) }
+	conditions := func(list ...string) func(o map[string]any) {
+		return func(o map[string]any) {
+			var all []any
+			for _, text := range list {
+				f := strings.SplitN(text, " ", 4)
+				all = append(all, map[string]any{"type": f[0], "status": f[1], "reason": f[2], "message": f[3]})
+			}
+			o["status"].(map[string]any)["conditions"] = all
+		}
+	}
+	for name, p := range map[string]struct {
+		stage func(c *cluster)
+		args  string
+		cause string
+		says  string
+	}{
+		"healthy":   {func(*cluster) {}, "web", "Healthy", "3 keys wait"},
+		"no source": {func(*cluster) {}, "nix", "NoSource", "no RescheduleSource nix in namespace ops"},
+		"no sink": {func(c *cluster) {
+			c.source("ops", "web", conditions("Ready False NotFound x", "SinkProvided False NotFound there is no Service"))
+		}, "web", "SourceNotReady", "SinkProvided is False (NotFound): there is no Service."},
+		"adapter at zero": {func(c *cluster) {
+			c.objects[setPath]["spec"] = map[string]any{"replicas": 0}
+			c.objects[setPath]["status"] = map[string]any{}
+		}, "web", "AdapterAtZero", "0 replicas"},
+		"adapter missing": {func(c *cluster) { delete(c.objects, setPath) }, "web", "AdapterMissing", "not installed"},
+		"adapter restarts": {func(c *cluster) {
+			c.objects[setPath]["status"] = map[string]any{}
+			c.put(podPath, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"reschedule-adapter-0"},"status":{"containerStatuses":[
+				{"restartCount":4,"state":{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"reason":"OOMKilled","finishedAt":"2026-11-22T03:00:00Z"}}}]}}`)
+		}, "web", "AdapterNotReady", "4 restarts so far, CrashLoopBackOff"},
+		"adapter, by the condition": {func(c *cluster) {
+			c.refuse["GET /statefulsets/"] = 403
+			c.source("ops", "web", conditions("Ready Unknown AdapterScalingUp x", "Deployed Unknown AdapterScalingUp no replicas yet"))
+		}, "web", "AdapterAtZero", "no replicas yet."},
+		"no right to a token": {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
+		"token refused": {func(c *cluster) {
+			c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`
+		}, "web", "Unauthenticated", "not signed by this cluster"},
+		"suspended": {func(c *cluster) { c.source("ops", "web", func(o map[string]any) { spec(o)["suspend"] = true }) }, "web", "Suspended", "is suspended"},
+		"disk full": {func(c *cluster) {
+			c.answers["GET /metrics"] = "200 # HELP x\nreschedule_storage_free_bytes{otel_scope_name=\"a\"} 1.5e+07\nreschedule_storage_reserve_bytes 1.6e+07\n"
+		}, "web", "StorageFull", "507"},
+		"quota of bytes": {func(c *cluster) {
+			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n" +
+				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n"
+		}, "web", "Quota", "limits.maxBytes"},
+		"unreadable": {func(c *cluster) { c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n" }, "web k", "Unreadable", "2 records"},
+		"all slots": {func(c *cluster) {
+			c.answers["GET /ops/web"] = `200 {"pending":9,"due":9,"inFlight":7,"retrying":0,"deadLetters":0,"nextDueAt":"2026-01-01T00:00:00Z","oldestDueAt":"2026-01-01T00:00:00Z"}`
+			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z"}`
+			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"j","state":"due","dueAt":"2025-01-01T00:00:00Z"},{"key":"k","state":"due","dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
+		}, "web k", "AtMaxInFlight", "all 7 slots of limits.maxInFlight are taken; 1 key is before it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			p.stage(c)
+			code, out, errs := c.run(false, append([]string{"why", "-o", "json"}, strings.Fields(p.args)...)...)
+			var a struct{ Cause, Sentence string }
+			want := exitProblem
+			if p.cause == "Healthy" {
+				want = 0
+			}
+			if err := json.Unmarshal([]byte(out), &a); err != nil || a.Cause != p.cause || !strings.Contains(a.Sentence, p.says) || code != want {
+				t.Errorf("%d, %v, %s%s\nwant %s: %s", code, err, out, errs, p.cause, p.says)
+			}
+		})
+	}
+}
+
+// The port-forward stays inside the process, falls back to SPDY, and carries all calls.
+func TestTunnel_FallsBackToSPDY(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n"
+	for range 2 {
+		if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "Unreadable") {
+			t.Fatalf("%d, %s%s", code, out, errs)
+		}
+	}
+	// Without a pod the cause is named.
+	delete(c.objects, setPath)
+	c.refuse["GET /statefulsets/"] = 403
+	c.refuse["POST /portforward"] = 403
+	c.refuse["GET /portforward"] = 403
+	if code, out, _ := c.run(true, "why", "web", "k", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "Denied") || !strings.Contains(out, "config/cli") {
+		t.Errorf("no right to forward: %d, %s", code, out)
+	}
+	if code, _, errs := c.run(true, "key", "list", "web", "--system-namespace", "elsewhere"); code != exitDenied {
+		t.Errorf("no right to forward: %d, %s", code, errs)
+	}
+}
+
+// One token request serves all sources of a namespace.
+func TestTop_OneTokenForANamespace(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("ops", "mail", nil)
+	c.source("other", "web", nil)
+	c.answers["GET /ops/mail"] = `503 {"status":503,"code":"unavailable","detail":"not now"}`
+	code, out, errs := c.run(false, "top", "-A", "-o", "json")
+	var list struct {
+		Items []struct {
+			Namespace, Name, Error string
+			Counts                 *sdk.Counts
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != exitSome || len(list.Items) != 3 || list.Items[0].Name != "mail" || list.Items[0].Error == "" || list.Items[1].Counts.Pending != 3 {
+		t.Errorf("%d, %v, %s%s", code, err, out, errs)
+	}
+	want := "[[sources.reschedule.dev/reschedulesource/ops/mail sources.reschedule.dev/reschedulesource/ops/web] [sources.reschedule.dev/reschedulesource/other/web]]"
+	if got := fmt.Sprint(c.tokens); got != want {
+		t.Errorf("tokens for %s, want %s", got, want)
+	}
+	for _, call := range c.asked {
+		if strings.Contains(call, "/other/") && !strings.Contains(call, "Bearer token-for-sources.reschedule.dev/reschedulesource/other/web") {
+			t.Errorf("the token of another namespace: %s", call)
+		}
+	}
+}
+
+// Sources are listed, described, suspended, resumed, drained and deleted.
+func TestSources_ListAndSteer(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("other", "mail", nil)
+	ok := func(args ...string) string {
+		t.Helper()
+		code, out, errs := c.run(false, args...)
+		if code != 0 {
+			t.Fatalf("%q: %d, %s%s", args, code, out, errs)
+		}
+		return out
+	}
+	if out := ok("list"); !strings.Contains(out, "web") || strings.Contains(out, "mail") || !strings.Contains(out, "NAME") {
+		t.Errorf("list is\n%s", out)
+	}
+	if out := ok("list", "-A", "-o", "name"); out != "reschedulesource.sources.reschedule.dev/web\nreschedulesource.sources.reschedule.dev/mail\n" {
+		t.Errorf("names are %q", out)
+	}
+	var objects struct{ Items []object }
+	if err := json.Unmarshal([]byte(ok("list", "-A", "-o", "json")), &objects); err != nil || len(objects.Items) != 2 || objects.Items[0].Spec.Delivery.Timeout != "PT30S" {
+		t.Errorf("objects are %+v, %v", objects, err)
+	}
+	if out := ok("describe", "web"); !strings.Contains(out, "http://sink") || !strings.Contains(out, "3 pending") {
+		t.Errorf("described as\n%s", out)
+	}
+	ok("suspend", "web")
+	if !strings.Contains(c.spec("ops", "web"), `"suspend":true`) {
+		t.Errorf("suspended: %s", c.spec("ops", "web"))
+	}
+	ok("resume", "--all", "--yes")
+	if !strings.Contains(c.spec("ops", "web"), `"suspend":false`) {
+		t.Errorf("resumed: %s", c.spec("ops", "web"))
+	}
+	if out := ok("drain", "web"); !strings.Contains(out, "nothing is in flight") || !strings.Contains(c.spec("ops", "web"), `"suspend":true`) {
+		t.Errorf("drained: %s", out)
+	}
+	c.answers["GET /ops/web"] = strings.ReplaceAll("200 "+healthy, `"inFlight":0`, `"inFlight":2`)
+	if code, _, errs := c.run(false, "drain", "web", "--timeout", "100ms"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
+		t.Errorf("a drain that takes too long: %d, %s", code, errs)
+	}
+	if out := ok("token", "web"); out != "token-for-sources.reschedule.dev/reschedulesource/ops/web\n" {
+		t.Errorf("token is %q", out)
+	}
+	if code, _, errs := c.run(false, "delete", "web"); code != exitUsage || !strings.Contains(errs, "about 3 keys") {
+		t.Errorf("without a terminal: %d, %s", code, errs)
+	}
+	ok("delete", "web", "--yes")
+	if c.spec("ops", "web") != "" {
+		t.Error("it is still there")
+	}
+	if code, _, _ := c.run(false, "describe", "web"); code != exitNotFound {
+		t.Errorf("exit code %d, want %d", code, exitNotFound)
+	}
+}
+
+// create, update and apply set what their flags name, and leave the rest.
+func TestSources_CreateUpdateApply(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	run := func(want int, args ...string) string {
+		t.Helper()
+		code, out, errs := c.run(false, args...)
+		if code != want {
+			t.Fatalf("%q: %d, %s%s", args, code, out, errs)
+		}
+		return errs
+	}
+	run(0, "create", "new", "--sink", "ksvc:op", "--dl-sink", "svc:dead:other", "--delay", "1m", "--max-in-flight", "5", "--retry", "2", "--timeout", "PT1M", "--ce-override", "team=a", "--suspend")
+	want := `{"ceOverrides":{"extensions":{"team":"a"}},"delay":"1m","delivery":{"deadLetterSink":{"ref":{"apiVersion":"v1","kind":"Service","name":"dead","namespace":"other"}},"retry":2,"timeout":"PT1M"},` +
+		`"limits":{"maxInFlight":5},"sink":{"ref":{"apiVersion":"serving.knative.dev/v1","kind":"Service","name":"op","namespace":"ops"}},"suspend":true}`
+	if got := c.spec("ops", "new"); got != want {
+		t.Errorf("created\n%s, want\n%s", got, want)
+	}
+	run(0, "update", "new", "--no-suspend", "--ce-override", "team-", "--sink", "http://there/x")
+	want = strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(want, `{"team":"a"}`, `{}`), `"suspend":true`, `"suspend":false`),
+		`{"ref":{"apiVersion":"serving.knative.dev/v1","kind":"Service","name":"op","namespace":"ops"}}`, `{"uri":"http://there/x"}`)
+	if got := c.spec("ops", "new"); got != want {
+		t.Errorf("updated\n%s, want\n%s", got, want)
+	}
+	run(0, "apply", "new", "--max-pending", "9")
+	if got := c.spec("ops", "new"); !strings.Contains(got, `"limits":{"maxInFlight":5,"maxPending":9}`) {
+		t.Errorf("applied\n%s", got)
+	}
+	run(0, "apply", "second", "--sink", "broker:default")
+	run(exitUsage, "apply", "third")
+	run(exitUsage, "create", "third")
+	run(exitNotFound, "update", "third", "--delay", "1s")
+	c.refuse["PUT /"] = 409
+	run(exitConflict, "update", "new", "--delay", "1s")
+	if errs := run(exitUnavailable, "create", "slow", "--sink", "x", "--wait", "--wait-timeout", "50ms"); !strings.Contains(errs, "is not Ready after 50ms") {
+		t.Errorf("waited: %s", errs)
+	}
+}
+
+// kn's examples of sinks, and what is none.
+func TestSinks_AsInKn(t *testing.T) {
+	t.Parallel()
+	ref := func(apiVersion, kind, name, namespace string) string {
+		return fmt.Sprint(map[string]any{"ref": map[string]any{"apiVersion": apiVersion, "kind": kind, "name": name, "namespace": namespace}})
+	}
+	for text, want := range map[string]string{
+		"mysvc":            ref("serving.knative.dev/v1", "Service", "mysvc", "ops"),
+		"ksvc:mysvc":       ref("serving.knative.dev/v1", "Service", "mysvc", "ops"),
+		"ksvc:mysvc:there": ref("serving.knative.dev/v1", "Service", "mysvc", "there"),
+		"svc:mysvc":        ref("v1", "Service", "mysvc", "ops"),
+		"broker:default":   ref("eventing.knative.dev/v1", "Broker", "default", "ops"),
+		"channel:pipe":     ref("messaging.knative.dev/v1", "Channel", "pipe", "ops"),
+		"messaging.knative.dev/v1/InMemoryChannel:pipe:x": ref("messaging.knative.dev/v1", "InMemoryChannel", "pipe", "x"),
+		"https://event.receiver.uri":                      fmt.Sprint(map[string]any{"uri": "https://event.receiver.uri"}),
+	} {
+		got, err := parseSink(text, "ops")
+		if err != nil || fmt.Sprint(got) != want {
+			t.Errorf("%s is %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "nix:a", "ksvc:", "ksvc:a:b:c"} {
+		if got, err := parseSink(text, "ops"); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+// doctor looks at the adapter, the rights and the sources.
+func TestDoctor_InACluster(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	findings := func(args ...string) (int, []finding) {
+		t.Helper()
+		code, out, errs := c.run(false, append([]string{"doctor", "-o", "json"}, args...)...)
+		var list struct{ Items []finding }
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			t.Fatalf("%d, %v, %s%s", code, err, out, errs)
+		}
+		return code, list.Items
+	}
+	code, all := findings()
+	if code != 0 || len(all) != 5 || all[0].Subject != "adapter" || all[4].Cause != "Healthy" {
+		t.Errorf("%d, %+v", code, all)
+	}
+	c.refuse["GET /review"] = 1
+	c.objects[setPath]["status"] = map[string]any{}
+	code, all = findings("web")
+	if code != exitProblem || slices.ContainsFunc(all, func(f finding) bool { return f.OK }) || all[4].Cause != "AdapterNotReady" {
+		t.Errorf("%d, %+v", code, all)
+	}
+}

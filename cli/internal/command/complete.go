@@ -1,0 +1,71 @@
+package command
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// The bounds of a completion: a shell waits for it.
+const (
+	completionTime = time.Second
+	completions    = 50
+)
+
+// completeSources completes the names of sources.
+func (e *env) completeSources(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	s, err := e.session()
+	if err != nil || s.config == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	objects, _ := s.objects(ctx, false)
+	var names []string
+	for _, o := range objects {
+		names = append(names, o.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeKeys completes NAME, and then keys with the prefix that was typed.
+func (e *env) completeKeys(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return e.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
+		for k, err := range src.List(ctx, sdk.ListOptions{Prefix: typed, PageSize: completions}) {
+			if err != nil || !add(k.Key) {
+				return
+			}
+		}
+	})
+}
+
+// completeLetters completes NAME, and then keys with a dead letter.
+func (e *env) completeLetters(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	return e.completeWith(cmd, args, typed, func(ctx context.Context, src *source, add func(string) bool) {
+		for l, err := range src.DeadLetters(ctx, sdk.ListOptions{Prefix: typed, PageSize: completions}) {
+			if err != nil || !add(l.Key) {
+				return
+			}
+		}
+	})
+}
+
+func (e *env) completeWith(cmd *cobra.Command, args []string, typed string, list func(ctx context.Context, src *source, add func(string) bool)) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return e.completeSources(cmd, args, typed)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+	defer cancel()
+	var keys []string
+	_ = e.opened(ctx, args[0], func(src *source) error { // without an answer there are no completions
+		list(ctx, src, func(key string) bool {
+			keys = append(keys, clean(key))
+			return len(keys) < completions
+		})
+		return nil
+	})
+	return keys, cobra.ShellCompDirectiveNoFileComp
+}

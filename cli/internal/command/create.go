@@ -1,0 +1,309 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// fields are the flags that set a field of the spec, in kn's names.
+var fields = []struct{ flag, kind, path, usage string }{
+	{"delay", "string", "delay", "time to wait when a request names none, such as 5m"},
+	{"conflict-policy", "string", "conflictPolicy", "when a key waits already: replace, earliest, latest, keep, fail"},
+	{"max-interval", "string", "maxInterval", "a key is due again this long after a run that asked for nothing"},
+	{"max-in-flight", "int", "limits.maxInFlight", "parallel deliveries at most"},
+	{"max-per-second", "int", "limits.maxPerSecond", "deliveries a second at most; 0 is no limit"},
+	{"max-pending", "int", "limits.maxPending", "keys at most"},
+	{"ingest-key", "string", "ingest.key", "CEL expression that makes the key of an event"},
+	{"ingest-when", "string", "ingest.when", "CEL expression that is false for events to drop"},
+	{"retry", "int", "delivery.retry", "retries after the first attempt; without it for ever"},
+	{"backoff-policy", "string", "delivery.backoffPolicy", "linear or exponential"},
+	{"backoff-delay", "string", "delivery.backoffDelay", "first wait before a retry, ISO 8601, such as PT1S"},
+	{"timeout", "string", "delivery.timeout", "time for one attempt, ISO 8601, such as PT10M"},
+	{"retry-after-max", "string", "delivery.retryAfterMax", "longest Retry-After that is honoured, ISO 8601"},
+}
+
+// specFlags adds the flags of the spec.
+func specFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.String("sink", "", "ksvc:NAME, svc:NAME, broker:NAME, channel:NAME, each with :NAMESPACE, a URI, or GROUP/VERSION/KIND:NAME")
+	f.String("dl-sink", "", "dead letter sink, in the form of --sink")
+	f.StringArray("ce-override", nil, "attribute that each event gets, NAME=VALUE; NAME- removes it")
+	f.Bool("suspend", false, "deliver nothing")
+	f.Bool("no-suspend", false, "deliver")
+	c.MarkFlagsMutuallyExclusive("suspend", "no-suspend")
+	for _, d := range fields {
+		if d.kind == "int" {
+			f.Int64(d.flag, 0, d.usage)
+		} else {
+			f.String(d.flag, "", d.usage)
+		}
+	}
+}
+
+// setSpec sets what the flags name, and leaves the rest.
+func (s *session) setSpec(c *cobra.Command, o *unstructured.Unstructured) error {
+	f := c.Flags()
+	set := func(v any, path string) error {
+		return unstructured.SetNestedField(o.Object, v, append([]string{"spec"}, strings.Split(path, ".")...)...)
+	}
+	for _, d := range fields {
+		if !f.Changed(d.flag) {
+			continue
+		}
+		var v any
+		if d.kind == "int" {
+			v, _ = f.GetInt64(d.flag)
+		} else {
+			v, _ = f.GetString(d.flag)
+		}
+		if err := set(v, d.path); err != nil {
+			return err
+		}
+	}
+	for flag, path := range map[string]string{"sink": "sink", "dl-sink": "delivery.deadLetterSink"} {
+		if !f.Changed(flag) {
+			continue
+		}
+		text, _ := f.GetString(flag)
+		v, err := parseSink(text, s.namespace)
+		if err != nil {
+			return usage("--%s: %w", flag, err)
+		}
+		if err := set(v, path); err != nil {
+			return err
+		}
+	}
+	for flag, on := range map[string]bool{"suspend": true, "no-suspend": false} {
+		if v, _ := f.GetBool(flag); v {
+			if err := set(on, "suspend"); err != nil {
+				return err
+			}
+		}
+	}
+	overrides, _ := f.GetStringArray("ce-override")
+	for _, text := range overrides {
+		path := []string{"spec", "ceOverrides", "extensions"}
+		if name, remove := strings.CutSuffix(text, "-"); remove && !strings.Contains(text, "=") {
+			unstructured.RemoveNestedField(o.Object, append(path, name)...)
+			continue
+		}
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return usage("--ce-override %q is not NAME=VALUE", text)
+		}
+		if err := unstructured.SetNestedField(o.Object, value, append(path, name)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kinds are the short forms of sinks that kn has.
+var kinds = map[string][2]string{
+	"ksvc":    {"serving.knative.dev/v1", "Service"},
+	"svc":     {"v1", "Service"},
+	"broker":  {"eventing.knative.dev/v1", "Broker"},
+	"channel": {"messaging.knative.dev/v1", "Channel"},
+}
+
+// parseSink reads a sink as kn does: PREFIX:NAME[:NAMESPACE], a URI,
+// GROUP/VERSION/KIND:NAME[:NAMESPACE], or the name of a Knative Service.
+func parseSink(text, namespace string) (map[string]any, error) {
+	if text == "" {
+		return nil, errors.New("it is empty")
+	}
+	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
+		return map[string]any{"uri": text}, nil
+	}
+	parts := strings.Split(text, ":")
+	if len(parts) == 1 {
+		parts = []string{"ksvc", text}
+	}
+	kind, ok := kinds[parts[0]]
+	if gvk := strings.Split(parts[0], "/"); !ok && len(gvk) >= 2 {
+		kind, ok = [2]string{strings.Join(gvk[:len(gvk)-1], "/"), gvk[len(gvk)-1]}, true
+	}
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%q is not known: use ksvc, svc, broker, channel, GROUP/VERSION/KIND, or a URI", parts[0])
+	case len(parts) > 3 || parts[1] == "":
+		return nil, fmt.Errorf("%q is not PREFIX:NAME or PREFIX:NAME:NAMESPACE", text)
+	}
+	if len(parts) == 3 {
+		namespace = parts[2]
+	}
+	return map[string]any{"ref": map[string]any{"apiVersion": kind[0], "kind": kind[1], "name": parts[1], "namespace": namespace}}, nil
+}
+
+// created is the object of create and apply.
+func (s *session) fresh(name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(sourceKind)
+	o.SetName(name)
+	o.SetNamespace(s.namespace)
+	return o
+}
+
+// change is a command that writes a source.
+func (e *env) change(verb, short, done string, write func(ctx context.Context, s *session, c *cobra.Command, name string) error) *cobra.Command {
+	var wait bool
+	var patience time.Duration
+	c := e.command(verb+" NAME", short, `
+$ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			if err := s.cluster(verb); err != nil {
+				return err
+			}
+			if err := write(cmd.Context(), s, cmd, args[0]); err != nil {
+				return err
+			}
+			if no, _ := cmd.Flags().GetBool("no-wait"); wait && !no {
+				if err := s.awaitReady(cmd.Context(), args[0], patience); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(e.out, "Source %s %s in namespace %s.\n", args[0], done, s.namespace)
+			return nil
+		})
+	specFlags(c)
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the source is Ready")
+	c.Flags().Bool("no-wait", false, "do not wait, which is the default")
+	c.Flags().DurationVar(&patience, "wait-timeout", 2*time.Minute, "how long to wait")
+	c.MarkFlagsMutuallyExclusive("wait", "no-wait")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+func (e *env) create() *cobra.Command {
+	return e.change("create", "Create a source", "created", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+		if !c.Flags().Changed("sink") {
+			return usage("give --sink: where the source delivers to")
+		}
+		o := s.fresh(name)
+		if err := s.setSpec(c, o); err != nil {
+			return err
+		}
+		_, err := s.api.Resource(sourceResource).Namespace(s.namespace).Create(ctx, o, metav1.CreateOptions{})
+		return err
+	})
+}
+
+func (e *env) update() *cobra.Command {
+	return e.change("update", "Change fields of a source; the others stay", "updated", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+		return s.updateSpec(ctx, c, name)
+	})
+}
+
+// updateSpec reads, changes and writes the object, at the version that was read.
+func (s *session) updateSpec(ctx context.Context, c *cobra.Command, name string) error {
+	r := s.api.Resource(sourceResource).Namespace(s.namespace)
+	o, err := r.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := s.setSpec(c, o); err != nil {
+		return err
+	}
+	_, err = r.Update(ctx, o, metav1.UpdateOptions{})
+	return err
+}
+
+func (e *env) apply() *cobra.Command {
+	return e.change("apply", "Create a source, or change fields of it", "applied", func(ctx context.Context, s *session, c *cobra.Command, name string) error {
+		err := s.updateSpec(ctx, c, name)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if !c.Flags().Changed("sink") {
+			return usage("there is no source %s: give --sink to create it", name)
+		}
+		o := s.fresh(name)
+		if err := s.setSpec(c, o); err != nil {
+			return err
+		}
+		_, err = s.api.Resource(sourceResource).Namespace(s.namespace).Create(ctx, o, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// awaitReady polls the object until it is Ready for its generation.
+func (s *session) awaitReady(ctx context.Context, name string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	last := "the controller has not seen it"
+	for {
+		o, err := s.get(ctx, name)
+		if err == nil {
+			observed, _, _ := unstructured.NestedInt64(o.raw.Object, "status", "observedGeneration")
+			ready := o.condition("Ready")
+			if ready.Status == "True" && observed == o.Generation {
+				return nil
+			}
+			if ready.Reason != "" {
+				last = ready.Reason + ": " + ready.Message
+			}
+		} else if ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return unavailable("source %s is not Ready after %s: %s", name, patience, last)
+		}
+	}
+}
+
+// delete is the command of that name.
+func (e *env) delete() *cobra.Command {
+	var yes bool
+	c := e.command("delete NAME...", "Delete sources, and their schedules for good", `
+$ delete git-repos`,
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			if err := s.cluster("delete"); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			objects, err := s.chosen(ctx, args, false)
+			if err != nil {
+				return err
+			}
+			var keys int64
+			for _, o := range objects {
+				if o.Status.Pending != nil {
+					keys += *o.Status.Pending
+				}
+			}
+			if err := e.confirm(yes, "Delete %d sources of namespace %s, and about %d keys with them, for good?", len(objects), s.namespace, keys); err != nil {
+				return err
+			}
+			uids := map[string]*object{}
+			for _, o := range objects {
+				uids[o.Name] = o
+			}
+			return e.each(ctx, args, &choice{keys: args}, "deleting", "deleted", func(name string) error {
+				uid := uids[name].UID
+				return s.api.Resource(sourceResource).Namespace(s.namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+			})
+		})
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}

@@ -1,0 +1,175 @@
+package command
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
+)
+
+// finding is a line of doctor.
+type finding struct {
+	Subject string `json:"subject"`
+	OK      bool   `json:"ok"`
+	Cause   string `json:"cause,omitempty"`
+	Detail  string `json:"detail"`
+}
+
+// doctor is the command of that name.
+func (e *env) doctor() *cobra.Command {
+	var o *output
+	var all bool
+	c := e.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
+$ doctor
+$ doctor -A`,
+		nil, func(cmd *cobra.Command, args []string) error {
+			if all && len(args) > 0 {
+				return usage("--all-namespaces does not go with names")
+			}
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			findings, err := s.diagnose(cmd.Context(), args, all)
+			if err != nil {
+				return err
+			}
+			return e.printFindings(o, findings)
+		})
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
+	c.ValidArgsFunction = e.completeSources
+	o = outputFlags(c, "json", "yaml", "name", "ndjson")
+	return c
+}
+
+func (e *env) printFindings(o *output, findings []finding) error {
+	l := o.list(e.out, "", columns("", "Subject", "Finding"))
+	problems := 0
+	for _, f := range findings {
+		mark := "ok"
+		if !f.OK {
+			problems++
+			mark = "PROBLEM"
+		}
+		if err := l.add(f, f.Subject, mark, f.Subject, f.Detail); err != nil {
+			return err
+		}
+	}
+	if err := l.end(e.err, "Nothing to look at."); err != nil {
+		return err
+	}
+	if problems > 0 {
+		return &exitError{exitProblem, fmt.Errorf("%d of %d checks found a problem", problems, len(findings))}
+	}
+	return nil
+}
+
+// diagnose makes the checks.
+func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]finding, error) {
+	if s.config == nil {
+		if len(names) == 0 {
+			return nil, usage("doctor needs names with --server: an adapter does not list its sources")
+		}
+		var found []finding
+		for _, name := range names {
+			f, err := s.facts(ctx, name, "")
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, judged(f))
+		}
+		return found, nil
+	}
+	objects, err := s.chosen(ctx, names, all)
+	if apierrors.IsNotFound(err) && len(names) == 0 {
+		return []finding{{Subject: "installation", Detail: "The API server knows no RescheduleSources: install the release manifest."}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	adapter := s.adapterFacts(ctx)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, s.rights(ctx, objects)...)
+	for _, o := range objects {
+		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
+		if adapter == nil || adapter.Ready > 0 {
+			src, err := s.connect(ctx, o, objects)
+			if err != nil {
+				f.Refusal = refusal(err)
+			} else if err := s.ask(ctx, &f, src); err != nil {
+				return nil, err
+			}
+		}
+		found = append(found, judged(f))
+	}
+	return found, nil
+}
+
+// judged is what why says of a source.
+func judged(f why.Facts) finding {
+	a := why.Explain(f)
+	return finding{Subject: "source " + f.Namespace + "/" + f.Name, OK: !a.Problem, Cause: string(a.Cause), Detail: a.Sentence}
+}
+
+// adapterFinding judges the adapter by itself: without a source it has no pod.
+func adapterFinding(a *why.Adapter, sources int) finding {
+	f := finding{Subject: "adapter", OK: true}
+	switch {
+	case a == nil:
+		f.Detail = "You may not look at it (config/cli grants that)."
+	case a.Missing:
+		f.OK, f.Detail = false, "There is no StatefulSet "+adapterName+": install the release manifest."
+	case a.Wanted == 0 && sources == 0:
+		f.Detail = "0 replicas, as there is no source."
+	case a.Ready < a.Wanted || a.Wanted == 0:
+		f.OK, f.Detail = false, fmt.Sprintf("%d of %d pods are ready. %s", a.Ready, a.Wanted, a.Waiting)
+	default:
+		f.Detail = fmt.Sprintf("%d of %d pods are ready.", a.Ready, a.Wanted)
+	}
+	if a != nil && a.Restarts > 0 {
+		f.Detail += fmt.Sprintf(" %d restarts, the last one after %s.", a.Restarts, dash(a.LastTermination))
+	}
+	return f
+}
+
+// rights asks the API server whether the caller may do what the command line needs.
+func (s *session) rights(ctx context.Context, objects []*object) []finding {
+	type right struct{ namespace, verb, group, resource, subresource, name, cure string }
+	wanted := []right{
+		{s.systemNamespace, "create", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+		{s.systemNamespace, "get", "", "pods", "portforward", pods[0], "apply config/cli and bind its Role"},
+	}
+	seen := map[string]bool{}
+	for _, o := range objects {
+		if !seen[o.Namespace] {
+			seen[o.Namespace] = true
+			wanted = append(wanted, right{o.Namespace, "create", "", "serviceaccounts", "token", s.serviceAccount,
+				"the ClusterRole edit of Kubernetes has it"})
+		}
+	}
+	reviews := schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
+	var found []finding
+	for _, r := range wanted {
+		review := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+			"spec": map[string]any{"resourceAttributes": map[string]any{
+				"namespace": r.namespace, "verb": r.verb, "group": r.group, "resource": r.resource, "subresource": r.subresource, "name": r.name,
+			}},
+		}}
+		f := finding{Subject: "right to " + r.verb + " " + r.resource + "/" + r.subresource + " in " + r.namespace, OK: true, Detail: "You have it."}
+		answer, err := s.api.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			f.Detail = "It is not known: " + err.Error()
+		} else if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); !allowed {
+			f.OK, f.Detail = false, fmt.Sprintf("You do not have it: %s. Check: kubectl auth can-i %s %s/%s --subresource=%s -n %s", r.cure, r.verb, r.resource, r.name, r.subresource, r.namespace)
+		}
+		found = append(found, f)
+	}
+	return found
+}

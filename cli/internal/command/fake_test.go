@@ -1,0 +1,270 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/client-go/tools/portforward"
+)
+
+// cluster is a fake API server, with a fake adapter behind its port-forward.
+type cluster struct {
+	t       *testing.T
+	api     *httptest.Server
+	adapter *httptest.Server
+
+	mu      sync.Mutex
+	objects map[string]map[string]any // by path
+	refuse  map[string]int            // a status, by method and a part of the path
+	calls   []string                  // method and path, with the body of a TokenRequest
+	tokens  [][]string                // the audiences of each token
+	answers map[string]string         // of the adapter, by method and path: a status and a body
+	asked   []string                  // the adapter's calls
+	sources map[string]bool           // audiences that the adapter has seen
+}
+
+const (
+	group    = "/apis/sources.reschedule.dev/v1alpha1"
+	system   = "/api/v1/namespaces/knative-eventing"
+	setPath  = "/apis/apps/v1/namespaces/knative-eventing/statefulsets/reschedule-adapter"
+	podPath  = system + "/pods/reschedule-adapter-0"
+	healthy  = `{"pending":3,"due":0,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":"2050-01-01T00:00:00Z","oldestDueAt":null,"watched":0}`
+	notFound = `404 {"status":404,"code":"not_found","detail":"nothing waits"}`
+)
+
+// newCluster has one source, ops/web, which is Ready, and an adapter that runs.
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{t: t, objects: map[string]map[string]any{}, refuse: map[string]int{}, answers: map[string]string{}}
+	c.api = httptest.NewServer(http.HandlerFunc(c.serve))
+	c.adapter = httptest.NewServer(http.HandlerFunc(c.serveAdapter))
+	t.Cleanup(c.api.Close)
+	t.Cleanup(c.adapter.Close)
+	c.source("ops", "web", nil)
+	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":1},"status":{"readyReplicas":1}}`)
+	return c
+}
+
+func (c *cluster) put(path, object string) {
+	c.t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(object), &o); err != nil {
+		c.t.Fatal(err)
+	}
+	c.objects[path] = o
+}
+
+// source adds a source that is Ready, with changes.
+func (c *cluster) source(namespace, name string, change func(o map[string]any)) {
+	path := group + "/namespaces/" + namespace + "/reschedulesources/" + name
+	c.put(path, fmt.Sprintf(`{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource",
+		"metadata":{"namespace":%q,"name":%q,"uid":"u-%s","generation":1,"creationTimestamp":"2026-11-01T00:00:00Z"},
+		"spec":{"sink":{"uri":"http://sink"},"limits":{"maxInFlight":7,"maxPending":3000,"maxBytes":"1Mi"},"delivery":{"timeout":"PT30S","retry":3}},
+		"status":{"observedGeneration":1,"sinkUri":"http://sink","pending":3,
+			"address":{"url":"http://reschedule-adapter.knative-eventing.svc.cluster.local/%s/%s"},
+			"conditions":[{"type":"Ready","status":"True"},{"type":"Deployed","status":"True"}]}}`, namespace, name, name, namespace, name))
+	if change != nil {
+		change(c.objects[path])
+	}
+	c.answers["GET /"+namespace+"/"+name] = "200 " + healthy
+}
+
+// serve is the API server.
+func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/portforward") && r.URL.Path == podPath+"/portforward" {
+		c.forward(w, r)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	body, _ := io.ReadAll(r.Body)
+	c.calls = append(c.calls, r.Method+" "+r.URL.Path)
+	for what, status := range c.refuse {
+		if method, part, _ := strings.Cut(what, " "); method == r.Method && strings.Contains(r.URL.Path, part) {
+			refuseWith(w, status)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	var sent map[string]any
+	_ = json.Unmarshal(body, &sent)
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/token"):
+		var request struct{ Spec struct{ Audiences []string } }
+		_ = json.Unmarshal(body, &request)
+		c.tokens = append(c.tokens, request.Spec.Audiences)
+		sent["status"] = map[string]any{"token": "token-for-" + strings.Join(request.Spec.Audiences, ",")}
+		reply(w, 201, sent)
+	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		sent["status"] = map[string]any{"allowed": c.refuse["GET /review"] == 0}
+		reply(w, 201, sent)
+	case r.Method == http.MethodPost:
+		name := sent["metadata"].(map[string]any)["name"].(string)
+		c.objects[r.URL.Path+"/"+name] = sent
+		reply(w, 201, sent)
+	case c.objects[r.URL.Path] == nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/reschedulesources"):
+		c.list(w, strings.TrimSuffix(r.URL.Path, "reschedulesources"))
+	case c.objects[r.URL.Path] == nil:
+		refuseWith(w, 404)
+	case r.Method == http.MethodPut:
+		c.objects[r.URL.Path] = sent
+		reply(w, 200, sent)
+	case r.Method == http.MethodPatch:
+		maps.Copy(c.objects[r.URL.Path]["spec"].(map[string]any), sent["spec"].(map[string]any))
+		reply(w, 200, c.objects[r.URL.Path])
+	case r.Method == http.MethodDelete:
+		delete(c.objects, r.URL.Path)
+		reply(w, 200, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"})
+	default:
+		reply(w, 200, c.objects[r.URL.Path])
+	}
+}
+
+func (c *cluster) list(w http.ResponseWriter, under string) {
+	items := []any{}
+	for _, path := range slices.Sorted(maps.Keys(c.objects)) {
+		if strings.HasPrefix(path, group) && (strings.HasPrefix(path, under) || under == group+"/") {
+			items = append(items, c.objects[path])
+		}
+	}
+	reply(w, 200, map[string]any{"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSourceList", "metadata": map[string]any{}, "items": items})
+}
+
+func reply(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func refuseWith(w http.ResponseWriter, status int) {
+	reason := map[int]string{403: "Forbidden", 404: "NotFound", 409: "Conflict"}[status]
+	reply(w, status, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "message": strings.ToLower(reason) + " by the test", "code": status})
+}
+
+// serveAdapter is the schedule API, and the metrics.
+func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	what := r.Method + " " + r.URL.Path
+	c.asked = append(c.asked, what+" "+r.Header.Get("Authorization"))
+	answer := c.answers[what]
+	if answer == "" {
+		answer = notFound
+	}
+	var status int
+	_, _ = fmt.Sscan(answer, &status)
+	_, body, _ := strings.Cut(answer, " ")
+	w.Header().Set("Content-Type", "application/json")
+	if status >= 400 {
+		w.Header().Set("Content-Type", "application/problem+json")
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, body)
+}
+
+// forward is a kubelet that knows SPDY only, as older ones do.
+func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+		return
+	}
+	streams := make(chan httpstream.Stream, 8)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
+		go func() {
+			<-replySent
+			streams <- s
+		}()
+		return nil
+	})
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		select {
+		case s := <-streams:
+			go c.pipe(s)
+		case <-conn.CloseChan():
+			return
+		}
+	}
+}
+
+// pipe connects a stream with the adapter; a port that it does not have is a fault.
+func (c *cluster) pipe(s httpstream.Stream) {
+	h := s.Headers()
+	if port := h.Get(corev1.PortHeader); port != "8080" && port != "9090" {
+		if h.Get(corev1.StreamType) == corev1.StreamTypeError {
+			_, _ = io.WriteString(s, "nothing listens on port "+port)
+			_ = s.Close()
+		}
+		return
+	}
+	if h.Get(corev1.StreamType) == corev1.StreamTypeError {
+		_ = s.Close()
+		return
+	}
+	to, err := net.Dial("tcp", c.adapter.Listener.Addr().String())
+	if err != nil {
+		_ = s.Reset()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(to, s)
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(s, to)
+	_ = s.Close()
+}
+
+// run runs a command in the cluster. Without forwarded the connections to the adapter are
+// direct.
+func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
+	c.t.Helper()
+	config := filepath.Join(c.t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"t","clusters":[{"name":"t","cluster":{"server":%q}}],
+		"contexts":[{"name":"t","context":{"cluster":"t","user":"t","namespace":"ops"}}],"users":[{"name":"t","user":{}}]}`, c.api.URL)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	var stdout, stderr strings.Builder
+	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
+	if !forwarded {
+		e.dial = func(ctx context.Context, _ int) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
+		}
+	}
+	code = e.run(c.t.Context(), append(args, "--kubeconfig", config))
+	return code, stdout.String(), stderr.String()
+}
+
+// spec is the spec of a source, as JSON.
+func (c *cluster) spec(namespace, name string) string {
+	o := c.objects[group+"/namespaces/"+namespace+"/reschedulesources/"+name]
+	if o == nil {
+		return ""
+	}
+	b, err := json.Marshal(o["spec"])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,392 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// key is the group of commands about keys.
+func (e *env) key() *cobra.Command {
+	return e.group("key", "Keys of a source: list, describe, run, delete, set, watch", e.keyList(), e.keyDescribe(), e.keyRun(), e.keyDelete(), e.keySet(), e.keyWatch())
+}
+
+// opened runs a command with an open source.
+func (e *env) opened(ctx context.Context, name string, run func(*source) error) error {
+	s, err := e.session()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	src, err := s.open(ctx, name)
+	if err != nil {
+		return err
+	}
+	return run(src)
+}
+
+// duration reads a duration as the schedule API does: 5m30s, or PT5M30S.
+func duration(flag, s string) (time.Duration, error) {
+	d, err := schedule.ParseDuration("--"+flag, s)
+	if err != nil {
+		return 0, usage("%w", err)
+	}
+	return d, nil
+}
+
+// keyColumns are the columns of a list of keys.
+var keyColumns = columns("Key", "State", "Due", "Attempts", "Next attempt", "Last failure", "Reason*", "Scheduled*", "Expires*", "UID*", "Revision*")
+
+// showKey prints a key in a list.
+func (e *env) showKey(l *lister, k *sdk.Schedule) error {
+	state, failure := string(k.State), "-"
+	if !k.NextAttemptAt.IsZero() {
+		state = string(sdk.Retrying)
+	}
+	if f := k.LastFailure; f != nil {
+		failure = f.Error
+	}
+	return l.add(k, k.Key, k.Key, state, e.relative(k.DueAt), k.Tries, e.relative(k.NextAttemptAt), failure,
+		dash(k.Reason), e.relative(k.ScheduledAt), e.relative(k.ExpiresAt), dash(k.UID), k.Revision)
+}
+
+func (e *env) keyList() *cobra.Command {
+	var o *output
+	var state, prefix, order, late string
+	var limit int
+	var all bool
+	c := e.command("list NAME", "List keys, by state, prefix and due time", `
+$ key list git-repos --overdue
+$ key list git-repos --state retrying
+$ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			states := map[string]sdk.State{"": "", "waiting": sdk.Waiting, "due": sdk.Due, "retrying": sdk.Retrying, "inflight": sdk.InFlight}
+			o2 := sdk.ListOptions{Prefix: prefix, Order: sdk.Order(order), State: states[strings.ToLower(state)]}
+			if state != "" && o2.State == "" {
+				return usage("--state %q is not one of waiting, due, retrying, inflight", state)
+			}
+			if order != "" && order != "key" && order != "due" {
+				return usage("--order %q is not one of key, due", order)
+			}
+			var overdue time.Duration
+			if late != "" {
+				if state != "" {
+					return usage("--overdue does not go with --state: it lists due keys")
+				}
+				var err error
+				if overdue, err = duration("overdue", late); err != nil {
+					return err
+				}
+				o2.State, o2.Order = sdk.Due, sdk.ByDue
+			}
+			if limit < 1 {
+				return usage("--limit is %d: give at least 1, or --all", limit)
+			}
+			o2.PageSize = 1000
+			if !all {
+				o2.PageSize = min(limit, 1000)
+			}
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				l := o.list(e.out, "", keyColumns)
+				more := false
+				for k, err := range src.List(cmd.Context(), o2) {
+					if err != nil {
+						return errors.Join(err, l.end(io.Discard, ""))
+					}
+					if late != "" && k.DueAt.After(e.now().Add(-overdue)) {
+						break // they come by due time
+					}
+					if more = !all && l.count == limit; more {
+						break
+					}
+					if err := e.showKey(l, k); err != nil {
+						return err
+					}
+				}
+				if err := l.end(e.err, "No keys found."); err != nil {
+					return err
+				}
+				if more {
+					fmt.Fprintf(e.err, "There are more than %d: --limit N or --all shows them.\n", limit)
+				}
+				return nil
+			})
+		})
+	f := c.Flags()
+	f.StringVar(&state, "state", "", "only keys in this state: waiting, due, retrying, inflight")
+	f.StringVar(&late, "overdue", "", "only keys that have been due for this long, oldest first")
+	f.Lookup("overdue").NoOptDefVal = "1m"
+	f.StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	f.StringVar(&order, "order", "", "key or due")
+	f.IntVar(&limit, "limit", 100, "keys at most")
+	f.BoolVar(&all, "all", false, "all keys")
+	c.ValidArgsFunction = e.completeSources
+	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
+	return c
+}
+
+func (e *env) keyDescribe() *cobra.Command {
+	var o *output
+	var verbose bool
+	c := e.command("describe NAME KEY", "Show one key, and its last outcomes", `
+$ key describe git-repos GitRepo/team-a/site`,
+		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				k, err := src.Get(cmd.Context(), args[1])
+				if errors.Is(err, sdk.ErrNotFound) {
+					return fmt.Errorf("%w; %s why %s %q may say what became of it", err, e.name(), args[0], args[1])
+				}
+				if err != nil {
+					return err
+				}
+				if o.format != "" {
+					return o.printOne(e.out, k)
+				}
+				e.describedKey(k, verbose)
+				h, err := src.History(cmd.Context(), args[1])
+				if err != nil || len(h.Items) == 0 {
+					return err
+				}
+				fmt.Fprintln(e.out, "\nLast outcomes:")
+				l := (&output{}).list(e.out, "", columns("At", "Result", "Status", "Attempt", "Late by", "Took"))
+				for _, a := range h.Items {
+					if err := l.add(nil, "", e.relative(a.At), a.Result, a.Status, a.Attempt, a.Lateness.String(), a.Duration.String()); err != nil {
+						return err
+					}
+				}
+				return l.end(e.err, "")
+			})
+		})
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
+	c.ValidArgsFunction = e.completeKeys
+	o = outputFlags(c, "json", "yaml")
+	return c
+}
+
+func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339Nano) + " (" + e.relative(t) + ")"
+	}
+	pairs := [][2]string{
+		{"Key", k.Key},
+		{"State", string(k.State)},
+		{"Due", at(k.DueAt)},
+		{"Next attempt", at(k.NextAttemptAt)},
+		{"Scheduled", at(k.ScheduledAt)},
+		{"Revision", fmt.Sprint(k.Revision)},
+		{"Attempts", fmt.Sprintf("%d of this occurrence, %d failed in a row", k.Tries, k.Attempt)},
+		{"In flight", fmt.Sprint(k.InFlight)},
+		{"Expires", at(k.ExpiresAt)},
+		{"Reason", k.Reason},
+		{"UID", k.UID},
+	}
+	if k.MaxInterval != nil {
+		pairs = append(pairs, [2]string{"Max interval", k.MaxInterval.String()})
+	}
+	if f := k.LastFailure; f != nil {
+		pairs = append(pairs, [][2]string{{"Last failure", at(f.At)}, {"Error", f.Error}, {"Sink's answer", f.Detail}}...)
+	}
+	if k.Event != nil {
+		pairs = append(pairs, eventPairs(k.Event, verbose)...)
+	}
+	section(e.out, filled(pairs)...)
+}
+
+// eventPairs show an event; its data only when that is wanted.
+func eventPairs(v *sdk.Event, verbose bool) [][2]string {
+	pairs := [][2]string{{"Event type", v.Type}, {"Event subject", v.Subject}, {"Event source", v.Source}, {"Event id", v.ID}}
+	for name, value := range v.Extensions {
+		pairs = append(pairs, [2]string{"Event " + name, fmt.Sprint(value)})
+	}
+	if len(v.Data) > 0 {
+		text := fmt.Sprintf("%d bytes (-v shows them)", len(v.Data))
+		if verbose {
+			text = string(v.Data)
+		}
+		pairs = append(pairs, [2]string{"Event data", text})
+	}
+	return pairs
+}
+
+func filled(pairs [][2]string) [][2]string {
+	var some [][2]string
+	for _, p := range pairs {
+		if p[1] != "" {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
+func (e *env) keySet() *cobra.Command {
+	var o *output
+	var in, at, policy, data, kind, uid, reason, expires, interval string
+	var revision uint64
+	c := e.command("set NAME KEY", "Schedule a key", `
+$ key set git-repos GitRepo/team-a/site --in 5m
+$ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.json --if-match 184467`,
+		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
+			r := sdk.Request{Policy: sdk.Policy(policy), UID: uid, Reason: reason}
+			changed := cmd.Flags().Changed
+			if changed("in") == changed("at") {
+				return usage("give --in or --at, and one of them")
+			}
+			if changed("in") {
+				d, err := duration("in", in)
+				if err != nil {
+					return err
+				}
+				r.Delay = &d
+			}
+			for flag, to := range map[string]*time.Time{"at": &r.DueAt, "expires-at": &r.ExpiresAt} {
+				if text, _ := cmd.Flags().GetString(flag); changed(flag) {
+					t, err := time.Parse(time.RFC3339Nano, text)
+					if err != nil {
+						return usage("--%s: %q is not an instant such as 2030-01-01T06:00:00Z", flag, text)
+					}
+					*to = t
+				}
+			}
+			if changed("max-interval") {
+				d, err := duration("max-interval", interval)
+				if err != nil {
+					return err
+				}
+				r.MaxInterval = &d
+			}
+			event, err := e.event(data, kind)
+			if err != nil {
+				return err
+			}
+			r.Event = event
+			var conditions []sdk.Condition
+			if changed("if-match") {
+				conditions = append(conditions, sdk.IfRevision(revision))
+			}
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				k, err := src.Schedule(cmd.Context(), args[1], r, conditions...)
+				if err != nil {
+					return err
+				}
+				if o.format != "" {
+					return o.printOne(e.out, k)
+				}
+				fmt.Fprintf(e.out, "Key %q %s: due %s, revision %d.\n", k.Key, k.Result, e.relative(k.DueAt), k.Revision)
+				return nil
+			})
+		})
+	f := c.Flags()
+	f.StringVar(&in, "in", "", "due after this duration, such as 5m30s or PT5M30S; 0s is now")
+	f.StringVar(&at, "at", "", "due at this instant, RFC 3339")
+	f.StringVar(&policy, "policy", "", "when the key waits already: replace, earliest, latest, keep, fail")
+	f.StringVar(&data, "data", "", "data of the event: text, @FILE, or @- for the standard input")
+	f.StringVar(&kind, "type", "", "type of the event")
+	f.StringVar(&uid, "uid", "", "uid of the object that the key stands for")
+	f.StringVar(&reason, "reason", "", "short text for people")
+	f.StringVar(&expires, "expires-at", "", "not delivered from this instant on, RFC 3339")
+	f.StringVar(&interval, "max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
+	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
+	c.ValidArgsFunction = e.completeKeys
+	o = outputFlags(c, "json", "yaml")
+	return c
+}
+
+// maxData bounds what is read of a file: the adapter takes 256 KiB.
+const maxData = 1 << 20
+
+// event makes the event of a request, nil if no flag asks for one.
+func (e *env) event(data, kind string) (*sdk.Event, error) {
+	if data == "" && kind == "" {
+		return nil, nil
+	}
+	v := &sdk.Event{Type: kind, Data: []byte(data)}
+	if name, ok := strings.CutPrefix(data, "@"); ok {
+		from := e.in
+		if name != "-" {
+			file, err := os.Open(name)
+			if err != nil {
+				return nil, usage("--data: %w", err)
+			}
+			defer file.Close()
+			from = file
+		}
+		var err error
+		if v.Data, err = io.ReadAll(io.LimitReader(from, maxData)); err != nil {
+			return nil, err
+		}
+	}
+	if len(v.Data) > 0 && !json.Valid(v.Data) {
+		v.DataContentType = "text/plain"
+	}
+	return v, nil
+}
+
+func (e *env) keyWatch() *cobra.Command {
+	var o *output
+	var prefix string
+	c := e.command("watch NAME [KEY]", "Follow what happens to keys, until interrupted", `
+$ key watch git-repos
+$ key watch git-repos --prefix GitRepo/team-a/`,
+		cobra.RangeArgs(1, 2), func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && prefix != "" {
+				return usage("give KEY or --prefix, not both")
+			}
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				for v, err := range src.Follow(cmd.Context(), "") {
+					if err != nil {
+						return err
+					}
+					if len(args) == 2 && v.Key != args[1] || !strings.HasPrefix(v.Key, prefix) {
+						continue
+					}
+					if v.Missed {
+						fmt.Fprintln(e.err, "Some events are missing here: the connection was lost for too long.")
+					}
+					if o.format == "ndjson" {
+						b, err := json.Marshal(v)
+						if err != nil {
+							return err
+						}
+						fmt.Fprintf(e.out, "%s\n", b)
+						continue
+					}
+					fmt.Fprintln(e.out, e.happened(v))
+				}
+				return nil
+			})
+		})
+	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	c.ValidArgsFunction = e.completeKeys
+	o = outputFlags(c, "ndjson")
+	return c
+}
+
+// happened is a line about a live event.
+func (e *env) happened(v *sdk.Live) string {
+	text := fmt.Sprintf("%s %-9s %s", v.At.UTC().Format("15:04:05.000"), v.Kind, clean(v.Key))
+	switch v.Kind {
+	case sdk.KeyScheduled:
+		text += ": due " + e.relative(v.DueAt)
+	case sdk.KeyStarted:
+		text += fmt.Sprintf(": attempt %d", v.Attempt)
+	case sdk.KeyOutcome:
+		text += ": " + v.Result
+		if v.Status != 0 {
+			text += fmt.Sprintf(" (%d)", v.Status)
+		}
+	}
+	return text
+}

@@ -1,0 +1,299 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// list is the command of that name.
+func (e *env) list() *cobra.Command {
+	var o *output
+	var all bool
+	c := e.command("list", "List sources, by the status that the controller and the adapter wrote", `
+$ list
+$ list -A -o name`,
+		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			if err := s.cluster("list"); err != nil {
+				return err
+			}
+			objects, err := s.objects(cmd.Context(), all)
+			if err != nil {
+				return err
+			}
+			names := columns("Name", "Ready", "Pending", "Retrying", "In flight", "Next due", "Suspended", "Age", "Reason*", "Sink*")
+			if all {
+				names = append(columns("Namespace"), names...)
+			}
+			l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
+			for _, s := range objects {
+				if err := l.add(s.raw, s.Name, e.listed(s, all)...); err != nil {
+					return err
+				}
+			}
+			return l.end(e.err, "No sources found.")
+		})
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the sources of all namespaces")
+	o = outputFlags(c, "wide", "json", "yaml", "name")
+	return c
+}
+
+func (e *env) listed(s *object, all bool) []any {
+	ready := s.condition("Ready")
+	next := "-"
+	if t := s.Status.NextDueAt; t != nil {
+		next = e.relative(t.Time)
+	}
+	row := []any{
+		s.Name, ready.Status, number(s.Status.Pending), number(s.Status.Retrying), number(s.Status.InFlight), next, fmt.Sprint(s.Spec.Suspend),
+		short(e.now().Sub(s.CreationTimestamp.Time)), dash(ready.Reason), dash(s.Status.SinkURI),
+	}
+	if all {
+		return append([]any{s.Namespace}, row...)
+	}
+	return row
+}
+
+// describe is the command of that name.
+func (e *env) describe() *cobra.Command {
+	var o *output
+	c := e.command("describe NAME", "Show one source: conditions, limits, counts", `
+$ describe git-repos`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			if s.config != nil && o.format != "" {
+				object, err := s.get(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return o.printOne(e.out, object.raw)
+			}
+			src, err := s.open(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			counts, err := src.Counts(cmd.Context())
+			if o.format != "" && err == nil {
+				return o.printOne(e.out, counts)
+			}
+			e.described(src, counts, err)
+			return err
+		})
+	c.ValidArgsFunction = e.completeSources
+	o = outputFlags(c, "json", "yaml")
+	return c
+}
+
+func (e *env) described(src *source, counts *sdk.Counts, failed error) {
+	pairs := [][2]string{{"Name", src.name}, {"Namespace", src.namespace}}
+	add := func(name, format string, args ...any) {
+		pairs = append(pairs, [2]string{name, fmt.Sprintf(format, args...)})
+	}
+	if o := src.object; o != nil {
+		add("Age", "%s", short(e.now().Sub(o.CreationTimestamp.Time)))
+		add("Sink", "%s", dash(o.Status.SinkURI))
+		if a := o.Status.Address; a != nil {
+			add("Address", "%s", a.URL)
+		}
+		add("Suspended", "%t", o.Spec.Suspend)
+		f := o.facts()
+		add("Delivery timeout", "%s", f.Timeout)
+		add("In flight at most", "%d", f.MaxInFlight)
+		if f.MaxPerSecond > 0 {
+			add("A second at most", "%d", f.MaxPerSecond)
+		}
+		if f.MaxPending > 0 {
+			add("Keys at most", "%d", f.MaxPending)
+		}
+		for _, c := range o.Status.Conditions {
+			text := c.Status
+			if c.Reason != "" {
+				text += " (" + c.Reason + ") " + c.Message
+			}
+			add("Condition "+c.Type, "%s", text)
+		}
+	}
+	if failed == nil {
+		add("Keys", "%d pending, %d due, %d retrying, %d in flight", counts.Pending, counts.Due, counts.Retrying, counts.InFlight)
+		add("Dead letters", "%d", counts.DeadLetters)
+		add("Next due", "%s", e.relative(counts.NextDueAt))
+		add("Oldest due", "%s", e.relative(counts.OldestDueAt))
+	}
+	section(e.out, pairs...)
+}
+
+// topped is a line of top, in JSON.
+type topped struct {
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Counts    *sdk.Counts `json:"counts,omitempty"`
+	Error     string      `json:"error,omitempty"`
+}
+
+// top is the command of that name.
+func (e *env) top() *cobra.Command {
+	var o *output
+	var all, watch bool
+	var every time.Duration
+	c := e.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
+$ top
+$ top -A --watch`,
+		nil, func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			if all && len(args) > 0 {
+				return usage("--all-namespaces does not go with names")
+			}
+			if watch && o.format != "" && o.format != "wide" && o.format != "ndjson" {
+				return usage("--watch prints a table or ndjson")
+			}
+			for {
+				lines, err := s.counted(cmd.Context(), args, all)
+				if err != nil {
+					return err
+				}
+				if watch && e.colour {
+					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
+				}
+				failed, err := e.printTop(o, lines, all)
+				if err != nil || !watch {
+					if err == nil && failed > 0 {
+						err = &exitError{exitSome, fmt.Errorf("%d of %d sources did not answer", failed, len(lines))}
+					}
+					return err
+				}
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-time.After(every):
+				}
+			}
+		})
+	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
+	c.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: time between two")
+	c.ValidArgsFunction = e.completeSources
+	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
+	return c
+}
+
+// counted asks each source for its counts, with one token for a namespace.
+func (s *session) counted(ctx context.Context, names []string, all bool) ([]topped, error) {
+	if s.config == nil {
+		if len(names) == 0 {
+			return nil, usage("top needs names with --server: an adapter does not list its sources")
+		}
+		var lines []topped
+		for _, name := range names {
+			src, err := s.standalone(name)
+			if err != nil {
+				return nil, err
+			}
+			lines = append(lines, src.count(ctx))
+		}
+		return lines, nil
+	}
+	objects, err := s.chosen(ctx, names, all)
+	if err != nil {
+		return nil, err
+	}
+	var lines []topped
+	for _, o := range objects {
+		src, err := s.connect(ctx, o, objects)
+		if err != nil {
+			lines = append(lines, topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()})
+			continue
+		}
+		lines = append(lines, src.count(ctx))
+	}
+	return lines, ctx.Err()
+}
+
+// chosen are the objects with the names, or all.
+func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*object, error) {
+	if len(names) == 0 {
+		return s.objects(ctx, all)
+	}
+	var objects []*object
+	for _, name := range names {
+		o, err := s.get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+func (s *source) count(ctx context.Context) topped {
+	line := topped{Namespace: s.namespace, Name: s.name}
+	var err error
+	if line.Counts, err = s.Counts(ctx); err != nil {
+		line.Error = err.Error()
+	}
+	return line
+}
+
+// printTop prints the lines, and returns how many sources did not answer.
+func (e *env) printTop(o *output, lines []topped, all bool) (failed int, err error) {
+	sortTop(lines)
+	names := columns("Name", "Pending", "Due", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Watched*", "Error")
+	if all {
+		names = append(columns("Namespace"), names...)
+	}
+	l := o.list(e.out, "reschedulesource.sources.reschedule.dev/", names)
+	for _, t := range lines {
+		row := []any{t.Name, "-", "-", "-", "-", "-", "-", "-", "-", t.Error}
+		if c := t.Counts; c != nil {
+			row = []any{t.Name, c.Pending, c.Due, c.Retrying, c.InFlight, c.DeadLetters, e.relative(c.OldestDueAt), e.relative(c.NextDueAt), c.Watched, ""}
+		} else {
+			failed++
+		}
+		if all {
+			row = append([]any{t.Namespace}, row...)
+		}
+		if err := l.add(t, t.Name, row...); err != nil {
+			return failed, err
+		}
+	}
+	return failed, l.end(e.err, "No sources found.")
+}
+
+// sortTop puts sources that do not answer first, then by the oldest due key, then by name.
+func sortTop(lines []topped) {
+	slices.SortStableFunc(lines, func(a, b topped) int {
+		if c := cmp.Compare(a.trouble(), b.trouble()); c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// trouble is smaller for a source that is in more of it.
+func (t *topped) trouble() int64 {
+	const calm = 1 << 62
+	switch {
+	case t.Counts == nil:
+		return 0
+	case t.Counts.OldestDueAt.IsZero():
+		return calm
+	}
+	return t.Counts.OldestDueAt.UnixNano()
+}

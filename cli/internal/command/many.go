@@ -1,0 +1,371 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// choice is which keys a command is about: the ones that are named, or all with a prefix.
+type choice struct {
+	keys        []string
+	prefix      string
+	all         bool
+	dryRun, yes bool
+}
+
+// chooseFlags adds the flags of a command about many keys.
+func chooseFlags(c *cobra.Command) *choice {
+	k := &choice{}
+	f := c.Flags()
+	f.StringVar(&k.prefix, "prefix", "", "all keys that begin with it, in place of KEY")
+	f.BoolVar(&k.all, "all", false, "all keys, in place of KEY")
+	f.BoolVar(&k.dryRun, "dry-run", false, "print what would be done, and change nothing")
+	f.BoolVarP(&k.yes, "yes", "y", false, "do not ask")
+	return k
+}
+
+// from takes the arguments after NAME.
+func (k *choice) from(keys []string) error {
+	ways := 0
+	for _, given := range []bool{len(keys) > 0, k.prefix != "", k.all} {
+		if given {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return usage("give KEY, --prefix or --all, and one of them")
+	}
+	for _, key := range keys {
+		if key == "" {
+			return usage("a KEY is empty")
+		}
+	}
+	k.keys = keys
+	return nil
+}
+
+func (k *choice) many() bool { return len(k.keys) == 0 }
+
+// of says which keys are meant.
+func (k *choice) of() string {
+	if k.all {
+		return "all keys"
+	}
+	return fmt.Sprintf("the keys that begin with %q", k.prefix)
+}
+
+// tally counts what became of many keys.
+type tally struct {
+	done, failed int
+	first        error
+}
+
+func (t *tally) add(err error) {
+	if err == nil {
+		t.done++
+		return
+	}
+	if t.failed++; t.first == nil {
+		t.first = err
+	}
+}
+
+// end is the error of a command about many keys.
+func (t *tally) end(ctx context.Context) error {
+	switch {
+	case ctx.Err() != nil:
+		return &exitError{exitOther, fmt.Errorf("interrupted: %d done, the rest is unchanged", t.done)}
+	case t.failed == 0:
+		return nil
+	case t.done == 0 && t.failed == 1:
+		return t.first
+	}
+	return &exitError{exitSome, fmt.Errorf("%d done, %d failed, the first one: %w", t.done, t.failed, t.first)}
+}
+
+// each calls act for each key, or prints it in a dry run.
+func (e *env) each(ctx context.Context, keys []string, k *choice, what, done string, act func(key string) error) error {
+	p, t := e.progressOf(what, len(keys)), &tally{}
+	defer p.end()
+	for i, key := range keys {
+		if ctx.Err() != nil {
+			break
+		}
+		if k.dryRun {
+			fmt.Fprintf(e.out, "%s (dry run)\n", clean(key))
+			continue
+		}
+		err := act(key)
+		if ctx.Err() != nil && err != nil {
+			break
+		}
+		t.add(err)
+		switch {
+		case err != nil && len(keys) > 1:
+			p.end()
+			fmt.Fprintf(e.err, "%s: %s\n", clean(key), clean(err.Error()))
+		case err == nil && !k.many():
+			fmt.Fprintf(e.out, "%s %s\n", clean(key), done)
+		}
+		p.show(i + 1)
+	}
+	if k.many() && !k.dryRun {
+		p.end()
+		fmt.Fprintf(e.out, "%d %s\n", t.done, done)
+	}
+	return t.end(ctx)
+}
+
+// collected reads the names of a list. They are counted before anything is changed.
+func collected[T any](list iter.Seq2[*T, error], name func(*T) string) ([]string, error) {
+	var keys []string
+	for v, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, name(v))
+	}
+	return keys, nil
+}
+
+func (e *env) keyRun() *cobra.Command {
+	var k *choice
+	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, attempts and uid stay", `
+$ key run git-repos GitRepo/team-a/site
+$ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if err := k.from(args[1:]); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return e.opened(ctx, args[0], func(src *source) error {
+				keys := k.keys
+				if k.many() {
+					var err error
+					if keys, err = collected(src.List(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}), func(s *sdk.Schedule) string { return s.Key }); err != nil {
+						return err
+					}
+					if !k.dryRun {
+						if err := e.confirm(k.yes, "Run %d keys of %s now: %s?", len(keys), src, k.of()); err != nil {
+							return err
+						}
+					}
+				}
+				return e.each(ctx, keys, k, "running", "is due now", func(key string) error { return e.runKey(ctx, src, key) })
+			})
+		})
+	k = chooseFlags(c)
+	c.ValidArgsFunction = e.completeKeys
+	return c
+}
+
+// runKey runs a key at the revision that it has.
+func (e *env) runKey(ctx context.Context, src *source, key string) error {
+	s, err := src.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	if _, err = src.Run(ctx, key, sdk.IfRevision(s.Revision)); err == nil && s.State == sdk.InFlight {
+		fmt.Fprintf(e.err, "%s is being delivered: it runs again after this run.\n", clean(key))
+	}
+	return err
+}
+
+func (e *env) keyDelete() *cobra.Command {
+	var k *choice
+	c := e.command("delete NAME {KEY... | --prefix P | --all}", "Cancel keys", `
+$ key delete git-repos GitRepo/team-a/site
+$ key delete git-repos --prefix GitRepo/team-a/ --yes`,
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if err := k.from(args[1:]); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return e.opened(ctx, args[0], func(src *source) error {
+				if k.many() {
+					return e.deleteMany(ctx, src, k)
+				}
+				return e.each(ctx, k.keys, k, "cancelling", "cancelled", func(key string) error {
+					s, err := src.Get(ctx, key)
+					if err != nil {
+						return err
+					}
+					return src.Cancel(ctx, key, sdk.IfRevision(s.Revision))
+				})
+			})
+		})
+	k = chooseFlags(c)
+	c.ValidArgsFunction = e.completeKeys
+	return c
+}
+
+// deleteMany cancels by one call, once the keys are counted.
+func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
+	n := 0
+	if k.all && !k.dryRun {
+		counts, err := src.Counts(ctx)
+		if err != nil {
+			return err
+		}
+		n = counts.Pending
+	} else {
+		for s, err := range src.List(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}) {
+			if err != nil {
+				return err
+			}
+			if n++; k.dryRun {
+				fmt.Fprintf(e.out, "%s (dry run)\n", clean(s.Key))
+			}
+		}
+	}
+	if k.dryRun {
+		return nil
+	}
+	if err := e.confirm(k.yes, "Cancel %d keys of %s for good: %s?", n, src, k.of()); err != nil {
+		return err
+	}
+	cancel := func() (int, error) { return src.CancelPrefix(ctx, k.prefix) }
+	if k.all {
+		cancel = func() (int, error) { return src.CancelAll(ctx) }
+	}
+	gone, err := cancel()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "%d cancelled\n", gone)
+	return nil
+}
+
+// deadLetter is the group of commands about dead letters.
+func (e *env) deadLetter() *cobra.Command {
+	g := e.group("deadletter", "Dead letters that a source keeps: list, describe, redrive, delete",
+		e.letterList(), e.letterDescribe(),
+		e.letterChange("redrive", "Deliver dead letters again, as new occurrences with a new id and attempt 0", "Redrive", "redriven"),
+		e.letterChange("delete", "Discard dead letters", "Discard", "discarded"))
+	g.Aliases = []string{"deadletters", "dl"}
+	return g
+}
+
+func (e *env) letterList() *cobra.Command {
+	var o *output
+	var prefix string
+	c := e.command("list NAME", "List the dead letters of a source", `
+$ deadletter list git-repos`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				l := o.list(e.out, "", columns("Key", "Given up", "Attempts", "Status", "Error", "Due*", "Detail*"))
+				for d, err := range src.DeadLetters(cmd.Context(), sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
+					if err != nil {
+						return err
+					}
+					if err := l.add(d, d.Key, d.Key, e.relative(d.At), d.Attempts, d.Status, dash(d.Error), e.relative(d.DueAt), dash(d.Detail)); err != nil {
+						return err
+					}
+				}
+				return l.end(e.err, "No dead letters found.")
+			})
+		})
+	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	c.ValidArgsFunction = e.completeSources
+	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
+	return c
+}
+
+func (e *env) letterDescribe() *cobra.Command {
+	var o *output
+	var verbose bool
+	c := e.command("describe NAME KEY", "Show one dead letter", `
+$ deadletter describe git-repos GitRepo/team-a/site -v`,
+		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				d, err := src.DeadLetter(cmd.Context(), args[1])
+				if err != nil {
+					return err
+				}
+				if o.format != "" {
+					return o.printOne(e.out, d)
+				}
+				pairs := [][2]string{
+					{"Key", d.Key},
+					{"Given up", e.relative(d.At)},
+					{"Due", e.relative(d.DueAt)},
+					{"Attempts", fmt.Sprint(d.Attempts)},
+					{"Status", fmt.Sprint(d.Status)},
+					{"Error", d.Error},
+					{"Sink's answer", d.Detail},
+				}
+				if d.Event != nil {
+					pairs = append(pairs, eventPairs(d.Event, verbose)...)
+				}
+				section(e.out, filled(pairs)...)
+				return nil
+			})
+		})
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
+	c.ValidArgsFunction = e.completeLetters
+	o = outputFlags(c, "json", "yaml")
+	return c
+}
+
+// letterChange is redrive or delete.
+func (e *env) letterChange(verb, short, ask, done string) *cobra.Command {
+	var k *choice
+	var older string
+	c := e.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
+$ deadletter `+verb+` git-repos GitRepo/team-a/site
+$ deadletter `+verb+` git-repos --all --older-than 24h`,
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if err := k.from(args[1:]); err != nil {
+				return err
+			}
+			if older != "" && !k.many() {
+				return usage("--older-than goes with --prefix or --all")
+			}
+			before := e.now()
+			if older != "" {
+				d, err := duration("older-than", older)
+				if err != nil {
+					return err
+				}
+				before = before.Add(-d)
+			}
+			ctx := cmd.Context()
+			return e.opened(ctx, args[0], func(src *source) error {
+				keys := k.keys
+				if k.many() {
+					for d, err := range src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}) {
+						if err != nil {
+							return err
+						}
+						if !d.At.After(before) {
+							keys = append(keys, d.Key)
+						}
+					}
+					if !k.dryRun {
+						if err := e.confirm(k.yes, "%s %d dead letters of %s?", ask, len(keys), src); err != nil {
+							return err
+						}
+					}
+				}
+				return e.each(ctx, keys, k, verb, done, func(key string) error {
+					if verb == "redrive" {
+						return src.Redrive(ctx, key)
+					}
+					if _, err := src.DeadLetter(ctx, key); errors.Is(err, sdk.ErrNotFound) {
+						return err
+					}
+					return src.Discard(ctx, key)
+				})
+			})
+		})
+	k = chooseFlags(c)
+	c.Flags().StringVar(&older, "older-than", "", "only dead letters that were given up this long ago")
+	c.ValidArgsFunction = e.completeLetters
+	return c
+}

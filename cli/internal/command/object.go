@@ -1,0 +1,119 @@
+package command
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/why"
+)
+
+// The kinds that the command line reads and writes.
+var (
+	sourceKind     = schema.GroupVersionKind{Group: "sources.reschedule.dev", Version: "v1alpha1", Kind: "RescheduleSource"}
+	sourceResource = sourceKind.GroupVersion().WithResource("reschedulesources")
+	statefulSets   = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
+	podResource    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	accounts       = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+)
+
+// adapterName is the name of the adapter's StatefulSet.
+const adapterName = "reschedule-adapter"
+
+// object is the part of a RescheduleSource that the command line understands. All of it is
+// in raw.
+type object struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Suspend  bool `json:"suspend"`
+		Delivery struct {
+			Timeout string `json:"timeout"`
+		} `json:"delivery"`
+		Ingest struct {
+			When string `json:"when"`
+		} `json:"ingest"`
+		Limits struct {
+			MaxInFlight  *int64             `json:"maxInFlight"`
+			MaxPerSecond *int64             `json:"maxPerSecond"`
+			MaxPending   *int64             `json:"maxPending"`
+			MaxBytes     *resource.Quantity `json:"maxBytes"`
+		} `json:"limits"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []metav1Condition `json:"conditions"`
+		SinkURI    string            `json:"sinkUri"`
+		Address    *struct {
+			URL      string  `json:"url"`
+			CACerts  string  `json:"CACerts"`
+			Audience *string `json:"audience"`
+		} `json:"address"`
+		Pending   *int64       `json:"pending"`
+		InFlight  *int64       `json:"inFlight"`
+		Retrying  *int64       `json:"retrying"`
+		NextDueAt *metav1.Time `json:"nextDueAt"`
+	} `json:"status"`
+
+	raw *unstructured.Unstructured
+}
+
+// metav1Condition is a Knative condition: unlike Kubernetes' it has a severity.
+type metav1Condition struct {
+	Type, Status, Severity, Reason, Message string
+}
+
+// read understands a RescheduleSource.
+func read(raw *unstructured.Unstructured) (*object, error) {
+	b, err := raw.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	o := &object{raw: raw}
+	return o, json.Unmarshal(b, o)
+}
+
+// audience is the audience of tokens for the source.
+func (o *object) audience() string {
+	return strings.ToLower("sources.reschedule.dev/reschedulesource/" + o.Namespace + "/" + o.Name)
+}
+
+func (o *object) condition(name string) metav1Condition {
+	for _, c := range o.Status.Conditions {
+		if c.Type == name {
+			return c
+		}
+	}
+	return metav1Condition{Type: name, Status: "Unknown"}
+}
+
+// facts are what why wants to know of the object.
+func (o *object) facts() *why.Source {
+	s := &why.Source{
+		Suspended: o.Spec.Suspend, Deleting: o.DeletionTimestamp != nil, SinkURI: o.Status.SinkURI, Timeout: 10 * time.Minute,
+		MaxInFlight: 100, When: o.Spec.Ingest.When,
+	}
+	for _, c := range o.Status.Conditions {
+		s.Conditions = append(s.Conditions, why.Condition(c))
+	}
+	if len(s.Conditions) == 0 {
+		s.Conditions = []why.Condition{{Type: "Ready", Status: "Unknown", Reason: "NotReconciled", Message: "the controller has not seen the source yet"}}
+	}
+	if d, err := schedule.ParseDuration("timeout", o.Spec.Delivery.Timeout); err == nil {
+		s.Timeout = d
+	}
+	limits := &o.Spec.Limits
+	for to, from := range map[*int64]*int64{&s.MaxInFlight: limits.MaxInFlight, &s.MaxPerSecond: limits.MaxPerSecond, &s.MaxPending: limits.MaxPending} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	if limits.MaxBytes != nil {
+		s.MaxBytes = limits.MaxBytes.Value()
+	}
+	return s
+}

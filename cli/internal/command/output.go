@@ -1,0 +1,312 @@
+package command
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+)
+
+// output is how a command prints.
+type output struct {
+	format    string
+	noHeaders bool
+	formats   []string
+}
+
+// outputFlags adds -o with these formats; "" is a table, or text.
+func outputFlags(c *cobra.Command, formats ...string) *output {
+	o := &output{formats: formats}
+	c.Flags().StringVarP(&o.format, "output", "o", "", "output format: "+strings.Join(formats, ", "))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	if slices.Contains(formats, "name") {
+		c.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
+	}
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.format != "" && !slices.Contains(formats, o.format) {
+			return usage("--output %q is not one of %s", o.format, strings.Join(formats, ", "))
+		}
+		return run(cmd, args)
+	}
+	return o
+}
+
+// printOne prints a value as JSON or YAML.
+func (o *output) printOne(w io.Writer, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if o.format == "yaml" {
+		if b, err = yaml.JSONToYAML(b); err != nil {
+			return err
+		}
+	} else {
+		b = append(b, '\n')
+	}
+	_, err = w.Write(b)
+	return err
+}
+
+// column is a column of a table. A wide one is printed with -o wide only.
+type column struct {
+	name string
+	wide bool
+}
+
+func columns(names ...string) []column {
+	var all []column
+	for _, n := range names {
+		name, wide := strings.CutSuffix(n, "*")
+		all = append(all, column{name, wide})
+	}
+	return all
+}
+
+// rowsAtOnce is how many rows a table aligns together, so that a long list is printed
+// while it is read.
+const rowsAtOnce = 500
+
+// lister prints items one by one: a table, JSON, YAML, names or NDJSON. It holds a
+// bounded part of them, except for YAML.
+type lister struct {
+	o       *output
+	w       *bufio.Writer
+	columns []column
+	kind    string // of the names
+	rows    []metav1.TableRow
+	tables  int
+	count   int
+	all     []any // for YAML
+}
+
+func (o *output) list(w io.Writer, kind string, columns []column) *lister {
+	return &lister{o: o, w: bufio.NewWriter(w), columns: columns, kind: kind}
+}
+
+// add prints an item: the value itself, its name, or its cells.
+func (l *lister) add(v any, name string, cells ...any) error {
+	l.count++
+	switch l.o.format {
+	case "json":
+		separator := ",\n"
+		if l.count == 1 {
+			separator = "{\"items\":[\n"
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, _ = l.w.WriteString(separator)
+		_, err = l.w.Write(b)
+		return err
+	case "ndjson":
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = l.w.Write(append(b, '\n'))
+		return err
+	case "yaml":
+		l.all = append(l.all, v)
+		return nil
+	case "name":
+		_, err := fmt.Fprintln(l.w, l.kind+clean(name))
+		return err
+	}
+	for i := range cells {
+		if s, ok := cells[i].(string); ok {
+			cells[i] = clean(s)
+		}
+	}
+	l.rows = append(l.rows, metav1.TableRow{Cells: cells})
+	if len(l.rows) == rowsAtOnce {
+		return l.table()
+	}
+	return nil
+}
+
+// table prints the rows so far.
+func (l *lister) table() error {
+	t := &metav1.Table{Rows: l.rows}
+	for _, c := range l.columns {
+		definition := metav1.TableColumnDefinition{Name: c.name, Type: "string"}
+		if c.wide {
+			definition.Priority = 1
+		}
+		t.ColumnDefinitions = append(t.ColumnDefinitions, definition)
+	}
+	p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: l.o.noHeaders || l.tables > 0, Wide: l.o.format == "wide"})
+	l.tables++
+	l.rows = nil
+	if err := p.PrintObj(t, l.w); err != nil {
+		return err
+	}
+	return l.w.Flush()
+}
+
+// end prints the rest. Nothing is the text for a table without rows.
+func (l *lister) end(errs io.Writer, nothing string) error {
+	switch l.o.format {
+	case "json":
+		if l.count == 0 {
+			_, _ = l.w.WriteString(`{"items":[`)
+		}
+		_, _ = l.w.WriteString("\n]}\n")
+	case "yaml":
+		if l.all == nil {
+			l.all = []any{}
+		}
+		if err := l.o.printOne(l.w, map[string]any{"items": l.all}); err != nil {
+			return err
+		}
+	case "", "wide":
+		if l.count == 0 {
+			fmt.Fprintln(errs, nothing)
+		}
+		if len(l.rows) > 0 {
+			return l.table()
+		}
+	}
+	return l.w.Flush()
+}
+
+// clean replaces control characters and marks that reorder text.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case !unicode.IsPrint(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}
+
+// relative is an instant for people: "in 4m12s", "3h ago".
+func (e *env) relative(t time.Time) string {
+	switch d := t.Sub(e.now()); {
+	case t.IsZero():
+		return "-"
+	case d >= time.Second:
+		return "in " + short(d)
+	case d <= -time.Second:
+		return short(-d) + " ago"
+	}
+	return "now"
+}
+
+// short is a duration with two units at most.
+func short(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return d.Round(time.Second).String()
+}
+
+func number(n *int64) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// The colours, for a terminal.
+const (
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+)
+
+func (e *env) paint(colour, text string) string {
+	if !e.colour {
+		return text
+	}
+	return colour + text + "\x1b[0m"
+}
+
+// section prints aligned pairs of a name and a value.
+func section(w io.Writer, pairs ...[2]string) {
+	width := 0
+	for _, p := range pairs {
+		width = max(width, len(p[0]))
+	}
+	for _, p := range pairs {
+		fmt.Fprintf(w, "%-*s  %s\n", width+1, p[0]+":", clean(p[1]))
+	}
+}
+
+// progress shows how far long work is, on a terminal only.
+type progress struct {
+	w     io.Writer // nil: nothing is shown
+	what  string
+	total int
+	shown time.Time
+}
+
+func (e *env) progressOf(what string, total int) *progress {
+	p := &progress{what: what, total: total}
+	if e.progress {
+		p.w = e.err
+	}
+	return p
+}
+
+// show shows how much is done, at most ten times a second.
+func (p *progress) show(done int) {
+	if p.w == nil || time.Since(p.shown) < 100*time.Millisecond {
+		return
+	}
+	p.shown = time.Now()
+	if p.total <= 0 {
+		fmt.Fprintf(p.w, "\r%s %d", p.what, done)
+		return
+	}
+	const width = 30
+	full := min(width*done/p.total, width)
+	fmt.Fprintf(p.w, "\r%s [%s%s] %d/%d", p.what, strings.Repeat("#", full), strings.Repeat(".", width-full), done, p.total)
+}
+
+// end removes the line.
+func (p *progress) end() {
+	if p.w != nil && !p.shown.IsZero() {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// confirm asks before something that cannot be undone.
+func (e *env) confirm(yes bool, format string, args ...any) error {
+	if yes {
+		return nil
+	}
+	question := clean(fmt.Sprintf(format, args...))
+	if !e.asks {
+		return usage("%s Without a terminal there is no confirmation: add --yes, or look first with --dry-run", question)
+	}
+	fmt.Fprintf(e.err, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(e.in).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); err == nil && (a == "y" || a == "yes") {
+		return nil
+	}
+	return &exitError{exitOther, fmt.Errorf("nothing was changed")}
+}

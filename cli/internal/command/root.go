@@ -1,0 +1,159 @@
+package command
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// env is where a command runs.
+type env struct {
+	in       io.Reader
+	out, err io.Writer
+	version  string
+	now      func() time.Time
+	// asks says that a person is there to answer, colour that the output may have it,
+	// progress that the standard error is a terminal.
+	asks, colour, progress bool
+
+	flags            *genericclioptions.ConfigFlags
+	server           string
+	tokenFile        string
+	metricsServer    string
+	serviceAccount   string
+	systemNamespace  string
+	dial             dialer // replaces the port-forward in tests
+	requestTimeout   time.Duration
+	calledAsKubectl  bool
+	completesKubectl bool
+}
+
+// Main runs the command line and returns the exit code.
+func Main(ctx context.Context, version string, args []string, in io.Reader, out, errs io.Writer) int {
+	e := &env{in: in, out: out, err: errs, version: version, now: time.Now}
+	name := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+	e.calledAsKubectl = strings.HasPrefix(name, "kubectl")
+	e.completesKubectl = strings.HasPrefix(name, "kubectl_complete-")
+	e.asks = terminal(in) && terminal(errs)
+	e.colour = terminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	e.progress = terminal(errs)
+	return e.run(ctx, args[1:])
+}
+
+func terminal(f any) bool {
+	file, ok := f.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// run runs the command with these arguments.
+func (e *env) run(ctx context.Context, args []string) int {
+	root := e.root()
+	if e.completesKubectl {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	root.SetArgs(args)
+	root.SetIn(e.in)
+	root.SetOut(e.out)
+	root.SetErr(e.err)
+	return e.exit(ctx, root.ExecuteContext(ctx))
+}
+
+// name is how a user calls the command.
+func (e *env) name() string {
+	if e.calledAsKubectl {
+		return "kubectl reschedule-source"
+	}
+	return "kn source reschedule"
+}
+
+// root is the whole command line.
+func (e *env) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kn-source-reschedule",
+		Short: "Look at RescheduleSources and steer them",
+		Long: `Look at RescheduleSources and steer them: which keys wait, which are late and why,
+run one now, cancel it, redrive dead letters, move keys elsewhere.
+
+Start with "` + e.name() + ` why NAME": one sentence says what is wrong, if anything is.
+
+Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 unavailable,
+7 some of many failed, 8 why or doctor found a problem. kn itself replaces each by 1.`,
+		Version:           e.version,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: e.name()},
+	}
+	if e.calledAsKubectl {
+		root.Use = "kubectl-reschedule_source"
+	}
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = groupRun
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
+	e.connectionFlags(root)
+	root.AddCommand(
+		e.why(), e.doctor(), e.list(), e.describe(), e.top(),
+		e.key(), e.deadLetter(),
+		e.suspend(true), e.suspend(false), e.drain(),
+		e.export(), e.importKeys(),
+		e.create(), e.apply(), e.update(), e.delete(),
+		e.token(), e.versionCommand(),
+	)
+	return root
+}
+
+// connectionFlags are how the sources are found. kn passes its own ones on,
+// which are the first.
+func (e *env) connectionFlags(root *cobra.Command) {
+	e.flags = genericclioptions.NewConfigFlags(false)
+	f := e.flags
+	f.CacheDir, f.APIServer, f.TLSServerName, f.Insecure, f.CertFile, f.KeyFile, f.CAFile = nil, nil, nil, nil, nil, nil, nil
+	f.BearerToken, f.Username, f.Password, f.DisableCompression, f.AuthInfoName, f.Timeout = nil, nil, nil, nil, nil, nil
+	flags := root.PersistentFlags()
+	f.AddFlags(flags)
+	flags.StringVar(&e.server, "server", "", "URL of an adapter without a cluster: http://HOST:PORT, or the address of one source, http://HOST:PORT/NAMESPACE/NAME")
+	flags.StringVar(&e.tokenFile, "token-file", "", "with --server: file with the bearer token")
+	flags.StringVar(&e.metricsServer, "metrics-server", "", "with --server: URL of the adapter's --admin-listen, for what only its metrics show")
+	flags.StringVar(&e.serviceAccount, "as-service-account", "default", "service account whose token calls the schedule API: NAME in the namespace of the source, or NAMESPACE/NAME")
+	flags.StringVar(&e.systemNamespace, "system-namespace", "knative-eventing", "namespace of the adapter")
+	flags.DurationVar(&e.requestTimeout, "request-timeout", 30*time.Second, "how long one call may take")
+}
+
+// command makes a command whose errors about arguments are errors of usage.
+func (e *env) command(use, short, example string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, RunE: run, DisableFlagsInUseLine: true}
+	if example != "" {
+		c.Example = "  " + strings.ReplaceAll(strings.ReplaceAll(strings.TrimSpace(example), "\n", "\n  "), "$", e.name())
+	}
+	if args != nil {
+		c.Args = func(cmd *cobra.Command, given []string) error {
+			if err := args(cmd, given); err != nil {
+				return usage("%w; see %s --help", err, cmd.CommandPath())
+			}
+			return nil
+		}
+	}
+	return c
+}
+
+// group is a command of commands.
+func (e *env) group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, RunE: groupRun}
+	c.AddCommand(commands...)
+	return c
+}
+
+// groupRun is what a command of commands does by itself.
+func groupRun(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s has no command %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return cmd.Help()
+}

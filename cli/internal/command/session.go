@@ -1,0 +1,283 @@
+package command
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// The ports of the adapter's pods.
+const (
+	httpPort    = 8080
+	httpsPort   = 8443
+	metricsPort = 9090
+)
+
+// maxAudiences bounds a token that is for many sources: it travels in a header.
+const maxAudiences = 100
+
+// session is a connection to a cluster, or to an adapter without one.
+type session struct {
+	*env
+	namespace string
+
+	config *rest.Config // nil without a cluster
+	api    dynamic.Interface
+	tunnel *tunnel
+	dialer dialer
+	tokens map[string]string // by audience
+}
+
+// source is one source, and how to call it.
+type source struct {
+	namespace, name string
+	object          *object // nil without a cluster
+	*sdk.Client
+}
+
+func (s *source) String() string { return s.namespace + "/" + s.name }
+
+// session connects. It makes no call yet.
+func (e *env) session() (*session, error) {
+	s := &session{env: e, tokens: map[string]string{}}
+	loader := e.flags.ToRawKubeConfigLoader()
+	if e.server != "" {
+		s.namespace = *e.flags.Namespace
+		if s.namespace == "" {
+			s.namespace = "default"
+		}
+		return s, nil
+	}
+	if e.tokenFile != "" || e.metricsServer != "" {
+		return nil, usage("--token-file and --metrics-server are for --server: in a cluster the token is requested from the API server")
+	}
+	// client-go would take an API server on localhost.
+	raw, err := loader.RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
+		err = errors.New("there is no kubeconfig")
+	}
+	if err == nil {
+		s.config, err = loader.ClientConfig()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("no cluster (for an adapter without one, use --server): %w", err)
+	}
+	if s.namespace, _, err = loader.Namespace(); err != nil {
+		return nil, err
+	}
+	s.config.Timeout, s.config.QPS, s.config.Burst = e.requestTimeout, 50, 100
+	s.config.UserAgent = "kn-source-reschedule/" + e.version
+	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
+		return nil, err
+	}
+	endless := rest.CopyConfig(s.config)
+	endless.Timeout = 0 // a port-forward lasts
+	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace}
+	s.dialer = s.tunnel.dial
+	if e.dial != nil {
+		s.dialer = e.dial
+	}
+	return s, nil
+}
+
+func (s *session) close() {
+	if s.tunnel != nil {
+		s.tunnel.close()
+	}
+}
+
+// cluster requires a cluster.
+func (s *session) cluster(what string) error {
+	if s.config == nil {
+		return usage("%s needs a cluster: without one, edit the file of sources (--sources of the adapter) and send it SIGHUP", what)
+	}
+	return nil
+}
+
+// get reads a source object.
+func (s *session) get(ctx context.Context, name string) (*object, error) {
+	raw, err := s.api.Resource(sourceResource).Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return read(raw)
+}
+
+// objects lists the source objects of a namespace, or of all.
+func (s *session) objects(ctx context.Context, all bool) ([]*object, error) {
+	namespace := s.namespace
+	if all {
+		namespace = metav1.NamespaceAll
+	}
+	var found []*object
+	for token := ""; ; {
+		page, err := s.api.Resource(sourceResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 500, Continue: token})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Items {
+			o, err := read(&page.Items[i])
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, o)
+		}
+		if token = page.GetContinue(); token == "" {
+			return found, nil
+		}
+	}
+}
+
+// open finds a source and connects to it.
+func (s *session) open(ctx context.Context, name string) (*source, error) {
+	if s.config == nil {
+		return s.standalone(name)
+	}
+	o, err := s.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.connect(ctx, o, nil)
+}
+
+// standalone is a source of an adapter without a cluster.
+func (s *session) standalone(name string) (*source, error) {
+	u, err := url.Parse(s.server)
+	if err != nil {
+		return nil, usage("--server: %w", err)
+	}
+	namespace := s.namespace
+	switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
+	case len(parts) == 1 && parts[0] == "":
+		u = u.JoinPath(namespace, name)
+	case len(parts) == 2 && parts[1] != name:
+		return nil, usage("--server is the address of source %s, but the command names %s", parts[1], name)
+	case len(parts) == 2:
+		namespace = parts[0]
+	default:
+		return nil, usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
+	}
+	options := []sdk.Option{sdk.WithRetryBudget(2 * time.Second), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
+	if s.tokenFile != "" {
+		if _, err := os.Stat(s.tokenFile); err != nil {
+			return nil, usage("--token-file: %w", err)
+		}
+		options = append(options, sdk.WithTokenFile(s.tokenFile))
+	}
+	c, err := sdk.New(u.String(), options...)
+	if err != nil {
+		return nil, usage("--server: %w", err)
+	}
+	return &source{namespace: namespace, name: name, Client: c}, nil
+}
+
+// connect makes the client of a source. The others are sources that will be called too:
+// their token is the same one.
+func (s *session) connect(ctx context.Context, o *object, others []*object) (*source, error) {
+	token, err := s.tokenFor(ctx, o, others)
+	if err != nil {
+		return nil, err
+	}
+	address, certificates := fmt.Sprintf("http://%s.%s/%s/%s", adapterName, s.systemNamespace, o.Namespace, o.Name), ""
+	if a := o.Status.Address; a != nil && a.URL != "" {
+		address, certificates = a.URL, a.CACerts
+	}
+	client, err := s.http(certificates)
+	if err != nil {
+		return nil, err
+	}
+	c, err := sdk.New(address, sdk.WithToken(token), sdk.WithRetryBudget(2*time.Second), sdk.WithHTTPClient(client))
+	return &source{namespace: o.Namespace, name: o.Name, object: o, Client: c}, err
+}
+
+// http is a client whose connections go through the tunnel, whatever the host: TLS
+// compares the certificate with the host of the address.
+func (s *session) http(certificates string) (*http.Client, error) {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			port := httpPort
+			switch {
+			case strings.HasSuffix(address, ":443"):
+				port = httpsPort
+			case strings.HasSuffix(address, ":9090"):
+				port = metricsPort
+			}
+			return s.dialer(ctx, port)
+		},
+		MaxIdleConnsPerHost: 4,
+	}
+	if certificates != "" {
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM([]byte(certificates)) {
+			return nil, errors.New("status.address.CACerts of the source is not in PEM format")
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Transport: t, Timeout: s.requestTimeout}, nil
+}
+
+// tokenFor returns a token for the source, by one request for all sources of the namespace.
+func (s *session) tokenFor(ctx context.Context, o *object, others []*object) (string, error) {
+	if token := s.tokens[o.audience()]; token != "" {
+		return token, nil
+	}
+	audiences := []string{o.audience()}
+	for _, other := range others {
+		if a := other.audience(); other.Namespace == o.Namespace && s.tokens[a] == "" && len(audiences) < maxAudiences && !slices.Contains(audiences, a) {
+			audiences = append(audiences, a)
+		}
+	}
+	token, err := s.requestToken(ctx, o.Namespace, audiences, 10*time.Minute)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range audiences {
+		s.tokens[a] = token
+	}
+	return token, nil
+}
+
+// requestToken is a TokenRequest.
+func (s *session) requestToken(ctx context.Context, namespace string, audiences []string, lifetime time.Duration) (string, error) {
+	account := s.serviceAccount
+	if of, name, ok := strings.Cut(account, "/"); ok {
+		namespace, account = of, name
+	}
+	list := make([]any, len(audiences))
+	for i, a := range audiences {
+		list[i] = a
+	}
+	request := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": account},
+		"spec": map[string]any{"audiences": list, "expirationSeconds": int64(lifetime / time.Second)},
+	}}
+	answer, err := s.api.Resource(accounts).Namespace(namespace).Create(ctx, request, metav1.CreateOptions{}, "token")
+	if err != nil {
+		if codeOf(err) == exitDenied {
+			return "", denied("you may not request a token of service account %s/%s; an administrator grants it with: kubectl create role reschedule-token -n %s --verb=create --resource=serviceaccounts/token --resource-name=%s: %w",
+				namespace, account, namespace, account, err)
+		}
+		return "", fmt.Errorf("requesting a token of service account %s/%s: %w", namespace, account, err)
+	}
+	token, _, _ := unstructured.NestedString(answer.Object, "status", "token")
+	if token == "" {
+		return "", fmt.Errorf("the API server answered the token request for %s/%s without a token", namespace, account)
+	}
+	return token, nil
+}

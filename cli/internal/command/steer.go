@@ -1,0 +1,168 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// suspend is the command suspend, or resume.
+func (e *env) suspend(on bool) *cobra.Command {
+	verb, short, done := "suspend", "Stop deliveries; schedules are still accepted", "suspended"
+	if !on {
+		verb, short, done = "resume", "Deliver again", "resumed"
+	}
+	var all, yes bool
+	c := e.command(verb+" {NAME... | --all}", short, `
+$ `+verb+` git-repos`,
+		nil, func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage("give NAME or --all, and one of them")
+			}
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			if err := s.cluster(verb); err != nil {
+				return err
+			}
+			names := args
+			if all {
+				objects, err := s.objects(cmd.Context(), false)
+				if err != nil {
+					return err
+				}
+				for _, o := range objects {
+					names = append(names, o.Name)
+				}
+				if err := e.confirm(yes, "%s %d sources of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], len(names), s.namespace); err != nil {
+					return err
+				}
+			}
+			k := &choice{keys: names}
+			return e.each(cmd.Context(), names, k, verb, done, func(name string) error { return s.setSuspend(cmd.Context(), name, on) })
+		})
+	c.Flags().BoolVar(&all, "all", false, "all sources of the namespace")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+func (s *session) setSuspend(ctx context.Context, name string, on bool) error {
+	patch := fmt.Sprintf(`{"spec":{"suspend":%t}}`, on)
+	_, err := s.api.Resource(sourceResource).Namespace(s.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// drain is the command of that name.
+func (e *env) drain() *cobra.Command {
+	var patience time.Duration
+	c := e.command("drain NAME", "Suspend a source and wait until no delivery is in flight", `
+$ drain git-repos --timeout 10m`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			if err := s.cluster("drain"); err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), patience, errPatience)
+			defer cancel()
+			if err := s.setSuspend(ctx, args[0], true); err != nil {
+				return err
+			}
+			src, err := s.open(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return e.awaitIdle(ctx, src)
+		})
+	c.Flags().DurationVar(&patience, "timeout", 10*time.Minute, "how long to wait; the source stays suspended")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+var errPatience = errors.New("--timeout is over")
+
+// awaitIdle waits until nothing of a suspended source is in flight. The adapter learns of
+// the suspension a moment after the API server, so it must be idle twice.
+func (e *env) awaitIdle(ctx context.Context, src *source) error {
+	p, tick := e.progressOf("in flight:", 0), time.NewTicker(500*time.Millisecond)
+	defer tick.Stop()
+	defer p.end()
+	left := -1
+	for idle := 0; idle < 3; {
+		counts, err := src.Counts(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return unavailable("%w: %d deliveries of %s are still in flight; it stays suspended", context.Cause(ctx), left, src)
+		case err != nil:
+			return err
+		}
+		left = counts.InFlight
+		p.show(left)
+		if idle++; left > 0 {
+			idle = 0
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	p.end()
+	fmt.Fprintf(e.out, "%s is suspended, and nothing is in flight\n", src.name)
+	return nil
+}
+
+// token is the command of that name.
+func (e *env) token() *cobra.Command {
+	var lifetime time.Duration
+	c := e.command("token NAME", "Print a token for the schedule API of a source", `
+$ token git-repos --lifetime 1h`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			if err := s.cluster("token"); err != nil {
+				return err
+			}
+			o, err := s.get(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if lifetime < 10*time.Minute {
+				return usage("--lifetime is %s: the API server issues tokens for at least 10m", lifetime)
+			}
+			token, err := s.requestToken(cmd.Context(), o.Namespace, []string{o.audience()}, lifetime)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(e.out, token)
+			return nil
+		})
+	c.Flags().DurationVar(&lifetime, "lifetime", 10*time.Minute, "how long the token is valid")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+// versionCommand is the command version.
+func (e *env) versionCommand() *cobra.Command {
+	var o *output
+	c := e.command("version", "Print the version", "", cobra.NoArgs, func(*cobra.Command, []string) error {
+		if o.format != "" {
+			return o.printOne(e.out, map[string]string{"version": e.version, "api": sourceKind.GroupVersion().String()})
+		}
+		fmt.Fprintf(e.out, "Version:  %s\nAPI:      %s\n", e.version, sourceKind.GroupVersion())
+		return nil
+	})
+	o = outputFlags(c, "json", "yaml")
+	return c
+}

@@ -1,0 +1,302 @@
+package command
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// The bounds of an import: lines in one call, and bytes of a line. An event has 256 KiB,
+// twice that in base64.
+const (
+	importAtOnce = 500
+	maxLine      = 2 << 20
+)
+
+// export is the command of that name.
+func (e *env) export() *cobra.Command {
+	var prefix string
+	c := e.command("export NAME", "Write keys as NDJSON, one a line", `
+$ export git-repos > keys.ndjson`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			return e.opened(cmd.Context(), args[0], func(src *source) error { return e.exportKeys(cmd.Context(), src, prefix) })
+		})
+	c.Long = `Write keys as NDJSON, one a line, as the schedule API shows them. The list is not a
+snapshot: a key that is scheduled or done meanwhile may be in it or not. Suspend the source
+first if that matters.`
+	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error {
+	total := 0
+	if counts, err := src.Counts(ctx); err == nil && prefix == "" {
+		total = counts.Pending + counts.InFlight
+	}
+	p, n, w := e.progressOf("exporting", total), 0, bufio.NewWriter(e.out)
+	defer p.end()
+	for k, err := range src.List(ctx, sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
+		if err != nil {
+			return errors.Join(fmt.Errorf("after %d keys: %w", n, err), w.Flush())
+		}
+		b, err := json.Marshal(k)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(b, '\n')); err != nil {
+			return err
+		}
+		n++
+		p.show(n)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	p.end()
+	if e.progress {
+		fmt.Fprintf(e.err, "%d keys\n", n)
+	}
+	return nil
+}
+
+// importer reads a file into a source.
+type importer struct {
+	*env
+	src    *source
+	policy sdk.Policy
+	spread time.Duration
+	now    time.Time
+	dryRun bool
+
+	done, created, kept int // lines, and keys by result
+	failed              tally
+}
+
+// importKeys is the command import.
+func (e *env) importKeys() *cobra.Command {
+	var file, policy, spread string
+	var resume, dryRun bool
+	c := e.command("import NAME -f FILE", "Schedule the keys of an export", `
+$ import git-repos -f keys.ndjson --spread 1h
+$ import git-repos -f keys.ndjson --resume`,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			if file == "" {
+				return usage("give -f FILE, or -f - for the standard input")
+			}
+			if file == "-" && resume {
+				return usage("--resume needs a file: the standard input cannot be read again")
+			}
+			i := &importer{env: e, policy: sdk.Policy(policy), now: e.now(), dryRun: dryRun}
+			if spread != "" {
+				var err error
+				if i.spread, err = duration("spread", spread); err != nil {
+					return err
+				}
+			}
+			return e.opened(cmd.Context(), args[0], func(src *source) error {
+				i.src = src
+				return i.run(cmd.Context(), file, resume)
+			})
+		})
+	c.Long = `Schedule the keys of an export. With the policy keep, which is the default, a key that
+waits already stays as it is, so that an import may be repeated.
+
+Kept are the time, the event, the uid, the reason, maxInterval and expiresAt. Lost are the
+attempt counter, revisions, and the id, source and time of events that came in as CloudEvents.
+
+A key that was due in the past would be delivered at once. --spread spreads these keys over
+a duration. An import that stops leaves FILE.resume, from which --resume goes on.`
+	f := c.Flags()
+	f.StringVarP(&file, "filename", "f", "", "file to read, - for the standard input")
+	f.StringVar(&policy, "policy", string(sdk.Keep), "when a key waits already: replace, earliest, latest, keep, fail")
+	f.StringVar(&spread, "spread", "", "time over which keys that are due in the past are spread")
+	f.BoolVar(&resume, "resume", false, "go on where an import of FILE stopped")
+	f.BoolVar(&dryRun, "dry-run", false, "read the file, and change nothing")
+	c.ValidArgsFunction = e.completeSources
+	return c
+}
+
+// run imports a file, and leaves a mark of how far it came when it stops.
+func (i *importer) run(ctx context.Context, file string, resume bool) error {
+	mark := file + ".resume"
+	skip := 0
+	if resume {
+		b, err := os.ReadFile(mark)
+		if err != nil {
+			return usage("--resume: there is nothing to resume: %w", err)
+		}
+		if skip, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil {
+			return usage("--resume: %s is not a number of lines", mark)
+		}
+	}
+	from, total := i.in, 0
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return usage("%w", err)
+		}
+		defer f.Close()
+		from = f
+		if i.progress {
+			if total, err = lines(f); err != nil {
+				return err
+			}
+		}
+	}
+	err := i.read(ctx, from, skip, total)
+	switch {
+	case i.dryRun:
+	case err != nil && file != "-" && i.done > 0:
+		if e := os.WriteFile(mark, fmt.Appendf(nil, "%d\n", i.done), 0o600); e == nil {
+			err = fmt.Errorf("%w (%d lines are imported; --resume goes on behind them)", err, i.done)
+		}
+	case err == nil && file != "-":
+		_ = os.Remove(mark) // of an import that stopped before, if there is one
+	}
+	if ctx.Err() != nil {
+		return &exitError{exitOther, fmt.Errorf("interrupted: %w", err)}
+	}
+	if err != nil {
+		return err
+	}
+	verb := "imported"
+	if i.dryRun {
+		verb = "would be imported"
+	}
+	fmt.Fprintf(i.out, "%d keys %s, %d kept as they were\n", i.created, verb, i.kept)
+	return i.failed.end(ctx)
+}
+
+// lines counts the lines of a file, and goes back to its start.
+func lines(f *os.File) (n int, err error) {
+	buf := make([]byte, 64<<10)
+	for {
+		c, err := f.Read(buf)
+		n += bytes.Count(buf[:c], []byte{'\n'})
+		if errors.Is(err, io.EOF) {
+			_, err = f.Seek(0, io.SeekStart)
+			return n, err
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// read imports the lines behind the ones to skip.
+func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) error {
+	p := i.progressOf("importing", total)
+	defer p.end()
+	text := bufio.NewScanner(from)
+	text.Buffer(nil, maxLine)
+	var items []sdk.Item
+	number := 0
+	for text.Scan() {
+		if number++; number <= skip {
+			i.done = number
+			continue
+		}
+		if len(bytes.TrimSpace(text.Bytes())) > 0 {
+			item, err := i.item(text.Bytes())
+			if err != nil {
+				return usage("line %d: %w", number, err)
+			}
+			items = append(items, item)
+		}
+		if len(items) == importAtOnce {
+			if err := i.send(ctx, items); err != nil {
+				return err
+			}
+			items, i.done = items[:0], number
+			p.show(number)
+		}
+	}
+	if err := text.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", number+1, err)
+	}
+	if err := i.send(ctx, items); err != nil {
+		return err
+	}
+	i.done = number
+	return nil
+}
+
+// item is the request of a line.
+func (i *importer) item(line []byte) (sdk.Item, error) {
+	var k sdk.Schedule
+	if err := json.Unmarshal(line, &k); err != nil {
+		return sdk.Item{}, err
+	}
+	if k.Key == "" {
+		return sdk.Item{}, errors.New("key: is missing")
+	}
+	if k.DueAt.IsZero() {
+		return sdk.Item{}, errors.New("dueAt: is missing")
+	}
+	item := sdk.Item{Key: k.Key, Request: sdk.Request{
+		DueAt: k.DueAt, Policy: i.policy, Event: k.Event, MaxInterval: k.MaxInterval, ExpiresAt: k.ExpiresAt, UID: k.UID, Reason: k.Reason,
+	}}
+	if v := item.Event; v != nil {
+		v.ID, v.Source, v.Time = "", "", time.Time{} // a request cannot set them
+		for name := range v.Extensions {
+			if strings.HasPrefix(name, "reschedule") {
+				delete(v.Extensions, name)
+			}
+		}
+	}
+	if i.spread > 0 && item.DueAt.Before(i.now) {
+		item.DueAt = i.now.Add(share(item.Key, i.spread))
+	}
+	return item, nil
+}
+
+// share is a part of d that depends on the key alone, so that a repeated import has the
+// same one.
+func share(key string, d time.Duration) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key))
+	return time.Duration(float64(d) * float64(h.Sum64()>>11) / (1 << 53))
+}
+
+// send schedules the items.
+func (i *importer) send(ctx context.Context, items []sdk.Item) error {
+	if len(items) == 0 || i.dryRun {
+		i.created += len(items)
+		return ctx.Err()
+	}
+	outcomes, err := i.src.ScheduleAll(ctx, items...)
+	if err != nil {
+		return err
+	}
+	for _, o := range outcomes {
+		switch {
+		case o.Err != nil:
+			if errors.Is(o.Err, sdk.ErrFull) || errors.Is(o.Err, sdk.ErrStorageFull) {
+				return o.Err // the others would fail too
+			}
+			i.failed.add(o.Err)
+			fmt.Fprintf(i.err, "%s: %s\n", clean(o.Key), clean(o.Err.Error()))
+		case o.Schedule.Result == sdk.Kept:
+			i.kept++
+			i.failed.done++
+		default:
+			i.created++
+			i.failed.done++
+		}
+	}
+	return nil
+}

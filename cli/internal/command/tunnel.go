@@ -1,0 +1,200 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+	streaming "k8s.io/streaming/pkg/httpstream"
+)
+
+// dialer connects to a port of the adapter.
+type dialer func(ctx context.Context, port int) (net.Conn, error)
+
+// tunnel is a port-forward to a pod of the adapter, inside this process: no port of this
+// machine is opened.
+type tunnel struct {
+	config    *rest.Config
+	namespace string
+
+	mu   sync.Mutex
+	conn httpstream.Connection
+	next int // the number of the next stream
+}
+
+// pods are the names to try: one adapter, or a group of three.
+var pods = []string{"reschedule-adapter-0", "reschedule-adapter-1", "reschedule-adapter-2"}
+
+// dial opens a stream to a port of the pod.
+func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn != nil {
+		select {
+		case <-t.conn.CloseChan():
+			t.conn = nil
+		default:
+		}
+	}
+	if t.conn == nil {
+		if err := t.connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t.next++
+	c, err := t.stream(port)
+	if err != nil {
+		_ = t.conn.Close() // the next dial connects again
+		t.conn = nil
+	}
+	return c, err
+}
+
+// connect upgrades a connection to the first pod that accepts it.
+func (t *tunnel) connect(ctx context.Context) error {
+	var first error
+	for _, pod := range pods {
+		conn, err := t.upgrade(ctx, pod)
+		if err == nil {
+			t.conn = conn
+			return nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !strings.Contains(err.Error(), "not found") || ctx.Err() != nil {
+			break
+		}
+	}
+	if text := first.Error(); strings.Contains(text, "orbidden") {
+		return denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, first)
+	}
+	return unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, first)
+}
+
+// upgrade tries WebSockets first, and then SPDY, which older API servers and some proxies
+// require.
+func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection, error) {
+	url, _, err := rest.DefaultServerUrlFor(t.config)
+	if err != nil {
+		return nil, err
+	}
+	url = url.JoinPath("api/v1/namespaces", t.namespace, "pods", pod, "portforward")
+	transport, upgrader, err := spdy.RoundTripperFor(t.config)
+	if err != nil {
+		return nil, err
+	}
+	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	sockets, err := portforward.NewSPDYOverWebsocketDialer(url, t.config)
+	if err != nil {
+		return nil, err
+	}
+	both := portforward.NewFallbackDialer(sockets, old, func(err error) bool {
+		// The dialer of WebSockets returns the error type of another package than its
+		// interface.
+		return streaming.IsUpgradeFailure(err) || streaming.IsHTTPSProxyError(err)
+	})
+	type result struct {
+		conn httpstream.Connection
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() { // the dialer knows no context
+		conn, _, err := both.Dial(portforward.PortForwardProtocolV1Name)
+		done <- result{conn, err}
+	}()
+	select {
+	case r := <-done:
+		return r.conn, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// stream opens the two streams of a connection: data, and errors of the kubelet.
+func (t *tunnel) stream(port int) (net.Conn, error) {
+	header := http.Header{}
+	header.Set(corev1.StreamType, corev1.StreamTypeError)
+	header.Set(corev1.PortHeader, strconv.Itoa(port))
+	header.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(t.next))
+	faults, err := t.conn.CreateStream(header)
+	if err != nil {
+		return nil, err
+	}
+	_ = faults.Close() // nothing is written to it
+	header.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := t.conn.CreateStream(header)
+	if err != nil {
+		t.conn.RemoveStreams(faults)
+		return nil, err
+	}
+	c := &streamConn{data: data, remove: func() { t.conn.RemoveStreams(faults, data) }}
+	go func() {
+		if message, _ := io.ReadAll(io.LimitReader(faults, 4096)); len(message) > 0 {
+			c.fail(fmt.Errorf("port-forward: %s", clean(string(message))))
+		}
+	}()
+	return c, nil
+}
+
+// close ends the port-forward.
+func (t *tunnel) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conn != nil {
+		_ = t.conn.Close()
+		t.conn = nil
+	}
+}
+
+// streamConn is a stream as a connection. It has no deadlines: the calls have contexts.
+type streamConn struct {
+	data   httpstream.Stream
+	remove func()
+
+	mu    sync.Mutex
+	fault error
+}
+
+// fail ends the connection with an error.
+func (c *streamConn) fail(err error) {
+	c.mu.Lock()
+	c.fault = err
+	c.mu.Unlock()
+	_ = c.data.Reset()
+}
+
+func (c *streamConn) explain(n int, err error) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && c.fault != nil {
+		return n, c.fault
+	}
+	return n, err
+}
+
+func (c *streamConn) Read(b []byte) (int, error)  { return c.explain(c.data.Read(b)) }
+func (c *streamConn) Write(b []byte) (int, error) { return c.explain(c.data.Write(b)) }
+
+func (c *streamConn) Close() error {
+	err := c.data.Reset()
+	c.remove()
+	return err
+}
+
+func (c *streamConn) LocalAddr() net.Addr              { return &net.UnixAddr{Name: "port-forward", Net: "unix"} }
+func (c *streamConn) RemoteAddr() net.Addr             { return c.LocalAddr() }
+func (c *streamConn) SetDeadline(time.Time) error      { return nil }
+func (c *streamConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *streamConn) SetWriteDeadline(time.Time) error { return nil }

@@ -1,0 +1,376 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/sdk"
+)
+
+// why is the command of that name.
+func (e *env) why() *cobra.Command {
+	var o *output
+	c := e.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
+# What is wrong with the source?
+$ why git-repos
+# Why has this key not run?
+$ why git-repos GitRepo/team-a/site`,
+		cobra.RangeArgs(1, 2), func(cmd *cobra.Command, args []string) error {
+			s, err := e.session()
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			key := ""
+			if len(args) == 2 {
+				if key = args[1]; key == "" {
+					return usage("KEY is empty: leave it out to ask about the source")
+				}
+			}
+			f, err := s.facts(cmd.Context(), args[0], key)
+			if err != nil {
+				return err
+			}
+			return e.answer(o, why.Explain(f))
+		})
+	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
+and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem.`
+	c.ValidArgsFunction = e.completeKeys
+	o = outputFlags(c, "json", "yaml")
+	return c
+}
+
+// answer prints an answer of why.
+func (e *env) answer(o *output, a why.Answer) error {
+	if o.format != "" {
+		if err := o.printOne(e.out, a); err != nil {
+			return err
+		}
+	} else {
+		colour := green
+		if a.Problem {
+			colour = red
+		}
+		fmt.Fprintf(e.out, "%s\n\n", e.paint(colour, a.Sentence))
+		pairs := [][2]string{{"cause", string(a.Cause)}}
+		for _, v := range a.Evidence {
+			pairs = append(pairs, [2]string{v.Name, v.Value})
+		}
+		section(e.out, pairs...)
+	}
+	if a.Problem {
+		return &exitError{code: exitProblem}
+	}
+	return nil
+}
+
+// facts finds what why wants to know. What cannot be found stays unknown; only a source
+// that cannot be read is an error.
+func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error) {
+	f := why.Facts{Now: s.now(), Namespace: s.namespace, Name: name, Key: key}
+	var src *source
+	var err error
+	if s.config == nil {
+		if src, err = s.standalone(name); err != nil {
+			return f, err
+		}
+		f.Namespace = src.namespace
+		return f, s.ask(ctx, &f, src)
+	}
+	o, err := s.get(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		f.Missing = true
+		return f, nil
+	case err != nil:
+		return f, err
+	}
+	f.Source, f.Adapter = o.facts(), s.adapterFacts(ctx)
+	if d := f.Adapter; d != nil && (d.Missing || d.Ready == 0) {
+		return f, nil // there is nothing to call
+	}
+	if src, err = s.connect(ctx, o, nil); err != nil {
+		f.Refusal = refusal(err)
+		return f, nil
+	}
+	return f, s.ask(ctx, &f, src)
+}
+
+// refusal is an error of a call as why reads it.
+func refusal(err error) *why.Refusal {
+	var refused *sdk.Error
+	if errors.As(err, &refused) {
+		return &why.Refusal{Status: refused.Status, Code: string(refused.Code), Detail: refused.Detail}
+	}
+	if codeOf(err) == exitDenied {
+		return &why.Refusal{Status: http.StatusForbidden, Detail: err.Error()}
+	}
+	return &why.Refusal{Detail: err.Error()}
+}
+
+// ask asks the schedule API.
+func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
+	counts, err := src.Counts(ctx)
+	if err != nil {
+		f.Refusal = refusal(err)
+		return ctx.Err()
+	}
+	f.Counts = &why.Counts{
+		Pending: int64(counts.Pending), Due: int64(counts.Due), InFlight: int64(counts.InFlight), Retrying: int64(counts.Retrying),
+		DeadLetters: int64(counts.DeadLetters), NextDueAt: counts.NextDueAt, OldestDueAt: counts.OldestDueAt,
+	}
+	if f.Key == "" {
+		s.trouble(ctx, f, src)
+	} else {
+		s.askKey(ctx, f, src)
+	}
+	if f.Record == nil || f.Record.LastFailure == nil {
+		s.metrics(ctx, f, src)
+	}
+	return ctx.Err()
+}
+
+// trouble finds the key that is in trouble for longest, and the newest dead letter.
+func (s *session) trouble(ctx context.Context, f *why.Facts, src *source) {
+	find := func(state sdk.State) bool {
+		for k, err := range src.List(ctx, sdk.ListOptions{State: state, Order: sdk.ByDue, PageSize: 1}) {
+			if err == nil && (f.Record == nil || k.LastFailure != nil) {
+				f.Record = record(k)
+			}
+			return err == nil && k.LastFailure != nil
+		}
+		return false
+	}
+	if f.Counts.Retrying == 0 || !find(sdk.Retrying) {
+		if f.Counts.InFlight > 0 {
+			find(sdk.InFlight) // a slow sink has its keys in flight most of the time
+		}
+	}
+	if f.Counts.DeadLetters == 0 {
+		return
+	}
+	n := 0
+	for l, err := range src.DeadLetters(ctx, sdk.ListOptions{PageSize: 1000}) {
+		if n++; err != nil || n > 1000 {
+			return
+		}
+		if f.DeadLetter == nil || l.At.After(f.DeadLetter.At) {
+			f.DeadLetter = deadLetter(l)
+		}
+	}
+}
+
+// askKey asks about the key.
+func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
+	k, err := src.Get(ctx, f.Key)
+	switch {
+	case err == nil:
+		f.Record = record(k)
+	case !errors.Is(err, sdk.ErrNotFound):
+		f.Refusal = refusal(err)
+		return
+	}
+	if h, err := src.History(ctx, f.Key); err == nil {
+		f.Since = h.Since
+		for _, o := range h.Items {
+			f.History = append(f.History, why.Outcome(o))
+		}
+	}
+	if l, err := src.DeadLetter(ctx, f.Key); err == nil {
+		f.DeadLetter = deadLetter(l)
+	}
+	if f.Record == nil || f.Record.State != string(sdk.Due) || f.Record.LastFailure != nil {
+		return
+	}
+	const most = 1000
+	f.AheadKnown = true
+	for k, err := range src.List(ctx, sdk.ListOptions{Order: sdk.ByDue, PageSize: most}) {
+		switch {
+		case err != nil:
+			f.AheadKnown = false
+			return
+		case k.Key == f.Key || !k.DueAt.Before(f.Record.DueAt):
+			return
+		case f.Ahead == most:
+			f.AheadMore = true
+			return
+		}
+		f.Ahead++
+	}
+}
+
+func record(k *sdk.Schedule) *why.Record {
+	r := &why.Record{
+		Key: k.Key, State: string(k.State), InFlight: k.InFlight, DueAt: k.DueAt, ScheduledAt: k.ScheduledAt, Attempt: k.Attempt, Tries: k.Tries,
+		NextAttemptAt: k.NextAttemptAt, Reason: k.Reason, UID: k.UID, MaxInterval: k.MaxInterval, ExpiresAt: k.ExpiresAt,
+	}
+	if k.LastFailure != nil {
+		r.LastFailure = new(why.Failure(*k.LastFailure))
+	}
+	return r
+}
+
+func deadLetter(l *sdk.DeadLetter) *why.DeadLetter {
+	return &why.DeadLetter{
+		Key: l.Key, At: l.At, DueAt: l.DueAt, Attempts: l.Attempts,
+		Failure: why.Failure{At: l.At, Status: l.Status, Error: l.Error, Detail: l.Detail},
+	}
+}
+
+// adapterFacts reads the adapter's StatefulSet and pods; nil without the rights.
+func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
+	set, err := s.api.Resource(statefulSets).Namespace(s.systemNamespace).Get(ctx, adapterName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return &why.Adapter{Missing: true}
+	}
+	if err != nil {
+		return nil
+	}
+	wanted, found, _ := unstructured.NestedInt64(set.Object, "spec", "replicas")
+	if !found {
+		wanted = 1
+	}
+	ready, _, _ := unstructured.NestedInt64(set.Object, "status", "readyReplicas")
+	a := &why.Adapter{Wanted: int(wanted), Ready: int(ready)}
+	for i := range min(a.Wanted, len(pods)) {
+		if pod, err := s.api.Resource(podResource).Namespace(s.systemNamespace).Get(ctx, pods[i], metav1.GetOptions{}); err == nil {
+			podFacts(a, pod)
+		}
+	}
+	return a
+}
+
+// podFacts adds why a pod does not run, and its restarts.
+func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
+	statuses, _, _ := unstructured.NestedSlice(pod.Object, "status", "containerStatuses")
+	for _, c := range statuses {
+		status, ok := c.(map[string]any)
+		if !ok {
+			continue
+		}
+		n, _, _ := unstructured.NestedInt64(status, "restartCount")
+		a.Restarts += int(n)
+		if reason, _, _ := unstructured.NestedString(status, "state", "waiting", "reason"); reason != "" {
+			a.Waiting = reason
+		}
+		if reason, _, _ := unstructured.NestedString(status, "lastState", "terminated", "reason"); reason != "" {
+			a.LastTermination = reason
+		}
+		at, _, _ := unstructured.NestedString(status, "lastState", "terminated", "finishedAt")
+		if t, err := time.Parse(time.RFC3339, at); err == nil {
+			a.RestartedAt = t
+		}
+	}
+	conditions, _, _ := unstructured.NestedSlice(pod.Object, "status", "conditions")
+	for _, c := range conditions {
+		if condition, ok := c.(map[string]any); ok && condition["type"] == "PodScheduled" && condition["status"] == "False" {
+			a.Waiting = fmt.Sprint(condition["message"])
+		}
+	}
+}
+
+// maxMetrics bounds what is read of the metrics.
+const maxMetrics = 64 << 20
+
+// metrics reads what only the adapter's metrics show: a full disk, refusals, unreadable
+// records, and whether a source without an object is suspended.
+func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
+	url, client := s.metricsServer, &http.Client{Timeout: s.requestTimeout}
+	if s.config != nil {
+		var err error
+		if client, err = s.http(""); err != nil {
+			return
+		}
+		url = "http://" + adapterName + "." + s.systemNamespace + ":9090"
+	}
+	if url == "" {
+		return
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/metrics", http.NoBody)
+	if err != nil {
+		return
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		readMetrics(f, src, io.LimitReader(resp.Body, maxMetrics))
+	}
+}
+
+func readMetrics(f *why.Facts, src *source, text io.Reader) {
+	var free, reserve float64
+	lines := bufio.NewScanner(text)
+	for lines.Scan() {
+		name, labels, value, ok := sample(lines.Text())
+		if !ok {
+			continue
+		}
+		mine := labels["kn_source_namespace"] == src.namespace && labels["kn_source_name"] == src.name
+		switch name {
+		case "reschedule_storage_free_bytes":
+			free = value
+		case "reschedule_storage_reserve_bytes":
+			reserve = value
+		case "reschedule_storage_corrupt_total":
+			f.Unreadable = int64(value)
+		case "reschedule_stored_bytes":
+			if mine {
+				f.StoredBytes = int64(value)
+			}
+		case "reschedule_source_suspended":
+			if mine && value > 0 && f.Source == nil {
+				f.Source = &why.Source{Suspended: true}
+			}
+		case "reschedule_quota_refused_total":
+			if mine && value > 0 {
+				if f.QuotaRefused == nil {
+					f.QuotaRefused = map[string]int64{}
+				}
+				f.QuotaRefused[labels["quota"]] += int64(value)
+			}
+		}
+	}
+	f.StorageFull = reserve > 0 && free < reserve
+}
+
+// sample reads a line of the metrics, name{label="value",…} number, whose values have no
+// escapes where it matters.
+func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
+	head, number, ok := cutLast(line, " ")
+	if !ok || strings.HasPrefix(line, "#") {
+		return "", nil, 0, false
+	}
+	value, err := strconv.ParseFloat(number, 64)
+	name, list, _ := strings.Cut(strings.TrimSuffix(head, "}"), "{")
+	labels = map[string]string{}
+	for pair := range strings.SplitSeq(list, ",") {
+		if label, quoted, ok := strings.Cut(pair, "="); ok {
+			labels[label] = strings.Trim(quoted, `"`)
+		}
+	}
+	return name, labels, value, err == nil
+}
+
+func cutLast(s, mark string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, mark); i >= 0 {
+		return s[:i], s[i+len(mark):], true
+	}
+	return s, "", false
+}

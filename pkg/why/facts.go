@@ -1,0 +1,187 @@
+package why
+
+import "time"
+
+// Facts is what was found. A nil part is unknown.
+type Facts struct {
+	Now             time.Time
+	Namespace, Name string
+	// Missing says that the API server has no such source.
+	Missing bool
+	Source  *Source
+	Adapter *Adapter
+	// Refusal is the answer of the schedule API if that was an error.
+	Refusal *Refusal
+	Counts  *Counts
+
+	// Key is the key in question; "" asks about the source.
+	Key string
+	// Record is the key as the schedule API shows it. With a key, nil says that it is
+	// absent. Without one it is the key that has the most trouble: an overdue or a
+	// retrying one.
+	Record *Record
+	// Ahead is how many keys became due before the record, if AheadKnown; with AheadMore
+	// there are more.
+	Ahead                 int
+	AheadKnown, AheadMore bool
+	// History is the last outcomes of the key, newest first. None after Since is missing.
+	History []Outcome
+	Since   time.Time
+	// DeadLetter is the key's dead letter that is kept, or without a key the newest one.
+	DeadLetter *DeadLetter
+
+	// QuotaRefused is how many changes of this source were refused since the adapter
+	// started, by the name of the quota, such as limits.maxPending.
+	QuotaRefused map[string]int64
+	// StorageFull says that less is free on the adapter's disk than it keeps back: it
+	// answers changes that grow with 507.
+	StorageFull bool
+	// StoredBytes is what quotas count of the source, 0 = unknown.
+	StoredBytes int64
+	// Unreadable is how many stored records the adapter could not read.
+	Unreadable int64
+}
+
+// Source is the source object.
+type Source struct {
+	Conditions   []Condition
+	Suspended    bool
+	Deleting     bool
+	SinkURI      string
+	Timeout      time.Duration // spec.delivery.timeout, 0 = unknown
+	MaxInFlight  int64         // 0 = unknown
+	MaxPerSecond int64         // 0 = no limit
+	MaxPending   int64         // 0 = unknown
+	MaxBytes     int64         // 0 = unknown
+	When         string        // spec.ingest.when
+}
+
+// Condition is a condition of the source.
+type Condition struct{ Type, Status, Severity, Reason, Message string }
+
+// Adapter is the state of the adapter's StatefulSet and of its pods.
+type Adapter struct {
+	Missing         bool // there is no StatefulSet
+	Wanted          int  // spec.replicas
+	Ready           int  // status.readyReplicas
+	Restarts        int  // of the containers
+	RestartedAt     time.Time
+	LastTermination string // why the container ended the last time, such as OOMKilled
+	Waiting         string // why the container or pod does not run, such as CrashLoopBackOff
+}
+
+// Refusal is an answer of the schedule API that is an error.
+type Refusal struct {
+	Status int // 0: there was no answer
+	Code   string
+	Detail string
+}
+
+// Counts are the counts of the source.
+type Counts struct {
+	Pending, Due, InFlight, Retrying, DeadLetters int64
+	NextDueAt, OldestDueAt                        time.Time // zero: there is none
+}
+
+// Record is a key that is scheduled or in flight.
+type Record struct {
+	Key           string
+	State         string // waiting, due or inFlight
+	InFlight      bool
+	DueAt         time.Time
+	ScheduledAt   time.Time
+	Attempt       int
+	Tries         int
+	NextAttemptAt time.Time // zero unless it is between two attempts
+	LastFailure   *Failure
+	Reason, UID   string
+	MaxInterval   *time.Duration
+	ExpiresAt     time.Time
+}
+
+// Failure is an attempt that failed.
+type Failure struct {
+	At            time.Time
+	Status        int // of the sink's answer; 0 = there was none
+	Error, Detail string
+}
+
+// Outcome is an item of the history.
+type Outcome struct {
+	At                 time.Time
+	Result             string
+	Status, Attempt    int
+	Lateness, Duration time.Duration
+	Cause              string
+}
+
+// DeadLetter is an event that was given up, and is kept.
+type DeadLetter struct {
+	Key       string
+	At, DueAt time.Time
+	Attempts  int
+	Failure   Failure
+}
+
+// Answer is why.
+type Answer struct {
+	Sentence string     `json:"sentence"`
+	Cause    Cause      `json:"cause"`
+	Problem  bool       `json:"problem"` // false: it is as it should be
+	Evidence []Evidence `json:"evidence"`
+}
+
+// Evidence is a fact that the sentence rests on.
+type Evidence struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Cause is the stable name of a cause.
+type Cause string
+
+// The causes, in the order in which they are looked for.
+const (
+	NoSource        Cause = "NoSource"        // there is no such source
+	SourceDeleted   Cause = "SourceDeleted"   // it is being deleted
+	NotReady        Cause = "SourceNotReady"  // a condition is not True
+	NoAdapter       Cause = "AdapterMissing"  // the adapter is not installed
+	AdapterAtZero   Cause = "AdapterAtZero"   // it has no replica
+	AdapterNotReady Cause = "AdapterNotReady" // no pod is ready, or it does not answer
+	Unauthenticated Cause = "Unauthenticated" // the caller's token is not accepted
+	Denied          Cause = "Denied"          // the caller may not read the schedules
+	UnknownSource   Cause = "SourceUnknown"   // the adapter does not know the source yet
+	APIFails        Cause = "APIFails"        // the schedule API refuses for another reason
+	Suspended       Cause = "Suspended"       // spec.suspend
+
+	Delivered  Cause = "Delivered" // and nothing was scheduled since
+	Expired    Cause = "Expired"   // expiresAt passed
+	GivenUp    Cause = "GivenUp"   // without a reason that is known
+	Deleted    Cause = "Deleted"   // cancelled
+	NeverSeen  Cause = "NeverSeen" // nothing is known of it
+	Unreadable Cause = "Unreadable"
+
+	Waiting      Cause = "Waiting"      // its time has not come
+	ExpiresFirst Cause = "ExpiresFirst" // expiresAt is before dueAt
+
+	BehindItself   Cause = "BehindItself"   // an older occurrence of the key is in flight
+	AtMaxInFlight  Cause = "AtMaxInFlight"  // all slots of the source are taken
+	AtMaxPerSecond Cause = "AtMaxPerSecond" // the rate limit of the source
+	Queued         Cause = "Queued"         // due, and its turn has not come
+
+	SinkDown      Cause = "SinkDown"      // no connection
+	SinkSlow      Cause = "SinkSlow"      // no answer within delivery.timeout
+	SinkThrottles Cause = "SinkThrottles" // 429
+	SinkDenies    Cause = "SinkDenies"    // 401, 403
+	SinkNotFound  Cause = "SinkNotFound"  // 404
+	SinkRefuses   Cause = "SinkRefuses"   // another 4xx, or a redirect
+	SinkFails     Cause = "SinkFails"     // 5xx
+
+	InFlight Cause = "InFlight" // being delivered
+
+	StorageFull Cause = "StorageFull" // 507
+	Quota       Cause = "Quota"       // 429 to callers
+
+	Idle    Cause = "Idle"    // nothing waits
+	Healthy Cause = "Healthy" // keys wait for their time
+)

@@ -1,0 +1,79 @@
+package why
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// timedOut is in the text of a failure without an answer whose delivery.timeout passed.
+const timedOut = "the delivery timeout passed"
+
+// FailureCause is the cause that a failed attempt shows. The status is 0 when the sink did
+// not answer.
+func FailureCause(status int, text string) Cause {
+	switch {
+	case status == 0 && (strings.Contains(text, timedOut) || strings.Contains(text, "deadline exceeded")):
+		return SinkSlow
+	case status == 0:
+		return SinkDown
+	case status == http.StatusTooManyRequests:
+		return SinkThrottles
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return SinkDenies
+	case status == http.StatusNotFound:
+		return SinkNotFound
+	case status == http.StatusRequestTimeout, status == http.StatusGatewayTimeout:
+		return SinkSlow
+	case status >= 500:
+		return SinkFails
+	}
+	return SinkRefuses
+}
+
+// failed is the failure as the end of a sentence: "because …".
+func (f *Facts) failed(x *Failure) string {
+	switch FailureCause(x.Status, x.Error) {
+	case SinkSlow:
+		if x.Status == 0 {
+			return "the sink did not answer within delivery.timeout" + f.timeout()
+		}
+		return fmt.Sprintf("the sink answered %s: it is too slow", status(x.Status))
+	case SinkDown:
+		if text := plain(strings.TrimPrefix(x.Error, "dispatch error: ")); text != "" {
+			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
+		}
+		return "the sink did not answer"
+	case SinkThrottles:
+		return "the sink answered 429 Too Many Requests: it asks for fewer deliveries"
+	case SinkDenies:
+		return fmt.Sprintf("the sink answered %s: it does not accept the token or the identity of the source", status(x.Status))
+	case SinkNotFound:
+		return "the sink answered 404 Not Found: its URL has no handler, or its route is not there yet"
+	}
+	return "the sink answered " + status(x.Status)
+}
+
+func (f *Facts) timeout() string {
+	if f.Source == nil || f.Source.Timeout == 0 {
+		return ""
+	}
+	return " (" + short(f.Source.Timeout) + ")"
+}
+
+func status(code int) string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+}
+
+// failure adds the failed attempt to the evidence.
+func (a *answer) failure(f *Facts, x *Failure) {
+	a.time("last failure", f.Now, x.At)
+	if x.Status != 0 {
+		a.add("sink's status", status(x.Status))
+	}
+	a.add("error", x.Error)
+	a.add("sink's answer", x.Detail)
+	if f.Source != nil {
+		a.add("sink", f.Source.SinkURI)
+	}
+}

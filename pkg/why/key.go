@@ -1,0 +1,204 @@
+package why
+
+import (
+	"fmt"
+	"time"
+)
+
+// record adds the key's record to the evidence.
+func (f *Facts) record(a *answer) {
+	r := f.Record
+	a.add("state", r.State).time("due", f.Now, r.DueAt).time("scheduled", f.Now, r.ScheduledAt).add("reason", r.Reason)
+	if r.MaxInterval != nil {
+		a.add("maxInterval", r.MaxInterval.String())
+	}
+	a.time("expires", f.Now, r.ExpiresAt).add("uid", r.UID)
+	if r.Tries > 0 || r.Attempt > 0 {
+		a.add("attempts", fmt.Sprintf("%d of this occurrence, %d failed in a row", r.Tries, r.Attempt))
+	}
+	a.time("next attempt", f.Now, r.NextAttemptAt)
+	if r.LastFailure != nil {
+		a.failure(f, r.LastFailure)
+	}
+}
+
+// present answers about a key that is there.
+func (f *Facts) present() *answer {
+	a, r := new(answer), f.Record
+	f.record(a)
+	switch {
+	case r.State == "waiting" && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.DueAt):
+		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, when(f.Now, r.ExpiresAt), when(f.Now, r.DueAt))
+	case r.State == "waiting":
+		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s.", f.Key, when(f.Now, r.DueAt), f.given())
+	case r.State == "inFlight":
+		return f.inFlight(a)
+	case r.InFlight:
+		return a.say(BehindItself, true, "Key %q is being delivered, and runs again when that delivery ends.", f.Key)
+	case r.LastFailure != nil && r.NextAttemptAt.After(f.Now):
+		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Key %q waits for its next attempt %s: after %s because %s.",
+			f.Key, when(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
+	}
+	return f.due(a)
+}
+
+// given says who set the time, if a reason was given.
+func (f *Facts) given() string {
+	if f.Record.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (reason: %q)", f.Record.Reason)
+}
+
+func attempts(n int) string {
+	if n == 1 {
+		return "1 attempt, which failed"
+	}
+	return fmt.Sprintf("%d attempts, the last of which failed", n)
+}
+
+// inFlight: a delivery under way is a problem once it failed before, or takes long.
+func (f *Facts) inFlight(a *answer) *answer {
+	r := f.Record
+	if x := r.LastFailure; x != nil {
+		return a.say(FailureCause(x.Status, x.Error), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", f.Key, max(r.Tries, 2), f.failed(x))
+	}
+	began := f.Now.Sub(r.DueAt)
+	var limit time.Duration
+	if f.Source != nil {
+		limit = f.Source.Timeout
+	}
+	if limit > 0 {
+		a.add("delivery.timeout", limit.String())
+	}
+	if limit > 0 && began >= limit/2 {
+		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: it was due %s, and delivery.timeout is %s.", f.Key, when(f.Now, r.DueAt), short(limit))
+	}
+	return a.say(InFlight, true, "Key %q is being delivered now: it was due %s, and the sink has not answered yet%s.", f.Key, when(f.Now, r.DueAt), f.ends(limit))
+}
+
+func (f *Facts) ends(limit time.Duration) string {
+	if limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (delivery.timeout is %s)", short(limit))
+}
+
+// due: the key's time has come, and no delivery of it is under way.
+func (f *Facts) due(a *answer) *answer {
+	r, c, s := f.Record, f.Counts, f.Source
+	from := r.DueAt
+	if !r.NextAttemptAt.IsZero() {
+		from = r.NextAttemptAt
+	}
+	late := f.Now.Sub(from)
+	f.counts(a)
+	ahead := ""
+	if f.AheadKnown {
+		n := many(int64(f.Ahead), "key is", "keys are")
+		if f.AheadMore {
+			n = fmt.Sprintf("more than %d keys are", f.Ahead)
+		}
+		ahead = "; " + n + " before it"
+		a.number("keys due before it", int64(f.Ahead))
+	}
+	switch {
+	case s != nil && s.MaxInFlight > 0 && c != nil && c.InFlight >= s.MaxInFlight:
+		a.number("limits.maxInFlight", s.MaxInFlight)
+		return a.say(AtMaxInFlight, late < overdue, "Key %q is due and queued because all %d slots of limits.maxInFlight are taken%s.", f.Key, s.MaxInFlight, ahead)
+	case s != nil && s.MaxPerSecond > 0 && c != nil && c.Due-c.Retrying > s.MaxPerSecond:
+		a.number("limits.maxPerSecond", s.MaxPerSecond)
+		return a.say(AtMaxPerSecond, late < overdue, "Key %q is due and queued because limits.maxPerSecond lets only %d deliveries start a second%s.", f.Key, s.MaxPerSecond, ahead)
+	case late < overdue:
+		return a.say(Queued, true, "Key %q is due and its delivery begins now.", f.Key)
+	}
+	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, short(late), ahead, f.hint())
+}
+
+// absent answers about a key that is neither scheduled nor in flight.
+func (f *Facts) absent() *answer {
+	a := new(answer)
+	for i := range f.History[:min(len(f.History), 5)] {
+		f.outcome(a, &f.History[i])
+	}
+	if f.Source != nil && f.Source.Suspended {
+		a.add("spec.suspend", "true")
+	}
+	var last Outcome
+	if len(f.History) > 0 {
+		last = f.History[0]
+	}
+	if l := f.DeadLetter; l != nil && !(last.Result == "delivered" && last.At.After(l.At)) {
+		a.time("given up", f.Now, l.At).number("attempts", int64(l.Attempts))
+		a.failure(f, &l.Failure)
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; its event is kept as a dead letter.",
+			f.Key, when(f.Now, l.At), many(int64(l.Attempts), "attempt", "attempts"), f.failed(&l.Failure))
+	}
+	switch last.Result {
+	case "":
+		return f.unseen(a)
+	case "delivered":
+		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing was scheduled since.", f.Key, when(f.Now, last.At), last.Status)
+	case "expired":
+		return a.say(Expired, false, "Key %q was dropped %s because its expiresAt had passed.", f.Key, when(f.Now, last.At))
+	case "deleted":
+		return a.say(Deleted, true, "Key %q was cancelled %s, and nothing was scheduled since.", f.Key, when(f.Now, last.At))
+	case "dead_lettered", "kept", "dropped":
+		return f.givenUp(a, &last)
+	}
+	// It was alive after its last outcome, and no later outcome ended it.
+	return a.say(Deleted, true, "Key %q was cancelled after its last attempt %s (%s).", f.Key, when(f.Now, last.At), last.Result)
+}
+
+func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
+	where := map[string]string{
+		"dead_lettered": "sent to the dead letter sink", "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
+	}[last.Result]
+	if last.Status == 0 {
+		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, when(f.Now, last.At), where)
+	}
+	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because the sink answered %s, and its event was %s.", f.Key, when(f.Now, last.At), status(last.Status), where)
+}
+
+// unseen: no outcome is known. Perhaps it was refused.
+func (f *Facts) unseen(a *answer) *answer {
+	a.time("history since", f.Now, f.Since)
+	if full := f.full(a); full != nil {
+		full.Sentence = fmt.Sprintf("Key %q is not scheduled. ", plain(f.Key)) + full.Sentence
+		return full
+	}
+	for _, name := range sorted(f.QuotaRefused) {
+		if n := f.QuotaRefused[name]; n > 0 {
+			return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
+				f.Key, many(n, "change was", "changes were"), name)
+		}
+	}
+	if f.Unreadable > 0 {
+		a.number("unreadable records", f.Unreadable)
+		return a.say(Unreadable, false, "Key %q is not scheduled; the adapter has set aside %s, and the key may be one of them (adapter inspect shows them).",
+			f.Key, many(f.Unreadable, "record that it cannot read", "records that it cannot read"))
+	}
+	if f.Source != nil && f.Source.When != "" {
+		a.add("spec.ingest.when", f.Source.When)
+	}
+	since := ""
+	if !f.Since.IsZero() {
+		since = fmt.Sprintf(" since %s", when(f.Now, f.Since))
+	}
+	return a.say(NeverSeen, false, "Key %q is not scheduled, and nothing has become of it%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
+}
+
+// outcome adds an item of the history to the evidence.
+func (f *Facts) outcome(a *answer, o *Outcome) {
+	text := fmt.Sprintf("%s, attempt %d", o.Result, o.Attempt)
+	if o.Status != 0 {
+		text += ", status " + fmt.Sprint(o.Status)
+	}
+	if o.Lateness > 0 {
+		text += ", late by " + short(o.Lateness)
+	}
+	if o.Duration > 0 {
+		text += ", took " + short(o.Duration)
+	}
+	a.add("at "+o.At.UTC().Format(time.RFC3339)+" ("+when(f.Now, o.At)+")", text)
+}

@@ -1,0 +1,79 @@
+package why
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// answer is an Answer that is being made.
+type answer struct{ Answer }
+
+// say makes the answer. Healthy says that it is as it should be.
+func (a *answer) say(c Cause, healthy bool, format string, args ...any) *answer {
+	a.Cause, a.Problem, a.Sentence = c, !healthy, plain(fmt.Sprintf(format, args...))
+	return a
+}
+
+// add adds evidence, unless the value is empty.
+func (a *answer) add(name, value string) *answer {
+	if value = plain(value); value != "" {
+		a.Evidence = append(a.Evidence, Evidence{name, value})
+	}
+	return a
+}
+
+func (a *answer) time(name string, now, at time.Time) *answer {
+	if at.IsZero() {
+		return a
+	}
+	return a.add(name, at.UTC().Format(time.RFC3339Nano)+" ("+when(now, at)+")")
+}
+
+func (a *answer) number(name string, n int64) *answer { return a.add(name, fmt.Sprint(n)) }
+
+// when is an instant seen from now: "in 4m12s", "3h0m ago", "now".
+func when(now, at time.Time) string {
+	switch d := at.Sub(now); {
+	case d >= time.Second:
+		return "in " + short(d)
+	case d <= -time.Second:
+		return short(-d) + " ago"
+	}
+	return "now"
+}
+
+// short is a duration with two units at most.
+func short(d time.Duration) string {
+	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	case d >= time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// plain replaces control characters, so that a text that a tenant or a sink supplied cannot
+// move a terminal's cursor or hide a part of a line.
+func plain(s string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s))
+}
+
+func many(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

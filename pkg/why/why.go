@@ -1,0 +1,303 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// overdue is how late a key may be before its lateness is a problem. A cold start of the
+// sink does not count: the delivery has begun then.
+const overdue = 5 * time.Second
+
+// Explain answers why the key, or the source, is not delivered.
+func Explain(f Facts) Answer {
+	for _, question := range []func(*Facts) *answer{
+		(*Facts).source, (*Facts).ready, (*Facts).adapter, (*Facts).refused, (*Facts).suspended,
+	} {
+		if a := question(&f); a != nil {
+			return f.finish(a)
+		}
+	}
+	switch {
+	case f.Key == "":
+		return f.finish(f.whole())
+	case f.Record == nil:
+		return f.finish(f.absent())
+	}
+	return f.finish(f.present())
+}
+
+// finish adds the key and the source to the evidence, and removes nil lists.
+func (f *Facts) finish(a *answer) Answer {
+	head := []Evidence{{"source", plain(f.Namespace + "/" + f.Name)}}
+	if f.Key != "" {
+		head = append(head, Evidence{"key", plain(f.Key)})
+	}
+	a.Evidence = append(head, a.Evidence...)
+	return a.Answer
+}
+
+// source: is there one?
+func (f *Facts) source() *answer {
+	switch {
+	case f.Missing:
+		return new(answer).say(NoSource, false, "There is no RescheduleSource %s in namespace %s.", f.Name, f.Namespace)
+	case f.Source != nil && f.Source.Deleting:
+		return new(answer).say(SourceDeleted, false, "Source %s is being deleted, and its schedules with it.", f.Name)
+	}
+	return nil
+}
+
+// ready: which condition is not True? Deployed is left to adapter, which knows more.
+func (f *Facts) ready() *answer {
+	if f.Source == nil || f.condition("Ready") == nil && len(f.Source.Conditions) == 0 {
+		return nil
+	}
+	ready := f.condition("Ready")
+	if ready != nil && ready.Status == "True" {
+		return nil
+	}
+	a := new(answer)
+	var worst *Condition
+	for i, c := range f.Source.Conditions {
+		if c.Type == "Ready" || c.Status == "True" || c.Severity != "" {
+			continue
+		}
+		a.add("condition "+c.Type, c.Status+" "+c.Reason+": "+c.Message)
+		if worst == nil || worst.Status != "False" && c.Status == "False" {
+			worst = &f.Source.Conditions[i]
+		}
+	}
+	if worst == nil {
+		worst = ready
+	}
+	if worst == nil || worst.Type == "Deployed" && f.Adapter != nil {
+		return nil
+	}
+	if worst.Type == "Deployed" {
+		return a.say(deployed(worst.Reason), false, "Nothing is delivered because the adapter does not run: %s", sentence(worst.Message))
+	}
+	if worst == ready {
+		return a.say(NotReady, false, "Source %s is not Ready%s.", f.Name, after(": ", strings.TrimSuffix(worst.Reason+" "+worst.Message, ".")))
+	}
+	return a.say(NotReady, false, "Source %s is not Ready because %s is %s (%s): %s", f.Name, worst.Type, worst.Status, worst.Reason, sentence(worst.Message))
+}
+
+// deployed is the cause behind the reason of the condition Deployed.
+func deployed(reason string) Cause {
+	switch reason {
+	case "AdapterNotInstalled":
+		return NoAdapter
+	case "AdapterScalingUp":
+		return AdapterAtZero
+	}
+	return AdapterNotReady
+}
+
+func (f *Facts) condition(name string) *Condition {
+	if f.Source == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(f.Source.Conditions, func(c Condition) bool { return c.Type == name }); i >= 0 {
+		return &f.Source.Conditions[i]
+	}
+	return nil
+}
+
+// sentence ends a text that was found with a full stop.
+func sentence(text string) string {
+	if text = plain(text); text == "" || strings.HasSuffix(text, ".") {
+		return text
+	}
+	return text + "."
+}
+
+// adapter: does it run?
+func (f *Facts) adapter() *answer {
+	d := f.Adapter
+	if d == nil {
+		return nil
+	}
+	a := new(answer).number("replicas wanted", int64(d.Wanted)).number("replicas ready", int64(d.Ready))
+	if d.Restarts > 0 {
+		a.number("restarts", int64(d.Restarts)).time("last restart", f.Now, d.RestartedAt).add("last end", d.LastTermination)
+	}
+	a.add("pod waits", d.Waiting)
+	switch {
+	case d.Missing:
+		return new(answer).say(NoAdapter, false, "Nothing is delivered because the adapter is not installed: there is no StatefulSet reschedule-adapter.")
+	case d.Wanted == 0:
+		return a.say(AdapterAtZero, false, "Nothing is delivered because the adapter has 0 replicas: the controller sets 1 while there is a source, so look whether it runs.")
+	case d.Ready == 0 && d.Restarts > 0:
+		reason := d.LastTermination
+		if d.Waiting != "" {
+			reason = d.Waiting
+		}
+		return a.say(AdapterNotReady, false, "Nothing is delivered because the adapter restarts: %s so far%s.", many(int64(d.Restarts), "restart", "restarts"), after(", ", reason))
+	case d.Ready == 0:
+		return a.say(AdapterNotReady, false, "Nothing is delivered because no pod of the adapter is ready%s.", after(": ", d.Waiting))
+	}
+	return nil
+}
+
+// after is the text behind a mark, or nothing.
+func after(mark, text string) string {
+	if text = plain(text); text == "" {
+		return ""
+	}
+	return mark + text
+}
+
+// refused: may the caller look?
+func (f *Facts) refused() *answer {
+	r := f.Refusal
+	if r == nil {
+		return nil
+	}
+	a := new(answer).add("answer of the schedule API", after("", strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, r.Code)))).add("detail", r.Detail)
+	switch {
+	case r.Status == 401:
+		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
+	case r.Status == 403:
+		return a.say(Denied, false, "You may not read the schedules of %s: %s", f.Name, sentence(r.Detail))
+	case r.Status == 404:
+		return a.say(UnknownSource, false, "The adapter does not know source %s yet: %s", f.Name, sentence(r.Detail))
+	case r.Status == 507:
+		return a.say(StorageFull, false, "The adapter's disk is full, so it refuses changes: %s", sentence(r.Detail))
+	case r.Status == 0, r.Status == 503:
+		return a.say(AdapterNotReady, false, "The adapter does not answer: %s", sentence(r.Detail))
+	}
+	return a.say(APIFails, false, "The schedule API refuses to answer: %s", sentence(r.Detail))
+}
+
+// suspended: an absent key is not absent because of it.
+func (f *Facts) suspended() *answer {
+	if f.Source == nil || !f.Source.Suspended || f.Key != "" && f.Record == nil {
+		return nil
+	}
+	a := new(answer).add("spec.suspend", "true")
+	if f.Key == "" {
+		f.counts(a)
+		waits := ""
+		if f.Counts != nil && f.Counts.Due > 0 {
+			waits = ": " + many(f.Counts.Due, "key is", "keys are") + " due and waiting for it to resume"
+		}
+		return a.say(Suspended, false, "Source %s is suspended, so it delivers nothing%s.", f.Name, waits)
+	}
+	f.record(a)
+	if f.Record.State == "inFlight" {
+		return nil
+	}
+	return a.say(Suspended, false, "Key %q is not delivered because the source is suspended (spec.suspend).", f.Key)
+}
+
+// counts adds the counts to the evidence.
+func (f *Facts) counts(a *answer) {
+	c := f.Counts
+	if c == nil {
+		return
+	}
+	a.add("keys", fmt.Sprintf("%d pending, %d due, %d retrying, %d in flight, %s", c.Pending, c.Due, c.Retrying, c.InFlight,
+		many(c.DeadLetters, "dead letter", "dead letters")))
+	a.time("next due", f.Now, c.NextDueAt).time("oldest due", f.Now, c.OldestDueAt)
+}
+
+// whole answers about the source as a whole.
+func (f *Facts) whole() *answer {
+	a, c := new(answer), f.Counts
+	f.counts(a)
+	if r := f.Record; r != nil && r.LastFailure != nil {
+		a.add("key in trouble", r.Key).add("attempts", fmt.Sprint(r.Tries)).time("next attempt", f.Now, r.NextAttemptAt)
+		a.failure(f, r.LastFailure)
+		n := ""
+		if c != nil && c.Retrying > 1 {
+			n = fmt.Sprintf(" and %s", many(c.Retrying-1, "other key", "other keys"))
+		}
+		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Deliveries of source %s fail (key %q%s) because %s.", f.Name, r.Key, n, f.failed(r.LastFailure))
+	}
+	if d := f.condition("Delivering"); d != nil && d.Status == "False" {
+		a.add("condition Delivering", d.Reason+": "+d.Message)
+		return a.say(SinkFails, false, "No delivery of source %s succeeds: %s", f.Name, sentence(d.Message))
+	}
+	if full := f.full(a); full != nil {
+		return full
+	}
+	if queue := f.queue(a); queue != nil {
+		return queue
+	}
+	if l := f.DeadLetter; l != nil {
+		a.add("newest dead letter", l.Key).number("its attempts", int64(l.Attempts))
+		a.failure(f, &l.Failure)
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, when(f.Now, l.At), f.failed(&l.Failure))
+	}
+	switch {
+	case c == nil:
+		return a.say(Healthy, true, "Nothing is known to be wrong with source %s.", f.Name)
+	case c.Pending+c.InFlight == 0:
+		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight.", f.Name)
+	case c.NextDueAt.IsZero():
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight.", f.Name, many(c.InFlight, "delivery is", "deliveries are"))
+	}
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), when(f.Now, c.NextDueAt))
+}
+
+// full: are changes refused because there is no space?
+func (f *Facts) full(a *answer) *answer {
+	if f.StorageFull {
+		return a.say(StorageFull, false, "The adapter's disk is full: new keys, and events that grow, are refused with 507.")
+	}
+	for _, name := range sorted(f.QuotaRefused) {
+		if n := f.QuotaRefused[name]; n > 0 {
+			a.add("refused by "+name, fmt.Sprintf("%d since the adapter started", n))
+		}
+	}
+	c, s := f.Counts, f.Source
+	switch {
+	case s == nil:
+	case c != nil && s.MaxPending > 0 && c.Pending >= s.MaxPending:
+		a.number("limits.maxPending", s.MaxPending)
+		return a.say(Quota, false, "Source %s has reached limits.maxPending (%d keys): new keys are refused with 429.", f.Name, s.MaxPending)
+	case s.MaxBytes > 0 && f.StoredBytes >= s.MaxBytes/20*19:
+		a.number("limits.maxBytes", s.MaxBytes).number("stored bytes", f.StoredBytes)
+		return a.say(Quota, false, "Source %s has reached limits.maxBytes (%d of %d bytes): what grows is refused with 429.", f.Name, f.StoredBytes, s.MaxBytes)
+	}
+	return nil
+}
+
+func sorted(m map[string]int64) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// queue: do due keys of the source wait for a slot? The oldest one is late then.
+func (f *Facts) queue(a *answer) *answer {
+	c := f.Counts
+	if c == nil || c.Due <= c.Retrying || c.OldestDueAt.IsZero() || f.Now.Sub(c.OldestDueAt) < overdue {
+		return nil
+	}
+	queued := c.Due - c.Retrying
+	late := short(f.Now.Sub(c.OldestDueAt))
+	switch s := f.Source; {
+	case s != nil && s.MaxInFlight > 0 && c.InFlight >= s.MaxInFlight:
+		a.number("limits.maxInFlight", s.MaxInFlight)
+		return a.say(AtMaxInFlight, false, "%s late, the oldest by %s, because all %d slots of limits.maxInFlight are taken.", many(queued, "key is", "keys are"), late, s.MaxInFlight)
+	case s != nil && s.MaxPerSecond > 0:
+		a.number("limits.maxPerSecond", s.MaxPerSecond)
+		return a.say(AtMaxPerSecond, false, "%s late, the oldest by %s, because limits.maxPerSecond lets %d deliveries start a second.", many(queued, "key is", "keys are"), late, s.MaxPerSecond)
+	}
+	return a.say(Queued, false, "%s late, the oldest by %s, and no delivery of it has begun%s.", many(queued, "key is", "keys are"), late, f.hint())
+}
+
+// hint names what can hold back a key whose source object is unknown.
+func (f *Facts) hint() string {
+	if f.Source == nil {
+		return ": is the source suspended, or at its limits?"
+	}
+	return ": the adapter may be at its own limit, or just started"
+}

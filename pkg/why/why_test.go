@@ -1,0 +1,215 @@
+package why
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var now = time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) time.Time { return now.Add(d) }
+
+// ready is a source that is Ready, with the changes of the case.
+func ready(change func(*Source)) *Source {
+	s := &Source{
+		Conditions: []Condition{{Type: "Ready", Status: "True"}, {Type: "Deployed", Status: "True"}},
+		SinkURI:    "http://sink.ops", Timeout: 10 * time.Minute, MaxInFlight: 100, MaxPending: 1000,
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func unready(conditions ...Condition) *Source {
+	return ready(func(s *Source) { s.Conditions = append([]Condition{{Type: "Ready", Status: "False"}}, conditions...) })
+}
+
+func failure(status int, text string) *Failure {
+	return &Failure{At: at(-time.Minute), Status: status, Error: text}
+}
+
+// retrying is a key between two attempts.
+func retrying(status int, text string) *Record {
+	return &Record{Key: "k", State: "due", DueAt: at(-time.Hour), Tries: 3, Attempt: 3, NextAttemptAt: at(90 * time.Second), LastFailure: failure(status, text)}
+}
+
+func letter(status int, text string) *DeadLetter {
+	return &DeadLetter{Key: "k", At: at(-time.Hour), DueAt: at(-2 * time.Hour), Attempts: 4, Failure: *failure(status, text)}
+}
+
+func was(result string, status int) []Outcome {
+	return []Outcome{{At: at(-time.Hour), Result: result, Status: status, Attempt: 1, Duration: time.Second}}
+}
+
+// busy are counts with due keys that no delivery has begun of.
+func busy(change func(*Counts)) *Counts {
+	c := &Counts{Pending: 500, Due: 300, InFlight: 7, OldestDueAt: at(-time.Minute), NextDueAt: at(-time.Minute)}
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+var (
+	running = &Adapter{Wanted: 1, Ready: 1}
+	slow    = "dispatch error: the delivery timeout passed"
+	down    = "dispatch error: dial tcp 10.0.0.1:80: connect: connection refused"
+)
+
+var cases = map[string]struct {
+	facts   Facts
+	cause   Cause
+	healthy bool
+	says    string // a part of the sentence
+}{
+	"no source":      {Facts{Missing: true, Adapter: &Adapter{Missing: true}}, NoSource, false, "There is no RescheduleSource s in namespace ops."},
+	"being deleted":  {Facts{Source: ready(func(s *Source) { s.Deleting = true })}, SourceDeleted, false, "being deleted"},
+	"no sink":        {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterNotReady", "No pod"}, Condition{"SinkProvided", "False", "", "NotFound", "services \"x\" not found"})}, NotReady, false, "SinkProvided is False (NotFound): services \"x\" not found."},
+	"info is ready":  {Facts{Source: ready(func(s *Source) { s.Conditions = append(s.Conditions, Condition{"Limited", "False", "Info", "", ""}) })}, Healthy, true, "Nothing is known"},
+	"not reconciled": {Facts{Source: unready()}, NotReady, false, "Source s is not Ready."},
+
+	"not installed, by the condition": {Facts{Source: unready(Condition{"Deployed", "False", "", "AdapterNotInstalled", "There is none."})}, NoAdapter, false, "There is none."},
+	"at zero, by the condition":       {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterScalingUp", "no replicas yet"})}, AdapterAtZero, false, "no replicas yet."},
+	"not installed":                   {Facts{Source: ready(nil), Adapter: &Adapter{Missing: true}}, NoAdapter, false, "not installed"},
+	"at zero":                         {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterScalingUp", ""}), Adapter: &Adapter{}}, AdapterAtZero, false, "0 replicas"},
+	"restarting":                      {Facts{Source: ready(nil), Adapter: &Adapter{Wanted: 1, Restarts: 3, LastTermination: "OOMKilled"}}, AdapterNotReady, false, "3 restarts so far, OOMKilled"},
+	"not ready":                       {Facts{Source: ready(nil), Adapter: &Adapter{Wanted: 1, Waiting: "ImagePullBackOff"}}, AdapterNotReady, false, "ready: ImagePullBackOff."},
+	"no answer":                       {Facts{Source: ready(nil), Refusal: &Refusal{Detail: "connection refused"}}, AdapterNotReady, false, "does not answer: connection refused."},
+
+	"wrong token":    {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{401, "unauthenticated", "the token expired"}}, Unauthenticated, false, "the token expired."},
+	"no rights":      {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{403, "permission_denied", "ask"}}, Denied, false, "may not read"},
+	"not yet known":  {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{404, "not_found", "no source"}}, UnknownSource, false, "does not know source s"},
+	"disk, answered": {Facts{Source: ready(nil), Refusal: &Refusal{507, "storage_full", "full"}}, StorageFull, false, "disk is full"},
+	"another answer": {Facts{Source: ready(nil), Refusal: &Refusal{405, "method_not_allowed", "no"}}, APIFails, false, "refuses to answer: no."},
+
+	"suspended":           {Facts{Source: ready(func(s *Source) { s.Suspended = true }), Counts: busy(nil)}, Suspended, false, "300 keys are due"},
+	"suspended, key due":  {Facts{Source: ready(func(s *Source) { s.Suspended = true }), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Hour)}}, Suspended, false, "Key \"k\" is not delivered because the source is suspended"},
+	"suspended, key gone": {Facts{Source: ready(func(s *Source) { s.Suspended = true }), Key: "k", History: was("expired", 0)}, Expired, false, "expiresAt had passed"},
+
+	"delivered":           {Facts{Key: "k", History: was("delivered", 204)}, Delivered, true, "delivered 1h0m ago (the sink answered 204)"},
+	"expired":             {Facts{Key: "k", History: was("expired", 0)}, Expired, false, "dropped 1h0m ago"},
+	"cancelled":           {Facts{Key: "k", History: was("deleted", 0)}, Deleted, true, "cancelled 1h0m ago"},
+	"cancelled, retrying": {Facts{Key: "k", History: was("retrying", 503)}, Deleted, true, "cancelled after its last attempt"},
+	"dropped":             {Facts{Key: "k", History: was("dropped", 400)}, SinkRefuses, false, "the sink answered 400 Bad Request, and its event was dropped"},
+	"dropped, no answer":  {Facts{Key: "k", History: was("dropped", 0)}, GivenUp, false, "did not answer"},
+	"to the letter sink":  {Facts{Key: "k", History: was("dead_lettered", 403)}, SinkDenies, false, "sent to the dead letter sink"},
+	"kept letter":         {Facts{Key: "k", DeadLetter: letter(400, ""), History: was("kept", 400)}, SinkRefuses, false, "after 4 attempts, because the sink answered 400 Bad Request; its event is kept"},
+	"letter, then well":   {Facts{Key: "k", DeadLetter: letter(400, ""), History: []Outcome{{At: at(-time.Minute), Result: "delivered", Status: 200}}}, Delivered, true, "1m0s ago"},
+	"never seen":          {Facts{Key: "k", Since: at(-2 * time.Hour)}, NeverSeen, false, "since 2h0m ago"},
+	"unreadable":          {Facts{Key: "k", Unreadable: 2}, Unreadable, false, "2 records that it cannot read"},
+	"refused by a quota":  {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
+	"refused, disk":       {Facts{Key: "k", StorageFull: true}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
+
+	"waiting":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"expires first": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
+	"in flight":     {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Second)}}, InFlight, true, "delivery.timeout is 10m0s"},
+	"in flight, long": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-6 * time.Minute)}}, SinkSlow, false,
+		"has not answered"},
+	"in flight, again": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Minute), Tries: 2, LastFailure: failure(500, "")}}, SinkFails, false,
+		"attempt 2; the attempt before failed because the sink answered 500"},
+	"behind itself": {Facts{Key: "k", Record: &Record{State: "due", InFlight: true, DueAt: at(-time.Minute)}}, BehindItself, true, "runs again"},
+
+	"sink down":   {Facts{Key: "k", Record: retrying(0, down)}, SinkDown, false, "next attempt in 1m30s: after 3 attempts, the last of which failed because the sink cannot be reached: dial tcp 10.0.0.1:80: connect: connection refused."},
+	"sink slow":   {Facts{Source: ready(nil), Key: "k", Record: retrying(0, slow)}, SinkSlow, false, "within delivery.timeout (10m0s)"},
+	"gateway":     {Facts{Key: "k", Record: retrying(504, "")}, SinkSlow, false, "too slow"},
+	"throttled":   {Facts{Key: "k", Record: retrying(429, "")}, SinkThrottles, false, "fewer deliveries"},
+	"sink denies": {Facts{Key: "k", Record: retrying(401, "")}, SinkDenies, false, "the token or the identity"},
+	"not found":   {Facts{Key: "k", Record: retrying(404, "")}, SinkNotFound, false, "no handler"},
+	"sink fails":  {Facts{Key: "k", Record: retrying(503, "")}, SinkFails, false, "503 Service Unavailable"},
+
+	"due now":      {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
+	"queued":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Ahead: 3, AheadKnown: true}, Queued, false, "due for 1m0s and no delivery of it has begun; 3 keys are before it"},
+	"all slots":    {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *Counts) { c.InFlight = 100 }), Ahead: 1000, AheadKnown: true, AheadMore: true}, AtMaxInFlight, false, "all 100 slots of limits.maxInFlight are taken; more than 1000 keys"},
+	"rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil)}, AtMaxPerSecond, false, "only 5 deliveries"},
+
+	"source idle":       {Facts{Source: ready(nil), Adapter: running, Counts: &Counts{}}, Idle, true, "Nothing waits"},
+	"source healthy":    {Facts{Source: ready(nil), Counts: &Counts{Pending: 2, NextDueAt: at(time.Hour)}}, Healthy, true, "2 keys wait, the next one is due in 1h0m"},
+	"source delivers":   {Facts{Source: ready(nil), Counts: &Counts{InFlight: 1}}, Healthy, true, "1 delivery is in flight"},
+	"source, sink down": {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.Retrying = 300 }), Record: retrying(0, down)}, SinkDown, false, "(key \"k\" and 299 other keys)"},
+	"source, failing": {Facts{Source: ready(func(s *Source) {
+		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "status 500"})
+	})}, SinkFails, false, "status 500."},
+	"source, dead letters": {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, "")}, SinkRefuses, false, "has given up events"},
+	"source full":          {Facts{Source: ready(nil), Counts: &Counts{Pending: 1000}}, Quota, false, "limits.maxPending (1000 keys)"},
+	"source, bytes":        {Facts{Source: ready(func(s *Source) { s.MaxBytes = 1000 }), StoredBytes: 990}, Quota, false, "990 of 1000 bytes"},
+	"source, disk":         {Facts{Source: ready(nil), StorageFull: true}, StorageFull, false, "refused with 507"},
+	"source, past quota":   {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
+	"source, all slots":    {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
+	"source, rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
+	"source, queued":       {Facts{Counts: busy(nil)}, Queued, false, "is the source suspended"},
+}
+
+// Each state that a source and a key can be in has its cause.
+func TestExplain_Causes(t *testing.T) {
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := c.facts
+			f.Now, f.Namespace, f.Name = now, "ops", "s"
+			a := Explain(f)
+			if a.Cause != c.cause || a.Problem == c.healthy || !strings.Contains(a.Sentence, c.says) {
+				t.Errorf("cause is %s (problem %t): %s\nwant %s: … %s …", a.Cause, a.Problem, a.Sentence, c.cause, c.says)
+			}
+			if strings.Count(a.Sentence, ". ") > 1 || !strings.HasSuffix(a.Sentence, ".") {
+				t.Errorf("not one plain sentence: %s", a.Sentence)
+			}
+			if a.Evidence[0] != (Evidence{"source", "ops/s"}) {
+				t.Errorf("evidence is %v, want the source first", a.Evidence)
+			}
+		})
+	}
+}
+
+// Every cause that the package names has a case, so that none is dead.
+func TestExplain_EveryCauseHasACase(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("facts.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, c := range cases {
+		seen[string(c.cause)] = true
+	}
+	names := regexp.MustCompile(`(?m)^\t\w+ +Cause = "(\w+)"`).FindAllStringSubmatch(string(text), -1)
+	if len(names) < 30 {
+		t.Fatalf("%d causes found in facts.go, want all", len(names))
+	}
+	for _, m := range names {
+		if !seen[m[1]] {
+			t.Errorf("no case has the cause %s", m[1])
+		}
+	}
+}
+
+// A hostile key or answer of a sink cannot write control characters to a terminal.
+func TestExplain_NoControlCharacters(t *testing.T) {
+	t.Parallel()
+	const bad = "k\x1b[2J\nkey: good\u202e"
+	r := retrying(0, bad)
+	r.LastFailure.Detail, r.Reason, r.UID = bad, bad, bad
+	for name, f := range map[string]Facts{
+		"key":     {Key: bad, Record: r},
+		"source":  {Record: r, Counts: &Counts{}},
+		"refusal": {Refusal: &Refusal{Detail: bad}},
+		"letter":  {Key: bad, DeadLetter: letter(0, bad)},
+		"unseen":  {Key: bad, StorageFull: true},
+	} {
+		f.Now = now
+		a := Explain(f)
+		texts := []string{a.Sentence}
+		for _, e := range a.Evidence {
+			texts = append(texts, e.Name, e.Value)
+		}
+		for _, text := range texts {
+			if strings.ContainsAny(text, "\x1b\n\u202e") {
+				t.Errorf("%s: control characters in %q", name, text)
+			}
+		}
+	}
+}

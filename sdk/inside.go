@@ -1,0 +1,189 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Run makes the key due now, and keeps its event, attempt counter, uid, reason and
+// MaxInterval. A key in flight comes up once more afterwards. A key that is absent is
+// [ErrNotFound]. Of the conditions it takes [IfRevision] and [IfPresent].
+func (c *Client) Run(ctx context.Context, key string, conditions ...Condition) (*Schedule, error) {
+	k, err := keyCall(http.MethodPost, key, conditions)
+	var s *Schedule
+	if err == nil {
+		k.path += "/run"
+		k.want = []int{http.StatusOK}
+		s, err = c.keyed(ctx, k, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sdk: running %q: %w", key, err)
+	}
+	return s, nil
+}
+
+// History is the last outcomes of a key that the source still knows, newest first. None
+// after Since is missing.
+type History struct {
+	Items []PastAttempt `json:"items"`
+	Since time.Time     `json:"since"`
+}
+
+// PastAttempt is the end of an attempt to deliver a key.
+type PastAttempt struct {
+	At time.Time `json:"at"`
+	// Result is delivered, retrying, dead_lettered, kept, dropped, expired, superseded or
+	// aborted. A source may have more.
+	Result   string        `json:"result"`
+	Status   int           `json:"status"` // of the sink's answer; 0 = there was none
+	Attempt  int           `json:"attempt"`
+	Lateness time.Duration `json:"lateness"`
+	Duration time.Duration `json:"duration"`
+	Cause    string        `json:"cause,omitempty"` // the object whose change woke the key
+}
+
+type plainAttempt PastAttempt // without methods
+
+type wireAttempt struct {
+	plainAttempt
+	Lateness duration `json:"lateness"`
+	Duration duration `json:"duration"`
+}
+
+// MarshalJSON writes the attempt as the schedule API has it.
+func (a PastAttempt) MarshalJSON() ([]byte, error) {
+	return json.Marshal(wireAttempt{plainAttempt(a), duration(a.Lateness), duration(a.Duration)})
+}
+
+// UnmarshalJSON reads the answer of a source. It ignores unknown members.
+func (a *PastAttempt) UnmarshalJSON(b []byte) error {
+	var w wireAttempt
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*a = PastAttempt(w.plainAttempt)
+	a.Lateness, a.Duration = time.Duration(w.Lateness), time.Duration(w.Duration)
+	return nil
+}
+
+// History returns the last outcomes of the key, also when it is absent now.
+func (c *Client) History(ctx context.Context, key string) (*History, error) {
+	k, err := keyCall(http.MethodGet, key, nil)
+	var h History
+	if err == nil {
+		k.path += "/history"
+		k.want, k.repeatable = []int{http.StatusOK}, true
+		err = c.do(ctx, k, &h)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sdk: history of %q: %w", key, err)
+	}
+	return &h, nil
+}
+
+// DeadLetter is an event that was given up, and that the source keeps. Status, Error and
+// Detail are of the last attempt.
+type DeadLetter struct {
+	Key      string    `json:"key"`
+	At       time.Time `json:"at"` // when it was given up
+	DueAt    time.Time `json:"dueAt"`
+	Attempts int       `json:"attempts"`
+	Status   int       `json:"status"` // of the sink's answer; 0 = there was none
+	Error    string    `json:"error,omitempty"`
+	Detail   string    `json:"detail,omitempty"`
+	Event    *Event    `json:"event,omitempty"`
+}
+
+// DeadLetters iterates over the dead letters by key, page by page, as [Client.List] does
+// over keys. It has no order and no state to select.
+func (c *Client) DeadLetters(ctx context.Context, o ListOptions) iter.Seq2[*DeadLetter, error] {
+	o.Order, o.State = "", ""
+	return pages[DeadLetter](ctx, c, "/deadletters", o)
+}
+
+// DeadLetter returns the dead letter of a key. A key without one is [ErrNotFound].
+func (c *Client) DeadLetter(ctx context.Context, key string) (*DeadLetter, error) {
+	k, err := letterCall(http.MethodGet, key)
+	var l DeadLetter
+	if err == nil {
+		k.want, k.repeatable = []int{http.StatusOK}, true
+		err = c.do(ctx, k, &l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sdk: dead letter of %q: %w", key, err)
+	}
+	return &l, nil
+}
+
+// Discard removes the dead letter of a key, and returns nil too when there is none.
+func (c *Client) Discard(ctx context.Context, key string) error {
+	k, err := letterCall(http.MethodDelete, key)
+	if err == nil {
+		k.want, k.repeatable = []int{http.StatusNoContent}, true
+		err = c.do(ctx, k, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("sdk: discarding the dead letter of %q: %w", key, err)
+	}
+	return nil
+}
+
+// DiscardPrefix removes all dead letters whose keys begin with the prefix, and returns
+// their number.
+func (c *Client) DiscardPrefix(ctx context.Context, prefix string) (int, error) {
+	return c.letters(ctx, http.MethodDelete, "", url.Values{"prefix": {prefix}})
+}
+
+// DiscardAll is DiscardPrefix of every dead letter.
+func (c *Client) DiscardAll(ctx context.Context) (int, error) {
+	return c.letters(ctx, http.MethodDelete, "", url.Values{"all": {"true"}})
+}
+
+// Redrive makes a new occurrence of the dead letter of a key, due now, with a new id and
+// attempt 0, and removes the dead letter. A key without one is [ErrNotFound].
+func (c *Client) Redrive(ctx context.Context, key string) error {
+	k, err := letterCall(http.MethodPost, key)
+	if err == nil {
+		k.path += "/redrive"
+		k.want = []int{http.StatusOK}
+		err = c.do(ctx, k, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("sdk: redriving the dead letter of %q: %w", key, err)
+	}
+	return nil
+}
+
+// RedrivePrefix is Redrive of all dead letters whose keys begin with the prefix, and
+// returns their number. They are redriven one by one: after an error some are.
+func (c *Client) RedrivePrefix(ctx context.Context, prefix string) (int, error) {
+	return c.letters(ctx, http.MethodPost, "/redrive", url.Values{"prefix": {prefix}})
+}
+
+// RedriveAll is RedrivePrefix of every dead letter.
+func (c *Client) RedriveAll(ctx context.Context) (int, error) {
+	return c.letters(ctx, http.MethodPost, "/redrive", url.Values{"all": {"true"}})
+}
+
+func (c *Client) letters(ctx context.Context, method, path string, which url.Values) (int, error) {
+	var answer struct{ Deleted, Redriven int }
+	k := call{method: method, path: "/deadletters" + path + "?" + which.Encode(), want: []int{http.StatusOK}, repeatable: method == http.MethodDelete}
+	if err := c.do(ctx, &k, &answer); err != nil {
+		return 0, fmt.Errorf("sdk: dead letters of %s: %w", which.Encode(), err)
+	}
+	return answer.Deleted + answer.Redriven, nil
+}
+
+// letterCall is a call to the dead letter of a key.
+func letterCall(method, key string) (*call, error) {
+	k, err := keyCall(method, key, nil)
+	if err == nil {
+		k.path = "/deadletters/" + escape(key)
+	}
+	return k, err
+}
