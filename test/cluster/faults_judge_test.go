@@ -39,9 +39,14 @@ func judge(changes []change, runs []time.Time, since time.Time) verdict {
 		for next < len(changes) && changes[next].to.Before(run) {
 			take()
 		}
-		// The watcher can be faster than the answer to the writer.
-		if !seen && next < len(changes) && changes[next].from.Before(run) {
-			take()
+		// The watcher can be faster than the answer to the writer. A run that had another
+		// reason may have seen the change or not.
+		if next < len(changes) && changes[next].from.Before(run) {
+			if c := changes[next]; !seen {
+				take()
+			} else if c.counts {
+				known = c.state
+			}
 		}
 		if !seen && !run.Before(since) {
 			v.needless++
@@ -85,6 +90,7 @@ func TestWatchFaults_Judge(t *testing.T) {
 		"no run, long ago":                {[]change{spec(1, "a")}, nil, 2, verdict{}},
 		"a needless one, long ago":        {[]change{spec(1, "a")}, []float64{1.2, 3}, 4, verdict{}},
 		"lost, and found later":           {[]change{spec(1, "a"), status(3)}, []float64{5}, 4, verdict{}},
+		"lost, and then runs at once":     {[]change{spec(1, "a"), spec(5, "b"), spec(7, "c")}, []float64{5.05, 7.05}, 4, verdict{}},
 		"a deletion":                      {[]change{spec(1, "a"), spec(2, "")}, []float64{1.2}, 0, verdict{lost: true}},
 		"it came and went":                {[]change{spec(1, "a"), spec(2, "")}, nil, 0, verdict{}},
 		"it went and came":                {[]change{spec(1, "a"), spec(2, ""), spec(3, "b")}, []float64{1.2}, 0, verdict{lost: true}},
