@@ -84,10 +84,11 @@ var faults = []fault{
 // same changes and faults meet an ApiServerSource before a source, and a resident
 // operator of controller-runtime, for the table of docs/reliability.md: make watch-faults.
 func TestWatchFaults_LoseNothingAndWakeForNothing(t *testing.T) {
-	script := []fault{{"none", func(*world) error { return nil }}, {"all at once: `kill -9`, back at once", func(w *world) error {
+	script := []fault{{"none", func(*world) error { return nil }}, {"all at once: `kill -9`, back after 2 s", func(w *world) error {
 		w.p.adapter.Kill()
 		w.receiver.Kill()
 		w.resident.Kill()
+		w.change(2 * time.Second)
 		return w.meanwhile(w.p.startAdapter, w.startReceiver, w.startResident)
 	}}}
 	objects, among := 20, time.Second
