@@ -62,7 +62,7 @@ PROGRAMS := hack/with-programs.sh
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
 # the checksum of a program.
-TESTS := test-lint test-units test-processes test-race-units test-race-processes test-race-sdk test-modules test-generated test-bench test-release
+TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-generated test-bench test-release
 LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
@@ -80,7 +80,11 @@ test-units:
 	$(STEP) "unit tests" go test $(UNITS)
 
 test-processes:
-	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m ./test/... ./examples/...
+	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
+
+# Its tests need prometheus and promtool, which hack/prometheus.sh finds or fetches.
+test-monitoring:
+	$(STEP) "alerts and dashboards" $(PROGRAMS) go test ./test/monitoring
 
 test-race-units:
 	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim

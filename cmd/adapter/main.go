@@ -4,7 +4,8 @@
 // In a cluster it serves the RescheduleSources of the API server, with --standalone
 // the RescheduleSources of a file. While the adapter is not running, adapter inspect
 // DIR and adapter verify DIR read its data directory, and adapter repair DIR repairs
-// a damaged one.
+// a damaged one. adapter backup copies the data of a running adapter, and adapter
+// restore makes a data directory of the copy.
 package main
 
 import (
@@ -14,10 +15,10 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
@@ -26,8 +27,13 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && slices.Contains([]string{"inspect", "verify", "repair"}, os.Args[1]) {
-		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		switch args := os.Args[1:]; args[0] {
+		case "inspect", "verify", "repair":
+			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
+		case "backup", "restore":
+			os.Exit(backup.Main(context.Background(), args, os.Stdout, os.Stderr))
+		}
 	}
 	turns.Spread()
 	if err := run(os.Args[1:]); err != nil {
@@ -38,7 +44,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
-	var cfg adapter.Config
+	cfg := adapter.Config{Version: version}
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the address of the API server and the credentials for it (default: the cluster in which the adapter runs)")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")

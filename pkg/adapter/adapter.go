@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
@@ -47,6 +48,7 @@ type Adapter struct {
 
 	calls   []*endpoint // of the schedule API
 	admin   *endpoint
+	backups *backup.Server // nil: they cannot be served
 	serving sync.WaitGroup
 	ready   atomic.Bool
 	// profiling is served on the admin address while it is true.
@@ -143,13 +145,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 		a.stopping.Store(true)
 		a.store.GiveUp()
 	})
-	_, err = meter.Int64ObservableCounter("reschedule_storage_corrupt",
-		metric.WithDescription("Corrupt places that were met on the disk since the start: blocks, records, rows."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(a.store.Corrupt())
-			return nil
-		}))
-	if err != nil {
+	if err := a.observe(); err != nil {
 		return err
 	}
 	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
@@ -205,7 +201,7 @@ func (a *Adapter) serve() error {
 	guard := a.origin.Guard()
 	handler := api.New(api.Config{
 		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
-		Log: a.cfg.Log, Meter: a.telemetry.meter, Resync: a.resync, Watched: a.watched,
+		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {
@@ -219,6 +215,10 @@ func (a *Adapter) serve() error {
 			return err
 		}
 		a.calls = append(a.calls, calls)
+	}
+	// Without back-ups everything else goes on: the volume may allow no sockets.
+	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {
+		a.cfg.Log.Warn("adapter backup will not work", "error", err)
 	}
 	a.ready.Store(true)
 	for _, s := range a.queue.Sources() {

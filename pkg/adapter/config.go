@@ -45,6 +45,9 @@ type Config struct {
 	// MaxInFlight bounds the deliveries of all sources together, default 4096.
 	MaxInFlight int
 
+	// Version is of the program, for metrics.
+	Version string
+
 	Log *slog.Logger // default: discards
 	// Fatal is called when durability is unknown; the process must end at once.
 	// Default: panics.

@@ -1,0 +1,152 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// problem is the exit code of why when there is a problem.
+const problem = 8
+
+// explainer is a user of the command line who has edit in a namespace and the Role
+// reschedule-cli, and no more.
+type explainer struct {
+	*namespace
+	binary, user string
+}
+
+func (n *namespace) explainer() *explainer {
+	n.t.Helper()
+	e := &explainer{namespace: n, binary: filepath.Join(n.t.TempDir(), "kn-source-reschedule"), user: "system:serviceaccount:" + n.name + ":ada"}
+	build := exec.CommandContext(n.t.Context(), "go", "build", "-o", e.binary, ".")
+	build.Dir = "../../cli"
+	if out, err := build.CombinedOutput(); err != nil {
+		n.t.Fatalf("the command line cannot be built: %v\n%s", err, out)
+	}
+	roles, err := os.ReadFile("../../config/cli/cli-rbac.yaml")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.apply(string(roles) + fmt.Sprintf(`
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: ada}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: ada}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{kind: ServiceAccount, name: ada, namespace: %[1]s}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: %[1]s, namespace: knative-eventing}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reschedule-cli}
+subjects: [{kind: ServiceAccount, name: ada, namespace: %[1]s}]
+`, n.name))
+	n.t.Cleanup(func() { _ = exec.Command("kubectl", "-n", "knative-eventing", "delete", "rolebinding", n.name).Run() })
+	return e
+}
+
+// answer is what why prints with -o json.
+type answer struct {
+	Cause, Sentence string
+	Problem         bool
+}
+
+// why asks the command line, as its user.
+func (e *explainer) why(args ...string) (answer, error) {
+	cmd := exec.CommandContext(e.t.Context(), e.binary, append(append([]string{"why"}, args...), "-n", e.name, "--as", e.user, "-o", "json")...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == problem) {
+		return answer{}, fmt.Errorf("why %v: %w: %s%s", args, err, &said, &out)
+	}
+	var a answer
+	if err := json.Unmarshal(out.Bytes(), &a); err != nil {
+		return a, fmt.Errorf("why %v: %w: %s", args, err, &out)
+	}
+	if a.Problem != (err != nil) {
+		return a, fmt.Errorf("why %v: the exit code does not say whether there is a problem: %+v", args, a)
+	}
+	return a, nil
+}
+
+// A user who has edit and the Role of the command line learns from why alone why a key
+// has not run.
+func TestWhy_NamesEachFault(t *testing.T) {
+	t.Parallel()
+	n := newNamespace(t, "why")
+	e := n.explainer()
+	n.deploy("operator", 1, rule{"503/", behaviour{Status: 503}}, rule{"429/", behaviour{Status: 429}}, rule{"404/", behaviour{Status: 404}},
+		rule{"403/", behaviour{Status: 403}}, rule{"400/", behaviour{Status: 400}}, rule{"slow/", behaviour{Work: "2m"}})
+	const patient = "delivery: {timeout: PT3M, backoffDelay: PT1M, backoffPolicy: linear}\n"
+	ops := n.source("ops", toService("operator")+"delivery: {timeout: PT2S, backoffDelay: PT1M, backoffPolicy: linear}\n")
+	busy := n.source("busy", toService("operator")+patient+"limits: {maxInFlight: 1}\n")
+	full := n.source("full", toService("operator")+"limits: {maxPending: 1}\n")
+	still := n.source("still", toService("operator")+"suspend: true\n")
+	down := n.source("down", "sink: {uri: 'http://127.0.0.1:1/'}\n"+patient)
+	n.apply(manifestOf("unready", toService("nothing")))
+
+	for _, key := range []string{"503/a", "429/a", "404/a", "403/a", "400/a", "slow/a", "done/a"} {
+		ops.put(key, `{}`)
+	}
+	ops.put("later/a", `{"delay":"1h"}`)
+	ops.put("never/a", fmt.Sprintf(`{"delay":"1h","expiresAt":%q}`, time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339)))
+	busy.put("slow/a", `{}`)
+	eventually(t, patience, "slow/a is in flight", func() error {
+		if c := busy.counts(); c.InFlight != 1 {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	busy.put("second/a", `{}`)
+	full.put("first/a", `{"delay":"1h"}`)
+	still.put("a", `{}`)
+	down.put("a", `{}`)
+
+	for _, c := range []struct {
+		cause string
+		args  []string
+	}{
+		{"NoSource", []string{"absent", "a"}},
+		{"SourceNotReady", []string{"unready", "a"}},
+		{"Suspended", []string{"still", "a"}},
+		{"SinkDown", []string{"down", "a"}},
+		{"SinkFails", []string{"ops", "503/a"}},
+		{"SinkThrottles", []string{"ops", "429/a"}},
+		{"SinkNotFound", []string{"ops", "404/a"}},
+		{"SinkDenies", []string{"ops", "403/a"}},
+		{"SinkRefuses", []string{"ops", "400/a"}},
+		{"SinkSlow", []string{"ops", "slow/a"}},
+		{"Delivered", []string{"ops", "done/a"}},
+		{"Waiting", []string{"ops", "later/a"}},
+		{"ExpiresFirst", []string{"ops", "never/a"}},
+		{"NeverSeen", []string{"ops", "unknown/a"}},
+		{"InFlight", []string{"busy", "slow/a"}},
+		{"AtMaxInFlight", []string{"busy", "second/a"}},
+		{"Quota", []string{"full"}},
+	} {
+		t.Run(c.cause, func(t *testing.T) {
+			eventually(t, patience, c.cause, func() error {
+				a, err := e.why(c.args...)
+				if err == nil && a.Cause != c.cause {
+					err = fmt.Errorf("why %v says %s: %s", c.args, a.Cause, a.Sentence)
+				}
+				return err
+			})
+		})
+	}
+}
