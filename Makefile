@@ -153,6 +153,10 @@ hostile: ## Attack the real adapter in every way at once, beside a neighbour tha
 screenshots: ## Write the pictures of docs/page.md, in docs/images, with a real browser
 	hack/chromium.sh $(PROGRAMS) go -C test/page test -count=1 -run Pictures ./... -screenshots
 
+.PHONY: watch-faults
+watch-faults: ## Measure the changes that faults lose, by form: a watching source, ApiServerSource, a resident operator
+	go test -count=1 -timeout 0 -v -run WatchFaults ./test/cluster -faults.all
+
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
 	go -C bench run ./driver
