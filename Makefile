@@ -129,12 +129,20 @@ lint: ## Run the linters of .golangci.yaml
 	$(LINT) ./...
 	for module in $(MODULES); do (cd $$module && $(LINT) ./...); done
 
-# Maven needs the network until one run has succeeded with these POMs.
+# Maven needs the network until one run has succeeded with these POMs. The oldest JOSDK
+# gets the tests of single deliveries; the equality of whole sequences is shown with the newest.
+MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/java-webpage -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -f java/pom.xml
+
 .PHONY: java
 java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-java: build ## Build and test the Java client and the JOSDK module (a JDK of at least 17, and Maven; MVNFLAGS=-Poldest)
-	KUBEBUILDER_ASSETS=$$(CGO_ENABLED=0 go run ./test/internal/kube/assets) mvn --batch-mode --no-transfer-progress \
-		$(if $(shell find java -name pom.xml -newer bin/java.resolved 2>&1),,--offline) $(MVNFLAGS) -f java/pom.xml verify
+java: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	$(MAVEN) -Pframeworks $(MVNFLAGS) verify
+	examples/java-webpage/image.sh bin/java-webpage
+	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
+	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
 
 .PHONY: crash

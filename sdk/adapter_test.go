@@ -145,7 +145,9 @@ func TestAdapter_DeliversInBothModes(t *testing.T) {
 func TestAdapter_FollowsTheAnswer(t *testing.T) {
 	t.Parallel()
 	c := source(t, "demo")
-	for answer, next := range map[string]time.Duration{"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": 0} {
+	for answer, next := range map[string]time.Duration{
+		"done": time.Minute, "again": time.Hour, "never": 0, "retry": time.Minute, "reject": 0, "reject-again": time.Hour,
+	} {
 		key := "answer/" + answer
 		r := sdk.After(0)
 		r.MaxInterval = new(time.Minute)
@@ -174,6 +176,33 @@ func TestAdapter_FollowsTheAnswer(t *testing.T) {
 			}
 		}
 		look.Stop()
+	}
+}
+
+// A failure that names its time is retried then and not after the back-off.
+func TestAdapter_RetriesAtTheTimeOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	c := source(t, "demo")
+	const key = "answer/retry-in"
+	if _, err := c.Schedule(t.Context(), key, sdk.After(0)); err != nil {
+		t.Fatal(err)
+	}
+	inbox.next(t, key)
+	began, deadline, look := time.Now(), time.After(patience), time.NewTicker(10*time.Millisecond)
+	defer look.Stop()
+	for {
+		s, err := c.Get(t.Context(), key)
+		if err == nil && s.Attempt == 1 && !s.InFlight {
+			if wait := s.NextAttemptAt.Sub(began); wait < time.Hour-patience || wait > time.Hour+patience {
+				t.Errorf("the next attempt is at %s, %s after the answer", s.NextAttemptAt, wait)
+			}
+			return
+		}
+		select {
+		case <-look.C:
+		case <-deadline:
+			t.Fatalf("it is %s, %v after %s", show(s), err, patience)
+		}
 	}
 }
 

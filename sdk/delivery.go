@@ -102,16 +102,21 @@ func Done(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }
 // Again answers that the work is done and the key is due again in d, or at once
 // when d is not above zero.
 func Again(w http.ResponseWriter, d time.Duration) {
-	again(w, strings.Replace(max(d, 0).String(), "µs", "us", 1)) // a header is ASCII
+	after(w, d)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // Never answers that the work is done, and that maxInterval must not bring the key
 // back: its object is gone.
-func Never(w http.ResponseWriter) { again(w, cloudevent.Never) }
-
-func again(w http.ResponseWriter, after string) {
-	w.Header().Set(cloudevent.AfterHeader, after)
+func Never(w http.ResponseWriter) {
+	w.Header().Set(cloudevent.AfterHeader, cloudevent.Never)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// after sets the header that says when the key is due again, or retried.
+func after(w http.ResponseWriter, d time.Duration) {
+	text := strings.Replace(max(d, 0).String(), "µs", "us", 1) // a header is ASCII
+	w.Header().Set(cloudevent.AfterHeader, text)
 }
 
 // Retry answers that the work failed: the delivery is repeated after the source's
@@ -121,8 +126,22 @@ func Retry(w http.ResponseWriter, why error) {
 	http.Error(w, why.Error(), http.StatusServiceUnavailable)
 }
 
+// RetryIn is [Retry], but the delivery is repeated in d, in the place of the source's
+// back-off. It counts as an attempt as well.
+func RetryIn(w http.ResponseWriter, why error, d time.Duration) {
+	after(w, d)
+	Retry(w, why)
+}
+
 // Reject answers that a repetition would fail too: the delivery goes to the dead letter
 // sink, if there is one, with the text of why.
 func Reject(w http.ResponseWriter, why error) {
 	http.Error(w, why.Error(), http.StatusUnprocessableEntity)
+}
+
+// RejectAgain is [Reject], and the key is due again in d, as a new occurrence with
+// attempt 0.
+func RejectAgain(w http.ResponseWriter, why error, d time.Duration) {
+	after(w, d)
+	Reject(w, why)
 }

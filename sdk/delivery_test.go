@@ -104,6 +104,8 @@ func TestDelivery_Answers(t *testing.T) {
 		"never":               {sdk.Never, 204, "never", ""},
 		"retry":               {func(w http.ResponseWriter) { sdk.Retry(w, errors.New("busy")) }, 503, "", "busy\n"},
 		"reject":              {func(w http.ResponseWriter) { sdk.Reject(w, errors.New("no")) }, 422, "", "no\n"},
+		"retry in a while":    {func(w http.ResponseWriter) { sdk.RetryIn(w, errors.New("busy"), time.Hour) }, 503, "1h0m0s", "busy\n"},
+		"reject, and again":   {func(w http.ResponseWriter) { sdk.RejectAgain(w, errors.New("no"), 1500) }, 422, "1.5us", "no\n"},
 		"retry, but not soon": {func(w http.ResponseWriter) { w.Header().Set("Retry-After", "60"); sdk.Retry(w, errors.New("busy")) }, 503, "", "busy\n"},
 	} {
 		w := httptest.NewRecorder()

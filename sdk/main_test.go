@@ -178,6 +178,10 @@ func (s *sink) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch first := d.Attempt == 0; {
 	case strings.HasSuffix(d.Key, "/retry") && first:
 		sdk.Retry(w, errors.New("not yet"))
+	case strings.HasSuffix(d.Key, "/retry-in"):
+		sdk.RetryIn(w, errors.New("not yet"), time.Hour)
+	case strings.HasSuffix(d.Key, "/reject-again"):
+		sdk.RejectAgain(w, errors.New("no"), time.Hour)
 	case strings.HasSuffix(d.Key, "/again"):
 		sdk.Again(w, time.Hour)
 	case strings.HasSuffix(d.Key, "/never"):

@@ -154,7 +154,7 @@ var plan = map[string]rule{
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 
-	"test/internal/kube/assets": {may: []string{"test/internal/kube"}},
+	"test/internal/kube/cluster": {may: []string{"test/internal/harness", "test/internal/kube"}},
 
 	// Images of the tests are small, and use the contract only.
 	"test/e2e/images/function": {never: []string{module + "pkg", module + "internal"}},

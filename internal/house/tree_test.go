@@ -65,7 +65,7 @@ var readOnce = sync.OnceValues(func() (*tree, error) {
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
 			if rel == ".git" || rel == "bin" || rel == "dist" || rel == "data" ||
-				strings.HasPrefix(rel, "java/") && strings.HasSuffix(rel, "/target") { // see .gitignore
+				(strings.HasPrefix(rel, "java/") || strings.HasPrefix(rel, "examples/java-")) && strings.HasSuffix(rel, "/target") { // see .gitignore
 				return filepath.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil && rel != "." {

@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
@@ -84,7 +81,7 @@ var start = sync.OnceValues(func() (*programs, error) {
 	}
 	node, end := context.WithCancel(context.Background())
 	p.endNode = end
-	go p.node(node)
+	go server.RunNode(node)
 	return p, nil
 })
 
@@ -141,33 +138,6 @@ func (p *programs) stop() {
 	}
 	if p.endNode != nil {
 		p.endNode()
-	}
-}
-
-// node says of the StatefulSet what its controller would once the pod that it
-// wants runs.
-func (p *programs) node(ctx context.Context) {
-	again := time.NewTicker(100 * time.Millisecond)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
-		sets := server.Client.AppsV1().StatefulSets(kube.SystemNamespace)
-		s, err := sets.Get(ctx, "reschedule-adapter", metav1.GetOptions{})
-		if err != nil {
-			continue // the API server is being restarted
-		}
-		status := appsv1.StatefulSetStatus{
-			ObservedGeneration: s.Generation, Replicas: *s.Spec.Replicas, ReadyReplicas: *s.Spec.Replicas, AvailableReplicas: *s.Spec.Replicas,
-			CurrentReplicas: *s.Spec.Replicas, UpdatedReplicas: *s.Spec.Replicas, CurrentRevision: "1", UpdateRevision: "1",
-		}
-		if s.Status.ObservedGeneration != status.ObservedGeneration || s.Status.ReadyReplicas != status.ReadyReplicas {
-			s.Status = status
-			_, _ = sets.UpdateStatus(ctx, s, metav1.UpdateOptions{}) // the next round tries again
-		}
 	}
 }
 

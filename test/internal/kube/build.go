@@ -38,7 +38,7 @@ func Assets(ctx context.Context) (string, error) {
 		}
 		return filepath.Abs(dir)
 	}
-	root, err := checkout(ctx)
+	root, err := Checkout(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -72,8 +72,8 @@ func (p program) build(ctx context.Context, module, binary string) error {
 	return cmd.Run()
 }
 
-// checkout is the root of the module whose tests run.
-func checkout(ctx context.Context) (string, error) {
+// Checkout is the root of the module whose tests run.
+func Checkout(ctx context.Context) (string, error) {
 	file, err := command(ctx, "go", "env", "GOMOD")
 	if err != nil {
 		return "", err

@@ -13,8 +13,8 @@
 // and Server.InstallEventing put manifests in. A [Cluster] is any API server, for tests that have one already.
 //
 // There is no controller manager, no scheduler and no node. What tests need of
-// the former is done here (Server.AggregateRoles) or by the tests themselves,
-// which write the status of a StatefulSet by hand; owned objects are not
+// the former is done here (Server.AggregateRoles, and Cluster.RunNode, which writes the
+// status of a StatefulSet); owned objects are not
 // collected, and a namespace is never quite gone.
 package kube
 

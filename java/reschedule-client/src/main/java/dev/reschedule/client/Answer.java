@@ -65,6 +65,14 @@ public record Answer(int status, Map<String, String> headers, String body) {
     return new Answer(status, Map.of("Content-Type", "text/plain; charset=utf-8"), text);
   }
 
+  /**
+   * Returns this answer with a time. What failed is tried again then, in the place of the back-off, and that counts as
+   * an attempt. The key of what was refused is due again then, as a new occurrence with attempt 0.
+   */
+  public Answer after(Duration time) {
+    return with(AFTER, millis(time));
+  }
+
   /** Returns this answer with another header. */
   public Answer with(String header, String value) {
     Map<String, String> all = new TreeMap<>(headers);

@@ -7,8 +7,10 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.OffsetDateTime;
+import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.regex.Matcher;
@@ -164,12 +166,20 @@ final class Json {
         instant(o, "previousDueAt"),
         instant(o, "scheduledAt"),
         o.path("attempt").asInt(),
+        instant(o, "nextAttemptAt"),
+        o.path("tries").asInt(),
+        o.hasNonNull("lastFailure") ? failure(o.get("lastFailure")) : null,
         o.path("inFlight").asBoolean(),
         text(o, "uid"),
         text(o, "reason"),
         map(o, "maxInterval", Json::duration),
         instant(o, "expiresAt"),
         o.hasNonNull("event") ? readEvent(o.get("event")) : null);
+  }
+
+  private static Schedule.Failure failure(JsonNode o) {
+    return new Schedule.Failure(
+        instant(o, "at"), o.path("status").asInt(), o.path("error").asText(""), o.path("detail").asText(""));
   }
 
   static Counts counts(JsonNode o) {
@@ -179,7 +189,37 @@ final class Json {
         o.path("inFlight").asLong(),
         instant(o, "nextDueAt"),
         instant(o, "oldestDueAt"),
-        o.path("watched").asLong());
+        o.path("watched").asLong(),
+        o.path("retrying").asLong(),
+        o.path("deadLetters").asLong());
+  }
+
+  static DeadLetter deadLetter(JsonNode o) {
+    return new DeadLetter(
+        required(o, "key").asText(),
+        instant(o, "at"),
+        instant(o, "dueAt"),
+        o.path("attempts").asInt(),
+        o.path("status").asInt(),
+        o.path("error").asText(""),
+        o.path("detail").asText(""),
+        o.hasNonNull("event") ? readEvent(o.get("event")) : null);
+  }
+
+  static History history(JsonNode o) {
+    List<History.PastAttempt> items = new ArrayList<>();
+    for (JsonNode i : required(o, "items")) {
+      items.add(
+          new History.PastAttempt(
+              instant(i, "at"),
+              required(i, "result").asText(),
+              i.path("status").asInt(),
+              i.path("attempt").asInt(),
+              map(i, "lateness", Json::duration),
+              map(i, "duration", Json::duration),
+              i.path("cause").asText("")));
+    }
+    return new History(List.copyOf(items), instant(o, "since"));
   }
 
   private static Event readEvent(JsonNode o) {

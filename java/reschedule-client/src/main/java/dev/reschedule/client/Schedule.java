@@ -14,6 +14,9 @@ import java.time.Instant;
  * @param previousDueAt in the answer to a request, when the occurrence was due that waited before; else null
  * @param scheduledAt when the newest change was accepted
  * @param attempt how many runs in a row failed
+ * @param nextAttemptAt when the next attempt begins; null unless the key is between two attempts
+ * @param tries attempts of this occurrence so far
+ * @param lastFailure the last failed attempt of this occurrence, or null
  * @param inFlight whether a delivery is in flight, of this or an older occurrence
  * @param uid the uid of the request, or null
  * @param reason the reason of the request, or null
@@ -30,9 +33,23 @@ public record Schedule(
     Instant previousDueAt,
     Instant scheduledAt,
     int attempt,
+    Instant nextAttemptAt,
+    int tries,
+    Failure lastFailure,
     boolean inFlight,
     String uid,
     String reason,
     Duration maxInterval,
     Instant expiresAt,
-    Event event) {}
+    Event event) {
+
+  /**
+   * A failed attempt.
+   *
+   * @param at when it failed
+   * @param status the status of the answer; 0 if there was none
+   * @param error what failed, in a word or two
+   * @param detail the beginning of the answer; empty if there is none
+   */
+  public record Failure(Instant at, int status, String error, String detail) {}
+}

@@ -20,6 +20,7 @@ import java.util.Set;
 import java.util.Spliterator;
 import java.util.Spliterators;
 import java.util.TreeMap;
+import java.util.function.Function;
 import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
@@ -243,9 +244,13 @@ public final class Schedules {
    * meanwhile may be in the list or not.
    */
   public Stream<Schedule> list(Listing listing) {
-    String path =
-        "/schedules?prefix=" + query(listing.prefix()) + "&order=" + listing.order() + "&limit=" + listing.pageSize();
-    Iterator<Schedule> all =
+    return pages(
+        "/schedules?prefix=" + query(listing.prefix()) + "&order=" + listing.order() + "&limit=" + listing.pageSize(),
+        Json::schedule);
+  }
+
+  private <T> Stream<T> pages(String path, Function<JsonNode, T> read) {
+    Iterator<T> all =
         new Iterator<>() {
           private Iterator<JsonNode> page = List.<JsonNode>of().iterator();
           private String next = "";
@@ -263,14 +268,63 @@ public final class Schedules {
           }
 
           @Override
-          public Schedule next() {
+          public T next() {
             if (!hasNext()) {
               throw new java.util.NoSuchElementException();
             }
-            return readable(page.next());
+            return readable(page.next(), read);
           }
         };
     return StreamSupport.stream(Spliterators.spliteratorUnknownSize(all, Spliterator.ORDERED), false);
+  }
+
+  /**
+   * Makes the key due now, and keeps its event, attempt counter, uid, reason and maxInterval. A key in flight comes up once
+   * more afterwards. {@link ScheduleException.NotFound} for a key that is absent.
+   */
+  public Schedule run(String key) {
+    return answer(key, calls.make(Calls.call("POST", path("/schedules/", key) + "/run").wanting(200)));
+  }
+
+  /** Returns the last outcomes of the key, also when it is absent now. */
+  public History history(String key) {
+    return readable(
+        calls.make(Calls.call("GET", path("/schedules/", key) + "/history").repeatable(true).wanting(200)), Json::history);
+  }
+
+  /** Lists the dead letters whose keys begin with the prefix, page by page as the stream is read. Empty is all. */
+  public Stream<DeadLetter> deadLetters(String prefix) {
+    return pages("/deadletters?limit=1000&prefix=" + query(prefix), Json::deadLetter);
+  }
+
+  /** Returns the dead letter of a key; {@link ScheduleException.NotFound} if it has none. */
+  public DeadLetter deadLetter(String key) {
+    return readable(
+        calls.make(Calls.call("GET", path("/deadletters/", key)).repeatable(true).wanting(200)), Json::deadLetter);
+  }
+
+  /** Removes the dead letter of a key, and succeeds too when there is none. */
+  public void discard(String key) {
+    calls.make(Calls.call("DELETE", path("/deadletters/", key)).repeatable(true).wanting(204));
+  }
+
+  /** Removes all dead letters whose keys begin with the prefix, and returns their number. */
+  public long discardPrefix(String prefix) {
+    return number(
+        calls.make(Calls.call("DELETE", "/deadletters?prefix=" + query(prefix)).repeatable(true).wanting(200)), "deleted");
+  }
+
+  /**
+   * Makes a new occurrence of the dead letter of a key, due now, with a new id and attempt 0, and removes the dead letter.
+   * {@link ScheduleException.NotFound} if it has none.
+   */
+  public void redrive(String key) {
+    calls.make(Calls.call("POST", path("/deadletters/", key) + "/redrive").wanting(200));
+  }
+
+  /** Redrives all dead letters whose keys begin with the prefix, and returns their number. After an error some are. */
+  public long redrivePrefix(String prefix) {
+    return number(calls.make(Calls.call("POST", "/deadletters/redrive?prefix=" + query(prefix)).wanting(200)), "redriven");
   }
 
   /** Returns how much waits at the source. */
@@ -364,12 +418,8 @@ public final class Schedules {
   }
 
   private static Calls.Call keyed(String method, String key, Condition... conditions) {
-    if (key.isEmpty()) {
-      // A proxy that cleans paths would make its path the path of all keys.
-      throw ScheduleException.of(0, "invalid_argument", "key", "key: is empty", null, null);
-    }
     Map<String, String> headers = new TreeMap<>();
-    String path = "/schedules/" + segment(key);
+    String path = path("/schedules/", key);
     for (Condition c : conditions) {
       if (c.header == null && !path.contains("?")) {
         path += "?uid=" + query(c.value);
@@ -378,6 +428,14 @@ public final class Schedules {
       }
     }
     return Calls.call(method, path).headers(headers);
+  }
+
+  private static String path(String collection, String key) {
+    if (key.isEmpty()) {
+      // A proxy that cleans paths would make its path the path of all keys.
+      throw ScheduleException.of(0, "invalid_argument", "key", "key: is empty", null, null);
+    }
+    return collection + segment(key);
   }
 
   /** Makes a key one segment of a path, also . and .., which a proxy would remove. */
@@ -399,8 +457,12 @@ public final class Schedules {
   }
 
   private static Schedule readable(JsonNode node) {
+    return readable(node, Json::schedule);
+  }
+
+  private static <T> T readable(JsonNode node, Function<JsonNode, T> read) {
     try {
-      return Json.schedule(node);
+      return read.apply(node);
     } catch (IllegalArgumentException | java.time.DateTimeException e) {
       throw unreadable(e);
     }

@@ -27,6 +27,8 @@ import org.junit.jupiter.api.io.TempDir;
 
 import com.sun.net.httpserver.HttpServer;
 
+import dev.reschedule.testing.Adapter;
+
 /** The client against the real adapter, over sockets. */
 @Timeout(120)
 class AdapterTest {
@@ -48,7 +50,11 @@ class AdapterTest {
           Delivery d = Delivery.read(x.getRequestHeaders(), x.getRequestBody().readAllBytes());
           deliveries.add(d);
           Answer a =
-              d.event().attribute("type").equals("first")
+              d.event().attribute("type").equals("refused")
+                  ? Answer.refuse("not this one").after(Duration.ofHours(1))
+                  : d.event().attribute("type").equals("failing")
+                  ? Answer.retry("not yet").after(Duration.ofHours(1))
+                  : d.event().attribute("type").equals("first")
                   ? Answer.again(
                       Duration.ofMillis(200),
                       new CloudEvent(
@@ -103,7 +109,7 @@ class AdapterTest {
     for (String key : List.of("a", "GitRepo/team-a/site", ".", "..", "...", "a b+c%2F?#&=é\"\\", "//", "k".repeat(512))) {
       Schedule got = s.schedule(key, r);
       assertEquals(
-          new Schedule(key, got.revision(), Result.CREATED, State.WAITING, FAR, null, got.scheduledAt(), 0, false,
+          new Schedule(key, got.revision(), Result.CREATED, State.WAITING, FAR, null, got.scheduledAt(), 0, null, 0, null, false,
               "3f1c", "<because>", Duration.ofMinutes(90), FAR.plusSeconds(1), event),
           got);
       assertTrue(got.revision() > 0 && Duration.between(got.scheduledAt(), Instant.now()).toSeconds() < 100);
@@ -198,6 +204,66 @@ class AdapterTest {
     assertEquals("second", second.event().attribute("type"));
     assertEquals("{\"n\":2}", new String(second.event().data(), StandardCharsets.UTF_8));
     assertEquals(0, second.attempt());
+  }
+
+  /** A failure that names a time is tried again then, and shows why it failed. */
+  @Test
+  void aFailureShows() throws Exception {
+    Schedules s = source("live");
+    s.schedule("failing", Request.now().withEvent(Event.ofType("failing")));
+    deliveryOf("failing");
+    Schedule got = settled(s, "failing");
+    assertEquals(1, got.attempt());
+    assertEquals(1, got.tries());
+    assertEquals(503, got.lastFailure().status());
+    assertEquals("not yet", got.lastFailure().detail());
+    assertTrue(got.nextAttemptAt().isAfter(Instant.now().plusSeconds(3000)), got.toString());
+    assertEquals("retrying", s.history("failing").items().get(0).result());
+    s.run("failing");
+    assertEquals(1, deliveryOf("failing").attempt());
+    assertThrows(ScheduleException.NotFound.class, () -> s.run("absent"));
+    assertEquals(List.of(), s.history("absent").items());
+  }
+
+  /** What is refused is kept, and the key is due again at the time of the answer; it can be redriven and discarded. */
+  @Test
+  void deadLettersAreKept() throws Exception {
+    Schedules s = source("live");
+    s.schedule("refused/a", Request.now().withEvent(Event.ofType("refused").withJson("1")));
+    deliveryOf("refused/a");
+    Schedule again = settled(s, "refused/a");
+    assertEquals(0, again.attempt());
+    assertTrue(again.dueAt().isAfter(Instant.now().plusSeconds(3000)), again.toString());
+    DeadLetter letter = s.deadLetter("refused/a");
+    assertEquals(List.of(letter), s.deadLetters("refused/").toList());
+    assertEquals(400, letter.status());
+    assertEquals("not this one", letter.detail());
+    assertEquals(1, letter.attempts());
+    assertEquals("refused", letter.event().type());
+    s.redrive("refused/a");
+    deliveryOf("refused/a");
+    settled(s, "refused/a");
+    assertEquals(1, s.redrivePrefix("refused/"));
+    deliveryOf("refused/a");
+    settled(s, "refused/a");
+    assertTrue(s.counts().deadLetters() >= 1);
+    s.discard("refused/a");
+    s.discard("refused/a");
+    assertEquals(0, s.discardPrefix("refused/"));
+    assertThrows(ScheduleException.NotFound.class, () -> s.deadLetter("refused/a"));
+    assertThrows(ScheduleException.NotFound.class, () -> s.redrive("refused/a"));
+  }
+
+  private static Schedule settled(Schedules s, String key) throws InterruptedException {
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
+    while (true) {
+      Schedule got = s.get(key);
+      if (!got.inFlight() && (got.nextAttemptAt() != null || got.state() == State.WAITING)) {
+        return got;
+      }
+      assertTrue(System.nanoTime() < end, got.toString());
+      TimeUnit.MILLISECONDS.sleep(20);
+    }
   }
 
   /** An event goes in with its attributes, and comes out as it was. */

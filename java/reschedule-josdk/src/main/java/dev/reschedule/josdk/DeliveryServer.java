@@ -207,6 +207,7 @@ final class DeliveryServer {
       x.sendResponseHeaders(a.status(), body.length == 0 ? -1 : body.length);
       if (body.length > 0) {
         x.getResponseBody().write(body);
+        x.getResponseBody().flush(); // newer JDKs read the rest of a refused body first
       }
     } catch (IOException | RuntimeException e) {
       log.debug("The sender of a delivery has gone before its answer", e);

@@ -60,6 +60,7 @@ public class RescheduleOperator extends Operator {
   private int port = Integer.parseInt(System.getenv().getOrDefault("PORT", "8080"));
   private Duration timeout = Duration.ofMinutes(10);
   private Duration grace;
+  private boolean retryBySource;
   private TokenVerifier verifier;
   private Schedules schedules;
   private DeliveryServer server;
@@ -125,6 +126,16 @@ public class RescheduleOperator extends Operator {
     return this;
   }
 
+  /**
+   * Lets the source count the retries: a reconcile that fails is a failed delivery, whose answer names the delay of the
+   * controller's Retry. So the failure shows in the conditions, the metrics and the API of the source, RetryInfo is the
+   * number of its attempts, and an object whose retries are exhausted is a dead letter. A controller must then be the only one for its kind.
+   */
+  public RescheduleOperator withRetryBySource() {
+    retryBySource = true;
+    return this;
+  }
+
   @Override
   public <P extends HasMetadata> RegisteredController<P> register(
       Reconciler<P> reconciler, ControllerConfiguration<P> configuration) {
@@ -136,7 +147,7 @@ public class RescheduleOperator extends Operator {
     }
     String kind = HasMetadata.getKind(configuration.getResourceClass());
     var controller =
-        new RescheduledController<>(reconciler, configuration, getKubernetesClient(), id -> ask(kind, id));
+        new RescheduledController<>(reconciler, configuration, getKubernetesClient(), id -> ask(kind, id), () -> retryBySource);
     DeliveredControllers.add(this, controller);
     controllers.put(configuration.getName(), controller);
     return controller;
@@ -147,6 +158,9 @@ public class RescheduleOperator extends Operator {
   public synchronized void start() {
     if (running) {
       return;
+    }
+    if (retryBySource && controllers.values().stream().map(RescheduledController::kind).distinct().count() < controllers.size()) {
+      throw new OperatorException("withRetryBySource: a kind has more than one controller, and one counter of attempts");
     }
     stopping = false;
     super.start(); // event sources and processors, but no lists and no watches
@@ -271,7 +285,10 @@ public class RescheduleOperator extends Operator {
               Map<String, RescheduledController.Next> next = new LinkedHashMap<>();
               runs.forEach((c, f) -> next.put(c.name(), f.join()));
               log.debug("{} {}: {}", delivery.key(), delivery.event().attribute("type"), next);
-              return answer(delivery.key(), id, next);
+              RescheduledController.Next first = next.values().iterator().next();
+              return retryBySource && first.failure() != null && !first.gone()
+                  ? failedRun(first)
+                  : answer(delivery.key(), id, next);
             });
   }
 
@@ -291,7 +308,14 @@ public class RescheduleOperator extends Operator {
 
   private static RescheduledController.Next waiting(Wake.Due due) {
     long left = Math.max(1, Duration.between(Instant.now(), due.at()).toMillis() + 1);
-    return new RescheduledController.Next(OptionalLong.of(left), due.retry(), false, 0);
+    return RescheduledController.Next.waiting(OptionalLong.of(left), due.retry());
+  }
+
+  private Answer failedRun(RescheduledController.Next next) {
+    // A sender that was not checked learns that it failed, not why.
+    String why = verifier == null ? "the reconcile failed; the operator's log has the reason" : next.failure().toString();
+    Answer a = next.exhausted() ? Answer.text(422, why) : Answer.retry(why);
+    return next.delayMillis().isPresent() ? a.after(Duration.ofMillis(next.delayMillis().getAsLong())) : a;
   }
 
   /** The soonest of the controllers decides; the others' times travel in the data. */

@@ -8,6 +8,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
+import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 
 import io.fabric8.kubernetes.api.model.HasMetadata;
@@ -35,8 +36,17 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
    * @param retry how many retries there have been
    * @param gone the object does not exist any more
    * @param runs how often it was run
+   * @param failure the exception of its last run; null if it did not fail
+   * @param exhausted whether that run was the last of its retries
    */
-  record Next(OptionalLong delayMillis, int retry, boolean gone, int runs) {}
+  record Next(
+      OptionalLong delayMillis, int retry, boolean gone, int runs, Exception failure, boolean exhausted) {
+
+    /** Nothing was run. */
+    static Next waiting(OptionalLong delayMillis, int retry) {
+      return new Next(delayMillis, retry, false, 0, null, false);
+    }
+  }
 
   // It has no initializer: it is set while the constructor of the super class runs.
   private DeliveredEventProcessor<P> processor;
@@ -44,28 +54,33 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
   /** Objects with an event that this process has seen, and whose own delivery has not come yet. */
   private final Set<ResourceID> dirty = ConcurrentHashMap.newKeySet();
   private final Consumer<ResourceID> asks;
+  private final BooleanSupplier retryBySource;
 
   /**
    * Makes the controller.
    *
    * @param asks asks the source for a delivery, for what happens in this process only
+   * @param retryBySource whether the source counts the retries
    */
   RescheduledController(
       Reconciler<P> reconciler,
       ControllerConfiguration<P> configuration,
       KubernetesClient client,
-      Consumer<ResourceID> asks) {
-    this(reconciler, configuration, new OnDemandClient(client), asks);
+      Consumer<ResourceID> asks,
+      BooleanSupplier retryBySource) {
+    this(reconciler, configuration, new OnDemandClient(client), asks, retryBySource);
   }
 
   private RescheduledController(
       Reconciler<P> reconciler,
       ControllerConfiguration<P> configuration,
       OnDemandClient onDemand,
-      Consumer<ResourceID> asks) {
+      Consumer<ResourceID> asks,
+      BooleanSupplier retryBySource) {
     super(reconciler, configuration, onDemand.proxy());
     this.onDemand = onDemand;
     this.asks = asks;
+    this.retryBySource = retryBySource;
   }
 
   String name() {
@@ -145,7 +160,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
   CompletableFuture<Next> deliver(ResourceID id, Wake wake) {
     OnDemandInformer<P> primary = onDemand.primaryOf(id);
     if (primary == null) { // a namespace that the controller does not watch
-      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0));
+      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0, null, false));
     }
     // 1. What a run reads is not older than the delivery.
     boolean known = processor.knows(id);
@@ -186,7 +201,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
       events = List.of(processor.wake(id)); // JOSDK goes on with the delete event until it succeeds
     }
     if (events.isEmpty()) {
-      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0));
+      return CompletableFuture.completedFuture(new Next(OptionalLong.empty(), 0, true, 0, null, false));
     }
     return processor.deliver(id, events, retryOf(wake)).thenApply(s -> next(s, true));
   }
@@ -233,12 +248,12 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
 
   /** The state of a key that nothing was run for, which an event may have brought here before its time. */
   Next next(ResourceID id) {
-    return new Next(processor.remaining(id), processor.retries(id), false, 0);
+    return Next.waiting(processor.remaining(id), processor.retries(id));
   }
 
   private Next next(Settled s, boolean absent) {
     boolean gone = s.finalizerRemoved() || absent && !(allEvents() && s.delayMillis().isPresent());
-    return new Next(s.delayMillis(), s.retryAttempt(), gone, s.runs());
+    return new Next(s.delayMillis(), s.retryAttempt(), gone, s.runs(), s.failure(), s.exhausted());
   }
 
   private boolean allEvents() {
@@ -247,6 +262,10 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
 
   private Integer retryOf(Wake wake) {
     Wake.Due due = wake.dues().get(name());
+    if (retryBySource.getAsBoolean()) {
+      // What the source has counted, and what there was before an answer that was no failure, as of a rate limiter.
+      return wake.attempt() + (due == null ? 0 : due.retry());
+    }
     return due == null ? null : (Integer) due.retry();
   }
 

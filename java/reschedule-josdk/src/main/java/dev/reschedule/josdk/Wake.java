@@ -16,11 +16,11 @@ import dev.reschedule.client.Delivery;
  *
  * @param kind the kind that changed; empty for a timer
  * @param deleted the data is the last state of the object
- * @param repeated the delivery has failed before
+ * @param attempt how often the delivery has failed before
  * @param data the data, if it is a JSON object, else empty
  * @param dues the controllers that a timer is for; empty if it does not say
  */
-record Wake(String kind, boolean deleted, boolean repeated, Map<String, Object> data, Map<String, Due> dues) {
+record Wake(String kind, boolean deleted, int attempt, Map<String, Object> data, Map<String, Due> dues) {
 
   /** The type of the event of a timer. */
   static final String DUE = "dev.reschedule.due";
@@ -48,7 +48,7 @@ record Wake(String kind, boolean deleted, boolean repeated, Map<String, Object> 
     Map<String, Object> data = object(d, json);
     boolean timer = kind.isEmpty() && type.equals(DUE);
     boolean deleted = type.equals(API_SERVER + "resource.delete");
-    return new Wake(kind, deleted, d.attempt() > 0, data, timer ? dues(data) : Map.of());
+    return new Wake(kind, deleted, d.attempt(), data, timer ? dues(data) : Map.of());
   }
 
   @SuppressWarnings("unchecked") // JSON objects have strings as keys
@@ -84,8 +84,12 @@ record Wake(String kind, boolean deleted, boolean repeated, Map<String, Object> 
     return dues;
   }
 
+  boolean repeated() {
+    return attempt > 0;
+  }
+
   /** A change runs what filters let pass. A timer, a failed delivery and an event of another kind always run. */
   boolean isChangeOf(String primary, java.util.function.Predicate<String> secondary) {
-    return !repeated && !kind.isEmpty() && (kind.equals(primary) || secondary.test(kind));
+    return !repeated() && !kind.isEmpty() && (kind.equals(primary) || secondary.test(kind));
   }
 }

@@ -117,6 +117,14 @@ class DeliverTest {
     return deliver(h, "").join();
   }
 
+  /** The wait is as JOSDK has it, less the moments between its decision and the answer. */
+  static void assertWait(String want, Answer a) {
+    String got = String.valueOf(a.headers().get("Reschedule-After"));
+    long least = Long.parseLong(want.replace("ms", "")) - 100;
+    assertTrue(got.equals(want) || got.endsWith("ms") && Long.parseLong(got.replace("ms", "")) >= least
+        && Long.parseLong(got.replace("ms", "")) <= least + 100, got + ", want " + want);
+  }
+
   /** What no repetition can cure is refused, and says why. */
   @Test
   void whatIsNoDeliveryIsRefused() throws Exception {
@@ -138,7 +146,7 @@ class DeliverTest {
     create("a", "watch");
     Answer first = deliver(changed("add", "a"));
     assertEquals(200, first.status());
-    assertEquals("10800000ms", first.headers().get("Reschedule-After"));
+    assertWait("10800000ms", first);
     assertEquals(1, runs.size());
     Answer dropped = deliver(changed("update", "a"));
     assertEquals(1, runs.size());
@@ -228,13 +236,13 @@ class DeliverTest {
     create("a", "exhaust");
     Answer a = deliver(changed("add", "a"));
     for (String wait : List.of("300ms", "300ms", "450ms")) {
-      assertEquals(wait, a.headers().get("Reschedule-After"));
-      assertEquals(wait, a.headers().get("Ce-Rescheduleafter"));
+      assertWait(wait, a);
+      assertEquals(a.headers().get("Reschedule-After"), a.headers().get("Ce-Rescheduleafter"));
       restart(c -> {});
       Headers due = event("dev.reschedule.due", "Site/" + ns + "/a");
       a = deliver(due, a.body()).join();
     }
-    assertEquals("36000000ms", a.headers().get("Reschedule-After")); // JOSDK's maximal interval
+    assertWait("36000000ms", a); // JOSDK's maximal interval
     assertTrue(runs.get(3).contains("retry=3(last)"), runs.toString());
   }
 

@@ -5,7 +5,6 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
-import java.net.Socket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
@@ -21,13 +20,15 @@ import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import dev.reschedule.client.Request;
 import dev.reschedule.client.ScheduleException;
 import dev.reschedule.client.Schedules;
+import dev.reschedule.testing.Adapter;
+import dev.reschedule.testing.Operators;
 
 /** The operator as a process that is killed and asked to stop in the middle of a run, behind the real adapter. */
 @Timeout(180)
 class ProcessTest {
 
   @TempDir Path dir;
-  private final int port = Kube.freePort();
+  private int port; // the same for each process; any for the first
   private Adapter adapter;
   private Process process;
 
@@ -44,26 +45,19 @@ class ProcessTest {
   private void launch(String ns) throws Exception {
     ProcessBuilder b =
         new ProcessBuilder(
-            System.getProperty("java.home") + "/bin/java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
-            System.getProperty("java.class.path"), "dev.reschedule.josdk.Main");
+            Operators.java(List.of("-cp", System.getProperty("java.class.path"), "dev.reschedule.josdk.Main")));
     b.environment().putAll(Kube.get().environment());
     b.environment().put("RECORD", dir.resolve("record").toString());
     b.environment().put("WATCH_NAMESPACE", ns);
     b.environment().put("PORT", String.valueOf(port));
-    process = b.redirectErrorStream(true).redirectOutput(dir.resolve("operator.log").toFile()).start();
-    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
-    while (true) {
-      try (Socket s = new Socket("127.0.0.1", port)) {
-        return;
-      } catch (IOException e) {
-        assertTrue(process.isAlive() && System.nanoTime() < end, Files.readString(dir.resolve("operator.log")));
-        TimeUnit.MILLISECONDS.sleep(50);
-      }
-    }
+    Path log = dir.resolve("operator.log");
+    process = b.redirectErrorStream(true).redirectOutput(log.toFile()).start();
+    port = Operators.port(process, log);
   }
 
   private Schedules begin(String ns) throws Exception {
     Kube.get().namespace(ns);
+    launch(ns);
     adapter =
         new Adapter(
             dir,
@@ -73,8 +67,8 @@ class ProcessTest {
             metadata: {name: test, namespace: ops}
             spec: {sink: {uri: "http://127.0.0.1:%d/"}, delivery: {backoffDelay: PT0.2S, backoffPolicy: linear}}
             """
-                .formatted(port));
-    launch(ns);
+                .formatted(port),
+            null);
     Site s = new Site();
     s.setMetadata(new ObjectMetaBuilder().withName("slow").withNamespace(ns).build());
     s.setSpec(new Site.Spec());

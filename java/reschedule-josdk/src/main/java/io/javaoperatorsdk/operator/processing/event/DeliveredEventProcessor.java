@@ -29,13 +29,23 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
    * @param delayMillis the rest of its timer
    * @param retryAttempt how many retries there have been since it last succeeded
    * @param finalizerRemoved whether its finalizer was removed
+   * @param failure the exception of its last run; null if it did not fail
+   * @param exhausted whether that run was the last of its retries
    */
-  public record Settled(int runs, OptionalLong delayMillis, int retryAttempt, boolean finalizerRemoved) {}
+  public record Settled(
+      int runs,
+      OptionalLong delayMillis,
+      int retryAttempt,
+      boolean finalizerRemoved,
+      Exception failure,
+      boolean exhausted) {}
 
   private static final class Open {
     final CompletableFuture<Settled> done = new CompletableFuture<>();
     int runs;
     boolean finalizerRemoved;
+    Exception failure;
+    boolean exhausted;
   }
 
   /** JOSDK handles each Exception of a run, and never ends a run that threw an Error. */
@@ -228,11 +238,14 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
           super.handleEvent(e);
         }
       }
+      boolean last = isLastAttempt(id);
       super.eventProcessingFinished(scope, control);
       if (o == null) {
         return;
       }
       o.runs++;
+      o.failure = control.getRuntimeException().orElse(null);
+      o.exhausted = o.failure != null && last;
       o.finalizerRemoved |= control.isFinalizerRemoved();
       if (!busy(id)) {
         settle(id, o);
@@ -255,7 +268,14 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
 
   private void settle(ResourceID id, Open o) {
     open.remove(id);
-    o.done.complete(new Settled(o.runs, timers.remaining(id), retries(id), o.finalizerRemoved));
+    o.done.complete(
+        new Settled(
+            o.runs, timers.remaining(id), retries(id), o.finalizerRemoved, o.failure, o.exhausted));
+  }
+
+  private boolean isLastAttempt(ResourceID id) {
+    return retry == null
+        || states.get(id).map(ResourceState::getRetry).orElseGet(retry::initExecution).isLastAttempt();
   }
 
   /** Returns how many retries of the key there have been since it last succeeded, as far as is known. */

@@ -1,4 +1,4 @@
-package dev.reschedule.client;
+package dev.reschedule.testing;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -10,28 +10,40 @@ import java.net.http.HttpResponse;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /** The real adapter, standalone. The environment variable ADAPTER_BINARY names its program. */
-final class Adapter implements AutoCloseable {
+public final class Adapter implements AutoCloseable {
 
-  final String address;
+  /** Where sources have their paths. */
+  public final String address;
+
   private final Process process;
 
-  Adapter(Path dir, String manifests, Path tokens) throws Exception {
-    String binary = System.getenv("ADAPTER_BINARY");
-    if (binary == null) {
-      throw new IllegalStateException("ADAPTER_BINARY is not set: run the tests with make java");
-    }
+  /**
+   * Starts an adapter with the sources of a file.
+   *
+   * @param dir where it keeps its files
+   * @param tokens the file of the tokens that it takes; null: it asks for none
+   */
+  public Adapter(Path dir, String manifests, Path tokens) throws Exception {
+    String binary = program("ADAPTER_BINARY");
     Path sources = Files.writeString(dir.resolve("sources.yaml"), manifests);
     int port = freePort();
     int admin = freePort();
     address = "http://127.0.0.1:" + port;
-    process =
-        new ProcessBuilder(
-                binary, "--standalone", "--sources", sources.toString(), "--data-dir",
+    List<String> command =
+        new ArrayList<>(
+            List.of(binary, "--standalone", "--sources", sources.toString(), "--data-dir",
                 Files.createDirectory(dir.resolve("data")).toString(), "--listen", "127.0.0.1:" + port,
-                "--admin-listen", "127.0.0.1:" + admin, "--token-file", tokens.toString())
+                "--admin-listen", "127.0.0.1:" + admin));
+    if (tokens != null) {
+      command.addAll(List.of("--token-file", tokens.toString()));
+    }
+    process =
+        new ProcessBuilder(command)
             .redirectErrorStream(true)
             .redirectOutput(dir.resolve("adapter.log").toFile())
             .start();
@@ -56,7 +68,17 @@ final class Adapter implements AutoCloseable {
     }
   }
 
-  static int freePort() {
+  /** Returns the path of a program, which make java sets. */
+  static String program(String variable) {
+    String path = System.getenv(variable);
+    if (path == null) {
+      throw new IllegalStateException(variable + " is not set: run the tests with make java");
+    }
+    return path;
+  }
+
+  /** Returns a port that is free now. */
+  public static int freePort() {
     try (ServerSocket s = new ServerSocket(0)) {
       return s.getLocalPort();
     } catch (IOException e) {

@@ -1,0 +1,142 @@
+package dev.reschedule.examples.webpage;
+
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyStore;
+import java.util.Map;
+
+import javax.net.ssl.KeyManagerFactory;
+import javax.net.ssl.SSLContext;
+
+import org.jose4j.jwk.RsaJsonWebKey;
+import org.jose4j.jwk.RsaJwkGenerator;
+import org.jose4j.jws.AlgorithmIdentifiers;
+import org.jose4j.jws.JsonWebSignature;
+import org.jose4j.jwt.JwtClaims;
+
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpsConfigurator;
+import com.sun.net.httpserver.HttpsServer;
+
+import io.fabric8.kubernetes.client.ConfigBuilder;
+import io.fabric8.kubernetes.client.KubernetesClient;
+import io.fabric8.kubernetes.client.KubernetesClientBuilder;
+
+import dev.reschedule.josdk.RescheduleOperator;
+
+/**
+ * One delivery against an API server that is not one, in the image build: so an archive of classes has every class that
+ * a delivery needs. The argument is a key store with the certificate of that server.
+ */
+public final class Training {
+
+  private static final String SENDER = "system:serviceaccount:training:sender";
+  private static final char[] PASSWORD = "training".toCharArray();
+
+  private Training() {}
+
+  public static void main(String[] args) throws Exception {
+    RsaJsonWebKey key = RsaJwkGenerator.generateJwk(2048);
+    key.setKeyId("training");
+    HttpsServer api = HttpsServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+    api.setHttpsConfigurator(new HttpsConfigurator(certificate(Path.of(args[0]))));
+    KubernetesClient client =
+        new KubernetesClientBuilder()
+            .withConfig(
+                new ConfigBuilder()
+                    .withMasterUrl("https://127.0.0.1:" + api.getAddress().getPort())
+                    .withOauthToken("training")
+                    .withNamespace("default")
+                    .withTrustCerts(true)
+                    .build())
+            .build();
+    api.createContext("/", x -> answer(x, client, key));
+    api.start();
+    RescheduleOperator operator =
+        new RescheduleOperator(o -> o.withKubernetesClient(client)).withPort(0).withAudience("webpages", SENDER);
+    Main.start(operator);
+    HttpRequest delivery =
+        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + operator.port() + "/"))
+            .header("Authorization", "Bearer " + token(key))
+            .header("Ce-Specversion", "1.0").header("Ce-Id", "1").header("Ce-Source", "/training")
+            .header("Ce-Type", "dev.knative.apiserver.ref.add").header("Ce-Kind", "WebPage")
+            .header("Ce-Reschedulekey", "WebPage/default/page").header("Ce-Rescheduleattempt", "0")
+            .header("Content-Type", "application/json")
+            .POST(HttpRequest.BodyPublishers.ofString("{\"kind\":\"WebPage\"}"))
+            .build();
+    HttpResponse<String> answer = HttpClient.newHttpClient().send(delivery, HttpResponse.BodyHandlers.ofString());
+    if (answer.statusCode() != 200 || answer.headers().firstValue("Reschedule-After").isEmpty()) {
+      throw new IllegalStateException("the delivery is answered with " + answer.statusCode() + " " + answer.body());
+    }
+    System.exit(0); // as SIGTERM does: the archive is written when the shutdown hooks have ended
+  }
+
+  private static SSLContext certificate(Path file) throws Exception {
+    KeyStore store = KeyStore.getInstance("PKCS12");
+    try (InputStream in = Files.newInputStream(file)) {
+      store.load(in, PASSWORD);
+    }
+    KeyManagerFactory keys = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
+    keys.init(store, PASSWORD);
+    SSLContext context = SSLContext.getInstance("TLS");
+    context.init(keys.getKeyManagers(), null, null);
+    return context;
+  }
+
+  private static String token(RsaJsonWebKey key) throws Exception {
+    JwtClaims claims = new JwtClaims();
+    claims.setIssuer("https://training");
+    claims.setAudience("webpages");
+    claims.setSubject(SENDER);
+    claims.setExpirationTimeMinutesInTheFuture(10);
+    JsonWebSignature token = new JsonWebSignature();
+    token.setPayload(claims.toJson());
+    token.setKey(key.getPrivateKey());
+    token.setKeyIdHeaderValue(key.getKeyId());
+    token.setAlgorithmHeaderValue(AlgorithmIdentifiers.RSA_USING_SHA256);
+    return token.getCompactSerialization();
+  }
+
+  /** Has the keys and one page. Lists are empty, and every object is taken. */
+  private static void answer(HttpExchange x, KubernetesClient client, RsaJsonWebKey key) throws IOException {
+    String path = x.getRequestURI().getPath();
+    String body;
+    if (path.endsWith("/openid-configuration")) {
+      body = "{\"issuer\":\"https://training\"}";
+    } else if (path.endsWith("/jwks")) {
+      body = "{\"keys\":[" + key.toJson() + "]}";
+    } else if (path.endsWith("/webpages/page")) {
+      body =
+          """
+          {"apiVersion":"examples.reschedule.dev/v1","kind":"WebPage",
+           "metadata":{"name":"page","namespace":"default","uid":"1","resourceVersion":"1","generation":1},
+           "spec":{"html":"<html></html>","replicas":1}}
+          """;
+    } else if (x.getRequestMethod().equals("GET")) {
+      body = "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[]}";
+    } else {
+      Map<String, Object> o =
+          client.getKubernetesSerialization()
+              .unmarshal(new ByteArrayInputStream(x.getRequestBody().readAllBytes()), Map.class);
+      @SuppressWarnings("unchecked")
+      Map<String, Object> metadata = (Map<String, Object>) o.get("metadata");
+      metadata.put("uid", "2");
+      metadata.put("resourceVersion", "2");
+      body = client.getKubernetesSerialization().asJson(o);
+    }
+    byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
+    x.getResponseHeaders().set("Content-Type", "application/json");
+    x.sendResponseHeaders(200, bytes.length);
+    x.getResponseBody().write(bytes);
+    x.close();
+  }
+}

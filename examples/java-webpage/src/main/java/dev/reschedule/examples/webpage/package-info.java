@@ -1,0 +1,2 @@
+/** An operator of web pages, which runs resident or at zero. */
+package dev.reschedule.examples.webpage;

@@ -1,0 +1,2 @@
+/** An operator of quarkus-operator-sdk that deliveries of a RescheduleSource wake. */
+package dev.reschedule.quarkus;
