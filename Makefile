@@ -13,8 +13,8 @@ HOURS ?= 100000
 HOSTILE ?= 10m
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
-# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, and operators.
-MODULES := sdk cli examples/config-watcher test/operators
+# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser.
+MODULES := sdk cli examples/config-watcher test/operators test/page
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
@@ -62,7 +62,7 @@ PROGRAMS := hack/with-programs.sh
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
 # the checksum of a program.
-TESTS := test-lint test-units test-processes test-race-units test-race-processes test-race-sdk test-modules test-generated test-bench test-release
+TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release
 LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
@@ -80,7 +80,11 @@ test-units:
 	$(STEP) "unit tests" go test $(UNITS)
 
 test-processes:
-	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m ./test/... ./examples/...
+	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
+
+# Its tests need prometheus and promtool, which hack/prometheus.sh finds or fetches.
+test-monitoring:
+	$(STEP) "alerts and dashboards" $(PROGRAMS) go test ./test/monitoring
 
 test-race-units:
 	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim
@@ -96,6 +100,9 @@ test-race-sdk:
 test-modules:
 	$(STEP) "sdk, cli and config-watcher" bash -ec 'for module in sdk cli examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
+
+test-page:
+	$(STEP) "the page in a browser" hack/chromium.sh $(PROGRAMS) go -C test/page test ./...
 
 test-generated:
 	$(STEP) "generated code" hack/verify-codegen.sh
@@ -149,6 +156,14 @@ sim: ## Simulate the core for so many hours of its time, on both processors (HOU
 .PHONY: hostile
 hostile: ## Attack the real adapter in every way at once, beside a neighbour that behaves (HOSTILE=10m)
 	go test -count=1 -timeout 0 -v -run AllAttacks ./test/hostile -hostile.for=$(HOSTILE)
+
+.PHONY: screenshots
+screenshots: ## Write the pictures of docs/page.md, in docs/images, with a real browser
+	hack/chromium.sh $(PROGRAMS) go -C test/page test -count=1 -run Pictures ./... -screenshots
+
+.PHONY: watch-faults
+watch-faults: ## Measure the changes that faults lose, by form: a watching source, ApiServerSource, a resident operator
+	go test -count=1 -timeout 0 -v -run WatchFaults ./test/cluster -faults.all
 
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md

@@ -4,7 +4,8 @@
 // In a cluster it serves the RescheduleSources of the API server, with --standalone
 // the RescheduleSources of a file. While the adapter is not running, adapter inspect
 // DIR and adapter verify DIR read its data directory, and adapter repair DIR repairs
-// a damaged one.
+// a damaged one. adapter backup copies the data of a running adapter, and adapter
+// restore makes a data directory of the copy.
 package main
 
 import (
@@ -14,10 +15,10 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
@@ -26,8 +27,13 @@ import (
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && slices.Contains([]string{"inspect", "verify", "repair"}, os.Args[1]) {
-		os.Exit(inspect.Main(os.Args[1:], os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		switch args := os.Args[1:]; args[0] {
+		case "inspect", "verify", "repair":
+			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
+		case "backup", "restore":
+			os.Exit(backup.Main(context.Background(), args, os.Stdout, os.Stderr))
+		}
 	}
 	turns.Spread()
 	if err := run(os.Args[1:]); err != nil {
@@ -38,7 +44,7 @@ func main() {
 
 func run(args []string) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
-	var cfg adapter.Config
+	cfg := adapter.Config{Version: version}
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the address of the API server and the credentials for it (default: the cluster in which the adapter runs)")
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
@@ -51,6 +57,7 @@ func run(args []string) error {
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "`FILE` of bearer tokens for the schedule API and event ingress, one a line; read anew on SIGHUP")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
+	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
 	showVersion := flags.Bool("version", false, "print the version and end")
 	level := new(slog.LevelVar)
 	flags.TextVar(level, "log-level", new(slog.LevelVar), "`LEVEL`: debug, info, warn or error; in a cluster config-logging may say otherwise")
@@ -91,6 +98,10 @@ func run(args []string) error {
 		}
 	}()
 	return adapter.Run(ctx, cfg, reload, func(a *adapter.Adapter) {
-		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s\n", a.Addr(), a.AdminAddr())
+		page := ""
+		if cfg.Page {
+			page = ", page on " + a.PageURL()
+		}
+		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), page)
 	})
 }

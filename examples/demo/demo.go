@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -18,7 +17,10 @@ type demo struct {
 	slack  time.Duration
 	bin    string // where adapter and operator are built already; "" builds them
 
+	enter <-chan struct{} // the user at the terminal has pressed Enter; nil: there is none
+
 	source   string // the address of the RescheduleSource
+	page     string // the address of the adapter's web page
 	operator string
 	observer *observer
 	ledger   *ledger
@@ -58,19 +60,19 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	if err := os.WriteFile(sources, fmt.Appendf(nil, manifest, t.observer.address, t.beat.Seconds()), 0o600); err != nil {
 		return false, fmt.Errorf("demo: writing the sources: %w", err)
 	}
-	startAdapter := func(listen string) (*process, error) {
+	startAdapter := func(listen, admin string) (*process, error) {
 		t.ledger.startedAt = time.Now().Round(0)
 		return start(ctx, dir, filepath.Join(t.bin, "adapter"), nil, "--standalone", "--sources", sources, "--data-dir", filepath.Join(dir, "data"),
-			"--listen", listen, "--admin-listen", "127.0.0.1:0")
+			"--listen", listen, "--admin-listen", admin, "--ui")
 	}
 
 	t.ledger = newLedger(t.beat, t.slack)
-	adapter, err := startAdapter("127.0.0.1:0")
+	adapter, err := startAdapter("127.0.0.1:0", "127.0.0.1:0")
 	if err != nil {
 		return false, err
 	}
 	defer func() { adapter.stop() }() // the last adapter
-	t.source = adapter.address() + "/demo/wakeups"
+	t.source, t.page = adapter.address("schedule API")+"/demo/wakeups", adapter.address("page")
 	operator, err := start(ctx, dir, filepath.Join(t.bin, "operator"), []string{
 		"LISTEN=127.0.0.1:0", "PORT=", "RESCHEDULE_URL=" + t.source, "LOOK_AGAIN_EVERY=" + t.beats(2).String(),
 	})
@@ -78,10 +80,14 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer operator.stop()
-	t.operator = operator.address()
+	t.operator = operator.address("")
 	t.print(dim, "adapter  %s  pid %d\noperator %s  pid %d\n", t.source, adapter.cmd.Process.Pid, t.operator, operator.cmd.Process.Pid)
+	t.print(bold, "page     %s  open it in a browser to watch\n", t.page)
 
 	if err := t.scheduleKeys(ctx); err != nil {
+		return false, err
+	}
+	if err := t.askPage(ctx, "Deploy/web", "Backup/old"); err != nil {
 		return false, err
 	}
 	t.print(bold, "\n2  The adapter dies while keys wait.\n")
@@ -94,7 +100,7 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	if err := t.pause(ctx, t.beats(3)); err != nil {
 		return false, err
 	}
-	restarted, err := startAdapter(strings.TrimPrefix(adapter.address(), "http://"))
+	restarted, err := startAdapter(host(adapter.address("schedule API")), host(t.page))
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +112,36 @@ func (t *demo) run(ctx context.Context) (ok bool, err error) {
 	if err := t.pause(ctx, t.beat/2); err != nil { // for wake-ups that must not come
 		return false, err
 	}
-	return t.end(), nil
+	if err := t.askPage(ctx, "Lease/during"); err != nil {
+		return false, err
+	}
+	ok = t.end()
+	t.leavePage(ctx)
+	return ok, nil
+}
+
+// askPage prints what the page says about keys.
+func (t *demo) askPage(ctx context.Context, keys ...string) error {
+	for _, key := range keys {
+		sentence, err := why(ctx, t.page, key)
+		if err != nil {
+			return err
+		}
+		t.step(cyan, "page", "%s", sentence)
+	}
+	return nil
+}
+
+// leavePage leaves the page to a user at a terminal until Enter.
+func (t *demo) leavePage(ctx context.Context) {
+	if t.enter == nil {
+		return
+	}
+	t.print(bold, "\n%s is there until you press Enter.\n", t.page)
+	select {
+	case <-t.enter:
+	case <-ctx.Done():
+	}
 }
 
 // scheduleKeys is the first part, in which nothing breaks.

@@ -61,7 +61,7 @@ func TestDemo_Succeeds(t *testing.T) {
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("colours that were not asked for:\n%q", &out)
 	}
-	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart"} {
+	for _, want := range []string{"503: again after 200ms", "503: again after 400ms", "Reschedule-After: 400ms", "after the restart", "/page/", `Key "Deploy/web"`, `Key "Lease/during"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("does not show %q:\n%s", want, &out)
 		}

@@ -4,10 +4,12 @@
 // It builds and starts the real adapter and the operator of examples/operator,
 // schedules keys, kills the adapter with SIGKILL while they wait, starts it again, and
 // compares every wake-up with its own clock. It ends with status 1 when a wake-up was
-// early, lost, later than -slack, or came after it was cancelled. It leaves no files.
+// early, lost, later than -slack, or came after it was cancelled. It prints the address of
+// the adapter's web page, which stays until Enter in a terminal. It leaves no files.
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
@@ -30,6 +32,15 @@ func main() {
 		os.Exit(2)
 	}
 	t.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+
+	if t.colour && term.IsTerminal(int(os.Stdin.Fd())) {
+		enter := make(chan struct{})
+		t.enter = enter
+		go func() {
+			_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+			close(enter)
+		}()
+	}
 
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	ok, err := t.run(ctx)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -90,10 +92,21 @@ func start(ctx context.Context, dir, program string, env []string, args ...strin
 	return p, nil
 }
 
-// address is the first URL in the line of the process that is ready.
-func (p *process) address() string {
-	_, rest, _ := strings.Cut(p.ready, "http://")
+// address is the URL behind the words, or the first one, in the line of the process that is
+// ready.
+func (p *process) address(words string) string {
+	_, rest, _ := strings.Cut(p.ready, words)
+	_, rest, _ = strings.Cut(rest, "http://")
 	return "http://" + strings.TrimRight(strings.Fields(rest + " ")[0], ",")
+}
+
+// host is the host and port of a URL.
+func host(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 // kill ends the process as a power cut would: SIGKILL cannot be caught.
@@ -191,4 +204,29 @@ func call(ctx context.Context, method, source, key string, body map[string]any) 
 		return fmt.Errorf("demo: %s %s: %s: %s", method, key, resp.Status, answer)
 	}
 	return nil
+}
+
+var sentence = regexp.MustCompile(`class="sentence"><bdi>(.*?)</bdi>`)
+
+// why is the sentence of the adapter's page about a key.
+func why(ctx context.Context, page, key string) (string, error) {
+	query := url.Values{"ns": {"demo"}, "name": {"wakeups"}, "key": {key}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, page+"key?"+query.Encode(), nil)
+	if err != nil {
+		return "", fmt.Errorf("demo: the page: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("demo: the page: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return "", fmt.Errorf("demo: the page: %w", err)
+	}
+	found := sentence.FindSubmatch(body)
+	if found == nil {
+		return "", fmt.Errorf("demo: the page of %s has no sentence: %s\n%s", key, resp.Status, body)
+	}
+	return html.UnescapeString(string(found[1])), nil
 }

@@ -75,6 +75,7 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/turns", "pkg/apis/sources/expression"},
 		never: k8s, not: []string{"os"},
 	},
+	"pkg/adapter/backup": {may: []string{"pkg/adapter/store"}, never: k8s},
 	"pkg/adapter/access": {may: []string{"pkg/adapter/schedule"}, never: k8s},
 	"pkg/adapter/api": {
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
@@ -111,15 +112,18 @@ var plan = map[string]rule{
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
+	// The page is a client of the schedule API, in the adapter and in the command line.
+	"pkg/page": {may: []string{"pkg/why"}, never: append([]string{module + "pkg/adapter", "html/template", "text/template"}, k8s...), not: []string{"os"}},
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
-		"pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
+		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
+		"pkg/adapter/access", "pkg/page", "pkg/why",
 	}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"cmd/adapter": {
-		may:   []string{"pkg/adapter", "pkg/adapter/inspect", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/inspect", "pkg/adapter/turns"},
 		never: append([]string{module + "pkg/reconciler"}, heavy...),
 	},
 
@@ -132,7 +136,8 @@ var plan = map[string]rule{
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 
-	"internal/house": {},
+	"internal/boards": {never: append([]string{module + "pkg"}, k8s...)},
+	"internal/house":  {},
 	"internal/sim": {may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch",
 	}},
@@ -144,6 +149,7 @@ var plan = map[string]rule{
 	"test/hostile":          {may: []string{"test/internal/harness"}},
 	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
+	"test/monitoring":       {may: []string{"internal/boards", "test/internal/harness"}},
 	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
@@ -47,13 +49,16 @@ type Adapter struct {
 
 	calls   []*endpoint // of the schedule API
 	admin   *endpoint
+	backups *backup.Server // nil: they cannot be served
 	serving sync.WaitGroup
 	ready   atomic.Bool
-	// profiling is served on the admin address while it is true.
-	profiling atomic.Bool
-	stop      sync.Once
-	stopping  atomic.Bool
-	started   func() bool // ends what waits for the end during the start; nil before
+	// profiling is served on the admin address while it is true, the page once it is set.
+	profiling  atomic.Bool
+	page       atomic.Pointer[http.Handler]
+	pageSecret string
+	stop       sync.Once
+	stopping   atomic.Bool
+	started    func() bool // ends what waits for the end during the start; nil before
 }
 
 // Run serves until ctx ends and calls ready when it serves. Each value on reload
@@ -143,13 +148,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 		a.stopping.Store(true)
 		a.store.GiveUp()
 	})
-	_, err = meter.Int64ObservableCounter("reschedule_storage_corrupt",
-		metric.WithDescription("Corrupt places that were met on the disk since the start: blocks, records, rows."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(a.store.Corrupt())
-			return nil
-		}))
-	if err != nil {
+	if err := a.observe(); err != nil {
 		return err
 	}
 	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
@@ -203,9 +202,12 @@ func (a *Adapter) serve() error {
 		return err
 	}
 	guard := a.origin.Guard()
+	if a.cfg.Page {
+		guard = a.makePage(guard)
+	}
 	handler := api.New(api.Config{
 		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
-		Log: a.cfg.Log, Meter: a.telemetry.meter, Resync: a.resync, Watched: a.watched,
+		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
 	if err != nil {
@@ -219,6 +221,10 @@ func (a *Adapter) serve() error {
 			return err
 		}
 		a.calls = append(a.calls, calls)
+	}
+	// Without back-ups everything else goes on: the volume may allow no sockets.
+	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {
+		a.cfg.Log.Warn("adapter backup will not work", "error", err)
 	}
 	a.ready.Store(true)
 	for _, s := range a.queue.Sources() {
@@ -257,3 +263,16 @@ func (a *Adapter) Addr() string { return a.calls[0].listener.Addr().String() }
 
 // AdminAddr is the address of probes and metrics.
 func (a *Adapter) AdminAddr() string { return a.admin.listener.Addr().String() }
+
+// PageURL is the address of the page, "" when it is not served. Where tokens are required
+// it opens the page once, without one.
+func (a *Adapter) PageURL() string {
+	if !a.cfg.Page {
+		return ""
+	}
+	u := "http://" + a.AdminAddr() + "/page/"
+	if a.pageSecret != "" {
+		u += "?secret=" + a.pageSecret
+	}
+	return u
+}

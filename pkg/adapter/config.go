@@ -42,8 +42,14 @@ type Config struct {
 	TokenFile string
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
+	// Page serves the web page on the admin address, which must be on loopback; only
+	// without Kubernetes.
+	Page bool
 	// MaxInFlight bounds the deliveries of all sources together, default 4096.
 	MaxInFlight int
+
+	// Version is of the program, for metrics.
+	Version string
 
 	Log *slog.Logger // default: discards
 	// Fatal is called when durability is unknown; the process must end at once.
@@ -89,6 +95,11 @@ func (c *Config) complete() error {
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(err error) { panic(err) }
+	}
+	if c.Page {
+		if err := c.checkPage(); err != nil {
+			return err
+		}
 	}
 	if c.Kubernetes != nil {
 		return nil // the API server says who may call

@@ -60,6 +60,9 @@ func (a *Adapter) end() error {
 		a.dispatch.Stop(ctx)
 		cancel()
 	}
+	if a.backups != nil {
+		a.backups.Close() // one under way is cut off
+	}
 	if a.admin != nil {
 		_ = a.admin.server.Close() // probes and metrics to the last
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/attribute"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -70,6 +72,46 @@ func (t *telemetry) start(ctx context.Context, m metrics.Config, tr tracing.Conf
 	}
 	t.tracer, t.shutdown = provider.Tracer(instrumentation), append(t.shutdown, provider.Shutdown)
 	return nil
+}
+
+// observe shows what is not part of another package: the build, the disk, events.
+func (a *Adapter) observe() error {
+	meter := a.telemetry.meter
+	build, err := meter.Int64ObservableGauge("reschedule_build_info", metric.WithDescription("1; its labels are the version of the adapter and of Go."))
+	if err != nil {
+		return err
+	}
+	corrupt, err := meter.Int64ObservableCounter("reschedule_storage_corrupt",
+		metric.WithDescription("Corrupt places that were met on the disk since the start: blocks, records, rows."))
+	if err != nil {
+		return err
+	}
+	bytes := map[string]metric.Int64ObservableGauge{}
+	for name, help := range map[string]string{
+		"reschedule_storage_free":    "Bytes that are free on the disk of the data directory.",
+		"reschedule_storage_reserve": "Bytes of them that are kept back: below this, growth is answered 507.",
+		"reschedule_storage_used":    "Bytes of the data directory on the disk.",
+	} {
+		if bytes[name], err = meter.Int64ObservableGauge(name, metric.WithUnit("By"), metric.WithDescription(help)); err != nil {
+			return err
+		}
+	}
+	free, reserve, used := bytes["reschedule_storage_free"], bytes["reschedule_storage_reserve"], bytes["reschedule_storage_used"]
+	version := metric.WithAttributes(attribute.String("version", a.cfg.Version), attribute.String("go", runtime.Version()))
+	if _, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		o.ObserveInt64(build, 1, version)
+		o.ObserveInt64(corrupt, a.store.Corrupt())
+		onDisk, kept, own, known := a.store.Usage()
+		o.ObserveInt64(used, own)
+		if known {
+			o.ObserveInt64(free, onDisk)
+			o.ObserveInt64(reserve, kept)
+		}
+		return nil
+	}, build, corrupt, free, reserve, used); err != nil {
+		return err
+	}
+	return a.events.Observe(meter)
 }
 
 // close flushes. That a collector is away is no reason for another kind of end.

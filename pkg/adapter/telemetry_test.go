@@ -1,13 +1,19 @@
 package adapter
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"knative.dev/pkg/observability/metrics"
 	"knative.dev/pkg/observability/tracing"
 
@@ -131,7 +137,7 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := make(chan struct{}, 1)
-	d, err := dispatch.New(dispatch.Config{Sender: failing(sent)})
+	d, err := dispatch.New(dispatch.Config{Sender: failing(sent), Meter: tm.meter})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +176,15 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	put("tried")
 	<-sent
 	d.Stop(t.Context()) // until the outcome is applied
+	for metric, want := range map[string]map[string]float64{
+		"reschedule_delivery_failures_total": {"no_answer": 1}, "reschedule_changes_total": {"created": 1},
+		"reschedule_limit": {"limits.maxInFlight": 1, "limits.maxPending": 10},
+	} {
+		label := map[string]string{"reschedule_delivery_failures_total": "error_type", "reschedule_changes_total": "result", "reschedule_limit": "limit"}[metric]
+		if got := series(t, tm, metric, label); !maps.Equal(got, want) {
+			t.Errorf("%s is %v, want %v", metric, got, want)
+		}
+	}
 	later.Add(int64(time.Minute))
 	check("after a failed attempt", 1, 1, 0, false)
 	put("untried")
@@ -189,4 +204,66 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A scrape with 10,000 sources, each with a pending key, delivered and failed attempts:
+// its time, its bytes, and its series.
+func BenchmarkScrape_TenThousandSources(b *testing.B) {
+	const n = 10_000
+	tm := newTelemetry()
+	if err := tm.start(b.Context(), metrics.Config{}, tracing.Config{}); err != nil {
+		b.Fatal(err)
+	}
+	fatal := func(err error) { b.Error(err) }
+	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
+	if err != nil {
+		b.Fatal(err)
+	}
+	sent := make(chan struct{}, 2*n)
+	d, err := dispatch.New(dispatch.Config{Sender: succeeding(sent), Meter: tm.meter})
+	if err != nil {
+		b.Fatal(err)
+	}
+	q, err := queue.Open(queue.Config{Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter})
+	if err != nil {
+		b.Fatal(err)
+	}
+	now, later := time.Duration(0), time.Hour
+	for i := range n {
+		s, err := q.Set(&schedule.Source{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i%100), Name: fmt.Sprint("s", i), MaxInFlight: 1, MaxPending: 10})
+		if err != nil {
+			b.Fatal(err)
+		}
+		items := []queue.Item{{Key: "now", Request: schedule.Request{Delay: &now}}, {Key: "later", Request: schedule.Request{Delay: &later}}}
+		if err := s.ScheduleTogether(items); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for range n {
+		<-sent
+	}
+	d.Stop(b.Context())
+	handler := promhttp.HandlerFor(tm.registry, promhttp.HandlerOpts{})
+	before := processorTime(b)
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		b.ReportMetric(float64(w.Body.Len()), "bytes")
+		b.ReportMetric(float64(bytes.Count(w.Body.Bytes(), []byte("\nreschedule_"))), "series")
+	}
+	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
+	q.Close()
+	if err := db.Close(); err != nil {
+		b.Error(err)
+	}
+}
+
+// processorTime is what the process has used: the machine may be busy.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -66,11 +66,12 @@ var cases = map[string]struct {
 	healthy bool
 	says    string // a part of the sentence
 }{
-	"no source":      {Facts{Missing: true, Adapter: &Adapter{Missing: true}}, NoSource, false, "There is no RescheduleSource s in namespace ops."},
-	"being deleted":  {Facts{Source: ready(func(s *Source) { s.Deleting = true })}, SourceDeleted, false, "being deleted"},
-	"no sink":        {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterNotReady", "No pod"}, Condition{"SinkProvided", "False", "", "NotFound", "services \"x\" not found"})}, NotReady, false, "SinkProvided is False (NotFound): services \"x\" not found."},
-	"info is ready":  {Facts{Source: ready(func(s *Source) { s.Conditions = append(s.Conditions, Condition{"Limited", "False", "Info", "", ""}) })}, Healthy, true, "Nothing is known"},
-	"not reconciled": {Facts{Source: unready()}, NotReady, false, "Source s is not Ready."},
+	"no source":        {Facts{Missing: true, Adapter: &Adapter{Missing: true}}, NoSource, false, "There is no RescheduleSource s in namespace ops."},
+	"being deleted":    {Facts{Source: ready(func(s *Source) { s.Deleting = true })}, SourceDeleted, false, "being deleted"},
+	"no sink":          {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterNotReady", "No pod"}, Condition{"SinkProvided", "False", "", "NotFound", "services \"x\" not found"})}, NotReady, false, "SinkProvided is False (NotFound): services \"x\" not found."},
+	"info is ready":    {Facts{Source: ready(func(s *Source) { s.Conditions = append(s.Conditions, Condition{"Limited", "False", "Info", "", ""}) })}, Healthy, true, "Nothing is known"},
+	"info is no cause": {Facts{Source: unready(Condition{"Delivering", "False", "Info", "DeliveryFailing", "x"}, Condition{"SinkProvided", "False", "", "NotFound", "y"})}, NotReady, false, "SinkProvided is False"},
+	"not reconciled":   {Facts{Source: unready()}, NotReady, false, "Source s is not Ready."},
 
 	"not installed, by the condition": {Facts{Source: unready(Condition{"Deployed", "False", "", "AdapterNotInstalled", "There is none."})}, NoAdapter, false, "There is none."},
 	"at zero, by the condition":       {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterScalingUp", "no replicas yet"})}, AdapterAtZero, false, "no replicas yet."},
@@ -99,6 +100,7 @@ var cases = map[string]struct {
 	"to the letter sink":  {Facts{Key: "k", History: was("dead_lettered", 403)}, SinkDenies, false, "sent to the dead letter sink"},
 	"kept letter":         {Facts{Key: "k", DeadLetter: letter(400, ""), History: was("kept", 400)}, SinkRefuses, false, "after 4 attempts, because the sink answered 400 Bad Request; its event is kept"},
 	"letter, then well":   {Facts{Key: "k", DeadLetter: letter(400, ""), History: []Outcome{{At: at(-time.Minute), Result: "delivered", Status: 200}}}, Delivered, true, "1m0s ago"},
+	"well, then letter":   {Facts{Key: "k", DeadLetter: letter(400, ""), History: []Outcome{{At: at(-2 * time.Hour), Result: "delivered", Status: 200}}}, SinkRefuses, false, "was given up"},
 	"never seen":          {Facts{Key: "k", Since: at(-2 * time.Hour)}, NeverSeen, false, "since 2h0m ago"},
 	"unreadable":          {Facts{Key: "k", Unreadable: 2}, Unreadable, false, "2 records that it cannot read"},
 	"refused by a quota":  {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},

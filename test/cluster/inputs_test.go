@@ -17,6 +17,7 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 		"../../config/*.yaml",
 		"../../go.*", // the version of Knative's manifests
 		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*",
+		"../../tools/knative/go.*", "../operators/go.*", "../operators/*/*.go", // programs of the faults
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) < 2 {

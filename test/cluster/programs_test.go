@@ -25,6 +25,7 @@ type programs struct {
 	binary     string            // of the controller
 	controller *kube.Process
 	adapter    *harness.Adapter
+	listen     string // where the adapter listens: any port, or one that a client keeps over restarts
 	tlsListen  string // where the adapter listens with TLS
 	endNode    func()
 }
@@ -58,7 +59,7 @@ var started *programs
 var start = sync.OnceValues(func() (*programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // a cold build among it
 	defer cancel()
-	p := &programs{dir: scratch, config: map[string]string{}}
+	p := &programs{dir: scratch, config: map[string]string{}, listen: "127.0.0.1:0"}
 	for _, account := range []string{controllerAccount, adapterAccount} {
 		var err error
 		if p.config[account], err = server.Kubeconfig(ctx, kube.SystemNamespace, account); err != nil {
@@ -121,7 +122,7 @@ func (p *programs) startAdapter() error {
 		return err
 	}
 	p.adapter, err = harness.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
+		"--listen", p.listen, "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
 	return err
 }
 

@@ -143,7 +143,10 @@ func TestConfig_KindsAndNamespace(t *testing.T) {
 		"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": func(t *testing.T, o object) {
 			decode[admissionv1.ValidatingAdmissionPolicyBinding](t, o)
 		},
-		"cert-manager.io/v1/Certificate": func(*testing.T, object) {}, // its types are not Kubernetes' own
+		// Their types are not Kubernetes' own.
+		"cert-manager.io/v1/Certificate":          func(*testing.T, object) {},
+		"monitoring.coreos.com/v1/ServiceMonitor": func(*testing.T, object) {},
+		"monitoring.coreos.com/v1/PrometheusRule": func(*testing.T, object) {},
 	}
 	seen := map[string]string{}
 	for _, o := range append(installed(t), extra(t)...) {

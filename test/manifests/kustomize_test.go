@@ -78,7 +78,8 @@ func TestKustomize_Components(t *testing.T) {
 	t.Parallel()
 	base := kustomize(t, configDir)
 	for component, want := range map[string]struct{ added, removed []string }{
-		"tls":                            {added: []string{"Certificate/reschedule-adapter-server-tls"}},
+		"tls":        {added: []string{"Certificate/reschedule-adapter-server-tls"}},
+		"monitoring": {added: []string{"ConfigMap/reschedule-dashboards", "PrometheusRule/reschedule", "ServiceMonitor/reschedule-adapter", "ServiceMonitor/reschedule-controller"}},
 		"cli": {added: []string{
 			"ClusterRole/reschedule-viewer", "ClusterRoleBinding/reschedule-viewer", "Role/reschedule-cli", "Role/reschedule-viewer-token", "ServiceAccount/reschedule-viewer",
 		}},

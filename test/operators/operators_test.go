@@ -1,6 +1,6 @@
 // Package operators has operators that run from zero replicas. Two are public: their
 // controllers are in the modules that their authors published, and only their main
-// programs are ours.
+// programs are ours. The operator resident runs all the time, to compare with.
 package operators
 
 import (

@@ -1,11 +1,14 @@
 package command
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -58,8 +61,8 @@ func TestWhy_InACluster(t *testing.T) {
 			c.answers["GET /metrics"] = "200 # HELP x\nreschedule_storage_free_bytes{otel_scope_name=\"a\"} 1.5e+07\nreschedule_storage_reserve_bytes 1.6e+07\n"
 		}, "web", "StorageFull", "507"},
 		"quota of bytes": {func(c *cluster) {
-			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n" +
-				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n"
+			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n" +
+				"reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n"
 		}, "web", "Quota", "limits.maxBytes"},
 		"unreadable": {func(c *cluster) { c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n" }, "web k", "Unreadable", "2 records"},
 		"all slots": {func(c *cluster) {
@@ -85,22 +88,44 @@ func TestWhy_InACluster(t *testing.T) {
 	}
 }
 
-// The port-forward stays inside the process, falls back to SPDY, and carries all calls.
-func TestTunnel_FallsBackToSPDY(t *testing.T) {
+// The port-forward stays inside the process, and carries all calls, over WebSocket or, with
+// older API servers, over SPDY.
+func TestTunnel_WebSocketAndSPDY(t *testing.T) {
+	t.Parallel()
+	for over, onlySPDY := range map[string]bool{"websocket": false, "SPDY/3.1": true} {
+		c := newCluster(t)
+		c.onlySPDY = onlySPDY
+		c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n"
+		for range 2 {
+			if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "Unreadable") {
+				t.Fatalf("%s: %d, %s%s", over, code, out, errs)
+			}
+		}
+		c.mu.Lock()
+		if !slices.Contains(c.calls, "forwarded over "+over) {
+			t.Errorf("not %s: %q", over, c.calls)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// A port that is closed, a pod that is away and a missing right are named.
+func TestTunnel_Failures(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n"
-	for range 2 {
-		if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "Unreadable") {
-			t.Fatalf("%d, %s%s", code, out, errs)
-		}
+	c.source("ops", "tls", func(o map[string]any) {
+		o["status"].(map[string]any)["address"] = map[string]any{"url": "https://reschedule-adapter.knative-eventing.svc.cluster.local/ops/tls"}
+	})
+	if code, out, _ := c.run(true, "why", "tls"); code != exitProblem || !strings.Contains(out, "nothing listens on port 8443") {
+		t.Errorf("a closed port: %d, %s", code, out)
 	}
-	// Without a pod the cause is named.
-	delete(c.objects, setPath)
 	c.refuse["GET /statefulsets/"] = 403
+	if code, out, _ := c.run(true, "why", "web", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "AdapterNotReady") || !strings.Contains(out, "no connection to a pod") {
+		t.Errorf("no pod: %d, %s", code, out)
+	}
 	c.refuse["POST /portforward"] = 403
 	c.refuse["GET /portforward"] = 403
-	if code, out, _ := c.run(true, "why", "web", "k", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "Denied") || !strings.Contains(out, "config/cli") {
+	if code, out, _ := c.run(true, "why", "web", "--system-namespace", "elsewhere"); code != exitProblem || !strings.Contains(out, "Denied") || !strings.Contains(out, "config/cli") {
 		t.Errorf("no right to forward: %d, %s", code, out)
 	}
 	if code, _, errs := c.run(true, "key", "list", "web", "--system-namespace", "elsewhere"); code != exitDenied {
@@ -174,7 +199,7 @@ func TestSources_ListAndSteer(t *testing.T) {
 		t.Errorf("drained: %s", out)
 	}
 	c.answers["GET /ops/web"] = strings.ReplaceAll("200 "+healthy, `"inFlight":0`, `"inFlight":2`)
-	if code, _, errs := c.run(false, "drain", "web", "--timeout", "100ms"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
+	if code, _, errs := c.run(false, "drain", "web", "--timeout", "2s"); code != exitUnavailable || !strings.Contains(errs, "2 deliveries") {
 		t.Errorf("a drain that takes too long: %d, %s", code, errs)
 	}
 	if out := ok("token", "web"); out != "token-for-sources.reschedule.dev/reschedulesource/ops/web\n" {
@@ -281,5 +306,27 @@ func TestDoctor_InACluster(t *testing.T) {
 	code, all = findings("web")
 	if code != exitProblem || slices.ContainsFunc(all, func(f finding) bool { return f.OK }) || all[4].Cause != "AdapterNotReady" {
 		t.Errorf("%d, %+v", code, all)
+	}
+}
+
+// An interruption ends a command that waits for input: an import, and a question.
+func TestInterrupt_EndsAWaitForInput(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{"import web -f -": "interrupted", "key delete web --all": "nothing was changed"} {
+		c := newCluster(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		in, typed := io.Pipe()
+		var said strings.Builder
+		e := &env{in: in, out: io.Discard, err: &said, version: "dev", now: time.Now, asks: true, dial: c.direct}
+		code := make(chan int, 1)
+		go func() { code <- e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())) }()
+		if _, err := typed.Write([]byte(" ")); err != nil { // it is read, so the command waits
+			t.Fatal(err)
+		}
+		cancel()
+		if got := <-code; got != exitOther || !strings.Contains(said.String(), want) {
+			t.Errorf("%s: %d, %s", args, got, said.String())
+		}
 	}
 }

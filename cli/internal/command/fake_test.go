@@ -17,10 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	constants "k8s.io/apimachinery/pkg/util/portforward"
 	"k8s.io/client-go/tools/portforward"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // cluster is a fake API server, with a fake adapter behind its port-forward.
@@ -36,7 +38,8 @@ type cluster struct {
 	tokens  [][]string                // the audiences of each token
 	answers map[string]string         // of the adapter, by method and path: a status and a body
 	asked   []string                  // the adapter's calls
-	sources map[string]bool           // audiences that the adapter has seen
+	// onlySPDY is an API server without port-forwards over WebSocket.
+	onlySPDY bool
 }
 
 const (
@@ -113,7 +116,7 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
 		sent["status"] = map[string]any{"allowed": c.refuse["GET /review"] == 0}
 		reply(w, 201, sent)
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost && sent["metadata"] != nil:
 		name := sent["metadata"].(map[string]any)["name"].(string)
 		c.objects[r.URL.Path+"/"+name] = sent
 		reply(w, 201, sent)
@@ -177,26 +180,42 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, body)
 }
 
-// forward is a kubelet that knows SPDY only, as older ones do.
+// forward is the port-forward of an API server: over WebSocket, or, as with older ones, over
+// SPDY alone.
 func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
-	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		w.WriteHeader(http.StatusBadRequest)
-		return
-	}
-	if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
-		return
-	}
 	streams := make(chan httpstream.Stream, 8)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
+	accept := func(s httpstream.Stream, replySent <-chan struct{}) error {
 		go func() {
 			<-replySent
 			streams <- s
 		}()
 		return nil
-	})
-	if conn == nil {
-		return
 	}
+	var conn httpstream.Connection
+	switch overSockets := strings.EqualFold(r.Header.Get("Upgrade"), "websocket"); {
+	case overSockets && c.onlySPDY:
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	case overSockets:
+		upgrader := websocket.Upgrader{Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1}}
+		socket, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		if conn, err = spdy.NewServerConnection(portforward.NewTunnelingConnection("server", socket), accept); err != nil {
+			return
+		}
+	default:
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		if conn = spdy.NewResponseUpgrader().UpgradeResponse(w, r, accept); conn == nil {
+			return
+		}
+	}
+	c.mu.Lock()
+	c.calls = append(c.calls, "forwarded over "+r.Header.Get("Upgrade"))
+	c.mu.Unlock()
 	defer conn.Close()
 	for {
 		select {
@@ -215,7 +234,9 @@ func (c *cluster) pipe(s httpstream.Stream) {
 		if h.Get(corev1.StreamType) == corev1.StreamTypeError {
 			_, _ = io.WriteString(s, "nothing listens on port "+port)
 			_ = s.Close()
+			return
 		}
+		_ = s.Reset() // unread data would block the others
 		return
 	}
 	if h.Get(corev1.StreamType) == corev1.StreamTypeError {
@@ -239,21 +260,36 @@ func (c *cluster) pipe(s httpstream.Stream) {
 // direct.
 func (c *cluster) run(forwarded bool, args ...string) (code int, out, errs string) {
 	c.t.Helper()
+	var stdout, stderr strings.Builder
+	e := c.env(forwarded, &stdout, &stderr)
+	code = e.run(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig()))
+	return code, stdout.String(), stderr.String()
+}
+
+// env is where commands run.
+func (c *cluster) env(forwarded bool, out, errs io.Writer) *env {
+	e := &env{in: strings.NewReader(""), out: out, err: errs, version: "dev", now: time.Now}
+	if !forwarded {
+		e.dial = c.direct
+	}
+	return e
+}
+
+// direct is a connection to the adapter without a port-forward.
+func (c *cluster) direct(ctx context.Context, _ int) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
+}
+
+// kubeconfig is a file with the API server.
+func (c *cluster) kubeconfig() string {
+	c.t.Helper()
 	config := filepath.Join(c.t.TempDir(), "config")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"t","clusters":[{"name":"t","cluster":{"server":%q}}],
 		"contexts":[{"name":"t","context":{"cluster":"t","user":"t","namespace":"ops"}}],"users":[{"name":"t","user":{}}]}`, c.api.URL)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
-	var stdout, stderr strings.Builder
-	e := &env{in: strings.NewReader(""), out: &stdout, err: &stderr, version: "dev", now: time.Now}
-	if !forwarded {
-		e.dial = func(ctx context.Context, _ int) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", c.adapter.Listener.Addr().String())
-		}
-	}
-	code = e.run(c.t.Context(), append(args, "--kubeconfig", config))
-	return code, stdout.String(), stderr.String()
+	return config
 }
 
 // spec is the spec of a source, as JSON.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -41,10 +42,8 @@ func (k *choice) from(keys []string) error {
 	if ways != 1 {
 		return usage("give KEY, --prefix or --all, and one of them")
 	}
-	for _, key := range keys {
-		if key == "" {
-			return usage("a KEY is empty")
-		}
+	if slices.Contains(keys, "") {
+		return usage("a KEY is empty")
 	}
 	k.keys = keys
 	return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,7 @@ func terminal(f any) bool {
 
 // run runs the command with these arguments.
 func (e *env) run(ctx context.Context, args []string) int {
+	e.in = &interruptible{ctx: ctx, from: e.in}
 	root := e.root()
 	if e.completesKubectl {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -63,6 +65,28 @@ func (e *env) run(ctx context.Context, args []string) int {
 	root.SetOut(e.out)
 	root.SetErr(e.err)
 	return e.exit(ctx, root.ExecuteContext(ctx))
+}
+
+// interruptible is a reader that ends with the context: a read of a terminal does not. It
+// reads nothing before its first Read, because not every command has an input.
+type interruptible struct {
+	ctx  context.Context
+	from io.Reader
+	once sync.Once
+	pipe *io.PipeReader
+}
+
+func (r *interruptible) Read(b []byte) (int, error) {
+	r.once.Do(func() {
+		var in *io.PipeWriter
+		r.pipe, in = io.Pipe()
+		go func() {
+			_, err := io.Copy(in, r.from)
+			_ = in.CloseWithError(err)
+		}()
+		context.AfterFunc(r.ctx, func() { _ = in.CloseWithError(context.Cause(r.ctx)) })
+	})
+	return r.pipe.Read(b)
 }
 
 // name is how a user calls the command.
@@ -104,7 +128,7 @@ Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 un
 		e.suspend(true), e.suspend(false), e.drain(),
 		e.export(), e.importKeys(),
 		e.create(), e.apply(), e.update(), e.delete(),
-		e.token(), e.versionCommand(),
+		e.token(), e.ui(), e.versionCommand(),
 	)
 	return root
 }

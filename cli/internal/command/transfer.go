@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"os"
 	"strconv"
@@ -267,9 +268,8 @@ func (i *importer) item(line []byte) (sdk.Item, error) {
 // share is a part of d that depends on the key alone, so that a repeated import has the
 // same one.
 func share(key string, d time.Duration) time.Duration {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(key))
-	return time.Duration(float64(d) * float64(h.Sum64()>>11) / (1 << 53))
+	sum := sha256.Sum256([]byte(key)) // FNV is uneven for keys that differ in their end only
+	return time.Duration(float64(d) * float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53))
 }
 
 // send schedules the items.

@@ -12,11 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
-	streaming "k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // dialer connects to a port of the adapter.
@@ -95,15 +94,13 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 	if err != nil {
 		return nil, err
 	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	sockets, err := portforward.NewSPDYOverWebsocketDialer(url, t.config)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
+	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, t.config)
 	if err != nil {
 		return nil, err
 	}
-	both := portforward.NewFallbackDialer(sockets, old, func(err error) bool {
-		// The dialer of WebSockets returns the error type of another package than its
-		// interface.
-		return streaming.IsUpgradeFailure(err) || streaming.IsHTTPSProxyError(err)
+	both := portforward.NewFallbackDialerForStreaming(sockets, old, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
 	type result struct {
 		conn httpstream.Connection
@@ -139,11 +136,24 @@ func (t *tunnel) stream(port int) (net.Conn, error) {
 		t.conn.RemoveStreams(faults)
 		return nil, err
 	}
-	c := &streamConn{data: data, remove: func() { t.conn.RemoveStreams(faults, data) }}
+	conn := t.conn
+	c := &streamConn{data: data, remove: func() {
+		_ = faults.Reset()
+		conn.RemoveStreams(faults, data)
+	}}
+	var in *io.PipeWriter
+	c.in, in = io.Pipe()
+	said := make(chan string, 1)
 	go func() {
-		if message, _ := io.ReadAll(io.LimitReader(faults, 4096)); len(message) > 0 {
-			c.fail(fmt.Errorf("port-forward: %s", clean(string(message))))
+		message, _ := io.ReadAll(io.LimitReader(faults, 4096))
+		said <- clean(string(message))
+	}()
+	go func() { // the kubelet ends both streams; the data may end first
+		_, err := io.Copy(in, data)
+		if message := <-said; message != "" {
+			err = fmt.Errorf("port-forward: %s", message)
 		}
+		_ = in.CloseWithError(err)
 	}()
 	return c, nil
 }
@@ -158,36 +168,19 @@ func (t *tunnel) close() {
 	}
 }
 
-// streamConn is a stream as a connection. It has no deadlines: the calls have contexts.
+// streamConn is a stream as a connection. It has no deadlines: the calls have contexts. It
+// is read through a pipe, which an error of the kubelet ends.
 type streamConn struct {
 	data   httpstream.Stream
+	in     *io.PipeReader
 	remove func()
-
-	mu    sync.Mutex
-	fault error
 }
 
-// fail ends the connection with an error.
-func (c *streamConn) fail(err error) {
-	c.mu.Lock()
-	c.fault = err
-	c.mu.Unlock()
-	_ = c.data.Reset()
-}
-
-func (c *streamConn) explain(n int, err error) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil && c.fault != nil {
-		return n, c.fault
-	}
-	return n, err
-}
-
-func (c *streamConn) Read(b []byte) (int, error)  { return c.explain(c.data.Read(b)) }
-func (c *streamConn) Write(b []byte) (int, error) { return c.explain(c.data.Write(b)) }
+func (c *streamConn) Read(b []byte) (int, error)  { return c.in.Read(b) }
+func (c *streamConn) Write(b []byte) (int, error) { return c.data.Write(b) }
 
 func (c *streamConn) Close() error {
+	_ = c.in.Close() // it has no error
 	err := c.data.Reset()
 	c.remove()
 	return err

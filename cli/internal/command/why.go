@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -116,10 +117,21 @@ func refusal(err error) *why.Refusal {
 	if errors.As(err, &refused) {
 		return &why.Refusal{Status: refused.Status, Code: string(refused.Code), Detail: refused.Detail}
 	}
+	r := &why.Refusal{}
 	if codeOf(err) == exitDenied {
-		return &why.Refusal{Status: http.StatusForbidden, Detail: err.Error()}
+		r.Status = http.StatusForbidden
 	}
-	return &why.Refusal{Detail: err.Error()}
+	// The text around them names calls and addresses that the user did not type.
+	var own *exitError
+	var call *url.Error
+	switch {
+	case errors.As(err, &own):
+		err = own
+	case errors.As(err, &call):
+		err = call.Err
+	}
+	r.Detail = err.Error()
+	return r
 }
 
 // ask asks the schedule API.
@@ -289,18 +301,18 @@ const maxMetrics = 64 << 20
 // metrics reads what only the adapter's metrics show: a full disk, refusals, unreadable
 // records, and whether a source without an object is suspended.
 func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
-	url, client := s.metricsServer, &http.Client{Timeout: s.requestTimeout}
+	address, client := s.metricsServer, &http.Client{Timeout: s.requestTimeout}
 	if s.config != nil {
 		var err error
 		if client, err = s.http(""); err != nil {
 			return
 		}
-		url = "http://" + adapterName + "." + s.systemNamespace + ":9090"
+		address = "http://" + adapterName + "." + s.systemNamespace + ":9090"
 	}
-	if url == "" {
+	if address == "" {
 		return
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/metrics", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/metrics", http.NoBody)
 	if err != nil {
 		return
 	}

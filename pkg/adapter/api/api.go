@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -50,6 +51,8 @@ type Config struct {
 	Local bool
 
 	Meter metric.Meter // default none
+	// Tracer makes a span of every request; nil means no spans.
+	Tracer trace.Tracer
 }
 
 const (
@@ -165,7 +168,11 @@ type call struct {
 // ServeHTTP implements http.Handler.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := call{handler: h, w: w, r: r}
+	started := time.Now()
 	defer c.leave()
+	if h.cfg.Tracer != nil {
+		defer c.trace()()
+	}
 	err := c.enter()
 	if err == nil {
 		err = c.serve()
@@ -173,7 +180,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		c.refuse(err)
 	}
-	h.answers.count(r.Method, c.path, c.status)
+	h.answers.count(r.Method, c.path, c.status, time.Since(started))
 }
 
 // writeHeader sends the status.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -15,7 +16,9 @@ import (
 // of the API, the kinds of path, and the statuses.
 type answers struct {
 	counter metric.Int64Counter // nil: nothing is counted
-	labels  sync.Map            // answered → metric.MeasurementOption
+	took    metric.Float64Histogram
+	labels  sync.Map // answered → metric.MeasurementOption
+	paths   [len(pathNames)]metric.MeasurementOption
 }
 
 type answered struct {
@@ -35,25 +38,41 @@ func newAnswers(cfg Config) *answers {
 	if err != nil {
 		cfg.Log.Error("requests are not counted", "error", err)
 	}
+	r.took, err = cfg.Meter.Float64Histogram("reschedule_api_request_duration", metric.WithUnit("s"),
+		metric.WithDescription("How long a request took, by kind of path, with the wait for its turn and for the disk. Callers who follow events are left out."),
+		metric.WithExplicitBucketBoundaries(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120))
+	if err != nil {
+		cfg.Log.Error("the time of requests is not measured", "error", err)
+	}
+	for kind, name := range pathNames {
+		r.paths[kind] = metric.WithAttributeSet(attribute.NewSet(attribute.String("path", name)))
+	}
 	return r
 }
 
-func (r *answers) count(method string, path pathKind, status int) {
+func (r *answers) count(method string, path pathKind, status int, took time.Duration) {
 	if r.counter == nil {
 		return
 	}
-	switch method {
-	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete:
-	default:
-		method = "other"
+	if path != pathEvents {
+		r.took.Record(context.Background(), took.Seconds(), r.paths[path])
 	}
-	at := answered{method, path, status}
+	at := answered{methodName(method), path, status}
 	labels, ok := r.labels.Load(at)
 	if !ok {
 		labels, _ = r.labels.LoadOrStore(at, metric.WithAttributeSet(attribute.NewSet(
-			attribute.String("method", method), attribute.String("path", pathNames[path]), attribute.Int("status", status))))
+			attribute.String("method", at.method), attribute.String("path", pathNames[path]), attribute.Int("status", status))))
 	}
 	r.counter.Add(context.Background(), 1, labels.(metric.MeasurementOption))
+}
+
+// methodName is the method, or other: callers can send any.
+func methodName(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete:
+		return method
+	}
+	return "other"
 }
 
 var pathNames = [...]string{

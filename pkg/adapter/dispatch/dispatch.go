@@ -123,6 +123,7 @@ type lane struct {
 	warming   warming
 	health    health
 	failures  failures // of report
+	throttle  throttle
 	counters
 }
 
@@ -268,36 +269,45 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	settings := l.source.Settings()
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
+		l.throttle.end()
 		return nil
 	}
 	if wait := nextAt.Sub(d.cfg.Now().Round(0)); wait > 0 {
+		l.throttle.end()
 		if settings.WarmUp > 0 && d.cfg.WarmUp != nil {
 			wait = d.warmUp(l, settings, nextAt, wait)
 		}
 		l.arm(wait)
 		return nil
 	}
+	now, ns := time.Now(), l.namespace
 	if l.inFlight >= settings.MaxInFlight {
+		l.throttle.begin(byMaxInFlight, now)
 		return nil
 	}
-	now, ns := time.Now(), l.namespace
 	if wait := l.rate.wait(settings.MaxPerSecond, now); wait > 0 {
+		l.throttle.begin(byMaxPerSecond, now)
 		l.arm(wait)
 		return nil
 	}
 	if wait := ns.rate.wait(settings.Ceilings.MaxPerSecond, now); wait > 0 {
 		ns.timer.Reset(wait)
+		l.throttle.begin(byNamespaceRate, now)
 		d.await(l)
 		return nil
 	}
-	var p *permit
-	if most := settings.Ceilings.MaxInFlight; most == 0 || ns.inFlight < most {
-		p = d.permit(settings)
+	if most := settings.Ceilings.MaxInFlight; most > 0 && ns.inFlight >= most {
+		l.throttle.begin(byNamespace, now)
+		d.await(l)
+		return nil
 	}
+	p := d.permit(settings)
 	if p == nil {
+		l.throttle.begin(byAdapter, now)
 		d.await(l)
 		return nil
 	}
+	l.throttle.end()
 	l.rate.take()
 	ns.rate.take()
 	l.inFlight++

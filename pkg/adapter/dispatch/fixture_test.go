@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -27,6 +28,7 @@ type core struct {
 	q      *queue.Queue
 	d      *dispatch.Dispatcher
 	began  time.Time
+	meters *sdk.ManualReader
 	offset atomic.Int64 // of the wall clock
 
 	// answer is the sink: how long it takes, and what it says to the n-th
@@ -138,7 +140,9 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	if c.db, err = store.Open(store.Options{Dir: "data", FS: fs, Fatal: fatal}); err != nil {
 		c.Fatal(err)
 	}
-	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake,
+	c.meters = sdk.NewManualReader()
+	meter := sdk.NewMeterProvider(sdk.WithReader(c.meters)).Meter("")
+	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter,
 		Failing: func(*schedule.Source, dispatch.Health) { c.failing.Add(1) }}); err != nil {
 		c.Fatal(err)
 	}

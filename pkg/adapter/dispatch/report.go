@@ -29,8 +29,32 @@ type metrics struct {
 	namespaces map[string]metric.MeasurementOption
 }
 
-// counters are a lane's attempts, by schedule.Dispositions.
-type counters [len(schedule.Dispositions)]atomic.Int64
+// counters are a lane's attempts since the start: to deliver keys and dead letters, by
+// schedule.Dispositions, and the failed ones of both by failure.
+type counters struct {
+	keys, letters [len(schedule.Dispositions)]atomic.Int64
+	failed        [len(failureTypes)]atomic.Int64
+}
+
+// failureTypes are why attempts fail: the class of the answer's status, no answer
+// within delivery.timeout, or no answer for another reason.
+var failureTypes = [...]string{"4xx", "429", "5xx", "timeout", "no_answer", "other"}
+
+func failureType(o *schedule.Outcome) string {
+	switch code := o.Failure.Code; {
+	case o.TimedOut:
+		return "timeout"
+	case code == 0:
+		return "no_answer"
+	case code == 429:
+		return "429"
+	case code >= 400 && code <= 499:
+		return "4xx"
+	case code >= 500 && code <= 599:
+		return "5xx"
+	}
+	return "other"
+}
 
 // maxNamespaces bounds the namespaces that are labels of histograms. Further ones
 // share an empty label.
@@ -42,13 +66,28 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	}
 	m := &metrics{namespaces: map[string]metric.MeasurementOption{}}
 	deliveries, err := meter.Int64ObservableCounter("reschedule_deliveries",
-		metric.WithDescription("Attempts to deliver, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted."))
+		metric.WithDescription("Attempts to deliver keys, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted."))
+	if err != nil {
+		return nil, err
+	}
+	letters, err := meter.Int64ObservableCounter("reschedule_dead_letter_deliveries",
+		metric.WithDescription("Attempts to deliver dead letters to the dead letter sink, by what became of them: delivered, retrying, kept, dropped, aborted."))
+	if err != nil {
+		return nil, err
+	}
+	failed, err := meter.Int64ObservableCounter("reschedule_delivery_failures",
+		metric.WithDescription("Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, timeout, no_answer, other."))
+	if err != nil {
+		return nil, err
+	}
+	throttled, err := meter.Float64ObservableCounter("reschedule_throttled", metric.WithUnit("s"),
+		metric.WithDescription("How long due keys had to wait for a limit: limits.maxInFlight, limits.maxPerSecond, max-in-flight and max-per-second of the namespace, or adapter, the share of its slots and memory."))
 	if err != nil {
 		return nil, err
 	}
 	if m.lateness, err = meter.Float64Histogram("reschedule_lateness", metric.WithUnit("s"),
 		metric.WithDescription("How long after its time an attempt was started."),
-		metric.WithExplicitBucketBoundaries(.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300)); err != nil {
+		metric.WithExplicitBucketBoundaries(.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 900, 3600)); err != nil {
 		return nil, err
 	}
 	if m.duration, err = meter.Float64Histogram("reschedule_delivery_duration", metric.WithUnit("s"),
@@ -69,18 +108,34 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(memory, d.memory.Used())
 		for _, l := range d.all() {
-			set := queue.Labels(l.source.Settings())
+			settings := l.source.Settings()
+			with := func(label, value string) metric.MeasurementOption {
+				return metric.WithAttributeSet(queue.Labels(settings, attribute.String(label, value)))
+			}
 			if n := l.warming.calls.Load(); n > 0 {
-				o.ObserveInt64(warmUps, n, metric.WithAttributeSet(set))
+				o.ObserveInt64(warmUps, n, metric.WithAttributeSet(queue.Labels(settings)))
 			}
 			for i, what := range schedule.Dispositions {
-				if n := l.counters[i].Load(); n > 0 {
-					o.ObserveInt64(deliveries, n, metric.WithAttributeSet(attribute.NewSet(append(set.ToSlice(), attribute.String("result", string(what)))...)))
+				if n := l.keys[i].Load(); n > 0 {
+					o.ObserveInt64(deliveries, n, with("result", string(what)))
+				}
+				if n := l.letters[i].Load(); n > 0 {
+					o.ObserveInt64(letters, n, with("result", string(what)))
+				}
+			}
+			for i, why := range failureTypes {
+				if n := l.failed[i].Load(); n > 0 {
+					o.ObserveInt64(failed, n, with("error.type", why))
+				}
+			}
+			for i, took := range d.throttled(l) {
+				if took > 0 {
+					o.ObserveFloat64(throttled, took.Seconds(), with("limit", limitNames[i]))
 				}
 			}
 		}
 		return nil
-	}, deliveries, warmUps, memory)
+	}, deliveries, letters, failed, throttled, warmUps, memory)
 	return m, err
 }
 
@@ -122,7 +177,14 @@ func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what
 	label := d.metrics.namespace(t.Source.Namespace)
 	d.metrics.lateness.Record(ctx, t.Lateness.Seconds(), label)
 	d.metrics.duration.Record(ctx, took.Seconds(), label)
-	l.counters[slices.Index(schedule.Dispositions[:], what)].Add(1)
+	results := &l.keys
+	if t.Entry.DeadLetter != nil {
+		results = &l.letters
+	}
+	results[slices.Index(schedule.Dispositions[:], what)].Add(1)
+	if o.Kind == schedule.Failed || o.Kind == schedule.Rejected {
+		l.failed[slices.Index(failureTypes[:], failureType(&o))].Add(1)
+	}
 	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold a secret
 	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered || what == schedule.KeptLetter) {
 		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Kept: what == schedule.KeptLetter, Dest: dest, Code: o.Failure.Code})

@@ -26,9 +26,15 @@ import (
 // every event, also one that is dropped. Expressions end with ctx. The error
 // is an *schedule.Error; then nothing of the message counts.
 func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) ([]queue.Item, error) {
+	items, _, err := r.read(ctx, h, body, now, judge)
+	return items, err
+}
+
+// read is Read, and counts the events.
+func (r *Rules) read(ctx context.Context, h http.Header, body []byte, now time.Time, judge func(*schedule.Event) error) (_ []queue.Item, count int, _ error) {
 	events, err := r.decode(ctx, h, body)
 	if err != nil {
-		return nil, err
+		return nil, len(events), err
 	}
 	one := len(events) == 1 && !cloudevent.IsBatch(h)
 	items := make([]queue.Item, 0, len(events))
@@ -46,13 +52,13 @@ func (r *Rules) Read(ctx context.Context, h http.Header, body []byte, now time.T
 			err = cloudevent.At(i, err)
 		}
 		if err != nil {
-			return nil, err
+			return nil, len(events), err
 		}
 		if ok {
 			items = append(items, item)
 		}
 	}
-	return items, nil
+	return items, len(events), nil
 }
 
 // decoding shares half of the processors among the long messages.

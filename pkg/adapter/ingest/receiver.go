@@ -37,6 +37,9 @@ type Receiver struct {
 type rulesOf struct {
 	*Rules
 	err error
+
+	src   *schedule.Source // of its present spec
+	tally *tally
 }
 
 // Set compiles the rules of a source and puts them in force. Rules that do not
@@ -45,10 +48,14 @@ type rulesOf struct {
 func (r *Receiver) Set(src *schedule.Source) {
 	before := r.find(src.UID)
 	now := before
+	now.src = src
+	if now.tally == nil {
+		now.tally = new(tally)
+	}
 	if before.Rules != nil && before.err == nil && before.sameExpressions(src) {
 		now.Rules = before.withSettings(src)
 	} else if compiled, err := Compile(src); err == nil {
-		now = rulesOf{Rules: compiled}
+		now.Rules, now.err = compiled, nil
 	} else {
 		now.err = err
 		r.log().Warn("the ingest rules of a source do not compile: its previous rules stay in force, or it takes no events",
@@ -76,19 +83,26 @@ func (r *Receiver) Ingest(ctx context.Context, src Source, h http.Header, body [
 	settings := src.Settings()
 	rules := r.find(settings.UID)
 	switch {
-	case rules == rulesOf{}:
+	case rules.tally == nil:
 		return nil, schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", settings.Path())
 	case rules.Rules == nil:
+		rules.tally[refused].Add(1)
 		return nil, schedule.Refuse(schedule.CodeUnavailable, "%s takes no events until its spec.ingest is corrected: %v", settings.Path(), rules.err)
 	}
-	items, err := rules.Read(ctx, h, body, time.Now(), judge)
+	items, events, err := rules.read(ctx, h, body, time.Now(), judge)
 	if err == nil && len(items) > 0 {
 		err = src.ScheduleTogether(items)
 	}
-	if err != nil && r.Refused != nil {
-		r.Refused(settings, err)
+	if err != nil {
+		rules.tally[refused].Add(int64(max(events, 1)))
+		if r.Refused != nil {
+			r.Refused(settings, err)
+		}
+		return items, err
 	}
-	return items, err
+	rules.tally[accepted].Add(int64(len(items)))
+	rules.tally[filtered].Add(int64(events - len(items)))
+	return items, nil
 }
 
 func (r *Receiver) find(uid string) rulesOf {

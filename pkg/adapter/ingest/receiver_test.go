@@ -108,3 +108,30 @@ func TestReceiver_ReportsRefusals(t *testing.T) {
 		t.Errorf("no event: %v, reported %v", err, reported)
 	}
 }
+
+// Events are counted as accepted, filtered or refused; a batch counts each event.
+func TestReceiver_CountsEvents(t *testing.T) {
+	t.Parallel()
+	r := &Receiver{Log: slog.New(slog.DiscardHandler)}
+	src := &schedule.Source{UID: "u", Name: "a", IngestWhen: `event.type == "t"`}
+	r.Set(src)
+	f := &fakeSource{settings: src}
+	one := func(kind string) string {
+		return `{"specversion":"1.0","id":"1","source":"/x","type":"` + kind + `","subject":"s"}`
+	}
+	batch := http.Header{"Content-Type": {"application/cloudevents-batch+json"}}
+	for _, body := range []string{"[" + one("t") + "," + one("other") + "," + one("t") + "]", "no events"} {
+		_, _ = r.Ingest(t.Context(), f, batch, []byte(body), nil) // the second one is refused
+	}
+	f.err = schedule.Refuse(schedule.CodeQuota, "full")
+	_, _ = r.Ingest(t.Context(), f, batch, []byte("["+one("t")+","+one("t")+"]"), nil)
+	again := *src
+	r.Set(&again) // new settings go on counting
+	var got []int64
+	for i := range results {
+		got = append(got, r.find("u").tally[i].Load())
+	}
+	if d := cmp.Diff([]int64{accepted: 2, filtered: 1, refused: 3}, got); d != "" {
+		t.Error(d)
+	}
+}

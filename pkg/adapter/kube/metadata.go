@@ -32,12 +32,14 @@ const (
 )
 
 // bursts reads a stream. It calls idle before it waits for more, and reads more at
-// once while much arrives.
+// once while much arrives. There is no wait when a full buffer ends inside an event,
+// which would end with its line: the rest is on its way.
 type bursts struct {
 	from io.Reader
 	idle func() error // nil: none
 	buf  []byte
 	rest []byte // of buf, not yet read
+	more bool   // is on its way
 	left int    // of maxObject
 }
 
@@ -46,7 +48,7 @@ func (b *bursts) Read(p []byte) (int, error) {
 		return 0, errObjectSize
 	}
 	if len(b.rest) == 0 {
-		if b.idle != nil {
+		if b.idle != nil && !b.more {
 			if err := b.idle(); err != nil {
 				return 0, err
 			}
@@ -56,6 +58,7 @@ func (b *bursts) Read(p []byte) (int, error) {
 		}
 		n, err := b.from.Read(b.buf)
 		b.rest = b.buf[:n]
+		b.more = n == len(b.buf) && b.rest[n-1] != '\n'
 		switch {
 		case n == len(b.buf) && n < largeRead:
 			b.buf = make([]byte, 4*n)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -169,6 +170,26 @@ func TestObjects_Watch(t *testing.T) {
 	if p := s.last().URL.Query(); p.Get("watch") != "true" || p.Get("allowWatchBookmarks") != "true" || p.Get("resourceVersion") != "7" ||
 		len(p.Get("timeoutSeconds")) != 3 || p.Get("timeoutSeconds") < "300" || p.Get("timeoutSeconds") > "600" {
 		t.Errorf("%v", p)
+	}
+}
+
+// Events that arrived together are handed over together: there is no idle between them,
+// also when they fill a buffer.
+func TestObjects_WatchBurstIsOne(t *testing.T) {
+	t.Parallel()
+	const event = `{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"8"}}}` + "\n"
+	for _, n := range []int{1, 2, smallRead / len(event), 2 * smallRead / len(event), 10 * smallRead / len(event)} {
+		events, idles := 0, []int{}
+		err := newReader(strings.NewReader(strings.Repeat(event, n)), func() error {
+			idles = append(idles, events)
+			return nil
+		}).watch(func(objects.EventType, *objects.Object) error {
+			events++
+			return nil
+		})
+		if err != nil || !slices.Equal(idles, []int{0, n}) {
+			t.Errorf("%d events: idle after %v: %v", n, idles, err)
+		}
 	}
 }
 

@@ -178,7 +178,15 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 		s.release(keys)
 		return 0, a.full
 	}
-	return n, s.apply(keys, a, n < len(items))
+	if err := s.apply(keys, a, n < len(items)); err != nil {
+		return 0, err
+	}
+	for i := range out[:n] {
+		if out[i].Err == nil {
+			s.changes.add(string(out[i].Result), 1)
+		}
+	}
+	return n, nil
 }
 
 // echo removes an inherited event from the view when the views have too many bytes of

@@ -67,6 +67,7 @@ func (s *Source) remove(keys []keyState, lazy bool) (store.Commit, firstWrites, 
 	for _, c := range changes {
 		s.count(c)
 	}
+	s.changes.add(resultCancelled, int64(pending))
 	var writes firstWrites
 	for _, k := range keys {
 		if k.flight != nil {

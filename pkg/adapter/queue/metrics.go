@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -9,6 +11,19 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
+
+// The results of changes: the ones of requests, and of keys that a DELETE removed.
+const resultCancelled = "cancelled"
+
+var changeResults = [...]string{string(schedule.Created), string(schedule.Replaced), string(schedule.Merged), string(schedule.Kept), resultCancelled}
+
+// tally counts the changes of a source by result, since the start.
+type tally [len(changeResults)]atomic.Int64
+
+func (t *tally) add(result string, n int64) { t[slices.Index(changeResults[:], result)].Add(n) }
+
+// limitNames are the limits of a source, as quotas and throttling name them.
+var limitNames = [...]string{quotaPending, quotaBytes, "limits.maxInFlight", "limits.maxPerSecond"}
 
 // metrics are the queue's instruments. [Labels] are their labels; a key is
 // never a label.
@@ -41,13 +56,21 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
 	retrying := gauge("reschedule_retrying", "Keys between two attempts: the last attempt failed, and there will be another one.")
+	changes, e := meter.Int64ObservableCounter("reschedule_changes",
+		metric.WithDescription("Changes of keys that calls, events and watches made: created, replaced, merged, kept, cancelled."))
+	fail(e)
+	limits := gauge("reschedule_limit", "The limits of a source that are in force: limits.maxPending, limits.maxBytes, limits.maxInFlight, limits.maxPerSecond. One that is not set is absent.")
 	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
-	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink.")
-	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way.")
+	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink; absent without one.")
+	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent while there is none.")
+	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended."))
+	fail(e)
+	next, e := meter.Float64ObservableGauge("reschedule_next_due_timestamp", metric.WithUnit("s"),
+		metric.WithDescription("Unix time of the soonest due time that is still ahead; absent when there is none."))
 	fail(e)
 	if err != nil {
 		return nil, err
@@ -60,20 +83,41 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			}
 			settings := s.Settings()
 			labels := metric.WithAttributeSet(Labels(settings))
+			with := func(label, value string) metric.MeasurementOption {
+				return metric.WithAttributeSet(Labels(settings, attribute.String(label, value)))
+			}
 			o.ObserveInt64(pending, c.Pending, labels)
 			o.ObserveInt64(due, c.Due, labels)
 			o.ObserveInt64(retrying, c.Retrying, labels)
 			o.ObserveInt64(inFlight, c.InFlight, labels)
-			o.ObserveInt64(letters, c.DeadLetters, labels)
-			o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			if settings.DeadLetter != nil || c.DeadLetters > 0 {
+				o.ObserveInt64(letters, c.DeadLetters, labels)
+				o.ObserveInt64(lettersInFlight, c.LettersInFlight, labels)
+			}
+			if c.Kept > 0 {
+				o.ObserveInt64(kept, c.Kept, labels)
+			}
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
 			}
 			for i := range s.refused {
 				if n := s.refused[i].Load(); n > 0 {
-					o.ObserveInt64(refused, n, labels, metric.WithAttributes(attribute.String("quota", quotas[i])))
+					o.ObserveInt64(refused, n, with("quota", quotas[i]))
 				}
+			}
+			for i, result := range changeResults {
+				if n := s.changes[i].Load(); n > 0 {
+					o.ObserveInt64(changes, n, with("result", result))
+				}
+			}
+			for i, n := range [...]int64{settings.MaxPending, settings.MaxBytes, int64(settings.MaxInFlight), int64(settings.MaxPerSecond)} {
+				if n > 0 {
+					o.ObserveInt64(limits, n, with("limit", limitNames[i]))
+				}
+			}
+			if !c.NextDueAt.IsZero() {
+				o.ObserveFloat64(next, float64(c.NextDueAt.UnixMilli())/1000, labels)
 			}
 			paused, age := int64(0), 0.0
 			switch {
@@ -86,7 +130,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, retrying, suspended, inFlight, letters, lettersInFlight, stored, lag, expired, refused)
+	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, lag, next, limits, expired, refused, changes)
 	return &m, err
 }
 
@@ -99,7 +143,7 @@ func (m *metrics) close() {
 // gives to the target of a scrape, which are called namespace and name.
 const Namespace = attribute.Key("kn.source.namespace")
 
-// Labels are the attributes of metrics that name a source.
-func Labels(s *schedule.Source) attribute.Set {
-	return attribute.NewSet(Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))
+// Labels are the attributes of metrics that name a source, and more.
+func Labels(s *schedule.Source, more ...attribute.KeyValue) attribute.Set {
+	return attribute.NewSet(append(more, Namespace.String(s.Namespace), attribute.String("kn.source.name", s.Name))...)
 }

@@ -78,7 +78,7 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 		more.keys = 1
 	}
 	if more == (reservation{}) {
-		return s.q.checkSpace(0, 0)
+		return s.checkSpace(0, 0)
 	}
 	t := s.tenant
 	t.reserving.Lock()
@@ -87,7 +87,7 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
-	if err := s.q.checkSpace(more.bytes, t.bytes.Load()+more.bytes); err != nil {
+	if err := s.checkSpace(more.bytes, t.bytes.Load()+more.bytes); err != nil {
 		return err
 	}
 	s.hold(more.keys, more.bytes)
@@ -102,9 +102,10 @@ const (
 	quotaBytes     = "limits.maxBytes"
 	ceilingPending = "max-pending"
 	ceilingBytes   = "max-bytes"
+	diskSpace      = "disk" // 507: the disk is full
 )
 
-var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes}
+var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
 // over returns the quota that the reservation would exceed, "" for none.
 func (s *Source) over(more reservation, settings *schedule.Source) (quota, detail string) {
@@ -175,6 +176,15 @@ func (s *Source) count(c store.Change) {
 		keys = 0
 	}
 	s.hold(keys, c.New.Size(c.Key)-c.Old.Size(c.Key))
+}
+
+// checkSpace refuses a change for which the disk has no space, and counts that.
+func (s *Source) checkSpace(growth, held int64) error {
+	err := s.q.checkSpace(growth, held)
+	if err != nil {
+		s.refused[slices.Index(quotas[:], diskSpace)].Add(1)
+	}
+	return err
 }
 
 // checkSpace refuses growth for which the disk has no space.

@@ -47,7 +47,7 @@ func (s *Source) markSpace(growth int64) error {
 	if growth == 0 {
 		return nil
 	}
-	return s.q.checkSpace(growth, s.tenant.bytes.Load()+growth)
+	return s.checkSpace(growth, s.tenant.bytes.Load()+growth)
 }
 
 // Marks is [store.Store.Marks] of this source.

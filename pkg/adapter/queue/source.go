@@ -47,8 +47,9 @@ type Source struct {
 	deadLetters atomic.Int64              // of all kinds
 	expired     atomic.Int64              // since the start
 	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
-	flights     atomic.Int64              // deliveries under way
-	own         atomic.Int64              // deliveries with nothing behind them: their entry is not pending
+	changes     tally
+	flights     atomic.Int64 // deliveries under way
+	own         atomic.Int64 // deliveries with nothing behind them: their entry is not pending
 }
 
 func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {

@@ -27,6 +27,7 @@ type Outcome struct {
 	RetryAfter time.Duration
 	Failure    Failure // with Failed and Rejected
 	Status     int     // of the answer; 0 when there was none
+	TimedOut   bool    // delivery.timeout ended the attempt; only with Failed
 }
 
 // Again is a Reschedule-After: when the key is due next.

@@ -13,9 +13,6 @@ import (
 	"time"
 	"weak"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -158,7 +155,8 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage,
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err))}
+		timedOut := errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded)
+		return schedule.Outcome{Kind: schedule.Failed, Failure: r.failure(0, dispatchError(err)), TimedOut: timedOut}
 	}
 	return s.read(ctx, a, r, resp, limit)
 }
@@ -170,36 +168,3 @@ func failed(a *schedule.Attempt, err error) schedule.Outcome {
 // dispatchError describes a failure without an answer in the words of Knative's
 // dispatcher.
 func dispatchError(err error) []byte { return clip(fmt.Appendf(nil, "dispatch error: %v", err)) }
-
-// trace continues the trace of the call that scheduled the occurrence. The
-// span is nil without a Config.Tracer.
-func (s *Sender) trace(ctx context.Context, a *schedule.Attempt) (trace.Span, context.Context) {
-	if a.Entry.TraceParent != "" {
-		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-			"traceparent": a.Entry.TraceParent, "tracestate": a.Entry.TraceState,
-		})
-	}
-	if s.cfg.Tracer == nil {
-		return nil, ctx
-	}
-	ctx, span := s.cfg.Tracer.Start(ctx, "deliver", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("reschedule.source", a.Source.Path()),
-		attribute.String("cloudevents.event_id", a.ID),
-		attribute.Int64("reschedule.attempt", int64(a.Number())),
-	))
-	return span, ctx
-}
-
-func endSpan(span trace.Span, o schedule.Outcome) {
-	if o.Failure.Code != 0 {
-		span.SetAttributes(attribute.Int("http.response.status_code", o.Failure.Code))
-	}
-	switch o.Kind {
-	case schedule.Succeeded:
-	case schedule.Aborted:
-		span.SetStatus(codes.Error, "cut off")
-	default:
-		span.SetStatus(codes.Error, "not delivered")
-	}
-	span.End()
-}

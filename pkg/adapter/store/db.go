@@ -34,6 +34,7 @@ type DB struct {
 	marked    atomic.Bool // the store has marks, and format 2
 	fatal     atomic.Pointer[error]
 	gate      gate
+	copying   sync.Mutex // while there is a checkpoint
 	places    places
 	engine    limited // log lines about errors of the engine
 	stalls    limited // log lines about writes that wait for it
@@ -89,7 +90,7 @@ func (db *DB) open(o Options) (err error) {
 		}()
 	}
 	if !o.ReadOnly {
-		err = endSwap(fs, o.Dir)
+		err = errors.Join(endSwap(fs, o.Dir), fs.RemoveAll(fs.PathJoin(o.Dir, checkpointDir)))
 	} else if swapping(fs, o.Dir) {
 		err = errors.New("a repair of it was cut off: run adapter repair")
 	}

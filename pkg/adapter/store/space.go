@@ -65,6 +65,20 @@ func (db *DB) Space(growth, held int64) error {
 	return nil
 }
 
+// Usage returns the bytes that are free on the disk, the bytes of them that are kept
+// back, and what the store has on it. Where the file system reports nothing, known is
+// false.
+func (db *DB) Usage() (free, reserve, used int64, known bool) {
+	if u, ok := usage(db.space.fs, db.space.dir); ok {
+		free, known = int64(u.AvailBytes), true
+	}
+	if db.gate.enter() {
+		used = int64(db.db.Metrics().DiskSpaceUsage())
+		db.gate.leave()
+	}
+	return free, db.space.reserve, used, known
+}
+
 func (r *space) allows(free, growth, held int64) bool {
 	switch {
 	case growth <= 0:

@@ -17,6 +17,9 @@ const (
 	// flushGap is the least time between two batches of a watch: meanwhile more events
 	// arrive for the next one.
 	flushGap = 20 * time.Millisecond
+	// backlogGap is the wait at the begin of a watch. What changed before it arrives
+	// meanwhile, so that several changes of an object are one batch, and one run.
+	backlogGap = 100 * time.Millisecond
 	// versionGap is the least time between two versions that are stored by themselves.
 	versionGap = 30 * time.Second
 	// reselectGap collects changes of namespaces.
@@ -209,6 +212,9 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		if !working {
 			working = true
 			s.r.note(s.namespace, true, nil)
+			if !pause(ctx, backlogGap) {
+				return context.Cause(ctx)
+			}
 		}
 		return s.idle(ctx, seen)
 	}

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -43,7 +45,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err := os.WriteFile(s.pki.path("tokens.csv"), []byte(tokens), 0o600); err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = FreePort(); err != nil {
 		return nil, err
 	}
 	if s.Cluster, err = Connect(&rest.Config{
@@ -62,11 +64,11 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 }
 
 func (s *Server) startEtcd(ctx context.Context) error {
-	client, err := freePort()
+	client, err := FreePort()
 	if err != nil {
 		return err
 	}
-	peer, err := freePort()
+	peer, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -109,6 +111,36 @@ func (s *Server) StopAPI() {
 	s.api.Kill()
 }
 
+// Compact has etcd forget all changes so far. A watch from before them gets 410 Gone once
+// the API server has been restarted, which remembers the last ones by itself.
+func (s *Server) Compact(ctx context.Context) error {
+	var at struct {
+		Header struct {
+			Revision string `json:"revision"`
+		} `json:"header"`
+	}
+	if err := s.askEtcd(ctx, "range", `{"key":"AA=="}`, &at); err != nil {
+		return err
+	}
+	return s.askEtcd(ctx, "compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, at.Header.Revision), &struct{}{})
+}
+
+func (s *Server) askEtcd(ctx context.Context, what, body string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.etcdURL+"/v3/kv/"+what, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("kube: etcd: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("kube: etcd: %s: %s", what, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(answer)
+}
+
 // Stop ends both. What they said is in the files of dir.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.api != nil {
@@ -143,9 +175,9 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// freePort finds a port below the ports that systems give to connections: while
+// FreePort finds a port below the ports that systems give to connections: while
 // the API server is stopped, no other program takes its port.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		var b [2]byte

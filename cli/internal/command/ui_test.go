@@ -1,0 +1,166 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// served starts the command and returns the address that it prints, and what ends it.
+func served(t *testing.T, e *env, args ...string) (address string, end func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	r, w := io.Pipe()
+	var stderr strings.Builder
+	e.out, e.err = w, &stderr
+	code := make(chan int, 1)
+	go func() {
+		code <- e.run(ctx, append([]string{"ui"}, args...))
+		_ = w.Close()
+	}()
+	line, _ := bufio.NewReader(r).ReadString('\n')
+	address, found := strings.CutPrefix(strings.TrimSpace(line), "The page is on ")
+	if !found {
+		t.Fatalf("it says %q, status %d, and %s", line, <-code, &stderr)
+	}
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	return address, func() int {
+		cancel()
+		return <-code
+	}
+}
+
+// visit gets an address, and returns the status and the body.
+func visit(t *testing.T, c *http.Client, address, host string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host != "" {
+		r.Host = host
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// The page shows the sources of the namespace through the port-forward. Only the browser
+// that opened the printed address sees it, and no token reaches it.
+func TestUI_InACluster(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("ops", "shop", func(o map[string]any) { o["spec"].(map[string]any)["suspend"] = true })
+	c.source("other", "web", nil)
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	e, config := c.env(true, nil, nil), c.kubeconfig()
+	address, end := served(t, e, "--kubeconfig", config)
+	base, _, _ := strings.Cut(address, "?")
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	if status, _ := visit(t, browser, base, ""); status != http.StatusUnauthorized {
+		t.Errorf("before the printed address: status %d", status)
+	}
+	if status, _ := visit(t, browser, address, "evil.example"); status != http.StatusMisdirectedRequest {
+		t.Errorf("by another name: status %d", status)
+	}
+	if status, body := visit(t, browser, address, ""); status != http.StatusOK {
+		t.Fatalf("the printed address: %d %s", status, body)
+	}
+	status, body := visit(t, browser, base, "")
+	if status != http.StatusOK || !strings.Contains(body, "2 sources") || !strings.Contains(body, "ns=ops") || strings.Contains(body, "ns=other") || !strings.Contains(body, "suspended") {
+		t.Errorf("the sources: %d %s", status, body)
+	}
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") || strings.Contains(view+body, "token-for") {
+		t.Errorf("the source: %s", view)
+	}
+	if status, _ := visit(t, browser, base+"source?ns=other&name=web", ""); status != http.StatusNotFound {
+		t.Errorf("a source of another namespace: status %d", status)
+	}
+	if status, _ := visit(t, &http.Client{}, address, ""); status != http.StatusForbidden {
+		t.Errorf("the printed address in another browser: status %d", status)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("it ends with status %d", code)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.tokens) != 1 || len(c.tokens[0]) != 2 {
+		t.Errorf("the tokens are for %q, want one for both sources", c.tokens)
+	}
+	if !slices.ContainsFunc(c.asked, func(call string) bool { return strings.HasPrefix(call, "GET /ops/web Bearer token-for-") }) {
+		t.Errorf("the adapter had %q", c.asked)
+	}
+}
+
+// Without a right the page says which one is missing.
+func TestUI_WithoutTheRight(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.refuse["POST /token"] = http.StatusForbidden
+	e, config := c.env(true, nil, nil), c.kubeconfig()
+	address, end := served(t, e, "--kubeconfig", config)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	visit(t, browser, address, "")
+	base, _, _ := strings.Cut(address, "?")
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "kubectl create role") {
+		t.Errorf("the source: %s", view)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("it ends with status %d", code)
+	}
+}
+
+// Without a cluster the page shows the sources that are named, with the token of the file.
+func TestUI_WithoutACluster(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := c.env(false, nil, nil)
+	address, end := served(t, e, "web", "--server", c.adapter.URL, "--namespace", "ops", "--token-file", token)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	visit(t, browser, address, "")
+	base, _, _ := strings.Cut(address, "?")
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
+		t.Errorf("the source: %s", view)
+	}
+	if code := end(); code != 0 {
+		t.Errorf("it ends with status %d", code)
+	}
+	if !slices.Contains(c.asked, "GET /ops/web Bearer mine") {
+		t.Errorf("the adapter had %q", c.asked)
+	}
+	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "adapter --ui") {
+		t.Errorf("without a name: status %d: %s", code, errs)
+	}
+}

@@ -1,0 +1,188 @@
+package backup
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// Exit codes of [Main].
+const (
+	exitOK     = 0
+	exitUsage  = 2
+	exitFailed = 3
+)
+
+// Main runs "backup" or "restore" with its arguments and returns the exit code: 0 it is
+// done, 2 wrong usage, 3 it could not be done, and nothing is left of it.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("data-dir", "", "the data `DIR`ectory of the adapter")
+	file := flags.String("f", "", "the `FILE` of the back-up; - is standard output or input")
+	if err := flags.Parse(args[1:]); err != nil {
+		return exitUsage
+	}
+	if *dir == "" || *file == "" || flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "usage: adapter %s --data-dir DIR -f FILE\n", args[0])
+		return exitUsage
+	}
+	var err error
+	if args[0] == "backup" {
+		err = fetch(ctx, *dir, *file, stdout)
+	} else {
+		err = restoreFile(*file, *dir)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "adapter %s: %v\n", args[0], err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// fetch writes a back-up of the adapter that uses dir to a file, whole or not at all.
+func fetch(ctx context.Context, dir, file string, stdout io.Writer) (err error) {
+	body, err := open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer body.Close() // it was only read
+	if file == "-" {
+		_, err := io.Copy(stdout, body)
+		return err
+	}
+	partial := file + ".partial"
+	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, body)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	return os.Rename(partial, file)
+}
+
+// open begins a back-up of the adapter that uses dir.
+func open(ctx context.Context, dir string) (io.ReadCloser, error) {
+	opened, path, err := socket(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer opened.Close() // it was only read
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://adapter/backup", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("no adapter that uses %s answers; copy the directory of an adapter that is stopped: %w", dir, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return nil, errors.Join(errors.New(strings.TrimSpace(string(text))), resp.Body.Close())
+	}
+	return resp.Body, nil
+}
+
+func restoreFile(file, dir string) error {
+	if file == "-" {
+		return Restore(os.Stdin, dir)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // it was only read
+	return Restore(f, dir)
+}
+
+// Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
+// not exist. After an error nothing is left in it.
+func Restore(from io.Reader, dir string) (err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if present, err := os.ReadDir(dir); err != nil || len(present) > 0 && (len(present) > 1 || present[0].Name() != "lost+found") {
+		return errors.Join(err, fmt.Errorf("%s is not empty: a back-up is restored into an empty directory", dir))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, empty(dir))
+		}
+	}()
+	if err := extract(tar.NewReader(from), root); err != nil {
+		return err
+	}
+	report, err := store.Verify(store.Options{Dir: dir})
+	if err != nil {
+		return err
+	}
+	if !report.Clean() {
+		return fmt.Errorf("the back-up is damaged: %d problems; restore it by tar, and run adapter repair", report.ProblemCount)
+	}
+	return nil
+}
+
+func extract(r *tar.Reader, root *os.Root) error {
+	for {
+		h, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return errors.New("the back-up is not whole: its end is missing")
+		case err != nil:
+			return fmt.Errorf("reading the back-up: %w", err)
+		case h.Name == endName:
+			d, err := root.Open(".")
+			if err != nil {
+				return err
+			}
+			return errors.Join(d.Sync(), d.Close())
+		case h.Typeflag != tar.TypeReg || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
+			return fmt.Errorf("%q is no file of a back-up", h.Name)
+		}
+		f, err := root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		if err == nil {
+			err = f.Sync()
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("writing %s: %w", h.Name, err)
+		}
+	}
+}
+
+// empty removes what Restore has made.
+func empty(dir string) error {
+	present, err := os.ReadDir(dir)
+	for _, e := range present {
+		if e.Name() != "lost+found" {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}

@@ -1,0 +1,14 @@
+// Package backup copies the store of a running adapter, and puts the copy back.
+//
+// It guarantees that a back-up holds every change that was acknowledged before it began,
+// and that half a one is never restored. A restored directory has passed adapter verify.
+//
+// How it works: a back-up holds the events of all tenants, so the right to it is the right
+// to the data directory. The adapter serves it on a Unix socket in that directory, which
+// only its own user can open, and on no network. It sends a checkpoint of the store as a
+// tar; the last file of the tar marks its end. A back-up waits for its reader at most
+// [stallTime] at a time, and ends when the disk is nearly full, because it keeps the space
+// of deleted tables.
+//
+// It leaves to others: what a checkpoint is, and what is verified (store).
+package backup

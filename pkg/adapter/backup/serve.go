@@ -1,0 +1,172 @@
+package backup
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+const (
+	socketName = "backup.sock"
+	// endName is the last file of a back-up.
+	endName = "end-of-backup"
+	// stallTime is how long the reader may take for a chunk.
+	stallTime  = 30 * time.Second
+	chunkBytes = 1 << 20
+)
+
+// errDisk ends a back-up: it keeps the space of deleted tables.
+var errDisk = errors.New("the disk is nearly full")
+
+// Server serves back-ups of one store.
+type Server struct {
+	http   http.Server
+	opened *os.File
+	done   chan struct{}
+}
+
+// Serve serves back-ups of db, whose directory is dir, until Close.
+func Serve(db *store.DB, dir string, log *slog.Logger) (*Server, error) {
+	opened, path, err := socket(dir)
+	if err != nil {
+		return nil, err
+	}
+	// A process that was killed leaves its socket. The lock of the directory is held, so
+	// no other adapter serves it.
+	err = os.Remove(filepath.Join(dir, socketName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("backup: removing an old socket: %w", err), opened.Close())
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", path)
+	if err == nil {
+		err = os.Chmod(filepath.Join(dir, socketName), 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("backup: listening: %w", err), opened.Close())
+	}
+	s := &Server{opened: opened, done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) { send(w, r, db, log) })
+	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(l) // until Close
+	}()
+	return s, nil
+}
+
+// Close cuts off a back-up under way and removes the socket.
+func (s *Server) Close() {
+	_ = s.http.Close()
+	<-s.done
+	_ = s.opened.Close() // it was only read
+}
+
+// socket returns the path of the socket of a data directory, through an open directory:
+// the system allows about a hundred bytes for it.
+func socket(dir string) (*os.File, string, error) {
+	opened, err := os.Open(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("backup: %w", err)
+	}
+	path := filepath.Join(dir, socketName)
+	if len(path) > 100 {
+		path = filepath.Join("/proc/self/fd", strconv.Itoa(int(opened.Fd())), socketName)
+	}
+	return opened, path, nil
+}
+
+func send(w http.ResponseWriter, r *http.Request, db *store.DB, log *slog.Logger) {
+	started, sent := time.Now(), int64(0)
+	err := db.Checkpoint(func(dir string) error {
+		w.Header().Set("Content-Type", "application/x-tar")
+		out := &patient{w: w, control: http.NewResponseController(w), ctx: r.Context(), db: db}
+		err := archive(out, dir)
+		sent = out.sent
+		return err
+	})
+	switch {
+	case err == nil:
+		log.Info("a back-up was made", "bytes", sent, "took", time.Since(started))
+	case sent > 0:
+		log.Warn("a back-up was cut off", "bytes", sent, "error", err)
+		panic(http.ErrAbortHandler) // the reader must not take it for whole
+	case errors.Is(err, store.ErrCheckpoint):
+		http.Error(w, "another back-up is under way: try again later", http.StatusConflict)
+	case errors.Is(err, store.ErrFull):
+		http.Error(w, "the disk is too full for a back-up: free some space", http.StatusInsufficientStorage)
+	default:
+		log.Warn("a back-up failed", "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// archive writes the files of a checkpoint.
+func archive(out io.Writer, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	w := tar.NewWriter(out)
+	for _, e := range entries {
+		if err := addFile(w, filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("backup: %s: %w", e.Name(), err)
+		}
+	}
+	if err := w.WriteHeader(&tar.Header{Name: endName, Mode: 0o600}); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	return w.Close()
+}
+
+func addFile(w *tar.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: info.Name(), Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()}); err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{f}, make([]byte, chunkBytes))
+	return err
+}
+
+// patient writes while the reader takes what it gets, and the disk has space.
+type patient struct {
+	w       io.Writer
+	control *http.ResponseController
+	ctx     context.Context
+	db      *store.DB
+	sent    int64
+}
+
+func (p *patient) Write(b []byte) (int, error) {
+	if err := p.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if free, reserve, _, known := p.db.Usage(); known && free < reserve {
+		return 0, errDisk
+	}
+	if err := p.control.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
+		return 0, err
+	}
+	n, err := p.w.Write(b)
+	p.sent += int64(n)
+	return n, err
+}

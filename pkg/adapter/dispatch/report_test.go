@@ -1,0 +1,114 @@
+package dispatch_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// metric is the values of a metric, by its label beside the source's.
+func (c *core) metric(name, label string) (values []string) {
+	c.Helper()
+	var all metricdata.ResourceMetrics
+	if err := c.meters.Collect(c.Context(), &all); err != nil {
+		c.Fatal(err)
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if m.Name != name {
+				continue
+			}
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					v, _ := p.Attributes.Value(attribute.Key(label))
+					values = append(values, fmt.Sprint(v.AsString(), " ", p.Value))
+				}
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					v, _ := p.Attributes.Value(attribute.Key(label))
+					values = append(values, fmt.Sprintf("%s %.1f", v.AsString(), p.Value))
+				}
+			}
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
+// The time that due keys wait for a limit is counted while they wait, and for that limit
+// alone: five a second, then one at a time, then the namespace's.
+func TestThrottled_SecondsByLimit(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		idle := c.source("idle", nil)
+		c.flood(c.source("rate", func(s *schedule.Source) { s.MaxPerSecond = 5 }), 15)
+		c.pass(time.Minute)
+		if got := c.metric("reschedule_throttled", "limit"); !slices.Equal(got, []string{"limits.maxPerSecond 2.0"}) {
+			t.Errorf("15 keys at 5 a second: %q", got)
+		}
+		c.flood(c.source("slots", func(s *schedule.Source) { s.MaxInFlight = 2 }), 6)
+		c.pass(1500 * time.Millisecond)
+		if got := c.metric("reschedule_throttled", "limit"); !slices.Contains(got, "limits.maxInFlight 1.5") {
+			t.Errorf("while they wait: %q", got)
+		}
+		c.pass(time.Minute)
+		if got := c.metric("reschedule_throttled", "limit"); !slices.Equal(got, []string{"limits.maxInFlight 2.0", "limits.maxPerSecond 2.0"}) {
+			t.Errorf("6 keys at 2 a time: %q", got)
+		}
+		c.flood(idle, 1)
+		c.pass(time.Minute)
+		if got := c.metric("reschedule_throttled", "limit"); len(got) != 2 {
+			t.Errorf("a source below its limits: %q", got)
+		}
+	})
+}
+
+// Failed attempts are counted by failure, and dead letters apart from keys.
+func TestFailures_ByTypeAndLetters(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		outcomes := map[string]schedule.Outcome{
+			"busy":    {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 429}},
+			"refused": {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 400}},
+			"broken":  {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 503}},
+			"moved":   {Kind: schedule.Rejected, Failure: schedule.Failure{Code: 301}},
+			"away":    {Kind: schedule.Rejected},
+			"hangs":   {Kind: schedule.Rejected, TimedOut: true},
+		}
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if o, ok := outcomes[a.Key]; ok && a.Entry.DeadLetter == nil {
+				return 0, o
+			}
+			return 0, schedule.Outcome{Kind: schedule.Succeeded}
+		}
+		s := c.source("s", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://letters"} })
+		for key := range outcomes {
+			c.put(s, key, in(0))
+		}
+		c.put(s, "ok", in(0))
+		c.pass(time.Minute)
+		for name, want := range map[string][]string{
+			"reschedule_delivery_failures": {"429 1", "4xx 1", "5xx 1", "no_answer 1", "other 1", "timeout 1"},
+		} {
+			if got := c.metric(name, "error.type"); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		for name, want := range map[string][]string{
+			"reschedule_deliveries":             {"dead_lettered 6", "delivered 1"},
+			"reschedule_dead_letter_deliveries": {"delivered 6"},
+		} {
+			if got := c.metric(name, "result"); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package blackbox
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// acknowledged are the revisions of the keys of one writer, 0 of a deleted one.
+type acknowledged struct {
+	sync.Mutex
+	revisions map[string]uint64
+}
+
+func (a *acknowledged) copy() map[string]uint64 {
+	a.Lock()
+	defer a.Unlock()
+	return maps.Clone(a.revisions)
+}
+
+// backupCommand runs a command as docs/operations.md has it, with other paths.
+func backupCommand(t *testing.T, command string, paths ...string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^adapter ` + command + ` [^#\n]*`).FindString(string(page))
+	if line == "" {
+		t.Fatalf("docs/operations.md has no command adapter %s", command)
+	}
+	line = strings.NewReplacer(paths...).Replace(strings.Replace(line, "adapter", "'"+harness.Binary()+"'", 1))
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+}
+
+// A back-up of a running adapter holds every change that was acknowledged before it
+// began, whatever is written meanwhile. It is restored into an adapter that delivers.
+func TestBackup_OfARunningAdapter(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := &source{name: "backed-up"}
+	file, data, restored, copied := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data"), filepath.Join(dir, "restored"), filepath.Join(dir, "copy.tar")
+	if err := os.WriteFile(file, []byte(s.manifest()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := harness.Start(t, harness.Flags(file, data)...)
+	s.at = func() string { return a.URL }
+	s.put(t, "soon", `{"delay":3600}`)
+
+	writing, stop := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	all := make([]*acknowledged, 4)
+	ready := make(chan struct{}, len(all))
+	for w := range all {
+		all[w] = &acknowledged{revisions: map[string]uint64{}}
+		writers.Go(func() {
+			for i := 0; writing.Err() == nil; i++ {
+				if i == 200 {
+					ready <- struct{}{}
+				}
+				key := fmt.Sprintf("w%d-%d", w, i%150)
+				body, method := fmt.Sprintf(`{"delay":3600,"event":{"data":"%d"}}`, i), http.MethodPut
+				if i%7 == 6 {
+					method, body = http.MethodDelete, ""
+				}
+				r, err := harness.Do(writing, method, s.url()+harness.KeyPath(key), body)
+				if writing.Err() != nil {
+					return
+				}
+				if err != nil || r.Status >= 300 {
+					t.Errorf("%s %s: %v %v", method, key, r, err)
+					return
+				}
+				var v harness.Schedule
+				if method == http.MethodPut {
+					r.Into(t, &v)
+				}
+				all[w].Lock()
+				all[w].revisions[key] = v.Revision
+				all[w].Unlock()
+			}
+		})
+	}
+	for range all {
+		select {
+		case <-ready:
+		case <-time.After(3 * harness.Patience):
+			t.Fatal("the writers do not get on")
+		}
+	}
+	var before []map[string]uint64
+	for _, w := range all {
+		before = append(before, w.copy())
+	}
+	paths := []string{"/var/lib/reschedule", data, "/var/lib/restored", restored, "reschedule.tar", copied}
+	backupCommand(t, "backup", paths...)
+	var after []map[string]uint64
+	for _, w := range all {
+		after = append(after, w.copy())
+	}
+	stop()
+	writers.Wait()
+	if _, err := os.Stat(filepath.Join(data, "checkpoint")); !os.IsNotExist(err) {
+		t.Errorf("the back-up is over, and its checkpoint is there: %v", err)
+	}
+	if info, err := os.Stat(filepath.Join(data, "backup.sock")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the socket of back-ups: %v %v", info, err)
+	}
+	a.Kill()
+	again := harness.Start(t, harness.Flags(file, data)...) // the socket of the killed one is in its way
+	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied+".again"); code != 0 {
+		t.Errorf("after kill -9: %d %s", code, out)
+	}
+	again.Kill()
+
+	backupCommand(t, "restore", paths...)
+	if code, out := harness.Run("verify", restored); code != 0 {
+		t.Errorf("adapter verify: %d %s", code, out)
+	}
+	if code, out := harness.Run("restore", "--data-dir", restored, "-f", copied); code != 3 || !strings.Contains(out, "is not empty") {
+		t.Errorf("a second restore: %d %s", code, out)
+	}
+	a = harness.Start(t, harness.Flags(file, restored)...)
+	for w := range all {
+		for key, revision := range before[w] {
+			v, there := s.look(t, key)
+			changed := after[w][key] != revision
+			switch {
+			case changed && there && v.Revision >= revision, changed && !there: // it changed meanwhile: before or after the back-up
+			case revision == 0 && there, revision > 0 && v.Revision != revision:
+				t.Errorf("%s has revision %d, acknowledged was %d before the back-up", key, v.Revision, revision)
+			}
+		}
+	}
+	s.put(t, "soon", `{"delay":0,"policy":"earliest"}`)
+	sink.Next(t, s.name, "soon")
+}
+
+// Half a back-up, or what is none, is refused and leaves nothing.
+func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
+	t.Parallel()
+	// A socket may have some hundred bytes of path.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, data, copied := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data"), filepath.Join(dir, "copy.tar")
+	if err := os.WriteFile(file, []byte(plain.manifest()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	harness.Start(t, harness.Flags(file, data)...)
+	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied); code != 0 {
+		t.Fatalf("adapter backup: %d %s", code, out)
+	}
+	whole, err := os.ReadFile(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{
+		"empty": {}, "cut": whole[:len(whole)/2], "no end": whole[:len(whole)-1536], "no tar": []byte("no tar at all"),
+	} {
+		if err := os.WriteFile(copied, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		restored := filepath.Join(dir, "restored")
+		code, out := harness.Run("restore", "--data-dir", restored, "-f", copied)
+		left, err := os.ReadDir(restored)
+		if code != 3 || err != nil || len(left) > 0 {
+			t.Errorf("%s: status %d, left %v, %v: %s", name, code, left, err, out)
+		}
+	}
+	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "no adapter") {
+		t.Errorf("a back-up without an adapter: %d %s", code, out)
+	}
+}

@@ -1,0 +1,203 @@
+package monitoring
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+type rule struct {
+	Alert, Expr, For    string
+	Labels, Annotations map[string]string
+}
+
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []rule } }
+	if err := yaml.Unmarshal([]byte(read(t, rulesFile)), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range file.Groups {
+		all = append(all, g.Rules...)
+	}
+	return all
+}
+
+// Each alert has a summary, a description, a severity, and a runbook: a section of
+// docs/operations.md.
+func TestRules_HaveRunbooks(t *testing.T) {
+	t.Parallel()
+	const page = "https://github.com/reschedule-dev/reschedule/blob/main/docs/operations.md#"
+	docs := read(t, docsFile)
+	for _, r := range rules(t) {
+		if !strings.Contains(docs, "\n#### "+r.Alert+"\n") || r.Annotations["runbook_url"] != page+strings.ToLower(r.Alert) {
+			t.Errorf("%s: docs/operations.md has no section #### %s, or %q does not lead there", r.Alert, r.Alert, r.Annotations["runbook_url"])
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || !slices.Contains([]string{"critical", "warning"}, r.Labels["severity"]) {
+			t.Errorf("%s is not whole: %+v", r.Alert, r)
+		}
+	}
+}
+
+// source are the labels of a source, with more.
+func source(metric string, more ...string) string {
+	labels := append([]string{`job="reschedule-adapter"`, `kn_source_namespace="team"`, `kn_source_name="s"`}, more...)
+	return metric + "{" + strings.Join(labels, ",") + "}"
+}
+
+func adapter(metric string, more ...string) string {
+	return metric + "{" + strings.Join(append([]string{`job="reschedule-adapter"`, `instance="i"`}, more...), ",") + "}"
+}
+
+// healthy is a run of nine hours, a sample a minute: keys fail now and then and are
+// delivered later, quotas are half used, the disk fills and is compacted.
+func healthy() map[string]string {
+	s := map[string]string{
+		adapter("up"): "1x540", adapter("process_start_time_seconds"): "1000x540",
+		`kube_statefulset_replicas{statefulset="reschedule-adapter",namespace="knative-eventing"}`: "1x540",
+		source("reschedule_oldest_due_age_seconds"):                                                strings.Repeat("0 2 0 7 ", 135),
+		source("reschedule_retrying"):                                                              strings.Repeat("0 1 2 0 ", 135),
+		source("reschedule_source_suspended"):                                                      "0x540",
+		source("reschedule_deliveries_total", `result="delivered"`):                                "0+60x540",
+		source("reschedule_deliveries_total", `result="retrying"`):                                 "0+1x540",
+		source("reschedule_dead_letters_pending"):                                                  "0x540",
+		source("reschedule_pending"):                                                               "50x540",
+		source("reschedule_limit", `limit="limits.maxPending"`):                                    "100x540",
+		source("reschedule_stored_bytes"):                                                          "5000x540",
+		source("reschedule_limit", `limit="limits.maxBytes"`):                                      "10000x540",
+		source("reschedule_watch_lists_total", `result="complete"`):                                "0+1x540",
+		adapter("reschedule_storage_free_bytes"):                                                   strings.Repeat("9e9-1e6x29 ", 18),
+		adapter("reschedule_storage_reserve_bytes"):                                                "268435456x540",
+		adapter("reschedule_storage_corrupt_total"):                                                "0x540",
+		adapter("reschedule_connections_ended_total", `address="api"`, `why="idle"`):               "0x540",
+		adapter("reschedule_api_requests_total", `status="201"`):                                   "0+100x540",
+		adapter("reschedule_api_requests_total", `status="404"`):                                   "0+20x540",
+		adapter("reschedule_api_requests_total", `status="503"`):                                   "0+1x540",
+	}
+	for _, le := range []string{"0.01", "1", "+Inf"} {
+		s[adapter("reschedule_lateness_seconds_bucket", `kn_source_namespace="team"`, `le="`+le+`"`)] = "0+60x540"
+		s[adapter("reschedule_storage_sync_duration_seconds_bucket", `le="`+le+`"`)] = "0+60x540"
+	}
+	return s
+}
+
+// fault is a healthy run with other series; "" removes one.
+type fault struct {
+	name   string
+	series map[string]string
+	at     string
+	fires  []string
+}
+
+var faults = []fault{
+	{"healthy, early", nil, "3m", nil},
+	{"healthy", nil, "90m", nil},
+	{"healthy, late", nil, "530m", nil},
+	{"suspended", map[string]string{
+		source("reschedule_source_suspended"):                       "1x540",
+		source("reschedule_oldest_due_age_seconds"):                 "0x540",
+		source("reschedule_retrying"):                               "5x540",
+		source("reschedule_dead_letters_pending"):                   "3x540",
+		source("reschedule_deliveries_total", `result="delivered"`): "60x540",
+	}, "90m", nil},
+	{"adapter down", map[string]string{adapter("up"): "1x9 0x540"}, "20m", []string{"RescheduleAdapterDown"}},
+	{"no pod", map[string]string{adapter("up"): ""}, "20m", []string{"RescheduleAdapterDown"}},
+	{"a restart", map[string]string{adapter("process_start_time_seconds"): "1000x9 2000x540"}, "20m", nil},
+	{"restarts", map[string]string{adapter("process_start_time_seconds"): "1x9 2x3 3x3 4x3 5x3 6x540"}, "25m", []string{"RescheduleRestarts"}},
+	{"not woken", map[string]string{source("reschedule_oldest_due_age_seconds"): "0+60x540"}, "20m", []string{"RescheduleNotWoken"}},
+	{"sink down", map[string]string{
+		source("reschedule_retrying"):                               "0x9 3x540",
+		source("reschedule_deliveries_total", `result="delivered"`): "0+60x9 540x540",
+	}, "45m", []string{"RescheduleSinkFailing"}},
+	{"sink down, new source", map[string]string{
+		source("reschedule_retrying"):                               "3x540",
+		source("reschedule_deliveries_total", `result="delivered"`): "",
+	}, "45m", []string{"RescheduleSinkFailing"}},
+	{"one key fails", map[string]string{source("reschedule_retrying"): "1x540"}, "90m", []string{"RescheduleKeysRetrying"}},
+	{"first drop", map[string]string{source("reschedule_deliveries_total", `result="dropped"`): "_x30 1x540"}, "35m", []string{"RescheduleEventsDropped"}},
+	{"another drop", map[string]string{source("reschedule_deliveries_total", `result="dropped"`): "1x30 2x540"}, "35m", []string{"RescheduleEventsDropped"}},
+	{"long after a drop", map[string]string{source("reschedule_deliveries_total", `result="dropped"`): "_x30 1x540"}, "55m", nil},
+	{"first dead letter", map[string]string{source("reschedule_deliveries_total", `result="dead_lettered"`): "_x30 1x540"}, "35m", []string{"RescheduleDeadLetters"}},
+	{"kept", map[string]string{source("reschedule_deliveries_total", `result="kept"`): "4x30 5x540"}, "35m", []string{"RescheduleDeadLetters"}},
+	{"dead letters taken", map[string]string{
+		source("reschedule_dead_letters_pending"):                               "3x540",
+		source("reschedule_dead_letter_deliveries_total", `result="delivered"`): "0+1x540",
+	}, "90m", nil},
+	{"dead letters stuck", map[string]string{
+		source("reschedule_dead_letters_pending"):                              "3x540",
+		source("reschedule_dead_letter_deliveries_total", `result="retrying"`): "0+1x540",
+	}, "90m", []string{"RescheduleDeadLettersStuck"}},
+	{"late", map[string]string{
+		adapter("reschedule_lateness_seconds_bucket", `kn_source_namespace="team"`, `le="0.01"`): "0x540",
+		adapter("reschedule_lateness_seconds_bucket", `kn_source_namespace="team"`, `le="1"`):    "0x540",
+		adapter("reschedule_lateness_seconds_bucket", `kn_source_namespace="team"`, `le="5"`):    "0+60x540",
+	}, "30m", []string{"RescheduleLate"}},
+	{"slow disk", map[string]string{
+		adapter("reschedule_storage_sync_duration_seconds_bucket", `le="0.01"`): "0x540",
+	}, "30m", []string{"RescheduleSlowDisk"}},
+	{"refused", map[string]string{source("reschedule_quota_refused_total", `quota="limits.maxPending"`): "_x30 1x540"}, "35m", []string{"RescheduleQuotaRefused"}},
+	{"keys near", map[string]string{source("reschedule_pending"): "95x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"bytes near", map[string]string{source("reschedule_stored_bytes"): "9500x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"calls fail", map[string]string{adapter("reschedule_api_requests_total", `status="503"`): "0+50x540"}, "30m", []string{"RescheduleCallsFailing"}},
+	{"connections", map[string]string{adapter("reschedule_connections_ended_total", `address="api"`, `why="idle"`): "0+5x540"}, "30m", []string{"RescheduleConnections"}},
+	{"watch", map[string]string{source("reschedule_watch_lists_total", `result="failed"`): "0+1x540"}, "45m", []string{"RescheduleWatchFailing"}},
+	{"disk fills", map[string]string{adapter("reschedule_storage_free_bytes"): "2e9-2e6x540"}, "450m", []string{"RescheduleDiskLow"}},
+	{"disk full", map[string]string{adapter("reschedule_storage_free_bytes"): "9e9x29 1e8x540"}, "35m", []string{"RescheduleDiskFull"}},
+	{"corrupt", map[string]string{adapter("reschedule_storage_corrupt_total"): "0x9 1x540"}, "12m", []string{"RescheduleCorruption"}},
+}
+
+// Each alert fires in its fault, and then no other one does. None fires in a healthy run,
+// with a suspended source, or in a cluster without a source.
+func TestRules_FireInTheirFaults(t *testing.T) {
+	t.Parallel()
+	path, err := filepath.Abs(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "check", "rules", path)
+	silent := map[string]bool{}
+	for _, r := range rules(t) {
+		silent[r.Alert] = true
+	}
+	var tests []any
+	add := func(f fault, series map[string]string) {
+		input := []any{}
+		for _, name := range slices.Sorted(maps.Keys(series)) {
+			if series[name] != "" {
+				input = append(input, map[string]string{"series": name, "values": strings.TrimSpace(series[name])})
+			}
+		}
+		expected := []any{}
+		for _, alert := range f.fires {
+			expected = append(expected, map[string]any{"labels": fmt.Sprintf("{alertname=%q}", alert), "value": 1})
+			delete(silent, alert)
+		}
+		tests = append(tests, map[string]any{"name": f.name, "interval": "1m", "input_series": input, "promql_expr_test": []any{map[string]any{
+			"expr": `group by (alertname) (ALERTS{alertstate="firing"})`, "eval_time": f.at, "exp_samples": expected,
+		}}})
+	}
+	for _, f := range faults {
+		series := healthy()
+		maps.Copy(series, f.series)
+		add(f, series)
+	}
+	add(fault{name: "empty cluster", at: "90m"}, map[string]string{`kube_statefulset_replicas{statefulset="reschedule-adapter"}`: "0x540"})
+	for alert := range silent {
+		t.Errorf("no test makes %s fire", alert)
+	}
+	text, err := yaml.Marshal(map[string]any{"rule_files": []string{path}, "evaluation_interval": "1m", "tests": tests})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules_test.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "test", "rules", file)
+}
