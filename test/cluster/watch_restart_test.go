@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -161,6 +162,8 @@ func TestWatchRestart_ReportsOnlyWhatChanged(t *testing.T) {
 	k.ready()
 }
 
+var watchKills = flag.Int("watch.kills", 6, "how often the adapter is killed while objects change")
+
 // However often the adapter is killed while objects change, the last run of each object
 // is of its last change.
 func TestWatchRestart_KillsLoseNothing(t *testing.T) {
@@ -195,7 +198,7 @@ func TestWatchRestart_KillsLoseNothing(t *testing.T) {
 			}
 		}
 	})
-	for range 6 {
+	for range *watchKills {
 		<-time.After(time.Duration(kills.IntN(1500)) * time.Millisecond)
 		p.adapter.Kill()
 		if err := p.startAdapter(); err != nil {
