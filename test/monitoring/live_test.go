@@ -103,7 +103,8 @@ func work(ctx context.Context, t *testing.T, a *harness.Adapter) {
 		call(http.MethodPut, "ok/schedules/late", `{"expiresAt":"2001-01-01T00:00:00Z"}`)
 		call(http.MethodPut, "quota/schedules/cancelled", `{"delay":60}`)
 		call(http.MethodPut, "quota/schedules/tooMany", `{"delay":60}`)
-		call(http.MethodDelete, "ok/schedules/later", "")
+		call(http.MethodPut, "ok/schedules/cancelled", `{"delay":60}`)
+		call(http.MethodDelete, "ok/schedules/cancelled", "")
 		for _, kind := range []string{"wanted", "other"} {
 			call(http.MethodPost, "ok", `{}`, "Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/test", "Ce-Type", kind)
 		}
