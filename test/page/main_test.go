@@ -50,8 +50,8 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		return 1
 	}
-	defer adapter.Kill()
 	defer sink.Close()
+	defer adapter.Kill() // first: the sink answers some deliveries only when the adapter is gone
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("force-device-scale-factor", "1"))...)
 	defer stop()
