@@ -391,6 +391,21 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 	if r := run(t, "import", "from", "-f", file); r.code != 2 || !strings.Contains(r.err, "line 701") || !strings.Contains(r.err, "500 lines are imported") {
 		t.Fatalf("a broken line: %d, %s", r.code, r.err)
 	}
+	stale := file + ".resume"
+	mark, err := os.ReadFile(stale)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("{broken\n") // an import of other keys that stops at once leaves nothing to resume
+	if r := run(t, "import", "from", "-f", file); r.code != 2 {
+		t.Fatalf("a broken file: %d, %s", r.code, r.err)
+	}
+	if _, err := os.Stat(stale); err == nil {
+		t.Error("the mark of another import is still there: --resume would skip keys")
+	}
+	if err := os.WriteFile(stale, mark, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	write(lines.String())
 	if got := ok(t, "import", "from", "-f", file, "--resume"); got != "200 keys imported, 0 kept as they were\n" {
 		t.Errorf("resuming says %q", got)
@@ -399,11 +414,13 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 		t.Errorf("nothing is left to resume: %d, %s", r.code, r.err)
 	}
 	exported := ok(t, "export", "from")
+	// Bytes that are no JSON and have no type.
+	exported += `{"key":"bytes","dueAt":"2050-01-01T00:00:00Z","event":{"type":"t","data_base64":"AAEC"}}` + "\n"
 	write(exported + `{"key":"past","dueAt":"2020-01-01T00:00:00Z"}` + "\n")
-	if got := ok(t, "import", "to", "-f", file, "--spread", "1h"); got != "701 keys imported, 0 kept as they were\n" {
+	if got := ok(t, "import", "to", "-f", file, "--spread", "1h"); got != "702 keys imported, 0 kept as they were\n" {
 		t.Errorf("import says %q", got)
 	}
-	if got := ok(t, "import", "to", "-f", file); got != "0 keys imported, 701 kept as they were\n" {
+	if got := ok(t, "import", "to", "-f", file); got != "0 keys imported, 702 kept as they were\n" {
 		t.Errorf("a second import says %q", got)
 	}
 	var k sdk.Schedule

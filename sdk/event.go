@@ -22,6 +22,9 @@ type Event struct {
 	// Data is delivered byte for byte. It is JSON, unless DataContentType is another
 	// type.
 	Data []byte
+	// Base64 sends Data in base64, also where its type says JSON and it is not. An answer
+	// with such data sets it.
+	Base64 bool
 	// Extensions are attributes by name, of a to z and 0 to 9. A value is a string,
 	// a bool or an integer of 32 bits.
 	Extensions map[string]any
@@ -34,7 +37,7 @@ type Event struct {
 
 // check finds a mistake that only the sink would find.
 func (e *Event) check() error {
-	if e != nil && len(e.Data) > 0 && e.isJSON() && !json.Valid(e.Data) {
+	if e != nil && !e.Base64 && len(e.Data) > 0 && e.isJSON() && !json.Valid(e.Data) {
 		return &Error{Code: ErrInvalid, Field: "event.data", Detail: "event.data: is not JSON: set DataContentType, or send JSON"}
 	}
 	return nil
@@ -61,6 +64,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	}
 	isJSON := e.isJSON()
 	switch {
+	case e.Base64:
+		members["data_base64"] = e.Data
 	case len(e.Data) == 0 && (isJSON || e.Data == nil):
 	case isJSON && !json.Valid(e.Data), !utf8.Valid(e.Data):
 		members["data_base64"] = e.Data // which encoding/json writes so
@@ -109,6 +114,7 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 			read.Data = []byte(text)
 		}
 	}
+	read.Base64 = len(members["data_base64"]) > 0 && read.isJSON() && !json.Valid(read.Data)
 	*e = read
 	return nil
 }

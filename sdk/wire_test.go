@@ -73,9 +73,9 @@ func TestWire_FieldsAreTheSchemas(t *testing.T) {
 	counts := sdk.Counts{Watched: 9, Retrying: 1, DeadLetters: 2, Pending: 1, Due: 1, InFlight: 1, NextDueAt: far, OldestDueAt: far}
 	filled(t, item)
 	filled(t, *request.Backoff)
-	filled(t, *event, "ID", "Source", "Time")
+	filled(t, *event, "ID", "Source", "Time", "Base64")
 	filled(t, schedule)
-	filled(t, *schedule.Event)
+	filled(t, *schedule.Event, "Base64")
 	filled(t, counts)
 	answered := schedule
 	answered.Result, answered.PreviousDueAt = "", time.Time{}
@@ -227,7 +227,7 @@ func TestWire_ExactJSON(t *testing.T) {
 		`{"jitter":0.1,"event":{"type":"t","data":[1]}}`: sdk.Request{Jitter: 0.1, Event: &sdk.Event{Type: "t", Data: []byte(`[1]`)}},
 		`{"pending":1,"due":0,"inFlight":0,"nextDueAt":"2090-01-02T03:04:05.000000006Z","oldestDueAt":null,"watched":7,"retrying":1,"deadLetters":2}`: sdk.Counts{Pending: 1, NextDueAt: far, Watched: 7, Retrying: 1, DeadLetters: 2},
 		`{"pending":0,"due":0,"inFlight":0,"nextDueAt":null,"oldestDueAt":null,"watched":0,"retrying":0,"deadLetters":0}`:                             sdk.Counts{},
-		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello")}, // as it may have come in
+		`{"data_base64":"aGVsbG8="}`:                    sdk.Event{Data: []byte("hello"), Base64: true}, // as it may have come in
 		`{"event":{"data":"","datacontenttype":"x/y"}}`: &sdk.Request{Event: &sdk.Event{DataContentType: "x/y", Data: []byte{}}},
 	} {
 		b, err := json.Marshal(v)

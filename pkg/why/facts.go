@@ -154,7 +154,7 @@ const (
 	APIFails        Cause = "APIFails"        // the schedule API refuses for another reason
 	Suspended       Cause = "Suspended"       // spec.suspend
 
-	Delivered  Cause = "Delivered" // and nothing was scheduled since
+	Delivered  Cause = "Delivered" // and nothing is scheduled now
 	Expired    Cause = "Expired"   // expiresAt passed
 	GivenUp    Cause = "GivenUp"   // without a reason that is known
 	Deleted    Cause = "Deleted"   // cancelled

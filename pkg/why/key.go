@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -35,6 +36,9 @@ func (f *Facts) present() *answer {
 		return f.inFlight(a)
 	case r.InFlight:
 		return a.say(BehindItself, true, "Key %q is being delivered, and runs again when that delivery ends.", f.Key)
+	case r.LastFailure != nil && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.NextAttemptAt):
+		return a.say(ExpiresFirst, false, "Key %q will not be tried again: it expires %s, before its next attempt %s; %s because %s.",
+			f.Key, when(f.Now, r.ExpiresAt), when(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	case r.LastFailure != nil && r.NextAttemptAt.After(f.Now):
 		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Key %q waits for its next attempt %s: after %s because %s.",
 			f.Key, when(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
@@ -112,6 +116,9 @@ func (f *Facts) due(a *answer) *answer {
 	case late < overdue:
 		return a.say(Queued, true, "Key %q is due and its delivery begins now.", f.Key)
 	}
+	if r.Tries > 0 {
+		return a.say(Queued, false, "Key %q has waited for its next attempt for %s longer than planned%s%s.", f.Key, short(late), ahead, f.hint())
+	}
 	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, short(late), ahead, f.hint())
 }
 
@@ -128,7 +135,7 @@ func (f *Facts) absent() *answer {
 	if len(f.History) > 0 {
 		last = f.History[0]
 	}
-	if l := f.DeadLetter; l != nil && !(last.Result == "delivered" && last.At.After(l.At)) {
+	if l := f.DeadLetter; l != nil && !(last.At.After(l.At) && slices.Contains([]string{"delivered", "expired", "deleted"}, last.Result)) {
 		a.time("given up", f.Now, l.At).number("attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
 		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; its event is kept as a dead letter.",
@@ -138,11 +145,11 @@ func (f *Facts) absent() *answer {
 	case "":
 		return f.unseen(a)
 	case "delivered":
-		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing was scheduled since.", f.Key, when(f.Now, last.At), last.Status)
+		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing is scheduled now.", f.Key, when(f.Now, last.At), last.Status)
 	case "expired":
 		return a.say(Expired, false, "Key %q was dropped %s because its expiresAt had passed.", f.Key, when(f.Now, last.At))
 	case "deleted":
-		return a.say(Deleted, true, "Key %q was cancelled %s, and nothing was scheduled since.", f.Key, when(f.Now, last.At))
+		return a.say(Deleted, true, "Key %q was cancelled %s, and nothing is scheduled now.", f.Key, when(f.Now, last.At))
 	case "dead_lettered", "kept", "dropped":
 		return f.givenUp(a, &last)
 	}

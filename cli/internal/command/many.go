@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -336,14 +337,14 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 			}
 			ctx := cmd.Context()
 			return e.opened(ctx, args[0], func(src *source) error {
-				keys := k.keys
+				keys, seen := k.keys, map[string]time.Time{}
 				if k.many() {
 					for d, err := range src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}) {
 						if err != nil {
 							return err
 						}
 						if !d.At.After(before) {
-							keys = append(keys, d.Key)
+							keys, seen[d.Key] = append(keys, d.Key), d.At
 						}
 					}
 					if !k.dryRun {
@@ -356,8 +357,12 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 					if verb == "redrive" {
 						return src.Redrive(ctx, key)
 					}
-					if _, err := src.DeadLetter(ctx, key); errors.Is(err, sdk.ErrNotFound) {
+					d, err := src.DeadLetter(ctx, key)
+					if errors.Is(err, sdk.ErrNotFound) {
 						return err
+					}
+					if at, ok := seen[key]; ok && err == nil && !d.At.Equal(at) {
+						return errors.New("was given up again meanwhile, with another event: it stays")
 					}
 					return src.Discard(ctx, key)
 				})

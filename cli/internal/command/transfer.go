@@ -144,6 +144,9 @@ func (i *importer) run(ctx context.Context, file string, resume bool) error {
 			return usage("--resume: %s is not a number of lines", mark)
 		}
 	}
+	if !resume && !i.dryRun && file != "-" {
+		_ = os.Remove(mark) // of another import
+	}
 	from, total := i.in, 0
 	if file != "-" {
 		f, err := os.Open(file)

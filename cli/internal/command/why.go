@@ -150,9 +150,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 	} else {
 		s.askKey(ctx, f, src)
 	}
-	if f.Record == nil || f.Record.LastFailure == nil {
-		s.metrics(ctx, f, src)
-	}
+	s.metrics(ctx, f, src)
 	return ctx.Err()
 }
 
@@ -210,7 +208,7 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 	}
 	const most = 1000
 	f.AheadKnown = true
-	for k, err := range src.List(ctx, sdk.ListOptions{Order: sdk.ByDue, PageSize: most}) {
+	for k, err := range src.List(ctx, sdk.ListOptions{State: sdk.Due, Order: sdk.ByDue, PageSize: most}) {
 		switch {
 		case err != nil:
 			f.AheadKnown = false

@@ -61,11 +61,11 @@ func fetch(ctx context.Context, dir, file string, stdout io.Writer) (err error) 
 		_, err := io.Copy(stdout, body)
 		return err
 	}
-	partial := file + ".partial"
-	f, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial") // only its owner reads it
 	if err != nil {
 		return err
 	}
+	partial := f.Name()
 	_, err = io.Copy(f, body)
 	if err == nil {
 		err = f.Sync()
