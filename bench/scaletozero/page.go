@@ -237,6 +237,9 @@ func runTable(r *results) string {
 		{watcher, "pods of the ApiServerSources"}, {sharedWatcher, "pod of the shared ApiServerSource"},
 	} {
 		want, got := r.foretold(row.part), r.Run.Used[row.part]
+		if got == (cost{}) {
+			continue // the run was without this form
+		}
 		rows = append(rows, []string{
 			row.what, fmt.Sprint(r.Run.Asked[row.part]), fmt.Sprint(r.Run.Pods[row.part]),
 			fmt.Sprintf("%.1f", want.bytes()/1e9), fmt.Sprintf("%.1f (%s)", got.bytes()/1e9, percent(got.bytes(), want.bytes())),
