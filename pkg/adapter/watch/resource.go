@@ -372,8 +372,10 @@ func (r *resource) event(v verb, now *sighting, t target) *schedule.Event {
 // flush reports a batch and empties it, and counts what is stored.
 func (r *resource) flush(b *batch, p progress) error {
 	defer b.reset()
-	r.counting.Lock()
-	defer r.counting.Unlock()
+	if slices.ContainsFunc(b.changes, func(c change) bool { return c.more != 0 }) { // the others need not wait
+		r.counting.Lock()
+		defer r.counting.Unlock()
+	}
 	p.counted = func(more int64) store.MarkChange {
 		row := counted(r.id, r.objects.Load()+more)
 		return store.MarkChange{Watch: row.Watch, State: &row}
