@@ -62,6 +62,9 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 	if !absent {
 		f.Record = k.record()
 		h.ahead(r, s, &k.row, &f)
+		if f.WantsStart() {
+			f.Record.StartedAt = h.started(r.Context(), s, name)
+		}
 	}
 	if !noLetter {
 		f.DeadLetter = dead.letter()

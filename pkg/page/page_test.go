@@ -466,6 +466,27 @@ func TestMarkup_ValuesStandInQuotes(t *testing.T) {
 	}
 }
 
+// A key that waited for its turn is not the fault of a slow sink: the page asks when its
+// delivery began.
+func TestKey_BeganLate(t *testing.T) {
+	for began, want := range map[string]string{
+		`,"at":"2026-11-22T02:59:50Z"`: "the delivery began 10s ago, and the sink has not answered yet",
+		`,"at":"2026-11-22T02:59:20Z"`: "the delivery began 40s ago, and delivery.timeout is 1m0s",
+		"":                             "its delivery began late, at most 1m0s ago",
+	} {
+		api := trouble("k", "x")
+		api.answers["GET /ops/repos/schedules/k"] = `{"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-11-22T02:00:00Z"}`
+		delete(api.answers, "GET /ops/repos/deadletters/k")
+		api.answers["GET /ops/repos/events"] = ": following\nid: e-9\n\n"
+		if began != "" {
+			api.answers["GET /ops/repos/events"] += "id: e-1\nevent: started\ndata: {\"key\":\"k\"" + began + ",\"attempt\":0}\n\n"
+		}
+		if w := do(serve(t, api), "GET", "/key?ns=ops&name=repos&key=k", ""); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %q in %s", want, w.Body)
+		}
+	}
+}
+
 func TestSpan_TwoUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 ms", 300 * time.Microsecond: "<1 ms", 1500 * time.Microsecond: "1 ms", 2 * time.Second: "2 s", 2500 * time.Millisecond: "2.5 s", 72 * time.Second: "1m 12s", 3 * time.Hour: "3h",

@@ -81,16 +81,14 @@ func readEvents(body io.Reader, take func(event) bool) {
 	}
 }
 
-// recent reads the events that the API still has. It has some from the first look on,
-// while the looks are not further apart than some minutes.
-func (h *handler) recent(ctx context.Context, s *Source) recent {
-	var found recent
+// remembered reads the events that the API still has, and the id to follow from.
+func (h *handler) remembered(ctx context.Context, s *Source) (events []event, last string) {
 	resp, err := h.follow(ctx, s, "")
 	if err != nil {
-		return found // the chart says that nothing is known
+		return nil, "" // the view says that nothing is known
 	}
 	readEvents(resp.Body, func(e event) bool {
-		found.last = e.ID
+		last = e.ID
 		return false
 	})
 	resp.Body.Close()
@@ -98,15 +96,37 @@ func (h *handler) recent(ctx context.Context, s *Source) recent {
 	defer stop()
 	resp, err = h.follow(replay, s, "0") // no event has this id: the API begins with the oldest
 	if err != nil {
-		return found
+		return nil, last
 	}
 	defer resp.Body.Close()
 	readEvents(resp.Body, func(e event) bool {
 		if e.Kind != "" {
-			found.events = append(found.events, e)
+			events = append(events, e)
 		}
-		return e.ID != found.last && len(found.events) < eventsMost
+		return e.ID != last && len(events) < eventsMost
 	})
+	return events, last
+}
+
+// started is when the delivery of the key began; zero: the API does not remember it.
+func (h *handler) started(ctx context.Context, s *Source, key string) (at time.Time) {
+	events, _ := h.remembered(ctx, s)
+	for _, e := range events {
+		switch {
+		case e.Key == key && e.Kind == "started":
+			at = e.At
+		case e.Key == key && e.Kind == "outcome":
+			at = time.Time{}
+		}
+	}
+	return at
+}
+
+// recent reads the events that the API still has. It has some from the first look on,
+// while the looks are not further apart than some minutes.
+func (h *handler) recent(ctx context.Context, s *Source) recent {
+	var found recent
+	found.events, found.last = h.remembered(ctx, s)
 	if len(found.events) > 0 {
 		found.since = found.events[0].At
 	}

@@ -40,7 +40,11 @@ func (f *Facts) failed(x *Failure) string {
 		}
 		return fmt.Sprintf("the sink answered %s: it is too slow", status(x.Status))
 	case SinkDown:
-		if text := plain(strings.TrimPrefix(x.Error, "dispatch error: ")); text != "" {
+		text := plain(strings.TrimPrefix(x.Error, "dispatch error: "))
+		switch {
+		case strings.HasSuffix(text, "EOF"), strings.HasSuffix(text, "connection reset by peer"), strings.HasSuffix(text, "broken pipe"):
+			return "the sink closed the connection without an answer"
+		case text != "":
 			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
 		}
 		return "the sink did not answer"
@@ -58,7 +62,7 @@ func (f *Facts) timeout() string {
 	if f.Source == nil || f.Source.Timeout == 0 {
 		return ""
 	}
-	return " (" + short(f.Source.Timeout) + ")"
+	return " (" + Short(f.Source.Timeout) + ")"
 }
 
 func status(code int) string {

@@ -230,7 +230,7 @@ func (f *Facts) whole() *answer {
 	if l := f.DeadLetter; l != nil {
 		a.add("newest dead letter", l.Key).number("its attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, when(f.Now, l.At), f.failed(&l.Failure))
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, When(f.Now, l.At), f.failed(&l.Failure))
 	}
 	switch {
 	case c == nil:
@@ -240,7 +240,7 @@ func (f *Facts) whole() *answer {
 	case c.NextDueAt.IsZero():
 		return a.say(Healthy, true, "Source %s is healthy: %s in flight.", f.Name, many(c.InFlight, "delivery is", "deliveries are"))
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), when(f.Now, c.NextDueAt))
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt))
 }
 
 // full: are changes refused because there is no space?
@@ -282,7 +282,7 @@ func (f *Facts) queue(a *answer) *answer {
 		return nil
 	}
 	queued := c.Due - c.Retrying
-	late := short(f.Now.Sub(c.OldestDueAt))
+	late := Short(f.Now.Sub(c.OldestDueAt))
 	switch s := f.Source; {
 	case s != nil && s.MaxInFlight > 0 && c.InFlight >= s.MaxInFlight:
 		a.number("limits.maxInFlight", s.MaxInFlight)
@@ -297,7 +297,7 @@ func (f *Facts) queue(a *answer) *answer {
 // hint names what can hold back a key whose source object is unknown.
 func (f *Facts) hint() string {
 	if f.Source == nil {
-		return ": is the source suspended, or at its limits?"
+		return ": the source may be suspended, or at its limits"
 	}
 	return ": the adapter may be at its own limit, or just started"
 }

@@ -203,6 +203,9 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 	if l, err := src.DeadLetter(ctx, f.Key); err == nil {
 		f.DeadLetter = deadLetter(l)
 	}
+	if f.WantsStart() {
+		f.Record.StartedAt = started(ctx, src, f.Key)
+	}
 	if f.Record == nil || f.Record.State != string(sdk.Due) || f.Record.LastFailure != nil {
 		return
 	}
@@ -221,6 +224,28 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 		}
 		f.Ahead++
 	}
+}
+
+// replayTime is how long the source may take to repeat the live events that it remembers.
+const replayTime = 300 * time.Millisecond
+
+// started is when the delivery of the key began, zero if the source does not remember it:
+// it does while callers follow it, and some minutes longer.
+func started(ctx context.Context, src *source, key string) (at time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, replayTime)
+	defer cancel()
+	for e, err := range src.Follow(ctx, "0") { // no event has this id: the source begins with the oldest
+		if err != nil {
+			break
+		}
+		if e.Key == key && e.Kind == sdk.KeyStarted {
+			at = e.At
+		}
+		if e.Key == key && e.Kind == sdk.KeyOutcome {
+			at = time.Time{}
+		}
+	}
+	return at
 }
 
 func record(k *sdk.Schedule) *why.Record {
