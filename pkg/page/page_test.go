@@ -53,6 +53,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		body = `{"status":404,"code":"not_found","detail":"there is no such thing"}`
 	}
+	if head, rest, _ := strings.Cut(body, "\n\n"); strings.HasPrefix(head, ": following") && rest != "" && r.Header.Get("Last-Event-ID") == "0" {
+		body = ": following\nid: e-0\n\n" + rest // what it remembers comes behind this
+	}
 	_, _ = io.WriteString(w, body)
 }
 
@@ -477,7 +480,7 @@ func TestKey_BeganLate(t *testing.T) {
 		api := trouble("k", "x")
 		api.answers["GET /ops/repos/schedules/k"] = `{"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-11-22T02:00:00Z"}`
 		delete(api.answers, "GET /ops/repos/deadletters/k")
-		api.answers["GET /ops/repos/events"] = ": following\nid: e-9\n\n"
+		api.answers["GET /ops/repos/events"] = ": following\nid: e-1\n\n"
 		if began != "" {
 			api.answers["GET /ops/repos/events"] += "id: e-1\nevent: started\ndata: {\"key\":\"k\"" + began + ",\"attempt\":0}\n\n"
 		}
