@@ -101,6 +101,7 @@ func withAdapter(tests func() int) (code int, err error) {
 		{"denies", server.URL + "/401"},
 		{"still", server.URL + "/ok", "", ", suspend: true"},
 		{"small", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 1}"},
+		{"tiny", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 1}"},
 		{"from", server.URL + "/ok", "", ", suspend: true"},
 		{"to", server.URL + "/ok", "", ", suspend: true"},
 		{"letters", server.URL + "/400"},
@@ -241,6 +242,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		"cancelled":          {[]string{"ok", "gone", "--in", "1h"}, []string{"ok", "gone"}, "Deleted", 0, "was cancelled"},
 		"never seen":         {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
 		"quota":              {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
+		"quota, the source":  {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 keys)"},
 		"no such source":     {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +256,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 			if c.cause == "Deleted" {
 				ok(t, "key", "delete", c.why[0], c.why[1])
 			}
-			if c.cause == "Quota" {
+			if c.cause == "Quota" && len(c.why) == 2 {
 				if r := run(t, "key", "set", c.why[0], c.why[1], "--in", "1h"); r.code != 6 {
 					t.Fatalf("over the quota: %d, %s", r.code, r.err)
 				}
