@@ -380,7 +380,7 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 	const n = 700
 	lines := &strings.Builder{}
 	for i := range n {
-		fmt.Fprintf(lines, `{"key":"k%04d","dueAt":"2050-01-01T00:00:00Z","uid":"u%d","event":{"type":"t","id":"lost","data":{"n":%d}}}`+"\n", i, i, i)
+		fmt.Fprintf(lines, `{"key":"k%04d","dueAt":"2050-01-01T00:00:00Z","uid":"u%d","event":{"type":"a<&>b","id":"lost","reschedulecause":"ns/x <&>","rescheduleattempt":3,"data":{"n":%d,"text":"<&>"}}}`+"\n", i, i, i)
 	}
 	file := filepath.Join(t.TempDir(), "keys.ndjson")
 	write := func(text string) {
@@ -416,6 +416,9 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 		t.Errorf("nothing is left to resume: %d, %s", r.code, r.err)
 	}
 	exported := ok(t, "export", "from")
+	if strings.Contains(exported, "\\u00") {
+		t.Error("the export escapes <, > or &")
+	}
 	// Bytes that are no JSON and have no type.
 	exported += `{"key":"bytes","dueAt":"2050-01-01T00:00:00Z","event":{"type":"t","data_base64":"AAEC"}}` + "\n"
 	write(exported + `{"key":"past","dueAt":"2020-01-01T00:00:00Z"}` + "\n")
@@ -426,7 +429,8 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 		t.Errorf("a second import says %q", got)
 	}
 	var k sdk.Schedule
-	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "k0699", "-o", "json")), &k); err != nil || k.UID != "u699" || strings.Join(strings.Fields(string(k.Event.Data)), "") != `{"n":699}` || k.DueAt.Year() != 2050 {
+	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "k0699", "-o", "json")), &k); err != nil || k.UID != "u699" || strings.Join(strings.Fields(string(k.Event.Data)), "") != `{"n":699,"text":"<&>"}` ||
+		k.Event.Type != "a<&>b" || k.Event.Extensions["reschedulecause"] != "ns/x <&>" || k.Event.Extensions["rescheduleattempt"] != nil || k.DueAt.Year() != 2050 {
 		t.Errorf("imported as %+v, %v", k, err)
 	}
 	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "past", "-o", "json")), &k); err != nil || time.Until(k.DueAt) > time.Hour || time.Until(k.DueAt) < -time.Minute {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -43,19 +44,31 @@ func outputFlags(c *cobra.Command, formats ...string) *output {
 
 // printOne prints a value as JSON or YAML.
 func (o *output) printOne(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := line(v)
 	if err != nil {
 		return err
 	}
 	if o.format == "yaml" {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return err
-		}
+		b, err = yaml.JSONToYAML(b)
 	} else {
-		b = append(b, '\n')
+		var indented bytes.Buffer
+		err = json.Indent(&indented, b, "", "  ")
+		b = indented.Bytes()
+	}
+	if err != nil {
+		return err
 	}
 	_, err = w.Write(b)
 	return err
+}
+
+// line is a value as a line of JSON. It is no part of an HTML page, so <, > and & stay.
+func line(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }
 
 // column is a column of a table. A wide one is printed with -o wide only.
@@ -103,19 +116,19 @@ func (l *lister) add(v any, name string, cells ...any) error {
 		if l.count == 1 {
 			separator = "{\"items\":[\n"
 		}
-		b, err := json.Marshal(v)
+		b, err := line(v)
 		if err != nil {
 			return err
 		}
 		_, _ = l.w.WriteString(separator)
-		_, err = l.w.Write(b)
+		_, err = l.w.Write(bytes.TrimSuffix(b, []byte{'\n'}))
 		return err
 	case "ndjson":
-		b, err := json.Marshal(v)
+		b, err := line(v)
 		if err != nil {
 			return err
 		}
-		_, err = l.w.Write(append(b, '\n'))
+		_, err = l.w.Write(b)
 		return err
 	case "yaml":
 		l.all = append(l.all, v)

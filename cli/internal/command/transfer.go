@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,11 +55,11 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 		if err != nil {
 			return errors.Join(fmt.Errorf("after %d keys: %w", n, err), w.Flush())
 		}
-		b, err := json.Marshal(k)
+		b, err := line(k)
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(append(b, '\n')); err != nil {
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
 		n++
@@ -239,6 +240,12 @@ func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) er
 	return nil
 }
 
+// set are the attributes that each delivery sets, and that schedule: a request cannot give
+// them. Others, such as reschedulecause, are a part of the event.
+var set = []string{
+	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
+}
+
 // item is the request of a line.
 func (i *importer) item(line []byte) (sdk.Item, error) {
 	var k sdk.Schedule
@@ -257,7 +264,7 @@ func (i *importer) item(line []byte) (sdk.Item, error) {
 	if v := item.Event; v != nil {
 		v.ID, v.Source, v.Time = "", "", time.Time{} // a request cannot set them
 		for name := range v.Extensions {
-			if strings.HasPrefix(name, "reschedule") {
+			if slices.Contains(set, name) {
 				delete(v.Extensions, name)
 			}
 		}
