@@ -32,6 +32,8 @@ type Backend struct {
 	Sources func(context.Context) ([]Source, error)
 	// Now is the clock, nil = time.Now.
 	Now func() time.Time
+
+	recheck time.Duration // of the right to live events; 0 = recheckTime
 }
 
 // The bounds of a call.

@@ -207,8 +207,37 @@ func eventLineOf(s *Source, e *event, now time.Time) markup {
 		e.At.UTC().Format(time.RFC3339Nano), e.At.UTC().Format("15:04:05.000"), what, href("key", of(s, "key", e.Key)...), text(e.Key), details)
 }
 
-// eventWriteTime is how long a browser may take to read what was sent.
-const eventWriteTime = 10 * time.Second
+const (
+	// eventWriteTime is how long a browser may take to read what was sent.
+	eventWriteTime = 10 * time.Second
+	// recheckTime is how long a stream may outlive the right to it: the API asks for the
+	// token only at its beginning.
+	recheckTime = 10 * time.Second
+)
+
+// watchRight ends a stream when its caller may not look at the source any more.
+func (h *handler) watchRight(r *http.Request, s *Source, end context.CancelFunc) {
+	tick := time.NewTicker(cmp.Or(h.recheck, recheckTime))
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), viewTime)
+		_, err := h.source(r.WithContext(ctx))
+		if err == nil {
+			err = h.get(ctx, s, "", nil)
+		}
+		cancel()
+		// The browser connects again, and is told why not.
+		if err != nil && !isStatus(err, http.StatusBadGateway) && !isStatus(err, http.StatusServiceUnavailable) {
+			end()
+			return
+		}
+	}
+}
 
 // serveEvents passes the stream of a source on.
 func (h *handler) serveEvents(w http.ResponseWriter, r *http.Request) {
@@ -219,6 +248,7 @@ func (h *handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	go h.watchRight(r.WithContext(ctx), s, cancel)
 	resp, err := h.follow(ctx, s, cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last")))
 	if err != nil {
 		fail(w, err)
