@@ -1,6 +1,8 @@
 package why
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -42,7 +44,7 @@ func (f *Facts) failed(x *Failure) string {
 	case SinkDown:
 		text := plain(strings.TrimPrefix(x.Error, "dispatch error: "))
 		switch {
-		case strings.HasSuffix(text, "EOF"), strings.HasSuffix(text, "connection reset by peer"), strings.HasSuffix(text, "broken pipe"):
+		case hungUp(text):
 			return "the sink closed the connection without an answer"
 		case text != "":
 			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
@@ -56,6 +58,22 @@ func (f *Facts) failed(x *Failure) string {
 		return "the sink answered 404 Not Found: its URL has no handler, or its route is not there yet"
 	}
 	return "the sink answered " + status(x.Status)
+}
+
+func hungUp(text string) bool {
+	return strings.HasSuffix(text, "EOF") || strings.HasSuffix(text, "connection reset by peer") || strings.HasSuffix(text, "broken pipe")
+}
+
+// CallError is the error of a call to the schedule API as the part of a sentence.
+func CallError(err error) string {
+	switch text := plain(err.Error()); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer came in time"
+	case hungUp(text):
+		return "it closed the connection without an answer"
+	default:
+		return text
+	}
 }
 
 func (f *Facts) timeout() string {

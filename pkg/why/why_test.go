@@ -1,6 +1,10 @@
 package why
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -222,6 +226,20 @@ func TestExplain_NoControlCharacters(t *testing.T) {
 			if strings.ContainsAny(text, "\x1b\n\u202e") {
 				t.Errorf("%s: control characters in %q", name, text)
 			}
+		}
+	}
+}
+
+// The error of a call is a part of a sentence, without the words of Go's packages.
+func TestCallError_IsPlain(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"no answer came in time":                     fmt.Errorf("x: %w", context.DeadlineExceeded),
+		"it closed the connection without an answer": io.ErrUnexpectedEOF,
+		"connection refused":                         errors.New("connection\nrefused"),
+	} {
+		if got := CallError(err); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -149,10 +149,7 @@ func refusal(err error) *why.Refusal {
 	case errors.As(err, &call):
 		err = call.Err
 	}
-	r.Detail = err.Error()
-	if errors.Is(err, context.DeadlineExceeded) {
-		r.Detail = "no answer came in time"
-	}
+	r.Detail = why.CallError(err)
 	return r
 }
 
