@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // output is how a command prints.
@@ -207,28 +209,13 @@ func clean(s string) string {
 	}, s)
 }
 
-// relative is an instant for people: "in 4m12s", "3h ago".
+// relative is an instant for people, to the second: "in 4m12s", "3h0m ago".
 func (e *env) relative(t time.Time) string {
-	switch d := t.Sub(e.now()); {
-	case t.IsZero():
+	if t.IsZero() {
 		return "-"
-	case d >= time.Second:
-		return "in " + short(d)
-	case d <= -time.Second:
-		return short(-d) + " ago"
 	}
-	return "now"
-}
-
-// short is a duration with two units at most.
-func short(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return d.Round(time.Second).String()
+	now := e.now()
+	return why.When(now, now.Add(t.Sub(now).Round(time.Second)))
 }
 
 func number(n *int64) string {
