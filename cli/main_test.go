@@ -242,7 +242,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		"cancelled":          {[]string{"ok", "gone", "--in", "1h"}, []string{"ok", "gone"}, "Deleted", 0, "was cancelled"},
 		"never seen":         {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
 		"quota":              {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
-		"quota, the source":  {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 keys)"},
+		"quota, the source":  {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 key)"},
 		"no such source":     {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,6 +298,15 @@ func TestKeys_ListRunDelete(t *testing.T) {
 	if err := json.Unmarshal([]byte(ok(t, "key", "list", "still", "--prefix", "list/", "-o", "json")), &list); err != nil || len(list.Items) != 2 ||
 		list.Items[0].Event.Type != "com.example.t" || list.Items[1].UID != "u" {
 		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if got := ok(t, "key", "list", "still", "--prefix", "list/", "-o", "jsonpath={range .items[*]}{.key} {.state}{\"\\n\"}{end}"); got != "list/a due\nlist/b waiting\n" {
+		t.Errorf("JSONPath prints %q", got)
+	}
+	if got := ok(t, "key", "describe", "still", "list/a", "-o", "jsonpath={.event.data.n}{.none}"); got != "1\n" {
+		t.Errorf("JSONPath prints %q", got)
+	}
+	if r := run(t, "key", "list", "still", "-o", "jsonpath={.items"); r.code != 2 {
+		t.Errorf("a broken JSONPath: %d, %s", r.code, r.err)
 	}
 	if got := ok(t, "key", "list", "still", "--prefix", "list/", "--state", "waiting", "-o", "name"); got != "list/b\n" {
 		t.Errorf("waiting are %q", got)
@@ -397,6 +406,15 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 	mark, err := os.ReadFile(stale)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for text, says := range map[string]string{
+		`[]`: "line 1: it is a JSON array, not an object", `{"key":"k","dueAt":"x"}`: `line 1: "x" is not an instant such as`,
+		`{"key":1}`: "line 1: key: a JSON number does not belong there",
+	} {
+		write(text)
+		if r := run(t, "import", "from", "-f", file, "--dry-run"); r.code != 2 || !strings.Contains(r.err, says) {
+			t.Errorf("%s: %d, %s", text, r.code, r.err)
+		}
 	}
 	write("{broken\n") // an import of other keys that stops at once leaves nothing to resume
 	if r := run(t, "import", "from", "-f", file); r.code != 2 {

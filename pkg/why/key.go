@@ -212,7 +212,7 @@ func (f *Facts) unseen(a *answer) *answer {
 	if !f.Since.IsZero() {
 		since = fmt.Sprintf(" since %s", When(f.Now, f.Since))
 	}
-	return a.say(NeverSeen, false, "Key %q is not scheduled, and nothing has become of it%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
+	return a.say(NeverSeen, false, "Key %q is not scheduled, and no outcome of it is known%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
 }
 
 // outcome adds an item of the history to the evidence.

@@ -46,13 +46,14 @@ func When(now, at time.Time) string {
 
 // Short is a duration with two units at most.
 func Short(d time.Duration) string {
+	if d >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
 	switch {
 	case d >= 48*time.Hour:
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 	case d >= time.Hour:
 		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
 	}
 	return d.Round(time.Millisecond).String()
 }

@@ -156,8 +156,14 @@ func (f *Facts) refused() *answer {
 	if r == nil {
 		return nil
 	}
-	a := new(answer).add("answer of the schedule API", after("", strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, r.Code)))).add("detail", r.Detail)
+	a := new(answer)
+	if r.Status != 0 {
+		a.add("answer of the schedule API", strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, r.Code)))
+	}
+	a.add("detail", r.Detail)
 	switch {
+	case r.Status == 404 && r.Code == "":
+		return a.say(APIFails, false, "The address of source %s leads to another server: %s", f.Name, sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
 	case r.Status == 403:
@@ -258,7 +264,7 @@ func (f *Facts) full(a *answer) *answer {
 	case s == nil:
 	case c != nil && s.MaxPending > 0 && c.Pending >= s.MaxPending:
 		a.number("limits.maxPending", s.MaxPending)
-		return a.say(Quota, false, "Source %s has reached limits.maxPending (%d keys): new keys are refused with 429.", f.Name, s.MaxPending)
+		return a.say(Quota, false, "Source %s has reached limits.maxPending (%s): new keys are refused with 429.", f.Name, many(s.MaxPending, "key", "keys"))
 	case s.MaxBytes > 0 && f.StoredBytes >= s.MaxBytes/20*19:
 		a.number("limits.maxBytes", s.MaxBytes).number("stored bytes", f.StoredBytes)
 		return a.say(Quota, false, "Source %s has reached limits.maxBytes (%d of %d bytes): what grows is refused with 429.", f.Name, f.StoredBytes, s.MaxBytes)

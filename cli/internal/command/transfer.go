@@ -246,11 +246,26 @@ var set = []string{
 	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
 }
 
+// unreadable is the error of a line without the names of Go's types.
+func unreadable(err error) error {
+	var instant *time.ParseError
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &instant):
+		return fmt.Errorf("%q is not an instant such as 2030-01-01T06:00:00Z", strings.Trim(instant.Value, `"`))
+	case errors.As(err, &other) && other.Field != "":
+		return fmt.Errorf("%s: a JSON %s does not belong there", strings.TrimPrefix(other.Field, "plainSchedule."), other.Value)
+	case errors.As(err, &other):
+		return fmt.Errorf("it is a JSON %s, not an object as export writes it", other.Value)
+	}
+	return err
+}
+
 // item is the request of a line.
 func (i *importer) item(line []byte) (sdk.Item, error) {
 	var k sdk.Schedule
 	if err := json.Unmarshal(line, &k); err != nil {
-		return sdk.Item{}, err
+		return sdk.Item{}, unreadable(err)
 	}
 	if k.Key == "" {
 		return sdk.Item{}, errors.New("key: is missing")
