@@ -106,7 +106,7 @@ func (db *DB) open(o Options) (err error) {
 	}
 	u, _ := usage(fs, o.Dir)
 	db.space.init(&o, fs, u)
-	db.full = newFullFS(fs)
+	db.full = newFullFS(fs, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
@@ -188,7 +188,7 @@ func (db *DB) usable() error {
 	return nil
 }
 
-// GiveUp ends all waiting for space: writes that wait, now or later, fail.
+// GiveUp ends all waiting for space: changes that wait, now or later, fail.
 func (db *DB) GiveUp() { db.full.stop() }
 
 // Close implements Store.
@@ -197,7 +197,7 @@ func (db *DB) Close() error {
 		return ErrClosed
 	}
 	db.keeper.end()
-	db.full.stop() // writes that wait for space fail
+	db.full.stop() // changes that wait for space fail
 	db.lazy.stop()
 	db.gate.wait()
 	db.keeper.work.Wait()
