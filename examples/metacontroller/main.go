@@ -89,7 +89,7 @@ func run(ctx context.Context) error {
 
 // setup makes a controller for the objects of one parent rule.
 func setup(mgr ctrl.Manager, m *manifest, rule parentRule, related []string, workers int) error {
-	b := &bridge{Client: mgr.GetClient(), manifest: m, rule: rule}
+	b := &bridge{Client: mgr.GetClient(), manifest: m, rule: rule, namespace: os.Getenv("WATCH_NAMESPACE")}
 	if err := b.resolve(mgr.GetRESTMapper()); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (b *bridge) resolve(mapper meta.RESTMapper) (err error) {
 // left out: an object that a selector does not match any more is a change too.
 func (b *bridge) relatedTo(r resource) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) (all []reconcile.Request) {
-		err := b.list(ctx, b.parent, "", nil, func(parent *unstructured.Unstructured) error {
+		err := b.list(ctx, b.parent, b.namespace, nil, func(parent *unstructured.Unstructured) error {
 			if !b.marked(parent) && !b.rule.selects(parent) {
 				return nil
 			}

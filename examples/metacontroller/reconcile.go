@@ -25,9 +25,10 @@ const fieldOwner = client.FieldOwner("metacontroller")
 type bridge struct {
 	client.Client
 	*manifest
-	rule     parentRule
-	parent   resource
-	children []child
+	rule      parentRule
+	parent    resource
+	children  []child
+	namespace string // of the parents; "" is all
 }
 
 type child struct {
