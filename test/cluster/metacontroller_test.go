@@ -220,7 +220,7 @@ func TestMetacontroller_Example(t *testing.T) {
 	made := time.Now()
 	makePreview(t, ns, "a", `{"ttlSeconds":10,"data":{"color":"blue"}}`)
 	settle(t, func() bool { return dataOf(t, ns, "a")["color"] == "blue" }, "there is no ConfigMap")
-	settle(t, func() bool { return previewStatus(t, ns, "a") == "map[configMaps:1 observedGeneration:1 phase:Active]" }, "the status is not that of one ConfigMap")
+	settle(t, func() bool { return previewStatus(t, ns, "a") == "map[configMaps:1 observedGeneration:1 phase:Active]" }, "the status does not count one ConfigMap")
 	_, err := server.Client.CoreV1().ConfigMaps(ns).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"color":"red"}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestMetacontroller_Example(t *testing.T) {
 	if early := time.Since(made); early < ttl-time.Second { // creationTimestamp has whole seconds
 		t.Errorf("it was deleted after %s, want %s", early, ttl)
 	}
-	settle(t, func() bool { return strings.HasPrefix(previewStatus(t, ns, "a"), "map[configMaps:0 ") }, "the status is not that of no ConfigMap")
+	settle(t, func() bool { return strings.HasPrefix(previewStatus(t, ns, "a"), "map[configMaps:0 ") }, "the status does not count zero ConfigMaps")
 }
 
 // metahooks are hooks of a test. What they answer follows from the objects that they get.
