@@ -336,6 +336,22 @@ func TestHook_Timeout(t *testing.T) {
 	}
 }
 
+// A response without an end is not read to its end.
+func TestHook_EndlessResponse(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, previews)
+	s.answer = func(_ string, w http.ResponseWriter) {
+		for page := make([]byte, 1<<20); ; {
+			if _, err := w.Write(page); err != nil {
+				return
+			}
+		}
+	}
+	if _, err := s.run(); err == nil || !strings.Contains(err.Error(), "more than 8388608 bytes") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 // An object of the name of a child that is not a child stays as it is.
 func TestSync_ForeignObjectStays(t *testing.T) {
 	t.Parallel()
