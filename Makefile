@@ -14,7 +14,7 @@ HOSTILE ?= 10m
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser.
-MODULES := sdk cli examples/config-watcher test/operators test/page
+MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/page
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
@@ -98,7 +98,7 @@ test-race-sdk:
 # The tests of test/operators run the go command on files of other modules, which go test
 # does not see: they always run.
 test-modules:
-	$(STEP) "sdk, cli and config-watcher" bash -ec 'for module in sdk cli examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli and examples" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-page:
