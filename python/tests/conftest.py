@@ -47,7 +47,9 @@ class Cluster:
         if "certificate-authority-data" in cluster:
             import base64
 
-            self._tls = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+            self._tls = ssl.create_default_context(
+                cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+            )
         self._token = user.get("token") or pathlib.Path(user["tokenFile"]).read_text()
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
@@ -128,7 +130,11 @@ class Cluster:
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
             {
                 "metadata": {"name": f"{namespace}-watcher"},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"{namespace}-watcher"},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": f"{namespace}-watcher",
+                },
                 "subjects": [{"kind": "ServiceAccount", "name": "watcher", "namespace": namespace}],
             },
         )
@@ -173,10 +179,18 @@ def cluster() -> Iterator[Cluster]:
             process.wait(30)
 
 
+@pytest.fixture(scope="session")
+def cases(cluster: Cluster) -> Cluster:
+    cluster.define("test.reschedule.dev", "Case")
+    return cluster
+
+
 class Operator:
     """An operator as a process, with the journal of its handlers."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], port: int = 0, journal: pathlib.Path | None = None) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], port: int = 0, journal: pathlib.Path | None = None
+    ) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.journal = journal or pathlib.Path(tempfile.mkstemp(prefix="journal-")[1])
@@ -244,9 +258,7 @@ def serverless(cluster: Cluster) -> Iterator[Callable[..., Operator]]:
     running: list[Operator] = []
 
     def start(*args: str, file: str = "handlers.py", journal: pathlib.Path | None = None) -> Operator:
-        operator = Operator(
-            ["reschedule_kopf", file, *args], {"KUBECONFIG": cluster.kubeconfig}, free_port(), journal
-        )
+        operator = Operator(["reschedule_kopf", file, *args], {"KUBECONFIG": cluster.kubeconfig}, free_port(), journal)
         running.append(operator)
         return operator.ready()
 
@@ -256,7 +268,9 @@ def serverless(cluster: Cluster) -> Iterator[Callable[..., Operator]]:
         print(operator.said)  # pytest shows it when the test failed
 
 
-def send(url: str, key: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], str]:
+def send(
+    url: str, key: str, body: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], str]:
     """Sends a delivery as a source does, and returns status, headers and body of the answer."""
     request = urllib.request.Request(
         url,

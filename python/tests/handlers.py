@@ -1,3 +1,4 @@
+# mypy: disable-error-code="arg-type"
 """An operator that does what each object says, and writes a journal. It knows nothing of RescheduleSource."""
 
 import os
@@ -62,7 +63,7 @@ async def parts(name: str, spec: kopf.Spec, **_: Any) -> None:
         note(name, "part", retry)
         act(spec["parts"], retry)
 
-    await kopf.execute(fns={"part": part})
+    await kopf.execute(fns={"part": part})  # type: ignore[dict-item]
 
 
 @kopf.timer(*CASES, interval=1.0, backoff=0.5, retries=3, when=lambda spec, **_: "timer" in spec)

@@ -1,6 +1,8 @@
 """The same operator resident, behind a source, and behind it with a process for every delivery."""
 
+import functools
 import http.server
+import pathlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,19 +43,13 @@ SORTED = {"colored"}
 WAITS = {"retry": [1.0, 0.5], "broken": [0.5, 0.5], "exhausted": [0.5, 0.5, 0.5]}
 
 
-@pytest.fixture(scope="session")
-def cases(cluster: Cluster) -> Cluster:
-    cluster.define("test.reschedule.dev", "Case")
-    return cluster
-
-
 class Cold:
     """A sink that starts a process for each delivery, as a Service at zero does at worst."""
 
     def __init__(self, start: Callable[..., Operator], namespace: str) -> None:
         self.port = free_port()
         self.started = 0
-        self.journal = None
+        self.journal: pathlib.Path | None = None
         cold = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -100,7 +96,10 @@ def scenario(cluster: Cluster, namespace: str, lines: Callable[[str], list[list[
     """Makes the objects, changes and deletes some, and compares their runs."""
     path = PATH.format(namespace)
     for name in names:
-        cluster.create(path, {"apiVersion": "test.reschedule.dev/v1", "kind": "Case", "metadata": {"name": name}, "spec": SPECS[name]})
+        cluster.create(
+            path,
+            {"apiVersion": "test.reschedule.dev/v1", "kind": "Case", "metadata": {"name": name}, "spec": SPECS[name]},
+        )
 
     def handled(name: str) -> bool:
         """Whether kopf has written that it handled the object as it is."""
@@ -108,7 +107,7 @@ def scenario(cluster: Cluster, namespace: str, lines: Callable[[str], list[list[
         return "kopf.zalando.org/last-handled-configuration" in annotations
 
     for name in names:
-        until(f"{name} is handled", lambda name=name: handled(name))
+        until(f"{name} is handled", functools.partial(handled, name))
     for name, change in {
         "changed": {"spec": {"size": 2}},
         "colored": {"spec": {"color": "blue"}},
@@ -124,14 +123,19 @@ def scenario(cluster: Cluster, namespace: str, lines: Callable[[str], list[list[
         found = [f"{handler} {retry}" for _, handler, retry, _ in lines(name)]
         return sorted(found) if name in SORTED else found
 
+    def ran(name: str) -> bool:
+        return len(lines(name)) >= len(RUNS[name])
+
     for name in names:
-        until(f"{name} has run {RUNS[name]}", lambda name=name: len(lines(name)) >= len(RUNS[name]))
+        until(f"{name} has run {RUNS[name]}", functools.partial(ran, name))
     time.sleep(1)  # a run too many would come by now
     assert {n: runs(n) for n in names} == {n: RUNS[n] for n in names}
     for name in names:
         times = [float(t) for _, _, _, t in lines(name)]
         for i, wait in enumerate(WAITS.get(name, [])):
-            assert times[i + 1] - times[i] >= wait - 0.01, f"{name} ran again {times[i + 1] - times[i]} s later, not {wait}"
+            assert times[i + 1] - times[i] >= wait - 0.01, (
+                f"{name} ran again {times[i + 1] - times[i]} s later, not {wait}"
+            )
 
 
 def test_resident(cases: Cluster, resident: Operator) -> None:
@@ -151,7 +155,11 @@ def test_a_process_for_each_delivery(cases: Cluster, serverless: Callable[..., O
     """No process remembers anything: retries go on, and a change is told from what was there."""
     namespace = cases.namespace("cold")
     cold = Cold(serverless, namespace)
-    cases.watch(namespace, f"http://127.0.0.1:{cold.port}", [{"apiVersion": "test.reschedule.dev/v1", "kind": "Case", "changes": "Spec"}])
+    cases.watch(
+        namespace,
+        f"http://127.0.0.1:{cold.port}",
+        [{"apiVersion": "test.reschedule.dev/v1", "kind": "Case", "changes": "Spec"}],
+    )
     scenario(cases, namespace, cold.lines, ["broken", "deleted"])
     assert cold.started > 5
     cold.close()

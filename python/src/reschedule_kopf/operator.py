@@ -9,11 +9,10 @@ import time
 from collections.abc import Collection
 from typing import Any, cast
 
-import kopf
 from kopf._cogs.clients import api, errors, scanning
 from kopf._cogs.configs import configuration
-from kopf._cogs.structs import bodies, diffs, ephemera, patches, references
-from kopf._core.actions import application, execution, lifecycles, loggers
+from kopf._cogs.structs import bodies, ephemera, patches, references
+from kopf._core.actions import application, lifecycles, loggers
 from kopf._core.engines import indexing, posting
 from kopf._core.intents import causes, handlers, registries
 from kopf._core.reactor import inventory, observation, processing, running
@@ -103,12 +102,14 @@ def refuse(registry: registries.OperatorRegistry) -> None:
     indices = [h.id for h in registry._indexing.get_all_handlers()]
     if indices:
         raise ValueError(
-            f"@kopf.index needs a watch of all objects: {', '.join(indices)}. List them in the handler, or keep the operator resident"
+            f"@kopf.index needs a watch of all objects: {', '.join(indices)}. "
+            "List them in the handler, or keep the operator resident (kopf run)"
         )
     webhooks = [h.id for h in registry._webhooks.get_all_handlers()]
     if webhooks:
         raise ValueError(
-            f"@kopf.on.validate and @kopf.on.mutate need a server of their own: {', '.join(webhooks)}. Run them in another process (kopf run)"
+            f"@kopf.on.validate and @kopf.on.mutate need a server of their own: {', '.join(webhooks)}. "
+            "Run them in another process (kopf run)"
         )
 
 
@@ -186,14 +187,20 @@ class Operator:
         end = asyncio.get_running_loop().time() + self._timeout
         before = self._runs.get(delivery.key)
         if before is not None:
-            await asyncio.wait({before, self._cut}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                cast(set[asyncio.Future[Any]], {before, self._cut}),
+                timeout=self._timeout,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
             if delivery.key in self._runs or self._stopping:
                 return Answer(503, "an earlier run of this key has not ended")
         run = asyncio.create_task(self._process(delivery, end), context=self._context.copy())
         self._runs[delivery.key] = run
         run.add_done_callback(lambda _: self._runs.pop(delivery.key, None))
         await asyncio.wait(
-            {run, self._cut}, timeout=end - asyncio.get_running_loop().time(), return_when=asyncio.FIRST_COMPLETED
+            cast(set[asyncio.Future[Any]], {run, self._cut}),
+            timeout=end - asyncio.get_running_loop().time(),
+            return_when=asyncio.FIRST_COMPLETED,
         )
         if not run.done():
             return Answer(
@@ -210,9 +217,10 @@ class Operator:
         if len(parts) != 3 or not parts[0] or not parts[2]:
             return Answer(400, "the key must be Kind/namespace/name, as spec.watch makes it")
         kind, namespace, name = parts
-        if self._namespaces and not any(
-            references.match_namespace(references.NamespaceName(namespace), p)
-            for p in self._namespaces
+        if (
+            namespace
+            and self._namespaces
+            and not any(references.match_namespace(references.NamespaceName(namespace), p) for p in self._namespaces)
         ):
             return Answer(400, f"this operator is only for objects of the namespaces {', '.join(self._namespaces)}")
         found = await self._resource(kind, bool(namespace), delivery.api_version)

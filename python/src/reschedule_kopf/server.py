@@ -58,16 +58,26 @@ class Door:
         try:
             try:
                 async with asyncio.timeout(READ_TIMEOUT):
-                    body = await request.read()
-            except web.HTTPRequestEntityTooLarge:
-                return Answer(413, f"an event has at most {MAX_BODY} bytes")
+                    body = await _read(request)
             except (TimeoutError, ConnectionError):
                 return Answer(503, "the event did not come in whole")
+            if body is None:
+                return Answer(413, f"an event has at most {MAX_BODY} bytes")
             delivery = parse(request, body)
             return Answer(400, delivery) if isinstance(delivery, str) else await self._deliver(delivery)
         finally:
             self._deliveries -= 1
             self._bytes -= size
+
+
+async def _read(request: web.BaseRequest) -> bytes | None:
+    """The body of a request, None if it is too large."""
+    body = bytearray()
+    async for chunk in request.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY:
+            return None
+    return bytes(body)
 
 
 def parse(request: web.BaseRequest, body: bytes) -> "Delivery | str":
@@ -115,7 +125,7 @@ async def serve(
 ) -> None:
     """Serves until it is cancelled."""
     door = Door(verifier, deliver)
-    app_server = web.Server(door.handle, client_max_size=MAX_BODY, access_log=None)
+    app_server = web.Server(door.handle, access_log=None)
     runner = web.ServerRunner(app_server, shutdown_timeout=2)
     await runner.setup()
     await web.TCPSite(runner, port=port, backlog=1024).start()

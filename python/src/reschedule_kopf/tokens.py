@@ -28,6 +28,7 @@ _IDENTITY = re.compile(
     r"[-.a-z0-9]{1,18}-oidc-sources\.reschedule\.dev-reschedulesource|[-.a-z0-9]{19,31}[0-9a-f]{32}[-a-z]{0,12}"
 )
 
+
 Fetch = Callable[[], Awaitable[tuple[dict[str, Any], dict[str, Any]]]]
 
 
