@@ -158,8 +158,8 @@ python: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
 python: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 python: build ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
-	hack/python.sh ruff format --check --quiet .
-	hack/python.sh ruff check --quiet .
+	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
 	hack/python.sh mypy
 	hack/python.sh python -m pytest -q $(PYTESTFLAGS)
 

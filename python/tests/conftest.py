@@ -1,5 +1,6 @@
 """A real API server with the real controller and adapter, and operators as processes."""
 
+import base64
 import json
 import os
 import pathlib
@@ -43,21 +44,19 @@ class Cluster:
         self.url = config["clusters"][0]["cluster"]["server"]
         user = config["users"][0]["user"]
         cluster = config["clusters"][0]["cluster"]
-        self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
         if "certificate-authority-data" in cluster:
-            import base64
-
-            self._tls = ssl.create_default_context(
-                cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
-            )
-        self._token = user.get("token") or pathlib.Path(user["tokenFile"]).read_text()
+            self.authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        else:
+            self.authority = pathlib.Path(cluster["certificate-authority"]).read_text()
+        self._tls = ssl.create_default_context(cadata=self.authority)
+        self.token = user.get("token") or pathlib.Path(user["tokenFile"]).read_text()
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         """Returns the answer, None if the object is not there."""
         request = urllib.request.Request(
             self.url + path,
             json.dumps(body).encode() if body is not None else None,
-            {"Authorization": f"Bearer {self._token}", "Content-Type": content_type},
+            {"Authorization": f"Bearer {self.token}", "Content-Type": content_type},
             method=method,
         )
         try:

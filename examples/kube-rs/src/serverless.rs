@@ -186,7 +186,7 @@ async fn admit(client: &Client, sender: &Sender, headers: &HeaderMap) -> Result<
         return Err(refused(StatusCode::UNAUTHORIZED, "the delivery has no token"));
     };
     let mut review = TokenReview::default();
-    review.spec.token = Some(token.to_owned());
+    review.spec.token = token.to_owned();
     review.spec.audiences = Some(vec![sender.audience.clone()]);
     let Ok(review) = Api::<TokenReview>::all(client.clone()).create(&Default::default(), &review).await else {
         return Err(refused(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be checked now"));
@@ -209,7 +209,9 @@ mod tests {
     #[test]
     fn a_key_names_an_object_of_the_kind() {
         assert_eq!(object("Banner", "Banner/ops/hello"), Some(("ops", "hello")));
-        for key in ["Banner//hello", "Other/ops/hello", "Banner/ops", "Banner/ops/../x", "Banner/ops/a%2Fb", "Bannerops/a"] {
+        for key in
+            ["Banner//hello", "Other/ops/hello", "Banner/ops", "Banner/ops/../x", "Banner/ops/a%2Fb", "Bannerops/a"]
+        {
             assert_eq!(object("Banner", key), None, "{key}");
         }
     }
