@@ -15,7 +15,7 @@ mkdir -p "$root"/{app/lib,etc,tmp}
 chmod 1777 "$root/tmp"
 echo 'nonroot:x:65532:65532:nonroot:/:/sbin/nologin' >"$root/etc/passwd"
 "$python" -m pip --version >/dev/null 2>&1 || { echo "image.sh: $python has no pip" >&2; exit 1; }
-grep -vE '^(#|mypy|ruff|pytest|pluggy|iniconfig|pathspec|types-|librt|Pygments|ast_serialize)' "$package/requirements.txt" >"$root/tmp/requirements"
+grep -vE '^(#|mypy|ruff|pytest|pluggy|iniconfig|pathspec|types-|librt|Pygments|ast_serialize|ansible|Jinja2|MarkupSafe|resolvelib|packaging)' "$package/requirements.txt" >"$root/tmp/requirements"
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --target "$root/app/lib" -r "$root/tmp/requirements"
 rm "$root/tmp/requirements"
 cp -r "$package/src/reschedule_kopf" "$here/handlers.py" "$root/app/"
