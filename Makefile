@@ -62,7 +62,7 @@ PROGRAMS := hack/with-programs.sh
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
 # the checksum of a program.
-TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release
+TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release test-python test-rust
 LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
@@ -113,6 +113,12 @@ test-bench:
 test-release:
 	$(STEP) "a release" hack/test-release.sh
 
+test-python:
+	$(STEP) "kopf" $(MAKE) python
+
+test-rust:
+	$(STEP) "kube-rs" $(MAKE) rust
+
 .PHONY: fmt
 fmt:
 	@files=$$(gofmt -l .); \
@@ -144,6 +150,27 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
+
+# The first run needs the network, for the versions of python/requirements.txt.
+.PHONY: python
+python: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+python: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+python: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+python: build ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh mypy
+	hack/python.sh python -m pytest -q $(PYTESTFLAGS)
+
+# Cargo.lock pins every crate; the first run needs the network.
+.PHONY: rust
+rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+rust: build ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && cargo test --locked --quiet
 
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
