@@ -66,7 +66,8 @@ func TestGitOps_RepeatedApplies(t *testing.T) {
 	p, sink := running(t), newSink(t)
 	ns := namespace(t, "gitops")
 	accounts(t, ns, "watcher")
-	p.create(t, ns, "x", to(sink, "in")+"watch: {serviceAccountName: watcher, resources: [{apiVersion: v1, kind: Secret}]}\n")
+	s := &source{programs: p, t: t, namespace: ns, name: "x", client: typedSourcesIn(t, ns)}
+	s.make(to(sink, "in") + "watch: {serviceAccountName: watcher, resources: [{apiVersion: v1, kind: Secret}]}\n")
 	scaled(t, 1)
 	watchRules := func() []rbacv1.PolicyRule {
 		role, err := server.Client.RbacV1().ClusterRoles().Get(t.Context(), resources.WatchRoleName, metav1.GetOptions{})
@@ -97,7 +98,7 @@ func TestGitOps_RepeatedApplies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pass := range 50 {
+	for pass := range 20 {
 		after, err := applyAs(t.Context(), manager, tracked)
 		if err != nil {
 			t.Fatal(err)
@@ -131,4 +132,6 @@ func TestGitOps_RepeatedApplies(t *testing.T) {
 		t.Errorf("the rules that the controller wrote are gone: %v", rules)
 	}
 	scaled(t, 1)
+	s.delete()
+	scaled(t, 0)
 }
