@@ -238,6 +238,18 @@ deploy: ## Install into the cluster, as ko apply -f config/ does
 e2e: cluster-up deploy ## Run the tests with pods in the cluster, and bring up what is missing (E2E='-run Wake -v')
 	E2E='$(E2E)' hack/e2e.sh
 
+.PHONY: release
+release: ## Make the release of the tag of this commit, signed: images in KO_DOCKER_REPO, files in dist (docs/releases.md)
+	hack/make-release.sh
+
+.PHONY: test-release-all
+test-release-all: ## Make a release for all platforms twice, and compare them (long)
+	hack/test-release.sh --all
+
+.PHONY: test-upgrade
+test-upgrade: ## Upgrade the adapter of 0.1.0, built from the history, under load, and go back
+	hack/test-upgrade.sh
+
 .PHONY: release-yaml
 release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml
 	VERSION=$(VERSION) hack/release.sh
