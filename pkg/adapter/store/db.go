@@ -42,6 +42,7 @@ type DB struct {
 	counters  counters
 	lazy      lazySync
 	keeper    housekeeper
+	absent    absent
 	space     space
 	lock      *pebble.Lock
 	full      *fullFS

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"bytes"
+	"sync"
+
+	"github.com/bits-and-blooms/bloom/v3"
+)
+
+// A PUT mostly looks for a key that is not there. In the engine that is a search
+// through all memtables; absent answers it from memory.
+//
+// It is a Bloom filter over the keys of all records, so it errs only in one
+// direction: a key that it lacks has no record. It is complete or it is nil. An Apply
+// adds its keys before its batch is visible. A filter is made from a scan of all
+// records; keys that are applied meanwhile go into both. A scan that meets an
+// unreadable block ends without a filter, and so does one of a store that is too
+// large. Keys that are removed stay in the filter until it is full and is made anew.
+type absent struct {
+	mu     sync.RWMutex
+	filter *bloom.BloomFilter // nil: nothing is known
+	next   *bloom.BloomFilter // while it is made
+	free   int                // keys that filter may still take
+	size   int                // index in absentKeys
+	asked  bool               // a filter is to be made
+}
+
+// absentKeys are the sizes of filters, in keys. A key takes ten bits.
+var absentKeys = [3]int{64 << 10, 512 << 10, 4 << 20}
+
+// absentRows bounds the rows of one step of a scan, between which changes go on.
+var absentRows = 1000
+
+// absentBytes is how large the tables of records may be for a scan: a start must not
+// read for long.
+const absentBytes = 512 << 20
+
+// absentErrors is the share of absent keys that a full filter does not know.
+const absentErrors = 0.01
+
+// lacks reports that the store has no record under the key.
+func (a *absent) lacks(record []byte) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.filter != nil && !a.filter.Test(record)
+}
+
+// add is called before the record can be read. It reports that the filter is full.
+func (a *absent) add(record []byte) (full bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.next != nil {
+		a.next.Add(record)
+	}
+	if a.filter == nil || a.filter.TestOrAdd(record) {
+		return false
+	}
+	if a.free--; a.free > 0 || a.asked {
+		return false
+	}
+	a.asked = true
+	return true
+}
+
+// begin makes the next filter, for at least so many keys. No Apply may be under way.
+func (a *absent) begin(keys int) (most int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.filter != nil {
+		keys = max(keys, absentKeys[a.size]+1)
+	}
+	for a.size = 0; a.size < len(absentKeys)-1 && absentKeys[a.size] < keys; a.size++ {
+	}
+	a.next = bloom.NewWithEstimates(uint(absentKeys[a.size]), absentErrors)
+	return absentKeys[a.size]
+}
+
+// end takes the next filter, which has so many keys, into use, or gives up both.
+func (a *absent) end(keys int, complete bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.filter = nil
+	if complete {
+		a.filter, a.free = a.next, absentKeys[a.size]-keys
+	}
+	a.next, a.asked = nil, false
+}
+
+// learnAbsent makes the filter, if it was asked for.
+func (db *DB) learnAbsent() error {
+	a := &db.absent
+	a.mu.RLock()
+	asked := a.asked
+	a.mu.RUnlock()
+	if !asked {
+		return nil
+	}
+	table := appendTable(nil, tableRecord)
+	size, err := db.db.EstimateDiskUsage(table, successor(table))
+	if err != nil || size > absentBytes {
+		a.end(0, false)
+		return err
+	}
+	for want := int(size / 128); ; {
+		db.keeper.rows.Lock() // an Apply under way may have passed the next filter by
+		most := a.begin(want)
+		db.keeper.rows.Unlock()
+		keys, complete, err := db.learnKeys(table, most/4*3)
+		fits := keys <= most/4*3
+		if fits || err != nil || most == absentKeys[len(absentKeys)-1] {
+			a.end(keys, complete && fits)
+			return err
+		}
+		want = most + 1
+	}
+}
+
+// learnKeys adds the keys of the table to the next filter, and stops beyond most.
+func (db *DB) learnKeys(table []byte, most int) (keys int, complete bool, err error) {
+	for from := table; from != nil; {
+		if keys > most || db.keeper.ending() {
+			return keys, false, nil
+		}
+		n, whole := 0, true
+		if from, n, whole, err = db.learnStep(from, successor(table)); err != nil || !whole {
+			return keys, false, err
+		}
+		keys += n
+	}
+	return keys, true, nil
+}
+
+// learnStep adds some keys, and returns where to go on, nil at the end. whole is
+// false when a block cannot be read.
+func (db *DB) learnStep(from, upper []byte) (next []byte, n int, whole bool, err error) {
+	it, err := db.scan(db.db, from, upper)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	defer it.done(&err)
+	ok := it.First()
+	db.absent.mu.Lock()
+	for ; ok && it.gap == nil && n < absentRows; ok = it.Next() {
+		db.absent.next.Add(it.Key())
+		n++
+	}
+	db.absent.mu.Unlock()
+	if ok {
+		next = bytes.Clone(it.Key())
+	}
+	return next, n, it.gap == nil, nil
+}
