@@ -32,7 +32,11 @@ func main() {
 		case "inspect", "verify", "repair":
 			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
 		case "backup", "restore":
-			os.Exit(backup.Main(context.Background(), args, os.Stdout, os.Stderr))
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+			context.AfterFunc(ctx, stop) // a second signal ends the process at once
+			code := backup.Main(ctx, args, os.Stdout, os.Stderr)
+			stop()
+			os.Exit(code)
 		}
 	}
 	turns.Spread()
