@@ -3,6 +3,8 @@ package store
 import (
 	"bytes"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/bits-and-blooms/bloom/v3"
 )
@@ -13,10 +15,14 @@ import (
 // It is a Bloom filter over the keys of all records, so it errs only in one
 // direction: a key that it lacks has no record. It is complete or it is nil. An Apply
 // adds its keys before its batch is visible. A filter is made from a scan of all
-// records; keys that are applied meanwhile go into both. A scan that meets an
-// unreadable block ends without a filter, and so does one of a store that is too
-// large. Keys that are removed stay in the filter until it is full and is made anew.
+// records; keys that are applied meanwhile go into both, and the scan waits for every
+// Apply that began before. A scan that meets an unreadable block ends without a
+// filter, and so does one of a store that is too large. Keys that are removed stay in
+// the filter until it is full and is made anew.
 type absent struct {
+	generation atomic.Int64    // of next
+	applying   [2]atomic.Int64 // how many Applies began in an even generation, in an odd one
+
 	mu     sync.RWMutex
 	filter *bloom.BloomFilter // nil: nothing is known
 	next   *bloom.BloomFilter // while it is made
@@ -31,12 +37,30 @@ var absentKeys = [3]int{64 << 10, 512 << 10, 4 << 20}
 // absentRows bounds the rows of one step of a scan, between which changes go on.
 var absentRows = 1000
 
+// absentPoll is the pause between two looks at the Applies under way. One that waits for
+// a full disk may take long.
+const absentPoll = 5 * time.Millisecond
+
 // absentBytes is how large the tables of records may be for a scan: a start must not
 // read for long.
 const absentBytes = 512 << 20
 
 // absentErrors is the share of absent keys that a full filter does not know.
 const absentErrors = 0.01
+
+// enter is the begin of an Apply. It is given to leave, once the batch is visible.
+func (a *absent) enter() (generation int64) {
+	for {
+		g := a.generation.Load()
+		a.applying[g&1].Add(1)
+		if a.generation.Load() == g {
+			return g
+		}
+		a.applying[g&1].Add(-1)
+	}
+}
+
+func (a *absent) leave(generation int64) { a.applying[generation&1].Add(-1) }
 
 // lacks reports that the store has no record under the key.
 func (a *absent) lacks(record []byte) bool {
@@ -62,7 +86,7 @@ func (a *absent) add(record []byte) (full bool) {
 	return true
 }
 
-// begin makes the next filter, for at least so many keys. No Apply may be under way.
+// begin makes the next filter, for at least so many keys.
 func (a *absent) begin(keys int) (most int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,8 +96,12 @@ func (a *absent) begin(keys int) (most int) {
 	for a.size = 0; a.size < len(absentKeys)-1 && absentKeys[a.size] < keys; a.size++ {
 	}
 	a.next = bloom.NewWithEstimates(uint(absentKeys[a.size]), absentErrors)
+	a.generation.Add(1)
 	return absentKeys[a.size]
 }
+
+// older reports that an Apply is under way that began before the last begin.
+func (a *absent) older() bool { return a.applying[(a.generation.Load()+1)&1].Load() > 0 }
 
 // end takes the next filter, which has so many keys, into use, or gives up both.
 func (a *absent) end(keys int, complete bool) {
@@ -102,9 +130,13 @@ func (db *DB) learnAbsent() error {
 		return err
 	}
 	for want := int(size / 128); ; {
-		db.keeper.rows.Lock() // an Apply under way may have passed the next filter by
 		most := a.begin(want)
-		db.keeper.rows.Unlock()
+		for a.older() { // it may have passed the next filter by
+			if !db.keeper.pause(absentPoll) {
+				a.end(0, false)
+				return nil
+			}
+		}
 		keys, complete, err := db.learnKeys(table, most/4*3)
 		fits := keys <= most/4*3
 		if fits || err != nil || most == absentKeys[len(absentKeys)-1] {

@@ -51,6 +51,7 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 	// The housekeeper holds records and rows against each other meanwhile, or not.
 	db.keeper.rows.RLock()
 	defer db.keeper.rows.RUnlock()
+	defer db.absent.leave(db.absent.enter())
 	b := db.db.NewBatch()
 	s := scratches.Get().(*scratch)
 	defer s.release()
