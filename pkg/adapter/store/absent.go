@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,7 @@ type absent struct {
 	next   *bloom.BloomFilter // while it is made
 	free   int                // keys that filter may still take
 	size   int                // index in absentKeys
-	asked  bool               // a filter is to be made
+	asked  chan struct{}      // for a filter, or for a larger one
 }
 
 // absentKeys are the sizes of filters, in keys. A key takes ten bits.
@@ -69,21 +70,27 @@ func (a *absent) lacks(record []byte) bool {
 	return a.filter != nil && !a.filter.Test(record)
 }
 
-// add is called before the record can be read. It reports that the filter is full.
-func (a *absent) add(record []byte) (full bool) {
+// add is called before the record can be read.
+func (a *absent) add(record []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.next != nil {
 		a.next.Add(record)
 	}
 	if a.filter == nil || a.filter.TestOrAdd(record) {
-		return false
+		return
 	}
-	if a.free--; a.free > 0 || a.asked {
-		return false
+	if a.free--; a.free == 0 {
+		a.ask()
 	}
-	a.asked = true
-	return true
+}
+
+// ask has a filter made.
+func (a *absent) ask() {
+	select {
+	case a.asked <- struct{}{}:
+	default:
+	}
 }
 
 // begin makes the next filter, for at least so many keys.
@@ -111,18 +118,26 @@ func (a *absent) end(keys int, complete bool) {
 	if complete {
 		a.filter, a.free = a.next, absentKeys[a.size]-keys
 	}
-	a.next, a.asked = nil, false
+	a.next = nil
 }
 
-// learnAbsent makes the filter, if it was asked for.
+// keepAbsent makes a filter each time that one is asked for.
+func (db *DB) keepAbsent() {
+	for {
+		select {
+		case <-db.keeper.stop:
+			return
+		case <-db.absent.asked:
+		}
+		if err := db.learnAbsent(); err != nil && !db.keeper.ending() {
+			db.complain(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
+		}
+	}
+}
+
+// learnAbsent makes the filter.
 func (db *DB) learnAbsent() error {
 	a := &db.absent
-	a.mu.RLock()
-	asked := a.asked
-	a.mu.RUnlock()
-	if !asked {
-		return nil
-	}
 	table := appendTable(nil, tableRecord)
 	size, err := db.db.EstimateDiskUsage(table, successor(table))
 	if err != nil || size > absentBytes {

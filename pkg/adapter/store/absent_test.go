@@ -46,8 +46,7 @@ func TestAbsent_FindsEveryRecord(t *testing.T) {
 				case <-ended:
 					return
 				default:
-					askAbsent(db)
-					db.keeper.poke()
+					db.absent.ask()
 				}
 			}
 		})
@@ -132,7 +131,6 @@ func TestAbsent_Sizes(t *testing.T) {
 	}
 	defer db.Close()
 	learn := func() {
-		askAbsent(db)
 		if err := db.learnAbsent(); err != nil {
 			t.Fatal(err)
 		}
@@ -159,10 +157,4 @@ func TestAbsent_Sizes(t *testing.T) {
 			t.Errorf("%d keys: size %d, known %t", n, db.absent.size, db.absent.filter != nil)
 		}
 	}
-}
-
-func askAbsent(db *DB) {
-	db.absent.mu.Lock()
-	defer db.absent.mu.Unlock()
-	db.absent.asked = true
 }

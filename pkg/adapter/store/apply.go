@@ -139,8 +139,8 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	if err != nil {
 		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
 	}
-	if c.New != nil && db.absent.add(s.key) {
-		db.keeper.poke()
+	if c.New != nil {
+		db.absent.add(s.key)
 	}
 	if c.New == nil {
 		err = b.Delete(s.key, nil)

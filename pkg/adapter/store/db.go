@@ -67,6 +67,7 @@ func Open(o Options) (*DB, error) {
 	db.lazy.sync = db.sync
 	db.gate.idle = make(chan struct{}, 1)
 	db.keeper.init()
+	db.absent.asked = make(chan struct{}, 1)
 	if err := db.open(o); err != nil {
 		return nil, fmt.Errorf("store: opening %q: %w", o.Dir, err)
 	}

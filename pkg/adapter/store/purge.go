@@ -67,8 +67,8 @@ func (db *DB) Purge(source string) error {
 	return commit.Wait()
 }
 
-// housekeeper makes the filter of absent keys. It also removes, in the background,
-// the index rows that do not follow from a record any more: of the expiry table for sources that were purged, of
+// housekeeper removes, in the background, the index rows that do not follow
+// from a record any more: of the expiry table for sources that were purged, of
 // all tables for sources of which an unreadable record was replaced or removed.
 // One pass does for all sources, however many they are.
 type housekeeper struct {
@@ -140,17 +140,14 @@ func (db *DB) startKeeper() error {
 	for _, source := range sources {
 		k.want(source, false)
 	}
-	db.absent.asked = true
-	k.poke()
+	db.absent.ask()
+	k.work.Go(db.keepAbsent)
 	k.work.Go(func() {
 		for {
 			select {
 			case <-k.stop:
 				return
 			case <-k.poked:
-			}
-			if err := db.learnAbsent(); err != nil && !k.ending() {
-				db.complain(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
 			}
 			if err := db.tidy(); err != nil && !k.ending() {
 				db.complain(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
