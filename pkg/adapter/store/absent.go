@@ -168,7 +168,8 @@ func (db *DB) learnKeys(table []byte, most int) (keys int, complete bool, err er
 		if keys > most || db.keeper.ending() {
 			return keys, false, nil
 		}
-		n, whole := 0, true
+		var n int
+		var whole bool
 		if from, n, whole, err = db.learnStep(from, successor(table)); err != nil || !whole {
 			return keys, false, err
 		}
