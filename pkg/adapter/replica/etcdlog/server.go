@@ -189,7 +189,7 @@ func (s *Server) disarm(ctx context.Context) {
 }
 
 // Clock is CLOCK_BOOTTIME: it goes on while the machine sleeps.
-func Clock() time.Duration {
+func (s *Server) Clock() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // Linux has had it since 2.6.39
 	return time.Duration(t.Nano())
