@@ -168,7 +168,7 @@ func (db *DB) takeFormat(format string) error {
 		db.marked.Store(true)
 		db.view = true
 	default:
-		return fmt.Errorf("its format is version %s, this program reads versions %d and %d", format, formatPlain, formatMarked)
+		return fmt.Errorf("its format is version %s, this program reads versions %d to %d", format, formatPlain, formatReplicated)
 	}
 	return db.checkView()
 }

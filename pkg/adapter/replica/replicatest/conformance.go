@@ -37,7 +37,7 @@ type conformance struct {
 	a, b replica.Log
 }
 
-// claim makes the member the owner, whoever was it.
+// claim makes the member the owner, whichever member was it before.
 func (c conformance) claim(l replica.Log, member string) int64 {
 	c.t.Helper()
 	for c.ctx.Err() == nil {
