@@ -69,6 +69,10 @@ func unavailable(w http.ResponseWriter, detail string) {
 // routeForwarded answers calls that another member forwarded. They are forwarded no further.
 func (m *member) routeForwarded(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admissionPath {
+			m.answerAdmission(w, r)
+			return
+		}
 		if t := m.current(); t.enter() {
 			t.serve(api, w, r)
 			return
@@ -221,15 +225,11 @@ func (m *member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		case <-answered:
 		}
 	}()
-	scheme := "http"
-	if m.a.cfg.Replication.TLSDir != "" {
-		scheme = "https"
-	}
 	var body io.Reader = bytes.NewReader(f.head)
 	if !f.whole {
 		body = io.MultiReader(body, f.rest)
 	}
-	out, err := http.NewRequestWithContext(ctx, r.Method, scheme+"://"+address+r.URL.RequestURI(), body)
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.a.cfg.Replication.scheme()+"://"+address+r.URL.RequestURI(), body)
 	if err != nil {
 		unavailable(w, detailNoOwner)
 		return true

@@ -43,8 +43,14 @@ type member struct {
 	client  *http.Client
 	slots   chan struct{} // calls that are forwarded
 	leaving atomic.Bool
+	empty   atomic.Bool // it has not joined, and its disk is empty
+	joined  atomic.Bool
+	shard   replica.Log // once it has joined
+	api     atomic.Pointer[http.Handler]
 	cancel  context.CancelFunc
 	ended   chan struct{}
+	peers   *endpoint     // for other members
+	serving chan struct{} // closed by serve
 
 	mu      sync.Mutex
 	wanted  map[string]*schedule.Source
@@ -85,7 +91,7 @@ func (a *Adapter) server(handler http.Handler) *http.Server {
 // join opens the view and the log, and takes part in the group.
 func (a *Adapter) join(ctx context.Context) error {
 	r := a.cfg.Replication
-	m := &member{a: a, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{})}
+	m := &member{a: a, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
 	view, err := store.OpenView(store.Options{Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal})
 	if err != nil {
 		return err
@@ -107,6 +113,12 @@ func (a *Adapter) join(ctx context.Context) error {
 		a.events.Set(s)
 		m.wanted[s.UID] = s
 	}
+	if err := m.listen(); err != nil {
+		return err
+	}
+	if err := m.admit(ctx); err != nil {
+		return err
+	}
 	m.log, err = r.Open(LogOptions{Dir: a.cfg.DataDir, Member: r.Member, Listen: r.PeerListen, TLSDir: r.TLSDir, Peers: r.Peers, Log: a.cfg.Log,
 		Stopped: func(err error) {
 			if !a.stopping.Load() {
@@ -116,8 +128,9 @@ func (a *Adapter) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.shard = m.log.Shard()
 	m.group = replica.New(replica.Config{
-		Member: r.Member, Members: slices.Sorted(maps.Keys(r.Peers)), Address: r.ForwardAddress, Log: m.log.Shard(), View: view,
+		Member: r.Member, Members: slices.Sorted(maps.Keys(r.Peers)), Address: forwardAddress(r.Peers[r.Member]), Log: m.shard, View: view,
 		Silence: silence, Clock: m.log.Clock, Own: m.own, Logger: a.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
@@ -129,6 +142,13 @@ func (a *Adapter) join(ctx context.Context) error {
 		defer close(m.ended)
 		select {
 		case <-m.log.Ready():
+			select {
+			case <-m.serving: // a tenure needs the API
+			case <-run.Done():
+				return
+			}
+			m.joined.Store(true)
+			m.empty.Store(false)
 		case <-run.Done():
 			return
 		}
@@ -171,22 +191,31 @@ func (m *member) observe() error {
 	return nil
 }
 
-// serve answers at the port for forwarded calls, and at the others.
-func (m *member) serve(handler http.Handler) error {
-	server := api.Server(m.routeForwarded(handler))
+// listen answers at the port for other members. Calls are refused there until serve.
+func (m *member) listen() error {
+	server := api.Server(m.routeForwarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*m.api.Load()).ServeHTTP(w, r) // there is no tenure before it is set
+	})))
 	var err error
 	if server.TLSConfig, err = m.a.cfg.Replication.peerTLS(); err != nil {
 		return err
 	}
-	forwarded, err := m.a.listen(m.a.cfg.Replication.ForwardListen, server, newConnections(m.a.cfg.Log).plain)
-	if err != nil {
+	if m.peers, err = m.a.listen(m.a.cfg.Replication.ForwardListen, server, newConnections(m.a.cfg.Log).plain); err != nil {
 		return err
 	}
-	m.a.calls = append(m.a.calls, forwarded)
+	m.a.answer(m.peers)
+	return nil
+}
+
+// serve answers at the public addresses.
+func (m *member) serve(handler http.Handler) error {
+	m.api.Store(&handler)
+	close(m.serving)
 	m.a.ready.Store(true)
 	for _, e := range m.a.calls {
 		m.a.answer(e)
 	}
+	m.a.calls = append(m.a.calls, m.peers) // Addr is of the first
 	return nil
 }
 
@@ -223,6 +252,13 @@ const handover = 2 * time.Second
 // the next owner.
 func (m *member) leave() {
 	m.leaving.Store(true)
+	select {
+	case <-m.serving:
+	default: // the start did not come to its end
+		if m.peers != nil {
+			_ = m.peers.server.Close()
+		}
+	}
 	if m.group == nil {
 		return
 	}

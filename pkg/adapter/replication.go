@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
@@ -23,8 +24,8 @@ type Replication struct {
 	// PeerListen is where to listen for the other members' logs, default the address in Peers.
 	PeerListen string
 	// ForwardListen is where to listen for calls that other members forward, default the
-	// port behind the one in Peers. ForwardAddress is how they reach it, default the same.
-	ForwardListen, ForwardAddress string
+	// port behind the one in Peers, at which they reach it.
+	ForwardListen string
 	// TLSDir holds tls.crt, tls.key and ca.crt for both ports; "": without TLS, only on loopback.
 	TLSDir string
 	// Open starts the log; nil: this program has none.
@@ -78,30 +79,39 @@ func (c *Config) checkReplication() error {
 		return fmt.Errorf("adapter: --member %q is not in --peers", r.Member)
 	}
 	for name, address := range r.Peers {
-		host, _, err := net.SplitHostPort(address)
+		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return fmt.Errorf("adapter: --peers: member %s: %w", name, err)
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
+			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", name, port)
 		}
 		if local, err := isLoopback(address); err != nil || !local && r.TLSDir == "" {
 			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", name, host)
 		}
 	}
-	host, port, _ := net.SplitHostPort(own)
 	if r.ForwardListen == "" {
-		n, err := net.LookupPort("tcp", port)
-		if err != nil {
-			return fmt.Errorf("adapter: --peers: member %s: %w", r.Member, err)
-		}
-		r.ForwardListen = net.JoinHostPort(host, fmt.Sprint(n+1))
+		r.ForwardListen = forwardAddress(own)
 	}
 	if local, err := isLoopback(r.ForwardListen); err != nil || !local && r.TLSDir == "" {
 		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", r.ForwardListen)
 	}
-	if r.ForwardAddress == "" {
-		_, port, _ := net.SplitHostPort(r.ForwardListen)
-		r.ForwardAddress = net.JoinHostPort(host, port)
-	}
 	return nil
+}
+
+// forwardAddress is where the member with the log at the address takes forwarded calls: the
+// port behind it.
+func forwardAddress(peer string) string {
+	host, port, _ := net.SplitHostPort(peer)
+	n, _ := strconv.Atoi(port)
+	return net.JoinHostPort(host, strconv.Itoa(n+1))
+}
+
+func (r *Replication) scheme() string {
+	if r.TLSDir != "" {
+		return "https"
+	}
+	return "http"
 }
 
 // peerTLS is the configuration of both ends of the port for forwarded calls, nil without files.

@@ -432,6 +432,27 @@ func TestOwner_HandsOver(t *testing.T) {
 	}
 }
 
+// A member that has lost its disk, and with it what it promised to the others, is refused.
+func TestMember_LostDisk(t *testing.T) {
+	g := start(t)
+	i := (g.owner() + 1) % 3
+	g.kill(i)
+	if err := os.RemoveAll(filepath.Join(g.dir, name(i))); err != nil {
+		t.Fatal(err)
+	}
+	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
+	a, err := harness.Process{Program: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	if err == nil {
+		a.Kill()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "its data directory is empty") {
+		t.Error(err)
+	}
+	g.put(g.key(), 0)
+	g.settled()
+}
+
 // The single adapter names the program that can be one of a group.
 func TestReplicated_SingleAdapterRefuses(t *testing.T) {
 	log := harness.Refused(t, "--standalone", "--sources", "x", "--data-dir", t.TempDir(), "--replicated", "--member", "a", "--peers", "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3")
