@@ -103,7 +103,7 @@ func (db *DB) open(o Options) (err error) {
 	}
 	u, _ := usage(fs, o.Dir)
 	db.space.init(&o, fs, u)
-	db.full = newFullFS(fs)
+	db.full = newFullFS(fs, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
@@ -189,7 +189,7 @@ func (db *DB) usable() error {
 	return nil
 }
 
-// GiveUp ends all waiting for space: writes that wait, now or later, fail.
+// GiveUp ends all waiting for space: changes that wait, now or later, fail.
 func (db *DB) GiveUp() { db.full.stop() }
 
 // Close implements Store.
@@ -201,7 +201,7 @@ func (db *DB) Close() error {
 	if db.over != nil {
 		return db.disown()
 	}
-	db.full.stop() // writes that wait for space fail
+	db.full.stop() // changes that wait for space fail
 	db.lazy.stop()
 	db.gate.wait()
 	db.keeper.work.Wait()

@@ -265,6 +265,71 @@ func TestFullDisk_CloseEnds(t *testing.T) {
 	})
 }
 
+// A disk that is full when the engine changes its log does not end the process: Close
+// returns, the change is refused, and what was acknowledged is there afterwards.
+func TestFullDisk_CloseEndsAChangeOfLogs(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]func(errorfs.Op) bool{
+		"new log": func(op errorfs.Op) bool { return isLog(op) && op.Kind != errorfs.OpFileWrite && changes(op) },
+		"old log": func(op errorfs.Op) bool { return isLog(op) && op.Kind == errorfs.OpFileWrite },
+		"all":     changes,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				mem := vfs.NewCrashableMem()
+				full := &failing{match: match, err: syscall.ENOSPC}
+				db, err := store.Open(store.Options{Dir: "data", FS: full.wrap(mem), Fatal: func(error) {}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustPut(t, db, "acknowledged", 1)
+				full.on.Store(true)
+				ended := make(chan error, 1)
+				go func() {
+					for i := 0; ; i++ { // lazy changes do not wait for the log: one of them changes it
+						c, err := db.Apply(true, store.Change{Source: "s", Key: fmt.Sprint(i), New: entry(uint64(i+100), 255<<10)})
+						if err == nil && i == 1000 {
+							err = c.Wait()
+						}
+						if err != nil {
+							ended <- err
+							return
+						}
+					}
+				}()
+				for full.hits.Load() == 0 {
+					time.Sleep(time.Second) // fake
+				}
+				time.Sleep(time.Minute) // fake: it waits where it is
+				if err := db.Close(); !errors.Is(err, syscall.ENOSPC) {
+					t.Errorf("closing: %v", err)
+				}
+				if err := <-ended; !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, store.ErrClosed) {
+					t.Errorf("the change: %v", err)
+				}
+				db, err = store.Open(store.Options{Dir: "data", FS: mem})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer db.Close()
+				if e, err := db.Get("s", "acknowledged"); err != nil || e == nil {
+					t.Errorf("after the next start: %v, %v", e, err)
+				}
+			})
+		})
+	}
+}
+
+// changes reports an operation that needs space.
+func changes(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpCreate, errorfs.OpReuseForWrite, errorfs.OpFileWrite, errorfs.OpRename, errorfs.OpLink:
+		return true
+	}
+	return false
+}
+
 // A used-up quota is a full disk, and so is one that says so when a table is
 // synced; the log has few lines of it.
 func TestQuota_UsedUpIsWaitedOut(t *testing.T) {

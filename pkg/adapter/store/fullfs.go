@@ -27,23 +27,33 @@ const retryEvery = 100 * time.Millisecond
 // Writes to tables are different too: a flush or a compaction is given up, so that
 // its files are removed. Pebble starts it again, after a pause.
 //
+// The waiting ends with stop. A write of the log or the manifest that then has no
+// space cannot fail: Pebble panics in a change of logs without the lock that it
+// releases next, which ends the process. fullFS freezes the disk in its place: it
+// reports the error to lost, and from then on drops all writes, renames and removals
+// and calls them done. What is on the disk is what a power cut at that moment leaves.
+//
 // In a bubble of fake time beware: a pause under one of Pebble's mutexes, with
 // another goroutine waiting for that mutex, stops the clock.
 type fullFS struct {
 	vfs.FS
+	lost    func(error)  // called before the first write is dropped
 	waiting atomic.Int64 // writes that wait for space
 	stopped chan struct{}
 	once    sync.Once
+	frozen  atomic.Bool
 }
 
-func newFullFS(fs vfs.FS) *fullFS { return &fullFS{FS: fs, stopped: make(chan struct{})} }
+func newFullFS(fs vfs.FS, lost func(error)) *fullFS {
+	return &fullFS{FS: fs, lost: lost, stopped: make(chan struct{})}
+}
 
 // IsFull reports that the error is of a full disk or a used-up quota.
 func IsFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// stop ends all waiting: waiting writes fail.
+// stop ends all waiting: a write without space freezes the disk.
 func (f *fullFS) stop() { f.once.Do(func() { close(f.stopped) }) }
 
 func (f *fullFS) pause() bool {
@@ -57,8 +67,15 @@ func (f *fullFS) pause() bool {
 	}
 }
 
-// try repeats do while there is no space, or, for a table, once pauses.
+// try repeats do while there is no space, or, for a table, once pauses. On a frozen
+// disk a table has no space, and do is skipped for everything else.
 func (f *fullFS) try(name string, do func() error) error {
+	if f.frozen.Load() {
+		if f.table(name) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
 	err := do()
 	if !IsFull(err) {
 		return err
@@ -69,7 +86,12 @@ func (f *fullFS) try(name string, do func() error) error {
 	}
 	f.waiting.Add(1)
 	defer f.waiting.Add(-1)
-	for IsFull(err) && f.pause() {
+	for IsFull(err) {
+		if !f.pause() {
+			f.lost(err)
+			f.frozen.Store(true)
+			return nil
+		}
 		err = do()
 	}
 	return err
@@ -82,7 +104,7 @@ func (f *fullFS) table(name string) bool {
 
 // Create implements vfs.FS.
 func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
-	err = f.try(name, func() error {
+	err = f.try(name, func() (err error) {
 		file, err = f.FS.Create(name, c)
 		return err
 	})
@@ -91,7 +113,7 @@ func (f *fullFS) Create(name string, c vfs.DiskWriteCategory) (file vfs.File, er
 
 // ReuseForWrite implements vfs.FS.
 func (f *fullFS) ReuseForWrite(oldName, newName string, c vfs.DiskWriteCategory) (file vfs.File, err error) {
-	err = f.try(newName, func() error {
+	err = f.try(newName, func() (err error) {
 		file, err = f.FS.ReuseForWrite(oldName, newName, c)
 		return err
 	})
@@ -114,10 +136,29 @@ func (f *fullFS) Link(oldName, newName string) error {
 	return f.try(newName, func() error { return f.FS.Link(oldName, newName) })
 }
 
+// Remove implements vfs.FS.
+func (f *fullFS) Remove(name string) error {
+	if f.frozen.Load() {
+		return nil
+	}
+	return f.FS.Remove(name)
+}
+
+// RemoveAll implements vfs.FS.
+func (f *fullFS) RemoveAll(name string) error {
+	if f.frozen.Load() {
+		return nil
+	}
+	return f.FS.RemoveAll(name)
+}
+
 // Unwrap implements vfs.FS.
 func (f *fullFS) Unwrap() vfs.FS { return f.FS }
 
 func (f *fullFS) wrap(name string, file vfs.File, err error) (vfs.File, error) {
+	if err == nil && file == nil { // the disk is frozen: a file that exists in memory only
+		file, err = vfs.NewMem().Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +183,9 @@ func (f *fullFile) Write(p []byte) (int, error) {
 		done += n
 		return err
 	})
+	if err == nil {
+		done = len(p)
+	}
 	return done, err
 }
 
@@ -153,17 +197,24 @@ func (f *fullFile) WriteAt(p []byte, at int64) (int, error) {
 		done += n
 		return err
 	})
+	if err == nil {
+		done = len(p)
+	}
 	return done, err
 }
 
 // Sync implements vfs.File.
-func (f *fullFile) Sync() error { return f.synced(f.File.Sync()) }
+func (f *fullFile) Sync() error { return f.sync(f.File.Sync) }
 
 // SyncData implements vfs.File.
-func (f *fullFile) SyncData() error { return f.synced(f.File.SyncData()) }
+func (f *fullFile) SyncData() error { return f.sync(f.File.SyncData) }
 
-// synced pauses before a table is given up for which there was no space.
-func (f *fullFile) synced(err error) error {
+// sync pauses before a table is given up for which there was no space.
+func (f *fullFile) sync(do func() error) error {
+	if f.fs.frozen.Load() {
+		return nil
+	}
+	err := do()
 	if IsFull(err) && f.fs.table(f.name) {
 		f.fs.pause()
 	}

@@ -107,8 +107,9 @@ func (l *Member) Cut(cut, deaf bool) {
 
 var errLost = errors.New("replicatest: no answer")
 
-// change runs do on the log, or loses it. do runs with the log locked.
-func (l *Member) change(ctx context.Context, do func() error) error {
+// change runs do on the log, or loses it. do runs with the log locked, perhaps after change
+// has returned.
+func (l *Member) change(ctx context.Context, do func() (int64, error)) (int64, error) {
 	m := l.m
 	m.mu.Lock()
 	cut, deaf, f := l.cut, l.deaf, m.faults
@@ -121,31 +122,31 @@ func (l *Member) change(ctx context.Context, do func() error) error {
 		time.AfterFunc(10*before+10*after, func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			_ = do()
+			_, _ = do()
 		})
 	}
 	if lost && (late || cut || half) { // the call is lost
 		<-ctx.Done()
-		return errLost
+		return 0, errLost
 	}
 	if !wait(ctx, before) {
-		return errLost
+		return 0, errLost
 	}
 	m.mu.Lock()
-	err := do()
+	result, err := do()
 	rev := m.rev
 	m.mu.Unlock()
 	if lost || deaf { // the answer is lost
 		<-ctx.Done()
-		return errLost
+		return 0, errLost
 	}
 	if !wait(ctx, after) {
-		return errLost
+		return 0, errLost
 	}
 	m.mu.Lock()
 	l.seen = max(l.seen, rev)
 	m.mu.Unlock()
-	return err
+	return result, err
 }
 
 // delay is called with the log locked.
@@ -176,73 +177,71 @@ func (m *Memory) put(u replica.Update) {
 }
 
 // Append implements replica.Log.
-func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (added bool, err error) {
+func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (bool, error) {
 	data = slices.Clone(data)
 	m, sent := l.m, time.Now()
-	ours := false
-	err = l.change(ctx, func() error {
+	result, err := l.change(ctx, func() (int64, error) {
 		if e, is := m.entries[seq]; is || seq <= m.last {
 			if is && e.epoch == epoch || !is && m.epochs[seq] == epoch {
-				return nil
+				return 0, nil
 			}
-			return replica.ErrFenced
+			return 0, replica.ErrFenced
 		}
 		if m.state.Epoch != epoch {
-			return replica.ErrFenced
+			return 0, replica.ErrFenced
 		}
 		m.rev++
-		ours = true
 		m.entries[seq] = stored{m.rev, epoch, data}
 		m.last, m.all[seq], m.epochs[seq] = max(m.last, seq), string(data), epoch
 		m.state.Head, m.state.Last, m.state.Wall = m.rev, seq, sent
 		m.put(replica.Update{Entries: []replica.Entry{{Seq: seq, Data: data}}, State: replica.State{Head: m.rev, Last: seq, Wall: sent}})
-		return nil
+		return 1, nil
 	})
-	return ours && err == nil, err
+	return result == 1 && err == nil, err
 }
 
 // Renew implements replica.Log.
 func (l *Member) Renew(ctx context.Context, epoch int64, last uint64) error {
 	m, sent := l.m, time.Now()
-	return l.change(ctx, func() error {
+	_, err := l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != epoch {
-			return replica.ErrFenced
+			return 0, replica.ErrFenced
 		}
 		m.rev++
 		m.state.Head, m.state.Wall = m.rev, sent
 		m.put(replica.Update{State: replica.State{Head: m.rev, Last: last, Wall: sent}})
-		return nil
+		return 0, nil
 	})
+	return err
 }
 
 // Claim implements replica.Log.
-func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Owner) (epoch int64, err error) {
+func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Owner) (int64, error) {
 	m := l.m
-	err = l.change(ctx, func() error {
+	return l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != seen.Epoch || m.state.Head != seen.Head && !m.faults.Lenient {
-			return replica.ErrFenced
+			return 0, replica.ErrFenced
 		}
 		m.rev++
-		epoch = m.rev
 		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, next
 		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev}})
-		return nil
+		return m.rev, nil
 	})
-	return epoch, err
 }
 
 // Release implements replica.Log.
 func (l *Member) Release(ctx context.Context, epoch int64) error {
 	m := l.m
-	return l.change(ctx, func() error {
+	_, err := l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != epoch {
-			return replica.ErrFenced
+			return 0, replica.ErrFenced
 		}
 		m.rev++
 		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, replica.Owner{}
 		m.put(replica.Update{State: replica.State{Epoch: m.rev, Head: m.rev}})
-		return nil
+		return 0, nil
 	})
+	return err
 }
 
 // Read implements replica.Log. A page has a few entries.
@@ -334,10 +333,11 @@ func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.Upda
 
 // Mark implements replica.Log.
 func (l *Member) Mark(ctx context.Context, member string, seq uint64) error {
-	return l.change(ctx, func() error {
+	_, err := l.change(ctx, func() (int64, error) {
 		l.m.marks[member] = seq
-		return nil
+		return 0, nil
 	})
+	return err
 }
 
 // Marks implements replica.Log.
@@ -350,13 +350,14 @@ func (l *Member) Marks(context.Context) (map[string]uint64, error) {
 // Trim implements replica.Log.
 func (l *Member) Trim(ctx context.Context, seq uint64) error {
 	m := l.m
-	return l.change(ctx, func() error {
+	_, err := l.change(ctx, func() (int64, error) {
 		for s := range m.entries {
 			if s <= seq {
 				delete(m.entries, s)
 			}
 		}
 		m.trimmed = max(m.trimmed, seq)
-		return nil
+		return 0, nil
 	})
+	return err
 }
