@@ -110,7 +110,7 @@ func (t *tenure) deliver() {
 	a := t.m.a
 	t.lapsed.Store(false)
 	d, err := dispatch.New(dispatch.Config{Sender: t.m.sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
-		Lost: a.lost, Failing: a.warnFailing, WarmUp: t.m.sender.WarmUp})
+		Lost: a.lost, Failing: a.warnFailing, WarmUp: t.m.sender.WarmUp, FinishWaits: true})
 	if err != nil {
 		a.fatal(err)
 		return

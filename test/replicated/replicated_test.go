@@ -3,6 +3,8 @@ package replicated
 import (
 	"cmp"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -450,6 +452,52 @@ func TestMember_LostDisk(t *testing.T) {
 		t.Error(err)
 	}
 	g.put(g.key(), 0)
+	g.settled()
+}
+
+var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos lasts")
+
+// Members are killed, stopped and ended at random, one at a time, while callers write.
+func TestGroup_Chaos(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	for end := time.Now().Add(*chaos); time.Now().Before(end); {
+		i := rand.IntN(3)
+		a := g.members[i]
+		switch what := rand.IntN(3); what {
+		case 0:
+			g.kill(i)
+			g.pass(time.Duration(rand.IntN(1500)) * time.Millisecond)
+			g.launch(i)
+		case 1:
+			g.mu.Lock()
+			g.avoid = i
+			g.mu.Unlock()
+			err := a.Signal(syscall.SIGSTOP)
+			g.pass(time.Duration(rand.IntN(2500)) * time.Millisecond)
+			if err := errors.Join(err, a.Signal(syscall.SIGCONT)); err != nil {
+				t.Fatal(err)
+			}
+			g.mu.Lock()
+			g.avoid = -1
+			g.mu.Unlock()
+		case 2:
+			g.mu.Lock()
+			g.members[i] = nil
+			g.mu.Unlock()
+			ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+			if status, _, err := a.Terminate(ctx); err != nil || status != 0 {
+				t.Errorf("SIGTERM: status %d, %v", status, err)
+			}
+			cancel()
+			g.launch(i)
+		}
+		if t.Failed() {
+			break
+		}
+		g.pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
+	}
+	stop()
 	g.settled()
 }
 
