@@ -101,6 +101,7 @@ func withAdapter(tests func() int) (code int, err error) {
 		{"denies", server.URL + "/401"},
 		{"still", server.URL + "/ok", "", ", suspend: true"},
 		{"small", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 1}"},
+		{"tiny", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 1}"},
 		{"from", server.URL + "/ok", "", ", suspend: true"},
 		{"to", server.URL + "/ok", "", ", suspend: true"},
 		{"letters", server.URL + "/400"},
@@ -241,6 +242,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		"cancelled":          {[]string{"ok", "gone", "--in", "1h"}, []string{"ok", "gone"}, "Deleted", 0, "was cancelled"},
 		"never seen":         {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
 		"quota":              {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
+		"quota, the source":  {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 key)"},
 		"no such source":     {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +256,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 			if c.cause == "Deleted" {
 				ok(t, "key", "delete", c.why[0], c.why[1])
 			}
-			if c.cause == "Quota" {
+			if c.cause == "Quota" && len(c.why) == 2 {
 				if r := run(t, "key", "set", c.why[0], c.why[1], "--in", "1h"); r.code != 6 {
 					t.Fatalf("over the quota: %d, %s", r.code, r.err)
 				}
@@ -296,6 +298,15 @@ func TestKeys_ListRunDelete(t *testing.T) {
 	if err := json.Unmarshal([]byte(ok(t, "key", "list", "still", "--prefix", "list/", "-o", "json")), &list); err != nil || len(list.Items) != 2 ||
 		list.Items[0].Event.Type != "com.example.t" || list.Items[1].UID != "u" {
 		t.Errorf("the list is %+v, %v", list, err)
+	}
+	if got := ok(t, "key", "list", "still", "--prefix", "list/", "-o", "jsonpath={range .items[*]}{.key} {.state}{\"\\n\"}{end}"); got != "list/a due\nlist/b waiting\n" {
+		t.Errorf("JSONPath prints %q", got)
+	}
+	if got := ok(t, "key", "describe", "still", "list/a", "-o", "jsonpath={.event.data.n}{.none}"); got != "1\n" {
+		t.Errorf("JSONPath prints %q", got)
+	}
+	if r := run(t, "key", "list", "still", "-o", "jsonpath={.items"); r.code != 2 {
+		t.Errorf("a broken JSONPath: %d, %s", r.code, r.err)
 	}
 	if got := ok(t, "key", "list", "still", "--prefix", "list/", "--state", "waiting", "-o", "name"); got != "list/b\n" {
 		t.Errorf("waiting are %q", got)
@@ -378,7 +389,7 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 	const n = 700
 	lines := &strings.Builder{}
 	for i := range n {
-		fmt.Fprintf(lines, `{"key":"k%04d","dueAt":"2050-01-01T00:00:00Z","uid":"u%d","event":{"type":"t","id":"lost","data":{"n":%d}}}`+"\n", i, i, i)
+		fmt.Fprintf(lines, `{"key":"k%04d","dueAt":"2050-01-01T00:00:00Z","uid":"u%d","event":{"type":"a<&>b","id":"lost","reschedulecause":"ns/x <&>","rescheduleattempt":3,"data":{"n":%d,"text":"<&>"}}}`+"\n", i, i, i)
 	}
 	file := filepath.Join(t.TempDir(), "keys.ndjson")
 	write := func(text string) {
@@ -395,6 +406,15 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 	mark, err := os.ReadFile(stale)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for text, says := range map[string]string{
+		`[]`: "line 1: it is a JSON array, not an object", `{"key":"k","dueAt":"x"}`: `line 1: "x" is not an instant such as`,
+		`{"key":1}`: "line 1: key: a JSON number does not belong there",
+	} {
+		write(text)
+		if r := run(t, "import", "from", "-f", file, "--dry-run"); r.code != 2 || !strings.Contains(r.err, says) {
+			t.Errorf("%s: %d, %s", text, r.code, r.err)
+		}
 	}
 	write("{broken\n") // an import of other keys that stops at once leaves nothing to resume
 	if r := run(t, "import", "from", "-f", file); r.code != 2 {
@@ -414,6 +434,9 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 		t.Errorf("nothing is left to resume: %d, %s", r.code, r.err)
 	}
 	exported := ok(t, "export", "from")
+	if strings.Contains(exported, "\\u00") {
+		t.Error("the export escapes <, > or &")
+	}
 	// Bytes that are no JSON and have no type.
 	exported += `{"key":"bytes","dueAt":"2050-01-01T00:00:00Z","event":{"type":"t","data_base64":"AAEC"}}` + "\n"
 	write(exported + `{"key":"past","dueAt":"2020-01-01T00:00:00Z"}` + "\n")
@@ -424,7 +447,8 @@ func TestTransfer_ExportAndImport(t *testing.T) {
 		t.Errorf("a second import says %q", got)
 	}
 	var k sdk.Schedule
-	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "k0699", "-o", "json")), &k); err != nil || k.UID != "u699" || strings.Join(strings.Fields(string(k.Event.Data)), "") != `{"n":699}` || k.DueAt.Year() != 2050 {
+	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "k0699", "-o", "json")), &k); err != nil || k.UID != "u699" || strings.Join(strings.Fields(string(k.Event.Data)), "") != `{"n":699,"text":"<&>"}` ||
+		k.Event.Type != "a<&>b" || k.Event.Extensions["reschedulecause"] != "ns/x <&>" || k.Event.Extensions["rescheduleattempt"] != nil || k.DueAt.Year() != 2050 {
 		t.Errorf("imported as %+v, %v", k, err)
 	}
 	if err := json.Unmarshal([]byte(ok(t, "key", "describe", "to", "past", "-o", "json")), &k); err != nil || time.Until(k.DueAt) > time.Hour || time.Until(k.DueAt) < -time.Minute {

@@ -72,7 +72,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	case !isJSON:
 		members["data"] = string(e.Data)
 	}
-	b, err := json.Marshal(members)
+	b, err := marshal(members)
 	if err != nil || members["data_base64"] != nil || !isJSON || len(e.Data) == 0 {
 		return b, err
 	}

@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -82,7 +83,17 @@ type wireSchedule struct {
 
 // MarshalJSON writes the schedule as the schedule API has it.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireSchedule{plainSchedule(s), (*duration)(s.MaxInterval)})
+	return marshal(wireSchedule{plainSchedule(s), (*duration)(s.MaxInterval)})
+}
+
+// marshal leaves <, > and & as they are: whether they are escaped is the caller's choice,
+// and an encoder that does not escape could not take it back.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'}), err
 }
 
 // UnmarshalJSON reads the answer of a source. It ignores unknown members.

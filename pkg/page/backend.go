@@ -32,6 +32,8 @@ type Backend struct {
 	Sources func(context.Context) ([]Source, error)
 	// Now is the clock, nil = time.Now.
 	Now func() time.Time
+
+	recheck time.Duration // of the right to live events; 0 = recheckTime
 }
 
 // The bounds of a call.
@@ -170,7 +172,7 @@ func (h *handler) request(ctx context.Context, method string, s *Source, path st
 func (h *handler) do(r *http.Request) (*http.Response, error) {
 	resp, err := h.client.Do(r)
 	if err != nil {
-		return nil, &problem{Status: http.StatusBadGateway, Detail: "The schedule API cannot be reached: " + errors.Unwrap(err).Error()}
+		return nil, &problem{Status: http.StatusBadGateway, Detail: "The schedule API cannot be reached: " + why.CallError(errors.Unwrap(err))}
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil

@@ -3,6 +3,7 @@ package page
 import (
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // changes are what a form can do, by the last part of its address.
@@ -45,9 +46,32 @@ func selected(r *http.Request) []string {
 	return []string{"prefix", r.FormValue("prefix")}
 }
 
+// sameLetter refuses when the key's dead letter is not the one that the user saw: a newer one
+// has taken its place. The API has no condition for it, so one that comes between this look
+// and the change is not seen.
+func (h *handler) sameLetter(r *http.Request, s *Source, k string) error {
+	if r.FormValue("at") == "" {
+		return refuse(http.StatusBadRequest, "at: it is missing, so the page cannot know which dead letter is meant")
+	}
+	var l letterRow
+	if err := h.get(r.Context(), s, "/deadletters/"+segment(k), &l); err != nil {
+		return err
+	}
+	if stamp(l.At) != r.FormValue("at") {
+		return refuse(http.StatusPreconditionFailed, "a newer dead letter has taken its place")
+	}
+	return nil
+}
+
+// stamp is the time of a dead letter, which tells it from others of its key.
+func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+
 // redrive delivers dead letters again: one key, the ones with a prefix, or all.
 func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 	if k := r.FormValue("key"); k != "" {
+		if err := h.sameLetter(r, s, k); err != nil {
+			return "", err
+		}
 		if err := h.call(r.Context(), http.MethodPost, s, "/deadletters/"+segment(k)+"/redrive", nil, "", nil); err != nil {
 			return "", err
 		}
@@ -66,6 +90,9 @@ func discard(h *handler, r *http.Request, s *Source) (string, error) {
 		Deleted int64 `json:"deleted"`
 	}
 	if k := r.FormValue("key"); k != "" {
+		if err := h.sameLetter(r, s, k); err != nil {
+			return "", err
+		}
 		if err := h.call(r.Context(), http.MethodDelete, s, "/deadletters/"+segment(k), nil, "", nil); err != nil {
 			return "", err
 		}
@@ -113,7 +140,7 @@ func (h *handler) confirmView(r *http.Request) (*view, error) {
 		button = h.form(s, "cancel", "Cancel the key", "", "danger", "key", k, "revision", r.FormValue("revision"))
 	case what == "discard" && k != "":
 		head, body = "Discard this dead letter?", "Its event is removed for good."
-		button = h.form(s, "discard", "Discard", "", "danger", "key", k)
+		button = h.form(s, "discard", "Discard", "", "danger", "key", k, "at", r.FormValue("at"))
 		back = href("source", of(s, "tab", "dead")...)
 	case what == "redrive" || what == "discard":
 		return h.confirmMany(r, s, what)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,8 @@ type Guard struct {
 	// transport of the backend authenticates the calls by itself.
 	Bearer string
 	// Token judges the token that a user enters to start a session; nil: the secret is
-	// the only way. The calls of that session carry the token.
+	// the only way. The calls of that session carry the token, and the session ends when
+	// the token is not accepted any more.
 	Token func(ctx context.Context, token string) bool
 }
 
@@ -81,6 +83,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			g.ask(w, http.StatusUnauthorized, "")
 			return
 		}
+		if s.token != g.Bearer && g.Token != nil && !g.Token(r.Context(), s.token) {
+			g.end(s.id)
+			g.ask(w, http.StatusUnauthorized, "The schedule API does not know the token of this session any more.")
+			return
+		}
 		if s.token != "" {
 			r = r.WithContext(context.WithValue(r.Context(), bearer{}, s.token))
 		}
@@ -135,6 +142,13 @@ func (g *guard) session(r *http.Request) (session, bool) {
 		}
 	}
 	return session{}, false
+}
+
+// end ends a session.
+func (g *guard) end(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sessions = slices.DeleteFunc(g.sessions, func(s session) bool { return s.id == id })
 }
 
 // start starts a session and leads the browser to the page. A redirect would not do: when

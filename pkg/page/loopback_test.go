@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -91,7 +92,9 @@ func TestLoopback_SecretWorksOnce(t *testing.T) {
 // was revoked ends what the session may do.
 func TestLoopback_TokenSignsIn(t *testing.T) {
 	api := trouble("k", "x")
-	page := Loopback(Guard{Secret: "once", Bearer: "process-token", Token: func(_ context.Context, token string) bool { return token == "mine" }}, serve(t, api))
+	var mine atomic.Value
+	mine.Store("mine")
+	page := Loopback(Guard{Secret: "once", Bearer: "process-token", Token: func(_ context.Context, token string) bool { return token == mine.Load() }}, serve(t, api))
 	if w := do(page, "GET", "/", ""); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `action="login"`) {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
@@ -113,6 +116,14 @@ func TestLoopback_TokenSignsIn(t *testing.T) {
 	api.status = map[string]int{"GET /ops/repos": http.StatusUnauthorized}
 	if w := do(page, "GET", "/source?ns=ops&name=repos", "", "Cookie", c.Name+"="+c.Value); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `href="login"`) {
 		t.Errorf("with a token that was revoked: status %d: %s", w.Code, w.Body)
+	}
+	api.status = nil
+	mine.Store("another")
+	for range 2 {
+		if w := do(page, "GET", "/", "", "Cookie", c.Name+"="+c.Value); w.Code != http.StatusUnauthorized || strings.Contains(w.Body.String(), "repos") {
+			t.Errorf("a session of a revoked token: status %d: %s", w.Code, w.Body)
+		}
+		mine.Store("mine") // it came too late: the session has ended
 	}
 }
 

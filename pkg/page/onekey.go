@@ -62,6 +62,9 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 	if !absent {
 		f.Record = k.record()
 		h.ahead(r, s, &k.row, &f)
+		if f.WantsStart() {
+			f.Record.StartedAt = h.started(r.Context(), s, name)
+		}
 	}
 	if !noLetter {
 		f.DeadLetter = dead.letter()
@@ -282,7 +285,7 @@ func (h *handler) letterView(r *http.Request) (*view, error) {
 	body := write(`<div class="title"><div><h1 class="keyname">%s</h1><p class="sub">Dead letter</p></div><div class="actions">%s<a class="button danger" href="%s">Discard…</a></div></div>
 <section class="why bad" aria-labelledby="why-head"><h2 id="why-head" class="unseen">Why</h2><p class="sentence">Given up %s after %s: %s.</p></section>
 <section class="card" aria-labelledby="facts-head"><h2 id="facts-head">Facts</h2><dl class="facts"><div><dt>Was due</dt><dd>%s</dd></div><div><dt>Given up</dt><dd>%s</dd></div><div><dt>Last answer</dt><dd>%s</dd></div>%s<div><dt>Key</dt><dd><a href="%s">Look at the key</a></dd></div></dl></section>%s`,
-		text(name), h.form(s, "redrive", "Redrive", "", "primary", "key", name), href("confirm", of(s, "what", "discard", "key", name)...),
+		text(name), h.form(s, "redrive", "Redrive", "", "primary", "key", name, "at", stamp(l.At)), href("confirm", of(s, "what", "discard", "key", name, "at", stamp(l.At))...),
 		instant(l.At, now), plural(int64(l.Attempts), "attempt", "attempts"), status(l.Status, l.Error),
 		instant(l.DueAt, now), instant(l.At, now), status(l.Status, l.Error), detail, href("key", of(s, "key", name)...), showEvent(l.Event))
 	return &view{title: name + " (dead letter)", crumbs: []crumb{sourceCrumb(s), {"Dead letters", href("source", of(s, "tab", "dead")...)}}, body: body}, nil

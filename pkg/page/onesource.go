@@ -291,5 +291,5 @@ func (h *handler) keyLine(s *Source, k *row, now time.Time) markup {
 func (h *handler) letterLine(s *Source, l *letterRow, now time.Time) markup {
 	return write(`<tr><th scope="row"><a class="keyname" href="%s">%s</a></th><td data-label="Given up">%s</td><td class="num" data-label="Attempts">%s</td><td data-label="Because" class="what">%s</td><td class="act">%s<a class="button small" href="%s">Discard…<span class="unseen"> %s</span></a></td></tr>`,
 		href("letter", of(s, "key", l.Key)...), text(l.Key), instant(l.At, now), l.Attempts, status(l.Status, l.Error),
-		h.form(s, "redrive", "Redrive", text(l.Key), "small", "key", l.Key), href("confirm", of(s, "what", "discard", "key", l.Key)...), text(l.Key))
+		h.form(s, "redrive", "Redrive", text(l.Key), "small", "key", l.Key, "at", stamp(l.At)), href("confirm", of(s, "what", "discard", "key", l.Key, "at", stamp(l.At))...), text(l.Key))
 }

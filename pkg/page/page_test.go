@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(name, "/events") {
 		w.Header().Set("Content-Type", "text/event-stream")
 	}
-	if code := f.status[name]; code != 0 {
+	f.mu.Lock()
+	code := f.status[name]
+	f.mu.Unlock()
+	if code != 0 {
 		w.WriteHeader(code)
 	}
 	body, ok := f.answers[name]
@@ -53,7 +57,17 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		body = `{"status":404,"code":"not_found","detail":"there is no such thing"}`
 	}
+	if head, rest, _ := strings.Cut(body, "\n\n"); strings.HasPrefix(head, ": following") && rest != "" && r.Header.Get("Last-Event-ID") == "0" {
+		body = ": following\nid: e-0\n\n" + rest // what it remembers comes behind this
+	}
 	_, _ = io.WriteString(w, body)
+}
+
+// refuse makes the API answer with an error from now on.
+func (f *fakeAPI) refuse(call string, status int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status = map[string]int{call: status}
 }
 
 // last returns the last call of a method.
@@ -325,10 +339,10 @@ func TestChanges_CallTheAPI(t *testing.T) {
 	for _, c := range []struct{ action, fields, call, to string }{
 		{"run", "key=k&revision=5", "POST /ops/repos/schedules/k/run", "key?done=run&key=k&name=repos&ns=ops"},
 		{"cancel", "key=k&revision=5", "DELETE /ops/repos/schedules/k", "key?done=cancel&key=k&name=repos&ns=ops"},
-		{"redrive", "key=k", "POST /ops/repos/deadletters/k/redrive", "key?done=redrive&key=k&name=repos&ns=ops"},
+		{"redrive", "key=k&at=2026-11-22T02:00:00Z", "POST /ops/repos/deadletters/k/redrive", "key?done=redrive&key=k&name=repos&ns=ops"},
 		{"redrive", "prefix=a/", "POST /ops/repos/deadletters/redrive?prefix=a%2F", "source?count=2&done=redrive&name=repos&ns=ops&tab=dead"},
 		{"discard", "all=true", "DELETE /ops/repos/deadletters?all=true", "source?count=2&done=discard&name=repos&ns=ops&tab=dead"},
-		{"discard", "key=k", "DELETE /ops/repos/deadletters/k", "source?count=1&done=discard&name=repos&ns=ops&tab=dead"},
+		{"discard", "key=k&at=2026-11-22T02:00:00Z", "DELETE /ops/repos/deadletters/k", "source?count=1&done=discard&name=repos&ns=ops&tab=dead"},
 	} {
 		w := do(page, "POST", "/"+c.action, form(page)+"&"+c.fields)
 		method, _, _ := strings.Cut(c.call, " ")
@@ -337,6 +351,20 @@ func TestChanges_CallTheAPI(t *testing.T) {
 		}
 		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != c.to {
 			t.Errorf("%s %s: status %d, to %q, want %q", c.action, c.fields, w.Code, w.Header().Get("Location"), c.to)
+		}
+	}
+	before := len(api.calls)
+	for _, action := range []string{"/discard", "/redrive"} {
+		if w := do(page, "POST", action, form(page, "key", "k", "at", "2026-11-22T01:59:59Z")); w.Code != http.StatusPreconditionFailed {
+			t.Errorf("%s of a letter that a newer one has replaced: status %d", action, w.Code)
+		}
+		if w := do(page, "POST", action, form(page, "key", "k")); w.Code != http.StatusBadRequest {
+			t.Errorf("%s of any letter of a key: status %d", action, w.Code)
+		}
+	}
+	for _, call := range api.calls[before:] {
+		if call.Method != http.MethodGet {
+			t.Errorf("a refused form called %s %s", call.Method, call.URL)
 		}
 	}
 	do(page, "POST", "/discard?all=true", form(page, "prefix", "a/"))
@@ -431,6 +459,45 @@ func TestEvents_PassedOn(t *testing.T) {
 	}
 }
 
+// A stream ends soon after its caller has lost the right to it.
+func TestEvents_EndWithTheRight(t *testing.T) {
+	for name, revoke := range map[string]func(api *fakeAPI, gone *atomic.Bool){
+		"the token":  func(api *fakeAPI, _ *atomic.Bool) { api.refuse("GET /ops/repos", http.StatusUnauthorized) },
+		"the right":  func(api *fakeAPI, _ *atomic.Bool) { api.refuse("GET /ops/repos", http.StatusForbidden) },
+		"the source": func(_ *fakeAPI, gone *atomic.Bool) { gone.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, gone := trouble("k", "x"), &atomic.Bool{}
+			endless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				api.ServeHTTP(w, r)
+				if strings.HasSuffix(r.URL.Path, "/events") {
+					_ = http.NewResponseController(w).Flush()
+					revoke(api, gone)
+					<-r.Context().Done()
+				}
+			})
+			server := httptest.NewServer(endless)
+			defer server.Close()
+			page := Handler(Backend{Base: server.URL, recheck: 20 * time.Millisecond, Sources: func(context.Context) ([]Source, error) {
+				if gone.Load() {
+					return nil, nil
+				}
+				return []Source{ops}, nil
+			}})
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				do(page, "GET", "/events?ns=ops&name=repos", "")
+			}()
+			select {
+			case <-ended:
+			case <-time.After(30 * time.Second):
+				t.Fatal("the stream goes on")
+			}
+		})
+	}
+}
+
 // An API that does not answer is a sentence on the page, not an empty one.
 func TestViews_WithoutTheAPI(t *testing.T) {
 	api := httptest.NewServer(http.NotFoundHandler())
@@ -463,6 +530,27 @@ func TestMarkup_ValuesStandInQuotes(t *testing.T) {
 	}
 	if got := write(`<p title="%s">%s%s</p>`, `"><b>`, "<i>", markup("<b></b>")); got != `<p title="&#34;&gt;&lt;b&gt;">&lt;i&gt;<b></b></p>` {
 		t.Errorf("got %s", got)
+	}
+}
+
+// A key that waited for its turn is not the fault of a slow sink: the page asks when its
+// delivery began.
+func TestKey_BeganLate(t *testing.T) {
+	for began, want := range map[string]string{
+		`,"at":"2026-11-22T02:59:50Z"`: "the delivery began 10s ago, and the sink has not answered yet",
+		`,"at":"2026-11-22T02:59:20Z"`: "the delivery began 40s ago, and delivery.timeout is 1m0s",
+		"":                             "its delivery began late, at most 1m0s ago",
+	} {
+		api := trouble("k", "x")
+		api.answers["GET /ops/repos/schedules/k"] = `{"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-11-22T02:00:00Z"}`
+		delete(api.answers, "GET /ops/repos/deadletters/k")
+		api.answers["GET /ops/repos/events"] = ": following\nid: e-1\n\n"
+		if began != "" {
+			api.answers["GET /ops/repos/events"] += "id: e-1\nevent: started\ndata: {\"key\":\"k\"" + began + ",\"attempt\":0}\n\n"
+		}
+		if w := do(serve(t, api), "GET", "/key?ns=ops&name=repos&key=k", ""); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("no %q in %s", want, w.Body)
+		}
 	}
 }
 

@@ -81,16 +81,14 @@ func readEvents(body io.Reader, take func(event) bool) {
 	}
 }
 
-// recent reads the events that the API still has. It has some from the first look on,
-// while the looks are not further apart than some minutes.
-func (h *handler) recent(ctx context.Context, s *Source) recent {
-	var found recent
+// remembered reads the events that the API still has, and the id to follow from.
+func (h *handler) remembered(ctx context.Context, s *Source) (events []event, last string) {
 	resp, err := h.follow(ctx, s, "")
 	if err != nil {
-		return found // the chart says that nothing is known
+		return nil, "" // the view says that nothing is known
 	}
 	readEvents(resp.Body, func(e event) bool {
-		found.last = e.ID
+		last = e.ID
 		return false
 	})
 	resp.Body.Close()
@@ -98,15 +96,37 @@ func (h *handler) recent(ctx context.Context, s *Source) recent {
 	defer stop()
 	resp, err = h.follow(replay, s, "0") // no event has this id: the API begins with the oldest
 	if err != nil {
-		return found
+		return nil, last
 	}
 	defer resp.Body.Close()
 	readEvents(resp.Body, func(e event) bool {
 		if e.Kind != "" {
-			found.events = append(found.events, e)
+			events = append(events, e)
 		}
-		return e.ID != found.last && len(found.events) < eventsMost
+		return e.ID != last && len(events) < eventsMost
 	})
+	return events, last
+}
+
+// started is when the delivery of the key began; zero: the API does not remember it.
+func (h *handler) started(ctx context.Context, s *Source, key string) (at time.Time) {
+	events, _ := h.remembered(ctx, s)
+	for _, e := range events {
+		switch {
+		case e.Key == key && e.Kind == "started":
+			at = e.At
+		case e.Key == key && e.Kind == "outcome":
+			at = time.Time{}
+		}
+	}
+	return at
+}
+
+// recent reads the events that the API still has. It has some from the first look on,
+// while the looks are not further apart than some minutes.
+func (h *handler) recent(ctx context.Context, s *Source) recent {
+	var found recent
+	found.events, found.last = h.remembered(ctx, s)
 	if len(found.events) > 0 {
 		found.since = found.events[0].At
 	}
@@ -187,8 +207,37 @@ func eventLineOf(s *Source, e *event, now time.Time) markup {
 		e.At.UTC().Format(time.RFC3339Nano), e.At.UTC().Format("15:04:05.000"), what, href("key", of(s, "key", e.Key)...), text(e.Key), details)
 }
 
-// eventWriteTime is how long a browser may take to read what was sent.
-const eventWriteTime = 10 * time.Second
+const (
+	// eventWriteTime is how long a browser may take to read what was sent.
+	eventWriteTime = 10 * time.Second
+	// recheckTime is how long a stream may outlive the right to it: the API asks for the
+	// token only at its beginning.
+	recheckTime = 10 * time.Second
+)
+
+// watchRight ends a stream when its caller may not look at the source any more.
+func (h *handler) watchRight(r *http.Request, s *Source, end context.CancelFunc) {
+	tick := time.NewTicker(cmp.Or(h.recheck, recheckTime))
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), viewTime)
+		_, err := h.source(r.WithContext(ctx))
+		if err == nil {
+			err = h.get(ctx, s, "", nil)
+		}
+		cancel()
+		// The browser connects again, and is told why not.
+		if err != nil && !isStatus(err, http.StatusBadGateway) && !isStatus(err, http.StatusServiceUnavailable) {
+			end()
+			return
+		}
+	}
+}
 
 // serveEvents passes the stream of a source on.
 func (h *handler) serveEvents(w http.ResponseWriter, r *http.Request) {
@@ -199,6 +248,7 @@ func (h *handler) serveEvents(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	go h.watchRight(r.WithContext(ctx), s, cancel)
 	resp, err := h.follow(ctx, s, cmp.Or(r.Header.Get("Last-Event-ID"), r.FormValue("last")))
 	if err != nil {
 		fail(w, err)

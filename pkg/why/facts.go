@@ -89,6 +89,7 @@ type Record struct {
 	State         string // waiting, due or inFlight
 	InFlight      bool
 	DueAt         time.Time
+	StartedAt     time.Time // of the delivery under way; zero: unknown
 	ScheduledAt   time.Time
 	Attempt       int
 	Tries         int

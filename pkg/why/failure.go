@@ -1,6 +1,8 @@
 package why
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -40,7 +42,11 @@ func (f *Facts) failed(x *Failure) string {
 		}
 		return fmt.Sprintf("the sink answered %s: it is too slow", status(x.Status))
 	case SinkDown:
-		if text := plain(strings.TrimPrefix(x.Error, "dispatch error: ")); text != "" {
+		text := plain(strings.TrimPrefix(x.Error, "dispatch error: "))
+		switch {
+		case hungUp(text):
+			return "the sink closed the connection without an answer"
+		case text != "":
 			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
 		}
 		return "the sink did not answer"
@@ -54,11 +60,27 @@ func (f *Facts) failed(x *Failure) string {
 	return "the sink answered " + status(x.Status)
 }
 
+func hungUp(text string) bool {
+	return strings.HasSuffix(text, "EOF") || strings.HasSuffix(text, "connection reset by peer") || strings.HasSuffix(text, "broken pipe")
+}
+
+// CallError is the error of a call to the schedule API as the part of a sentence.
+func CallError(err error) string {
+	switch text := plain(err.Error()); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer came in time"
+	case hungUp(text):
+		return "it closed the connection without an answer"
+	default:
+		return text
+	}
+}
+
 func (f *Facts) timeout() string {
 	if f.Source == nil || f.Source.Timeout == 0 {
 		return ""
 	}
-	return " (" + short(f.Source.Timeout) + ")"
+	return " (" + Short(f.Source.Timeout) + ")"
 }
 
 func status(code int) string {

@@ -29,19 +29,19 @@ func (f *Facts) present() *answer {
 	f.record(a)
 	switch {
 	case r.State == "waiting" && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.DueAt):
-		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, when(f.Now, r.ExpiresAt), when(f.Now, r.DueAt))
+		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.DueAt))
 	case r.State == "waiting":
-		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s.", f.Key, when(f.Now, r.DueAt), f.given())
+		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s.", f.Key, When(f.Now, r.DueAt), f.given())
 	case r.State == "inFlight":
 		return f.inFlight(a)
 	case r.InFlight:
 		return a.say(BehindItself, true, "Key %q is being delivered, and runs again when that delivery ends.", f.Key)
 	case r.LastFailure != nil && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.NextAttemptAt):
 		return a.say(ExpiresFirst, false, "Key %q will not be tried again: it expires %s, before its next attempt %s; %s because %s.",
-			f.Key, when(f.Now, r.ExpiresAt), when(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
+			f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	case r.LastFailure != nil && r.NextAttemptAt.After(f.Now):
 		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Key %q waits for its next attempt %s: after %s because %s.",
-			f.Key, when(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
+			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
 }
@@ -67,7 +67,6 @@ func (f *Facts) inFlight(a *answer) *answer {
 	if x := r.LastFailure; x != nil {
 		return a.say(FailureCause(x.Status, x.Error), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", f.Key, max(r.Tries, 2), f.failed(x))
 	}
-	began := f.Now.Sub(r.DueAt)
 	var limit time.Duration
 	if f.Source != nil {
 		limit = f.Source.Timeout
@@ -75,17 +74,38 @@ func (f *Facts) inFlight(a *answer) *answer {
 	if limit > 0 {
 		a.add("delivery.timeout", limit.String())
 	}
-	if limit > 0 && began >= limit/2 {
-		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: it was due %s, and delivery.timeout is %s.", f.Key, when(f.Now, r.DueAt), short(limit))
+	a.time("delivery began", f.Now, r.StartedAt)
+	due, began := f.Now.Sub(r.DueAt), f.Now.Sub(r.StartedAt)
+	switch {
+	case limit > 0 && !r.StartedAt.IsZero() && began >= limit/2:
+		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: the delivery began %s, and delivery.timeout is %s.",
+			f.Key, When(f.Now, r.StartedAt), Short(limit))
+	case !r.StartedAt.IsZero():
+		return a.say(InFlight, true, "Key %q is being delivered now: the delivery began %s, and the sink has not answered yet%s.", f.Key, When(f.Now, r.StartedAt), f.ends(limit))
+	case limit > 0 && due > limit+overdue:
+		f.counts(a)
+		return a.say(InFlight, false, "Key %q is being delivered now: it was due %s, and its delivery began late, at most %s ago (delivery.timeout).",
+			f.Key, When(f.Now, r.DueAt), Short(limit))
+	case limit > 0 && due >= limit/2:
+		f.counts(a)
+		return a.say(InFlight, false, "Key %q is being delivered and the sink has not answered: it was due %s, and its delivery began late or the sink is slow%s.",
+			f.Key, When(f.Now, r.DueAt), f.ends(limit))
 	}
-	return a.say(InFlight, true, "Key %q is being delivered now: it was due %s, and the sink has not answered yet%s.", f.Key, when(f.Now, r.DueAt), f.ends(limit))
+	return a.say(InFlight, true, "Key %q is being delivered now: it was due %s, and the sink has not answered yet%s.", f.Key, When(f.Now, r.DueAt), f.ends(limit))
+}
+
+// WantsStart says whether the answer depends on when the delivery under way began. Without
+// Record.StartedAt the answer is true too, but does not tell a late start from a slow sink.
+func (f *Facts) WantsStart() bool {
+	r := f.Record
+	return r != nil && r.State == "inFlight" && r.LastFailure == nil && f.Source != nil && f.Source.Timeout > 0 && f.Now.Sub(r.DueAt) >= f.Source.Timeout/2
 }
 
 func (f *Facts) ends(limit time.Duration) string {
 	if limit == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (delivery.timeout is %s)", short(limit))
+	return fmt.Sprintf(" (delivery.timeout is %s)", Short(limit))
 }
 
 // due: the key's time has come, and no delivery of it is under way.
@@ -117,9 +137,9 @@ func (f *Facts) due(a *answer) *answer {
 		return a.say(Queued, true, "Key %q is due and its delivery begins now.", f.Key)
 	}
 	if r.Tries > 0 {
-		return a.say(Queued, false, "Key %q has waited for its next attempt for %s longer than planned%s%s.", f.Key, short(late), ahead, f.hint())
+		return a.say(Queued, false, "Key %q has waited for its next attempt for %s longer than planned%s%s.", f.Key, Short(late), ahead, f.hint())
 	}
-	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, short(late), ahead, f.hint())
+	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, Short(late), ahead, f.hint())
 }
 
 // absent answers about a key that is neither scheduled nor in flight.
@@ -139,22 +159,22 @@ func (f *Facts) absent() *answer {
 		a.time("given up", f.Now, l.At).number("attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
 		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; its event is kept as a dead letter.",
-			f.Key, when(f.Now, l.At), many(int64(l.Attempts), "attempt", "attempts"), f.failed(&l.Failure))
+			f.Key, When(f.Now, l.At), many(int64(l.Attempts), "attempt", "attempts"), f.failed(&l.Failure))
 	}
 	switch last.Result {
 	case "":
 		return f.unseen(a)
 	case "delivered":
-		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing is scheduled now.", f.Key, when(f.Now, last.At), last.Status)
+		return a.say(Delivered, true, "Key %q was delivered %s (the sink answered %d), and nothing is scheduled now.", f.Key, When(f.Now, last.At), last.Status)
 	case "expired":
-		return a.say(Expired, false, "Key %q was dropped %s because its expiresAt had passed.", f.Key, when(f.Now, last.At))
+		return a.say(Expired, false, "Key %q was dropped %s because its expiresAt had passed.", f.Key, When(f.Now, last.At))
 	case "deleted":
-		return a.say(Deleted, true, "Key %q was cancelled %s, and nothing is scheduled now.", f.Key, when(f.Now, last.At))
+		return a.say(Deleted, true, "Key %q was cancelled %s, and nothing is scheduled now.", f.Key, When(f.Now, last.At))
 	case "dead_lettered", "kept", "dropped":
 		return f.givenUp(a, &last)
 	}
 	// It was alive after its last outcome, and no later outcome ended it.
-	return a.say(Deleted, true, "Key %q was cancelled after its last attempt %s (%s).", f.Key, when(f.Now, last.At), last.Result)
+	return a.say(Deleted, true, "Key %q was cancelled after its last attempt %s (%s).", f.Key, When(f.Now, last.At), last.Result)
 }
 
 func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
@@ -162,9 +182,9 @@ func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
 		"dead_lettered": "sent to the dead letter sink", "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
 	}[last.Result]
 	if last.Status == 0 {
-		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, when(f.Now, last.At), where)
+		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, When(f.Now, last.At), where)
 	}
-	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because the sink answered %s, and its event was %s.", f.Key, when(f.Now, last.At), status(last.Status), where)
+	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because the sink answered %s, and its event was %s.", f.Key, When(f.Now, last.At), status(last.Status), where)
 }
 
 // unseen: no outcome is known. Perhaps it was refused.
@@ -190,9 +210,9 @@ func (f *Facts) unseen(a *answer) *answer {
 	}
 	since := ""
 	if !f.Since.IsZero() {
-		since = fmt.Sprintf(" since %s", when(f.Now, f.Since))
+		since = fmt.Sprintf(" since %s", When(f.Now, f.Since))
 	}
-	return a.say(NeverSeen, false, "Key %q is not scheduled, and nothing has become of it%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
+	return a.say(NeverSeen, false, "Key %q is not scheduled, and no outcome of it is known%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
 }
 
 // outcome adds an item of the history to the evidence.
@@ -202,10 +222,10 @@ func (f *Facts) outcome(a *answer, o *Outcome) {
 		text += ", status " + fmt.Sprint(o.Status)
 	}
 	if o.Lateness > 0 {
-		text += ", late by " + short(o.Lateness)
+		text += ", late by " + Short(o.Lateness)
 	}
 	if o.Duration > 0 {
-		text += ", took " + short(o.Duration)
+		text += ", took " + Short(o.Duration)
 	}
-	a.add("at "+o.At.UTC().Format(time.RFC3339)+" ("+when(f.Now, o.At)+")", text)
+	a.add("at "+o.At.UTC().Format(time.RFC3339)+" ("+When(f.Now, o.At)+")", text)
 }

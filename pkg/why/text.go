@@ -28,31 +28,32 @@ func (a *answer) time(name string, now, at time.Time) *answer {
 	if at.IsZero() {
 		return a
 	}
-	return a.add(name, at.UTC().Format(time.RFC3339Nano)+" ("+when(now, at)+")")
+	return a.add(name, at.UTC().Format(time.RFC3339Nano)+" ("+When(now, at)+")")
 }
 
 func (a *answer) number(name string, n int64) *answer { return a.add(name, fmt.Sprint(n)) }
 
-// when is an instant seen from now: "in 4m12s", "3h0m ago", "now".
-func when(now, at time.Time) string {
+// When is an instant seen from now: "in 4m12s", "3h0m ago", "now".
+func When(now, at time.Time) string {
 	switch d := at.Sub(now); {
 	case d >= time.Second:
-		return "in " + short(d)
+		return "in " + Short(d)
 	case d <= -time.Second:
-		return short(-d) + " ago"
+		return Short(-d) + " ago"
 	}
 	return "now"
 }
 
-// short is a duration with two units at most.
-func short(d time.Duration) string {
+// Short is a duration with two units at most.
+func Short(d time.Duration) string {
+	if d >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
 	switch {
 	case d >= 48*time.Hour:
 		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 	case d >= time.Hour:
 		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	case d >= 10*time.Second:
-		return d.Round(time.Second).String()
 	}
 	return d.Round(time.Millisecond).String()
 }

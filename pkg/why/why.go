@@ -156,8 +156,14 @@ func (f *Facts) refused() *answer {
 	if r == nil {
 		return nil
 	}
-	a := new(answer).add("answer of the schedule API", after("", strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, r.Code)))).add("detail", r.Detail)
+	a := new(answer)
+	if r.Status != 0 {
+		a.add("answer of the schedule API", strings.TrimSpace(fmt.Sprintf("%d %s", r.Status, r.Code)))
+	}
+	a.add("detail", r.Detail)
 	switch {
+	case r.Status == 404 && r.Code == "":
+		return a.say(APIFails, false, "The address of source %s leads to another server: %s", f.Name, sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
 	case r.Status == 403:
@@ -230,7 +236,7 @@ func (f *Facts) whole() *answer {
 	if l := f.DeadLetter; l != nil {
 		a.add("newest dead letter", l.Key).number("its attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, when(f.Now, l.At), f.failed(&l.Failure))
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, When(f.Now, l.At), f.failed(&l.Failure))
 	}
 	switch {
 	case c == nil:
@@ -240,7 +246,7 @@ func (f *Facts) whole() *answer {
 	case c.NextDueAt.IsZero():
 		return a.say(Healthy, true, "Source %s is healthy: %s in flight.", f.Name, many(c.InFlight, "delivery is", "deliveries are"))
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), when(f.Now, c.NextDueAt))
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt))
 }
 
 // full: are changes refused because there is no space?
@@ -258,7 +264,7 @@ func (f *Facts) full(a *answer) *answer {
 	case s == nil:
 	case c != nil && s.MaxPending > 0 && c.Pending >= s.MaxPending:
 		a.number("limits.maxPending", s.MaxPending)
-		return a.say(Quota, false, "Source %s has reached limits.maxPending (%d keys): new keys are refused with 429.", f.Name, s.MaxPending)
+		return a.say(Quota, false, "Source %s has reached limits.maxPending (%s): new keys are refused with 429.", f.Name, many(s.MaxPending, "key", "keys"))
 	case s.MaxBytes > 0 && f.StoredBytes >= s.MaxBytes/20*19:
 		a.number("limits.maxBytes", s.MaxBytes).number("stored bytes", f.StoredBytes)
 		return a.say(Quota, false, "Source %s has reached limits.maxBytes (%d of %d bytes): what grows is refused with 429.", f.Name, f.StoredBytes, s.MaxBytes)
@@ -282,7 +288,7 @@ func (f *Facts) queue(a *answer) *answer {
 		return nil
 	}
 	queued := c.Due - c.Retrying
-	late := short(f.Now.Sub(c.OldestDueAt))
+	late := Short(f.Now.Sub(c.OldestDueAt))
 	switch s := f.Source; {
 	case s != nil && s.MaxInFlight > 0 && c.InFlight >= s.MaxInFlight:
 		a.number("limits.maxInFlight", s.MaxInFlight)
@@ -297,7 +303,7 @@ func (f *Facts) queue(a *answer) *answer {
 // hint names what can hold back a key whose source object is unknown.
 func (f *Facts) hint() string {
 	if f.Source == nil {
-		return ": is the source suspended, or at its limits?"
+		return ": the source may be suspended, or at its limits"
 	}
 	return ": the adapter may be at its own limit, or just started"
 }

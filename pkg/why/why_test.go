@@ -1,6 +1,10 @@
 package why
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -84,6 +88,7 @@ var cases = map[string]struct {
 	"wrong token":    {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{401, "unauthenticated", "the token expired"}}, Unauthenticated, false, "the token expired."},
 	"no rights":      {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{403, "permission_denied", "ask"}}, Denied, false, "may not read"},
 	"not yet known":  {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{404, "not_found", "no source"}}, UnknownSource, false, "does not know source s"},
+	"another server": {Facts{Source: ready(nil), Refusal: &Refusal{404, "", "404 page not found"}}, APIFails, false, "leads to another server: 404 page not found."},
 	"disk, answered": {Facts{Source: ready(nil), Refusal: &Refusal{507, "storage_full", "full"}}, StorageFull, false, "disk is full"},
 	"another answer": {Facts{Source: ready(nil), Refusal: &Refusal{405, "method_not_allowed", "no"}}, APIFails, false, "refuses to answer: no."},
 
@@ -112,19 +117,26 @@ var cases = map[string]struct {
 	"waiting":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
 	"expires first": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
 	"in flight":     {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Second)}}, InFlight, true, "delivery.timeout is 10m0s"},
-	"in flight, long": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-6 * time.Minute)}}, SinkSlow, false,
-		"has not answered"},
+	"in flight, long": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Hour), StartedAt: at(-6 * time.Minute)}}, SinkSlow, false,
+		"the delivery began 6m0s ago, and delivery.timeout is 10m0s."},
+	"in flight after a wait": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Hour), StartedAt: at(-time.Minute)}}, InFlight, true,
+		"the delivery began 1m0s ago"},
+	"in flight, waited": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Hour)}}, InFlight, false,
+		"it was due 1h0m ago, and its delivery began late, at most 10m0s ago"},
+	"in flight, since when": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-6 * time.Minute)}}, InFlight, false,
+		"it was due 6m0s ago, and its delivery began late or the sink is slow (delivery.timeout is 10m0s)."},
 	"in flight, again": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Minute), Tries: 2, LastFailure: failure(500, "")}}, SinkFails, false,
 		"attempt 2; the attempt before failed because the sink answered 500"},
 	"behind itself": {Facts{Key: "k", Record: &Record{State: "due", InFlight: true, DueAt: at(-time.Minute)}}, BehindItself, true, "runs again"},
 
-	"sink down":   {Facts{Key: "k", Record: retrying(0, down)}, SinkDown, false, "next attempt in 1m30s: after 3 attempts, the last of which failed because the sink cannot be reached: dial tcp 10.0.0.1:80: connect: connection refused."},
-	"sink slow":   {Facts{Source: ready(nil), Key: "k", Record: retrying(0, slow)}, SinkSlow, false, "within delivery.timeout (10m0s)"},
-	"gateway":     {Facts{Key: "k", Record: retrying(504, "")}, SinkSlow, false, "too slow"},
-	"throttled":   {Facts{Key: "k", Record: retrying(429, "")}, SinkThrottles, false, "fewer deliveries"},
-	"sink denies": {Facts{Key: "k", Record: retrying(401, "")}, SinkDenies, false, "the token or the identity"},
-	"not found":   {Facts{Key: "k", Record: retrying(404, "")}, SinkNotFound, false, "no handler"},
-	"sink fails":  {Facts{Key: "k", Record: retrying(503, "")}, SinkFails, false, "503 Service Unavailable"},
+	"sink down":     {Facts{Key: "k", Record: retrying(0, down)}, SinkDown, false, "next attempt in 1m30s: after 3 attempts, the last of which failed because the sink cannot be reached: dial tcp 10.0.0.1:80: connect: connection refused."},
+	"sink hangs up": {Facts{Key: "k", Record: retrying(0, "dispatch error: EOF")}, SinkDown, false, "because the sink closed the connection without an answer."},
+	"sink slow":     {Facts{Source: ready(nil), Key: "k", Record: retrying(0, slow)}, SinkSlow, false, "within delivery.timeout (10m0s)"},
+	"gateway":       {Facts{Key: "k", Record: retrying(504, "")}, SinkSlow, false, "too slow"},
+	"throttled":     {Facts{Key: "k", Record: retrying(429, "")}, SinkThrottles, false, "fewer deliveries"},
+	"sink denies":   {Facts{Key: "k", Record: retrying(401, "")}, SinkDenies, false, "the token or the identity"},
+	"not found":     {Facts{Key: "k", Record: retrying(404, "")}, SinkNotFound, false, "no handler"},
+	"sink fails":    {Facts{Key: "k", Record: retrying(503, "")}, SinkFails, false, "503 Service Unavailable"},
 
 	"due now":      {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Second)}}, Queued, true, "begins now"},
 	"queued":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Ahead: 3, AheadKnown: true}, Queued, false, "due for 1m0s and no delivery of it has begun; 3 keys are before it"},
@@ -145,7 +157,7 @@ var cases = map[string]struct {
 	"source, past quota":   {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
 	"source, all slots":    {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
 	"source, rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
-	"source, queued":       {Facts{Counts: busy(nil)}, Queued, false, "is the source suspended"},
+	"source, queued":       {Facts{Counts: busy(nil)}, Queued, false, "the source may be suspended, or at its limits."},
 }
 
 // Each state that a source and a key can be in has its cause.
@@ -215,6 +227,20 @@ func TestExplain_NoControlCharacters(t *testing.T) {
 			if strings.ContainsAny(text, "\x1b\n\u202e") {
 				t.Errorf("%s: control characters in %q", name, text)
 			}
+		}
+	}
+}
+
+// The error of a call is a part of a sentence, without the words of Go's packages.
+func TestCallError_IsPlain(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		"no answer came in time":                     fmt.Errorf("x: %w", context.DeadlineExceeded),
+		"it closed the connection without an answer": io.ErrUnexpectedEOF,
+		"connection refused":                         errors.New("connection\nrefused"),
+	} {
+		if got := CallError(err); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

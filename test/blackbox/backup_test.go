@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -182,7 +183,61 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 			t.Errorf("%s: status %d, left %v, %v: %s", name, code, left, err, out)
 		}
 	}
+	if err := os.WriteFile(copied, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cutOffRestores(t, dir, file, copied, whole)
 	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "no adapter") {
 		t.Errorf("a back-up without an adapter: %d %s", code, out)
 	}
+}
+
+// cutOffRestores ends restores by a signal and by kill -9. Nothing must be removed by hand.
+func cutOffRestores(t *testing.T, dir, sources, copied string, whole []byte) {
+	t.Helper()
+	restored := filepath.Join(dir, "cut-off")
+	for _, signal := range []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL} {
+		cmd := exec.CommandContext(t.Context(), harness.Binary(), "restore", "--data-dir", restored, "-f", "-")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Write(whole[:len(whole)/2]); err != nil {
+			t.Fatal(err)
+		}
+		tick, deadline := time.NewTicker(10*time.Millisecond), time.After(harness.Patience)
+		for present := 0; present < 2; { // its mark, and a file of the back-up
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatal("the restore does not begin")
+			}
+			files, _ := os.ReadDir(restored) // it may not be there yet
+			present = len(files)
+		}
+		tick.Stop()
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // by its signal, or with status 3
+		left, err := os.ReadDir(restored)
+		if signal != syscall.SIGKILL && (err != nil || len(left) > 0 || cmd.ProcessState.ExitCode() != 3 || !strings.Contains(said.String(), "repeat the command")) {
+			t.Errorf("%s: status %d, left %v, %v: %s", signal, cmd.ProcessState.ExitCode(), left, err, &said)
+		}
+		if signal == syscall.SIGKILL && (err != nil || len(left) == 0) {
+			t.Fatalf("kill -9 left %v, %v", left, err)
+		}
+	}
+	if code, out := harness.Run(harness.Flags(sources, restored)...); code != 1 || !strings.Contains(out, "run adapter restore again") {
+		t.Errorf("an adapter in half a restore: %d %s", code, out)
+	}
+	if code, out := harness.Run("restore", "--data-dir", restored, "-f", copied); code != 0 {
+		t.Errorf("the restore after kill -9: %d %s", code, out)
+	}
+	harness.Start(t, harness.Flags(sources, restored)...)
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -117,10 +120,13 @@ func TestWhy_NamesEachFault(t *testing.T) {
 	still.put("a", `{}`)
 	down.put("a", `{}`)
 
+	stranger := e.stranger(ops.name)
 	for _, c := range []struct {
 		cause string
 		args  []string
 	}{
+		{"Unauthenticated", stranger("no token at all")},
+		{"Unauthenticated", stranger(e.kubectl("create", "token", "ada", "-n", e.namespace.name))}, // for the API server
 		{"NoSource", []string{"absent", "a"}},
 		{"SourceNotReady", []string{"unready", "a"}},
 		{"Suspended", []string{"still", "a"}},
@@ -147,6 +153,74 @@ func TestWhy_NamesEachFault(t *testing.T) {
 				}
 				return err
 			})
+		})
+	}
+}
+
+// kubectl runs kubectl and returns what it prints.
+func (e *explainer) kubectl(args ...string) string {
+	e.t.Helper()
+	out, err := exec.CommandContext(e.t.Context(), "kubectl", args...).Output()
+	if err != nil {
+		e.t.Fatalf("kubectl %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// stranger returns the arguments of why about a source for a caller who has another token, and a port-forward.
+func (e *explainer) stranger(source string) func(token string) []string {
+	e.t.Helper()
+	forward := exec.CommandContext(e.t.Context(), "kubectl", "-n", system, "port-forward", "pod/reschedule-adapter-0", ":8080")
+	out, err := forward.StdoutPipe()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if err := forward.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	e.t.Cleanup(func() { _ = forward.Wait() }) // the context of the test has killed it
+	line, err := bufio.NewReader(out).ReadString('\n')
+	port := regexp.MustCompile(`^Forwarding from 127\.0\.0\.1:(\d+) `).FindStringSubmatch(line)
+	if port == nil {
+		e.t.Fatalf("kubectl port-forward says %q, %v", line, err)
+	}
+	return func(token string) []string {
+		file := filepath.Join(e.t.TempDir(), "token")
+		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+			e.t.Fatal(err)
+		}
+		return []string{source, "503/a", "--server", "http://127.0.0.1:" + port[1] + "/" + e.name + "/" + source, "--token-file", file}
+	}
+}
+
+// An adapter that was scaled to zero, while no controller runs to set it right. Nothing
+// else works meanwhile, so the test is not parallel.
+func TestWhy_AdapterAtZero(t *testing.T) {
+	n := newNamespace(t, "why-zero")
+	e := n.explainer()
+	n.source("ops", toService("recorder"))
+	const deployment, set = "deployment/reschedule-controller", "statefulset/reschedule-adapter"
+	replicas := e.kubectl("-n", system, "get", deployment, "-o", "jsonpath={.spec.replicas}")
+	t.Cleanup(func() {
+		for _, args := range [][]string{
+			{"scale", set, "--replicas=1"}, {"scale", deployment, "--replicas=" + replicas},
+			{"rollout", "status", set, "--timeout=3m"}, {"rollout", "status", deployment, "--timeout=3m"},
+		} {
+			if out, err := exec.Command("kubectl", append([]string{"-n", system}, args...)...).CombinedOutput(); err != nil {
+				t.Errorf("kubectl %v: %v\n%s", args, err, out)
+			}
+		}
+	})
+	e.kubectl("-n", system, "scale", deployment, "--replicas=0")
+	e.kubectl("-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component="+controller, "--timeout=2m")
+	e.kubectl("-n", system, "scale", set, "--replicas=0")
+	for _, args := range [][]string{{"ops"}, {"ops", "a"}} {
+		eventually(t, patience, "AdapterAtZero", func() error {
+			a, err := e.why(args...)
+			if err == nil && a.Cause != "AdapterAtZero" {
+				err = fmt.Errorf("why %v says %s: %s", args, a.Cause, a.Sentence)
+			}
+			return err
 		})
 	}
 }

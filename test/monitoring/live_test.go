@@ -35,22 +35,34 @@ var specs = map[string]string{
 	"suspended": "{sink: {uri: SINK}, suspend: true}",
 	"quota":     "{sink: {uri: SINK}, limits: {maxPending: 2}}",
 	"warm":      "{sink: {uri: SINK}, warmUp: 1s}",
+	"late":      "{sink: {uri: SINK}, limits: {maxInFlight: 1}}",
+}
+
+// namespace is the namespace of a source: lateness is known of namespaces alone.
+func namespace(name string) string {
+	if name == "late" {
+		return name
+	}
+	return "tests"
 }
 
 // answers are the ones of the sinks of faults.
 var answers = map[string]harness.Answer{
-	"slow": func(w http.ResponseWriter, r *http.Request, _ *harness.Delivery) {
-		select {
-		case <-time.After(300 * time.Millisecond):
-		case <-r.Context().Done():
-		}
-	},
+	"slow":    slow,
+	"late":    slow,
 	"hangs":   func(_ http.ResponseWriter, r *http.Request, _ *harness.Delivery) { <-r.Context().Done() },
 	"busy":    harness.Status(http.StatusTooManyRequests),
 	"broken":  harness.Status(http.StatusInternalServerError),
 	"stuck":   harness.Status(http.StatusBadRequest),
 	"refused": harness.Status(http.StatusBadRequest),
 	"lost":    harness.Status(http.StatusBadRequest),
+}
+
+func slow(_ http.ResponseWriter, r *http.Request, _ *harness.Delivery) {
+	select {
+	case <-time.After(300 * time.Millisecond):
+	case <-r.Context().Done():
+	}
 }
 
 func launch(t *testing.T) *harness.Adapter {
@@ -63,7 +75,7 @@ func launch(t *testing.T) *harness.Adapter {
 			sink.Answer(name, "", answers[name])
 		}
 		spec := strings.NewReplacer("SINK", "'"+sink.URL+"/"+name+"'", "LETTERS", "'"+sink.URL+"/letters'").Replace(specs[name])
-		fmt.Fprintf(&text, "---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: tests}\nspec: %s\n", name, spec)
+		fmt.Fprintf(&text, "---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, namespace(name), spec)
 	}
 	file := filepath.Join(t.TempDir(), "sources.yaml")
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
@@ -77,7 +89,8 @@ func launch(t *testing.T) *harness.Adapter {
 func work(ctx context.Context, t *testing.T, a *harness.Adapter) {
 	t.Helper()
 	call := func(method, path, body string, headers ...string) int {
-		r, err := harness.Do(ctx, method, a.URL+"/tests/"+path, body, headers...)
+		name, _, _ := strings.Cut(path, "/")
+		r, err := harness.Do(ctx, method, a.URL+"/"+namespace(name)+"/"+path, body, headers...)
 		if ctx.Err() != nil {
 			return 0
 		}
@@ -293,19 +306,27 @@ var alerts = map[string][]string{
 	"RescheduleQuotaRefused":     {"firing quota"},
 	"RescheduleQuotaNear":        {"pending quota"},
 	"RescheduleSinkFailing":      {"pending busy", "pending down", "pending hangs"},
+	"RescheduleKeysRetrying":     {"pending busy", "pending down", "pending hangs"},
+	"RescheduleLate":             {"pending late"},
 }
 
-// otherAlerts compares the alerts. KeysRetrying has some of SinkFailing, and on a busy
-// machine deliveries may be late.
+// otherAlerts compares the alerts. RescheduleSlowDisk is left out: nothing makes the disk of
+// an unprivileged process slow, and a busy machine's may be; rules_test.go has it with series
+// that are made up.
 func otherAlerts(t *testing.T, address string) string {
 	t.Helper()
 	got := map[string][]string{}
-	for _, r := range query(t.Context(), t, address, `ALERTS{alertname!~"RescheduleKeysRetrying|RescheduleLate|RescheduleSlowDisk"}`).Data.Result {
-		name := r.Metric["alertname"]
-		if name == "RescheduleSinkFailing" && r.Metric["kn_source_name"] == "broken" {
-			continue // it fails too, and its letters are delivered: this alert comes or not by when it is looked at
+	for _, r := range query(t.Context(), t, address, `ALERTS{alertname!="RescheduleSlowDisk"}`).Data.Result {
+		name, about := r.Metric["alertname"], r.Metric["kn_source_name"]
+		if about == "broken" && (name == "RescheduleSinkFailing" || name == "RescheduleKeysRetrying") {
+			continue // it fails too, and its letters are delivered: these alerts come or not by when they are looked at
 		}
-		got[name] = append(got[name], r.Metric["alertstate"]+" "+r.Metric["kn_source_name"])
+		if name == "RescheduleLate" {
+			if about = r.Metric["kn_source_namespace"]; about == "tests" {
+				continue // on a busy machine
+			}
+		}
+		got[name] = append(got[name], r.Metric["alertstate"]+" "+about)
 	}
 	for name := range got {
 		slices.Sort(got[name])

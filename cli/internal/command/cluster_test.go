@@ -65,6 +65,16 @@ func TestWhy_InACluster(t *testing.T) {
 				"reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n"
 		}, "web", "Quota", "limits.maxBytes"},
 		"unreadable": {func(c *cluster) { c.answers["GET /metrics"] = "200 reschedule_storage_corrupt_total 2\n" }, "web k", "Unreadable", "2 records"},
+		"waited for a slot": {func(c *cluster) {
+			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-01-01T00:00:00Z"}`
+		}, "web k", "InFlight", "its delivery began late, at most 30s ago"},
+		"has a slot since": {func(c *cluster) {
+			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-01-01T00:00:00Z"}`
+			c.answers["GET /ops/web/events"] = "200 : following\nid: e-0\n\nid: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"" + time.Now().Add(-20*time.Second).Format(time.RFC3339) + "\"}\n\n"
+		}, "web k", "SinkSlow", "the delivery began 2"},
+		"a lower limit in force": {func(c *cluster) {
+			c.answers["GET /metrics"] = "200 reschedule_limit{kn_source_name=\"web\",kn_source_namespace=\"ops\",limit=\"limits.maxPending\"} 3\n"
+		}, "web", "Quota", "has reached limits.maxPending (3 keys)"},
 		"all slots": {func(c *cluster) {
 			c.answers["GET /ops/web"] = `200 {"pending":9,"due":9,"inFlight":7,"retrying":0,"deadLetters":0,"nextDueAt":"2026-01-01T00:00:00Z","oldestDueAt":"2026-01-01T00:00:00Z"}`
 			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z"}`
@@ -83,6 +93,37 @@ func TestWhy_InACluster(t *testing.T) {
 			}
 			if err := json.Unmarshal([]byte(out), &a); err != nil || a.Cause != p.cause || !strings.Contains(a.Sentence, p.says) || code != want {
 				t.Errorf("%d, %v, %s%s\nwant %s: %s", code, err, out, errs, p.cause, p.says)
+			}
+		})
+	}
+}
+
+// Whatever hangs, why ends in time and says what hangs.
+func TestWhy_EndsInTime(t *testing.T) {
+	t.Parallel()
+	for hangs, p := range map[string]struct {
+		code int
+		says string
+	}{
+		"/reschedulesources/":        {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
+		"/statefulsets/":             {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
+		"/pods/reschedule-adapter-0": {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
+		"/token":                     {exitUnavailable, "the API server did not answer within 500ms (--timeout)"},
+		"-adapter-0/portforward":     {exitProblem, "no answer came in time"},
+		"/ops/web":                   {exitProblem, "no answer came in time"},
+		"/metrics":                   {0, "3 keys wait"},
+	} {
+		t.Run(hangs, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.hangs = hangs
+			begin := time.Now()
+			code, out, errs := c.run(true, "why", "web", "--timeout", "500ms")
+			if took := time.Since(begin); took > 10*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			if code != p.code || !strings.Contains(out+errs, p.says) {
+				t.Errorf("%d: %s%s\nwant %d: %s", code, out, errs, p.code, p.says)
 			}
 		})
 	}

@@ -38,6 +38,9 @@ type cluster struct {
 	tokens  [][]string                // the audiences of each token
 	answers map[string]string         // of the adapter, by method and path: a status and a body
 	asked   []string                  // the adapter's calls
+	// hangs is a part of the path of calls that get no answer, of the API server or the adapter.
+	hangs    string
+	released chan struct{} // ends them
 	// onlySPDY is an API server without port-forwards over WebSocket.
 	onlySPDY bool
 }
@@ -58,6 +61,8 @@ func newCluster(t *testing.T) *cluster {
 	c.adapter = httptest.NewServer(http.HandlerFunc(c.serveAdapter))
 	t.Cleanup(c.api.Close)
 	t.Cleanup(c.adapter.Close)
+	c.released = make(chan struct{})
+	t.Cleanup(func() { close(c.released) })
 	c.source("ops", "web", nil)
 	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":1},"status":{"readyReplicas":1}}`)
 	return c
@@ -89,6 +94,10 @@ func (c *cluster) source(namespace, name string, change func(o map[string]any)) 
 
 // serve is the API server.
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
+	if c.hangs != "" && strings.Contains(r.URL.Path, c.hangs) {
+		<-c.released
+		return
+	}
 	if strings.HasSuffix(r.URL.Path, "/portforward") && r.URL.Path == podPath+"/portforward" {
 		c.forward(w, r)
 		return
@@ -161,6 +170,10 @@ func refuseWith(w http.ResponseWriter, status int) {
 
 // serveAdapter is the schedule API, and the metrics.
 func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
+	if c.hangs != "" && strings.Contains(r.URL.Path, c.hangs) {
+		<-c.released
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what := r.Method + " " + r.URL.Path

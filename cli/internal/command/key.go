@@ -356,11 +356,13 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 						fmt.Fprintln(e.err, "Some events are missing here: the connection was lost for too long.")
 					}
 					if o.format == "ndjson" {
-						b, err := json.Marshal(v)
+						b, err := line(v)
 						if err != nil {
 							return err
 						}
-						fmt.Fprintf(e.out, "%s\n", b)
+						if _, err := e.out.Write(b); err != nil {
+							return err
+						}
 						continue
 					}
 					fmt.Fprintln(e.out, e.happened(v))

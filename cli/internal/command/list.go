@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -56,7 +57,7 @@ func (e *env) listed(s *object, all bool) []any {
 	}
 	row := []any{
 		s.Name, ready.Status, number(s.Status.Pending), number(s.Status.Retrying), number(s.Status.InFlight), next, fmt.Sprint(s.Spec.Suspend),
-		short(e.now().Sub(s.CreationTimestamp.Time)), dash(ready.Reason), dash(s.Status.SinkURI),
+		why.Short(e.now().Sub(s.CreationTimestamp.Time).Round(time.Second)), dash(ready.Reason), dash(s.Status.SinkURI),
 	}
 	if all {
 		return append([]any{s.Namespace}, row...)
@@ -104,7 +105,7 @@ func (e *env) described(src *source, counts *sdk.Counts, failed error) {
 		pairs = append(pairs, [2]string{name, fmt.Sprintf(format, args...)})
 	}
 	if o := src.object; o != nil {
-		add("Age", "%s", short(e.now().Sub(o.CreationTimestamp.Time)))
+		add("Age", "%s", why.Short(e.now().Sub(o.CreationTimestamp.Time).Round(time.Second)))
 		add("Sink", "%s", dash(o.Status.SinkURI))
 		if a := o.Status.Address; a != nil {
 			add("Address", "%s", a.URL)

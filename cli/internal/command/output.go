@@ -2,7 +2,9 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,12 +15,16 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // output is how a command prints.
 type output struct {
 	format    string
+	template  *jsonpath.JSONPath // of -o jsonpath=…, with the format json
 	noHeaders bool
 	formats   []string
 }
@@ -26,13 +32,23 @@ type output struct {
 // outputFlags adds -o with these formats; "" is a table, or text.
 func outputFlags(c *cobra.Command, formats ...string) *output {
 	o := &output{formats: formats}
-	c.Flags().StringVarP(&o.format, "output", "o", "", "output format: "+strings.Join(formats, ", "))
+	help := "output format: " + strings.Join(formats, ", ")
+	if slices.Contains(formats, "json") {
+		help += ", jsonpath=TEMPLATE"
+	}
+	c.Flags().StringVarP(&o.format, "output", "o", "", help)
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	if slices.Contains(formats, "name") {
 		c.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	}
 	run := c.RunE
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if text, ok := strings.CutPrefix(o.format, "jsonpath="); ok && slices.Contains(formats, "json") {
+			o.format, o.template = "json", jsonpath.New("output").AllowMissingKeys(true)
+			if err := o.template.Parse(text); err != nil {
+				return usage("--output: %w", err)
+			}
+		}
 		if o.format != "" && !slices.Contains(formats, o.format) {
 			return usage("--output %q is not one of %s", o.format, strings.Join(formats, ", "))
 		}
@@ -43,19 +59,55 @@ func outputFlags(c *cobra.Command, formats ...string) *output {
 
 // printOne prints a value as JSON or YAML.
 func (o *output) printOne(w io.Writer, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := line(v)
 	if err != nil {
 		return err
 	}
+	if o.template != nil {
+		return o.pick(w, b)
+	}
 	if o.format == "yaml" {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return err
-		}
+		b, err = yaml.JSONToYAML(b)
 	} else {
-		b = append(b, '\n')
+		var indented bytes.Buffer
+		err = json.Indent(&indented, b, "", "  ")
+		b = indented.Bytes()
+	}
+	if err != nil {
+		return err
 	}
 	_, err = w.Write(b)
 	return err
+}
+
+// pick prints what the template selects. Numbers stay as they are, and what a tenant or a
+// sink supplied cannot move a terminal's cursor.
+func (o *output) pick(w io.Writer, b []byte) error {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return err
+	}
+	var picked strings.Builder
+	if err := o.template.Execute(&picked, v); err != nil {
+		return usage("--output: %w", err)
+	}
+	rows := strings.Split(picked.String(), "\n")
+	for i := range rows {
+		rows[i] = clean(rows[i])
+	}
+	_, err := fmt.Fprintln(w, strings.TrimSuffix(strings.Join(rows, "\n"), "\n"))
+	return err
+}
+
+// line is a value as a line of JSON. It is no part of an HTML page, so <, > and & stay.
+func line(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
 }
 
 // column is a column of a table. A wide one is printed with -o wide only.
@@ -78,7 +130,7 @@ func columns(names ...string) []column {
 const rowsAtOnce = 500
 
 // lister prints items one by one: a table, JSON, YAML, names or NDJSON. It holds a
-// bounded part of them, except for YAML.
+// bounded part of them, except for YAML and JSONPath.
 type lister struct {
 	o       *output
 	w       *bufio.Writer
@@ -87,7 +139,7 @@ type lister struct {
 	rows    []metav1.TableRow
 	tables  int
 	count   int
-	all     []any // for YAML
+	all     []any // for YAML and JSONPath
 }
 
 func (o *output) list(w io.Writer, kind string, columns []column) *lister {
@@ -99,23 +151,27 @@ func (l *lister) add(v any, name string, cells ...any) error {
 	l.count++
 	switch l.o.format {
 	case "json":
+		if l.o.template != nil {
+			l.all = append(l.all, v)
+			return nil
+		}
 		separator := ",\n"
 		if l.count == 1 {
 			separator = "{\"items\":[\n"
 		}
-		b, err := json.Marshal(v)
+		b, err := line(v)
 		if err != nil {
 			return err
 		}
 		_, _ = l.w.WriteString(separator)
-		_, err = l.w.Write(b)
+		_, err = l.w.Write(bytes.TrimSuffix(b, []byte{'\n'}))
 		return err
 	case "ndjson":
-		b, err := json.Marshal(v)
+		b, err := line(v)
 		if err != nil {
 			return err
 		}
-		_, err = l.w.Write(append(b, '\n'))
+		_, err = l.w.Write(b)
 		return err
 	case "yaml":
 		l.all = append(l.all, v)
@@ -159,17 +215,15 @@ func (l *lister) table() error {
 func (l *lister) end(errs io.Writer, nothing string) error {
 	switch l.o.format {
 	case "json":
+		if l.o.template != nil {
+			return l.whole()
+		}
 		if l.count == 0 {
 			_, _ = l.w.WriteString(`{"items":[`)
 		}
 		_, _ = l.w.WriteString("\n]}\n")
 	case "yaml":
-		if l.all == nil {
-			l.all = []any{}
-		}
-		if err := l.o.printOne(l.w, map[string]any{"items": l.all}); err != nil {
-			return err
-		}
+		return l.whole()
 	case "", "wide":
 		if l.count == 0 {
 			fmt.Fprintln(errs, nothing)
@@ -179,6 +233,14 @@ func (l *lister) end(errs io.Writer, nothing string) error {
 		}
 	}
 	return l.w.Flush()
+}
+
+// whole prints all items at once.
+func (l *lister) whole() error {
+	if l.all == nil {
+		l.all = []any{}
+	}
+	return errors.Join(l.o.printOne(l.w, map[string]any{"items": l.all}), l.w.Flush())
 }
 
 // clean replaces control characters and marks that reorder text.
@@ -194,28 +256,13 @@ func clean(s string) string {
 	}, s)
 }
 
-// relative is an instant for people: "in 4m12s", "3h ago".
+// relative is an instant for people, to the second: "in 4m12s", "3h0m ago".
 func (e *env) relative(t time.Time) string {
-	switch d := t.Sub(e.now()); {
-	case t.IsZero():
+	if t.IsZero() {
 		return "-"
-	case d >= time.Second:
-		return "in " + short(d)
-	case d <= -time.Second:
-		return short(-d) + " ago"
 	}
-	return "now"
-}
-
-// short is a duration with two units at most.
-func short(d time.Duration) string {
-	switch {
-	case d >= 48*time.Hour:
-		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-	case d >= time.Hour:
-		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
-	}
-	return d.Round(time.Second).String()
+	now := e.now()
+	return why.When(now, now.Add(t.Sub(now).Round(time.Second)))
 }
 
 func number(n *int64) string {

@@ -88,7 +88,7 @@ func (e *env) session() (*session, error) {
 	}
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
-	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace}
+	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace, done: make(chan struct{})}
 	s.dialer = s.tunnel.dial
 	if e.dial != nil {
 		s.dialer = e.dial
@@ -97,10 +97,22 @@ func (e *env) session() (*session, error) {
 }
 
 func (s *session) close() {
-	if s.tunnel != nil {
+	if s.tunnel == nil {
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
 		s.tunnel.close()
+	}()
+	select { // it waits for a stream that is being opened, and the process ends now
+	case <-closed:
+	case <-time.After(closeTime):
 	}
 }
+
+// closeTime is how long the end of a session waits for its port-forward.
+const closeTime = time.Second
 
 // cluster requires a cluster.
 func (s *session) cluster(what string) error {

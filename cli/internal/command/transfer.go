@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,11 +55,11 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 		if err != nil {
 			return errors.Join(fmt.Errorf("after %d keys: %w", n, err), w.Flush())
 		}
-		b, err := json.Marshal(k)
+		b, err := line(k)
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(append(b, '\n')); err != nil {
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
 		n++
@@ -239,11 +240,32 @@ func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) er
 	return nil
 }
 
+// set are the attributes that each delivery sets, and that schedule: a request cannot give
+// them. Others, such as reschedulecause, are a part of the event.
+var set = []string{
+	"reschedulekey", "rescheduleafter", "rescheduleat", "reschedulepolicy", "reschedulerevision", "rescheduledueat", "rescheduleattempt",
+}
+
+// unreadable is the error of a line without the names of Go's types.
+func unreadable(err error) error {
+	var instant *time.ParseError
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &instant):
+		return fmt.Errorf("%q is not an instant such as 2030-01-01T06:00:00Z", strings.Trim(instant.Value, `"`))
+	case errors.As(err, &other) && other.Field != "":
+		return fmt.Errorf("%s: a JSON %s does not belong there", strings.TrimPrefix(other.Field, "plainSchedule."), other.Value)
+	case errors.As(err, &other):
+		return fmt.Errorf("it is a JSON %s, not an object as export writes it", other.Value)
+	}
+	return err
+}
+
 // item is the request of a line.
 func (i *importer) item(line []byte) (sdk.Item, error) {
 	var k sdk.Schedule
 	if err := json.Unmarshal(line, &k); err != nil {
-		return sdk.Item{}, err
+		return sdk.Item{}, unreadable(err)
 	}
 	if k.Key == "" {
 		return sdk.Item{}, errors.New("key: is missing")
@@ -257,7 +279,7 @@ func (i *importer) item(line []byte) (sdk.Item, error) {
 	if v := item.Event; v != nil {
 		v.ID, v.Source, v.Time = "", "", time.Time{} // a request cannot set them
 		for name := range v.Extensions {
-			if strings.HasPrefix(name, "reschedule") {
+			if slices.Contains(set, name) {
 				delete(v.Extensions, name)
 			}
 		}

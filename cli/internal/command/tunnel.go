@@ -26,6 +26,7 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 type tunnel struct {
 	config    *rest.Config
 	namespace string
+	done      chan struct{} // closed by close
 
 	mu   sync.Mutex
 	conn httpstream.Connection
@@ -116,6 +117,8 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 		return r.conn, r.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-t.done: // a transport goes on dialling for calls that have ended
+		return nil, net.ErrClosed
 	}
 }
 
@@ -160,6 +163,7 @@ func (t *tunnel) stream(port int) (net.Conn, error) {
 
 // close ends the port-forward.
 func (t *tunnel) close() {
+	close(t.done)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.conn != nil {

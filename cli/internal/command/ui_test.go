@@ -60,6 +60,25 @@ func visit(t *testing.T, c *http.Client, address, host string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// newBrowser keeps cookies.
+func newBrowser(t *testing.T) *http.Client {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Jar: jar}
+}
+
+// signedIn is a browser that has opened the printed address, and the address of the page.
+func signedIn(t *testing.T, address string) (browser *http.Client, base string) {
+	t.Helper()
+	browser = newBrowser(t)
+	visit(t, browser, address, "")
+	base, _, _ = strings.Cut(address, "?")
+	return browser, base
+}
+
 // The page shows the sources of the namespace through the port-forward. Only the browser
 // that opened the printed address sees it, and no token reaches it.
 func TestUI_InACluster(t *testing.T) {
@@ -71,11 +90,7 @@ func TestUI_InACluster(t *testing.T) {
 	e, config := c.env(true, nil, nil), c.kubeconfig()
 	address, end := served(t, e, "--kubeconfig", config)
 	base, _, _ := strings.Cut(address, "?")
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
+	browser := newBrowser(t)
 	if status, _ := visit(t, browser, base, ""); status != http.StatusUnauthorized {
 		t.Errorf("before the printed address: status %d", status)
 	}
@@ -118,13 +133,7 @@ func TestUI_WithoutTheRight(t *testing.T) {
 	c.refuse["POST /token"] = http.StatusForbidden
 	e, config := c.env(true, nil, nil), c.kubeconfig()
 	address, end := served(t, e, "--kubeconfig", config)
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
-	visit(t, browser, address, "")
-	base, _, _ := strings.Cut(address, "?")
+	browser, base := signedIn(t, address)
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "kubectl create role") {
 		t.Errorf("the source: %s", view)
 	}
@@ -144,13 +153,7 @@ func TestUI_WithoutACluster(t *testing.T) {
 	}
 	e := c.env(false, nil, nil)
 	address, end := served(t, e, "web", "--server", c.adapter.URL, "--namespace", "ops", "--token-file", token)
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
-	visit(t, browser, address, "")
-	base, _, _ := strings.Cut(address, "?")
+	browser, base := signedIn(t, address)
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
 		t.Errorf("the source: %s", view)
 	}

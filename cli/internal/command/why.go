@@ -25,6 +25,7 @@ import (
 // why is the command of that name.
 func (e *env) why() *cobra.Command {
 	var o *output
+	var timeout time.Duration
 	c := e.command("why NAME [KEY]", "Say why a key, or a source, is not delivered", `
 # What is wrong with the source?
 $ why git-repos
@@ -42,7 +43,15 @@ $ why git-repos GitRepo/team-a/site`,
 					return usage("KEY is empty: leave it out to ask about the source")
 				}
 			}
-			f, err := s.facts(cmd.Context(), args[0], key)
+			if timeout <= 0 {
+				return usage("--timeout: %s is not a positive duration such as %s", timeout, whyTime)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			f, err := s.facts(ctx, args[0], key)
+			if errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
+				return unavailable("the API server did not answer within %s (--timeout)", timeout)
+			}
 			if err != nil {
 				return err
 			}
@@ -51,9 +60,13 @@ $ why git-repos GitRepo/team-a/site`,
 	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
 and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem.`
 	c.ValidArgsFunction = e.completeKeys
+	c.Flags().DurationVar(&timeout, "timeout", whyTime, "how long all calls together may take; what has no answer by then stays unknown")
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
+
+// whyTime bounds why: a component that hangs is an answer too.
+const whyTime = 20 * time.Second
 
 // answer prints an answer of why.
 func (e *env) answer(o *output, a why.Answer) error {
@@ -101,10 +114,16 @@ func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error
 		return f, err
 	}
 	f.Source, f.Adapter = o.facts(), s.adapterFacts(ctx)
+	if err := ctx.Err(); err != nil { // it is the API server that hangs
+		return f, err
+	}
 	if d := f.Adapter; d != nil && (d.Missing || d.Ready == 0) {
 		return f, nil // there is nothing to call
 	}
 	if src, err = s.connect(ctx, o, nil); err != nil {
+		if ctx.Err() != nil {
+			return f, ctx.Err()
+		}
 		f.Refusal = refusal(err)
 		return f, nil
 	}
@@ -130,8 +149,17 @@ func refusal(err error) *why.Refusal {
 	case errors.As(err, &call):
 		err = call.Err
 	}
-	r.Detail = err.Error()
+	r.Detail = why.CallError(err)
 	return r
+}
+
+// interrupted is the error of a context that the user ended. One whose time is over is
+// none: what was found until then is told.
+func interrupted(ctx context.Context) error {
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // ask asks the schedule API.
@@ -139,7 +167,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 	counts, err := src.Counts(ctx)
 	if err != nil {
 		f.Refusal = refusal(err)
-		return ctx.Err()
+		return interrupted(ctx)
 	}
 	f.Counts = &why.Counts{
 		Pending: int64(counts.Pending), Due: int64(counts.Due), InFlight: int64(counts.InFlight), Retrying: int64(counts.Retrying),
@@ -150,8 +178,10 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 	} else {
 		s.askKey(ctx, f, src)
 	}
-	s.metrics(ctx, f, src)
-	return ctx.Err()
+	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
+		s.metrics(ctx, f, src)
+	}
+	return interrupted(ctx)
 }
 
 // trouble finds the key that is in trouble for longest, and the newest dead letter.
@@ -203,6 +233,9 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 	if l, err := src.DeadLetter(ctx, f.Key); err == nil {
 		f.DeadLetter = deadLetter(l)
 	}
+	if f.WantsStart() {
+		f.Record.StartedAt = started(ctx, src, f.Key)
+	}
 	if f.Record == nil || f.Record.State != string(sdk.Due) || f.Record.LastFailure != nil {
 		return
 	}
@@ -221,6 +254,28 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 		}
 		f.Ahead++
 	}
+}
+
+// replayTime is how long the source may take to repeat the live events that it remembers.
+const replayTime = 300 * time.Millisecond
+
+// started is when the delivery of the key began, zero if the source does not remember it:
+// it does while callers follow it, and some minutes longer.
+func started(ctx context.Context, src *source, key string) (at time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, replayTime)
+	defer cancel()
+	for e, err := range src.Follow(ctx, "0") { // no event has this id: the source begins with the oldest
+		if err != nil {
+			break
+		}
+		if e.Key == key && e.Kind == sdk.KeyStarted {
+			at = e.At
+		}
+		if e.Key == key && e.Kind == sdk.KeyOutcome {
+			at = time.Time{}
+		}
+	}
+	return at
 }
 
 func record(k *sdk.Schedule) *why.Record {
@@ -297,7 +352,7 @@ func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
 const maxMetrics = 64 << 20
 
 // metrics reads what only the adapter's metrics show: a full disk, refusals, unreadable
-// records, and whether a source without an object is suspended.
+// records, the limits in force, and whether a source without an object is suspended.
 func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
 	address, client := s.metricsServer, &http.Client{Timeout: s.requestTimeout}
 	if s.config != nil {
@@ -326,6 +381,13 @@ func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
 
 func readMetrics(f *why.Facts, src *source, text io.Reader) {
 	var free, reserve float64
+	known := f.Source
+	if known == nil {
+		known = &why.Source{} // without a cluster
+	}
+	limits := map[string]*int64{
+		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
+	}
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
 		name, labels, value, ok := sample(lines.Text())
@@ -345,8 +407,13 @@ func readMetrics(f *why.Facts, src *source, text io.Reader) {
 				f.StoredBytes = int64(value)
 			}
 		case "reschedule_source_suspended":
-			if mine && value > 0 && f.Source == nil {
-				f.Source = &why.Source{Suspended: true}
+			if mine && f.Source == nil {
+				known.Suspended = value > 0
+				f.Source = known
+			}
+		case "reschedule_limit":
+			if limit := limits[labels["limit"]]; mine && limit != nil {
+				*limit = int64(value)
 			}
 		case "reschedule_quota_refused_total":
 			if mine && value > 0 {

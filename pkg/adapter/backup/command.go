@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -41,7 +43,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if args[0] == "backup" {
 		err = fetch(ctx, *dir, *file, stdout)
 	} else {
-		err = restoreFile(*file, *dir)
+		err = restoreFile(ctx, *file, *dir)
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "adapter %s: %v\n", args[0], err)
@@ -101,21 +103,22 @@ func open(ctx context.Context, dir string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-func restoreFile(file, dir string) error {
+func restoreFile(ctx context.Context, file, dir string) error {
 	if file == "-" {
-		return Restore(os.Stdin, dir)
+		return Restore(ctx, os.Stdin, dir)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // it was only read
-	return Restore(f, dir)
+	return Restore(ctx, f, dir)
 }
 
 // Restore makes the data directory of a back-up, and verifies it. Dir must be empty, or
-// not exist. After an error nothing is left in it.
-func Restore(from io.Reader, dir string) (err error) {
+// not exist, or hold a part of a restore that was killed. After an error, and when ctx
+// ends, nothing is left in it.
+func Restore(ctx context.Context, from io.Reader, dir string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -124,17 +127,71 @@ func Restore(from io.Reader, dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	if present, err := os.ReadDir(dir); err != nil || len(present) > 0 && (len(present) > 1 || present[0].Name() != "lost+found") {
-		return errors.Join(err, fmt.Errorf("%s is not empty: a back-up is restored into an empty directory", dir))
+	lock, err := claim(root, dir)
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, empty(dir))
 		}
+		err = errors.Join(err, lock.Close())
 	}()
-	if err := extract(tar.NewReader(from), root); err != nil {
+	done := make(chan error, 1)
+	in, out := io.Pipe()
+	go func() { // a read of a terminal or a pipe does not end with ctx
+		_, err := io.Copy(out, from)
+		_ = out.CloseWithError(err)
+	}()
+	defer context.AfterFunc(ctx, func() { _ = out.CloseWithError(errInterrupted) })()
+	if err := extract(tar.NewReader(in), root); err != nil {
 		return err
 	}
+	go func() { done <- verify(dir) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done(): // it only reads
+		err = errInterrupted
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(root.Remove(store.RestoringName), syncRoot(root))
+}
+
+// errInterrupted is the error of a restore that a signal ends.
+var errInterrupted = errors.New("interrupted: nothing was restored, repeat the command")
+
+// claim makes the file that marks dir as a restore under way. Its lock ends with the
+// process, so a mark without a lock is of a restore that was killed.
+func claim(root *os.Root, dir string) (*os.File, error) {
+	present, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	killed := slices.ContainsFunc(present, func(e os.DirEntry) bool { return e.Name() == store.RestoringName })
+	if !killed && len(present) > 0 && (len(present) > 1 || present[0].Name() != "lost+found") {
+		return nil, fmt.Errorf("%s is not empty: a back-up is restored into an empty directory", dir)
+	}
+	lock, err := root.OpenFile(store.RestoringName, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another restore into %s is under way", dir), lock.Close())
+	}
+	for _, e := range present {
+		if name := e.Name(); killed && name != "lost+found" && name != store.RestoringName {
+			err = errors.Join(err, root.RemoveAll(name))
+		}
+	}
+	if err = errors.Join(err, syncRoot(root)); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+func verify(dir string) error {
 	report, err := store.Verify(store.Options{Dir: dir})
 	if err != nil {
 		return err
@@ -143,6 +200,14 @@ func Restore(from io.Reader, dir string) (err error) {
 		return fmt.Errorf("the back-up is damaged: %d problems; restore it by tar, and run adapter repair", report.ProblemCount)
 	}
 	return nil
+}
+
+func syncRoot(root *os.Root) error {
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 func extract(r *tar.Reader, root *os.Root) error {
@@ -154,12 +219,8 @@ func extract(r *tar.Reader, root *os.Root) error {
 		case err != nil:
 			return fmt.Errorf("reading the back-up: %w", err)
 		case h.Name == endName:
-			d, err := root.Open(".")
-			if err != nil {
-				return err
-			}
-			return errors.Join(d.Sync(), d.Close())
-		case h.Typeflag != tar.TypeReg || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
+			return syncRoot(root)
+		case h.Typeflag != tar.TypeReg || h.Name == store.RestoringName || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
 			return fmt.Errorf("%q is no file of a back-up", h.Name)
 		}
 		f, err := root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -176,13 +237,13 @@ func extract(r *tar.Reader, root *os.Root) error {
 	}
 }
 
-// empty removes what Restore has made.
+// empty removes what Restore has made, its mark last.
 func empty(dir string) error {
 	present, err := os.ReadDir(dir)
 	for _, e := range present {
-		if e.Name() != "lost+found" {
+		if e.Name() != "lost+found" && e.Name() != store.RestoringName {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(filepath.Join(dir, store.RestoringName)))
 }

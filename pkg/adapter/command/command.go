@@ -25,7 +25,11 @@ func Main(version string, open func(adapter.LogOptions) (adapter.ReplicatedLog, 
 		case "inspect", "verify", "repair":
 			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
 		case "backup", "restore":
-			os.Exit(backup.Main(context.Background(), args, os.Stdout, os.Stderr))
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+			context.AfterFunc(ctx, stop) // a second signal ends the process at once
+			code := backup.Main(ctx, args, os.Stdout, os.Stderr)
+			stop()
+			os.Exit(code)
 		}
 	}
 	turns.Spread()
@@ -65,7 +69,7 @@ func run(args []string, version string, open func(adapter.LogOptions) (adapter.R
 		return err
 	}
 	if *showVersion {
-		fmt.Println(version)
+		_, _ = fmt.Fprintln(os.Stdout, version)
 		return nil
 	}
 	if flags.NArg() > 0 {
@@ -111,7 +115,7 @@ func run(args []string, version string, open func(adapter.LogOptions) (adapter.R
 		if cfg.Page {
 			page = ", page on " + a.PageURL()
 		}
-		fmt.Printf("ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), page)
+		_, _ = fmt.Fprintf(os.Stdout, "ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), page)
 	})
 }
 

@@ -147,16 +147,14 @@ func (w *world) crash(m *member) {
 func (w *world) watch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	owners := ""
-	n := 0
+	var owners []string
 	for _, m := range w.members {
 		if m.tenure.Valid() {
-			owners += " " + m.name
-			n++
+			owners = append(owners, m.name)
 		}
 	}
-	if n > 1 {
-		w.problem("at one time the lease is held by%s", owners)
+	if len(owners) > 1 {
+		w.problem("at one time the lease is held by %v", owners)
 	}
 }
 

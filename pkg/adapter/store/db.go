@@ -60,6 +60,10 @@ type DB struct {
 
 var _ Store = (*DB)(nil)
 
+// RestoringName is the file that marks a directory into which a back-up is being restored.
+// Such a directory may lack files, so nothing is written to it.
+const RestoringName = "restoring"
+
 // Open opens the data directory, or makes one.
 func Open(o Options) (*DB, error) {
 	db := &DB{readOnly: o.ReadOnly, replicated: o.replicated, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
@@ -92,6 +96,9 @@ func (db *DB) open(o Options) (err error) {
 				err = errors.Join(err, lock.Close())
 			}
 		}()
+	}
+	if _, missing := fs.Stat(fs.PathJoin(o.Dir, RestoringName)); missing == nil && !o.ReadOnly {
+		return errors.New("a restore into it was cut off, or is under way: run adapter restore again, which begins anew")
 	}
 	if !o.ReadOnly {
 		err = errors.Join(endSwap(fs, o.Dir), fs.RemoveAll(fs.PathJoin(o.Dir, checkpointDir)))

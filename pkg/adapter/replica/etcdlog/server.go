@@ -105,7 +105,7 @@ func Start(o Options) (*Server, error) {
 	}
 	s := &Server{etcd: server, client: v3client.New(server.Server), opts: o}
 	go func() {
-		defer os.RemoveAll(sockets)
+		defer func() { _ = os.RemoveAll(sockets) }() // it is empty by then, or a socket is left
 		select {
 		case err := <-server.Err():
 			o.Stopped(fmt.Errorf("etcdlog: etcd has ended: %w", err))
