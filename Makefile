@@ -15,7 +15,7 @@ CHAOS ?= 1h
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser.
-MODULES := sdk cli examples/config-watcher test/operators test/page
+MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/page
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
@@ -63,7 +63,7 @@ PROGRAMS := hack/with-programs.sh
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
 # the checksum of a program.
-TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release
+TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release test-python test-rust
 LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
@@ -99,7 +99,7 @@ test-race-sdk:
 # The tests of test/operators run the go command on files of other modules, which go test
 # does not see: they always run.
 test-modules:
-	$(STEP) "sdk, cli and config-watcher" bash -ec 'for module in sdk cli examples/config-watcher; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli and examples" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-page:
@@ -113,6 +113,12 @@ test-bench:
 
 test-release:
 	$(STEP) "a release" hack/test-release.sh
+
+test-python:
+	$(STEP) "kopf" $(MAKE) python
+
+test-rust:
+	$(STEP) "kube-rs" $(MAKE) rust
 
 .PHONY: fmt
 fmt:
@@ -149,6 +155,27 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 .PHONY: chaos
 chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS=1h)
 	$(PROGRAMS) go test -count=1 -timeout 0 -run TestGroup_Chaos -v ./test/replicated -chaos $(CHAOS)
+
+# The first run needs the network, for the versions of python/requirements.txt.
+.PHONY: python
+python: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+python: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+python: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+python: build ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
+	hack/python.sh mypy
+	hack/python.sh python -m pytest -q $(PYTESTFLAGS)
+
+# Cargo.lock pins every crate; the first run needs the network.
+.PHONY: rust
+rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
+rust: build ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && cargo test --locked --quiet
 
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
@@ -215,6 +242,18 @@ deploy: ## Install into the cluster, as ko apply -f config/ does
 .PHONY: e2e
 e2e: cluster-up deploy ## Run the tests with pods in the cluster, and bring up what is missing (E2E='-run Wake -v')
 	E2E='$(E2E)' hack/e2e.sh
+
+.PHONY: release
+release: ## Make the release of the tag of this commit, signed: images in KO_DOCKER_REPO, files in dist (docs/releases.md)
+	hack/make-release.sh
+
+.PHONY: test-release-all
+test-release-all: ## Make a release for all platforms twice, and compare them (long)
+	hack/test-release.sh --all
+
+.PHONY: test-upgrade
+test-upgrade: ## Upgrade the adapter of 0.1.0, built from the history, under load, and go back
+	hack/test-upgrade.sh
 
 .PHONY: release-yaml
 release-yaml: ## Push the images to KO_DOCKER_REPO and write dist/reschedule.yaml

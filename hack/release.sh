@@ -41,7 +41,7 @@ out=$(mktemp -d "$dist/.release.XXXXXX")
 trap 'rm -rf "$out"' EXIT
 # shellcheck disable=SC2086 # KOFLAGS are several flags
 ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
-    --platform "${PLATFORMS:-linux/amd64,linux/arm64}" ${KOFLAGS:-} >"$out/images.yaml"
+    --platform "${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}" ${KOFLAGS:-} >"$out/images.yaml"
 label <"$out/images.yaml" >"$out/reschedule.yaml"
 label <config/300-reschedulesource.yaml >"$out/reschedule-crds.yaml"
 label <config/tls/adapter-certificate.yaml >"$out/reschedule-tls.yaml"

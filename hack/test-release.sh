@@ -1,30 +1,83 @@
 #!/usr/bin/env bash
-# Makes a release with a base image of its own, pushes it to a registry of its own on
-# loopback, and checks the result. It needs no network once the modules of tools/ko are
-# downloaded.
+# Makes a release of a tag twice, in two directories, with a base image of its own, pushes
+# it to a registry of its own on loopback, verifies it as docs/releases.md says, and checks
+# that both are the same bytes. It needs no network once the modules of tools/ko and
+# tools/kustomize are downloaded. PLATFORMS and CLI_PLATFORMS are what to build for: this machine alone
+# by default, --all for all of a release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
 serving=
 trap '[ -z "$serving" ] || kill "$serving"; rm -rf "$work"' EXIT
 fail() { echo "test-release: $*" >&2; exit 1; }
+# The environment of tests has flags of its own; a release sets what it needs.
+unset GOFLAGS VERSION COSIGN_KEY KO_DEFAULTBASEIMAGE KOFLAGS
+export CGO_ENABLED=0
+PLATFORMS=linux/$(go env GOARCH) CLI_PLATFORMS=$PLATFORMS
+if [ "${1:-}" = --all ]; then
+    PLATFORMS=linux/amd64,linux/arm64,linux/s390x,linux/ppc64le CLI_PLATFORMS=$PLATFORMS,darwin/amd64,darwin/arm64,windows/amd64
+fi
+export PLATFORMS CLI_PLATFORMS
 
 # It is built as a binary, because go tool would not pass on the signal that ends it.
-go build -modfile=tools/ko/go.mod -o "$work/crane" github.com/google/go-containerregistry/cmd/crane
-crane() { "$work/crane" "$@" 2>>"$work/crane.log"; }
+go build -modfile=tools/ko/go.mod -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane
+go -C tools/ko build -buildvcs=false -o "$work/bin/cosign" ./cosign
+PATH=$work/bin:$PATH
+crane() { "$work/bin/crane" "$@" 2>>"$work/crane.log"; }
 
-# Without a repository it must fail and say so.
-if (unset KO_DOCKER_REPO; hack/release.sh) 2>"$work/refusal"; then fail "released to nowhere"; fi
-grep -q "KO_DOCKER_REPO is not set" "$work/refusal" || fail "the error does not name KO_DOCKER_REPO: $(cat "$work/refusal")"
+# A repository with the files of this directory as they are on the disk, and the tag of a
+# pre-release. Both have the same commit, as two clones of one repository have.
+version=v0.0.1-test.1
+checkout() { # DIRECTORY
+    mkdir -p "$1"
+    git ls-files -z --cached --others --exclude-standard | while IFS= read -rd '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done |
+        tar --null --files-from=- -cf - | tar -C "$1" -xf -
+    printf '\n## [%s] - 2026-01-31\n\n### Added\n\n- What the test reads.\n\n## 0.0.0 - unreleased\n\n- Other text.\n' "${version#v}" >>"$1/CHANGELOG.md"
+    git -C "$1" init --quiet
+    git -C "$1" config user.name test
+    git -C "$1" config user.email test@example.com
+    git -C "$1" add --all
+    git -C "$1" commit --quiet --message=all --date=2026-01-31T00:00:00Z
+    git -C "$1" tag "$version"
+}
+export GIT_COMMITTER_DATE=2026-01-31T00:00:00Z
+checkout "$work/one"
+checkout "$work/another/directory/with/a/longer/name"
+repository=$work/one
 
+# refused FILE WORDS: a release stops with these words, before it builds.
+refused() {
+    if "$repository/hack/$1" 2>"$work/refusal"; then fail "$1 was not refused, but should say: $2"; fi
+    grep -qF -- "$2" "$work/refusal" || fail "$1 does not say \"$2\" but: $(cat "$work/refusal")"
+}
+export DIST=$work/never COSIGN_PASSWORD=test
+refused release.sh "KO_DOCKER_REPO is not set"
+refused make-release.sh "KO_DOCKER_REPO is not set"
+export KO_DOCKER_REPO=127.0.0.1:1/x
+for wrong in 1.2.3 v1.2 v01.2.3 v1.2.3- v1.2.3-01 v1.2.3-a..b v1.2.3+build latest; do VERSION=$wrong refused make-release.sh "\"$wrong\" is no version"; done
+VERSION=v9.9.9 refused make-release.sh "there is no tag v9.9.9: git tag"
+refused make-release.sh "COSIGN_KEY is not set"
+COSIGN_KEY=$work/none refused make-release.sh "cannot be read"
+KO_DEFAULTBASEIMAGE=example.com/base:latest refused make-release.sh "has no digest"
+touch "$repository/left-over"
+refused make-release.sh "the tree is not that of $version; commit or remove: ?? left-over"
+rm "$repository/left-over"
+git -C "$repository" tag v0.0.0
+VERSION=v0.0.0 refused make-release.sh 'CHANGELOG.md has no section "## [0.0.0] - 2'
+git -C "$repository" tag --delete v0.0.0 >/dev/null
+git -C "$repository" commit --quiet --allow-empty --message=later
+refused make-release.sh "this commit has no tag"
+VERSION=$version refused make-release.sh "is another commit than the one checked out: git checkout $version"
+git -C "$repository" checkout --quiet "$version"
 # With an older Go than the toolchain of go.mod too.
 mkdir "$work/old"
 printf '#!/bin/sh\necho go1.26.0\n' >"$work/old/go"
 chmod +x "$work/old/go"
-if PATH=$work/old:$PATH KO_DOCKER_REPO=127.0.0.1:1/x VERSION=v0 hack/release.sh 2>"$work/refusal"; then fail "released with an old Go"; fi
-grep -q "Go is 1.26.0; go.mod asks for" "$work/refusal" || fail "the error does not name the version of Go: $(cat "$work/refusal")"
+PATH=$work/old:$PATH VERSION=v0 refused release.sh "Go is 1.26.0; go.mod asks for"
+[ ! -e "$work/never" ] || fail "a refused release wrote files"
 
-"$work/crane" registry serve --address 127.0.0.1:0 >"$work/registry.log" 2>&1 &
+: >"$work/registry.log"
+"$work/bin/crane" registry serve --address 127.0.0.1:0 >>"$work/registry.log" 2>&1 &
 serving=$!
 port=
 for ((i = 0; i < 100; i++)); do
@@ -36,28 +89,91 @@ done
 [ -n "$port" ] || fail "the registry does not start: $(cat "$work/registry.log")"
 registry=127.0.0.1:$port
 
-platform=linux/$(go env GOARCH)
-base=$(CRANE=$work/crane hack/base-image.sh "$registry" "$platform" 2>>"$work/crane.log")
+bases=()
+for platform in ${PLATFORMS//,/ }; do
+    base=$(CRANE=$work/bin/crane hack/base-image.sh "$registry/$platform" "$platform" 2>>"$work/crane.log")
+    bases+=(-m "${base%:*}@$(crane digest "$base")")
+done
+crane index append "${bases[@]}" -t "$registry/base:nonroot" >/dev/null
+KO_DEFAULTBASEIMAGE=$registry/base@$(crane digest "$registry/base:nonroot")
+(cd "$work" && cosign generate-key-pair && cosign generate-key-pair --output-key-prefix=other)
+export KO_DEFAULTBASEIMAGE KO_DOCKER_REPO=$registry/reschedule COSIGN_KEY=$work/cosign.key
 
-export DIST=$work/dist KO_DOCKER_REPO=$registry/reschedule KO_DEFAULTBASEIMAGE=$base VERSION=v0.0.0-test PLATFORMS=$platform
-if ! hack/release.sh 2>"$work/release.log"; then fail "$(cat "$work/release.log")"; fi
+release() { # DIRECTORY DIST
+    if ! DIST=$2 "$1/hack/make-release.sh" 2>"$work/release.log"; then fail "$(cat "$work/release.log")"; fi
+}
+dist=$work/dist
+release "$work/one" "$dist"
 
-for file in "$work"/dist/reschedule.yaml "$work"/dist/reschedule-crds.yaml "$work"/dist/reschedule-tls.yaml; do
+for file in "$dist"/reschedule{,-crds,-tls}.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
-    grep -q 'app.kubernetes.io/version: "v0.0.0-test"' "$file" || fail "$(basename "$file") has no version"
+    grep -q "app.kubernetes.io/version: \"$version\"" "$file" || fail "$(basename "$file") has no version"
 done
 objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
-[ "$(objects "$work"/dist/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"
-[ "$(objects "$work"/dist/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
+[ "$(objects "$dist"/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"
+[ "$(objects "$dist"/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
 
+mkdir "$work/root"
 for name in adapter controller; do
-    image=$(sed -n "s|.*image: \($registry/reschedule/${name}[:@].*\)|\1|p" "$work"/dist/reschedule.yaml)
+    image=$(sed -n "s|.*image: \($registry/reschedule/${name}[:@].*\)|\1|p" "$dist"/reschedule.yaml)
     [[ $image == *@sha256:* ]] || fail "$name is not named by digest: \"$image\""
-    [ "$(crane digest "$registry/reschedule/$name:$VERSION")" = "${image##*@}" ] || fail "$name has no tag $VERSION"
-    crane config "$image" | grep -q '"User":"65532"' || fail "$name runs as another user: $(crane config "$image")"
-    crane export "$image" - | tar -x -C "$work" --no-same-owner 2>>"$work/crane.log"
-    if go version -m "$work/ko-app/$name" | grep -q 'CGO_ENABLED=1'; then fail "$name needs a C library"; fi
-    if grep -qaF "$PWD/" "$work/ko-app/$name"; then fail "$name contains the path of this directory"; fi
+    [ "$(crane digest "$registry/reschedule/$name:$version")" = "${image##*@}" ] || fail "$name has no tag $version"
+    for platform in ${PLATFORMS//,/ }; do
+        crane config --platform "$platform" "$image" | grep '"User":"65532"' >/dev/null || fail "$name for $platform runs as another user: $(crane config --platform "$platform" "$image")"
+        crane export --platform "$platform" "$image" - | tar -x -C "$work/root" --no-same-owner 2>>"$work/crane.log"
+        go version -m "$work/root/ko-app/$name" >"$work/built"
+        if grep -q 'CGO_ENABLED=1' "$work/built"; then fail "$name needs a C library"; fi
+        grep -q "GOARCH=${platform#*/}\$" "$work/built" || fail "$name for $platform is for another: $(cat "$work/built")"
+        if grep -qaF "$repository/" "$work/root/ko-app/$name"; then fail "$name contains the path of its directory"; fi
+    done
+    crane manifest "$registry/reschedule/$name:${image##*@sha256:}" >/dev/null 2>&1 || crane manifest "$registry/reschedule/$name:sha256-${image##*sha256:}.sbom" | grep spdx >/dev/null || fail "$name has no SBOM"
 done
-[ "$("$work/ko-app/adapter" --version)" = "$VERSION" ] || fail "the adapter says it is $("$work/ko-app/adapter" --version)"
-echo "ok: $VERSION was released to a registry on loopback"
+crane export --platform "linux/$(go env GOARCH)" "$(sed -n "s|.*image: \($registry/reschedule/adapter[:@].*\)|\1|p" "$dist"/reschedule.yaml)" - | tar -x -C "$work/root" --no-same-owner 2>>"$work/crane.log"
+[ "$("$work/root/ko-app/adapter" --version)" = "$version" ] || fail "the adapter says it is $("$work/root/ko-app/adapter" --version)"
+
+# The archives: each command line, the base for kustomize, the SBOMs; and krew's manifest.
+for platform in ${CLI_PLATFORMS//,/ }; do
+    file=kn-source-reschedule_${version}_${platform/\//_}.tar.gz
+    mkdir -p "$work/cli/$platform"
+    tar -xzf "$dist/$file" -C "$work/cli/$platform"
+    binary=$(ls "$work/cli/$platform"/kn-source-reschedule*)
+    go version -m "$binary" | grep "GOARCH=${platform#*/}\$" >/dev/null || fail "$file is for another platform"
+    if grep -qaF "$repository/" "$binary"; then fail "$file contains the path of its directory"; fi
+    grep -A1 "/$version/$file\$" "$dist/reschedule-source.yaml" | grep "sha256: $(sha256sum <"$dist/$file" | cut -d' ' -f1)" >/dev/null || fail "krew's manifest has no checksum of $file"
+done
+"$work/cli/linux/$(go env GOARCH)/kn-source-reschedule" version | grep -F "$version" >/dev/null || fail "the command line does not say that it is $version"
+tar -xzf "$dist/reschedule-kustomize.tar.gz" -C "$work"
+go tool -modfile=tools/kustomize/go.mod kustomize build "$work/reschedule" >"$work/kustomized.yaml"
+[ "$(objects "$work/kustomized.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "the base for kustomize has other objects than reschedule.yaml"
+diff <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$work/kustomized.yaml" | sort) <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$dist/reschedule.yaml" | sort) || fail "the base for kustomize has other images"
+tar -xzOf "$dist/reschedule-sbom.tar.gz" --wildcards './*.spdx.json' | grep '"spdxVersion"' >/dev/null || fail "reschedule-sbom.tar.gz has no SPDX document"
+for words in "# $version" '**This is a pre-release.**' '- What the test reads.' "$registry/reschedule/adapter:$version@sha256:"; do
+    grep -qF -- "$words" "$dist/release-notes.md" || fail "the notes lack \"$words\": $(cat "$dist/release-notes.md")"
+done
+if grep -qF 'Other text.' "$dist/release-notes.md"; then fail "the notes have the text of another version"; fi
+
+# The commands of docs/releases.md, as they are there, accept this release and refuse each change.
+commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" docs/releases.md | sed '1,2d;$d'; }
+commands verify >"$work/verify.sh"
+grep -q 'cosign verify-attestation' "$work/verify.sh" || fail "docs/releases.md has no commands that verify"
+verify() { (cd "$1" && bash -euo pipefail "$work/verify.sh") >"$work/verified" 2>&1; }
+cp "$work/cosign.pub" "$dist/"
+verify "$dist" || fail "docs/releases.md does not verify: $(cat "$work/verified")"
+grep -qF "$(git -C "$repository" rev-parse HEAD)" "$work/verified" || fail "the provenance does not name the commit: $(cat "$work/verified")"
+changed() { # WHAT COMMAND...
+    rm -rf "$work/changed"
+    cp -R "$dist" "$work/changed"
+    (cd "$work/changed" && "${@:2}")
+    if verify "$work/changed"; then fail "docs/releases.md accepts $1"; fi
+}
+unsigned=$registry/base@$(crane digest "$registry/base:nonroot")
+changed "another key" cp "$work/other.pub" cosign.pub
+changed "another file" sed -i '1s/^/#/' reschedule.yaml
+changed "another list of checksums" sh -c 'echo >>reschedule-crds.yaml; sha256sum *.yaml >checksums.txt'
+changed "an image without a signature" sh -c "sed -i 's|image: .*/adapter[:@].*|image: $unsigned|' reschedule.yaml; sha256sum reschedule.yaml >checksums.txt; cosign sign-blob --key $work/cosign.key --bundle checksums.txt.sigstore.json checksums.txt"
+rm "$dist/cosign.pub"
+
+# A second build is the same.
+release "$work/another/directory/with/a/longer/name" "$work/again"
+diff -r --exclude=checksums.txt.sigstore.json "$dist" "$work/again" >"$work/differences" || fail "two builds of one tag differ: $(cat "$work/differences")"
+echo "ok: $version for $PLATFORMS was released twice to a registry on loopback, and is the same"

@@ -4,7 +4,7 @@
 #   app/jre       the modules of this JDK that the operator needs, and the libraries of the system that they need
 #   app/lib       the jars, which mvn package has copied
 #   app/args      the arguments of java
-#   app/app.jsa   the archive of classes, written after one delivery (Training)
+#   app/app.jsa   the archive of classes, written after two deliveries (Training)
 #
 # image.sh DIRECTORY IMAGE: also pushes them as an image, with the crane of $CRANE. JAVA_HOME is a JDK of at least 17.
 set -euo pipefail
@@ -34,15 +34,16 @@ ARGS
 find "$root" -exec touch --no-dereference --date=@0 {} +
 jre/bin/java -Xshare:dump >/dev/null 2>&1
 keystore=$(mktemp -u)
-trap 'rm -f "$keystore"' EXIT
-"$java_home/bin/keytool" -genkeypair -alias training -keyalg RSA -dname CN=127.0.0.1 -storetype PKCS12 -storepass training -keystore "$keystore" 2>/dev/null
+trap 'rm -f "$keystore" "$keystore.pem"' EXIT
+"$java_home/bin/keytool" -genkeypair -alias training -keyalg RSA -dname CN=127.0.0.1 -ext san=ip:127.0.0.1 -storetype PKCS12 -storepass training -keystore "$keystore" 2>/dev/null
+"$java_home/bin/keytool" -exportcert -rfc -alias training -storepass training -keystore "$keystore" -file "$keystore.pem" 2>/dev/null
 # Without what is in the environment of this machine.
-env -i sh -c 'jre/bin/java $(sed s/SharedArchiveFile=/ArchiveClassesAtExit=/ args) dev.reschedule.examples.webpage.Training "$0"' "$keystore"
+env -i sh -c 'jre/bin/java $(sed s/SharedArchiveFile=/ArchiveClassesAtExit=/ args) dev.reschedule.examples.webpage.Training "$0" "$0.pem"' "$keystore"
 find "$root" -exec touch --no-dereference --date=@0 {} +
 [ -n "$image" ] || exit 0
 
 tar=$(mktemp)
-trap 'rm -f "$keystore" "$tar"' EXIT
+trap 'rm -f "$keystore" "$keystore.pem" "$tar"' EXIT
 tar -C "$root" --owner=0 --group=0 --mtime=@0 --sort=name --numeric-owner -cf "$tar" .
 "$CRANE" append -f "$tar" -t "$image" >/dev/null
 "$CRANE" mutate "$image" --set-platform "linux/$(go env GOARCH)" --user 65532 --workdir /app \

@@ -64,6 +64,9 @@ var readOnce = sync.OnceValues(func() (*tree, error) {
 		}
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
+			if base := path.Base(rel); rel == "python/.venv" || rel == "examples/kube-rs/target" || strings.HasPrefix(base, ".") && strings.HasSuffix(base, "_cache") || base == "__pycache__" {
+				return filepath.SkipDir // see .gitignore
+			}
 			if rel == ".git" || rel == "bin" || rel == "dist" || rel == "data" ||
 				(strings.HasPrefix(rel, "java/") || strings.HasPrefix(rel, "examples/java-")) && strings.HasSuffix(rel, "/target") { // see .gitignore
 				return filepath.SkipDir

@@ -122,7 +122,7 @@ func pair(t *testing.T) string {
 
 func (g *group) launch(i int) {
 	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
-	a, err := harness.Process{Program: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
 	if err != nil {
 		g.t.Error(err)
 		return
@@ -443,7 +443,7 @@ func TestMember_LostDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
-	a, err := harness.Process{Program: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
 	if err == nil {
 		a.Kill()
 		t.Fatal("it started")

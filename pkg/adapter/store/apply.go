@@ -51,6 +51,7 @@ func (db *DB) ApplyMarked(lazy bool, marks []MarkChange, changes ...Change) (Com
 	// The housekeeper holds records and rows against each other meanwhile, or not.
 	db.keeper.rows.RLock()
 	defer db.keeper.rows.RUnlock()
+	defer db.absent.leave(db.absent.enter())
 	b := db.db.NewBatch()
 	s := scratches.Get().(*scratch)
 	defer s.release()
@@ -137,6 +138,9 @@ func (db *DB) add(b *pebble.Batch, s *scratch, c *Change, deltas []delta) ([]del
 	}
 	if err != nil {
 		return deltas, fmt.Errorf("store: changing key %q of source %q: %w", c.Key, c.Source, err)
+	}
+	if c.New != nil {
+		db.absent.add(s.key)
 	}
 	if c.New == nil {
 		err = b.Delete(s.key, nil)

@@ -42,6 +42,7 @@ type DB struct {
 	counters  counters
 	lazy      lazySync
 	keeper    housekeeper
+	absent    absent
 	space     space
 	lock      *pebble.Lock
 	full      *fullFS
@@ -70,6 +71,7 @@ func Open(o Options) (*DB, error) {
 	db.lazy.sync = db.sync
 	db.gate.idle = make(chan struct{}, 1)
 	db.keeper.init()
+	db.absent.asked = make(chan struct{}, 1)
 	if err := db.open(o); err != nil {
 		return nil, fmt.Errorf("store: opening %q: %w", o.Dir, err)
 	}

@@ -117,6 +117,18 @@ func (k *housekeeper) ending() bool {
 	}
 }
 
+// pause waits, and reports that the housekeeper goes on.
+func (k *housekeeper) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-k.stop:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
 // startKeeper starts the housekeeper, with the purges that the last process
 // did not end.
 func (db *DB) startKeeper() error {
@@ -128,6 +140,8 @@ func (db *DB) startKeeper() error {
 	for _, source := range sources {
 		k.want(source, false)
 	}
+	db.absent.ask()
+	k.work.Go(db.keepAbsent)
 	k.work.Go(func() {
 		for {
 			select {
@@ -137,9 +151,7 @@ func (db *DB) startKeeper() error {
 			}
 			if err := db.tidy(); err != nil && !k.ending() {
 				db.complain(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
-				select {
-				case <-k.stop:
-				case <-time.After(tidyAgain):
+				if k.pause(tidyAgain) {
 					k.poke()
 				}
 			}

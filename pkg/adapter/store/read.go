@@ -31,6 +31,10 @@ func (db *DB) get(r pebble.Reader, source, key string, decode decoding) (*schedu
 	defer db.gate.leave()
 	s := scratches.Get().(*scratch)
 	defer s.release()
+	s.key = appendRecordKey(s.key[:0], source, key)
+	if r == pebble.Reader(db.db) && db.absent.lacks(s.key) {
+		return nil, nil
+	}
 	it, err := r.NewIter(&lookup)
 	if err != nil {
 		return nil, fmt.Errorf("store: reading key %q of source %q: %w", key, source, err)
@@ -99,6 +103,17 @@ func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, de
 	defer db.gate.leave()
 	s := scratches.Get().(*scratch)
 	defer s.release()
+	order := make([]int, 0, len(keys))
+	for i, key := range keys {
+		s.key = appendRecordKey(s.key[:0], source, key)
+		if !db.absent.lacks(s.key) {
+			order = append(order, i)
+		}
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 	it, err := db.db.NewIter(&lookup)
 	if err != nil {
 		return fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, err)
@@ -108,11 +123,6 @@ func (db *DB) getAll(source string, keys []string, entries []*schedule.Entry, de
 			err = fmt.Errorf("store: reading %d keys of source %q: %w", len(keys), source, e)
 		}
 	}()
-	order := make([]int, len(keys))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
 	for _, i := range order {
 		if entries[i], err = db.seek(it, s, source, keys[i], decode); err != nil {
 			return err

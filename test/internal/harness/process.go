@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -17,8 +18,7 @@ import (
 type Process struct {
 	Env    []string // NAME=value, beside the environment of this process
 	Memory int64    // the most that it may take, in bytes; 0 = no limit
-	// Program is the path of another adapter than [Binary]; "": none.
-	Program string
+	Binary string   // the program; default the one of this checkout
 }
 
 // Pod is the process of config/500-adapter.yaml: 1 GiB, of which Go's runtime
@@ -43,18 +43,15 @@ func (p Process) Start(t testing.TB, flags ...string) *Adapter {
 // does; where none can be made it is one of the address space, by which Go's
 // runtime ends it.
 func (p Process) command(flags []string) (cmd *exec.Cmd, gone func()) {
-	program := p.Program
-	if program == "" {
-		program = Binary()
-	}
-	cmd, gone = exec.Command(program, flags...), func() {}
+	binary := cmp.Or(p.Binary, Binary())
+	cmd, gone = exec.Command(binary, flags...), func() {}
 	if p.Memory > 0 {
 		confine := fmt.Sprintf(`ulimit -d %d && exec "$0" "$@"`, p.Memory>>10)
 		if group, err := memoryGroup(p.Memory); err == nil {
 			confine = fmt.Sprintf(`echo $$ > %q && exec "$0" "$@"`, filepath.Join(group, "cgroup.procs"))
 			gone = func() { _ = os.Remove(group) } // a group that is left does no harm
 		}
-		cmd = exec.Command("sh", append([]string{"-c", confine, program}, flags...)...)
+		cmd = exec.Command("sh", append([]string{"-c", confine, binary}, flags...)...)
 	}
 	// The race detector's exit code must not be taken for one of the adapter's.
 	cmd.Env = append(append(cmd.Environ(), "GORACE=exitcode=66 halt_on_error=1"), p.Env...)

@@ -58,7 +58,7 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
   public CompletionStage<Void> start() {
     running = true;
     if (lister != null && !lazy) {
-      refresh(); // a run has registered it, and is going to read from it
+      fill(); // a run has registered it, and is going to read from it
     }
     return CompletableFuture.completedFuture(null);
   }
@@ -80,6 +80,17 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
   synchronized void gone(T last, boolean unknownState) {
     cache.remove(last);
     handlers.forEach(h -> h.onDelete(last, unknownState));
+  }
+
+  /**
+   * Lists for the first time, without handlers: they need the lock of their event source, which JOSDK holds until its
+   * informers have started. JOSDK indexes what is in the cache then.
+   */
+  private synchronized void fill() {
+    String version = lister.list(cache::put);
+    if (version != null && !version.isEmpty()) {
+      lastSync = version;
+    }
   }
 
   /** Lists. It returns when a list that was begun after the call is in the cache. */

@@ -181,6 +181,25 @@ class DeliverTest {
     assertEquals(3, runs.size());
   }
 
+  /** An event source that a run registers has what exists, for that run, and its changes are seen later. */
+  @Test
+  void sourcesMayBeRegisteredLate() throws Exception {
+    start(c -> {});
+    Site a = create("a", "dynamic");
+    var owned = new ConfigMapBuilder().withNewMetadata().withName("late").withNamespace(ns)
+        .withLabels(Map.of("app", "late")).endMetadata().build();
+    owned.addOwnerReference(a);
+    client.resource(owned).create();
+    assertEquals(200, deliver(changed("add", "a")).status());
+    assertEquals("a late=1", runs.get(runs.size() - 1));
+    int before = runs.size();
+    assertEquals(200, deliver(cause("a", "v1/ConfigMap/" + ns + "/late")).status());
+    assertEquals(before, runs.size(), "nothing changed");
+    client.resource(owned).delete();
+    assertEquals(200, deliver(cause("a", "v1/ConfigMap/" + ns + "/late")).status());
+    assertEquals("a late=0", runs.get(runs.size() - 1));
+  }
+
   /** Deliveries that share a list each find the change of their own object. */
   @Test
   void sharedListsLoseNothing() throws Exception {

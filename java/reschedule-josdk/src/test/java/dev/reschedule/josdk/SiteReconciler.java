@@ -99,7 +99,7 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
       }
       case "poll" -> {
         return count < 3
-            ? UpdateControl.patchStatus(status(site, count + 1)).rescheduleAfter(Duration.ofMillis(500))
+            ? UpdateControl.patchStatus(status(site, count + 1, null)).rescheduleAfter(Duration.ofMillis(500))
             : UpdateControl.noUpdate();
       }
       case "instant" -> {
@@ -119,10 +119,31 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
         Thread.sleep(600_000);
         return UpdateControl.noUpdate();
       }
+      case "laborious" -> { // its status names the process that is at it
+        int retries = context.getRetryInfo().map(r -> r.getAttemptCount()).orElse(0);
+        context.getClient().resource(site).editStatus(s -> {
+          s.setStatus(status(site, retries, System.getenv("HOSTNAME")).getStatus());
+          return s;
+        });
+        Thread.sleep(2000);
+        if (retries < 2) {
+          throw new IllegalStateException("not yet");
+        }
+        return UpdateControl.patchStatus(status(site, retries, "done"));
+      }
       case "error" -> {
         if (instants.merge(name, 1, Integer::sum) < 2) {
           throw new NoClassDefFoundError("an Error of the JVM");
         }
+        return UpdateControl.noUpdate();
+      }
+      case "dynamic" -> { // an event source that it registers while it runs, as a workflow does
+        var source =
+            context.eventSourceRetriever().dynamicallyRegisterEventSource(
+                new InformerEventSource<>(
+                    InformerEventSourceConfiguration.from(ConfigMap.class, Site.class).withName("late").withLabelSelector("app=late").build(),
+                    context.eventSourceRetriever().eventSourceContextForDynamicRegistration()));
+        recorder.record(name, "late=" + source.getSecondaryResources(site).size());
         return UpdateControl.noUpdate();
       }
       case "watch" -> {
@@ -156,13 +177,11 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
       return ErrorStatusUpdateControl.defaultErrorProcessing();
     }
     int count = site.getStatus() == null ? 0 : site.getStatus().count;
-    Site s = status(site, count + 1);
-    s.getStatus().message = e.getMessage();
-    return ErrorStatusUpdateControl.patchStatus(s).rescheduleAfter(Duration.ofMillis(500));
+    return ErrorStatusUpdateControl.patchStatus(status(site, count + 1, e.getMessage())).rescheduleAfter(Duration.ofMillis(500));
   }
 
   /** With server-side apply only what is meant is sent. */
-  static Site status(Site site, int count) {
+  static Site status(Site site, int count, String message) {
     Site s = new Site();
     s.setMetadata(
         new ObjectMetaBuilder()
@@ -172,6 +191,7 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
     s.setSpec(null);
     s.setStatus(new Site.Status());
     s.getStatus().count = count;
+    s.getStatus().message = message;
     return s;
   }
 

@@ -12,7 +12,9 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.KeyStore;
+import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
@@ -34,12 +36,16 @@ import io.fabric8.kubernetes.client.KubernetesClientBuilder;
 import dev.reschedule.josdk.RescheduleOperator;
 
 /**
- * One delivery against an API server that is not one, in the image build: so an archive of classes has every class that
- * a delivery needs. The argument is a key store with the certificate of that server.
+ * Deliveries against an API server that is not one, in the image build: one makes the dependents, another compares them.
+ * So an archive of classes has every class that a delivery needs. The arguments are a key store with the certificate of
+ * that server, and the certificate itself.
  */
 public final class Training {
 
   private static final String SENDER = "system:serviceaccount:training:sender";
+  /** What was applied, by the path of its list. */
+  private static final Map<String, String> applied = new ConcurrentHashMap<>();
+
   private static final char[] PASSWORD = "training".toCharArray();
 
   private Training() {}
@@ -56,7 +62,7 @@ public final class Training {
                     .withMasterUrl("https://127.0.0.1:" + api.getAddress().getPort())
                     .withOauthToken("training")
                     .withNamespace("default")
-                    .withTrustCerts(true)
+                    .withCaCertFile(args[1])
                     .build())
             .build();
     api.createContext("/", x -> answer(x, client, key));
@@ -64,11 +70,17 @@ public final class Training {
     RescheduleOperator operator =
         new RescheduleOperator(o -> o.withKubernetesClient(client)).withPort(0).withAudience("webpages", SENDER);
     Main.start(operator);
+    deliver(operator.port(), token(key), "dev.knative.apiserver.ref.add", "Ce-Kind", "WebPage");
+    deliver(operator.port(), token(key), "dev.reschedule.due", "Ce-Reschedulecause", "apps/v1/Deployment/default/page");
+    System.exit(0); // as SIGTERM does: the archive is written when the shutdown hooks have ended
+  }
+
+  private static void deliver(int port, String token, String type, String... more) throws Exception {
     HttpRequest delivery =
-        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + operator.port() + "/"))
-            .header("Authorization", "Bearer " + token(key))
+        HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/"))
+            .header("Authorization", "Bearer " + token)
             .header("Ce-Specversion", "1.0").header("Ce-Id", "1").header("Ce-Source", "/training")
-            .header("Ce-Type", "dev.knative.apiserver.ref.add").header("Ce-Kind", "WebPage")
+            .header("Ce-Type", type).headers(more)
             .header("Ce-Reschedulekey", "WebPage/default/page").header("Ce-Rescheduleattempt", "0")
             .header("Content-Type", "application/json")
             .POST(HttpRequest.BodyPublishers.ofString("{\"kind\":\"WebPage\"}"))
@@ -77,7 +89,6 @@ public final class Training {
     if (answer.statusCode() != 200 || answer.headers().firstValue("Reschedule-After").isEmpty()) {
       throw new IllegalStateException("the delivery is answered with " + answer.statusCode() + " " + answer.body());
     }
-    System.exit(0); // as SIGTERM does: the archive is written when the shutdown hooks have ended
   }
 
   private static SSLContext certificate(Path file) throws Exception {
@@ -106,7 +117,7 @@ public final class Training {
     return token.getCompactSerialization();
   }
 
-  /** Has the keys and one page. Lists are empty, and every object is taken. */
+  /** Has the keys and one page. Every object is taken, and listed from then on. */
   private static void answer(HttpExchange x, KubernetesClient client, RsaJsonWebKey key) throws IOException {
     String path = x.getRequestURI().getPath();
     String body;
@@ -114,7 +125,7 @@ public final class Training {
       body = "{\"issuer\":\"https://training\"}";
     } else if (path.endsWith("/jwks")) {
       body = "{\"keys\":[" + key.toJson() + "]}";
-    } else if (path.endsWith("/webpages/page")) {
+    } else if (path.contains("/webpages/page")) { // its status too
       body =
           """
           {"apiVersion":"examples.reschedule.dev/v1","kind":"WebPage",
@@ -122,7 +133,7 @@ public final class Training {
            "spec":{"html":"<html></html>","replicas":1}}
           """;
     } else if (x.getRequestMethod().equals("GET")) {
-      body = "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[]}";
+      body = "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":[" + applied.getOrDefault(path, "") + "]}";
     } else {
       Map<String, Object> o =
           client.getKubernetesSerialization()
@@ -131,7 +142,10 @@ public final class Training {
       Map<String, Object> metadata = (Map<String, Object>) o.get("metadata");
       metadata.put("uid", "2");
       metadata.put("resourceVersion", "2");
+      metadata.put("managedFields", List.of(Map.of("manager", "webpages", "operation", "Apply", "fieldsType", "FieldsV1",
+          "fieldsV1", Map.of("f:spec", Map.of("f:replicas", Map.of())))));
       body = client.getKubernetesSerialization().asJson(o);
+      applied.put(x.getRequestMethod().equals("POST") ? path : path.substring(0, path.lastIndexOf('/')), body);
     }
     byte[] bytes = body.getBytes(StandardCharsets.UTF_8);
     x.getResponseHeaders().set("Content-Type", "application/json");

@@ -5,6 +5,8 @@ import java.util.Map;
 import io.fabric8.kubernetes.api.model.ObjectMeta;
 import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.api.model.apps.Deployment;
+import io.fabric8.kubernetes.client.KubernetesClientException;
+import io.javaoperatorsdk.operator.AggregatedOperatorException;
 import io.javaoperatorsdk.operator.api.config.informer.Informer;
 import io.javaoperatorsdk.operator.api.reconciler.Constants;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
@@ -53,7 +55,16 @@ public class WebPageReconciler implements Reconciler<WebPage> {
 
   @Override
   public ErrorStatusUpdateControl<WebPage> updateErrorStatus(WebPage page, Context<WebPage> context, Exception e) {
-    return ErrorStatusUpdateControl.patchStatus(status(page, 0, e.getMessage())); // and JOSDK tries again
+    return ErrorStatusUpdateControl.patchStatus(status(page, 0, reason(e))); // and JOSDK tries again
+  }
+
+  /** The message of the first dependent that failed, without the stack traces that JOSDK puts together. */
+  private static String reason(Exception e) {
+    Exception first =
+        e instanceof AggregatedOperatorException a ? a.getAggregatedExceptions().values().iterator().next() : e;
+    return first instanceof KubernetesClientException k && k.getStatus() != null
+        ? k.getStatus().getMessage()
+        : first.getMessage();
   }
 
   /** With server-side apply only what is meant is sent. */

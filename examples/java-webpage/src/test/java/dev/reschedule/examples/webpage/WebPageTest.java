@@ -24,12 +24,21 @@ import io.javaoperatorsdk.operator.Operator;
 import dev.reschedule.josdk.RescheduleOperator;
 import dev.reschedule.testing.Cluster;
 
-/** The operator with its manifests, against a real API server, and the real adapter that watches for it. */
+/**
+ * The operator with its manifests, and with no more rights than they give it, against a real API server, and the real
+ * adapter that watches for it.
+ */
 @Timeout(240)
 class WebPageTest {
 
+  /** The ServiceAccount of the operator. */
+  private static final String ACCOUNT = "webpages";
+
+  private Cluster cluster;
   private Operator operator;
   private KubernetesClient client;
+  private String namespace;
+  private boolean cold;
 
   @AfterEach
   void stop() {
@@ -42,28 +51,25 @@ class WebPageTest {
     return Files.readString(Path.of("config", file));
   }
 
-  /** Resident or at zero: pages are made, repaired, changed and refused in the same way. */
+  /** Resident, at zero, or with a new operator for each change: pages are made, repaired, changed and refused alike. */
   @ParameterizedTest
-  @ValueSource(strings = {"resident", "serverless"})
+  @ValueSource(strings = {"resident", "serverless", "cold"})
   void pagesAreServed(String form) throws Exception {
-    Cluster cluster = Cluster.get();
+    cluster = Cluster.get();
     cluster.apply(manifest("crd/webpages.yaml"));
     cluster.served("examples.reschedule.dev", "v1", "webpages");
     String ns = cluster.namespace("webpage-" + form);
-    client =
-        new KubernetesClientBuilder()
-            .withConfig(new ConfigBuilder(cluster.client.getConfiguration()).withNamespace(ns).build())
-            .build();
+    namespace = ns;
+    client = client(null);
+    String folder = form.equals("resident") ? form : "serverless";
+    cluster.apply(ns, manifest(folder + "/rbac.yaml"));
     if (form.equals("resident")) {
-      operator = new Operator(o -> o.withKubernetesClient(client));
+      operator = new Operator(o -> o.withKubernetesClient(client(ACCOUNT)));
       operator.register(new WebPageReconciler());
       operator.start();
     } else {
-      RescheduleOperator o = new RescheduleOperator(c -> c.withKubernetesClient(client)).withPort(0);
-      operator = o;
-      operator.register(new WebPageReconciler());
-      operator.start();
-      cluster.apply(ns, manifest("serverless/rbac.yaml"));
+      cold = form.equals("cold");
+      RescheduleOperator o = serve(0);
       // There is no Knative Serving, so the sink is a URI.
       String source = manifest("serverless/source.yaml");
       cluster.apply(ns, source.substring(0, source.indexOf("    ref:")) + "    uri: http://127.0.0.1:" + o.port() + "/\n"
@@ -89,21 +95,51 @@ class WebPageTest {
     await("served", WebPage.Status::getMessage);
 
     // Another hand changes it, and deletes it.
+    renew();
     client.configMaps().withName("hello").edit(m -> {
       m.getData().put("index.html", "<html>forged</html>");
       return m;
     });
     until("it is repaired", () -> html().equals("<html>one</html>"));
+    renew();
     client.services().withName("hello").delete();
     until("it is made again", () -> client.services().withName("hello").get() != null);
 
     // The page changes.
+    renew();
     change("two");
     await("the page has no <html>", WebPage.Status::getMessage);
+    renew();
     change("<html>three</html>");
     await("served", WebPage.Status::getMessage);
     assertEquals("<html>three</html>", html());
     assertEquals(List.of("WebPage"), deployment().getMetadata().getOwnerReferences().stream().map(r -> r.getKind()).toList());
+  }
+
+  /** A client with the rights of an account of the namespace, or with all if there is none. */
+  private KubernetesClient client(String account) {
+    ConfigBuilder config = new ConfigBuilder(cluster.client.getConfiguration()).withNamespace(namespace);
+    if (account != null) {
+      config.withImpersonateUsername("system:serviceaccount:" + namespace + ":" + account);
+    }
+    return new KubernetesClientBuilder().withConfig(config.build()).build();
+  }
+
+  private RescheduleOperator serve(int port) {
+    RescheduleOperator o = new RescheduleOperator(c -> c.withKubernetesClient(client(ACCOUNT))).withPort(port);
+    operator = o;
+    operator.register(new WebPageReconciler());
+    operator.start();
+    return o;
+  }
+
+  /** Another process takes over, as after a while without a change. */
+  private void renew() {
+    if (cold) {
+      int port = ((RescheduleOperator) operator).port();
+      operator.stop();
+      serve(port);
+    }
   }
 
   private Deployment deployment() {

@@ -1,0 +1,4 @@
+//! An operator with kube-rs, resident and at zero.
+
+pub mod banner;
+pub mod serverless;

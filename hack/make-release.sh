@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Makes the release of a tag: images with SBOM, signature and provenance in the registry,
+# and the files of docs/releases.md in dist/. Two runs for one tag give the same files and
+# the same digests, whatever directory and day they run in; only signatures differ.
+#
+# VERSION is the tag, by default the one of this commit. COSIGN_KEY is the file of a private key
+# of cosign's (COSIGN_PASSWORD), or the word keyless: then cosign from the PATH signs with the
+# identity of the workflow. KO_DOCKER_REPO is as in hack/release.sh. PLATFORMS and
+# CLI_PLATFORMS are what to build for, DIST replaces the directory dist.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+refuse() { echo "make release: $*" >&2; exit 1; }
+
+# Each reason to refuse is found before anything is built.
+[ -n "${KO_DOCKER_REPO:-}" ] || refuse "KO_DOCKER_REPO is not set: name the registry and path that the images are pushed to, for example KO_DOCKER_REPO=ghcr.io/reschedule-dev"
+VERSION=${VERSION:-$(git describe --tags --exact-match 2>/dev/null || true)}
+[ -n "$VERSION" ] || refuse "this commit has no tag: git tag -a v1.2.3 -m v1.2.3, or check out a tag"
+number='(0|[1-9][0-9]*)' word='(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)'
+[[ $VERSION =~ ^v$number\.$number\.$number(-$word(\.$word)*)?$ ]] ||
+    refuse "\"$VERSION\" is no version: a release is v1.2.3 or v1.2.3-rc.1, as in SemVer 2.0, and has no build metadata, because \"+\" may not be in the tag of an image"
+[ ${#VERSION} -le 63 ] || refuse "\"$VERSION\" has ${#VERSION} characters; the value of a label has at most 63"
+commit=$(git rev-parse --verify --quiet "refs/tags/$VERSION^{commit}") || refuse "there is no tag $VERSION: git tag -a $VERSION -m $VERSION"
+[ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION is another commit than the one checked out: git checkout $VERSION"
+[ -z "$(git status --porcelain)" ] || refuse "the tree is not that of $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
+# The heading is "## [1.2.3] - 2026-01-31" or has no brackets.
+notes=$(awk -v version="${VERSION#v}" '
+    /^## / { is = ($2 == version || $2 == "[" version "]") && $3 == "-" && $4 ~ /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]$/; next }
+    is' CHANGELOG.md)
+[[ $notes = *[^[:space:]]* ]] || refuse "CHANGELOG.md has no section \"## [${VERSION#v}] - $(date +%F)\" with a date and text: write it, and move the tag"
+base=${KO_DEFAULTBASEIMAGE:-$(sed -n 's/^defaultBaseImage: //p' .ko.yaml)}
+[[ $base =~ @(sha256):([0-9a-f]{64})$ ]] || refuse "the base image $base has no digest: name it as IMAGE@sha256:… in .ko.yaml"
+base_digest=${BASH_REMATCH[2]}
+case ${COSIGN_KEY:-} in
+"") refuse "COSIGN_KEY is not set: name the file of a private key (cosign generate-key-pair), or keyless in a workflow" ;;
+keyless) sign=() ;;
+*)
+    [ -r "$COSIGN_KEY" ] || refuse "COSIGN_KEY is $COSIGN_KEY, which cannot be read"
+    sign=(--key "$(realpath "$COSIGN_KEY")")
+    ;;
+esac
+
+# Bytes depend on the files of the tag alone: the toolchain is exact, and neither the time
+# nor git's state is built in.
+GOTOOLCHAIN=go$(sed -n 's/^toolchain go//p' go.mod)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export VERSION GOTOOLCHAIN SOURCE_DATE_EPOCH
+export GOFLAGS=-buildvcs=false CGO_ENABLED=0 TZ=UTC LC_ALL=C
+export PLATFORMS=${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}
+CLI_PLATFORMS=${CLI_PLATFORMS:-$PLATFORMS,darwin/amd64,darwin/arm64,windows/amd64}
+source=https://github.com/reschedule-dev/reschedule
+download=$source/releases/download/$VERSION
+
+dist=${DIST:-dist}
+mkdir -p "$dist"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+out=$work/out
+# The same bytes for the same files.
+archive() { # FILE DIRECTORY NAMES...
+    tar -C "$2" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=ustar -cf - "${@:3}" | gzip -9n >"$1"
+}
+
+if [ "$COSIGN_KEY" != keyless ]; then
+    go -C tools/ko build -o "$work/bin/cosign" ./cosign
+    PATH=$work/bin:$PATH
+fi
+cosign() { command cosign "$1" --yes "${sign[@]}" "${@:2}"; }
+
+echo "$VERSION: images for $PLATFORMS" >&2
+DIST=$out KOFLAGS="--sbom-dir=$work/sbom ${KOFLAGS:-}" hack/release.sh
+# Every image that a manifest names, so that an image of a manifest that comes later is in.
+mapfile -t images < <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml | sort -u)
+for image in "${images[@]}"; do
+    [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "a manifest names the image $image without a digest"
+done
+archive "$out/reschedule-sbom.tar.gz" "$work/sbom" .
+
+# config/ with the images of this release in the place of ko's references.
+mkdir "$work/kustomize"
+cp -R config "$work/kustomize/reschedule"
+for image in "${images[@]}"; do
+    name=${image%@*} name=${name##*/}
+    find "$work/kustomize" -type f -exec sed -i "s|ko://github.com/reschedule-dev/reschedule/cmd/${name%%:*}\$|$image|" {} +
+done
+find "$work/kustomize" -name '*.yaml' -exec sed -i "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|" {} +
+archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
+
+cat >"$out/reschedule-source.yaml" <<EOF
+# The manifest of the plugin for krew: kubectl krew install --manifest=reschedule-source.yaml
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: reschedule-source
+spec:
+  version: $VERSION
+  homepage: $source
+  shortDescription: See why a key of a RescheduleSource did not run
+  description: |
+    Explains why a key or a RescheduleSource is not delivered; lists, runs, sets
+    and cancels keys and dead letters; suspends, drains, exports and imports.
+  platforms:
+EOF
+for platform in ${CLI_PLATFORMS//,/ }; do
+    os=${platform%/*} arch=${platform#*/} binary=kn-source-reschedule
+    [ "$os" != windows ] || binary+=.exe
+    echo "$VERSION: command line for $platform" >&2
+    mkdir -p "$work/$platform"
+    GOOS=$os GOARCH=$arch go -C cli build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o "$work/$platform/$binary" .
+    cp LICENSE "$work/$platform/"
+    file=kn-source-reschedule_${VERSION}_${os}_$arch.tar.gz
+    archive "$out/$file" "$work/$platform" "$binary" LICENSE
+    cat >>"$out/reschedule-source.yaml" <<EOF
+  - selector: {matchLabels: {os: $os, arch: $arch}}
+    uri: $download/$file
+    sha256: $(sha256sum <"$out/$file" | cut -d' ' -f1)
+    bin: $binary
+EOF
+done
+
+{
+    echo "# $VERSION"
+    if [[ $VERSION = *-* ]]; then printf '\n**This is a pre-release.** It may change before the version without a suffix, and no upgrade to or from it is promised.\n'; fi
+    printf '%s\n' "$notes"
+    printf '\n## Images\n\n'
+    printf -- '- `%s`\n' "${images[@]}"
+    printf '\nHow to verify them: %s/blob/%s/docs/releases.md\n' "$source" "$VERSION"
+} >"$out/release-notes.md"
+
+# https://slsa.dev/spec/v1.0/provenance. It has no times: they would say nothing about the bytes.
+cat >"$work/provenance.json" <<EOF
+{"buildDefinition": {
+   "buildType": "$source/blob/main/docs/releases.md#what-the-provenance-says",
+   "externalParameters": {"source": "$source", "tag": "$VERSION", "platforms": "$PLATFORMS"},
+   "resolvedDependencies": [
+     {"uri": "git+$source@refs/tags/$VERSION", "digest": {"gitCommit": "$commit"}},
+     {"uri": "${base%@*}", "digest": {"sha256": "$base_digest"}},
+     {"uri": "https://go.dev/dl/", "name": "$GOTOOLCHAIN"}]},
+ "runDetails": {"builder": {"id": "${BUILDER_ID:-$source/blob/main/docs/releases.md#by-hand}"}}}
+EOF
+
+(cd "$out" && sha256sum -- * >"$work/checksums.txt")
+mv "$work/checksums.txt" "$out/"
+cosign sign-blob --bundle "$out/checksums.txt.sigstore.json" "$out/checksums.txt"
+for image in "${images[@]}"; do
+    cosign sign "$image"
+    cosign attest --type slsaprovenance1 --predicate "$work/provenance.json" "$image"
+done
+# The files appear only now: half a release must not look like one.
+mv "$out"/* "$dist/"
+echo "$VERSION is in $dist; the images are signed" >&2

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds the adapter of 0.1.0 and runs the test that upgrades it and goes back. FROM is its
+# commit, which has to be in this clone.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+from=${FROM:-975d2c0}
+if ! git rev-parse --verify --quiet "$from^{commit}" >/dev/null; then
+    echo "commit $from is not in this clone: git fetch --unshallow gets the history, and FROM names another commit" >&2
+    exit 1
+fi
+work=$(mktemp -d)
+trap 'git worktree remove --force "$work/older" 2>/dev/null || true; rm -rf "$work"' EXIT
+git worktree add --quiet --detach "$work/older" "$from"
+CGO_ENABLED=0 go -C "$work/older" build -trimpath -buildvcs=false -tags grpcnotrace -o "$work/adapter" ./cmd/adapter
+CGO_ENABLED=0 go test -trimpath -tags grpcnotrace -count=1 -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
