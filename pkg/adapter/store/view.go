@@ -150,6 +150,7 @@ func (v *View) Own(log Log) (*DB, error) {
 	db.space.init(&v.options, v.options.fs(), u)
 	db.lazy.sync = func() error { return nil } // nothing is lazy: the log has it
 	db.gate.idle = make(chan struct{}, 1)
+	// absent.asked stays nil, so there is no filter of absent keys: other members add keys too.
 	db.keeper.init()
 	db.grouped.work.Go(db.grouped.run)
 	if err := db.start(&v.options); err != nil {
