@@ -11,6 +11,7 @@ N ?= 1000
 JOBS ?= 1
 HOURS ?= 100000
 HOSTILE ?= 10m
+CHAOS ?= 1h
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser.
@@ -150,6 +151,10 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
+
+.PHONY: chaos
+chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS=1h)
+	$(PROGRAMS) go test -count=1 -timeout 0 -run TestGroup_Chaos -v ./test/replicated -chaos $(CHAOS)
 
 # The first run needs the network, for the versions of python/requirements.txt.
 .PHONY: python

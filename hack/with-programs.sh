@@ -16,16 +16,18 @@ exec 9>"$programs/lock" # two runs at a time would write the same files
 flock 9
 # Without the commit in them: a commit alone changes no program.
 CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" ./cmd/...
-for name in adapter controller; do
+for name in adapter adapter-replicated controller; do
     sum=$(sha256sum <"$programs/built/$name")
     binary=$programs/$name-${sum:0:16}
     if [ ! -e "$binary" ]; then
         cp "$programs/built/$name" "$binary.$$"
         mv "$binary.$$" "$binary"
     fi
-    export "${name^^}_BINARY=$binary"
+    name=${name^^}
+    export "${name//-/_}_BINARY=$binary"
 done
 # Another run may still use an older one, so it goes a day after it was built.
-find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +1440 ! -path "$ADAPTER_BINARY" ! -path "$CONTROLLER_BINARY" -delete
+find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +1440 ! -path "$ADAPTER_BINARY" ! -path "$CONTROLLER_BINARY" \
+    ! -path "$ADAPTER_REPLICATED_BINARY" -delete
 exec 9>&-
 exec "$@"

@@ -117,14 +117,29 @@ var plan = map[string]rule{
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
-		"pkg/adapter/access", "pkg/page", "pkg/why",
+		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/replica",
 	}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
-	"cmd/adapter": {
+	"pkg/adapter/command": {
 		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/inspect", "pkg/adapter/turns"},
-		never: append([]string{module + "pkg/reconciler"}, heavy...),
+		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
+	},
+	// etcd's server costs megabytes by being linked: the single adapter is without it.
+	"cmd/adapter": {
+		may:   []string{"pkg/adapter/command"},
+		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
+	},
+	"cmd/adapter-replicated": {
+		may:   []string{"pkg/adapter", "pkg/adapter/command", "pkg/adapter/replica", "pkg/adapter/replica/etcdlog"},
+		never: []string{module + "pkg/reconciler"},
+	},
+
+	"pkg/adapter/replica":         {never: append([]string{module + "pkg/adapter/store", "go.etcd.io", "net/http"}, k8s...), not: []string{"os"}},
+	"pkg/adapter/replica/etcdlog": {may: []string{"pkg/adapter/replica"}, not: append([]string{"net/http"}, k8s...)},
+	"pkg/adapter/replica/replicatest": {
+		may: []string{"pkg/adapter/replica"}, never: append([]string{"go.etcd.io"}, k8s...),
 	},
 
 	"pkg/adapter/store/storetest": {
@@ -146,6 +161,7 @@ var plan = map[string]rule{
 	"test/internal/harness": {never: []string{module + "pkg", module + "internal"}},
 	"test/blackbox":         {may: []string{"test/internal/harness"}},
 	"test/crash":            {may: []string{"test/internal/harness"}},
+	"test/replicated":       {may: []string{"test/internal/harness"}},
 	"test/hostile":          {may: []string{"test/internal/harness"}},
 	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
@@ -170,7 +186,7 @@ var planned = map[string]bool{}
 var generated = []string{"pkg/client"}
 
 // forTests are packages that only tests may import.
-var forTests = []string{"pkg/adapter/store/storetest", "internal/...", "test/..."}
+var forTests = []string{"pkg/adapter/store/storetest", "pkg/adapter/replica/replicatest", "internal/...", "test/..."}
 
 // vague are names that do not say what a package contains.
 var vague = []string{"util", "utils", "common", "helper", "helpers", "type", "types", "misc", "shared", "base", "lib", "model", "models"}

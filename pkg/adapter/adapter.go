@@ -40,6 +40,8 @@ type Adapter struct {
 	origin    sources.Origin
 	telemetry *telemetry
 	store     *store.DB
+	disk      disk    // of the store, or of the view
+	member    *member // nil: the adapter is alone
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
 	events    *ingest.Receiver
@@ -99,6 +101,9 @@ func (a *Adapter) start(ctx context.Context) error {
 	if err := a.telemetry.start(ctx, settings.Metrics, settings.Tracing); err != nil {
 		return err
 	}
+	if a.cfg.Replication != nil {
+		return a.join(ctx)
+	}
 	if err := a.open(ctx, settings.Handover); err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (a *Adapter) follow(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.origin.Run(ctx, registry{a})
+		a.origin.Run(ctx, a.registry())
 	}()
 	<-ctx.Done()
 	select {
@@ -179,7 +184,7 @@ func (a *Adapter) openStore(ctx context.Context, handover time.Duration, o store
 	for waiting := false; ; waiting = true {
 		db, err := store.Open(o)
 		if err == nil {
-			a.store = db
+			a.store, a.disk = db, db
 			return nil
 		}
 		if !errors.Is(err, store.ErrInUse) || !time.Now().Before(deadline) {
@@ -205,22 +210,26 @@ func (a *Adapter) serve() error {
 	if a.cfg.Page {
 		guard = a.makePage(guard)
 	}
+	lookup, maxBody := a.lookup()
 	handler := api.New(api.Config{
-		Lookup: a.queue.Lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
+		Lookup: lookup, MaxBody: maxBody, Ingest: a.events, Guard: guard, Local: guard == nil,
 		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
-	calls, err := a.listen(a.cfg.Listen, api.Server(handler), a.connections.plain)
+	calls, err := a.listen(a.cfg.Listen, a.server(handler), a.connections.plain)
 	if err != nil {
 		return err
 	}
 	a.calls = append(a.calls, calls)
 	if a.cfg.TLSListen != "" {
-		server := api.Server(handler)
+		server := a.server(handler)
 		server.TLSConfig = serverTLS(a.cfg.TLSDir)
 		if calls, err = a.listen(a.cfg.TLSListen, server, a.connections.secured); err != nil {
 			return err
 		}
 		a.calls = append(a.calls, calls)
+	}
+	if a.member != nil {
+		return a.member.serve(handler)
 	}
 	// Without back-ups everything else goes on: the volume may allow no sockets.
 	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {

@@ -42,6 +42,8 @@ type Config struct {
 	TokenFile string
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
+	// Replication makes the adapter one of a group; nil: it is alone. Only without Kubernetes.
+	Replication *Replication
 	// Page serves the web page on the admin address, which must be on loopback; only
 	// without Kubernetes.
 	Page bool
@@ -95,6 +97,11 @@ func (c *Config) complete() error {
 	}
 	if c.Fatal == nil {
 		c.Fatal = func(err error) { panic(err) }
+	}
+	if c.Replication != nil {
+		if err := c.checkReplication(); err != nil {
+			return err
+		}
 	}
 	if c.Page {
 		if err := c.checkPage(); err != nil {

@@ -37,6 +37,9 @@ func (a *Adapter) Stop() error {
 
 // end is Stop, for as long as it takes.
 func (a *Adapter) end() error {
+	if a.member != nil {
+		a.member.leave()
+	}
 	watching := make(chan struct{})
 	go func() {
 		defer close(watching)
@@ -78,6 +81,9 @@ func (a *Adapter) close() error {
 		a.queue.Close()
 	}
 	var err error
+	if a.member != nil {
+		err = a.member.close()
+	}
 	if a.store != nil {
 		err = a.store.Close() // waits for the calls that are in it
 	}

@@ -100,8 +100,8 @@ func (a *Adapter) observe() error {
 	version := metric.WithAttributes(attribute.String("version", a.cfg.Version), attribute.String("go", runtime.Version()))
 	if _, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, version)
-		o.ObserveInt64(corrupt, a.store.Corrupt())
-		onDisk, kept, own, known := a.store.Usage()
+		o.ObserveInt64(corrupt, a.disk.Corrupt())
+		onDisk, kept, own, known := a.disk.Usage()
 		o.ObserveInt64(used, own)
 		if known {
 			o.ObserveInt64(free, onDisk)

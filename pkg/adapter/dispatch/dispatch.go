@@ -79,7 +79,10 @@ type Config struct {
 	// WarmUp calls the sink of a source, so that it is awake for a delivery. Default: no
 	// call.
 	WarmUp func(context.Context, *schedule.Source)
-	Meter  metric.Meter // default none
+	// FinishWaits: an outcome waits for other machines, not for a processor, so that all
+	// that have come end together.
+	FinishWaits bool
+	Meter       metric.Meter // default none
 }
 
 // Dispatcher runs the lanes of all sources.
@@ -360,7 +363,10 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 	outcome := d.cfg.Sender.Send(ctx, delivery.Attempt)
 	cancel(nil)
 	// Without a turn it goes on just the same: nothing waits for it then.
-	turn, _ := d.ending.Take(l.ctx, delivery.Source.Namespace, delivery.Source.Name)
+	var turn turns.Turn
+	if !d.cfg.FinishWaits {
+		turn, _ = d.ending.Take(l.ctx, delivery.Source.Namespace, delivery.Source.Name)
+	}
 	defer turn.Done()
 	disposition, err := l.source.Finish(delivery, outcome)
 	if err != nil {

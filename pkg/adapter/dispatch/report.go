@@ -60,6 +60,11 @@ func failureType(o *schedule.Outcome) string {
 // share an empty label.
 const maxNamespaces = 1000
 
+// Forget ends the dispatcher's metrics, which go on after Stop.
+func (d *Dispatcher) Forget() {
+	_ = d.metrics.observing.Unregister() // it was registered, which is all that can go wrong
+}
+
 func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}

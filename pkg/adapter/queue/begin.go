@@ -20,7 +20,7 @@ func (s *Source) OnCallOff(d *Delivery, cancel func()) {
 func (s *Source) begin(st *stripe, f *activeFlight) (wrote func(), ok bool) {
 	st.Lock()
 	defer st.Unlock()
-	if f.CalledOff() || s.removed.Load() {
+	if f.CalledOff() || s.removed.Load() || !s.q.cfg.Owns() {
 		return nil, false
 	}
 	writing := make(chan struct{})

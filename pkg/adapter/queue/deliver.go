@@ -37,7 +37,7 @@ func (s *Source) Take() (*Delivery, error) {
 	if settings.Suspend {
 		return nil, nil
 	}
-	for !s.stuck() {
+	for !s.stuck() && s.q.cfg.Owns() {
 		now := s.now()
 		s.page.Lock()
 		row, ok := s.next(settings, now)

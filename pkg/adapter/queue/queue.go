@@ -43,6 +43,9 @@ type Config struct {
 	// PageBudget bounds the rows of all sources' horizons together, as long as
 	// every source keeps 64; default 32 times DefaultPageRows.
 	PageBudget int
+	// Owns reports that no other adapter can own the store: while it does not, nothing is
+	// delivered. Wake every source when it does again. Default: always.
+	Owns func() bool
 	// Meter makes the instruments, default none.
 	Meter metric.Meter
 }
@@ -85,6 +88,9 @@ func Open(cfg Config) (*Queue, error) {
 	}
 	if cfg.Fatal == nil {
 		cfg.Fatal = func(err error) { panic(err) }
+	}
+	if cfg.Owns == nil {
+		cfg.Owns = func() bool { return true }
 	}
 	cfg.PageRows = cmp.Or(cfg.PageRows, DefaultPageRows)
 	cfg.PageBudget = cmp.Or(cfg.PageBudget, 32*DefaultPageRows)
@@ -266,6 +272,12 @@ func (q *Queue) wait(c store.Commit) error {
 func (q *Queue) fatal(err error) error {
 	if errors.Is(err, store.ErrClosed) { // the process is ending
 		return schedule.Refuse(schedule.CodeUnavailable, "the adapter is ending: whether something was changed is not known")
+	}
+	if errors.Is(err, store.ErrNotOwner) {
+		return &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter has stopped to own the source: nothing was changed; try again"}
+	}
+	if errors.Is(err, store.ErrUnknown) {
+		return &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
 	}
 	err = fmt.Errorf("queue: durability unknown: %w", err)
 	q.cfg.Fatal(err)

@@ -80,3 +80,10 @@ func (s *Source) Follow(after uint64, resume bool) (f *recent.Follower, whole bo
 	}
 	return f, whole, nil
 }
+
+// EndEvents ends the streams of all followers.
+func (q *Queue) EndEvents() {
+	for _, s := range q.Sources() {
+		q.feeds.End(&s.feed)
+	}
+}

@@ -218,7 +218,7 @@ func (s *Source) Removed() bool { return s.removed.Load() }
 // NextAt is when [Source.Take] may return a key; zero if no time is known (Wake is
 // called when that changes), and always of a removed source.
 func (s *Source) NextAt() time.Time {
-	if s.Removed() || s.stuck() {
+	if s.Removed() || s.stuck() || !s.q.cfg.Owns() {
 		return time.Time{}
 	}
 	s.page.Lock()

@@ -214,6 +214,16 @@ func (db *DB) durably(b *pebble.Batch) error {
 // commit applies the batch, which is the commit's from then on. Once it
 // returns the batch is visible, and in the log behind all earlier ones.
 func (db *DB) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
+	if db.grouped != nil {
+		start := time.Now()
+		if err := db.grouped.commit(b); err != nil {
+			return nil, err
+		}
+		if db.observe != nil {
+			db.observe(time.Since(start))
+		}
+		return &commit{db: db}, nil
+	}
 	if b.Empty() {
 		b.Close()
 		return &commit{db: db}, nil
@@ -260,6 +270,9 @@ func (c *commit) Wait() error {
 		return ErrClosed // whether the change made it to the disk is not known here
 	}
 	defer c.db.gate.leave()
+	if c.db.grouped != nil {
+		return nil // it is visible because it is on the disks of a majority
+	}
 	if c.batch == nil {
 		return c.db.sync()
 	}

@@ -417,13 +417,13 @@ func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 	if _, err := Repair(Options{Dir: "data", FS: fs}); err == nil {
 		t.Error("a store in use was repaired")
 	}
-	if err := db.db.Set([]byte(metaFormat), []byte("3"), pebble.Sync); err != nil {
+	if err := db.db.Set([]byte(metaFormat), []byte("4"), pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Repair(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "version 3") {
+	if _, err := Repair(Options{Dir: "data", FS: fs}); err == nil || !strings.Contains(err.Error(), "version 4") {
 		t.Error(err)
 	}
 	if _, err := Repair(Options{Dir: "absent", FS: fs}); err == nil {

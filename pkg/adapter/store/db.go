@@ -48,6 +48,10 @@ type DB struct {
 	full      *fullFS
 	dir       string
 	tables    sstable.ReaderOptions
+	grouped   *grouped // nil: the store is of a single adapter
+	over      *View    // of a store over a view
+	// replicated: it was opened as a view, or is over one. view: the directory is one.
+	replicated, view bool
 
 	clock struct {
 		sync.Mutex
@@ -63,7 +67,7 @@ const RestoringName = "restoring"
 
 // Open opens the data directory, or makes one.
 func Open(o Options) (*DB, error) {
-	db := &DB{readOnly: o.ReadOnly, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
+	db := &DB{readOnly: o.ReadOnly, replicated: o.replicated, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), onFatal: o.Fatal, observe: o.Observe}
 	db.lazy.sync = db.sync
 	db.gate.idle = make(chan struct{}, 1)
 	db.keeper.init()
@@ -126,7 +130,11 @@ func (db *DB) open(o Options) (err error) {
 	if damage != "" {
 		db.corruptAt(damage, errLog)
 	}
-	if err := db.start(&o); err != nil {
+	start := db.start
+	if o.replicated {
+		start = func(*Options) error { return db.startView() }
+	}
+	if err := start(&o); err != nil {
 		db.keeper.end()
 		return errors.Join(err, db.db.Close())
 	}
@@ -199,6 +207,9 @@ func (db *DB) Close() error {
 		return ErrClosed
 	}
 	db.keeper.end()
+	if db.over != nil {
+		return db.disown()
+	}
 	db.full.stop() // changes that wait for space fail
 	db.lazy.stop()
 	db.gate.wait()

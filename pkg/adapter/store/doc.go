@@ -32,7 +32,7 @@
 //	p/ source                             → empty; a purge under way
 //	f/ source 0 watch object              → what was reported of a watched object last
 //	w/ source 0 watch                     → where a watch stands
-//	m/format, m/id, m/revision, m/clock, m/counted → text
+//	m/format, m/id, m/revision, m/clock, m/counted → text; m/applied → 8 bytes, big-endian
 //
 // For example the row of key "k" of source "s", due one nanosecond after 1970
 // with revision 258:
@@ -106,7 +106,9 @@
 // m/format is 1, and 2 from the first row of f/ or w/ on, in the batch of that row: a
 // program that knows only 1 would not purge these rows, nor copy them in a repair. So a
 // store without watches goes back to an older program, and one that had watches does
-// not. A program refuses a directory with a number that it does not know and names
+// not. It is 3 in the view of a replicated store, which has m/applied, the number of the last
+// entry of the log, and no log of its own: only a replicated adapter opens it to write.
+// A program refuses a directory with a number that it does not know and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of
 // every version. b/ came later, without a new number: a program that does not

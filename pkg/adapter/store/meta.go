@@ -19,6 +19,9 @@ import (
 const (
 	formatPlain  = 1
 	formatMarked = 2
+	// A view of a replicated store has no log of its own: an adapter that runs alone would
+	// add changes that the other members do not have.
+	formatReplicated = 3
 )
 
 // The rows of the meta table; their values are text, for people.
@@ -161,18 +164,35 @@ func (db *DB) takeFormat(format string) error {
 	case strconv.Itoa(formatPlain):
 	case strconv.Itoa(formatMarked):
 		db.marked.Store(true)
+	case strconv.Itoa(formatReplicated):
+		db.marked.Store(true)
+		db.view = true
 	default:
-		return fmt.Errorf("its format is version %s, this program reads versions %d and %d", format, formatPlain, formatMarked)
+		return fmt.Errorf("its format is version %s, this program reads versions %d to %d", format, formatPlain, formatReplicated)
 	}
-	return nil
+	return db.checkView()
 }
 
 // format is the version of the store's layout.
 func (db *DB) format() int {
-	if db.marked.Load() {
+	switch {
+	case db.view:
+		return formatReplicated
+	case db.marked.Load():
 		return formatMarked
 	}
 	return formatPlain
+}
+
+// checkView refuses the view of a replicated store to a single adapter, and the other way round.
+func (db *DB) checkView() error {
+	switch {
+	case db.view && !db.replicated && !db.readOnly:
+		return errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it")
+	case !db.view && db.replicated:
+		return errors.New("it is of a single adapter: a replicated one cannot use it; give it an empty directory")
+	}
+	return nil
 }
 
 // mark puts into the batch that the store has marks, unless it has some already.
@@ -205,13 +225,21 @@ func (db *DB) create(readOnly bool) error {
 	rand.Read(random[:]) // it never fails
 	db.id = strconv.FormatUint(binary.BigEndian.Uint64(random[:]), 36)
 	b := db.db.NewBatch()
-	defer b.Close()
+	if db.grouped == nil {
+		defer b.Close()
+	} else {
+		db.view = true
+		db.marked.Store(true)
+	}
 	for _, row := range [...][2]string{
-		{metaFormat, strconv.Itoa(formatPlain)}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
+		{metaFormat, strconv.Itoa(db.format())}, {metaID, db.id}, {metaRevision, "0"}, {metaCounted, "0"},
 	} {
 		if err := b.Set([]byte(row[0]), []byte(row[1]), nil); err != nil {
 			return err
 		}
+	}
+	if db.grouped != nil {
+		return db.durably(b)
 	}
 	if err := db.db.Apply(b, pebble.Sync); err != nil {
 		return err

@@ -34,6 +34,8 @@ type Options struct {
 
 	lock    *pebble.Lock // that is held already
 	lenient bool         // open also what cannot be read in parts
+	// replicated: the replicated log takes the place of the engine's.
+	replicated bool
 }
 
 const (
@@ -74,6 +76,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		FS:                          fs,
 		ReadOnly:                    o.ReadOnly,
 		ErrorIfNotExists:            o.ReadOnly,
+		DisableWAL:                  o.replicated,
 		FormatMajorVersion:          pebble.FormatWALSyncChunks,
 		Merger:                      counterMerger,
 		Logger:                      engineLog{db},

@@ -63,6 +63,9 @@ func Repair(o Options) (r Repaired, err error) {
 	if err != nil {
 		return r, err
 	}
+	if old.view {
+		return r, errors.Join(errors.New("store: it is a member's view of a replicated store, which is repaired by a copy of another member's: see docs/replication.md"), old.Close())
+	}
 	found, err := old.verify()
 	for _, problem := range salvaged {
 		found.problem("%s", problem)

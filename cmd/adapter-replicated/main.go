@@ -1,0 +1,29 @@
+// Command adapter-replicated is the adapter with etcd's server in it: with --replicated,
+// three of them keep the schedules together, and go on when one is gone.
+package main
+
+import (
+	"github.com/reschedule-dev/reschedule/pkg/adapter"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/command"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/etcdlog"
+)
+
+// version is set by the build (-ldflags "-X main.version=…").
+var version = "dev"
+
+// log is etcd as the log of the one shard that there is.
+type log struct{ *etcdlog.Server }
+
+// Shard implements adapter.ReplicatedLog.
+func (l log) Shard() replica.Log { return l.Server.Shard(0) }
+
+func main() {
+	command.Main(version, func(o adapter.LogOptions) (adapter.ReplicatedLog, error) {
+		s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Logger: o.Log, Stopped: o.Stopped})
+		if err != nil {
+			return nil, err
+		}
+		return log{s}, nil
+	})
+}

@@ -1,0 +1,288 @@
+package adapter
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+const (
+	// patience is how long a call waits for an owner.
+	patience = 3 * time.Second
+	// lookAgain is the pause before the owner is tried once more.
+	lookAgain = 10 * time.Millisecond
+	// maxForwarded bounds the calls that are forwarded at one time, and maxReplay the bytes of
+	// a body that each keeps to be sent to another owner.
+	maxForwarded = 512
+	maxReplay    = 64 << 10
+	// notOwner marks an answer of a member that does not own the shard: it did nothing.
+	notOwner = "Reschedule-Not-Owner"
+)
+
+const (
+	detailNoOwner = "no adapter owns the source at the moment: nothing was changed; try again"
+	detailUnknown = "the adapter that owned the source went away during the call: whether something was changed is unknown; PUT and DELETE may be repeated"
+	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
+)
+
+// forwarder is the client that forwards calls.
+func forwarder(config *tls.Config) *http.Client {
+	if config != nil {
+		config = config.Clone()
+		config.ClientAuth, config.ClientCAs = tls.NoClientCert, nil
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
+			TLSClientConfig:     config,
+			MaxIdleConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: time.Second,
+			DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// unavailable answers 503.
+func unavailable(w http.ResponseWriter, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Retry-After", "1")
+	w.Header().Del("Content-Length")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(struct {
+		Type   string        `json:"type"`
+		Title  string        `json:"title"`
+		Status int           `json:"status"`
+		Detail string        `json:"detail"`
+		Code   schedule.Code `json:"code"`
+	}{"about:blank", http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable, detail, schedule.CodeUnavailable})
+}
+
+// routeForwarded answers calls that another member forwarded. They are forwarded no further.
+func (m *member) routeForwarded(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admissionPath {
+			m.answerAdmission(w, r)
+			return
+		}
+		if t := m.current(); t.enter() {
+			t.serve(api, w, r)
+			return
+		}
+		w.Header().Set(notOwner, "true")
+		unavailable(w, detailNoOwner)
+	})
+}
+
+// route answers a call here or at the owner. While there is none it waits.
+func (m *member) route(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi.json" {
+			api.ServeHTTP(w, r)
+			return
+		}
+		var f *forwarding
+		deadline := time.NewTimer(patience)
+		defer deadline.Stop()
+		for {
+			m.mu.Lock()
+			t, changed := m.tenure, m.changed
+			m.mu.Unlock()
+			if (f == nil || f.whole) && t.enter() {
+				if f != nil {
+					f.rewind(r)
+				}
+				t.serve(api, w, r)
+				return
+			}
+			owner, _, moved := m.group.Owner()
+			if owner.Member != "" && owner.Member != m.a.cfg.Replication.Member {
+				if f == nil {
+					select {
+					case m.slots <- struct{}{}:
+						defer func() { <-m.slots }()
+					default:
+						unavailable(w, detailBusy)
+						return
+					}
+					var err error
+					if f, err = newForwarding(r); err != nil {
+						unavailable(w, "the body could not be read")
+						return
+					}
+				}
+				if m.forward(w, r, f, owner.Address, moved) {
+					return
+				}
+			}
+			select {
+			case <-deadline.C:
+				unavailable(w, detailNoOwner)
+				return
+			case <-r.Context().Done():
+				return
+			case <-changed:
+			case <-moved:
+			case <-time.After(lookAgain):
+			}
+		}
+	})
+}
+
+// serve answers here. What the store says is true only while the lease lasts.
+func (t *tenure) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
+	defer t.calls.Done()
+	if r.Method == http.MethodGet || r.Method == http.MethodHead { // a stream ends with the tenure
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(t.ctx, cancel)()
+		r = r.WithContext(ctx)
+	}
+	api.ServeHTTP(&fencedWriter{ResponseWriter: w, t: t, reads: r.Method == http.MethodGet || r.Method == http.MethodHead}, r)
+}
+
+// fencedWriter replaces an answer that rests on a read by 503 if another member may own the
+// shard meanwhile: the answer of a read, and a refusal.
+type fencedWriter struct {
+	http.ResponseWriter
+	t            *tenure
+	reads        bool
+	wrote, fence bool
+}
+
+// Unwrap is for http.ResponseController.
+func (w *fencedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *fencedWriter) WriteHeader(status int) {
+	if w.wrote {
+		return
+	}
+	w.wrote = true
+	if (w.reads || status >= 400 && status != http.StatusServiceUnavailable) && !w.t.lease.Valid() {
+		w.fence = true
+		w.Header().Set(notOwner, "true")
+		unavailable(w.ResponseWriter, detailNoOwner)
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *fencedWriter) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	if w.fence {
+		return len(p), nil
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// forwarding is a call on its way to the owner.
+type forwarding struct {
+	head  []byte    // of the body
+	rest  io.Reader // the body behind head
+	whole bool      // head is all of the body: it can be sent again
+	again bool
+}
+
+func newForwarding(r *http.Request) (*forwarding, error) {
+	f := &forwarding{rest: r.Body}
+	var err error
+	if f.head, err = io.ReadAll(io.LimitReader(r.Body, maxReplay+1)); err != nil {
+		return nil, err
+	}
+	f.whole = len(f.head) <= maxReplay
+	return f, nil
+}
+
+// rewind gives the request its body back.
+func (f *forwarding) rewind(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader(f.head)) }
+
+// forward sends the call to the owner. It returns false if the call did nothing there and
+// can be sent again.
+func (m *member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, address string, moved <-chan struct{}) bool {
+	if f.again && !f.whole {
+		unavailable(w, detailNoOwner)
+		return true
+	}
+	f.again = true
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	answered := make(chan struct{})
+	defer close(answered)
+	go func() { // an owner that stands still does not answer: the next one ends the wait
+		select {
+		case <-moved:
+			cancel()
+		case <-answered:
+		}
+	}()
+	var body io.Reader = bytes.NewReader(f.head)
+	if !f.whole {
+		body = io.MultiReader(body, f.rest)
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.a.cfg.Replication.scheme()+"://"+address+r.URL.RequestURI(), body)
+	if err != nil {
+		unavailable(w, detailNoOwner)
+		return true
+	}
+	out.Header, out.Host, out.ContentLength = r.Header.Clone(), r.Host, r.ContentLength
+	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		out.Header.Del(h)
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	answer, err := m.client.Do(out)
+	if err != nil {
+		var dial *net.OpError
+		switch {
+		case r.Context().Err() != nil:
+			return true
+		case reads, errors.As(err, &dial) && dial.Op == "dial":
+			return false // it was not sent, or changes nothing
+		}
+		w.Header().Set(notOwner, "unknown")
+		unavailable(w, detailUnknown)
+		return true
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" && f.whole {
+		return false
+	}
+	for name, values := range answer.Header {
+		if name != "Connection" && name != "Transfer-Encoding" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(answer.StatusCode)
+	copyAnswer(w, answer)
+	return true
+}
+
+// copyAnswer copies the body, of a stream as it comes.
+func copyAnswer(w http.ResponseWriter, answer *http.Response) {
+	if !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
+		_, _ = io.Copy(w, answer.Body) // the caller sees that it is cut off
+		return
+	}
+	out, buffer := http.NewResponseController(w), make([]byte, 4<<10)
+	for {
+		n, err := answer.Body.Read(buffer)
+		if n > 0 {
+			_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // HTTP always can
+			if _, err := w.Write(buffer[:n]); err != nil || out.Flush() != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,32 @@
+// Package replica makes a few adapters own one shard in turn: one of them at a time appends
+// to an ordered log that a majority of them keeps on disk, and each applies it to its own view.
+//
+// # What it guarantees
+//
+// An entry for which Append returned nil is in the log, and applied to the owner's view.
+// Every view applies the same entries in the same order. Two members never hold the lease of
+// the shard at one time, as long as the rates of their clocks differ by less than a fifth;
+// the clocks need not agree. An owner that was deposed appends nothing, whatever its clock
+// says: the log compares the epoch.
+//
+// # How it works
+//
+// [Log] is the seam: entries with a number, a head that each append and each renewal moves,
+// and an owner. The revision of the owner's claim is its epoch. The owner renews when it has
+// nothing to append. A standby that has seen no change of the head for T claims the shard,
+// if epoch and head are still the ones that it saw: with the epoch alone, a standby whose
+// watch lags could depose an owner that was never silent. The lease of the owner lasts 0.8 T
+// from the moment before it sent its last successful append. So it has ended when a standby
+// may claim.
+//
+// An attempt whose outcome is unknown is repeated with the same number: the log takes an
+// entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:
+// then the owner resigns, and the log says later what is in it.
+//
+// An entry is removed from the log when all members have their views on disk beyond it.
+//
+// # What it leaves to others
+//
+// Consensus, transport and the log on disk (etcdlog); what an entry means (store); what an
+// owner does with its shard (adapter).
+package replica

@@ -1,0 +1,54 @@
+package etcdlog_test
+
+import (
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/etcdlog"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
+)
+
+// Three servers of etcd on loopback are a log. Each case has a shard of its own.
+func TestEtcd_Conforms(t *testing.T) {
+	t.Parallel()
+	peers := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers[name] = l.Addr().String()
+		l.Close()
+	}
+	servers := map[string]*etcdlog.Server{}
+	var closing atomic.Bool
+	for name := range peers {
+		s, err := etcdlog.Start(etcdlog.Options{Dir: t.TempDir(), Member: name, Peers: peers, Logger: slog.New(slog.DiscardHandler),
+			Stopped: func(err error) {
+				if !closing.Load() {
+					t.Errorf("%s: %v", name, err)
+				}
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers[name] = s
+	}
+	t.Cleanup(func() {
+		closing.Store(true)
+		for _, s := range servers {
+			s.Close()
+		}
+	})
+	for _, s := range servers {
+		<-s.Ready()
+	}
+	shard := 0
+	replicatest.Conformance(t, func(*testing.T) (a, b replica.Log) {
+		shard++
+		return servers["a"].Shard(shard), servers["b"].Shard(shard)
+	})
+}

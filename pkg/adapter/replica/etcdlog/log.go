@@ -1,0 +1,268 @@
+package etcdlog
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+)
+
+// Log is the log of one shard. Below its prefix:
+//
+//	h       the head: epoch, number of the newest entry, the owner's wall clock, 8 bytes each
+//	l<seq>  an entry: the epoch, 8 bytes, and its data
+//	o       the owner, as JSON; its revision is the epoch
+//	f/<m>   what the view of member m has on disk
+type Log struct {
+	s                        *Server
+	prefix                   string
+	head, owner, entry, mark string
+}
+
+var _ replica.Log = (*Log)(nil)
+
+// Shard returns the log of a shard.
+func (s *Server) Shard(n int) *Log {
+	p := "s" + strconv.Itoa(n) + "/"
+	// Marks have another prefix: they concern only who trims.
+	return &Log{s: s, prefix: p, head: p + "h", entry: p + "l", owner: p + "o", mark: "f" + strconv.Itoa(n) + "/"}
+}
+
+func (l *Log) entryKey(seq uint64) string {
+	return l.entry + string(binary.BigEndian.AppendUint64(nil, seq))
+}
+
+func headValue(epoch int64, last uint64) string {
+	b := binary.BigEndian.AppendUint64(nil, uint64(epoch))
+	b = binary.BigEndian.AppendUint64(b, last)
+	return string(binary.BigEndian.AppendUint64(b, uint64(time.Now().UnixNano())))
+}
+
+// attempt ends with ctx, or when there is another leader: what was on its way to the old
+// one may be lost, and etcd would say so only after seconds.
+func (l *Log) attempt(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed := l.s.etcd.Server.LeaderChangedNotify()
+	go func() {
+		select {
+		case <-changed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func (l *Log) mine(epoch int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(l.owner), "=", epoch)
+}
+
+// Append implements replica.Log.
+func (l *Log) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (bool, error) {
+	ctx, cancel := l.attempt(ctx)
+	defer cancel()
+	key := l.entryKey(seq)
+	own := binary.BigEndian.AppendUint64(nil, uint64(epoch))
+	r, err := l.s.client.Txn(ctx).
+		If(l.mine(epoch), clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, string(own)+string(data)), clientv3.OpPut(l.head, headValue(epoch, seq))).
+		Else(clientv3.OpGet(key)).Commit()
+	if err != nil {
+		return false, fmt.Errorf("etcdlog: appending: %w", err)
+	}
+	if r.Succeeded {
+		return true, nil
+	}
+	if kvs := r.Responses[0].GetResponseRange().Kvs; len(kvs) == 1 && bytes.HasPrefix(kvs[0].Value, own) {
+		return false, nil
+	}
+	return false, replica.ErrFenced
+}
+
+// Renew implements replica.Log.
+func (l *Log) Renew(ctx context.Context, epoch int64, last uint64) error {
+	ctx, cancel := l.attempt(ctx)
+	defer cancel()
+	return l.fenced(l.s.client.Txn(ctx).If(l.mine(epoch)).Then(clientv3.OpPut(l.head, headValue(epoch, last))).Commit())
+}
+
+func (l *Log) fenced(r *clientv3.TxnResponse, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("etcdlog: %w", err)
+	case !r.Succeeded:
+		return replica.ErrFenced
+	}
+	return nil
+}
+
+// Claim implements replica.Log.
+func (l *Log) Claim(ctx context.Context, seen replica.State, next replica.Owner) (int64, error) {
+	ctx, cancel := l.attempt(ctx)
+	defer cancel()
+	value, err := json.Marshal(next)
+	if err != nil {
+		return 0, fmt.Errorf("etcdlog: %w", err)
+	}
+	r, err := l.s.client.Txn(ctx).
+		If(l.mine(seen.Epoch), clientv3.Compare(clientv3.ModRevision(l.head), "=", seen.Head)).
+		Then(clientv3.OpPut(l.owner, string(value)), clientv3.OpPut(l.head, headValue(0, seen.Last))).Commit()
+	if err := l.fenced(r, err); err != nil {
+		return 0, err
+	}
+	return r.Header.Revision, nil
+}
+
+// Release implements replica.Log.
+func (l *Log) Release(ctx context.Context, epoch int64) error {
+	ctx, cancel := l.attempt(ctx)
+	defer cancel()
+	head, err := l.State(ctx)
+	if err != nil {
+		return err
+	}
+	return l.fenced(l.s.client.Txn(ctx).If(l.mine(epoch)).
+		Then(clientv3.OpPut(l.owner, "{}"), clientv3.OpPut(l.head, headValue(0, head.Last))).Commit())
+}
+
+// pageEntries bounds the entries of a page.
+const pageEntries = 32
+
+// Read implements replica.Log. It reads what this member has, also without a majority.
+func (l *Log) Read(ctx context.Context, after uint64) (replica.Page, error) {
+	r, err := l.s.client.Get(ctx, l.entryKey(after+1), clientv3.WithRange(clientv3.GetPrefixRangeEnd(l.entry)),
+		clientv3.WithLimit(pageEntries), clientv3.WithSerializable())
+	if err != nil {
+		return replica.Page{}, fmt.Errorf("etcdlog: reading: %w", err)
+	}
+	p := replica.Page{More: r.More, Revision: r.Header.Revision}
+	var u replica.Update
+	for _, kv := range r.Kvs {
+		if err := l.take(&u, kv); err != nil {
+			return replica.Page{}, err
+		}
+	}
+	p.Entries = u.Entries
+	return p, nil
+}
+
+var errFormat = errors.New("etcdlog: a value is not of this format")
+
+// take adds a key to what has changed.
+func (l *Log) take(u *replica.Update, kv *mvccpb.KeyValue) error {
+	switch k := string(kv.Key); {
+	case k == l.head:
+		if len(kv.Value) != 24 {
+			return errFormat
+		}
+		u.State.Head, u.State.Last = kv.ModRevision, binary.BigEndian.Uint64(kv.Value[8:])
+		u.State.Wall = time.Unix(0, int64(binary.BigEndian.Uint64(kv.Value[16:])))
+	case k == l.owner:
+		u.State.Epoch, u.State.Owner = kv.ModRevision, replica.Owner{}
+		if err := json.Unmarshal(kv.Value, &u.State.Owner); err != nil {
+			return fmt.Errorf("%w: %w", errFormat, err)
+		}
+	case strings.HasPrefix(k, l.entry):
+		if len(k) != len(l.entry)+8 || len(kv.Value) < 8 {
+			return errFormat
+		}
+		u.Entries = append(u.Entries, replica.Entry{Seq: binary.BigEndian.Uint64(kv.Key[len(l.entry):]), Data: kv.Value[8:]})
+	}
+	return nil
+}
+
+// State implements replica.Log.
+func (l *Log) State(ctx context.Context) (replica.State, error) {
+	r, err := l.s.client.Txn(ctx).Then(clientv3.OpGet(l.head, clientv3.WithSerializable()), clientv3.OpGet(l.owner, clientv3.WithSerializable())).Commit()
+	if err != nil {
+		return replica.State{}, fmt.Errorf("etcdlog: reading the head: %w", err)
+	}
+	var u replica.Update
+	for _, x := range r.Responses {
+		for _, kv := range x.GetResponseRange().Kvs {
+			if err := l.take(&u, kv); err != nil {
+				return replica.State{}, err
+			}
+		}
+	}
+	return u.State, nil
+}
+
+// Follow implements replica.Log.
+func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.Update {
+	updates := make(chan replica.Update)
+	go func() {
+		defer close(updates)
+		for r := range l.s.client.Watch(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
+			if err := r.Err(); err != nil {
+				l.s.opts.Logger.Warn("the log cannot be followed", "error", err)
+				return
+			}
+			var u replica.Update
+			for _, e := range r.Events {
+				if e.Type != mvccpb.PUT {
+					continue
+				}
+				if err := l.take(&u, e.Kv); err != nil {
+					l.s.opts.Logger.Error("the log cannot be followed", "error", err)
+					return
+				}
+			}
+			if len(u.Entries) == 0 && u.State == (replica.State{}) {
+				continue
+			}
+			select {
+			case updates <- u:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return updates
+}
+
+// Mark implements replica.Log.
+func (l *Log) Mark(ctx context.Context, member string, seq uint64) error {
+	if _, err := l.s.client.Put(ctx, l.mark+member, string(binary.BigEndian.AppendUint64(nil, seq))); err != nil {
+		return fmt.Errorf("etcdlog: %w", err)
+	}
+	return nil
+}
+
+// Marks implements replica.Log.
+func (l *Log) Marks(ctx context.Context) (map[string]uint64, error) {
+	r, err := l.s.client.Get(ctx, l.mark, clientv3.WithPrefix(), clientv3.WithSerializable())
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	marks := map[string]uint64{}
+	for _, kv := range r.Kvs {
+		if len(kv.Value) != 8 {
+			return nil, errFormat
+		}
+		marks[string(kv.Key[len(l.mark):])] = binary.BigEndian.Uint64(kv.Value)
+	}
+	return marks, nil
+}
+
+// Trim implements replica.Log. It compacts the history too, so that the file does not grow.
+func (l *Log) Trim(ctx context.Context, seq uint64) error {
+	r, err := l.s.client.Delete(ctx, l.entryKey(0), clientv3.WithRange(l.entryKey(seq+1)))
+	if err != nil {
+		return fmt.Errorf("etcdlog: trimming: %w", err)
+	}
+	if _, err := l.s.client.Compact(ctx, r.Header.Revision); err != nil {
+		return fmt.Errorf("etcdlog: compacting: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package etcdlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"golang.org/x/sys/unix"
+)
+
+// The settings of etcd. Entries of the log are counted, not measured: with etcd's defaults
+// of 10,000 and 5,000 large entries would take gigabytes.
+const (
+	heartbeatMs   = 50
+	electionMs    = 500
+	snapshotCount = 2000
+	catchUp       = 100
+	quotaBytes    = 4 << 30
+	maxRequest    = 16 << 20
+	token         = "reschedule"
+)
+
+// Options are what a Server needs.
+type Options struct {
+	Dir     string
+	Member  string            // the name of this member, one of Peers
+	Peers   map[string]string // name → host:port; the same on all members
+	Listen  string            // where to listen for the peers, default the address in Peers
+	TLSDir  string            // tls.crt, tls.key and ca.crt; "": without TLS
+	Logger  *slog.Logger
+	Stopped func(error) // etcd has ended by itself: the process must end
+}
+
+// Server is the member of the group in this process.
+type Server struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	opts   Options
+}
+
+// Start starts the member. It returns at once; until a majority is there, the log
+// cannot be changed.
+func Start(o Options) (*Server, error) {
+	cfg := embed.NewConfig()
+	scheme := "http"
+	if o.TLSDir != "" {
+		scheme = "https"
+		cfg.PeerTLSInfo.CertFile = filepath.Join(o.TLSDir, "tls.crt")
+		cfg.PeerTLSInfo.KeyFile = filepath.Join(o.TLSDir, "tls.key")
+		cfg.PeerTLSInfo.TrustedCAFile = filepath.Join(o.TLSDir, "ca.crt")
+		cfg.PeerTLSInfo.ClientCertAuth = true
+	}
+	var all []string
+	for name, address := range o.Peers {
+		all = append(all, name+"="+scheme+"://"+address)
+	}
+	slices.Sort(all)
+	listen := o.Listen
+	if listen == "" {
+		listen = o.Peers[o.Member]
+	}
+	dir, err := filepath.Abs(filepath.Join(o.Dir, "log"))
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), token
+	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
+	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
+	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
+	cfg.LogLevel, cfg.LogOutputs = "error", []string{"stderr"}
+	cfg.CompactionSleepInterval = time.Millisecond
+	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: listen}}
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: o.Peers[o.Member]}}
+	// No port for clients: embed insists on a listener, so it gets a socket that only this
+	// user reaches. The path of a socket is short, so it is not in the data directory.
+	sockets, err := os.MkdirTemp("", "reschedule-")
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(sockets, "c")}}
+	host, _, err := net.SplitHostPort(o.Peers[o.Member])
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: the address of member %s: %w", o.Member, err)
+	}
+	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: net.JoinHostPort(host, "1")}} // never called
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("etcdlog: starting etcd: %w", err), os.RemoveAll(sockets))
+	}
+	s := &Server{etcd: server, client: v3client.New(server.Server), opts: o}
+	go func() {
+		defer func() { _ = os.RemoveAll(sockets) }() // it is empty by then, or a socket is left
+		select {
+		case err := <-server.Err():
+			o.Stopped(fmt.Errorf("etcdlog: etcd has ended: %w", err))
+		case <-server.Server.StopNotify():
+			o.Stopped(errors.New("etcdlog: etcd has ended"))
+		case <-server.Server.StoppingNotify():
+		}
+	}()
+	return s, nil
+}
+
+// Ready is closed once the member knows a leader and takes part.
+func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
+
+// Leads reports that this member's etcd leads the log.
+func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
+
+// StepDown lets another member lead the log, if this one does.
+func (s *Server) StepDown() {
+	if s.Leads() {
+		if err := s.etcd.Server.TryTransferLeadershipOnShutdown(); err != nil {
+			s.opts.Logger.Info("the lead of the log could not be handed over: the others elect a leader", "error", err)
+		}
+	}
+}
+
+// Close ends the member.
+func (s *Server) Close() {
+	_ = s.client.Close()
+	s.etcd.Close()
+}
+
+// DBSize returns the bytes of etcd's file, and the bytes of it that are used.
+func (s *Server) DBSize() (size, used int64) {
+	b := s.etcd.Server.Backend()
+	return b.Size(), b.SizeInUse()
+}
+
+// The file is defragmented when it has this many bytes and three quarters of them are free.
+const (
+	tidyEvery = 30 * time.Second
+	tidyBytes = 256 << 20
+)
+
+// Tidy keeps etcd's file small and its alarm off until ctx ends. owns: this member owns the
+// shard, and must not stop for a defragmentation unless space is short.
+func (s *Server) Tidy(ctx context.Context, owns func() bool) {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		size, used := s.DBSize()
+		short := size > quotaBytes/2
+		if size > tidyBytes && used < size/4 && (!owns() || short) {
+			if err := s.etcd.Server.Backend().Defrag(); err != nil {
+				s.opts.Logger.Warn("etcd's file could not be defragmented", "error", err)
+			}
+		}
+		s.disarm(ctx)
+	}
+}
+
+// disarm ends the quota alarm once there is space: etcd never does, and takes no change until then.
+func (s *Server) disarm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, a := range s.etcd.Server.Alarms() {
+		s.opts.Logger.Error("the log has no space", "member", a.MemberID, "alarm", a.Alarm)
+		size, _ := s.DBSize()
+		if a.Alarm != etcdserverpb.AlarmType_NOSPACE || size > quotaBytes*3/4 {
+			continue
+		}
+		if _, err := s.etcd.Server.Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
+			s.opts.Logger.Warn("the alarm of the log could not be ended", "error", err)
+		}
+	}
+}
+
+// Clock is CLOCK_BOOTTIME: it goes on while the machine sleeps.
+func (s *Server) Clock() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // Linux has had it since 2.6.39
+	return time.Duration(t.Nano())
+}

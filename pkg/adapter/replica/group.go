@@ -1,0 +1,299 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The times of a group, as shares of T.
+const (
+	leaseShare = 0.8 // how long an owner may go on after it sent its last successful append
+	renewShare = 0.25
+	lookShare  = 0.02 // how often a standby looks at its clock
+)
+
+// Config is what a Group needs.
+type Config struct {
+	Member  string   // the name of this member; required
+	Members []string // the names of all members, for whose views the log is kept
+	Address string   // where other members forward calls to
+	Log     Log
+	View    View
+	// Silence is T: a standby claims the shard when it has not heard from the owner for so long.
+	Silence time.Duration
+	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
+	Clock func() time.Duration
+	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
+	GiveUp time.Duration
+	// Own is called when this member has become the owner, with a view that has every entry.
+	// It must return soon after ctx ends. A tenure that has ended appends nothing, so the
+	// member follows the log again meanwhile; but it claims only after Own returned.
+	Own    func(ctx context.Context, t *Tenure)
+	Logger *slog.Logger // default: discards
+
+	sabotage sabotage
+}
+
+// sabotage is what tests break on purpose.
+type sabotage struct {
+	lease       float64 // another share for the lease
+	markUnsaved bool    // marks without a flush
+}
+
+// Group is one member of a shard's group.
+type Group struct {
+	cfg    Config
+	tenure atomic.Pointer[Tenure]
+	leave  atomic.Bool
+	ended  chan struct{} // of the last Own; nil at first
+
+	mu       sync.Mutex
+	state    State
+	caughtUp bool
+	changed  chan struct{}
+
+	// Of standBy alone.
+	heard   time.Duration // when the head changed last
+	pending claim
+	claims  int
+	started int64
+}
+
+// claim is an attempt that may still come true.
+type claim struct {
+	id   string
+	sent time.Duration
+}
+
+// New returns a Group that does nothing before Run.
+func New(cfg Config) *Group {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Clock == nil {
+		start := time.Now()
+		cfg.Clock = func() time.Duration { return time.Since(start) }
+	}
+	if cfg.GiveUp == 0 {
+		cfg.GiveUp = 3 * time.Second
+	}
+	if cfg.sabotage.lease == 0 {
+		cfg.sabotage.lease = leaseShare
+	}
+	return &Group{cfg: cfg, changed: make(chan struct{}), started: time.Now().UnixNano()}
+}
+
+// Run follows the log and owns the shard from time to time, until ctx ends. Its error is
+// one that no repetition ends: the process must end.
+func (g *Group) Run(ctx context.Context) error {
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keeping.Go(func() { g.keep(ctx) })
+	for ctx.Err() == nil {
+		epoch, sent, err := g.standBy(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, ErrGap), errors.Is(err, errView):
+			return err
+		case err != nil:
+			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
+			g.pause(ctx, 50*time.Millisecond)
+		default:
+			if err := g.own(ctx, epoch, sent); err != nil {
+				return err
+			}
+		}
+	}
+	if g.ended != nil {
+		<-g.ended
+	}
+	return nil
+}
+
+// errView is the error of a view that cannot take an entry.
+var errView = errors.New("replica: an entry cannot be applied")
+
+func (g *Group) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (g *Group) apply(e Entry) error {
+	at := g.cfg.View.Applied()
+	if e.Seq <= at {
+		return nil
+	}
+	if e.Seq != at+1 {
+		return fmt.Errorf("%w: it is at %d, the log goes on at %d", ErrGap, at, e.Seq)
+	}
+	if err := g.cfg.View.Apply(e.Seq, e.Data); err != nil {
+		return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
+	}
+	return nil
+}
+
+// read brings the view up to what this member has of the log, and returns where to follow it from.
+func (g *Group) read(ctx context.Context) (int64, error) {
+	for {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		p, err := g.cfg.Log.Read(ctx, g.cfg.View.Applied())
+		cancel()
+		if err != nil {
+			return 0, err
+		}
+		for _, e := range p.Entries {
+			if err := g.apply(e); err != nil {
+				return 0, err
+			}
+		}
+		if !p.More {
+			return p.Revision, nil
+		}
+	}
+}
+
+// see takes over what is newer of a state.
+func (g *Group) see(s State) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.Head > g.state.Head {
+		g.state.Head, g.state.Last, g.state.Wall = s.Head, max(s.Last, g.state.Last), s.Wall
+		g.heard = g.cfg.Clock()
+	}
+	if s.Epoch > g.state.Epoch {
+		g.state.Epoch, g.state.Owner = s.Epoch, s.Owner
+		g.heard = g.cfg.Clock()
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+}
+
+// Owner returns who owns the shard, by what this member knows, and a channel that is closed
+// when that changes. own: it is this member, and its lease lasts.
+func (g *Group) Owner() (o Owner, own bool, changed <-chan struct{}) {
+	t := g.tenure.Load()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state.Owner, t.Valid(), g.changed
+}
+
+// CaughtUp reports that the view had every entry of the log once since the start.
+func (g *Group) CaughtUp() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.caughtUp
+}
+
+// standBy follows the log until a claim succeeds, and returns its epoch and when it was sent.
+func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, err error) {
+	from, err := g.read(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	updates := g.cfg.Log.Follow(ctx, from)
+	// The state is read after the log is followed, so that nothing falls between.
+	s, err := g.cfg.Log.State(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	g.see(s)
+	g.heard = g.cfg.Clock()
+	if s.Last > g.cfg.View.Applied() {
+		// The entry may be on its way to the updates.
+		if _, err := g.read(ctx); err != nil {
+			return 0, 0, err
+		}
+		if at := g.cfg.View.Applied(); s.Last > at {
+			return 0, 0, fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
+		}
+	}
+	g.mu.Lock()
+	g.caughtUp = true
+	g.mu.Unlock()
+	tick := time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case u, ok := <-updates:
+			if !ok {
+				return 0, 0, errors.New("replica: the log ended to send changes")
+			}
+			for _, e := range u.Entries {
+				if err := g.apply(e); err != nil {
+					return 0, 0, err
+				}
+			}
+			g.see(u.State)
+			if g.pending.id != "" && g.state.Owner.Claim == g.pending.id {
+				return g.won(ctx, g.state.Epoch, g.pending.sent) // its answer was lost
+			}
+			continue
+		case <-tick.C:
+		}
+		if !g.mayClaim() {
+			continue
+		}
+		epoch, sent, err := g.claim(ctx)
+		if err == nil {
+			return g.won(ctx, epoch, sent)
+		}
+		if errors.Is(err, ErrFenced) {
+			if s, err := g.cfg.Log.State(ctx); err == nil {
+				g.see(s)
+			}
+			continue
+		}
+		g.cfg.Logger.Info("a claim has no answer", "error", err)
+	}
+}
+
+// mayClaim reports that the owner was silent for long enough, or has released the shard.
+func (g *Group) mayClaim() bool {
+	if g.leave.Load() {
+		return false
+	}
+	if g.ended != nil {
+		select {
+		case <-g.ended:
+		default:
+			return false // what the last tenure began has not ended
+		}
+	}
+	released := g.state.Epoch > 0 && g.state.Owner.Member == ""
+	return released || g.cfg.Clock()-g.heard >= g.cfg.Silence
+}
+
+func (g *Group) claim(ctx context.Context) (int64, time.Duration, error) {
+	g.claims++
+	sent := g.cfg.Clock()
+	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims)}
+	g.pending = claim{next.Claim, sent}
+	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)
+	defer cancel()
+	epoch, err := g.cfg.Log.Claim(ctx, g.state, next)
+	if err == nil {
+		g.see(State{Epoch: epoch, Owner: next, Head: epoch})
+	}
+	return epoch, sent, err
+}
+
+// won reads the log to its end: what earlier owners appended is in what this member has,
+// and they append nothing any more.
+func (g *Group) won(ctx context.Context, epoch int64, sent time.Duration) (int64, time.Duration, error) {
+	g.pending = claim{}
+	_, err := g.read(ctx)
+	return epoch, sent, err
+}

@@ -1,0 +1,90 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrFenced is returned where the log has another owner, or another head, than the caller
+// thought: nothing was changed. Any other error of a change means that its outcome is unknown.
+var ErrFenced = errors.New("replica: another member owns the shard")
+
+// ErrGap is returned where the log does not have the next entry of a view any more.
+var ErrGap = errors.New("replica: the log does not reach back to this view: it needs a copy of another member's view")
+
+// Owner is what a member writes when it claims a shard.
+type Owner struct {
+	Member  string `json:"member"`  // "": the shard was released
+	Address string `json:"address"` // where other members forward calls to
+	Claim   string `json:"claim"`   // differs with each attempt
+}
+
+// State is who owns the shard, and how far the log is. A revision counts the changes of the log.
+type State struct {
+	Epoch int64 // the revision of the last claim or release; 0: there was none
+	Owner Owner
+	Head  int64     // the revision of the last append, renewal, claim or release
+	Last  uint64    // the number of the newest entry at the Head
+	Wall  time.Time // the wall clock of the owner when it sent the last append or renewal
+}
+
+// Entry is one entry of the log. Numbers begin at 1 and have no gaps.
+type Entry struct {
+	Seq  uint64
+	Data []byte
+}
+
+// Page is a part of the log as this member has it.
+type Page struct {
+	Entries  []Entry
+	More     bool
+	Revision int64 // where to follow the log from, if there is no more
+}
+
+// Update is a change of the log: entries in order, then the newest state.
+type Update struct {
+	Entries []Entry
+	State   State // what did not change is zero
+}
+
+// Log is the log of one shard, as one member reaches it. It is safe for concurrent use.
+// A change that has returned is part of what this member reads from then on.
+type Log interface {
+	// Append adds an entry if the epoch is the current one and there is no entry with that
+	// number. It may be repeated with the same arguments. added is false if an earlier
+	// attempt has added it: that says nothing about when.
+	Append(ctx context.Context, epoch int64, seq uint64, data []byte) (added bool, err error)
+	// Renew moves the head if the epoch is the current one.
+	Renew(ctx context.Context, epoch int64, last uint64) error
+	// Claim makes the owner the next one if epoch and head are still as seen, and returns the
+	// new epoch.
+	Claim(ctx context.Context, seen State, next Owner) (epoch int64, err error)
+	// Release gives the shard to the first member that claims it.
+	Release(ctx context.Context, epoch int64) error
+
+	// Read returns entries behind the given number, in order.
+	Read(ctx context.Context, after uint64) (Page, error)
+	// State returns the state as this member has it.
+	State(ctx context.Context) (State, error)
+	// Follow sends what has changed behind the revision, until ctx ends. The channel is closed
+	// then, and when the log cannot be followed any more.
+	Follow(ctx context.Context, revision int64) <-chan Update
+
+	// Mark says that the member has its view on disk up to the number. Marks returns the
+	// marks of all members that have one.
+	Mark(ctx context.Context, member string, seq uint64) error
+	Marks(ctx context.Context) (map[string]uint64, error)
+	// Trim removes the entries up to the number.
+	Trim(ctx context.Context, seq uint64) error
+}
+
+// View is the state to which one member applies the log.
+type View interface {
+	// Applied is the number of the last entry that was applied.
+	Applied() uint64
+	// Apply applies the entry behind Applied.
+	Apply(seq uint64, data []byte) error
+	// Flush returns once everything that was applied before is on disk.
+	Flush() error
+}

@@ -1,0 +1,363 @@
+// Package replicatest has what tests of a replicated log share: a log in memory that loses,
+// delays and repeats calls, and the conformance suite of the seam.
+package replicatest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+)
+
+// Faults are what a [Memory] does to the calls of its members.
+type Faults struct {
+	Lost    float64       // share of the changes whose call or answer is lost
+	Late    float64       // share of the lost changes that come true later
+	Delay   time.Duration // at most, of each message
+	Lenient bool          // claims compare the epoch only
+}
+
+// Memory is a log that its members share. It never loses what it took.
+type Memory struct {
+	mu      sync.Mutex
+	random  *rand.Rand
+	faults  Faults
+	rev     int64
+	state   replica.State
+	entries map[uint64]stored
+	last    uint64
+	trimmed uint64
+	history []change
+	marks   map[string]uint64
+	changed chan struct{}
+	all     map[uint64]string
+	epochs  map[uint64]int64
+}
+
+type stored struct {
+	rev   int64
+	epoch int64
+	data  []byte
+}
+
+type change struct {
+	rev    int64
+	update replica.Update
+}
+
+// NewMemory returns an empty log.
+func NewMemory(random *rand.Rand, faults Faults) *Memory {
+	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{},
+		changed: make(chan struct{}), all: map[uint64]string{}, epochs: map[uint64]int64{}}
+}
+
+// SetFaults replaces the faults.
+func (m *Memory) SetFaults(f Faults) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = f
+}
+
+// Entries returns every entry that was ever added, trimmed ones too.
+func (m *Memory) Entries() map[uint64]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.all)
+}
+
+// Last is the number of the newest entry.
+func (m *Memory) Last() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// Kept is how many entries the log holds.
+func (m *Memory) Kept() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.entries)
+}
+
+// Member returns the log as one member reaches it.
+func (m *Memory) Member() *Member { return &Member{m: m} }
+
+// Member is a replica.Log whose connection can be cut.
+type Member struct {
+	m    *Memory
+	seen int64 // the revision that this member has; it lags
+	cut  bool
+	deaf bool
+}
+
+var _ replica.Log = (*Member)(nil)
+
+// Cut cuts the member off, or connects it again. A deaf member sends, and hears nothing.
+func (l *Member) Cut(cut, deaf bool) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.cut, l.deaf = cut, deaf
+}
+
+var errLost = errors.New("replicatest: no answer")
+
+// change runs do on the log, or loses it. do runs with the log locked, perhaps after change
+// has returned.
+func (l *Member) change(ctx context.Context, do func() (int64, error)) (int64, error) {
+	m := l.m
+	m.mu.Lock()
+	cut, deaf, f := l.cut, l.deaf, m.faults
+	lost := cut || m.random.Float64() < f.Lost
+	late := lost && !cut && m.random.Float64() < f.Late
+	before, after := m.delay(), m.delay()
+	half := m.random.IntN(2) == 0
+	m.mu.Unlock()
+	if late {
+		time.AfterFunc(10*before+10*after, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			_, _ = do()
+		})
+	}
+	if lost && (late || cut || half) { // the call is lost
+		<-ctx.Done()
+		return 0, errLost
+	}
+	if !wait(ctx, before) {
+		return 0, errLost
+	}
+	m.mu.Lock()
+	result, err := do()
+	rev := m.rev
+	m.mu.Unlock()
+	if lost || deaf { // the answer is lost
+		<-ctx.Done()
+		return 0, errLost
+	}
+	if !wait(ctx, after) {
+		return 0, errLost
+	}
+	m.mu.Lock()
+	l.seen = max(l.seen, rev)
+	m.mu.Unlock()
+	return result, err
+}
+
+// delay is called with the log locked.
+func (m *Memory) delay() time.Duration {
+	if m.faults.Delay <= 0 {
+		return 0
+	}
+	return time.Duration(m.random.Int64N(int64(m.faults.Delay)))
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// put notes a change. The log is locked.
+func (m *Memory) put(u replica.Update) {
+	m.history = append(m.history, change{m.rev, u})
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Append implements replica.Log.
+func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (bool, error) {
+	data = slices.Clone(data)
+	m, sent := l.m, time.Now()
+	result, err := l.change(ctx, func() (int64, error) {
+		if e, is := m.entries[seq]; is || seq <= m.last {
+			if is && e.epoch == epoch || !is && m.epochs[seq] == epoch {
+				return 0, nil
+			}
+			return 0, replica.ErrFenced
+		}
+		if m.state.Epoch != epoch {
+			return 0, replica.ErrFenced
+		}
+		m.rev++
+		m.entries[seq] = stored{m.rev, epoch, data}
+		m.last, m.all[seq], m.epochs[seq] = max(m.last, seq), string(data), epoch
+		m.state.Head, m.state.Last, m.state.Wall = m.rev, seq, sent
+		m.put(replica.Update{Entries: []replica.Entry{{Seq: seq, Data: data}}, State: replica.State{Head: m.rev, Last: seq, Wall: sent}})
+		return 1, nil
+	})
+	return result == 1 && err == nil, err
+}
+
+// Renew implements replica.Log.
+func (l *Member) Renew(ctx context.Context, epoch int64, last uint64) error {
+	m, sent := l.m, time.Now()
+	_, err := l.change(ctx, func() (int64, error) {
+		if m.state.Epoch != epoch {
+			return 0, replica.ErrFenced
+		}
+		m.rev++
+		m.state.Head, m.state.Wall = m.rev, sent
+		m.put(replica.Update{State: replica.State{Head: m.rev, Last: last, Wall: sent}})
+		return 0, nil
+	})
+	return err
+}
+
+// Claim implements replica.Log.
+func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Owner) (int64, error) {
+	m := l.m
+	return l.change(ctx, func() (int64, error) {
+		if m.state.Epoch != seen.Epoch || m.state.Head != seen.Head && !m.faults.Lenient {
+			return 0, replica.ErrFenced
+		}
+		m.rev++
+		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, next
+		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev}})
+		return m.rev, nil
+	})
+}
+
+// Release implements replica.Log.
+func (l *Member) Release(ctx context.Context, epoch int64) error {
+	m := l.m
+	_, err := l.change(ctx, func() (int64, error) {
+		if m.state.Epoch != epoch {
+			return 0, replica.ErrFenced
+		}
+		m.rev++
+		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, replica.Owner{}
+		m.put(replica.Update{State: replica.State{Epoch: m.rev, Head: m.rev}})
+		return 0, nil
+	})
+	return err
+}
+
+// Read implements replica.Log. A page has a few entries.
+func (l *Member) Read(_ context.Context, after uint64) (replica.Page, error) {
+	m := l.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := replica.Page{Revision: l.seen}
+	for _, seq := range slices.Sorted(maps.Keys(m.entries)) {
+		e := m.entries[seq]
+		if seq <= after || e.rev > l.seen {
+			continue
+		}
+		if len(p.Entries) == 3 {
+			p.More = true
+			break
+		}
+		p.Entries = append(p.Entries, replica.Entry{Seq: seq, Data: e.data})
+	}
+	return p, nil
+}
+
+// State implements replica.Log.
+func (l *Member) State(context.Context) (replica.State, error) {
+	m := l.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var s replica.State
+	for _, c := range m.history {
+		if c.rev > l.seen {
+			break
+		}
+		s = merge(s, c.update.State)
+	}
+	return s, nil
+}
+
+func merge(s, u replica.State) replica.State {
+	if u.Head > s.Head {
+		s.Head, s.Last, s.Wall = u.Head, max(s.Last, u.Last), u.Wall
+	}
+	if u.Epoch > s.Epoch {
+		s.Epoch, s.Owner = u.Epoch, u.Owner
+	}
+	return s
+}
+
+// Follow implements replica.Log.
+func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.Update {
+	m, updates := l.m, make(chan replica.Update)
+	go func() {
+		defer close(updates)
+		for {
+			m.mu.Lock()
+			var next *change
+			if !l.cut && !l.deaf {
+				i := sort.Search(len(m.history), func(i int) bool { return m.history[i].rev > revision })
+				if i < len(m.history) {
+					next = &m.history[i]
+				}
+			}
+			changed, delay := m.changed, m.delay()
+			m.mu.Unlock()
+			if next == nil {
+				select {
+				case <-ctx.Done():
+					return
+				case <-changed:
+				case <-time.After(10 * time.Millisecond): // the member may be connected again
+				}
+				continue
+			}
+			if !wait(ctx, delay) {
+				return
+			}
+			revision = next.rev
+			m.mu.Lock()
+			l.seen = max(l.seen, revision)
+			m.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				return
+			case updates <- next.update:
+			}
+		}
+	}()
+	return updates
+}
+
+// Mark implements replica.Log.
+func (l *Member) Mark(ctx context.Context, member string, seq uint64) error {
+	_, err := l.change(ctx, func() (int64, error) {
+		l.m.marks[member] = seq
+		return 0, nil
+	})
+	return err
+}
+
+// Marks implements replica.Log.
+func (l *Member) Marks(context.Context) (map[string]uint64, error) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return maps.Clone(l.m.marks), nil
+}
+
+// Trim implements replica.Log.
+func (l *Member) Trim(ctx context.Context, seq uint64) error {
+	m := l.m
+	_, err := l.change(ctx, func() (int64, error) {
+		for s := range m.entries {
+			if s <= seq {
+				delete(m.entries, s)
+			}
+		}
+		m.trimmed = max(m.trimmed, seq)
+		return 0, nil
+	})
+	return err
+}

@@ -1,0 +1,288 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
+)
+
+const silence = 600 * time.Millisecond
+
+// view is the state of a member: what is applied, and what of it is on disk.
+type view struct {
+	mu      sync.Mutex
+	applied []string
+	saved   int
+	check   func(seq uint64, data string)
+}
+
+func (v *view) Applied() uint64 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return uint64(len(v.applied))
+}
+
+func (v *view) Apply(seq uint64, data []byte) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if seq != uint64(len(v.applied))+1 {
+		return fmt.Errorf("entry %d behind %d", seq, len(v.applied))
+	}
+	v.applied = append(v.applied, string(data))
+	v.check(seq, string(data))
+	return nil
+}
+
+func (v *view) Flush() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.saved = len(v.applied)
+	return nil
+}
+
+// crash loses what was not on disk.
+func (v *view) crash() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.applied = v.applied[:v.saved]
+}
+
+// member is one process of the simulation.
+type member struct {
+	name   string
+	log    *replicatest.Member
+	view   *view
+	rate   float64 // of its clock
+	cancel context.CancelFunc
+	ended  chan struct{}
+	tenure *replica.Tenure // guarded by world.mu
+}
+
+type world struct {
+	log      *replicatest.Memory
+	members  []*member
+	sabotage func(*replica.Config)
+
+	mu       sync.Mutex
+	acked    map[string]bool
+	order    map[uint64]string
+	problems []string
+	tenures  int
+	failed   int
+}
+
+func (w *world) problem(format string, args ...any) {
+	w.problems = append(w.problems, fmt.Sprintf(format, args...))
+}
+
+// start starts the member's process, in which callers append while it is the owner.
+func (w *world) start(m *member) {
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel, m.ended = cancel, make(chan struct{})
+	begun := time.Now()
+	cfg := replica.Config{
+		Member: m.name, Members: []string{"a", "b", "c"}, Log: m.log, View: m.view, Silence: silence,
+		Clock: func() time.Duration { return time.Duration(float64(time.Since(begun)) * m.rate) },
+		Own: func(ctx context.Context, t *replica.Tenure) {
+			w.mu.Lock()
+			m.tenure = t
+			w.tenures++
+			w.mu.Unlock()
+			var callers sync.WaitGroup
+			for caller := range 3 {
+				callers.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						entry := fmt.Sprintf("%s/%d/%d/%d", m.name, t.Epoch(), caller, n)
+						err := t.Append([]byte(entry))
+						w.mu.Lock()
+						switch {
+						case err == nil:
+							w.acked[entry] = true
+						case errors.Is(err, replica.ErrUnknown):
+							w.failed++
+						}
+						w.mu.Unlock()
+						time.Sleep(time.Duration(7+caller*11) * time.Millisecond)
+					}
+				})
+			}
+			callers.Wait()
+		},
+	}
+	if w.sabotage != nil {
+		w.sabotage(&cfg)
+	}
+	g := replica.New(cfg)
+	go func() {
+		defer close(m.ended)
+		if err := g.Run(ctx); err != nil {
+			w.mu.Lock()
+			w.problem("%s ended: %v", m.name, err)
+			w.mu.Unlock()
+		}
+	}()
+}
+
+// crash ends the member's process and loses what was not on disk.
+func (w *world) crash(m *member) {
+	m.cancel()
+	<-m.ended
+	w.mu.Lock()
+	m.tenure = nil
+	w.mu.Unlock()
+	m.view.crash()
+}
+
+// watch looks for two leases at a time.
+func (w *world) watch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var owners []string
+	for _, m := range w.members {
+		if m.tenure.Valid() {
+			owners = append(owners, m.name)
+		}
+	}
+	if len(owners) > 1 {
+		w.problem("at one time the lease is held by %v", owners)
+	}
+}
+
+// simulate runs a history of faults and returns what broke.
+func simulate(t *testing.T, seed uint64, faults replicatest.Faults, sabotage func(*replica.Config)) (problems []string, acked, tenures int) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		w := &world{log: replicatest.NewMemory(rand.New(rand.NewPCG(seed, 2)), faults), sabotage: sabotage, acked: map[string]bool{}, order: map[uint64]string{}}
+		for i, name := range []string{"a", "b", "c"} {
+			m := &member{name: name, log: w.log.Member(), rate: []float64{0.9, 1, 1.1}[(i+int(seed))%3]}
+			m.view = &view{check: func(seq uint64, data string) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if old, is := w.order[seq]; is && old != data {
+					w.problem("entry %d is %q in one view and %q in another", seq, old, data)
+				}
+				w.order[seq] = data
+			}}
+			w.members = append(w.members, m)
+			w.start(m)
+		}
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+			m := w.members[r.IntN(len(w.members))]
+			switch r.IntN(4) {
+			case 0:
+				m.log.Cut(true, false)
+			case 1:
+				m.log.Cut(false, true)
+			case 2:
+				w.crash(m)
+				w.pass(time.Duration(r.IntN(1500)) * time.Millisecond)
+				w.start(m)
+			}
+			w.pass(time.Duration(r.IntN(2500)) * time.Millisecond)
+			m.log.Cut(false, false)
+			w.pass(time.Duration(r.IntN(1000)) * time.Millisecond)
+		}
+		// Without faults everything settles: all views are equal.
+		w.log.SetFaults(replicatest.Faults{})
+		w.pass(10 * time.Second)
+		for _, m := range w.members {
+			w.mu.Lock()
+			m.tenure = nil
+			w.mu.Unlock()
+			m.cancel()
+			<-m.ended
+		}
+		time.Sleep(time.Second) // what was delayed comes
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		in := map[string]int{}
+		for _, data := range w.log.Entries() {
+			in[data]++
+		}
+		for entry := range w.acked {
+			if in[entry] != 1 {
+				w.problem("the acknowledged entry %s is in the log %d times", entry, in[entry])
+			}
+		}
+		problems, acked, tenures = w.problems, len(w.acked), w.tenures
+	})
+	return problems, acked, tenures
+}
+
+// pass lets fake time pass, and watches.
+func (w *world) pass(d time.Duration) {
+	for range d / (2 * time.Millisecond) {
+		time.Sleep(2 * time.Millisecond)
+		w.watch()
+	}
+}
+
+var rough = replicatest.Faults{Lost: 0.02, Late: 0.5, Delay: 20 * time.Millisecond}
+
+func seeds(t *testing.T, n uint64) (first, last uint64) {
+	if s := os.Getenv("REPLICA_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("REPLICA_SEED: %v", err)
+		}
+		return seed, seed
+	}
+	if testing.Short() {
+		n = min(n, 5)
+	}
+	first = rand.Uint64N(1 << 40)
+	return first, first + n - 1
+}
+
+// Under lost, late and delayed calls, partitions and power losses nothing acknowledged is
+// lost, there is one lease at a time, and all views have one order.
+func TestGroup_KeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	first, last := seeds(t, 60)
+	for seed := first; seed <= last; seed++ {
+		problems, acked, tenures := simulate(t, seed, rough, nil)
+		for _, p := range problems {
+			t.Errorf("REPLICA_SEED=%d: %s", seed, p)
+		}
+		if acked < 300 || tenures < 3 {
+			t.Errorf("REPLICA_SEED=%d: only %d entries in %d tenures: nothing was tried", seed, acked, tenures)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// Each rule that is broken on purpose is found.
+func TestGroup_SabotageIsFound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		faults replicatest.Faults
+		broken func(*replica.Config)
+	}{
+		"a lease without a margin":      {rough, func(c *replica.Config) { c.Break(1.1, false) }},
+		"a claim that ignores the head": {replicatest.Faults{Lost: 0.02, Late: 0.5, Delay: 20 * time.Millisecond, Lenient: true}, nil},
+		"a trim before a flush":         {rough, func(c *replica.Config) { c.Break(0, true) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 100; seed++ {
+				if problems, _, _ := simulate(t, seed, test.faults, test.broken); len(problems) > 0 {
+					return
+				}
+			}
+			t.Error("100 histories did not show it")
+		})
+	}
+}

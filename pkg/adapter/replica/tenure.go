@@ -1,0 +1,179 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// ErrNotOwner is returned by a tenure that has ended: nothing was changed.
+var ErrNotOwner = errors.New("replica: this member does not own the shard any more")
+
+// ErrUnknown is returned where a change may be in the log, now or later.
+var ErrUnknown = errors.New("replica: whether the change was made is unknown")
+
+// Tenure is one time in which this member owns the shard. A nil Tenure has ended.
+type Tenure struct {
+	g     *Group
+	epoch int64
+	turn  chan struct{} // one append or renewal under way
+	ended atomic.Bool
+	over  chan struct{}
+	fatal atomic.Pointer[error]
+
+	lease atomic.Int64 // on the Clock, in nanoseconds
+	sent  atomic.Int64 // when the last successful append or renewal was sent
+}
+
+// Epoch grows with each tenure of any member.
+func (t *Tenure) Epoch() int64 { return t.epoch }
+
+// Left is how long no other member can own the shard, by what this one knows.
+func (t *Tenure) Left() time.Duration {
+	if t == nil || t.ended.Load() {
+		return 0
+	}
+	return max(0, time.Duration(t.lease.Load())-t.g.cfg.Clock())
+}
+
+// Valid reports that the lease lasts: what the view says now is the newest.
+func (t *Tenure) Valid() bool { return t.Left() > 0 }
+
+func (t *Tenure) extend(sent time.Duration) {
+	t.sent.Store(int64(sent))
+	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.sabotage.lease)
+	for {
+		old := t.lease.Load()
+		if int64(lease) <= old || t.lease.CompareAndSwap(old, int64(lease)) {
+			return
+		}
+	}
+}
+
+// end ends the tenure, for the first reason that is given.
+func (t *Tenure) end(why error) {
+	if t.ended.Swap(true) {
+		return
+	}
+	t.g.cfg.Logger.Info("this member does not own the shard any more", "epoch", t.epoch, "why", why)
+	close(t.over)
+}
+
+// Append adds the entry to the log and applies it to the view. Its error is [ErrNotOwner],
+// or [ErrUnknown].
+func (t *Tenure) Append(data []byte) error {
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	if t.ended.Load() {
+		return ErrNotOwner
+	}
+	cfg := &t.g.cfg
+	seq := cfg.View.Applied() + 1
+	for begun := cfg.Clock(); ; {
+		sent := cfg.Clock()
+		ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
+		added, err := cfg.Log.Append(ctx, t.epoch, seq, data)
+		cancel()
+		switch {
+		case err == nil:
+			if err := cfg.View.Apply(seq, data); err != nil {
+				err = fmt.Errorf("%w: %d: %w", errView, seq, err)
+				t.fatal.Store(&err)
+				t.end(err)
+				return errors.Join(ErrUnknown, err)
+			}
+			if added {
+				t.extend(sent)
+			}
+			return nil
+		case errors.Is(err, ErrFenced):
+			t.end(err)
+			return ErrNotOwner
+		case cfg.Clock()-begun >= cfg.GiveUp:
+			t.end(err)
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+}
+
+// renew keeps the lease when nothing was appended for a while.
+func (t *Tenure) renew() {
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	cfg := &t.g.cfg
+	if t.ended.Load() || cfg.Clock()-time.Duration(t.sent.Load()) < t.renewAfter() {
+		return
+	}
+	sent := cfg.Clock()
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
+	defer cancel()
+	switch err := cfg.Log.Renew(ctx, t.epoch, cfg.View.Applied()); {
+	case err == nil:
+		t.extend(sent)
+	case errors.Is(err, ErrFenced):
+		t.end(err)
+	}
+}
+
+func (t *Tenure) renewAfter() time.Duration {
+	return time.Duration(float64(t.g.cfg.Silence) * renewShare)
+}
+
+// own serves as the owner until the tenure ends.
+func (g *Group) own(ctx context.Context, epoch int64, sent time.Duration) error {
+	t := &Tenure{g: g, epoch: epoch, turn: make(chan struct{}, 1), over: make(chan struct{})}
+	t.extend(sent)
+	g.tenure.Store(t)
+	g.cfg.Logger.Info("this member owns the shard", "epoch", epoch, "applied", g.cfg.View.Applied())
+	owning, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	g.ended = ended
+	go func() {
+		defer close(ended)
+		g.cfg.Own(owning, t)
+	}()
+	tick := time.NewTicker(max(time.Millisecond, t.renewAfter()/3))
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.over:
+		case <-ctx.Done():
+			t.end(ctx.Err())
+		case <-tick.C:
+			if g.cfg.Clock()-time.Duration(t.sent.Load()) >= t.renewAfter() {
+				t.renew()
+			}
+			continue
+		}
+		break
+	}
+	cancel()
+	if err := t.fatal.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// HandOver gives up the shard, if this member owns it, so that another one claims it at
+// once. This member does not claim it again. The caller has ended what it did as the owner.
+func (g *Group) HandOver() {
+	g.leave.Store(true)
+	t := g.tenure.Load()
+	if t == nil {
+		return
+	}
+	t.turn <- struct{}{}
+	defer func() { <-t.turn }()
+	if t.ended.Load() {
+		return
+	}
+	// The lease ends before the release is sent: who claims then need not wait for it.
+	t.end(errors.New("it hands the shard over"))
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Silence)
+	defer cancel()
+	if err := g.cfg.Log.Release(ctx, t.epoch); err != nil {
+		g.cfg.Logger.Warn("the shard could not be handed over: another member claims it after the owner's silence", "error", err)
+	}
+}

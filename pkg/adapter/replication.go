@@ -1,0 +1,138 @@
+package adapter
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+)
+
+// Replication makes an adapter one of a group.
+type Replication struct {
+	// Member is the name of this one, Peers are the addresses of the logs of all.
+	Member string
+	Peers  map[string]string
+	// PeerListen is where to listen for the other members' logs, default the address in Peers.
+	PeerListen string
+	// ForwardListen is where to listen for calls that other members forward, default the
+	// port behind the one in Peers, at which they reach it.
+	ForwardListen string
+	// TLSDir holds tls.crt, tls.key and ca.crt for both ports; "": without TLS, only on loopback.
+	TLSDir string
+	// Open starts the log; nil: this program has none.
+	Open func(LogOptions) (ReplicatedLog, error)
+}
+
+// LogOptions are what a log needs.
+type LogOptions struct {
+	Dir, Member, Listen, TLSDir string
+	Peers                       map[string]string
+	Log                         *slog.Logger
+	Stopped                     func(error) // the log has ended by itself: the process must end
+}
+
+// ReplicatedLog is the log of the group, in this process.
+type ReplicatedLog interface {
+	// Shard returns the log of the shard that this adapter serves.
+	Shard() replica.Log
+	// Ready is closed once the log can be read.
+	Ready() <-chan struct{}
+	// Tidy looks after the log's files until ctx ends.
+	Tidy(ctx context.Context, owns func() bool)
+	// Clock is a clock that goes on while the machine sleeps, for leases.
+	Clock() time.Duration
+	// StepDown hands over what this member does for the log, before it ends.
+	StepDown()
+	Close()
+}
+
+// silence is T: how long an owner is silent before another member claims the shard. Its
+// lease is 0.8 T. An election of the log takes 0.5 s and more.
+const silence = 600 * time.Millisecond
+
+// errNoLog names the program that has the log.
+var errNoLog = errors.New("adapter: --replicated is of another program, adapter-replicated: etcd's server is linked only into that one, since it costs memory by being there")
+
+func (c *Config) checkReplication() error {
+	r := c.Replication
+	switch {
+	case r.Open == nil:
+		return errNoLog
+	case c.Kubernetes != nil:
+		return errors.New("adapter: --replicated works with --standalone only: there is no config/replicated for a cluster yet")
+	case c.Page:
+		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
+	case len(r.Peers) != 3:
+		return fmt.Errorf("adapter: --peers has %d members, want 3, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", len(r.Peers))
+	}
+	own, is := r.Peers[r.Member]
+	if !is {
+		return fmt.Errorf("adapter: --member %q is not in --peers", r.Member)
+	}
+	for name, address := range r.Peers {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("adapter: --peers: member %s: %w", name, err)
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
+			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", name, port)
+		}
+		if local, err := isLoopback(address); err != nil || !local && r.TLSDir == "" {
+			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", name, host)
+		}
+	}
+	if r.ForwardListen == "" {
+		r.ForwardListen = forwardAddress(own)
+	}
+	if local, err := isLoopback(r.ForwardListen); err != nil || !local && r.TLSDir == "" {
+		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", r.ForwardListen)
+	}
+	return nil
+}
+
+// forwardAddress is where the member with the log at the address takes forwarded calls: the
+// port behind it.
+func forwardAddress(peer string) string {
+	host, port, _ := net.SplitHostPort(peer)
+	n, _ := strconv.Atoi(port)
+	return net.JoinHostPort(host, strconv.Itoa(n+1))
+}
+
+func (r *Replication) scheme() string {
+	if r.TLSDir != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// peerTLS is the configuration of both ends of the port for forwarded calls, nil without files.
+func (r *Replication) peerTLS() (*tls.Config, error) {
+	if r.TLSDir == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(r.TLSDir, "tls.crt"), filepath.Join(r.TLSDir, "tls.key"))
+	if err != nil {
+		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
+	}
+	authority, err := os.ReadFile(filepath.Join(r.TLSDir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authority) {
+		return nil, errors.New("adapter: --peer-tls-dir: ca.crt has no certificate")
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil
+}

@@ -1,0 +1,233 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// metaApplied is the number of the log's last entry that a view has, 8 bytes, big-endian.
+const metaApplied = "m/applied"
+
+// ErrNotOwner is returned by a store over a view that may not change it any more, or whose
+// reads may be old: nothing was changed.
+var ErrNotOwner = errors.New("store: another adapter owns it now")
+
+// ErrUnknown is returned where a change may have been made, or may still be: the log knows.
+var ErrUnknown = errors.New("store: whether the change was made is unknown")
+
+// Log takes the changes of a store over a view.
+type Log interface {
+	// Append returns once the batch is on the disks of a majority, and the view has it. Its
+	// error is ErrNotOwner, or ErrUnknown.
+	Append(batch []byte) error
+	// Valid reports that no other member can have changed the store.
+	Valid() bool
+}
+
+// View is the state of a replicated store: the batches of a log, applied in order. It has
+// no log of its own. What is not flushed is read from the replicated log again after a
+// crash, because the number of the last batch is in the batch.
+type View struct {
+	base    *DB
+	options Options
+	mu      sync.Mutex
+	applied atomic.Uint64
+}
+
+// OpenView opens the view in the directory, or makes one. It refuses the store of a single adapter.
+func OpenView(o Options) (*View, error) {
+	o.replicated = true
+	db, err := Open(o)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{base: db, options: o}
+	at, closer, err := db.db.Get([]byte(metaApplied))
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return v, nil
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("store: reading %s: %w", metaApplied, err), db.Close())
+	case len(at) != 8:
+		return nil, errors.Join(fmt.Errorf("store: %s is not of this format", metaApplied), closer.Close(), db.Close())
+	}
+	v.applied.Store(binary.BigEndian.Uint64(at))
+	return v, closer.Close()
+}
+
+// startView checks that the directory is of a view, or empty.
+func (db *DB) startView() error {
+	format, err := db.meta(metaFormat)
+	if err != nil {
+		return err
+	}
+	if format != "" {
+		return db.takeFormat(format)
+	}
+	return nil
+}
+
+// Applied is the number of the last entry of the log that the view has.
+func (v *View) Applied() uint64 { return v.applied.Load() }
+
+// Apply puts an entry of the log in force, with its number.
+func (v *View) Apply(seq uint64, batch []byte) (err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if at := v.applied.Load(); seq != at+1 {
+		return fmt.Errorf("store: entry %d of the log cannot follow %d", seq, at)
+	}
+	if !v.base.gate.enter() {
+		return ErrClosed
+	}
+	defer v.base.gate.leave()
+	if err := v.base.usable(); err != nil {
+		return err
+	}
+	defer func() { // after a failed write Pebble panics
+		if p := recover(); p != nil {
+			err = v.base.fail(fmt.Errorf("store: writing: %v", p))
+		}
+	}()
+	b := v.base.db.NewBatch()
+	defer b.Close()
+	if err := b.SetRepr(slices.Clone(batch)); err != nil {
+		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
+	}
+	if err := b.Set([]byte(metaApplied), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
+		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
+	}
+	if err := v.base.db.Apply(b, pebble.NoSync); err != nil {
+		return v.base.fail(fmt.Errorf("store: writing: %w", err))
+	}
+	v.applied.Store(seq)
+	return nil
+}
+
+// Flush returns once everything that was applied before is on disk.
+func (v *View) Flush() error {
+	if !v.base.gate.enter() {
+		return ErrClosed
+	}
+	defer v.base.gate.leave()
+	if err := v.base.db.Flush(); err != nil {
+		return fmt.Errorf("store: flushing: %w", err)
+	}
+	return v.base.usable()
+}
+
+// Usage is [DB.Usage], Corrupt is [DB.Corrupt].
+func (v *View) Usage() (free, reserve, used int64, known bool) { return v.base.Usage() }
+
+// Corrupt counts the corrupt places that were met, but for places that only an owner met.
+func (v *View) Corrupt() int64 { return v.base.Corrupt() }
+
+// GiveUp is [DB.GiveUp].
+func (v *View) GiveUp() { v.base.GiveUp() }
+
+// Close makes everything durable and releases the directory. Stores over the view must be
+// closed before.
+func (v *View) Close() error {
+	return errors.Join(v.Flush(), v.base.Close())
+}
+
+// Own returns a store whose changes go through the log. It reads the view, which the log
+// changes. What it keeps in memory, counters and revisions, is valid while no other
+// member changes the store: the caller closes it when another one may.
+func (v *View) Own(log Log) (*DB, error) {
+	base := v.base
+	db := &DB{
+		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, tables: base.tables,
+		grouped: &grouped{log: log, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
+	}
+	u, _ := usage(v.options.fs(), v.options.Dir)
+	db.space.init(&v.options, v.options.fs(), u)
+	db.lazy.sync = func() error { return nil } // nothing is lazy: the log has it
+	db.gate.idle = make(chan struct{}, 1)
+	// absent.asked stays nil, so there is no filter of absent keys: other members add keys too.
+	db.keeper.init()
+	db.grouped.work.Go(db.grouped.run)
+	if err := db.start(&v.options); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+// disown is Close of a store over a view.
+func (db *DB) disown() error {
+	db.gate.wait()
+	db.keeper.work.Wait()
+	close(db.grouped.stop)
+	db.grouped.work.Wait()
+	return nil
+}
+
+// maxGroup is the bytes up to which batches are merged.
+const maxGroup = 512 << 10
+
+// grouped merges the batches that wait while an append is under way: the log takes many
+// callers' changes as one entry.
+type grouped struct {
+	log     Log
+	waiting chan *submission
+	stop    chan struct{}
+	work    sync.WaitGroup
+}
+
+type submission struct {
+	batch *pebble.Batch
+	done  chan error
+}
+
+// commit returns once the batch is committed, and visible.
+func (g *grouped) commit(b *pebble.Batch) error {
+	defer b.Close()
+	if b.Empty() {
+		if !g.log.Valid() {
+			return ErrNotOwner
+		}
+		return nil // all that is visible is committed
+	}
+	s := &submission{b, make(chan error, 1)}
+	select {
+	case g.waiting <- s:
+		return <-s.done
+	case <-g.stop:
+		return ErrClosed
+	}
+}
+
+func (g *grouped) run() {
+	for {
+		var first *submission
+		select {
+		case first = <-g.waiting:
+		case <-g.stop:
+			return
+		}
+		all, merged := []*submission{first}, first.batch
+		var err error
+	gather:
+		for err == nil && merged.Len() < maxGroup {
+			select {
+			case s := <-g.waiting:
+				all = append(all, s)
+				err = merged.Apply(s.batch, nil)
+			default:
+				break gather
+			}
+		}
+		if err == nil {
+			err = g.log.Append(merged.Repr())
+		}
+		for _, s := range all {
+			s.done <- err
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package adapter
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// tenure is what a member runs while it owns the shard: a store over the view, the queue, and
+// deliveries while the lease lasts.
+type tenure struct {
+	m      *member
+	lease  *replica.Tenure
+	ctx    context.Context
+	store  *store.DB
+	queue  *queue.Queue
+	lapsed atomic.Bool   // since deliveries were last started
+	poke   chan struct{} // holds one; the lease was found to have ended
+
+	mu       sync.Mutex
+	dispatch *dispatch.Dispatcher // nil while nothing is delivered
+	closed   bool                 // no call begins any more
+	calls    sync.WaitGroup
+}
+
+// own is replica.Config.Own.
+func (m *member) own(ctx context.Context, lease *replica.Tenure) {
+	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1)}
+	if err := t.open(); err != nil {
+		t.close()
+		if ctx.Err() == nil && !errors.Is(err, store.ErrNotOwner) && !errors.Is(err, store.ErrUnknown) {
+			m.a.fatal(err) // another member must own it
+		}
+		return
+	}
+	m.serveTenure(t)
+	for _, s := range m.sources() { // a file may have been read meanwhile
+		if q, is := t.queue.Find(s.UID); !is || q.Settings() != s {
+			if err := passing(t.set(s)); err != nil {
+				m.a.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
+			}
+		}
+	}
+	t.deliver()
+	t.watch()
+	m.serveTenure(nil)
+	t.close()
+}
+
+func (t *tenure) open() (err error) {
+	if t.store, err = t.m.view.Own(tenureLog{t.lease}); err != nil {
+		return err
+	}
+	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.a.cfg.Log, Fatal: t.m.a.fatal, Meter: t.m.a.telemetry.meter, Owns: t.owns, Wake: t.wake})
+	if err != nil {
+		return err
+	}
+	wanted := t.m.sources()
+	known := map[string]bool{}
+	for _, s := range wanted {
+		known[s.UID] = true
+		if _, err := t.queue.Set(s); err != nil {
+			return err
+		}
+	}
+	stored, err := t.store.Sources()
+	if err != nil {
+		return err
+	}
+	for _, uid := range stored {
+		// The file of another member may be newer than the one that this process has read.
+		if !known[uid] {
+			t.m.a.cfg.Log.Warn("schedules are kept of a source that the file does not have: it is purged when the owner reads a file from which it was removed", "uid", uid)
+		}
+	}
+	return nil
+}
+
+func (t *tenure) owns() bool {
+	if t.lease.Valid() {
+		return true
+	}
+	t.lapsed.Store(true)
+	select {
+	case t.poke <- struct{}{}:
+	default:
+	}
+	return false
+}
+
+func (t *tenure) wake(s *queue.Source) {
+	t.mu.Lock()
+	d := t.dispatch
+	t.mu.Unlock()
+	if d != nil {
+		d.Wake(s)
+	}
+}
+
+// deliver starts deliveries.
+func (t *tenure) deliver() {
+	a := t.m.a
+	t.lapsed.Store(false)
+	d, err := dispatch.New(dispatch.Config{Sender: t.m.sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
+		Lost: a.lost, Failing: a.warnFailing, WarmUp: t.m.sender.WarmUp, FinishWaits: true})
+	if err != nil {
+		a.fatal(err)
+		return
+	}
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return
+	}
+	t.dispatch = d
+	t.mu.Unlock()
+	for _, s := range t.queue.Sources() {
+		d.Wake(s)
+	}
+}
+
+// cut ends the deliveries that are under way until ctx ends, and then all of them.
+func (t *tenure) cut(ctx context.Context) {
+	t.mu.Lock()
+	d := t.dispatch
+	t.dispatch = nil
+	t.mu.Unlock()
+	if d != nil {
+		d.Stop(ctx)
+		d.Forget()
+	}
+}
+
+// watch ends the deliveries with the lease, and starts them again should it come back,
+// until the tenure ends.
+func (t *tenure) watch() {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for {
+		timer := time.NewTimer(max(t.lease.Left(), 5*time.Millisecond))
+		select {
+		case <-t.ctx.Done():
+			timer.Stop()
+			t.cut(over)
+			return
+		case <-t.poke:
+			timer.Stop()
+		case <-timer.C:
+		}
+		if t.lease.Valid() && !t.lapsed.Load() {
+			continue
+		}
+		t.cut(over)
+		for !t.lease.Valid() {
+			select {
+			case <-t.ctx.Done():
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		if t.m.leaving.Load() {
+			<-t.ctx.Done()
+			return
+		}
+		t.deliver()
+	}
+}
+
+// enter lets a call begin. If it returns true the caller must call calls.Done.
+func (t *tenure) enter() bool {
+	if t == nil || !t.lease.Valid() {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.calls.Add(1)
+	return true
+}
+
+// drain lets no call begin, and waits a while for the calls that are under way.
+func (t *tenure) drain(d time.Duration) {
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		t.calls.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
+}
+
+func (t *tenure) close() {
+	t.drain(0) // the store waits for the calls that are in it
+	if t.queue != nil {
+		t.queue.EndEvents()
+		t.queue.Close()
+	}
+	if t.store != nil {
+		_ = t.store.Close() // it has nothing to write
+	}
+}
+
+// set puts a source in force.
+func (t *tenure) set(s *schedule.Source) error {
+	_, err := t.queue.Set(s)
+	return err
+}
+
+func (t *tenure) remove(uid string) error {
+	s, registered := t.queue.Find(uid)
+	err := t.queue.Remove(uid)
+	t.mu.Lock()
+	d := t.dispatch
+	t.mu.Unlock()
+	if registered && d != nil {
+		d.Remove(s)
+	}
+	return err
+}

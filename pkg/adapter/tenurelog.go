@@ -1,0 +1,22 @@
+package adapter
+
+import (
+	"errors"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// tenureLog is a tenure as the log of a store.
+type tenureLog struct{ *replica.Tenure }
+
+// Append implements store.Log.
+func (l tenureLog) Append(batch []byte) error {
+	switch err := l.Tenure.Append(batch); {
+	case errors.Is(err, replica.ErrNotOwner):
+		return store.ErrNotOwner
+	case err != nil:
+		return errors.Join(store.ErrUnknown, err)
+	}
+	return nil
+}

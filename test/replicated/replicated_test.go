@@ -1,0 +1,531 @@
+package replicated
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none.
+var built string
+
+func TestMain(m *testing.M) {
+	os.Exit(harness.Main(m, func(dir string) (func() error, error) {
+		if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
+			built = filepath.Join(dir, "adapter-replicated")
+			if err := harness.Build(built, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
+				return nil, err
+			}
+		}
+		return func() error { return nil }, nil
+	}))
+}
+
+const manifest = `apiVersion: sources.reschedule.dev/v1alpha1
+kind: RescheduleSource
+metadata: {name: s, namespace: tests}
+spec:
+  sink: {uri: %q}
+  delivery: {backoffDelay: PT0.05S, timeout: PT5S}
+  limits: {maxInFlight: 200}
+`
+
+// group is three processes, the sink, and what callers know.
+type group struct {
+	t       *testing.T
+	sink    *harness.Sink
+	dir     string
+	sources string
+	peers   string
+	members [3]*harness.Adapter // nil: it is down
+
+	mu        sync.Mutex
+	acked     map[string]time.Time // key → due time
+	arrived   map[string]int
+	under     map[string]bool
+	last      time.Time // of a delivery
+	longest   time.Duration
+	strict    bool // no call may fail
+	avoid     int  // the member that callers do not call; -1: none
+	delivered chan struct{}
+}
+
+func start(t *testing.T) *group {
+	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+	t.Cleanup(g.sink.Close)
+	g.sink.Answer("s", "", g.deliver)
+	g.sources = filepath.Join(g.dir, "sources.yaml")
+	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, g.sink.URL+"/s"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var peers []string
+	for i := range g.members {
+		peers = append(peers, name(i)+"="+pair(t))
+	}
+	g.peers = strings.Join(peers, ",")
+	var all sync.WaitGroup
+	for i := range g.members {
+		all.Go(func() { g.launch(i) })
+	}
+	all.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	t.Cleanup(func() {
+		for i, a := range g.members {
+			if a != nil {
+				a.Kill()
+				if t.Failed() {
+					t.Logf("%s said:\n%s", name(i), a.Log())
+				}
+			}
+		}
+	})
+	g.put(g.key(), time.Hour) // there is an owner
+	return g
+}
+
+func name(i int) string { return string(rune('a' + i)) }
+
+// pair finds an address whose next port is free too.
+func pair(t *testing.T) string {
+	for range 100 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		l.Close()
+		if err == nil {
+			next.Close()
+			return fmt.Sprintf("127.0.0.1:%d", port)
+		}
+	}
+	t.Fatal("no two ports in a row are free")
+	return ""
+}
+
+func (g *group) launch(i int) {
+	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
+	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	if err != nil {
+		g.t.Error(err)
+		return
+	}
+	g.mu.Lock()
+	g.members[i] = a
+	g.mu.Unlock()
+}
+
+func (g *group) kill(i int) {
+	g.mu.Lock()
+	a := g.members[i]
+	g.members[i] = nil
+	g.mu.Unlock()
+	a.Kill()
+}
+
+// deliver is the sink: it looks for deliveries that are early, or two at a time.
+func (g *group) deliver(w http.ResponseWriter, _ *http.Request, d *harness.Delivery) {
+	now := time.Now()
+	g.mu.Lock()
+	if now.Before(d.DueAt) {
+		g.t.Errorf("%s came %s before its time", d.Key, d.DueAt.Sub(now))
+	}
+	if g.under[d.Key] {
+		g.t.Errorf("%s is delivered twice at one time", d.Key)
+	}
+	g.under[d.Key], g.last = true, now
+	close(g.delivered)
+	g.delivered = make(chan struct{})
+	g.mu.Unlock()
+	w.WriteHeader(http.StatusNoContent)
+	g.mu.Lock()
+	delete(g.under, d.Key)
+	g.arrived[d.Key]++
+	g.mu.Unlock()
+}
+
+var keys struct {
+	sync.Mutex
+	n int
+}
+
+func (g *group) key() string {
+	keys.Lock()
+	defer keys.Unlock()
+	keys.n++
+	return fmt.Sprintf("k%06d", keys.n)
+}
+
+// url is the address of a member that runs, at random.
+func (g *group) url() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		if i := rand.IntN(3); g.members[i] != nil && i != g.avoid {
+			return g.members[i].URL
+		}
+	}
+}
+
+// put schedules the key, and repeats the call until it succeeds.
+func (g *group) put(key string, delay time.Duration) time.Duration {
+	begun := time.Now()
+	for time.Since(begun) < harness.Patience {
+		sent := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		r, err := harness.Do(ctx, http.MethodPut, g.url()+"/tests/s/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay))
+		cancel()
+		g.mu.Lock()
+		if g.strict {
+			g.longest = max(g.longest, time.Since(sent))
+		}
+		ok := err == nil && r.Status < 300
+		if ok {
+			g.acked[key] = sent.Add(delay)
+		} else if g.strict {
+			g.t.Errorf("a call failed: %v %v", r, err)
+		}
+		g.mu.Unlock()
+		if ok {
+			return time.Since(begun)
+		}
+		if err == nil && r.Status != http.StatusServiceUnavailable {
+			g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
+			return 0
+		}
+	}
+	g.t.Errorf("PUT %s had no success", key)
+	return 0
+}
+
+// write lets callers write until the function that it returns is called.
+func (g *group) write() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				g.put(g.key(), time.Duration(200+rand.IntN(1500))*time.Millisecond)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		callers.Wait()
+	}
+}
+
+// owner waits until a member says that it owns the shard.
+func (g *group) owner() int {
+	begun := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		for i := range g.members {
+			g.mu.Lock()
+			a := g.members[i]
+			g.mu.Unlock()
+			if a == nil {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+			r, err := harness.Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
+			cancel()
+			if err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1") {
+				return i
+			}
+		}
+		if time.Since(begun) > harness.Patience {
+			break
+		}
+	}
+	g.t.Fatal("there is no owner")
+	return 0
+}
+
+// settled waits until all that was acknowledged has been delivered.
+func (g *group) settled() {
+	g.t.Helper()
+	deadline := time.After(harness.Patience)
+	for {
+		missing, n := "", 0
+		g.mu.Lock()
+		for key, due := range g.acked {
+			if g.arrived[key] == 0 && time.Until(due) < 10*time.Minute {
+				missing, n = key, n+1
+			}
+		}
+		delivered, total := g.delivered, len(g.acked)
+		g.mu.Unlock()
+		if n == 0 {
+			g.t.Logf("%d keys were acknowledged, and delivered", total)
+			return
+		}
+		select {
+		case <-delivered:
+		case <-time.After(200 * time.Millisecond):
+		case <-deadline:
+			g.t.Fatalf("%d of %d keys were not delivered, %s among them", n, total, missing)
+		}
+	}
+}
+
+// pass waits until deliveries have gone on for so long.
+func (g *group) pass(d time.Duration) {
+	end := time.After(d)
+	for {
+		g.mu.Lock()
+		delivered := g.delivered
+		g.mu.Unlock()
+		select {
+		case <-end:
+			return
+		case <-delivered:
+		}
+	}
+}
+
+// recovery measures how long the first acknowledged change and the first delivery take.
+func (g *group) recovery(what string, begun time.Time) {
+	g.t.Helper()
+	g.put(g.key(), 0)
+	write := time.Since(begun)
+	deadline := time.After(harness.Patience)
+	for {
+		g.mu.Lock()
+		last, delivered := g.last, g.delivered
+		g.mu.Unlock()
+		if last.After(begun.Add(200 * time.Millisecond)) {
+			first := time.Since(begun)
+			g.t.Logf("%s: the first acknowledged change after %s, a delivery after %s", what, write.Round(time.Millisecond), first.Round(time.Millisecond))
+			if max(write, first) > 10*time.Second {
+				g.t.Errorf("%s took %s and %s", what, write, first)
+			}
+			return
+		}
+		select {
+		case <-delivered:
+		case <-deadline:
+			g.t.Fatalf("%s: nothing is delivered", what)
+		}
+	}
+}
+
+// kill -9 of the owner, again and again: the others go on, nothing acknowledged is lost.
+func TestOwner_Killed(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	for range 3 {
+		g.pass(1500 * time.Millisecond)
+		i := g.owner()
+		begun := time.Now()
+		g.kill(i)
+		g.recovery("kill -9 of the owner", begun)
+		g.launch(i)
+	}
+	stop()
+	g.settled()
+}
+
+// An owner that stood still beyond its lease neither answers nor delivers as the owner.
+func TestOwner_Paused(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	paused := g.members[i]
+	g.mu.Lock()
+	g.avoid = i
+	g.mu.Unlock()
+	begun := time.Now()
+	if err := paused.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	g.recovery("SIGSTOP of the owner", begun)
+	g.pass(2 * time.Second)
+	if err := paused.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.avoid = -1
+	g.mu.Unlock()
+	g.pass(time.Second)
+	key := g.key()
+	g.put(key, time.Hour)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	r, err := harness.Do(ctx, http.MethodGet, paused.URL+"/tests/s/schedules/"+key, "")
+	if err != nil || r.Status != http.StatusOK {
+		t.Errorf("the paused member does not know what was acknowledged since: %v %v", r, err)
+	}
+	stop()
+	g.settled()
+}
+
+// kill -9 of all: what was acknowledged is there when two of them are back.
+func TestGroup_AllKilled(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	g.pass(2 * time.Second)
+	stop()
+	late := g.key()
+	g.put(late, 24*time.Hour)
+	for i := range g.members {
+		g.kill(i)
+	}
+	g.mu.Lock()
+	g.avoid = 2
+	g.mu.Unlock()
+	begun := time.Now()
+	var two sync.WaitGroup
+	for i := range 2 {
+		two.Go(func() { g.launch(i) })
+	}
+	two.Wait()
+	g.recovery("the start of two after kill -9 of all", begun)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	r, err := harness.Do(ctx, http.MethodGet, g.url()+"/tests/s/schedules/"+late, "")
+	if err != nil || r.Status != http.StatusOK {
+		t.Errorf("%s is lost: %v %v", late, r, err)
+	}
+	g.settled()
+}
+
+// SIGTERM of the owner hands the shard over: no call at another member fails.
+func TestOwner_HandsOver(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	leaving := g.members[i]
+	g.mu.Lock()
+	g.avoid, g.strict, g.members[i] = i, true, nil
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	status, took, err := leaving.Terminate(ctx)
+	if err != nil || status != 0 {
+		t.Fatalf("status %d, %v:\n%s", status, err, leaving.Log())
+	}
+	g.pass(time.Second)
+	stop()
+	g.settled()
+	t.Logf("the end of the owner took %s, the longest call %s", took.Round(time.Millisecond), g.longest.Round(time.Millisecond))
+	if g.longest > 2*time.Second {
+		t.Errorf("a call took %s", g.longest)
+	}
+}
+
+// A member that has lost its disk, and with it what it promised to the others, is refused.
+func TestMember_LostDisk(t *testing.T) {
+	g := start(t)
+	i := (g.owner() + 1) % 3
+	g.kill(i)
+	if err := os.RemoveAll(filepath.Join(g.dir, name(i))); err != nil {
+		t.Fatal(err)
+	}
+	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
+	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	if err == nil {
+		a.Kill()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "its data directory is empty") {
+		t.Error(err)
+	}
+	g.put(g.key(), 0)
+	g.settled()
+}
+
+var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos lasts")
+
+// Members are killed, stopped and ended at random, one at a time, while callers write.
+func TestGroup_Chaos(t *testing.T) {
+	g := start(t)
+	stop := g.write()
+	for end := time.Now().Add(*chaos); time.Now().Before(end); {
+		i := rand.IntN(3)
+		a := g.members[i]
+		switch what := rand.IntN(3); what {
+		case 0:
+			g.kill(i)
+			g.pass(time.Duration(rand.IntN(1500)) * time.Millisecond)
+			g.launch(i)
+		case 1:
+			g.mu.Lock()
+			g.avoid = i
+			g.mu.Unlock()
+			err := a.Signal(syscall.SIGSTOP)
+			g.pass(time.Duration(rand.IntN(2500)) * time.Millisecond)
+			if err := errors.Join(err, a.Signal(syscall.SIGCONT)); err != nil {
+				t.Fatal(err)
+			}
+			g.mu.Lock()
+			g.avoid = -1
+			g.mu.Unlock()
+		case 2:
+			g.mu.Lock()
+			g.members[i] = nil
+			g.mu.Unlock()
+			ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+			if status, _, err := a.Terminate(ctx); err != nil || status != 0 {
+				t.Errorf("SIGTERM: status %d, %v", status, err)
+			}
+			cancel()
+			g.launch(i)
+		}
+		if t.Failed() {
+			break
+		}
+		g.pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
+	}
+	stop()
+	g.settled()
+}
+
+// The single adapter names the program that can be one of a group.
+func TestReplicated_SingleAdapterRefuses(t *testing.T) {
+	log := harness.Refused(t, "--standalone", "--sources", "x", "--data-dir", t.TempDir(), "--replicated", "--member", "a", "--peers", "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3")
+	if !strings.Contains(log, "adapter-replicated") {
+		t.Error(log)
+	}
+}
+
+// A member without a majority answers 503 with Retry-After, and is not ready.
+func TestGroup_NoMajority(t *testing.T) {
+	g := start(t)
+	g.kill(1)
+	g.kill(2)
+	a := g.members[0]
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	begun := time.Now()
+	r, err := harness.Do(ctx, http.MethodPut, a.URL+"/tests/s/schedules/x", `{"delay":"1h"}`)
+	if err != nil || r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || time.Since(begun) > 8*time.Second {
+		t.Errorf("after %s: %v %v", time.Since(begun), r, err)
+	}
+	r, err = harness.Do(ctx, http.MethodGet, a.URL+"/tests/s/schedules/x", "")
+	if err != nil || r.Status != http.StatusServiceUnavailable || !strings.Contains(string(r.Body), "unavailable") {
+		t.Errorf("a read: %v %v", r, err)
+	}
+	g.launch(1)
+	g.put(g.key(), time.Hour)
+}
