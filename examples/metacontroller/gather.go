@@ -278,19 +278,19 @@ func (b *bridge) customize(ctx context.Context, parent *unstructured.Unstructure
 // scope is what a rule of the customize hook selects: a resource, namespaces ("" is all of
 // them) and labels.
 func (b *bridge) scope(ctx context.Context, parent *unstructured.Unstructured, rule relatedRule) (r resource, namespaces []string, s labels.Selector, err error) {
-	fail := func(err error) (resource, []string, labels.Selector, error) {
-		return r, nil, nil, fmt.Errorf("hook customize: relatedResources: %s of %s: %w", rule.Resource, rule.APIVersion, err)
+	fail := func(err error) error {
+		return fmt.Errorf("hook customize: relatedResources: %s of %s: %w", rule.Resource, rule.APIVersion, err)
 	}
 	if r, err = resolve(b.RESTMapper(), rule.APIVersion, rule.Resource); err != nil {
-		return fail(err)
+		return r, nil, nil, fail(err)
 	}
 	if len(rule.Names) > 0 && (rule.LabelSelector != nil || rule.NamespaceSelector != nil) {
-		return fail(errors.New("names must not have a selector beside them"))
+		return r, nil, nil, fail(errors.New("names must not have a selector beside them"))
 	}
 	s = labels.Everything()
 	if rule.LabelSelector != nil {
 		if s, err = metav1.LabelSelectorAsSelector(rule.LabelSelector); err != nil {
-			return fail(err)
+			return r, nil, nil, fail(err)
 		}
 	}
 	// The objects of a v1 hook have no namespace in their names.
@@ -298,11 +298,11 @@ func (b *bridge) scope(ctx context.Context, parent *unstructured.Unstructured, r
 	switch {
 	case rule.NamespaceSelector != nil:
 		if rule.Namespace != "" || own || !r.namespaced {
-			return fail(errors.New("namespaceSelector must have no namespace beside it, and a namespaced resource; for a namespaced parent the hook must have version v2"))
+			return r, nil, nil, fail(errors.New("namespaceSelector must have no namespace beside it, and a namespaced resource; for a namespaced parent the hook must have version v2"))
 		}
 		selected, err := metav1.LabelSelectorAsSelector(rule.NamespaceSelector)
 		if err != nil {
-			return fail(err)
+			return r, nil, nil, fail(err)
 		}
 		all := resource{schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, false}
 		err = b.list(ctx, all, "", selected, func(o *unstructured.Unstructured) error {
@@ -310,11 +310,11 @@ func (b *bridge) scope(ctx context.Context, parent *unstructured.Unstructured, r
 			return nil
 		})
 		if err != nil {
-			return fail(err)
+			return r, nil, nil, fail(err)
 		}
 		return r, namespaces, s, nil
 	case own && rule.Namespace != "" && rule.Namespace != parent.GetNamespace():
-		return fail(fmt.Errorf("namespace %s must be the namespace of the parent, %s, or the hook must have version v2", rule.Namespace, parent.GetNamespace()))
+		return r, nil, nil, fail(fmt.Errorf("namespace %s must be the namespace of the parent, %s, or the hook must have version v2", rule.Namespace, parent.GetNamespace()))
 	case own:
 		return r, []string{parent.GetNamespace()}, s, nil
 	}

@@ -130,7 +130,7 @@ func (h *hook) call(ctx context.Context, request, response any) error {
 // retryAfter is a Retry-After in seconds or as a date, 0 if it is neither or past.
 func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second //nolint:gosec // it has 31 bits
+		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(time.Until(at), 0)
