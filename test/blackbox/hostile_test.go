@@ -118,7 +118,7 @@ func TestFormat_FromTheFutureIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	rewrite(t, later, "m/format", "99")
-	if out := harness.Refused(t, harness.Flags(o.file, later)...); !strings.Contains(out, "99") || !strings.Contains(out, "versions 1 and 2") {
+	if out := harness.Refused(t, harness.Flags(o.file, later)...); !strings.Contains(out, "99") || !strings.Contains(out, "versions 1 to 3") {
 		t.Errorf("the refusal names both versions: %s", out)
 	}
 	for _, tool := range []string{"inspect", "verify"} {
