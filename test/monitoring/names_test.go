@@ -62,8 +62,9 @@ func inTable(t *testing.T) map[string]bool {
 func TestNames_DocumentedOnesExist(t *testing.T) {
 	t.Parallel()
 	code, docs := instruments(t), inTable(t)
+	group := read(t, "../../docs/replication.md") // a single adapter has none of its metrics
 	for name := range code {
-		if !slices.ContainsFunc(suffixes, func(s string) bool { return docs[name+s] }) {
+		if !strings.Contains(group, "| `"+name+"` |") && !slices.ContainsFunc(suffixes, func(s string) bool { return docs[name+s] }) {
 			t.Errorf("%s is not in the table of docs/operations.md", name)
 		}
 	}
