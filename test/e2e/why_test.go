@@ -106,6 +106,15 @@ func TestWhy_NamesEachFault(t *testing.T) {
 	for _, key := range []string{"503/a", "429/a", "404/a", "403/a", "400/a", "slow/a", "done/a"} {
 		ops.put(key, `{}`)
 	}
+	copied := filepath.Join(t.TempDir(), "reschedule.tar")
+	if out, err := exec.CommandContext(t.Context(), e.binary, "backup", "-f", copied).CombinedOutput(); err != nil { // as an administrator
+		t.Errorf("backup: %v: %s", err, out)
+	} else if f, err := os.Stat(copied); err != nil || f.Size() < 1<<10 {
+		t.Errorf("the back-up: %v, %v", f, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), e.binary, "backup", "-f", copied+"2", "--as", e.user).CombinedOutput(); err == nil || !strings.Contains(string(out), "pods/exec") {
+		t.Errorf("backup by a user without the right: %v: %s", err, out)
+	}
 	ops.put("later/a", `{"delay":"1h"}`)
 	ops.put("never/a", fmt.Sprintf(`{"delay":"1h","expiresAt":%q}`, time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339)))
 	busy.put("slow/a", `{}`)

@@ -126,7 +126,7 @@ Exit codes: 0 ok, 1 other, 2 usage, 3 not found, 4 not allowed, 5 conflict, 6 un
 		e.why(), e.doctor(), e.list(), e.describe(), e.top(),
 		e.key(), e.deadLetter(),
 		e.suspend(true), e.suspend(false), e.drain(),
-		e.export(), e.importKeys(),
+		e.export(), e.importKeys(), e.backup(),
 		e.create(), e.apply(), e.update(), e.delete(),
 		e.token(), e.ui(), e.versionCommand(),
 	)
