@@ -185,6 +185,10 @@ func (w *fencedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
+// lastAnswer is how long the answer of an owner that handed the shard over may be on its
+// way. Without it the outcome of a call is unknown.
+const lastAnswer = 400 * time.Millisecond
+
 // forwarding is a call on its way to the owner.
 type forwarding struct {
 	head  []byte    // of the body
@@ -220,9 +224,14 @@ func (m *member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	defer close(answered)
 	go func() { // an owner that stands still does not answer: the next one ends the wait
 		select {
-		case <-moved:
-			cancel()
 		case <-answered:
+			return
+		case <-moved:
+		}
+		select {
+		case <-answered:
+		case <-time.After(lastAnswer):
+			cancel()
 		}
 	}()
 	var body io.Reader = bytes.NewReader(f.head)

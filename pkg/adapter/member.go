@@ -268,9 +268,34 @@ func (m *member) leave() {
 		cancel()
 		m.log.StepDown()
 		t.drain(handover)
+		m.group.HandOver()
+		m.followed()
+		return
 	}
 	m.group.HandOver()
 }
+
+// followed returns a moment after another member owns the shard: until then the others
+// send calls here, which must be refused and not be cut off.
+func (m *member) followed() {
+	late := time.NewTimer(time.Second)
+	defer late.Stop()
+	for {
+		owner, _, moved := m.group.Owner()
+		if owner.Member != "" && owner.Member != m.a.cfg.Replication.Member {
+			<-time.After(lastCalls)
+			return
+		}
+		select {
+		case <-moved:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// lastCalls is how long the others may take to learn who owns the shard.
+const lastCalls = 200 * time.Millisecond
 
 func (m *member) close() error {
 	if m.cancel != nil {
