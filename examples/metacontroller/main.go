@@ -47,6 +47,7 @@ func run(ctx context.Context) error {
 	var related []string
 	audience := flag.String("audience", "", "the sink.audience of the RescheduleSource; without one every sender is accepted")
 	workers := flag.Int("workers", 5, "how many objects are synced at once, for each controller")
+	own := flag.Bool("own-namespace", false, "the parents are in the namespace of the pod, in the place of WATCH_NAMESPACE")
 	flag.Func("related", "APIVERSION/RESOURCE of objects that customize hooks ask for, such as apps/v1/deployments; may be repeated", func(s string) error {
 		related = append(related, s)
 		return nil
@@ -67,7 +68,15 @@ func run(ctx context.Context) error {
 		}
 		options = append(options, reschedule.WithClient(source))
 	}
-	o := cache.Options{DefaultNamespaces: map[string]cache.Config{os.Getenv("WATCH_NAMESPACE"): {}}} // "" is all
+	namespace := os.Getenv("WATCH_NAMESPACE")
+	if *own { // Knative allows no fieldRef in the environment of a pod
+		b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+		if err != nil {
+			return fmt.Errorf("-own-namespace: %w", err)
+		}
+		namespace = strings.TrimSpace(string(b))
+	}
+	o := cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}} // "" is all
 	for _, m := range manifests {
 		if period := time.Duration(m.Spec.ResyncPeriodSeconds) * time.Second; period > 0 && (o.SyncPeriod == nil || period < *o.SyncPeriod) {
 			o.SyncPeriod = &period
@@ -79,7 +88,7 @@ func run(ctx context.Context) error {
 	}
 	for _, m := range manifests {
 		for i := range m.parents() {
-			if err := setup(mgr, m, m.parents()[i], related, *workers); err != nil {
+			if err := setup(mgr, m, m.parents()[i], namespace, related, *workers); err != nil {
 				return fmt.Errorf("%s %s: %w", m.Kind, m.Metadata.Name, err)
 			}
 		}
@@ -88,8 +97,8 @@ func run(ctx context.Context) error {
 }
 
 // setup makes a controller for the objects of one parent rule.
-func setup(mgr ctrl.Manager, m *manifest, rule parentRule, related []string, workers int) error {
-	b := &bridge{Client: mgr.GetClient(), manifest: m, rule: rule, namespace: os.Getenv("WATCH_NAMESPACE")}
+func setup(mgr ctrl.Manager, m *manifest, rule parentRule, namespace string, related []string, workers int) error {
+	b := &bridge{Client: mgr.GetClient(), manifest: m, rule: rule, namespace: namespace}
 	if err := b.resolve(mgr.GetRESTMapper()); err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestPrint_IsTheExamplesSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := setup(mgr, manifests[0], manifests[0].parents()[0], nil, 1); err != nil {
+	if err := setup(mgr, manifests[0], manifests[0].parents()[0], "", nil, 1); err != nil {
 		t.Fatal(err)
 	}
 	var printed strings.Builder

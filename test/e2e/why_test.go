@@ -134,7 +134,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		cause string
 		args  []string
 	}{
-		{"Unauthenticated", stranger("no token at all")},
+		{"Unauthenticated", stranger("not-a-token")},
 		{"Unauthenticated", stranger(e.kubectl("create", "token", "ada", "-n", e.namespace.name))}, // for the API server
 		{"NoSource", []string{"absent", "a"}},
 		{"SourceNotReady", []string{"unready", "a"}},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -368,6 +370,22 @@ func TestInterrupt_EndsAWaitForInput(t *testing.T) {
 		cancel()
 		if got := <-code; got != exitOther || !strings.Contains(said.String(), want) {
 			t.Errorf("%s: %d, %s", args, got, said.String())
+		}
+	}
+}
+
+// A file that holds no token is the caller's mistake, and not taken for an adapter that
+// does not answer.
+func TestTokenFile_HoldsOneToken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	file := filepath.Join(t.TempDir(), "token")
+	for _, text := range []string{"", " \n", "two tokens\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if code, _, errs := c.run(false, "why", "web", "--server", c.adapter.URL, "--token-file", file); code != exitUsage || !strings.Contains(errs, "does not hold one token") {
+			t.Errorf("%q: %d, %s", text, code, errs)
 		}
 	}
 }

@@ -187,8 +187,12 @@ func (s *session) standalone(name string) (*source, error) {
 	}
 	options := []sdk.Option{sdk.WithRetryBudget(2 * time.Second), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
 	if s.tokenFile != "" {
-		if _, err := os.Stat(s.tokenFile); err != nil {
+		b, err := os.ReadFile(s.tokenFile)
+		if err != nil {
 			return nil, usage("--token-file: %w", err)
+		}
+		if len(strings.Fields(string(b))) != 1 {
+			return nil, usage("--token-file: %s does not hold one token", s.tokenFile)
 		}
 		options = append(options, sdk.WithTokenFile(s.tokenFile))
 	}
