@@ -262,17 +262,18 @@ func (m *member) leave() {
 	if m.group == nil {
 		return
 	}
-	if t := m.current(); t != nil {
+	t := m.current()
+	if t != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), drainDeliveries)
 		t.cut(ctx)
 		cancel()
 		m.log.StepDown()
 		t.drain(handover)
-		m.group.HandOver()
-		m.followed()
-		return
 	}
 	m.group.HandOver()
+	if t != nil {
+		m.followed()
+	}
 }
 
 // followed returns a moment after another member owns the shard: until then the others

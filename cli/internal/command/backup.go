@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/streaming/pkg/httpstream"
 )
 
 // The back-up is made by a command in the adapter's pod: it holds the events of all
@@ -88,11 +87,10 @@ func (s *session) backUp(ctx context.Context, file string) (err error) {
 func (s *session) execute(ctx context.Context, out, errs io.Writer, command ...string) error {
 	config := rest.CopyConfig(s.config)
 	config.Timeout = 0 // a back-up takes as long as it takes
-	at, _, err := rest.DefaultServerUrlFor(config)
+	at, err := podURL(config, s.systemNamespace, pods[0], "exec")
 	if err != nil {
 		return err
 	}
-	at = at.JoinPath("api/v1/namespaces", s.systemNamespace, "pods", pods[0], "exec")
 	at.RawQuery = url.Values{"container": {container}, "command": command, "stdout": {"true"}, "stderr": {"true"}}.Encode()
 	sockets, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, at.String())
 	if err != nil {
@@ -102,9 +100,7 @@ func (s *session) execute(ctx context.Context, out, errs io.Writer, command ...s
 	if err != nil {
 		return err
 	}
-	both, err := remotecommand.NewFallbackExecutor(sockets, old, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
+	both, err := remotecommand.NewFallbackExecutor(sockets, old, knowsNoSockets)
 	if err != nil {
 		return err
 	}

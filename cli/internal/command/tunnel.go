@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -86,23 +87,20 @@ func (t *tunnel) connect(ctx context.Context) error {
 // upgrade tries WebSockets first, and then SPDY, which older API servers and some proxies
 // require.
 func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection, error) {
-	url, _, err := rest.DefaultServerUrlFor(t.config)
+	at, err := podURL(t.config, t.namespace, pod, "portforward")
 	if err != nil {
 		return nil, err
 	}
-	url = url.JoinPath("api/v1/namespaces", t.namespace, "pods", pod, "portforward")
 	transport, upgrader, err := spdy.RoundTripperFor(t.config)
 	if err != nil {
 		return nil, err
 	}
-	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, url)
-	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(url, t.config)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
+	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, t.config)
 	if err != nil {
 		return nil, err
 	}
-	both := portforward.NewFallbackDialerForStreaming(sockets, old, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
-	})
+	both := portforward.NewFallbackDialerForStreaming(sockets, old, knowsNoSockets)
 	type result struct {
 		conn httpstream.Connection
 		err  error
@@ -120,6 +118,20 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 	case <-t.done: // a transport goes on dialling for calls that have ended
 		return nil, net.ErrClosed
 	}
+}
+
+// podURL is the address of a subresource of a pod.
+func podURL(config *rest.Config, namespace, pod, subresource string) (*url.URL, error) {
+	u, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return u.JoinPath("api/v1/namespaces", namespace, "pods", pod, subresource), nil
+}
+
+// knowsNoSockets reports that WebSockets do not reach the API server.
+func knowsNoSockets(err error) bool {
+	return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 }
 
 // stream opens the two streams of a connection: data, and errors of the kubelet.

@@ -171,29 +171,26 @@ type fullFile struct {
 	name string
 }
 
-// Write implements io.Writer. It continues where a write without space stopped. A
-// flush or a compaction lets other goroutines go first, as in scheduler.MeasureCPU.
+// Write implements io.Writer. A flush or a compaction lets other goroutines go first, as
+// in scheduler.MeasureCPU.
 func (f *fullFile) Write(p []byte) (int, error) {
 	if f.fs.table(f.name) {
 		runtime.Gosched()
 	}
-	done := 0
-	err := f.fs.try(f.name, func() error {
-		n, err := f.File.Write(p[done:])
-		done += n
-		return err
-	})
-	if err == nil {
-		done = len(p)
-	}
-	return done, err
+	return f.write(p, func(done int) (int, error) { return f.File.Write(p[done:]) })
 }
 
 // WriteAt implements io.WriterAt.
 func (f *fullFile) WriteAt(p []byte, at int64) (int, error) {
+	return f.write(p, func(done int) (int, error) { return f.File.WriteAt(p[done:], at+int64(done)) })
+}
+
+// write continues where a write without space stopped. On a frozen disk all of p counts
+// as written.
+func (f *fullFile) write(p []byte, from func(done int) (int, error)) (int, error) {
 	done := 0
 	err := f.fs.try(f.name, func() error {
-		n, err := f.File.WriteAt(p[done:], at+int64(done))
+		n, err := from(done)
 		done += n
 		return err
 	})
