@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/bench/load"
@@ -89,14 +91,18 @@ spec:
 	return p.service(addr, admin), time.Since(began), nil
 }
 
-// freeAddr returns a loopback address without a listener.
+// freeAddr returns a loopback address without a listener. Its port lies below the ports of
+// outgoing connections, so that no connection takes it before the program listens.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("driver: %w", err)
+	var err error
+	for range 100 {
+		address := "127.0.0.1:" + strconv.Itoa(15000+rand.IntN(15000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("driver: no free port: %w", err)
 }
 
 var control = &http.Client{Timeout: load.CallTimeout}

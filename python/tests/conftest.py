@@ -1,9 +1,11 @@
 """A real API server with the real controller and adapter, and operators as processes."""
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import ssl
@@ -246,9 +248,12 @@ class Operator:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """Finds a port below those of outgoing connections: none takes it before the operator listens."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("", port))
+            return port
 
 
 @pytest.fixture

@@ -245,12 +245,10 @@ func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	s := &source{name: "streams"}
 	tlsDir := t.TempDir()
 	roots := certify(t, tlsDir)
-	port, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := port.Addr().String()
-	port.Close()
 	o := inPod(t, []string{"--tls-listen", address, "--tls-dir", tlsDir}, s)
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
@@ -179,7 +180,7 @@ func newWorld(t *testing.T, n int) *world {
 		return err
 	})
 	// An ApiServerSource calls one address, also after a restart of the adapter.
-	port, err := kube.FreePort()
+	port, err := harness.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}

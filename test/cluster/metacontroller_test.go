@@ -59,17 +59,6 @@ var metacontrollerPrograms = sync.OnceValues(func() (dir string, err error) {
 	return dir, nil
 })
 
-// freePort returns an address on which nothing listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 // launch runs a program of the example until the end of the test, once it listens.
 func launch(t *testing.T, name, address string, env []string, args ...string) {
 	t.Helper()
@@ -112,7 +101,10 @@ func startBridge(t *testing.T, namespace, account, manifest string, args ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freePort(t)
+	address, err := harness.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, port, _ := net.SplitHostPort(address)
 	launch(t, "metacontroller", address, []string{"KUBECONFIG=" + config, "PORT=" + port, "WATCH_NAMESPACE=" + namespace}, append(args, file)...)
 	return "http://" + address
@@ -208,7 +200,10 @@ func TestMetacontroller_Example(t *testing.T) {
 	t.Parallel()
 	p, ns := running(t), namespace(t, "previews")
 	controller, spec := applyExample(t, ns)
-	hook := freePort(t)
+	hook, err := harness.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(controller, "localhost:9000") {
 		t.Fatalf("the controller does not have the address of the hook:\n%s", controller)
 	}
@@ -221,7 +216,7 @@ func TestMetacontroller_Example(t *testing.T) {
 	makePreview(t, ns, "a", `{"ttlSeconds":10,"data":{"color":"blue"}}`)
 	settle(t, func() bool { return dataOf(t, ns, "a")["color"] == "blue" }, "there is no ConfigMap")
 	settle(t, func() bool { return previewStatus(t, ns, "a") == "map[configMaps:1 observedGeneration:1 phase:Active]" }, "the status does not count one ConfigMap")
-	_, err := server.Client.CoreV1().ConfigMaps(ns).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"color":"red"}}`), metav1.PatchOptions{})
+	_, err = server.Client.CoreV1().ConfigMaps(ns).Patch(t.Context(), "a", types.MergePatchType, []byte(`{"data":{"color":"red"}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,12 +113,8 @@ func answers(ctx context.Context, url string) error {
 
 // startAdapter starts it, again with the data of the one before.
 func (p *programs) startAdapter() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	p.tlsListen = l.Addr().String()
-	if err := l.Close(); err != nil {
+	var err error
+	if p.tlsListen, err = harness.FreeAddress(); err != nil {
 		return err
 	}
 	p.adapter, err = harness.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),

@@ -27,6 +27,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 // pythonExample is the folder of an operator in Python, and pythonName what all
@@ -301,12 +303,8 @@ func startPython(t *testing.T, api http.Handler) string {
 			t.Fatal(err)
 		}
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
+	address, err := harness.FreeAddress()
 	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(address)

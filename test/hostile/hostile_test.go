@@ -49,7 +49,10 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 	if err := os.WriteFile(file, []byte(strings.Join(manifests, "---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	secure := freeAddress(t)
+	secure, err := harness.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Adapter = process.Start(t, harness.Flags(file, data, "--tls-listen", secure, "--tls-dir", certificate(t))...)
 	s.url, s.admin = s.URL+"/good/neighbour", s.Admin
 	s.order = order{Attacks: attacks, Namespaces: evil[:n], URL: s.URL, Admin: s.Admin, TLS: "https://" + secure}
@@ -99,16 +102,6 @@ func (s *street) alive(t *testing.T) {
 	}
 	log := s.Log()
 	t.Fatalf("the adapter ended by itself: %s, having taken %d MiB; its log ends with\n%s", how, s.PeakMemory(t)>>20, log[max(0, len(log)-2000):])
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // certificate makes one that signs itself.

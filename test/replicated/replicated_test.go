@@ -104,13 +104,11 @@ func name(i int) string { return string(rune('a' + i)) }
 // pair finds an address whose next port is free too.
 func pair(t *testing.T) string {
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port, err := harness.FreePort()
 		if err != nil {
 			t.Fatal(err)
 		}
-		port := l.Addr().(*net.TCPAddr).Port
 		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		l.Close()
 		if err == nil {
 			next.Close()
 			return fmt.Sprintf("127.0.0.1:%d", port)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 // Server is a running kube-apiserver with its etcd.
@@ -45,7 +46,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err := os.WriteFile(s.pki.path("tokens.csv"), []byte(tokens), 0o600); err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}
-	if s.port, err = FreePort(); err != nil {
+	if s.port, err = harness.FreePort(); err != nil {
 		return nil, err
 	}
 	if s.Cluster, err = Connect(&rest.Config{
@@ -64,11 +65,11 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 }
 
 func (s *Server) startEtcd(ctx context.Context) error {
-	client, err := FreePort()
+	client, err := harness.FreePort()
 	if err != nil {
 		return err
 	}
-	peer, err := FreePort()
+	peer, err := harness.FreePort()
 	if err != nil {
 		return err
 	}
@@ -173,20 +174,4 @@ func get(ctx context.Context, client *http.Client, url string) error {
 		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	return nil
-}
-
-// FreePort finds a port below the ports that systems give to connections: while
-// the API server is stopped, no other program takes its port.
-func FreePort() (int, error) {
-	var err error
-	for range 100 {
-		var b [2]byte
-		_, _ = rand.Read(b[:])
-		port := 15000 + (int(b[0])<<8|int(b[1]))%15000
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("kube: no free port: %w", err)
 }

@@ -2,7 +2,9 @@ package etcdlog_test
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -16,7 +18,8 @@ func TestEtcd_Conforms(t *testing.T) {
 	t.Parallel()
 	peers := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		// Below the ports of outgoing connections, so that none takes it before the server listens.
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(15000+rand.IntN(15000)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package dev.reschedule.testing;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.net.ServerSocket;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -12,6 +11,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 
 /** The real adapter, standalone. The environment variable ADAPTER_BINARY names its program. */
@@ -77,13 +77,19 @@ public final class Adapter implements AutoCloseable {
     return path;
   }
 
-  /** Returns a port that is free now. */
+  /**
+   * Returns a port that is free now. It lies below the ports that systems give to outgoing
+   * connections, so that no connection takes it before the program listens.
+   */
   public static int freePort() {
-    try (ServerSocket s = new ServerSocket(0)) {
-      return s.getLocalPort();
-    } catch (IOException e) {
-      throw new UncheckedIOException(e);
+    for (int i = 0; i < 100; i++) {
+      try (ServerSocket s = new ServerSocket(ThreadLocalRandom.current().nextInt(15000, 30000))) {
+        return s.getLocalPort();
+      } catch (IOException e) {
+        // It is taken.
+      }
     }
+    throw new IllegalStateException("no port is free");
   }
 
   @Override

@@ -1,0 +1,30 @@
+package harness
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// FreePort finds a port without a listener, for a program that must be told its port. It
+// lies below the ports that systems give to outgoing connections: a port that listens on
+// 127.0.0.1:0 and is closed again may belong to a connection of another test by the time
+// the program listens on it.
+func FreePort() (int, error) {
+	var err error
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		var l net.Listener
+		if l, err = net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, fmt.Errorf("harness: no free port: %w", err)
+}
+
+// FreeAddress is a loopback address with a port of FreePort.
+func FreeAddress() (string, error) {
+	port, err := FreePort()
+	return "127.0.0.1:" + strconv.Itoa(port), err
+}
