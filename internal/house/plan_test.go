@@ -166,7 +166,7 @@ var plan = map[string]rule{
 	"test/expiry":           {never: []string{module + "pkg", module + "internal"}},
 	"test/manifests":        {may: []string{"pkg/apis/sources/..."}},
 	"test/monitoring":       {may: []string{"internal/boards", "test/internal/harness"}},
-	"test/internal/kube":    {never: []string{module + "pkg", module + "internal"}},
+	"test/internal/kube":    {may: []string{"test/internal/harness"}, never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":          {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 	"test/e2e":              {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
 
