@@ -2,12 +2,12 @@ package store
 
 import (
 	"bytes"
+	"hash/maphash"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/bits-and-blooms/bloom/v3"
+	"github.com/greatroar/blobloom"
 )
 
 // A PUT mostly looks for a key that is not there. In the engine that is a search
@@ -19,20 +19,43 @@ import (
 // records; keys that are applied meanwhile go into both, and the scan waits for every
 // Apply that began before. A scan that meets an unreadable block ends without a
 // filter, and so does one of a store that is too large. Keys that are removed stay in
-// the filter until it is full and is made anew.
+// the filter until it is full and is made anew. No lock is taken: the filter's bits
+// are set and read atomically, since every call comes here.
 type absent struct {
 	generation atomic.Int64    // of next
 	applying   [2]atomic.Int64 // how many Applies began in an even generation, in an odd one
 
-	mu     sync.RWMutex
-	filter *bloom.BloomFilter // nil: nothing is known
-	next   *bloom.BloomFilter // while it is made
-	free   int                // keys that filter may still take
-	size   int                // index in absentKeys
-	asked  chan struct{}      // for a filter, or for a larger one
+	filter atomic.Pointer[keyFilter] // nil: nothing is known
+	next   atomic.Pointer[keyFilter] // while it is made
+	asked  chan struct{}             // for a filter, or for a larger one
 }
 
-// absentKeys are the sizes of filters, in keys. A key takes ten bits.
+// keyFilter is a filter of a fixed size. Its seed is its own, so that callers cannot choose
+// keys that it mistakes for others.
+type keyFilter struct {
+	seed maphash.Seed
+	bits *blobloom.SyncFilter
+	most int          // keys
+	free atomic.Int64 // keys that it may still take
+}
+
+func newKeyFilter(most int) *keyFilter {
+	return &keyFilter{seed: maphash.MakeSeed(), most: most, bits: blobloom.NewSyncOptimized(blobloom.Config{Capacity: uint64(most), FPRate: absentErrors})}
+}
+
+func (f *keyFilter) has(record []byte) bool { return f.bits.Has(maphash.Bytes(f.seed, record)) }
+
+// add reports whether the key was new.
+func (f *keyFilter) add(record []byte) bool {
+	h := maphash.Bytes(f.seed, record)
+	if f.bits.Has(h) {
+		return false
+	}
+	f.bits.Add(h)
+	return true
+}
+
+// absentKeys are the sizes of filters, in keys. A key takes about ten bits.
 var absentKeys = [3]int{64 << 10, 512 << 10, 4 << 20}
 
 // absentRows bounds the rows of one step of a scan, between which changes go on.
@@ -65,22 +88,17 @@ func (a *absent) leave(generation int64) { a.applying[generation&1].Add(-1) }
 
 // lacks reports that the store has no record under the key.
 func (a *absent) lacks(record []byte) bool {
-	a.mu.RLock()
-	defer a.mu.RUnlock()
-	return a.filter != nil && !a.filter.Test(record)
+	f := a.filter.Load()
+	return f != nil && !f.has(record)
 }
 
-// add is called before the record can be read.
+// add is called before the record can be read. It looks at next first: end sets filter
+// before it takes next away.
 func (a *absent) add(record []byte) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.next != nil {
-		a.next.Add(record)
+	if f := a.next.Load(); f != nil {
+		f.add(record)
 	}
-	if a.filter == nil || a.filter.TestOrAdd(record) {
-		return
-	}
-	if a.free--; a.free == 0 {
+	if f := a.filter.Load(); f != nil && f.add(record) && f.free.Add(-1) == 0 {
 		a.ask()
 	}
 }
@@ -95,16 +113,19 @@ func (a *absent) ask() {
 
 // begin makes the next filter, for at least so many keys.
 func (a *absent) begin(keys int) (most int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.filter != nil {
-		keys = max(keys, absentKeys[a.size]+1)
+	if f := a.filter.Load(); f != nil {
+		keys = max(keys, f.most+1)
 	}
-	for a.size = 0; a.size < len(absentKeys)-1 && absentKeys[a.size] < keys; a.size++ {
+	most = absentKeys[len(absentKeys)-1]
+	for _, size := range absentKeys {
+		if size >= keys {
+			most = size
+			break
+		}
 	}
-	a.next = bloom.NewWithEstimates(uint(absentKeys[a.size]), absentErrors)
+	a.next.Store(newKeyFilter(most))
 	a.generation.Add(1)
-	return absentKeys[a.size]
+	return most
 }
 
 // older reports that an Apply is under way that began before the last begin.
@@ -112,13 +133,15 @@ func (a *absent) older() bool { return a.applying[(a.generation.Load()+1)&1].Loa
 
 // end takes the next filter, which has so many keys, into use, or gives up both.
 func (a *absent) end(keys int, complete bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.filter = nil
-	if complete {
-		a.filter, a.free = a.next, absentKeys[a.size]-keys
+	f := a.next.Load()
+	if !complete {
+		f = nil
 	}
-	a.next = nil
+	if f != nil {
+		f.free.Store(int64(f.most - keys))
+	}
+	a.filter.Store(f)
+	a.next.Store(nil)
 }
 
 // keepAbsent makes a filter each time that one is asked for.
@@ -178,23 +201,22 @@ func (db *DB) learnKeys(table []byte, most int) (keys int, complete bool, err er
 	return keys, true, nil
 }
 
-// learnStep adds some keys, and returns where to go on, nil at the end. whole is
+// learnStep adds some keys, and returns the key to go on with, nil at the end. whole is
 // false when a block cannot be read.
-func (db *DB) learnStep(from, upper []byte) (next []byte, n int, whole bool, err error) {
+func (db *DB) learnStep(from, upper []byte) (rest []byte, n int, whole bool, err error) {
 	it, err := db.scan(db.db, from, upper)
 	if err != nil {
 		return nil, 0, false, err
 	}
 	defer it.done(&err)
 	ok := it.First()
-	db.absent.mu.Lock()
+	next := db.absent.next.Load()
 	for ; ok && it.gap == nil && n < absentRows; ok = it.Next() {
-		db.absent.next.Add(it.Key())
+		next.add(it.Key())
 		n++
 	}
-	db.absent.mu.Unlock()
 	if ok {
-		next = bytes.Clone(it.Key())
+		rest = bytes.Clone(it.Key())
 	}
-	return next, n, it.gap == nil, nil
+	return rest, n, it.gap == nil, nil
 }
