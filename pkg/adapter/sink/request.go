@@ -75,6 +75,8 @@ type unsendableError struct{ reason string }
 
 func (e *unsendableError) Error() string { return "sink: the event cannot be sent: " + e.reason }
 
+// request makes the request of an attempt. Its context is set by attempt, since a context
+// that is set twice copies the request twice.
 func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*http.Request, error) {
 	c := s.constants(a.Source)
 	d := cloudevent.Describe(a, c.eventSource)
@@ -114,7 +116,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		req.Body, _ = req.GetBody()
 	}
-	return req.WithContext(ctx), nil
+	return req, nil
 }
 
 func writeStructured(a *schedule.Attempt) ([]byte, error) {

@@ -57,7 +57,10 @@ func Spread() {
 }
 
 // New returns as many turns as half of the process's processors.
-func New() *Turns { return &Turns{free: max(1, processors/2)} }
+func New() *Turns { return With(max(1, processors/2)) }
+
+// With returns so many turns, for work that is short but may come in a crowd.
+func With(n int) *Turns { return &Turns{free: n} }
 
 // Turn is the right to compute. It is for one goroutine at a time. Its zero value
 // is not a turn, and Pass and Done do nothing.
