@@ -3,8 +3,8 @@
 package main
 
 import (
-	"github.com/reschedule-dev/reschedule/pkg/adapter"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/command"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/etcdlog"
 )
@@ -15,11 +15,11 @@ var version = "dev"
 // log is etcd as the log of the one shard that there is.
 type log struct{ *etcdlog.Server }
 
-// Shard implements adapter.ReplicatedLog.
+// Shard implements group.Log.
 func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 func main() {
-	command.Main(version, func(o adapter.LogOptions) (adapter.ReplicatedLog, error) {
+	command.Main(version, func(o group.LogOptions) (group.Log, error) {
 		s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Logger: o.Log, Stopped: o.Stopped})
 		if err != nil {
 			return nil, err

@@ -117,13 +117,13 @@ var plan = map[string]rule{
 	"pkg/adapter": {never: append([]string{module + "pkg/reconciler"}, heavy...), may: []string{
 		"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/dispatch", "pkg/adapter/sink",
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
-		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/replica",
+		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group",
 	}},
 	// Shown by the command line, a module of its own, and by the page.
 	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"pkg/adapter/command": {
-		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/inspect", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns"},
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	// etcd's server costs megabytes by being linked: the single adapter is without it.
@@ -132,10 +132,17 @@ var plan = map[string]rule{
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	"cmd/adapter-replicated": {
-		may:   []string{"pkg/adapter", "pkg/adapter/command", "pkg/adapter/replica", "pkg/adapter/replica/etcdlog"},
+		may:   []string{"pkg/adapter/command", "pkg/adapter/group", "pkg/adapter/replica", "pkg/adapter/replica/etcdlog"},
 		never: []string{module + "pkg/reconciler"},
 	},
 
+	// It joins the shard's ownership with the state, and does not know the adapter around it.
+	"pkg/adapter/group": {
+		may: []string{
+			"pkg/adapter/api", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",
+		},
+		never: append([]string{"go.etcd.io"}, k8s...),
+	},
 	"pkg/adapter/replica":         {never: append([]string{module + "pkg/adapter/store", "go.etcd.io", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/replica/etcdlog": {may: []string{"pkg/adapter/replica"}, not: append([]string{"net/http"}, k8s...)},
 	"pkg/adapter/replica/replicatest": {

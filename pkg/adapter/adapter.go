@@ -24,6 +24,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
@@ -40,8 +41,8 @@ type Adapter struct {
 	origin    sources.Origin
 	telemetry *telemetry
 	store     *store.DB
-	disk      disk    // of the store, or of the view
-	member    *member // nil: the adapter is alone
+	disk      disk          // the store, or the member
+	member    *group.Member // nil: the adapter is alone
 	queue     *queue.Queue
 	dispatch  *dispatch.Dispatcher
 	events    *ingest.Receiver
@@ -61,6 +62,12 @@ type Adapter struct {
 	stop       sync.Once
 	stopping   atomic.Bool
 	started    func() bool // ends what waits for the end during the start; nil before
+}
+
+// disk is what metrics say about the disk.
+type disk interface {
+	Corrupt() int64
+	Usage() (free, reserve, used int64, known bool)
 }
 
 // Run serves until ctx ends and calls ready when it serves. Each value on reload
@@ -156,11 +163,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 	if err := a.observe(); err != nil {
 		return err
 	}
-	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
-	a.origin.Trust(sender.Trust)
-	a.dispatch, err = dispatch.New(dispatch.Config{Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: meter,
-		Lost: a.lost, Failing: a.warnFailing, WarmUp: sender.WarmUp})
-	if err != nil {
+	if a.dispatch, err = dispatch.New(a.deliveries()); err != nil {
 		return err
 	}
 	a.queue, err = queue.Open(queue.Config{Store: a.store, Log: a.cfg.Log, Fatal: a.fatal, Meter: meter,
@@ -173,6 +176,42 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 		a.watches, err = watch.New(watch.Config{API: objects, Log: a.cfg.Log, Meter: meter, Warn: a.origin.Warn, Changed: a.watchChanged})
 	}
 	return err
+}
+
+// deliveries is how deliveries are made.
+func (a *Adapter) deliveries() dispatch.Config {
+	sender := sink.New(sink.Config{Log: a.cfg.Log, Tracer: a.telemetry.tracer, Token: a.origin.Token})
+	a.origin.Trust(sender.Trust)
+	return dispatch.Config{
+		Sender: sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
+		Lost: a.lost, Failing: a.warnFailing, WarmUp: sender.WarmUp,
+	}
+}
+
+// join makes the adapter one of a group.
+func (a *Adapter) join(ctx context.Context) error {
+	m, err := group.Open(group.Config{
+		Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
+		Deliver: a.deliveries(), Drain: drainDeliveries, Fatal: a.fatal, Stopping: a.stopping.Load,
+	})
+	if err != nil {
+		return err
+	}
+	a.member, a.disk = m, m
+	a.started = context.AfterFunc(ctx, func() { a.stopping.Store(true) })
+	if err := a.observe(); err != nil {
+		return err
+	}
+	wanted, _ := a.origin.Sources()
+	for _, s := range wanted {
+		if err := (membership{a}).SetSource(s); err != nil {
+			return err
+		}
+	}
+	if err := m.Join(ctx); err != nil {
+		return err
+	}
+	return a.serve()
 }
 
 // openStore opens the store. The previous adapter may take until the end of handover
@@ -229,7 +268,12 @@ func (a *Adapter) serve() error {
 		a.calls = append(a.calls, calls)
 	}
 	if a.member != nil {
-		return a.member.serve(handler)
+		a.member.Serve(handler)
+		a.ready.Store(true)
+		for _, e := range a.calls {
+			a.answer(e)
+		}
+		return nil
 	}
 	// Without back-ups everything else goes on: the volume may allow no sockets.
 	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {
@@ -243,6 +287,23 @@ func (a *Adapter) serve() error {
 		a.answer(e)
 	}
 	return nil
+}
+
+// lookup is how calls find a source, and how large they may be, 0 = the default.
+func (a *Adapter) lookup() (func(namespace, name string) (*queue.Source, bool), int64) {
+	if a.member != nil {
+		return a.member.Lookup, group.MaxBody
+	}
+	return a.queue.Lookup, 0
+}
+
+// server serves the schedule API on a public address.
+func (a *Adapter) server(handler http.Handler) *http.Server {
+	s := api.Server(handler)
+	if a.member != nil {
+		s.Handler = a.member.Route(handler)
+	}
+	return s
 }
 
 // lost tells the owner of a source about an event that its sink did not take. The

@@ -4,14 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cluster"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
@@ -43,7 +43,7 @@ type Config struct {
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
 	// Replication makes the adapter one of a group; nil: it is alone. Only without Kubernetes.
-	Replication *Replication
+	Replication *group.Settings
 	// Page serves the web page on the admin address, which must be on loopback; only
 	// without Kubernetes.
 	Page bool
@@ -120,7 +120,7 @@ func (c *Config) checkListen() error {
 		if address == "" {
 			continue
 		}
-		local, err := isLoopback(address)
+		local, err := listener.IsLoopback(address)
 		if err != nil {
 			return fmt.Errorf("adapter: listen address %q: %w", address, err)
 		}
@@ -129,6 +129,17 @@ func (c *Config) checkListen() error {
 		}
 	}
 	return nil
+}
+
+// checkReplication refuses what one of a group cannot do.
+func (c *Config) checkReplication() error {
+	switch {
+	case c.Kubernetes != nil && c.Replication.Open != nil:
+		return errors.New("adapter: --replicated works with --standalone only: there is no config/replicated for a cluster yet")
+	case c.Page && c.Replication.Open != nil:
+		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
+	}
+	return c.Replication.Check()
 }
 
 // origin returns where the sources come from.
@@ -158,18 +169,4 @@ func Cluster(kubeconfig, namespace string, level *slog.LevelVar) (*cluster.Confi
 		namespace = "knative-eventing"
 	}
 	return &cluster.Config{REST: connection, Namespace: namespace, Level: level}, nil
-}
-
-// isLoopback reports whether only this machine can reach the address. A name other
-// than localhost may resolve to any address, so it is not loopback.
-func isLoopback(address string) (bool, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false, err
-	}
-	if host == "localhost" {
-		return true, nil
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback(), nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
@@ -19,7 +20,7 @@ func (c *Config) checkPage() error {
 	if c.Kubernetes != nil {
 		return errors.New("adapter: --ui is for --standalone: for a cluster there is kn source reschedule ui")
 	}
-	local, err := isLoopback(c.AdminListen)
+	local, err := listener.IsLoopback(c.AdminListen)
 	if err != nil {
 		return fmt.Errorf("adapter: admin listen address %q: %w", c.AdminListen, err)
 	}

@@ -11,6 +11,36 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
+func (a *Adapter) registry() sources.Registry {
+	if a.member != nil {
+		return membership{a}
+	}
+	return registry{a}
+}
+
+// membership is the set of sources of one of a group. It has no status to write.
+type membership struct{ *Adapter }
+
+// SetSource implements sources.Registry.
+func (r membership) SetSource(s *schedule.Source) error {
+	r.events.Set(s)
+	return r.member.SetSource(s)
+}
+
+// RemoveSource implements sources.Registry.
+func (r membership) RemoveSource(uid string) error {
+	r.events.Remove(uid)
+	return r.member.RemoveSource(uid)
+}
+
+// Counts implements sources.Registry.
+func (membership) Counts(string) (sources.Counts, bool) { return sources.Counts{}, false }
+
+// WatchStatus implements sources.Registry.
+func (membership) WatchStatus(string) (schedule.WatchStatus, bool) {
+	return schedule.WatchStatus{}, false
+}
+
 // registry is the set of sources as an origin drives it.
 type registry struct{ *Adapter }
 

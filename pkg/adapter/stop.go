@@ -38,7 +38,7 @@ func (a *Adapter) Stop() error {
 // end is Stop, for as long as it takes.
 func (a *Adapter) end() error {
 	if a.member != nil {
-		a.member.leave()
+		a.member.Leave()
 	}
 	watching := make(chan struct{})
 	go func() {
@@ -55,6 +55,9 @@ func (a *Adapter) end() error {
 				_ = e.server.Close() // what hangs is cut off
 			}
 		})
+	}
+	if a.member != nil {
+		drained.Go(func() { a.member.Shutdown(ctx) })
 	}
 	drained.Wait()
 	cancel()
@@ -82,7 +85,7 @@ func (a *Adapter) close() error {
 	}
 	var err error
 	if a.member != nil {
-		err = a.member.close()
+		err = a.member.Close()
 	}
 	if a.store != nil {
 		err = a.store.Close() // waits for the calls that are in it

@@ -14,12 +14,13 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/inspect"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 // Main runs the adapter until it ends. open starts the replicated log; nil: this program has none.
-func Main(version string, open func(adapter.LogOptions) (adapter.ReplicatedLog, error)) {
+func Main(version string, open func(group.LogOptions) (group.Log, error)) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
 		case "inspect", "verify", "repair":
@@ -39,7 +40,7 @@ func Main(version string, open func(adapter.LogOptions) (adapter.ReplicatedLog, 
 	}
 }
 
-func run(args []string, version string, open func(adapter.LogOptions) (adapter.ReplicatedLog, error)) error {
+func run(args []string, version string, open func(group.LogOptions) (group.Log, error)) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
 	cfg := adapter.Config{Version: version}
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
@@ -55,7 +56,7 @@ func run(args []string, version string, open func(adapter.LogOptions) (adapter.R
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
 	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
-	replication := adapter.Replication{Open: open}
+	replication := group.Settings{Open: open}
 	replicated := flags.Bool("replicated", false, "with --standalone: be one of a group of three that keeps the schedules together; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
 	peers := flags.String("peers", "", "with --replicated: the logs of all three adapters, a=`HOST:PORT`,b=…,c=…; the same for each")

@@ -1,4 +1,4 @@
-package adapter
+package group
 
 import (
 	"context"
@@ -13,11 +13,15 @@ import (
 	"strconv"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
-// Replication makes an adapter one of a group.
-type Replication struct {
+// Settings say which member of which group this one is.
+type Settings struct {
 	// Member is the name of this one, Peers are the addresses of the logs of all.
 	Member string
 	Peers  map[string]string
@@ -29,7 +33,7 @@ type Replication struct {
 	// TLSDir holds tls.crt, tls.key and ca.crt for both ports; "": without TLS, only on loopback.
 	TLSDir string
 	// Open starts the log; nil: this program has none.
-	Open func(LogOptions) (ReplicatedLog, error)
+	Open func(LogOptions) (Log, error)
 }
 
 // LogOptions are what a log needs.
@@ -40,8 +44,8 @@ type LogOptions struct {
 	Stopped                     func(error) // the log has ended by itself: the process must end
 }
 
-// ReplicatedLog is the log of the group, in this process.
-type ReplicatedLog interface {
+// Log is the log of the group, in this process.
+type Log interface {
 	// Shard returns the log of the shard that this adapter serves.
 	Shard() replica.Log
 	// Ready is closed once the log can be read.
@@ -55,6 +59,22 @@ type ReplicatedLog interface {
 	Close()
 }
 
+// Config is what a Member needs of its adapter.
+type Config struct {
+	Settings
+	DataDir string
+	Log     *slog.Logger
+	Meter   metric.Meter
+	// Deliver is how this member delivers while it owns the shard, and Drain how long
+	// deliveries under way may take when it hands the shard over.
+	Deliver dispatch.Config
+	Drain   time.Duration
+	// Fatal is called when durability is unknown, or the log has ended; Stopping reports
+	// that the adapter ends.
+	Fatal    func(error)
+	Stopping func() bool
+}
+
 // silence is T: how long an owner is silent before another member claims the shard. Its
 // lease is 0.8 T. An election of the log takes 0.5 s and more.
 const silence = 600 * time.Millisecond
@@ -62,23 +82,19 @@ const silence = 600 * time.Millisecond
 // errNoLog names the program that has the log.
 var errNoLog = errors.New("adapter: --replicated is of another program, adapter-replicated: etcd's server is linked only into that one, since it costs memory by being there")
 
-func (c *Config) checkReplication() error {
-	r := c.Replication
-	switch {
-	case r.Open == nil:
+// Check refuses settings that are not of a group of three, and fills in what is left out.
+func (s *Settings) Check() error {
+	if s.Open == nil {
 		return errNoLog
-	case c.Kubernetes != nil:
-		return errors.New("adapter: --replicated works with --standalone only: there is no config/replicated for a cluster yet")
-	case c.Page:
-		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
-	case len(r.Peers) != 3:
-		return fmt.Errorf("adapter: --peers has %d members, want 3, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", len(r.Peers))
 	}
-	own, is := r.Peers[r.Member]
+	if len(s.Peers) != 3 {
+		return fmt.Errorf("adapter: --peers has %d members, want 3, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", len(s.Peers))
+	}
+	own, is := s.Peers[s.Member]
 	if !is {
-		return fmt.Errorf("adapter: --member %q is not in --peers", r.Member)
+		return fmt.Errorf("adapter: --member %q is not in --peers", s.Member)
 	}
-	for name, address := range r.Peers {
+	for name, address := range s.Peers {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return fmt.Errorf("adapter: --peers: member %s: %w", name, err)
@@ -86,15 +102,15 @@ func (c *Config) checkReplication() error {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
 			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", name, port)
 		}
-		if local, err := isLoopback(address); err != nil || !local && r.TLSDir == "" {
+		if local, err := listener.IsLoopback(address); err != nil || !local && s.TLSDir == "" {
 			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", name, host)
 		}
 	}
-	if r.ForwardListen == "" {
-		r.ForwardListen = forwardAddress(own)
+	if s.ForwardListen == "" {
+		s.ForwardListen = forwardAddress(own)
 	}
-	if local, err := isLoopback(r.ForwardListen); err != nil || !local && r.TLSDir == "" {
-		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", r.ForwardListen)
+	if local, err := listener.IsLoopback(s.ForwardListen); err != nil || !local && s.TLSDir == "" {
+		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", s.ForwardListen)
 	}
 	return nil
 }
@@ -107,23 +123,23 @@ func forwardAddress(peer string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
-func (r *Replication) scheme() string {
-	if r.TLSDir != "" {
+func (s *Settings) scheme() string {
+	if s.TLSDir != "" {
 		return "https"
 	}
 	return "http"
 }
 
-// peerTLS is the configuration of both ends of the port for forwarded calls, nil without files.
-func (r *Replication) peerTLS() (*tls.Config, error) {
-	if r.TLSDir == "" {
+// peerTLS is the configuration of both ends of the port for other members, nil without files.
+func (s *Settings) peerTLS() (*tls.Config, error) {
+	if s.TLSDir == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(r.TLSDir, "tls.crt"), filepath.Join(r.TLSDir, "tls.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(s.TLSDir, "tls.crt"), filepath.Join(s.TLSDir, "tls.key"))
 	if err != nil {
 		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
 	}
-	authority, err := os.ReadFile(filepath.Join(r.TLSDir, "ca.crt"))
+	authority, err := os.ReadFile(filepath.Join(s.TLSDir, "ca.crt"))
 	if err != nil {
 		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
 	}

@@ -1,4 +1,4 @@
-package adapter
+package group
 
 import (
 	"context"
@@ -22,11 +22,11 @@ type admission struct {
 // admissionPath is below the port for forwarded calls. No source has such an address.
 const admissionPath = "/-/admission"
 
-var errLostDisk = errors.New("adapter: the group knows this member, but its data directory is empty: a member that has lost its disk has also forgotten what it promised to the others, " +
+var errLostDisk = errors.New("group: the group knows this member, but its data directory is empty: a member that has lost its disk has also forgotten what it promised to the others, " +
 	"and would endanger changes that were acknowledged. It must not start: bring its disk back. See docs/replication.md, Limits")
 
 // answerAdmission says what this member knows. Before it knows, it answers 503.
-func (m *member) answerAdmission(w http.ResponseWriter, r *http.Request) {
+func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	var a admission
 	switch {
 	case m.empty.Load():
@@ -47,20 +47,20 @@ func (m *member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 
 // admit returns when this member may take part. A member with data may at once. One without
 // asks both others: it is a new one if they are empty too, or have never heard from it.
-func (m *member) admit(ctx context.Context) error {
-	r := m.a.cfg.Replication
-	_, err := os.Stat(filepath.Join(m.a.cfg.DataDir, "log", "member"))
+func (m *Member) admit(ctx context.Context) error {
+	r := &m.cfg
+	_, err := os.Stat(filepath.Join(m.cfg.DataDir, "log", "member"))
 	if err == nil {
 		return nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("adapter: data directory: %w", err)
+		return fmt.Errorf("group: data directory: %w", err)
 	}
 	if m.view.Applied() > 0 {
 		return errLostDisk
 	}
 	m.empty.Store(true)
-	m.a.cfg.Log.Info("the data directory is empty: waiting for the other members, since the first start needs all three")
+	m.cfg.Log.Info("the data directory is empty: waiting for the other members, since the first start needs all three")
 	for name, peer := range r.Peers {
 		for name != r.Member {
 			said, err := m.ask(ctx, forwardAddress(peer))
@@ -82,10 +82,10 @@ func (m *member) admit(ctx context.Context) error {
 	return nil
 }
 
-func (m *member) ask(ctx context.Context, address string) (said admission, err error) {
+func (m *Member) ask(ctx context.Context, address string) (said admission, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.a.cfg.Replication.scheme()+"://"+address+admissionPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.scheme()+"://"+address+admissionPath, http.NoBody)
 	if err != nil {
 		return said, err
 	}
@@ -95,7 +95,7 @@ func (m *member) ask(ctx context.Context, address string) (said admission, err e
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return said, fmt.Errorf("adapter: a member answered %d", answer.StatusCode)
+		return said, fmt.Errorf("group: a member answered %d", answer.StatusCode)
 	}
 	return said, json.NewDecoder(http.MaxBytesReader(nil, answer.Body, 64<<10)).Decode(&said)
 }

@@ -1,4 +1,4 @@
-package adapter
+package group
 
 import (
 	"errors"

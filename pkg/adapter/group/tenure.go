@@ -1,4 +1,4 @@
-package adapter
+package group
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // tenure is what a member runs while it owns the shard: a store over the view, the queue, and
 // deliveries while the lease lasts.
 type tenure struct {
-	m      *member
+	m      *Member
 	lease  *replica.Tenure
 	ctx    context.Context
 	store  *store.DB
@@ -32,12 +32,12 @@ type tenure struct {
 }
 
 // own is replica.Config.Own.
-func (m *member) own(ctx context.Context, lease *replica.Tenure) {
+func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1)}
 	if err := t.open(); err != nil {
 		t.close()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrNotOwner) && !errors.Is(err, store.ErrUnknown) {
-			m.a.fatal(err) // another member must own it
+			m.cfg.Fatal(err) // another member must own it
 		}
 		return
 	}
@@ -45,7 +45,7 @@ func (m *member) own(ctx context.Context, lease *replica.Tenure) {
 	for _, s := range m.sources() { // a file may have been read meanwhile
 		if q, is := t.queue.Find(s.UID); !is || q.Settings() != s {
 			if err := passing(t.set(s)); err != nil {
-				m.a.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
+				m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 			}
 		}
 	}
@@ -59,7 +59,7 @@ func (t *tenure) open() (err error) {
 	if t.store, err = t.m.view.Own(tenureLog{t.lease}); err != nil {
 		return err
 	}
-	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.a.cfg.Log, Fatal: t.m.a.fatal, Meter: t.m.a.telemetry.meter, Owns: t.owns, Wake: t.wake})
+	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake})
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (t *tenure) open() (err error) {
 	for _, uid := range stored {
 		// The file of another member may be newer than the one that this process has read.
 		if !known[uid] {
-			t.m.a.cfg.Log.Warn("schedules are kept of a source that the file does not have: it is purged when the owner reads a file from which it was removed", "uid", uid)
+			t.m.cfg.Log.Warn("schedules are kept of a source that the file does not have: it is purged when the owner reads a file from which it was removed", "uid", uid)
 		}
 	}
 	return nil
@@ -107,12 +107,10 @@ func (t *tenure) wake(s *queue.Source) {
 
 // deliver starts deliveries.
 func (t *tenure) deliver() {
-	a := t.m.a
 	t.lapsed.Store(false)
-	d, err := dispatch.New(dispatch.Config{Sender: t.m.sender, Log: a.cfg.Log, MaxInFlight: a.cfg.MaxInFlight, Meter: a.telemetry.meter,
-		Lost: a.lost, Failing: a.warnFailing, WarmUp: t.m.sender.WarmUp, FinishWaits: true})
+	d, err := dispatch.New(t.m.cfg.Deliver)
 	if err != nil {
-		a.fatal(err)
+		t.m.cfg.Fatal(err)
 		return
 	}
 	t.mu.Lock()

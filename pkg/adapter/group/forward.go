@@ -1,4 +1,4 @@
-package adapter
+package group
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func unavailable(w http.ResponseWriter, detail string) {
 }
 
 // routeForwarded answers calls that another member forwarded. They are forwarded no further.
-func (m *member) routeForwarded(api http.Handler) http.Handler {
+func (m *Member) routeForwarded(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == admissionPath {
 			m.answerAdmission(w, r)
@@ -82,8 +82,8 @@ func (m *member) routeForwarded(api http.Handler) http.Handler {
 	})
 }
 
-// route answers a call here or at the owner. While there is none it waits.
-func (m *member) route(api http.Handler) http.Handler {
+// Route answers a call here or at the owner. While there is none it waits.
+func (m *Member) Route(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi.json" {
 			api.ServeHTTP(w, r)
@@ -104,7 +104,7 @@ func (m *member) route(api http.Handler) http.Handler {
 				return
 			}
 			owner, _, moved := m.group.Owner()
-			if owner.Member != "" && owner.Member != m.a.cfg.Replication.Member {
+			if owner.Member != "" && owner.Member != m.cfg.Member {
 				if f == nil {
 					select {
 					case m.slots <- struct{}{}:
@@ -212,7 +212,7 @@ func (f *forwarding) rewind(r *http.Request) { r.Body = io.NopCloser(bytes.NewRe
 
 // forward sends the call to the owner. It returns false if the call did nothing there and
 // can be sent again.
-func (m *member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, address string, moved <-chan struct{}) bool {
+func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, address string, moved <-chan struct{}) bool {
 	if f.again && !f.whole {
 		unavailable(w, detailNoOwner)
 		return true
@@ -238,7 +238,7 @@ func (m *member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	if !f.whole {
 		body = io.MultiReader(body, f.rest)
 	}
-	out, err := http.NewRequestWithContext(ctx, r.Method, m.a.cfg.Replication.scheme()+"://"+address+r.URL.RequestURI(), body)
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), body)
 	if err != nil {
 		unavailable(w, detailNoOwner)
 		return true

@@ -1,0 +1,21 @@
+// Package group makes an adapter one of a group: it joins what package replica decides, who
+// owns the shard and for how long, with the queue and the deliveries of the owner.
+//
+// # What it guarantees
+//
+// A member answers calls and delivers only while it holds the lease. Any member answers any
+// call: here, or at the owner, one hop. A change whose outcome is unknown is never answered
+// as made, or as not made.
+//
+// # How it works
+//
+// A [Member] has the view of the state. While it owns the shard, a tenure runs a store over
+// the view, the queue and a dispatcher; all of them are thrown away with the tenure, and the
+// next owner reads the log. When the lease lapses, deliveries are cut off, and the answer of
+// a read is replaced by 503. The members talk on a port of their own, the one behind the log's.
+//
+// # What it leaves to others
+//
+// Who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and
+// the addresses for callers (adapter).
+package group

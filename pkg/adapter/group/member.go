@@ -1,0 +1,349 @@
+package group
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// MaxBody bounds a request's body: a call is one entry of the log, and the log keeps a
+// number of entries in memory.
+const MaxBody = 4 << 20
+
+// Member is this adapter as one of a group. All of them have the state; one owns the shard,
+// answers calls and delivers, the others forward to it.
+type Member struct {
+	cfg     Config
+	view    *store.View
+	log     Log
+	group   *replica.Group
+	client  *http.Client
+	slots   chan struct{} // calls that are forwarded
+	leaving atomic.Bool
+	empty   atomic.Bool // it has not joined, and its disk is empty
+	joined  atomic.Bool
+	shard   replica.Log // once it has joined
+	api     atomic.Pointer[http.Handler]
+	cancel  context.CancelFunc
+	ended   chan struct{}
+	peers   *http.Server // for other members; nil before Join
+	served  chan struct{}
+	serving chan struct{} // closed by Serve
+
+	mu      sync.Mutex
+	wanted  map[string]*schedule.Source
+	tenure  *tenure
+	changed chan struct{}
+}
+
+// Open opens the view of this member.
+func Open(cfg Config) (*Member, error) {
+	cfg.Deliver.FinishWaits = true
+	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}),
+		served: make(chan struct{}), serving: make(chan struct{})}
+	var err error
+	if m.view, err = store.OpenView(store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Lookup finds a source, if this member owns the shard.
+func (m *Member) Lookup(namespace, name string) (*queue.Source, bool) {
+	t := m.current()
+	if t == nil {
+		return nil, false
+	}
+	return t.queue.Lookup(namespace, name)
+}
+
+// Corrupt and Usage are of the view.
+func (m *Member) Corrupt() int64 { return m.view.Corrupt() }
+
+// Usage is of the view.
+func (m *Member) Usage() (free, reserve, used int64, known bool) { return m.view.Usage() }
+
+// Join opens the log, and takes part in the group from [Member.Serve] on. Sources are set before.
+func (m *Member) Join(ctx context.Context) error {
+	tlsConfig, err := m.cfg.peerTLS()
+	if err != nil {
+		return err
+	}
+	m.client = forwarder(tlsConfig)
+	if err := m.listen(tlsConfig); err != nil {
+		return err
+	}
+	if err := m.admit(ctx); err != nil {
+		return err
+	}
+	m.log, err = m.cfg.Open(LogOptions{Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.Peers, Log: m.cfg.Log,
+		Stopped: func(err error) {
+			if !m.cfg.Stopping() {
+				m.cfg.Fatal(err)
+			}
+		}})
+	if err != nil {
+		return err
+	}
+	m.shard = m.log.Shard()
+	m.group = replica.New(replica.Config{
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: m.shard, View: m.view,
+		Silence: silence, Clock: m.log.Clock, Own: m.own, Logger: m.cfg.Log,
+	})
+	if err := m.observe(); err != nil {
+		return err
+	}
+	run, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	go m.run(run)
+	return nil
+}
+
+// run takes part until ctx ends.
+func (m *Member) run(ctx context.Context) {
+	defer close(m.ended)
+	select {
+	case <-m.log.Ready():
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-m.serving: // a tenure needs the API
+	case <-ctx.Done():
+		return
+	}
+	m.joined.Store(true)
+	m.empty.Store(false)
+	ctx, cancel := context.WithCancel(ctx)
+	var tidying sync.WaitGroup
+	tidying.Go(func() {
+		m.log.Tidy(ctx, func() bool { _, own, _ := m.group.Owner(); return own })
+	})
+	if err := m.group.Run(ctx); err != nil {
+		m.cfg.Fatal(err)
+	}
+	cancel()
+	tidying.Wait()
+}
+
+// observe shows who owns the shard, and how far the view is.
+func (m *Member) observe() error {
+	meter := m.cfg.Meter
+	owner, err := meter.Int64ObservableGauge("reschedule_shard_owner", metric.WithDescription("1 while this adapter owns the shard, else 0."))
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
+	applied, err := meter.Int64ObservableGauge("reschedule_shard_applied", metric.WithDescription("The number of the last entry of the replicated log that this adapter has applied."))
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
+	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		own := int64(0)
+		if _, is, _ := m.group.Owner(); is {
+			own = 1
+		}
+		o.ObserveInt64(owner, own)
+		o.ObserveInt64(applied, int64(m.view.Applied()))
+		return nil
+	}, owner, applied)
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
+	return nil
+}
+
+// The connections of the port for other members.
+const (
+	peerConnections = 2048
+	peerHeadBytes   = 16 << 20
+)
+
+// listen answers at the port for other members. Calls are refused there until Serve.
+func (m *Member) listen(tlsConfig *tls.Config) error {
+	server := api.Server(m.routeForwarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*m.api.Load()).ServeHTTP(w, r) // there is no tenure before it is set
+	})))
+	l, err := net.Listen("tcp", m.cfg.ForwardListen)
+	if err != nil {
+		return fmt.Errorf("group: listen: %w", err)
+	}
+	connections := listener.New(listener.Config{Name: "members", Limit: peerConnections, Heads: budget.New(peerHeadBytes, nil), Log: m.cfg.Log})
+	server.TLSConfig = tlsConfig
+	server.ErrorLog = slog.NewLogLogger(m.cfg.Log.Handler(), slog.LevelDebug)
+	server.ConnContext = connections.Context
+	server.Handler = listener.Handler(server.Handler)
+	m.peers = server
+	serve := server.Serve
+	if tlsConfig != nil {
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	go func() {
+		defer close(m.served)
+		if err := serve(connections.Listen(l)); !errors.Is(err, http.ErrServerClosed) {
+			m.cfg.Log.Error("a server ended", "address", l.Addr(), "error", err)
+		}
+	}()
+	return nil
+}
+
+// Serve lets this member own the shard: handler is the schedule API.
+func (m *Member) Serve(handler http.Handler) {
+	m.api.Store(&handler)
+	close(m.serving)
+}
+
+// Ready reports that the adapter has caught up and knows an owner.
+func (m *Member) Ready() bool {
+	o, own, _ := m.group.Owner()
+	return m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member)
+}
+
+func (m *Member) current() *tenure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tenure
+}
+
+func (m *Member) serveTenure(t *tenure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tenure = t
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *Member) sources() []*schedule.Source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.wanted))
+}
+
+// handover is how long the owner waits for calls under way before it hands the shard over.
+const handover = 2 * time.Second
+
+// Leave hands the shard over: first deliveries end, while calls go on; then calls wait for
+// the next owner.
+func (m *Member) Leave() {
+	m.leaving.Store(true)
+	select {
+	case <-m.serving:
+	default: // the start did not come to its end
+		if m.peers != nil {
+			_ = m.peers.Close()
+		}
+	}
+	if m.group == nil {
+		return
+	}
+	t := m.current()
+	if t != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Drain)
+		t.cut(ctx)
+		cancel()
+		m.log.StepDown()
+		t.drain(handover)
+	}
+	m.group.HandOver()
+	if t != nil {
+		m.followed()
+	}
+}
+
+// followed returns a moment after another member owns the shard: until then the others
+// send calls here, which must be refused and not be cut off.
+func (m *Member) followed() {
+	late := time.NewTimer(time.Second)
+	defer late.Stop()
+	for {
+		owner, _, moved := m.group.Owner()
+		if owner.Member != "" && owner.Member != m.cfg.Member {
+			<-time.After(lastCalls)
+			return
+		}
+		select {
+		case <-moved:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// lastCalls is how long the others may take to learn who owns the shard.
+const lastCalls = 200 * time.Millisecond
+
+// Shutdown ends the port for other members, after Leave. What hangs is cut off with ctx.
+func (m *Member) Shutdown(ctx context.Context) {
+	if m.peers == nil {
+		return
+	}
+	if err := m.peers.Shutdown(ctx); err != nil {
+		_ = m.peers.Close()
+	}
+	<-m.served
+}
+
+// Close ends this member, and releases the directory.
+func (m *Member) Close() error {
+	if m.cancel != nil {
+		m.cancel()
+		<-m.ended
+	}
+	err := m.view.Close()
+	if m.log != nil {
+		m.log.Close()
+	}
+	return err
+}
+
+// SetSource puts a source in force.
+func (m *Member) SetSource(s *schedule.Source) error {
+	m.mu.Lock()
+	m.wanted[s.UID] = s
+	t := m.tenure
+	m.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	return passing(t.set(s))
+}
+
+// RemoveSource removes a source. Only the owner purges; the others forget the source.
+func (m *Member) RemoveSource(uid string) error {
+	m.mu.Lock()
+	delete(m.wanted, uid)
+	t := m.tenure
+	m.mu.Unlock()
+	if t == nil {
+		m.cfg.Log.Info("source removed; its schedules are purged when the owner reads the file", "uid", uid)
+		return nil
+	}
+	return passing(t.remove(uid))
+}
+
+// passing leaves out an error that the end of a tenure explains: the next one sets all sources.
+func passing(err error) error {
+	var refused *schedule.Error
+	if errors.Is(err, store.ErrNotOwner) || errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrClosed) || errors.As(err, &refused) {
+		return nil
+	}
+	return err
+}
