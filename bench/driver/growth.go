@@ -68,13 +68,16 @@ func growth(ctx context.Context, b *bench, dir string, r *report.Result) error {
 // grow measures one number of sources with more and more pending.
 func (b *bench) grow(ctx context.Context, s, sink *service, sources int) (cells []cell, err error) {
 	few := *b
-	few.burst = max(b.burst/5, 10)
+	few.burst, few.lead = max(b.burst/5, 10), 3*b.lead
 	filled, round := 0, 1
 	for _, pending := range b.sizes {
 		if _, err := fill(ctx, s.addr, sources, uint32(filled), pending-filled, true, farAway(time.Now())); err != nil {
 			return nil, err
 		}
 		filled = pending
+		if err := b.quiet(ctx, s); err != nil {
+			return nil, err
+		}
 		c := cell{sources: sources, pending: pending}
 		if c.put, err = b.drive(ctx, s, round, func(addr string, caller int, first uint32) (load.Op, func()) {
 			return putOp(addr, sources, caller, b.callers, first, writeDelay)
@@ -84,6 +87,9 @@ func (b *bench) grow(ctx context.Context, s, sink *service, sources int) (cells 
 		if c.bulk, err = b.drive(ctx, s, round+1, func(addr string, caller int, first uint32) (load.Op, func()) {
 			return bulkOp(addr, sources, caller, b.callers, b.batch, first, writeDelay)
 		}); err != nil {
+			return nil, err
+		}
+		if err := b.quiet(ctx, s); err != nil {
 			return nil, err
 		}
 		run := &burstRun{b: &few, sink: sink, sources: sources}
@@ -96,6 +102,23 @@ func (b *bench) grow(ctx context.Context, s, sink *service, sources int) (cells 
 		cells = append(cells, c)
 	}
 	return cells, nil
+}
+
+// quiet waits until the work behind earlier calls is done: compactions would count as the
+// cost of the next ones.
+func (b *bench) quiet(ctx context.Context, s *service) error {
+	before, err := s.usage()
+	for end := time.Now().Add(b.settle); err == nil && time.Now().Before(end); {
+		if err = sleep(ctx, b.settleEvery); err != nil {
+			break
+		}
+		var now usage
+		if now, err = s.usage(); err == nil && now.cpu-before.cpu <= b.settleEvery/50 {
+			return nil
+		}
+		before = now
+	}
+	return err
 }
 
 // growthBars compare the largest with the smallest.
