@@ -18,12 +18,20 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/load"
 )
 
-// The one source of every scenario.
+// The one source of most scenarios.
 const (
 	namespace, source = "default", "bench"
 	sourcePath        = "/" + namespace + "/" + source
-	schedulesPath     = sourcePath + "/schedules"
 )
+
+// schedulesPath returns the path of one of so many sources. The first is the one source.
+func schedulesPath(i uint32, sources int) string {
+	path := sourcePath
+	if at := int(i % uint32(sources)); at > 0 {
+		path += "-" + strconv.Itoa(at)
+	}
+	return path + "/schedules"
+}
 
 // adapterBinary runs adapters as processes.
 type adapterBinary struct{ file string }
@@ -45,8 +53,9 @@ func buildAdapter(ctx context.Context, repo, dir string) (adapterBinary, error) 
 
 // adapterConfig is the configuration that a scenario chooses.
 type adapterConfig struct {
-	Dir  string // of its data, which stay
-	Sink string // host:port
+	Dir     string // of its data, which stay
+	Sink    string // host:port
+	Sources int    // default 1
 }
 
 // start starts an adapter and waits until it is ready. It returns the time from
@@ -56,7 +65,14 @@ func (a adapterBinary) start(ctx context.Context, c adapterConfig) (*service, ti
 		return nil, 0, fmt.Errorf("driver: %w", err)
 	}
 	sources := c.Dir + ".yaml"
-	manifest := fmt.Sprintf(`apiVersion: sources.reschedule.dev/v1alpha1
+	var manifest bytes.Buffer
+	for i := range max(c.Sources, 1) {
+		name := source
+		if i > 0 {
+			name += "-" + strconv.Itoa(i)
+		}
+		fmt.Fprintf(&manifest, `---
+apiVersion: sources.reschedule.dev/v1alpha1
 kind: RescheduleSource
 metadata:
   name: %s
@@ -66,8 +82,9 @@ spec:
     uri: http://%s/
   limits:
     maxPending: 100000000
-`, source, namespace, c.Sink)
-	if err := os.WriteFile(sources, []byte(manifest), 0o644); err != nil {
+`, name, namespace, c.Sink)
+	}
+	if err := os.WriteFile(sources, manifest.Bytes(), 0o644); err != nil {
 		return nil, 0, fmt.Errorf("driver: %w", err)
 	}
 	addr, err := freeAddr()

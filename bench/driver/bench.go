@@ -45,7 +45,13 @@ type bench struct {
 	lateRounds int
 	lead       time.Duration // between the end of scheduling and the first due time
 
-	pending      int           // far away, in lateness and memory
+	// growth
+	sources []int // how many
+	sizes   []int // how many are pending, growing
+
+	churn, churnWindow time.Duration
+
+	pending      int           // far away, in lateness and memory; the keys of churn
 	settle       time.Duration // at most, for memory and disk
 	settleEvery  time.Duration
 	restarts     int
@@ -56,6 +62,7 @@ type bench struct {
 func newBench(s settings) *bench {
 	b := &bench{
 		children: childProcesses{}, redis: findRedis(), postgres: findPostgres(), say: log.Printf,
+		sources: []int{1, 100, 10_000}, sizes: []int{10_000, s.pending}, churn: 10 * time.Minute, churnWindow: 10 * time.Second,
 		rounds: s.rounds, warm: time.Second, window: 5 * time.Second, callers: 64, batch: 100, burst: 100_000,
 		lateRate: 1000, lateFor: 30 * time.Second, lateRounds: 3, lead: 5 * time.Second,
 		pending: s.pending, settle: 3 * time.Minute, settleEvery: 3 * time.Second, restarts: 5, idle: time.Minute, deliverLimit: 2 * time.Minute,
@@ -63,6 +70,7 @@ func newBench(s settings) *bench {
 	if s.smoke {
 		b.rounds, b.warm, b.window, b.burst = 1, 100*time.Millisecond, 300*time.Millisecond, 1000
 		b.lateRate, b.lateFor, b.lateRounds, b.lead = 100, time.Second, 1, time.Second
+		b.sources, b.sizes, b.churn, b.churnWindow = []int{1, 10}, []int{100, 1000}, time.Second, 200*time.Millisecond
 		b.pending, b.settle, b.restarts, b.idle = min(s.pending, 1000), time.Second, 1, time.Second
 	}
 	return b
@@ -79,6 +87,8 @@ var scenarios = []scenario{
 	{"bulk", "Bulk POST, durable as well", bulkPost},
 	{"burst", "Due at one instant, delivered to an HTTP sink", burst},
 	{"lateness", "Lateness: arrival at the sink after the due time", lateness},
+	{"growth", "The cost of one more, with more pending and more sources", growth},
+	{"churn", "Churn: every key is rescheduled again and again", churn},
 	{"memory", "Memory, disk and restart after kill -9, with far-away schedules", memory},
 	{"idle", "Idle: one source, nothing due", idle},
 }

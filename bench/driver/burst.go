@@ -23,6 +23,7 @@ const connections = 100
 type burstRun struct {
 	b        *bench
 	sink     *service
+	sources  int
 	header   map[string]string // of the adapter's events
 	earliest time.Duration
 	repeats  int64
@@ -35,7 +36,7 @@ func burst(ctx context.Context, b *bench, dir string, r *report.Result) error {
 		return err
 	}
 	defer sink.stop()
-	run := &burstRun{b: b, sink: sink, header: exampleHeader()}
+	run := &burstRun{b: b, sink: sink, sources: 1, header: exampleHeader()}
 	standings, err := contest(ctx, b.rounds, []contestant{
 		{name: adapterName, round: func(ctx context.Context, round int) (o outcome, err error) {
 			err = b.withAdapter(ctx, dir, sink.addr, func(s *service) error {
@@ -72,7 +73,7 @@ func burst(ctx context.Context, b *bench, dir string, r *report.Result) error {
 func (run *burstRun) adapter(ctx context.Context, s *service, round int) (outcome, error) {
 	due := run.b.dueAfterFilling(run.b.burst)
 	o, arrivals, err := run.receive(ctx, s.usage, round, func() error {
-		_, err := fill(ctx, s.addr, firstIndex(round), run.b.burst, false, func(uint32) load.When { return load.When{At: due} })
+		_, err := fill(ctx, s.addr, run.sources, firstIndex(round), run.b.burst, false, func(uint32) load.When { return load.When{At: due} })
 		if err == nil && time.Now().After(due) {
 			err = errScheduledTooLate
 		}

@@ -22,15 +22,15 @@ const maxRounds = 200
 
 func firstIndex(round int) uint32 { return uint32(round) * roundIndexes }
 
-// putOp returns an Op that PUTs a new key with every call.
-func putOp(addr string, caller, callers int, first uint32, delay time.Duration) (load.Op, func()) {
+// putOp returns an Op that PUTs a new key with every call, to one source after the other.
+func putOp(addr string, sources, caller, callers int, first uint32, delay time.Duration) (load.Op, func()) {
 	client := load.NewClient(addr)
 	maker := load.NewMaker(uint64(first) + uint64(caller))
 	index := first + uint32(caller)
 	var body []byte
 	return func() (int, error) {
 		body = maker.AppendPut(body[:0], load.When{Delay: delay})
-		status, _, err := client.Call(http.MethodPut, putPath(index), body)
+		status, _, err := client.Call(http.MethodPut, putPath(index, sources), body)
 		index += uint32(callers)
 		if err == nil && status != http.StatusCreated {
 			err = fmt.Errorf("driver: PUT answered %d", status)
@@ -40,27 +40,28 @@ func putOp(addr string, caller, callers int, first uint32, delay time.Duration) 
 }
 
 // putPath returns the path of a key. An escaped slash is part of the key.
-func putPath(index uint32) string {
-	return schedulesPath + "/" + strings.ReplaceAll(load.Key(index), "/", "%2F")
+func putPath(index uint32, sources int) string {
+	return schedulesPath(index, sources) + "/" + strings.ReplaceAll(load.Key(index), "/", "%2F")
 }
 
-// bulkOp returns an Op that POSTs n new keys with every call.
-func bulkOp(addr string, caller, callers, n int, first uint32, delay time.Duration) (load.Op, func()) {
+// bulkOp returns an Op that POSTs n new keys with every call, to one source after the other.
+func bulkOp(addr string, sources, caller, callers, n int, first uint32, delay time.Duration) (load.Op, func()) {
 	client := load.NewClient(addr)
 	maker := load.NewMaker(uint64(first) + uint64(caller))
 	index := first + uint32(caller*n)
 	var body []byte
 	return func() (int, error) {
 		body = maker.AppendBulk(body[:0], index, n, func(uint32) load.When { return load.When{Delay: delay} })
+		path := schedulesPath(index/uint32(n), sources)
 		index += uint32(callers * n)
-		_, err := bulk(client, body, n)
+		_, err := bulk(client, path, body, n)
 		return n, err
 	}, client.Close
 }
 
-// bulk makes one bulk call and checks that every item was created. It returns the answer.
-func bulk(client *load.Client, body []byte, n int) ([]byte, error) {
-	status, text, err := client.Call(http.MethodPost, schedulesPath, body)
+// bulk makes one bulk call to a path and checks that every item was created. It returns the answer.
+func bulk(client *load.Client, path string, body []byte, n int) ([]byte, error) {
+	status, text, err := client.Call(http.MethodPost, path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -92,9 +93,11 @@ func bulk(client *load.Client, body []byte, n int) ([]byte, error) {
 }
 
 // fill schedules n keys from the index first on as fast as the adapter takes
-// them: bulk calls of a thousand over several connections. It returns items a second.
-func fill(ctx context.Context, addr string, first uint32, n int, binary bool, when func(index uint32) load.When) (float64, error) {
-	const each, connections = 1000, 8
+// them: bulk calls of up to a thousand over several connections, to one source after the
+// other. It returns items a second.
+func fill(ctx context.Context, addr string, sources int, first uint32, n int, binary bool, when func(index uint32) load.When) (float64, error) {
+	const connections = 8
+	each := min(max(n/sources, 1), 1000)
 	var next atomic.Int64
 	began := time.Now()
 	callers, running := errgroup.WithContext(ctx)
@@ -106,13 +109,13 @@ func fill(ctx context.Context, addr string, first uint32, n int, binary bool, wh
 			maker.Binary = binary
 			var body []byte
 			for running.Err() == nil {
-				at := int(next.Add(each)) - each
+				at := int(next.Add(int64(each))) - each
 				if at >= n {
 					return nil
 				}
 				count := min(each, n-at)
 				body = maker.AppendBulk(body[:0], first+uint32(at), count, when)
-				if _, err := bulk(client, body, count); err != nil {
+				if _, err := bulk(client, schedulesPath(uint32(at/each), sources), body, count); err != nil {
 					return err
 				}
 			}

@@ -21,8 +21,8 @@ type contestant struct {
 
 // outcome is one measurement.
 type outcome struct {
-	rate     float64 // a second
-	p50, p99 time.Duration
+	rate              float64 // a second
+	p50, p99, longest time.Duration
 	// client and server are the CPU time per item, 0 when unknown.
 	client, server time.Duration
 	late           []time.Duration // sorted; of the lateness scenario

@@ -40,6 +40,7 @@ type fakeAdapters struct {
 	disk     int64         // of one with something stored
 	forget   int           // keys that a kill loses
 	failItem bool          // the last item of every bulk call is refused
+	stall    time.Duration // of a PUT of a key that is there
 
 	mu     sync.Mutex
 	stores map[string]*fakeStore
@@ -48,6 +49,7 @@ type fakeAdapters struct {
 // fakeStore is the data of a fake adapter.
 type fakeStore struct {
 	pending atomic.Int64
+	keys    sync.Map
 	dir     string
 	written sync.Once
 }
@@ -146,17 +148,21 @@ func (f *fakeAdapters) handler(store *fakeStore, sink string) http.Handler {
 	mux.HandleFunc("GET "+sourcePath, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"pending":%d,"due":0,"inFlight":0,"nextDueAt":null}`, store.pending.Load())
 	})
-	mux.HandleFunc("PUT "+schedulesPath+"/{key}", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("PUT /"+namespace+"/{source}/schedules/{key}", func(w http.ResponseWriter, r *http.Request) {
 		var one fakeRequest
 		if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
 			f.t.Errorf("PUT: %v", err)
 		}
 		one.Key = r.PathValue("key")
-		accept(one)
-		w.WriteHeader(http.StatusCreated)
+		if _, known := store.keys.LoadOrStore(one.Key, true); !known {
+			accept(one)
+			w.WriteHeader(http.StatusCreated)
+		} else if f.stall > 0 {
+			<-time.After(f.stall)
+		}
 		fmt.Fprintf(w, `{"key":%q,"result":"created"}`, one.Key)
 	})
-	mux.HandleFunc("POST "+schedulesPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /"+namespace+"/{source}/schedules", func(w http.ResponseWriter, r *http.Request) {
 		var many struct{ Items []fakeRequest }
 		if err := json.NewDecoder(r.Body).Decode(&many); err != nil {
 			f.t.Errorf("POST: %v", err)
@@ -168,6 +174,7 @@ func (f *fakeAdapters) handler(store *fakeStore, sink string) http.Handler {
 				continue
 			}
 			accept(one)
+			store.keys.Store(one.Key, true)
 			items = append(items, fmt.Sprintf(`{"key":%q,"status":201}`, one.Key))
 		}
 		fmt.Fprintf(w, `{"items":[%s]}`, strings.Join(items, ","))
@@ -221,8 +228,9 @@ func measured(t *testing.T, name string, f *fakeAdapters, change func(*bench)) *
 	b := &bench{
 		dir: t.TempDir(), adapters: f, children: inProcess{}, say: t.Logf,
 		redis: redisServer{absent: "not here"}, postgres: postgresServer{absent: "not here"},
-		rounds: 2, warm: 5 * time.Millisecond, window: 60 * time.Millisecond, callers: 4, batch: 10, burst: 200,
+		rounds: 2, warm: 5 * time.Millisecond, window: 250 * time.Millisecond, callers: 4, batch: 10, burst: 200,
 		pending: 2500, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond,
+		sources: []int{1, 3}, sizes: []int{100, 300}, churn: 100 * time.Millisecond, churnWindow: 50 * time.Millisecond,
 		settle: time.Second, settleEvery: time.Millisecond, restarts: 2, idle: 60 * time.Millisecond, deliverLimit: 5 * time.Second,
 	}
 	if change != nil {

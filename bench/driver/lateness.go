@@ -20,7 +20,7 @@ func lateness(ctx context.Context, b *bench, dir string, r *report.Result) error
 	}
 	defer sink.stop()
 	if err := b.withAdapter(ctx, dir, noSink, func(s *service) error {
-		rate, err := fill(ctx, s.addr, firstIndex(maxRounds-1), b.pending, false, farAway(time.Now()))
+		rate, err := fill(ctx, s.addr, 1, firstIndex(maxRounds-1), b.pending, false, farAway(time.Now()))
 		b.say("  filled at %s/s", report.Thousands(rate))
 		return err
 	}); err != nil {
@@ -132,7 +132,7 @@ func (b *bench) deliverSteadily(ctx context.Context, s, sink *service, round, n 
 	}
 	start := b.dueAfterFilling(n)
 	due := func(index uint32) time.Time { return start.Add(time.Duration(index-first) * every) }
-	if _, err := fill(ctx, s.addr, first, n, false, func(index uint32) load.When { return load.When{At: due(index)} }); err != nil {
+	if _, err := fill(ctx, s.addr, 1, first, n, false, func(index uint32) load.When { return load.When{At: due(index)} }); err != nil {
 		return outcome{}, err
 	}
 	if time.Now().After(start) {

@@ -58,11 +58,11 @@ type settings struct {
 func parseFlags(args []string) (settings, error) {
 	flags := flag.NewFlagSet("driver", flag.ContinueOnError)
 	var s settings
-	run := flags.String("run", ".", "which scenarios: a regular expression over put, bulk, burst, lateness, memory, idle")
+	run := flags.String("run", ".", "which scenarios: a regular expression over put, bulk, burst, lateness, growth, churn, memory, idle")
 	flags.StringVar(&s.dir, "dir", "/var/tmp", "the directory of the data: on a real disk, not in memory")
 	flags.StringVar(&s.adapter, "adapter", "", "an adapter binary to measure instead of building one; - for none: only the ceilings")
 	flags.IntVar(&s.rounds, "rounds", 5, "rounds of put, bulk and burst")
-	flags.IntVar(&s.pending, "pending", 1_000_000, "schedules pending far away in lateness and memory; up to 10,000,000")
+	flags.IntVar(&s.pending, "pending", 1_000_000, "schedules pending far away in lateness, growth and memory, and the keys of churn; up to 10,000,000")
 	flags.BoolVar(&s.smoke, "smoke", false, "run everything with small numbers and print the page, to see that it works")
 	flags.BoolVar(&s.onlyRendering, "render", false, "measure nothing, only write RESULTS.md and the plots from results/")
 	if err := flags.Parse(args); err != nil {

@@ -81,7 +81,7 @@ func (m *memoryRun) fill(ctx context.Context, more int) error {
 		return err
 	}
 	var err error
-	if m.rate, err = fill(ctx, m.running.addr, 0, m.b.pending, true, farAway(time.Now())); err != nil {
+	if m.rate, err = fill(ctx, m.running.addr, 1, 0, m.b.pending, true, farAway(time.Now())); err != nil {
 		return err
 	}
 	m.b.say("  filled at %s/s", report.Thousands(m.rate))
@@ -94,7 +94,7 @@ func (m *memoryRun) fill(ctx context.Context, more int) error {
 		return err
 	}
 	if err := m.restartAll(ctx, func(i int) error {
-		_, err := fill(ctx, m.running.addr, firstIndex(i+1), more, true, farAway(time.Now()))
+		_, err := fill(ctx, m.running.addr, 1, firstIndex(i+1), more, true, farAway(time.Now()))
 		return err
 	}); err != nil {
 		return err
@@ -224,7 +224,7 @@ func firstDelivery(ctx context.Context, b *bench, s, sink *service) (time.Durati
 	if err := resetSink(sink.addr, index, 1); err != nil {
 		return 0, err
 	}
-	op, shut := putOp(s.addr, 0, 1, index, 0)
+	op, shut := putOp(s.addr, 1, 0, 1, index, 0)
 	defer shut()
 	began := time.Now()
 	if _, err := op(); err != nil {

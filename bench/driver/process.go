@@ -25,6 +25,8 @@ const (
 type usage struct {
 	cpu time.Duration // user and system, since its start
 	rss int64         // bytes
+	// written is how many bytes it has had written to the disk, 0 when that is not known.
+	written int64
 }
 
 // service is a running contestant: a process, in tests a server within the test's own.
@@ -126,7 +128,11 @@ func processUsage(pid int) (usage, error) {
 	if err != nil {
 		return usage{}, fmt.Errorf("driver: %w", err)
 	}
-	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), rss: int64(stat.ResidentMemory())}, nil
+	u := usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), rss: int64(stat.ResidentMemory())}
+	if io, err := p.IO(); err == nil { // not for another user's process
+		u.written = int64(io.WriteBytes)
+	}
+	return u, nil
 }
 
 // familyUsage adds the CPU time of the children of a process: PostgreSQL serves

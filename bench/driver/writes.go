@@ -23,7 +23,7 @@ type opener func(addr string, caller int, first uint32) (load.Op, func())
 // put: single durable writes.
 func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	open := func(addr string, caller int, first uint32) (load.Op, func()) {
-		return putOp(addr, caller, b.callers, first, writeDelay)
+		return putOp(addr, 1, caller, b.callers, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, 1, open)
 	if err != nil {
@@ -43,7 +43,7 @@ func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
 // bulkPost: many writes a call.
 func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	open := func(addr string, caller int, first uint32) (load.Op, func()) {
-		return bulkOp(addr, caller, b.callers, b.batch, first, writeDelay)
+		return bulkOp(addr, 1, caller, b.callers, b.batch, first, writeDelay)
 	}
 	standings, err := b.writes(ctx, dir, b.batch, open)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *bench) driveWith(ctx context.Context, used func() (usage, error), open 
 	if tally.Items == 0 {
 		return outcome{}, fmt.Errorf("driver: no call ended within %s", b.window)
 	}
-	o := outcome{rate: tally.Rate(), p50: tally.P50, p99: tally.P99}
+	o := outcome{rate: tally.Rate(), p50: tally.P50, p99: tally.P99, longest: tally.Longest}
 	if len(client) == 2 {
 		o.client = (client[1] - client[0]) / time.Duration(tally.Items)
 	}
@@ -160,11 +160,11 @@ func (b *bench) answerOf(ctx context.Context, dir string, batch int) bareConfig 
 		client := load.NewClient(s.addr)
 		defer client.Close()
 		if batch > 1 {
-			answer, err := bulk(client, maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When { return when }), batch)
+			answer, err := bulk(client, schedulesPath(0, 1), maker.AppendBulk(nil, firstIndex(maxRounds), batch, func(uint32) load.When { return when }), batch)
 			c.Answer = string(answer)
 			return err
 		}
-		status, answer, err := client.Call(http.MethodPut, putPath(firstIndex(maxRounds)), maker.AppendPut(nil, when))
+		status, answer, err := client.Call(http.MethodPut, putPath(firstIndex(maxRounds), 1), maker.AppendPut(nil, when))
 		if err == nil && status != http.StatusCreated {
 			err = fmt.Errorf("PUT answered %d: %.300s", status, answer)
 		}

@@ -29,7 +29,8 @@ type Load struct {
 type Tally struct {
 	Items, Calls int64
 	Elapsed      time.Duration
-	P50, P99     time.Duration // of the calls
+	// P50, P99 and Longest are of the calls.
+	P50, P99, Longest time.Duration
 }
 
 // Rate returns items a second.
@@ -75,7 +76,7 @@ func (l Load) Run(ctx context.Context, open func(caller int) (Op, func(), error)
 	}
 	calls := slices.Concat(took...)
 	slices.Sort(calls)
-	total := Tally{Calls: int64(len(calls)), Elapsed: l.For, P50: Percentile(calls, 0.5), P99: Percentile(calls, 0.99)}
+	total := Tally{Calls: int64(len(calls)), Elapsed: l.For, P50: Percentile(calls, 0.5), P99: Percentile(calls, 0.99), Longest: Percentile(calls, 1)}
 	for _, n := range items {
 		total.Items += n
 	}

@@ -36,7 +36,7 @@ func TestRun_OnlyTheWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := Tally{Items: 1200, Calls: 400, Elapsed: time.Second, P50: 10 * time.Millisecond, P99: 10 * time.Millisecond}
+		want := Tally{Items: 1200, Calls: 400, Elapsed: time.Second, P50: 10 * time.Millisecond, P99: 10 * time.Millisecond, Longest: 10 * time.Millisecond}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
