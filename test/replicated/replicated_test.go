@@ -459,7 +459,14 @@ var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos last
 func TestGroup_Chaos(t *testing.T) {
 	g := start(t)
 	stop := g.write()
-	for end := time.Now().Add(*chaos); time.Now().Before(end); {
+	g.disturb(*chaos)
+	stop()
+	g.settled()
+}
+
+// disturb kills, stops and ends members at random, one at a time.
+func (g *group) disturb(lasting time.Duration) {
+	for end := time.Now().Add(lasting); time.Now().Before(end) && !g.t.Failed(); {
 		i := rand.IntN(3)
 		a := g.members[i]
 		switch what := rand.IntN(3); what {
@@ -474,7 +481,7 @@ func TestGroup_Chaos(t *testing.T) {
 			err := a.Signal(syscall.SIGSTOP)
 			g.pass(time.Duration(rand.IntN(2500)) * time.Millisecond)
 			if err := errors.Join(err, a.Signal(syscall.SIGCONT)); err != nil {
-				t.Fatal(err)
+				g.t.Fatal(err)
 			}
 			g.mu.Lock()
 			g.avoid = -1
@@ -485,18 +492,15 @@ func TestGroup_Chaos(t *testing.T) {
 			g.mu.Unlock()
 			ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 			if status, _, err := a.Terminate(ctx); err != nil || status != 0 {
-				t.Errorf("SIGTERM: status %d, %v", status, err)
+				g.t.Errorf("SIGTERM: status %d, %v", status, err)
 			}
 			cancel()
 			g.launch(i)
 		}
-		if t.Failed() {
-			break
+		if !g.t.Failed() {
+			g.pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
 		}
-		g.pass(time.Duration(rand.IntN(1000)) * time.Millisecond)
 	}
-	stop()
-	g.settled()
 }
 
 // The single adapter names the program that can be one of a group.
