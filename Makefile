@@ -154,7 +154,7 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 
 .PHONY: chaos
 chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS=1h)
-	$(PROGRAMS) go test -count=1 -timeout 0 -run TestGroup_Chaos -v ./test/replicated -chaos $(CHAOS)
+	$(PROGRAMS) go test -count=1 -timeout 0 -run 'TestGroup_Chaos|TestGroup_IsLinearisable' -v ./test/replicated -chaos $(CHAOS)
 
 # The first run needs the network, for the versions of python/requirements.txt.
 .PHONY: python

@@ -62,6 +62,18 @@ type history struct {
 	dropped    int // calls that said that they changed nothing, and reads that failed
 }
 
+// anyURL is the address of a member, sometimes of one that stands still: a call waits there
+// until it goes on, and must not be answered from what it knew before.
+func (g *group) anyURL() string {
+	g.mu.Lock()
+	paused := g.avoid
+	g.mu.Unlock()
+	if paused >= 0 && rand.IntN(30) == 0 {
+		return g.members[paused].URL
+	}
+	return g.url()
+}
+
 // call makes a call at a random member and notes what came of it.
 func (h *history) call(g *group, client int, c change, begun time.Time) {
 	body := ""
@@ -70,7 +82,7 @@ func (h *history) call(g *group, client int, c change, begun time.Time) {
 	}
 	o := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(begun).Nanoseconds()}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	r, err := harness.Do(ctx, c.method, g.url()+"/tests/s/schedules/"+c.key, body)
+	r, err := harness.Do(ctx, c.method, g.anyURL()+"/tests/s/schedules/"+c.key, body)
 	cancel()
 	o.Return = time.Since(begun).Nanoseconds()
 	answer := change{}
@@ -110,11 +122,12 @@ func TestGroup_IsLinearisable(t *testing.T) {
 	h, begun := &history{}, time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
-	for client := range 5 {
+	for client := range 8 {
 		callers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				// A few keys at a time, so that calls meet, and others soon, so that a history is short.
-				c := change{key: fmt.Sprintf("h%d-%d", time.Since(begun)/(500*time.Millisecond), rand.IntN(3)), value: fmt.Sprintf("%d-%d", client, n)}
+				// A few keys at a time, so that calls meet and a paused member knows old values. Others
+				// after some seconds, so that a history is short.
+				c := change{key: fmt.Sprintf("h%d-%d", time.Since(begun)/(5*time.Second), rand.IntN(8)), value: fmt.Sprintf("%d-%d", client, n)}
 				c.method = []string{http.MethodPut, http.MethodGet, http.MethodGet, http.MethodDelete}[rand.IntN(4)]
 				h.call(g, client, c, begun)
 			}
