@@ -7,9 +7,11 @@ import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
+import java.util.stream.Collectors;
 
 import io.fabric8.kubernetes.api.model.GenericKubernetesResource;
 import io.fabric8.kubernetes.api.model.HasMetadata;
@@ -37,8 +39,10 @@ final class OnDemandClient {
   private static final String ALL = "";
 
   private final KubernetesClient client;
-  private final List<Secondary> secondaries = new CopyOnWriteArrayList<>();
+  private final List<OnDemandInformer<?>> secondaries = new CopyOnWriteArrayList<>();
+  private final Set<String> kinds = ConcurrentHashMap.newKeySet(); // of the secondaries that there are or were
   private final Map<String, Primary> primaries = new ConcurrentHashMap<>();
+  private volatile Consumer<String> onRead = key -> {};
   private volatile boolean serving;
 
   OnDemandClient(KubernetesClient client) {
@@ -47,8 +51,6 @@ final class OnDemandClient {
 
   /** An informer of the primary resources of a namespace, or of all namespaces, and how to read one. */
   private record Primary(OnDemandInformer<?> informer, Operation operation) {}
-
-  private record Secondary(OnDemandInformer<?> informer, String kind) {}
 
   KubernetesClient proxy() {
     return (KubernetesClient)
@@ -82,18 +84,33 @@ final class OnDemandClient {
   }
 
   List<OnDemandInformer<?>> secondaries() {
-    secondaries.removeIf(s -> serving && !s.informer().isRunning()); // an activation condition ended it
-    List<OnDemandInformer<?>> all = new ArrayList<>();
-    secondaries.forEach(s -> all.add(s.informer()));
-    return all;
+    secondaries.removeIf(s -> serving && !s.isRunning()); // an activation condition ended it
+    return List.copyOf(secondaries);
   }
 
+  /** Reports whether event sources are asked about a kind. An activation condition that ends one keeps it so. */
   boolean informs(String kind) {
-    return secondaries.stream().anyMatch(s -> s.kind().equals(kind) || s.kind().isEmpty());
+    return kinds.contains(kind) || kinds.contains("");
   }
 
   void serving() {
     serving = true;
+  }
+
+  /** Sets what gets the key of each primary resource that is read from the cache, before it is. */
+  void onRead(Consumer<String> consumer) {
+    onRead = consumer;
+  }
+
+  /** Returns the namespaces of the primary resources; the empty one is all. */
+  Set<String> namespaces() {
+    return primaries.entrySet().stream().filter(e -> e.getValue().informer().isRunning()).map(Map.Entry::getKey)
+        .collect(Collectors.toSet());
+  }
+
+  /** Lists the primary resources of one of the namespaces. */
+  void list(String namespace, Consumer<ResourceID> each) {
+    primaries.get(namespace).operation().list(object -> each.accept(ResourceID.fromResource(object)));
   }
 
   private Primary primary(ResourceID id) {
@@ -198,12 +215,13 @@ final class OnDemandClient {
 
     private Object informer() {
       if (isPrimary) {
-        var informer = new OnDemandInformer<>((Class) type, null, true);
+        var informer = new OnDemandInformer<>((Class) type, (String key) -> onRead.accept(key));
         primaries.put(namespace, new Primary(informer, this));
         return informer;
       }
       var informer = new OnDemandInformer<>((Class) type, this::list, !serving);
-      secondaries.add(new Secondary(informer, kind));
+      secondaries.add(informer);
+      kinds.add(kind);
       return informer;
     }
 

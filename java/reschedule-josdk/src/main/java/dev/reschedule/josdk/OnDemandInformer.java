@@ -33,11 +33,14 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
     String list(Consumer<T> each);
   }
 
+  /** The key of whatever is read. */
+  static final String ANY = "";
+
   private final Class<T> type;
   private final Lister<T> lister; // null: objects come one by one
   private final boolean lazy;
-  private final CacheImpl<T> cache =
-      new CacheImpl<>(Cache.NAMESPACE_INDEX, Cache::metaNamespaceIndexFunc, Cache::metaNamespaceKeyFunc);
+  private final Consumer<String> onRead;
+  private final CacheImpl<T> cache;
   private final List<ResourceEventHandler<? super T>> handlers = new CopyOnWriteArrayList<>();
   private final CompletableFuture<Void> stopped = new CompletableFuture<>();
   private volatile boolean running;
@@ -48,10 +51,31 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
   private long begun;
   private long wanted;
 
+  /** Makes the informer of objects that are listed. */
   OnDemandInformer(Class<T> type, Lister<T> lister, boolean lazy) {
+    this(type, lister, lazy, key -> {});
+  }
+
+  /** Makes the informer of objects that come one by one; the consumer gets the key of each that is read, before it is. */
+  OnDemandInformer(Class<T> type, Consumer<String> onRead) {
+    this(type, null, true, onRead);
+  }
+
+  private OnDemandInformer(Class<T> type, Lister<T> lister, boolean lazy, Consumer<String> onRead) {
     this.type = type;
     this.lister = lister;
     this.lazy = lazy;
+    this.onRead = onRead;
+    this.cache =
+        new CacheImpl<>(Cache.NAMESPACE_INDEX, Cache::metaNamespaceIndexFunc, Cache::metaNamespaceKeyFunc) {
+          @Override
+          public T getByKey(String key) {
+            if (!Thread.holdsLock(OnDemandInformer.this)) { // not while it changes
+              onRead.accept(key);
+            }
+            return super.getByKey(key);
+          }
+        };
   }
 
   @Override
@@ -184,8 +208,10 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
     return running;
   }
 
+  /** JOSDK asks for it before it returns an own write instead of what is here. */
   @Override
   public String lastSyncResourceVersion() {
+    onRead.accept(ANY);
     return lastSync;
   }
 

@@ -10,10 +10,13 @@ import java.util.Map;
 import java.util.OptionalLong;
 import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
@@ -51,12 +54,15 @@ public class RescheduleOperator extends Operator {
 
   private static final Logger log = LoggerFactory.getLogger(RescheduleOperator.class);
 
-  /** How many keys that wait for a call of the schedule API are remembered. */
-  private static final int MOST_ASKED = 10_000;
+  /** How many keys may wait for a call of the schedule API, and how many calls there are at a time. */
+  private static final int MOST_ASKED = 1_000;
+
+  private static final int ASKING = 4;
 
   private final Map<String, RescheduledController<?>> controllers = new LinkedHashMap<>();
   private final Set<CompletableFuture<Answer>> inFlight = ConcurrentHashMap.newKeySet();
   private final Set<String> asked = ConcurrentHashMap.newKeySet();
+  private final ExecutorService asking = asking();
   private int port = Integer.parseInt(System.getenv().getOrDefault("PORT", "8080"));
   private Duration timeout = Duration.ofMinutes(10);
   private Duration grace;
@@ -270,7 +276,6 @@ public class RescheduleOperator extends Operator {
   }
 
   private CompletableFuture<Answer> run(Delivery delivery, ResourceID id, List<RescheduledController<?>> wanted) {
-    asked.remove(delivery.key());
     Wake wake = Wake.read(delivery, getKubernetesClient().getKubernetesSerialization());
     Instant now = latest(wake, wanted);
     Map<RescheduledController<?>, CompletableFuture<RescheduledController.Next>> runs = new LinkedHashMap<>();
@@ -352,20 +357,32 @@ public class RescheduleOperator extends Operator {
       log.warn("An event of {} waits for the next delivery: withSchedules would ask for one", key);
       return;
     }
-    if (stopping || asked.size() >= MOST_ASKED || !asked.add(key)) {
+    if (stopping || !asked.add(key)) {
       return;
     }
-    getConfigurationService()
-        .getExecutorServiceManager()
-        .cachingExecutorService()
-        .execute(
-            () -> {
-              try {
-                schedules.schedule(key, Request.now().withPolicy(Policy.EARLIEST).withReason("an event in the operator"));
-              } catch (RuntimeException e) {
-                asked.remove(key);
-                log.warn("{} cannot be scheduled; its event waits for the next delivery", key, e);
-              }
-            });
+    asking.execute(
+        () -> {
+          try {
+            schedules.schedule(key, Request.now().withPolicy(Policy.EARLIEST).withReason("an event in the operator"));
+          } catch (RuntimeException e) {
+            log.warn("{} cannot be scheduled; its event waits for the next delivery", key, e);
+          } finally {
+            asked.remove(key);
+          }
+        });
+  }
+
+  /** Its threads end when there is nothing to ask. When too much waits, the thread asks that has the event. */
+  private static ExecutorService asking() {
+    ThreadPoolExecutor pool =
+        new ThreadPoolExecutor(ASKING, ASKING, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(MOST_ASKED),
+            work -> {
+              Thread t = new Thread(work, "reschedule-asks");
+              t.setDaemon(true);
+              return t;
+            },
+            new ThreadPoolExecutor.CallerRunsPolicy());
+    pool.allowCoreThreadTimeOut(true);
+    return pool;
   }
 }

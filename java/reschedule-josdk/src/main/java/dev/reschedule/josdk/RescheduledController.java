@@ -18,13 +18,16 @@ import io.fabric8.kubernetes.client.dsl.MixedOperation;
 import io.fabric8.kubernetes.client.dsl.Resource;
 import io.fabric8.kubernetes.client.informers.cache.Cache;
 import io.javaoperatorsdk.operator.api.config.ControllerConfiguration;
+import io.javaoperatorsdk.operator.api.reconciler.Context;
 import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
+import io.javaoperatorsdk.operator.api.reconciler.UpdateControl;
 import io.javaoperatorsdk.operator.processing.Controller;
 import io.javaoperatorsdk.operator.processing.event.DeliveredEventProcessor;
 import io.javaoperatorsdk.operator.processing.event.DeliveredEventProcessor.Settled;
 import io.javaoperatorsdk.operator.processing.event.Event;
 import io.javaoperatorsdk.operator.processing.event.EventProcessor;
 import io.javaoperatorsdk.operator.processing.event.ResourceID;
+import io.javaoperatorsdk.operator.processing.event.source.informer.DeliveredReads;
 
 /** A controller of JOSDK that deliveries wake, and that says what is next. */
 class RescheduledController<P extends HasMetadata> extends Controller<P> {
@@ -79,6 +82,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
       BooleanSupplier retryBySource) {
     super(reconciler, configuration, onDemand.proxy());
     this.onDemand = onDemand;
+    onDemand.onRead(this::read);
     this.asks = asks;
     this.retryBySource = retryBySource;
   }
@@ -105,6 +109,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
                   informer.put(written);
                 }
               },
+              this::again,
               this::outside);
     }
     return processor;
@@ -119,6 +124,16 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
   @Override
   public KubernetesClient getClient() {
     return onDemand.client();
+  }
+
+  /** As in JOSDK; what it writes is compared with what another hand changes meanwhile. */
+  @Override
+  public UpdateControl<P> reconcile(P object, Context<P> context) throws Exception {
+    UpdateControl<P> control = super.reconcile(object, context);
+    if (control.isPatchResource()) {
+      control.getResource().ifPresent(processor::sends);
+    }
+    return control;
   }
 
   @Override
@@ -141,19 +156,59 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
     super.stop();
   }
 
+  /** As in JOSDK, where the lists of the new informers come as events: the source is asked for what they would find. */
   @Override
   public synchronized void changeNamespaces(Set<String> namespaces) {
+    Set<String> before = onDemand.namespaces();
     getEventProcessor().stop();
     super.changeNamespaces(namespaces);
     getEventProcessor().start();
+    for (String namespace : onDemand.namespaces()) {
+      if (!before.contains(namespace)) {
+        onDemand.list(namespace, this::want);
+      }
+    }
   }
 
   /** An event of a source that lives in this process, such as polling, with no delivery under way. */
   private void outside(Event event) {
-    ResourceID id = event.getRelatedCustomResourceID();
+    want(event.getRelatedCustomResourceID());
+  }
+
+  private void want(ResourceID id) {
     if (dirty.add(id)) {
       asks.accept(id);
     }
+  }
+
+  /**
+   * Somebody reads an object from the cache of the primary resources. A run that does so wants to know whether its own
+   * object has changed meanwhile: JOSDK's PrimaryUpdateAndCacheUtils waits for that when its write meets a conflict.
+   */
+  private void read(String key) {
+    processor.run()
+        .filter(id -> key.equals(OnDemandInformer.ANY) || key.equals(keyOf(id)))
+        .filter(id -> !DeliveredReads.areJosdks(getEventSourceManager().getControllerEventSource()))
+        .ifPresent(this::again);
+  }
+
+  /** Reads an object again, and lets JOSDK see it as a watch would. */
+  private void again(ResourceID id) {
+    OnDemandInformer<P> primary = onDemand.primaryOf(id);
+    if (primary == null) {
+      return;
+    }
+    P object = onDemand.read(id);
+    P last = primary.known(keyOf(id));
+    if (object != null) {
+      primary.put(object);
+    } else if (last != null) {
+      primary.gone(last, false);
+    }
+  }
+
+  private static String keyOf(ResourceID id) {
+    return Cache.namespaceKeyFunc(id.getNamespace().orElse(null), id.getName());
   }
 
   /** Reconciles one object, if JOSDK would reconcile it for this event. It blocks while it reads. */
@@ -169,7 +224,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
     take(lists, id);
 
     // 2. JOSDK's own event source takes what was read, and its filters judge.
-    P last = primary.known(Cache.namespaceKeyFunc(id.getNamespace().orElse(null), id.getName()));
+    P last = primary.known(keyOf(id));
     if (object == null) {
       return deliverGone(id, wake, primary, last);
     }

@@ -86,6 +86,13 @@ class DeliverTest {
     return client.resource(s).create();
   }
 
+  private void change(String name) {
+    client.resources(Site.class).inNamespace(ns).withName(name).edit(s -> {
+      s.getSpec().content = "new";
+      return s;
+    });
+  }
+
   private static final class Headers extends HashMap<String, Collection<String>> {
     private static final long serialVersionUID = 1L;
 
@@ -152,10 +159,7 @@ class DeliverTest {
     assertEquals(1, runs.size());
     long left = Long.parseLong(dropped.headers().get("Reschedule-After").replace("ms", ""));
     assertTrue(left > 10_000_000 && left <= 10_800_000, "the rest of the timer: " + left);
-    client.resources(Site.class).inNamespace(ns).withName("a").edit(s -> {
-      s.getSpec().content = "new";
-      return s;
-    });
+    change("a");
     deliver(changed("update", "a"));
     assertEquals(2, runs.size());
     deliver(event("dev.reschedule.due", "Site/" + ns + "/a")); // a timer asks no filter
@@ -198,6 +202,21 @@ class DeliverTest {
     client.resource(owned).delete();
     assertEquals(200, deliver(cause("a", "v1/ConfigMap/" + ns + "/late")).status());
     assertEquals("a late=0", runs.get(runs.size() - 1));
+  }
+
+  /** Changes of a kind run nothing when the event source that was asked about it has been ended. */
+  @Test
+  void anInactiveKindRunsNothing() throws Exception {
+    start(c -> {});
+    create("a", "leaving");
+    deliver(changed("add", "a"));
+    deliver(cause("a", "v1/Secret/" + ns + "/x"));
+    assertEquals(1, runs.size(), "nothing changed");
+    change("a");
+    deliver(changed("update", "a"));
+    assertEquals(2, runs.size());
+    deliver(cause("a", "v1/Secret/" + ns + "/x"));
+    assertEquals(2, runs.size(), "nobody is asked about it any more");
   }
 
   /** Deliveries that share a list each find the change of their own object. */
@@ -263,6 +282,38 @@ class DeliverTest {
     }
     assertWait("36000000ms", a); // JOSDK's maximal interval
     assertTrue(runs.get(3).contains("retry=3(last)"), runs.toString());
+  }
+
+  /** A write that meets a conflict is repeated on the newer object at once: a watch would bring it. */
+  @Test
+  void aConflictReadsTheNewerObject() throws Exception {
+    start(c -> {});
+    create("a", "conflict");
+    assertWait("36000000ms", deliver(changed("add", "a")));
+    assertEquals(1, client.resources(Site.class).inNamespace(ns).withName("a").get().getStatus().count);
+    assertEquals(2, runs.size(), runs.toString());
+    assertTrue(runs.get(1).startsWith("a gen=2 retry=-"), runs.toString());
+  }
+
+  /** A change that comes while a run fails has it run again at once, and the attempt does not count. */
+  @Test
+  void aChangeSupersedesAFailure() throws Exception {
+    start(c -> {});
+    create("a", "superseded");
+    assertWait("36000000ms", deliver(changed("add", "a")));
+    assertEquals(2, runs.size(), runs.toString());
+    assertTrue(runs.get(1).startsWith("a gen=2 retry=0"), runs.toString());
+  }
+
+  /** An own write does not hide what another hand changed before it. */
+  @Test
+  void anOwnWriteHidesNoChange() throws Exception {
+    start(c -> {});
+    create("a", "overlapped");
+    deliver(changed("add", "a"));
+    deliver(changed("update", "a"));
+    assertEquals(2, runs.size(), runs.toString());
+    assertTrue(runs.get(1).startsWith("a gen=2 retry=-"), runs.toString());
   }
 
   /** A rate limit delays, and runs nothing. */

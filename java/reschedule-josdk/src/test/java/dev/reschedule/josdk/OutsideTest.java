@@ -13,6 +13,7 @@ import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
+import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -20,6 +21,7 @@ import com.sun.net.httpserver.HttpServer;
 
 import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.client.KubernetesClient;
+import io.javaoperatorsdk.operator.RegisteredController;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
 import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
 import io.javaoperatorsdk.operator.api.reconciler.EventSourceContext;
@@ -68,11 +70,15 @@ class OutsideTest {
     }
   }
 
-  /** Such an event asks the source for a run, once, and runs nothing by itself: nothing would keep its outcome. */
-  @Test
-  void anEventOfTheProcessIsScheduled() throws Exception {
-    BlockingQueue<String> calls = new LinkedBlockingQueue<>();
-    HttpServer api = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+  private final BlockingQueue<String> calls = new LinkedBlockingQueue<>();
+  private final Inbound reconciler = new Inbound();
+  private HttpServer api;
+  private KubernetesClient client;
+  private RescheduleOperator operator;
+  private RegisteredController<Site> controller;
+
+  private void start(String ns) throws Exception {
+    api = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
     api.createContext(
         "/",
         x -> {
@@ -84,39 +90,66 @@ class OutsideTest {
           x.close();
         });
     api.start();
-    KubernetesClient client = Kube.get().client();
-    String ns = Kube.get().namespace("outside");
-    Site s = new Site();
-    s.setMetadata(new ObjectMetaBuilder().withName("a").withNamespace(ns).build());
-    s.setSpec(new Site.Spec());
-    client.resource(s).create();
-    Inbound reconciler = new Inbound();
-    RescheduleOperator operator =
+    client = Kube.get().client();
+    create(Kube.get().namespace(ns), "a");
+    operator =
         new RescheduleOperator(o -> o.withKubernetesClient(client))
             .withoutServer()
             .withSchedules(Schedules.at("http://127.0.0.1:" + api.getAddress().getPort() + "/ops/s"));
-    operator.<Site>register(reconciler, c -> c.settingNamespace(ns));
+    controller = operator.<Site>register(reconciler, c -> c.settingNamespace(ns));
     operator.start();
-    try {
-      reconciler.source.receive(new ResourceID("a", ns));
-      reconciler.source.receive(new ResourceID("a", ns));
-      String call = calls.poll(30, TimeUnit.SECONDS);
-      assertTrue(call != null && call.startsWith("PUT /ops/s/schedules/Site%2Foutside%2Fa {\"delay\":\"PT0S\""), call);
-      assertTrue(call.contains("\"policy\":\"earliest\""), call);
-      assertEquals(0, reconciler.runs);
-      int status =
-          operator
-              .deliver(
-                  Map.of("ce-specversion", List.of("1.0"), "ce-id", List.of("1"), "ce-source", List.of("/s"), "ce-type",
-                      List.of("dev.reschedule.due"), "ce-reschedulekey", List.of("Site/outside/a")),
-                  new byte[0])
-              .toCompletableFuture().join().status();
-      assertEquals(200, status);
-      assertEquals(1, reconciler.runs);
-      assertNull(calls.poll(), "it asked twice");
-    } finally {
-      operator.stop();
-      api.stop(0);
-    }
+  }
+
+  @AfterEach
+  void stop() {
+    operator.stop();
+    api.stop(0);
+  }
+
+  private void create(String ns, String name) {
+    Site s = new Site();
+    s.setMetadata(new ObjectMetaBuilder().withName(name).withNamespace(ns).build());
+    s.setSpec(new Site.Spec());
+    client.resource(s).create();
+  }
+
+  private int deliver(String key) {
+    return operator
+        .deliver(
+            Map.of("ce-specversion", List.of("1.0"), "ce-id", List.of("1"), "ce-source", List.of("/s"), "ce-type",
+                List.of("dev.reschedule.due"), "ce-reschedulekey", List.of(key)),
+            new byte[0])
+        .toCompletableFuture().join().status();
+  }
+
+  /** Such an event asks the source for a run, once, and runs nothing by itself: nothing would keep its outcome. */
+  @Test
+  void anEventOfTheProcessIsScheduled() throws Exception {
+    start("outside");
+    reconciler.source.receive(new ResourceID("a", "outside"));
+    reconciler.source.receive(new ResourceID("a", "outside"));
+    String call = calls.poll(30, TimeUnit.SECONDS);
+    assertTrue(call != null && call.startsWith("PUT /ops/s/schedules/Site%2Foutside%2Fa {\"delay\":\"PT0S\""), call);
+    assertTrue(call.contains("\"policy\":\"earliest\""), call);
+    assertEquals(0, reconciler.runs);
+    assertEquals(200, deliver("Site/outside/a"));
+    assertEquals(1, reconciler.runs);
+    assertNull(calls.poll(), "it asked twice");
+  }
+
+  /** A controller that is given another namespace asks for what exists there, as its informer would list it. */
+  @Test
+  void aNewNamespaceIsScheduled() throws Exception {
+    start("outside-first");
+    create(Kube.get().namespace("outside-second"), "b");
+    controller.changeNamespaces("outside-first", "outside-second");
+    String call = calls.poll(30, TimeUnit.SECONDS);
+    assertTrue(call != null && call.startsWith("PUT /ops/s/schedules/Site%2Foutside-second%2Fb "), call);
+    assertEquals(200, deliver("Site/outside-second/b"));
+    assertEquals(1, reconciler.runs);
+    assertNull(calls.poll(), "it asked for what it knew");
+    controller.changeNamespaces("outside-second");
+    assertEquals(204, deliver("Site/outside-first/a"), "it left this namespace");
+    assertEquals(1, reconciler.runs);
   }
 }

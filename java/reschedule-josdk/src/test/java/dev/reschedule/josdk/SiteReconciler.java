@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import io.fabric8.kubernetes.api.model.ConfigMap;
 import io.fabric8.kubernetes.api.model.ConfigMapBuilder;
 import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
+import io.fabric8.kubernetes.api.model.Secret;
 import io.javaoperatorsdk.operator.api.config.informer.InformerEventSourceConfiguration;
 import io.javaoperatorsdk.operator.api.reconciler.Cleaner;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
@@ -16,6 +17,7 @@ import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
 import io.javaoperatorsdk.operator.api.reconciler.DeleteControl;
 import io.javaoperatorsdk.operator.api.reconciler.ErrorStatusUpdateControl;
 import io.javaoperatorsdk.operator.api.reconciler.EventSourceContext;
+import io.javaoperatorsdk.operator.api.reconciler.PrimaryUpdateAndCacheUtils;
 import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
 import io.javaoperatorsdk.operator.api.reconciler.UpdateControl;
 import io.javaoperatorsdk.operator.processing.event.ResourceID;
@@ -146,6 +148,38 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
         recorder.record(name, "late=" + source.getSecondaryResources(site).size());
         return UpdateControl.noUpdate();
       }
+      case "conflict" -> { // its object changes between its read and its write
+        if (!site.getSpec().content.equals("changed")) {
+          change(site, context);
+          updateStatus(site, context);
+        }
+        return UpdateControl.noUpdate();
+      }
+      case "superseded" -> { // its object changes while a run of it fails
+        if (!site.getSpec().content.equals("changed")) {
+          change(site, context);
+          throw new IllegalStateException("superseded");
+        }
+        return UpdateControl.noUpdate();
+      }
+      case "overlapped" -> { // its object changes before its own write, which JOSDK recognises
+        if (!site.getSpec().content.equals("changed")) {
+          change(site, context);
+        }
+        return UpdateControl.patchStatus(status(site, 1, null));
+      }
+      case "leaving" -> { // an event source comes and goes, as with an activation condition
+        var sources = context.eventSourceRetriever();
+        if (site.getSpec().content.isEmpty()) {
+          sources.dynamicallyRegisterEventSource(
+              new InformerEventSource<>(
+                  InformerEventSourceConfiguration.from(Secret.class, Site.class).withName("leaving").build(),
+                  sources.eventSourceContextForDynamicRegistration()));
+        } else {
+          sources.dynamicallyDeRegisterEventSource("leaving");
+        }
+        return UpdateControl.noUpdate();
+      }
       case "watch" -> {
         return UpdateControl.noUpdate();
       }
@@ -158,6 +192,25 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
         return UpdateControl.noUpdate();
       }
     }
+  }
+
+  private static void change(Site site, Context<Site> context) {
+    context.getClient().resources(Site.class).inNamespace(site.getMetadata().getNamespace())
+        .withName(site.getMetadata().getName())
+        .edit(s -> {
+          s.getSpec().content = "changed";
+          return s;
+        });
+  }
+
+  @SuppressWarnings("removal") // deprecated since JOSDK 5.3, and in use
+  private static void updateStatus(Site site, Context<Site> context) {
+    PrimaryUpdateAndCacheUtils.updateStatusAndCacheResource(
+        site, context,
+        s -> {
+          s.setStatus(status(s, 1, null).getStatus());
+          return s;
+        });
   }
 
   @Override

@@ -4,14 +4,20 @@ import java.lang.reflect.Field;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
 import io.fabric8.kubernetes.api.model.HasMetadata;
 import io.javaoperatorsdk.operator.processing.Controller;
+import io.javaoperatorsdk.operator.processing.event.source.controller.ControllerEventSource;
+import io.javaoperatorsdk.operator.processing.event.source.informer.DeliveredReads;
 import io.javaoperatorsdk.operator.processing.event.source.timer.TimerEventSource;
 import io.javaoperatorsdk.operator.processing.retry.Retry;
 
@@ -51,6 +57,8 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   /** JOSDK handles each Exception of a run, and never ends a run that threw an Error. */
   private static final class Dispatcher<P extends HasMetadata> extends ReconciliationDispatcher<P> {
     private final Map<ExecutionScope<P>, Error> errors = new ConcurrentHashMap<>();
+    private final Map<ExecutionScope<P>, P> sent = new ConcurrentHashMap<>();
+    private final ThreadLocal<ExecutionScope<P>> run = new ThreadLocal<>();
 
     Dispatcher(Controller<P> controller) {
       super(controller);
@@ -58,39 +66,52 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
 
     @Override
     public PostExecutionControl<P> handleExecution(ExecutionScope<P> scope) {
+      run.set(scope);
       try {
         return super.handleExecution(scope);
       } catch (Error e) {
         errors.put(scope, e);
         return PostExecutionControl.exceptionDuringExecution(new IllegalStateException(e));
+      } finally {
+        run.remove();
       }
     }
   }
 
+  private static final Logger log = LoggerFactory.getLogger(DeliveredEventProcessor.class);
+
   private final Dispatcher<P> dispatcher;
+  private final ControllerEventSource<P> primaries;
+  private final Controller<P> controller;
   private final ResourceStateManager states;
   private final Retry retry;
   private final DeliveredTimers<P> timers = new DeliveredTimers<>(this::handleEvent);
   private final Map<ResourceID, Open> open = new ConcurrentHashMap<>();
   private final ThreadLocal<Consumer<Event>> captured = new ThreadLocal<>();
   private final BiConsumer<ResourceID, P> written;
+  private final Consumer<ResourceID> again;
   private final Consumer<Event> outside;
 
   /**
    * Makes the processor of a controller.
    *
    * @param written takes the object that a run has written, before the run ends
+   * @param again reads an object again, and tells the event source of the primary resources
    * @param outside takes events of other event sources while no delivery of their key is here
    */
   public DeliveredEventProcessor(
-      EventSourceManager<P> manager, BiConsumer<ResourceID, P> written, Consumer<Event> outside) {
-    this(manager, new Dispatcher<>(manager.getController()), written, outside);
+      EventSourceManager<P> manager,
+      BiConsumer<ResourceID, P> written,
+      Consumer<ResourceID> again,
+      Consumer<Event> outside) {
+    this(manager, new Dispatcher<>(manager.getController()), written, again, outside);
   }
 
   private DeliveredEventProcessor(
       EventSourceManager<P> manager,
       Dispatcher<P> dispatcher,
       BiConsumer<ResourceID, P> written,
+      Consumer<ResourceID> again,
       Consumer<Event> outside) {
     super(
         manager.getController().getConfiguration(),
@@ -98,8 +119,11 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
         manager,
         manager.getController().getConfiguration().getConfigurationService().getMetrics());
     this.dispatcher = dispatcher;
-    this.retry = manager.getController().getConfiguration().getRetry();
+    this.controller = manager.getController();
+    this.primaries = manager.getControllerEventSource();
+    this.retry = controller.getConfiguration().getRetry();
     this.written = written;
+    this.again = again;
     this.outside = outside;
     try {
       // Read, not written. The field has this name in JOSDK 5.0 to 5.5.
@@ -154,6 +178,18 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   /** Reports whether a delivery of the key is here. */
   public boolean isOpen(ResourceID id) {
     return open.containsKey(id);
+  }
+
+  /** Returns the object that this thread reconciles, if it does, and if it is not JOSDK that asks. */
+  public Optional<ResourceID> run() {
+    return Thread.holdsLock(this)
+        ? Optional.empty()
+        : Optional.ofNullable(dispatcher.run.get()).map(ExecutionScope::getResourceID);
+  }
+
+  /** Notes that the run of this thread writes its object, and not only its status. */
+  public void sends(P object) {
+    dispatcher.sent.put(dispatcher.run.get(), object);
   }
 
   /** Reports whether this process has seen the key before. */
@@ -224,16 +260,20 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   void eventProcessingFinished(ExecutionScope<P> scope, PostExecutionControl<P> control) {
     ResourceID id = scope.getResourceID();
     Error error = dispatcher.errors.remove(scope);
+    P sent = dispatcher.sent.remove(scope);
     if (error != null) {
       crashed(id, error);
       return;
     }
-    // What a watch would report of the own write, for JOSDK's filters to judge. Before the lock, see handleEvent.
-    List<Event> own =
-        control.getUpdatedCustomResource().map(r -> capture(() -> written.accept(id, r))).orElse(List.of());
+    // What a watch would report, for JOSDK's filters to judge. Before the lock, see handleEvent.
+    List<Event> seen =
+        control.exceptionDuringExecution()
+            ? capture(() -> look(id))
+            : control.getUpdatedCustomResource().or(() -> DeliveredReads.written(primaries, id))
+                .map(result -> capture(() -> wrote(scope, sent, result))).orElse(List.of());
     synchronized (this) {
       Open o = open.get(id);
-      for (Event e : own) {
+      for (Event e : seen) {
         if (e.getRelatedCustomResourceID().equals(id)) {
           super.handleEvent(e);
         }
@@ -250,6 +290,28 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
       if (!busy(id)) {
         settle(id, o);
       }
+    }
+  }
+
+  /** A change that came while a run failed has JOSDK run it once more at once, and not count the attempt. */
+  private void look(ResourceID id) {
+    try {
+      again.accept(id);
+    } catch (RuntimeException e) {
+      log.debug("{} cannot be read after a run that failed", id, e);
+    }
+  }
+
+  /**
+   * JOSDK recognises what a run has written, and drops it. A watch would report a change that another hand made before it
+   * on its own.
+   */
+  private void wrote(ExecutionScope<P> scope, P sent, P result) {
+    written.accept(scope.getResourceID(), result);
+    P before = scope.getResource();
+    if (new Overtaken(controller.getClient().getKubernetesSerialization(), controller.getConfiguration().isGenerationAware())
+        .is(before, sent, result)) {
+      primaries.onUpdate(before, result);
     }
   }
 
