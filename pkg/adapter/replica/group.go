@@ -33,7 +33,12 @@ type Config struct {
 	// Own is called when this member has become the owner, with a view that has every entry.
 	// It must return soon after ctx ends. A tenure that has ended appends nothing, so the
 	// member follows the log again meanwhile; but it claims only after Own returned.
-	Own    func(ctx context.Context, t *Tenure)
+	Own func(ctx context.Context, t *Tenure)
+	// Copy replaces the view by a copy of another member's, when the log does not reach back
+	// to it. It is called again until it succeeds. nil: Run ends with ErrGap.
+	Copy func(ctx context.Context) error
+	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
+	Keep   int64
 	Logger *slog.Logger // default: discards
 
 	sabotage sabotage
@@ -56,6 +61,7 @@ type Group struct {
 	state    State
 	caughtUp bool
 	changed  chan struct{}
+	newest   newest
 
 	// Of standBy alone.
 	heard   time.Duration // when the head changed last
@@ -82,6 +88,9 @@ func New(cfg Config) *Group {
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
 	}
+	if cfg.Keep == 0 {
+		cfg.Keep = KeepBytes
+	}
 	if cfg.sabotage.lease == 0 {
 		cfg.sabotage.lease = leaseShare
 	}
@@ -95,11 +104,14 @@ func (g *Group) Run(ctx context.Context) error {
 	defer keeping.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g.measure(ctx)
 	keeping.Go(func() { g.keep(ctx) })
 	for ctx.Err() == nil {
 		epoch, sent, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
+		case errors.Is(err, ErrGap) && g.cfg.Copy != nil:
+			g.copy(ctx, err)
 		case errors.Is(err, ErrGap), errors.Is(err, errView):
 			return err
 		case err != nil:
@@ -115,6 +127,38 @@ func (g *Group) Run(ctx context.Context) error {
 		<-g.ended
 	}
 	return nil
+}
+
+// copy replaces the view, and says meanwhile who owns the shard.
+func (g *Group) copy(ctx context.Context, why error) {
+	g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
+	g.mu.Lock()
+	g.caughtUp = false
+	g.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		if g.ended != nil {
+			<-g.ended // it may still read the view
+		}
+		done <- g.cfg.Copy(ctx)
+	}()
+	tick := time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil && ctx.Err() == nil {
+				g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
+				g.pause(ctx, time.Second)
+			}
+			g.measure(ctx)
+			return
+		case <-tick.C:
+			if s, err := g.cfg.Log.State(ctx); err == nil {
+				g.see(s)
+			}
+		}
+	}
 }
 
 // errView is the error of a view that cannot take an entry.
@@ -138,6 +182,7 @@ func (g *Group) apply(e Entry) error {
 	if err := g.cfg.View.Apply(e.Seq, e.Data); err != nil {
 		return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
 	}
+	g.count(e.Seq, len(e.Data))
 	return nil
 }
 
