@@ -52,10 +52,11 @@ type sabotage struct {
 
 // Group is one member of a shard's group.
 type Group struct {
-	cfg    Config
-	tenure atomic.Pointer[Tenure]
-	leave  atomic.Bool
-	ended  chan struct{} // of the last Own; nil at first
+	cfg     Config
+	tenure  atomic.Pointer[Tenure]
+	leave   atomic.Bool
+	trimmed atomic.Uint64 // by this member
+	ended   chan struct{} // of the last Own; nil at first
 
 	mu       sync.Mutex
 	state    State
@@ -237,6 +238,9 @@ func (g *Group) CaughtUp() bool {
 	defer g.mu.Unlock()
 	return g.caughtUp
 }
+
+// Trimmed is the number of the last entry that this member removed from the log, 0: none.
+func (g *Group) Trimmed() uint64 { return g.trimmed.Load() }
 
 // standBy follows the log until a claim succeeds, and returns its epoch and when it was sent.
 func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, err error) {

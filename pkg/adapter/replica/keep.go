@@ -107,7 +107,7 @@ func (g *Group) removable(marks map[string]uint64) uint64 {
 // the log what need not be kept.
 func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
-	saved, at, trimmed := uint64(0), cfg.Clock(), uint64(0)
+	saved, at := uint64(0), cfg.Clock()
 	for first := true; ; {
 		g.pause(ctx, keepLook)
 		if ctx.Err() != nil {
@@ -134,13 +134,13 @@ func (g *Group) keep(ctx context.Context) {
 				return err
 			}
 			low := g.removable(marks)
-			if low <= trimmed {
+			if low <= g.trimmed.Load() {
 				return nil
 			}
 			if err := cfg.Log.Trim(ctx, low); err != nil {
 				return err
 			}
-			trimmed = low
+			g.trimmed.Store(low)
 			return nil
 		})
 	}

@@ -78,6 +78,9 @@ func (db *DB) startView() error {
 	return nil
 }
 
+// ID is [DB.ID] of the store over the view, "" of a new view.
+func (v *View) ID() (string, error) { return v.base.meta(metaID) }
+
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
 
