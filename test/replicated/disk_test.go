@@ -116,9 +116,9 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 		items = append(items, fmt.Sprintf(`{"key":"large/%d","delay":"24h","event":%s}`, n, event))
 	}
 	body := `{"items":[` + strings.Join(items, ",") + `]}`
-	ctx, cancel := context.WithTimeout(context.Background(), 3*harness.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*harness.Patience)
 	defer cancel()
-	for written := 0; written < 80<<20; { // replica.KeepBytes are 64 MiB
+	for written := 0; written < 72<<20; { // replica.KeepBytes are 64 MiB
 		r, err := harness.Do(ctx, http.MethodPost, g.url()+"/tests/s/schedules", body)
 		if err != nil || r.Status != http.StatusOK && r.Status != http.StatusServiceUnavailable {
 			t.Fatal(r, err)
