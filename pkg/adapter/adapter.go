@@ -64,10 +64,10 @@ type Adapter struct {
 	started    func() bool // ends what waits for the end during the start; nil before
 }
 
-// disk is what metrics say about the disk.
+// disk is what metrics say about the disk, and what is backed up.
 type disk interface {
+	backup.Store
 	Corrupt() int64
-	Usage() (free, reserve, used int64, known bool)
 }
 
 // Run serves until ctx ends and calls ready when it serves. Each value on reload
@@ -267,21 +267,17 @@ func (a *Adapter) serve() error {
 		}
 		a.calls = append(a.calls, calls)
 	}
-	if a.member != nil {
-		a.member.Serve(handler)
-		a.ready.Store(true)
-		for _, e := range a.calls {
-			a.answer(e)
-		}
-		return nil
-	}
 	// Without back-ups everything else goes on: the volume may allow no sockets.
-	if a.backups, err = backup.Serve(a.store, a.cfg.DataDir, a.cfg.Log); err != nil {
+	if a.backups, err = backup.Serve(a.disk, a.cfg.DataDir, a.cfg.Log); err != nil {
 		a.cfg.Log.Warn("adapter backup will not work", "error", err)
 	}
 	a.ready.Store(true)
-	for _, s := range a.queue.Sources() {
-		a.dispatch.Wake(s)
+	if a.member != nil {
+		a.member.Serve(handler)
+	} else {
+		for _, s := range a.queue.Sources() {
+			a.dispatch.Wake(s)
+		}
 	}
 	for _, e := range a.calls {
 		a.answer(e)

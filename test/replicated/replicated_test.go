@@ -118,9 +118,13 @@ func pair(t *testing.T) string {
 	return ""
 }
 
+func (g *group) flags(i int) []string {
+	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)
+}
+
 func (g *group) launch(i int) {
 	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
-	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
+	a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
 	if err != nil {
 		g.t.Error(err)
 		return
@@ -430,27 +434,6 @@ func TestOwner_HandsOver(t *testing.T) {
 	if g.longest > 2*time.Second {
 		t.Errorf("a call took %s", g.longest)
 	}
-}
-
-// A member that has lost its disk, and with it what it promised to the others, is refused.
-func TestMember_LostDisk(t *testing.T) {
-	g := start(t)
-	i := (g.owner() + 1) % 3
-	g.kill(i)
-	if err := os.RemoveAll(filepath.Join(g.dir, name(i))); err != nil {
-		t.Fatal(err)
-	}
-	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
-	a, err := harness.Process{Binary: program}.Launch(harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)...)
-	if err == nil {
-		a.Kill()
-		t.Fatal("it started")
-	}
-	if !strings.Contains(err.Error(), "its data directory is empty") {
-		t.Error(err)
-	}
-	g.put(g.key(), 0)
-	g.settled()
 }
 
 var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos lasts")

@@ -5,7 +5,8 @@
 //
 // How it works: a back-up holds the events of all tenants, so the right to it is the right
 // to the data directory. The adapter serves it on a Unix socket in that directory, which
-// only its own user can open, and on no network. It sends a checkpoint of the store as a
+// only its own user can open, and on no network; members of a group send the same to each
+// other, on their own port (group). It sends a checkpoint of the store as a
 // tar; the last file of the tar marks its end. A back-up waits for its reader at most
 // [stallTime] at a time, and ends when the disk is nearly full, because it keeps the space
 // of deleted tables.

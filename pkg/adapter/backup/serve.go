@@ -29,6 +29,12 @@ const (
 // errDisk ends a back-up: it keeps the space of deleted tables.
 var errDisk = errors.New("the disk is nearly full")
 
+// Store is what is backed up: a store, or the view of a member of a group.
+type Store interface {
+	Checkpoint(use func(dir string) error) error
+	Usage() (free, reserve, used int64, known bool)
+}
+
 // Server serves back-ups of one store.
 type Server struct {
 	http   http.Server
@@ -37,7 +43,7 @@ type Server struct {
 }
 
 // Serve serves back-ups of db, whose directory is dir, until Close.
-func Serve(db *store.DB, dir string, log *slog.Logger) (*Server, error) {
+func Serve(db Store, dir string, log *slog.Logger) (*Server, error) {
 	opened, path, err := socket(dir)
 	if err != nil {
 		return nil, err
@@ -57,7 +63,7 @@ func Serve(db *store.DB, dir string, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{opened: opened, done: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) { send(w, r, db, log) })
+	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) { Send(w, r, db, log) })
 	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() {
 		defer close(s.done)
@@ -87,7 +93,9 @@ func socket(dir string) (*os.File, string, error) {
 	return opened, path, nil
 }
 
-func send(w http.ResponseWriter, r *http.Request, db *store.DB, log *slog.Logger) {
+// Send answers with a back-up, or with an error.
+func Send(w http.ResponseWriter, r *http.Request, db Store, log *slog.Logger) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the server's would cut it off
 	started, sent := time.Now(), int64(0)
 	err := db.Checkpoint(func(dir string) error {
 		w.Header().Set("Content-Type", "application/x-tar")
@@ -152,7 +160,7 @@ type patient struct {
 	w       io.Writer
 	control *http.ResponseController
 	ctx     context.Context
-	db      *store.DB
+	db      Store
 	sent    int64
 }
 

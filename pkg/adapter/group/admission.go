@@ -2,41 +2,57 @@ package group
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
 // admission is what a member says to another one whose disk is empty.
 type admission struct {
-	// Empty: this member's disk is empty too, and it has not joined yet.
-	Empty bool `json:"empty"`
-	// Marks are the members that have taken part.
-	Marks map[string]uint64 `json:"marks"`
+	// Attempt is set while this member's disk is empty too, and it has not joined: it differs
+	// with each attempt to join.
+	Attempt string `json:"attempt,omitempty"`
+	// Store and Applied are of its view: a restored one has entries, and no log.
+	Store   string `json:"store,omitempty"`
+	Applied uint64 `json:"applied,omitempty"`
+	// Joined: it takes part, so that a majority is there.
+	Joined bool `json:"joined,omitempty"`
+	// Marks are the members that have taken part, as far as this one knows.
+	Marks map[string]uint64 `json:"marks,omitempty"`
 }
 
-// admissionPath is below the port for forwarded calls. No source has such an address.
+// admissionPath is below the port for other members. No source has such an address.
 const admissionPath = "/-/admission"
 
-var errLostDisk = errors.New("group: the group knows this member, but its data directory is empty: a member that has lost its disk has also forgotten what it promised to the others, " +
-	"and would endanger changes that were acknowledged. It must not start: bring its disk back. See docs/replication.md, Limits")
+// errLostMajority is returned where nothing can be rebuilt from what is left.
+var errLostMajority = errors.New("group: more than one member has lost its disk: only a majority knows all that was acknowledged. Bring the disk of one of them back, " +
+	"or restore a back-up, or a copy of the directory that is left, into three empty directories: see docs/replication.md, Back-up")
 
 // answerAdmission says what this member knows. Before it knows, it answers 503.
 func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
-	var a admission
-	switch {
-	case m.empty.Load():
-		a.Empty = true
-	case !m.joined.Load():
-		unavailable(w, "this member has not joined yet")
-		return
-	default:
+	if name := r.URL.Query().Get("empty"); m.cfg.Peers[name] != "" {
+		m.told.Store(name, true)
+	}
+	a := admission{Applied: m.view.Applied(), Joined: m.joined.Load()}
+	a.Store, _ = m.view.get().ID() // of a new view there is none
+	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
+		a.Attempt = *attempt
+	} else {
+		shard := m.shard.Load()
+		if shard == nil {
+			unavailable(w, "this member has not opened its log yet")
+			return
+		}
 		var err error
-		if a.Marks, err = m.shard.Marks(r.Context()); err != nil {
+		if a.Marks, err = (*shard).Marks(r.Context()); err != nil {
 			unavailable(w, "the marks cannot be read")
 			return
 		}
@@ -45,57 +61,259 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(a) // a member that went away
 }
 
-// admit returns when this member may take part. A member with data may at once. One without
-// asks both others: it is a new one if they are empty too, or have never heard from it.
-func (m *Member) admit(ctx context.Context) error {
-	r := &m.cfg
-	_, err := os.Stat(filepath.Join(m.cfg.DataDir, "log", "member"))
-	if err == nil {
-		return nil
+// The files in the directory of the log. While joining is there, the log is of a learner that
+// has promised nothing to the others: it begins anew after a crash.
+func (m *Member) logFile(name string) string { return filepath.Join(m.cfg.DataDir, "log", name) }
+
+func (m *Member) has(name string) (bool, error) {
+	_, err := os.Stat(m.logFile(name))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("group: data directory: %w", err)
+	if err != nil {
+		return false, fmt.Errorf("group: data directory: %w", err)
 	}
-	if m.view.Applied() > 0 {
-		return errLostDisk
-	}
-	m.empty.Store(true)
-	m.cfg.Log.Info("the data directory is empty: waiting for the other members, since the first start needs all three")
-	for name, peer := range r.Peers {
-		for name != r.Member {
-			said, err := m.ask(ctx, forwardAddress(peer))
-			if err == nil {
-				if _, known := said.Marks[r.Member]; known {
-					return errLostDisk
-				}
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	}
-	// The others may still be asking: they are told that this member was empty until the
-	// log has the first mark of each.
-	return nil
+	return true, nil
 }
 
-func (m *Member) ask(ctx context.Context, address string) (said admission, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.scheme()+"://"+address+admissionPath, http.NoBody)
+// admit returns when this member may take part. A member with a log may at once. One without
+// asks both others: it is a new one if they are empty too, or have never heard from it. If
+// they know it, it has lost its disk and with it what it promised to them: it joins as
+// another member in its own place.
+func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
+	has, err := m.has("member")
+	joining, e := m.has("joining")
+	if err = errors.Join(err, e); err != nil || has && !joining {
+		return false, err
+	}
+	if err := os.RemoveAll(m.logFile("member")); err != nil {
+		return false, fmt.Errorf("group: data directory: %w", err)
+	}
+	attempt := rand.Text()
+	m.attempt.Store(&attempt)
+	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
+	for again := time.Now().Add(saySo); ; {
+		said := map[string]admission{}
+		for name := range m.cfg.Peers {
+			if name == m.cfg.Member {
+				continue
+			}
+			var a admission
+			if err := m.call(ctx, http.MethodGet, name, url.Values{"empty": {m.cfg.Member}}, askTime, &a); err == nil {
+				said[name] = a
+			}
+		}
+		what, err := m.judge(said, joining)
+		switch {
+		case err != nil:
+			return false, err
+		case what == admitted:
+			// The others may still be asking: they are told that this member was empty until it
+			// has joined.
+			return false, nil
+		case what == replaceable:
+			if err = m.replaced(ctx, attempt); err == nil {
+				m.attempt.Store(nil)
+				return true, m.setJoining()
+			}
+			m.cfg.Log.Info("this member cannot take the place of the one that has lost its disk yet; trying again", "error", err)
+			what = "the other members"
+		}
+		if time.Now().After(again) {
+			m.cfg.Log.Info("this member cannot join yet", "waits for", what)
+			again = time.Now().Add(saySo)
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// saySo is how often the log says what a start waits for.
+const saySo = 10 * time.Second
+
+const (
+	admitted    = "admitted"
+	replaceable = "replaceable"
+)
+
+// judge decides from what the others said, or says what to wait for.
+func (m *Member) judge(said map[string]admission, joining bool) (string, error) {
+	var known bool
+	var empty, waits []string
+	applied := m.view.Applied()
+	own, _ := m.view.get().ID()
+	for name := range m.cfg.Peers {
+		a, answered := said[name]
+		if name == m.cfg.Member {
+			continue
+		}
+		_, is := a.Marks[m.cfg.Member]
+		known = known || is
+		switch {
+		case !answered:
+			waits = append(waits, name)
+			if _, is := m.told.Load(name); is { // it has ended since: it knew what this one finds out
+				empty = append(empty, name)
+			}
+		case applied > 0 && a.Applied > 0 && own != a.Store:
+			return "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory", name)
+		case a.Attempt != "":
+			empty = append(empty, name)
+			if a.Applied != applied {
+				return "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with three empty directories, or with one back-up in all three", name)
+			}
+		case !a.Joined:
+			waits = append(waits, name)
+		}
+	}
+	switch {
+	case known && len(empty) > 0:
+		return "", errLostMajority
+	case len(waits) > 0:
+		slices.Sort(waits)
+		return strings.Join(waits, " and "), nil
+	case known:
+		return replaceable, nil
+	case joining:
+		return "the other members", nil
+	}
+	return admitted, nil
+}
+
+// setJoining writes the mark that the log is of a learner, before there is one.
+func (m *Member) setJoining() error {
+	dir := filepath.Dir(m.logFile("joining"))
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(m.logFile("joining"), nil, 0o600)
+	}
+	return errors.Join(err, syncDir(dir), syncDir(m.cfg.DataDir))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
 	if err != nil {
-		return said, err
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// settle makes a learner a member, and returns once it is one.
+func (m *Member) settle(ctx context.Context) error {
+	joining, err := m.has("joining")
+	if err != nil || !joining {
+		return err
+	}
+	for err := m.log.Promote(ctx); err != nil; err = m.log.Promote(ctx) {
+		m.cfg.Log.Info("this member does not count yet; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	m.cfg.Log.Info("this member has taken the place of the one that lost its disk")
+	return errors.Join(os.Remove(m.logFile("joining")), syncDir(filepath.Dir(m.logFile("joining"))))
+}
+
+// replaced asks the others, one after the other, to put this member in its own place.
+func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
+	for name := range m.cfg.Peers {
+		if name == m.cfg.Member {
+			continue
+		}
+		query := url.Values{"member": {m.cfg.Member}, "attempt": {attempt}}
+		if err = m.call(ctx, http.MethodPost, name, query, 2*replaceTime, nil); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// replaceTime is how long a member takes for a replacement.
+const replaceTime = 15 * time.Second
+
+// replace puts another member, whose disk is empty, in its own place: the log forgets what
+// that member promised. It is done only for a process that says itself, at the address of
+// that member, that it has lost its disk, and while all others take part.
+func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
+	member, attempt := r.URL.Query().Get("member"), r.URL.Query().Get("attempt")
+	if _, is := m.cfg.Peers[member]; !is || member == m.cfg.Member || attempt == "" {
+		http.Error(w, "member is not another member, or attempt is missing", http.StatusBadRequest)
+		return
+	}
+	if !m.replacing.TryLock() {
+		unavailable(w, "a replacement is under way")
+		return
+	}
+	defer m.replacing.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), replaceTime)
+	defer cancel()
+	if err := m.replaceOther(ctx, member, attempt); err != nil {
+		m.cfg.Log.Warn("a member that has lost its disk cannot be replaced now", "member", member, "error", err)
+		unavailable(w, err.Error())
+		return
+	}
+	m.cfg.Log.Info("a member that has lost its disk joins anew", "member", member)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (m *Member) replaceOther(ctx context.Context, member, attempt string) error {
+	shard := m.shard.Load()
+	if shard == nil || !m.joined.Load() {
+		return errors.New("group: this member has not joined yet")
+	}
+	for name := range m.cfg.Peers {
+		if name == m.cfg.Member {
+			continue
+		}
+		a, err := m.ask(ctx, name)
+		switch {
+		case err != nil:
+			return fmt.Errorf("member %s: %w", name, err)
+		case name == member && a.Attempt != attempt:
+			return errors.New("group: the member has not lost its disk, or asks again")
+		case name != member && !a.Joined:
+			return fmt.Errorf("group: member %s does not take part", name)
+		}
+	}
+	// What it had on disk is gone, so the log must not be trimmed on the strength of it.
+	if err := (*shard).Mark(ctx, member, 0); err != nil {
+		return err
+	}
+	return m.log.Replace(ctx, member)
+}
+
+// askTime is how long an answer may take.
+const askTime = 2 * time.Second
+
+func (m *Member) ask(ctx context.Context, name string) (said admission, err error) {
+	return said, m.call(ctx, http.MethodGet, name, nil, askTime, &said)
+}
+
+func (m *Member) call(ctx context.Context, method, name string, query url.Values, timeout time.Duration, said *admission) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+admissionPath+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return err
 	}
 	answer, err := m.client.Do(request)
 	if err != nil {
-		return said, err
+		return err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return said, fmt.Errorf("group: a member answered %d", answer.StatusCode)
+	body := http.MaxBytesReader(nil, answer.Body, 64<<10)
+	if answer.StatusCode >= 300 {
+		var problem struct{ Detail string }
+		_ = json.NewDecoder(body).Decode(&problem)
+		return fmt.Errorf("group: member %s answered %d: %s", name, answer.StatusCode, problem.Detail)
 	}
-	return said, json.NewDecoder(http.MaxBytesReader(nil, answer.Body, 64<<10)).Decode(&said)
+	if said == nil {
+		return nil
+	}
+	return json.NewDecoder(body).Decode(said)
 }

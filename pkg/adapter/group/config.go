@@ -40,8 +40,10 @@ type Settings struct {
 type LogOptions struct {
 	Dir, Member, Listen, TLSDir string
 	Peers                       map[string]string
-	Log                         *slog.Logger
-	Stopped                     func(error) // the log has ended by itself: the process must end
+	// Replaces: this member takes the place of one that lost its disk, see Log.Replace.
+	Replaces bool
+	Log      *slog.Logger
+	Stopped  func(error) // the log has ended by itself: the process must end
 }
 
 // Log is the log of the group, in this process.
@@ -54,6 +56,11 @@ type Log interface {
 	Tidy(ctx context.Context, owns func() bool)
 	// Clock is a clock that goes on while the machine sleeps, for leases.
 	Clock() time.Duration
+	// Replace removes another member, which has lost its disk, and adds one with its name
+	// that does not count before Promote. It does not take the majority away.
+	Replace(ctx context.Context, member string) error
+	// Promote makes this member count, once it has caught up.
+	Promote(ctx context.Context) error
 	// StepDown hands over what this member does for the log, before it ends.
 	StepDown()
 	Close()

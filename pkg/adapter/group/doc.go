@@ -14,6 +14,11 @@
 // next owner reads the log. When the lease lapses, deliveries are cut off, and the answer of
 // a read is replaced by 503. The members talk on a port of their own, the one behind the log's.
 //
+// A member without a log asks the others before it starts one. It is new where none knows
+// it. Where they know it, it has lost its disk, and one of them puts it in its own place in
+// the log, without what it promised. A view that is too old for the log is replaced by a
+// copy, which is written beside it, synced and verified before.
+//
 // # What it leaves to others
 //
 // Who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and

@@ -69,8 +69,15 @@ func unavailable(w http.ResponseWriter, detail string) {
 // routeForwarded answers calls that another member forwarded. They are forwarded no further.
 func (m *Member) routeForwarded(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == admissionPath {
+		switch {
+		case r.URL.Path == admissionPath && r.Method == http.MethodPost:
+			m.replace(w, r)
+			return
+		case r.URL.Path == admissionPath:
 			m.answerAdmission(w, r)
+			return
+		case r.URL.Path == viewPath:
+			m.sendView(w, r)
 			return
 		}
 		if t := m.current(); t.enter() {

@@ -33,21 +33,25 @@ const MaxBody = 4 << 20
 // answers calls and delivers, the others forward to it.
 type Member struct {
 	cfg     Config
-	view    *store.View
+	view    *view
 	log     Log
 	group   *replica.Group
 	client  *http.Client
 	slots   chan struct{} // calls that are forwarded
 	leaving atomic.Bool
-	empty   atomic.Bool // it has not joined, and its disk is empty
 	joined  atomic.Bool
-	shard   replica.Log // once it has joined
+	attempt atomic.Pointer[string]      // to join, of a member without a log
+	shard   atomic.Pointer[replica.Log] // once the log is open
 	api     atomic.Pointer[http.Handler]
 	cancel  context.CancelFunc
 	ended   chan struct{}
 	peers   *http.Server // for other members; nil before Join
 	served  chan struct{}
 	serving chan struct{} // closed by Serve
+
+	told         sync.Map     // names of members that said that their disks are empty
+	replacing    sync.Mutex   // another member
+	copied, sent atomic.Int64 // copies of views
 
 	mu      sync.Mutex
 	wanted  map[string]*schedule.Source
@@ -61,7 +65,7 @@ func Open(cfg Config) (*Member, error) {
 	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}),
 		served: make(chan struct{}), serving: make(chan struct{})}
 	var err error
-	if m.view, err = store.OpenView(store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}); err != nil {
+	if m.view, err = openView(store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -77,10 +81,19 @@ func (m *Member) Lookup(namespace, name string) (*queue.Source, bool) {
 }
 
 // Corrupt and Usage are of the view.
-func (m *Member) Corrupt() int64 { return m.view.Corrupt() }
+func (m *Member) Corrupt() int64 { return m.view.get().Corrupt() }
 
 // Usage is of the view.
 func (m *Member) Usage() (free, reserve, used int64, known bool) { return m.view.Usage() }
+
+// Checkpoint is of the view. It has every change that was acknowledged before, so only a
+// member that has caught up makes one.
+func (m *Member) Checkpoint(use func(dir string) error) error {
+	if err := m.upToDate(); err != nil {
+		return err
+	}
+	return m.view.Checkpoint(use)
+}
 
 // Join opens the log, and takes part in the group from [Member.Serve] on. Sources are set before.
 func (m *Member) Join(ctx context.Context) error {
@@ -92,10 +105,11 @@ func (m *Member) Join(ctx context.Context) error {
 	if err := m.listen(tlsConfig); err != nil {
 		return err
 	}
-	if err := m.admit(ctx); err != nil {
+	replaces, err := m.admit(ctx)
+	if err != nil {
 		return err
 	}
-	m.log, err = m.cfg.Open(LogOptions{Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.Peers, Log: m.cfg.Log,
+	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.Peers, Log: m.cfg.Log,
 		Stopped: func(err error) {
 			if !m.cfg.Stopping() {
 				m.cfg.Fatal(err)
@@ -104,9 +118,10 @@ func (m *Member) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.shard = m.log.Shard()
+	shard := m.log.Shard()
+	m.shard.Store(&shard)
 	m.group = replica.New(replica.Config{
-		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: m.shard, View: m.view,
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView,
 		Silence: silence, Clock: m.log.Clock, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
@@ -126,13 +141,18 @@ func (m *Member) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	if err := m.settle(ctx); err != nil {
+		if ctx.Err() == nil {
+			m.cfg.Fatal(err)
+		}
+		return
+	}
 	select {
 	case <-m.serving: // a tenure needs the API
 	case <-ctx.Done():
 		return
 	}
 	m.joined.Store(true)
-	m.empty.Store(false)
 	ctx, cancel := context.WithCancel(ctx)
 	var tidying sync.WaitGroup
 	tidying.Go(func() {
@@ -156,6 +176,18 @@ func (m *Member) observe() error {
 	if err != nil {
 		return fmt.Errorf("group: metrics: %w", err)
 	}
+	copied, err := meter.Int64ObservableCounter("reschedule_shard_copied", metric.WithDescription("Copies of another member's view that took the place of this adapter's."))
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
+	sent, err := meter.Int64ObservableCounter("reschedule_shard_sent", metric.WithDescription("Copies of its view that this adapter began to send to other members."))
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
+	trimmed, err := meter.Int64ObservableGauge("reschedule_shard_trimmed", metric.WithDescription("The number of the last entry of the replicated log that this adapter has removed, 0: none."))
+	if err != nil {
+		return fmt.Errorf("group: metrics: %w", err)
+	}
 	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		own := int64(0)
 		if _, is, _ := m.group.Owner(); is {
@@ -163,8 +195,11 @@ func (m *Member) observe() error {
 		}
 		o.ObserveInt64(owner, own)
 		o.ObserveInt64(applied, int64(m.view.Applied()))
+		o.ObserveInt64(copied, m.copied.Load())
+		o.ObserveInt64(sent, m.sent.Load())
+		o.ObserveInt64(trimmed, int64(m.group.Trimmed()))
 		return nil
-	}, owner, applied)
+	}, owner, applied, copied, sent, trimmed)
 	if err != nil {
 		return fmt.Errorf("group: metrics: %w", err)
 	}
@@ -307,7 +342,7 @@ func (m *Member) Close() error {
 		m.cancel()
 		<-m.ended
 	}
-	err := m.view.Close()
+	err := m.view.get().Close()
 	if m.log != nil {
 		m.log.Close()
 	}

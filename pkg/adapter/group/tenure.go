@@ -56,7 +56,7 @@ func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 }
 
 func (t *tenure) open() (err error) {
-	if t.store, err = t.m.view.Own(tenureLog{t.lease}); err != nil {
+	if t.store, err = t.m.view.get().Own(tenureLog{t.lease}); err != nil {
 		return err
 	}
 	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake})

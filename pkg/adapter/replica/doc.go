@@ -23,7 +23,9 @@
 // entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:
 // then the owner resigns, and the log says later what is in it.
 //
-// An entry is removed from the log when all members have their views on disk beyond it.
+// An entry is removed from the log when all members have their views on disk beyond it, or
+// a majority has and [KeepBytes] of newer entries are there. A member that comes back later
+// takes a copy of another one's view.
 //
 // # What it leaves to others
 //

@@ -33,7 +33,12 @@ type Config struct {
 	// Own is called when this member has become the owner, with a view that has every entry.
 	// It must return soon after ctx ends. A tenure that has ended appends nothing, so the
 	// member follows the log again meanwhile; but it claims only after Own returned.
-	Own    func(ctx context.Context, t *Tenure)
+	Own func(ctx context.Context, t *Tenure)
+	// Copy replaces the view by a copy of another member's, when the log does not reach back
+	// to it. It is called again until it succeeds. nil: Run ends with ErrGap.
+	Copy func(ctx context.Context) error
+	// Keep is how many bytes of the log are kept for members that are away, default KeepBytes.
+	Keep   int64
 	Logger *slog.Logger // default: discards
 
 	sabotage sabotage
@@ -47,15 +52,17 @@ type sabotage struct {
 
 // Group is one member of a shard's group.
 type Group struct {
-	cfg    Config
-	tenure atomic.Pointer[Tenure]
-	leave  atomic.Bool
-	ended  chan struct{} // of the last Own; nil at first
+	cfg     Config
+	tenure  atomic.Pointer[Tenure]
+	leave   atomic.Bool
+	trimmed atomic.Uint64 // by this member
+	ended   chan struct{} // of the last Own; nil at first
 
 	mu       sync.Mutex
 	state    State
 	caughtUp bool
 	changed  chan struct{}
+	newest   newest
 
 	// Of standBy alone.
 	heard   time.Duration // when the head changed last
@@ -82,6 +89,9 @@ func New(cfg Config) *Group {
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
 	}
+	if cfg.Keep == 0 {
+		cfg.Keep = KeepBytes
+	}
 	if cfg.sabotage.lease == 0 {
 		cfg.sabotage.lease = leaseShare
 	}
@@ -95,11 +105,14 @@ func (g *Group) Run(ctx context.Context) error {
 	defer keeping.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g.measure(ctx)
 	keeping.Go(func() { g.keep(ctx) })
 	for ctx.Err() == nil {
 		epoch, sent, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
+		case errors.Is(err, ErrGap) && g.cfg.Copy != nil:
+			g.copy(ctx, err)
 		case errors.Is(err, ErrGap), errors.Is(err, errView):
 			return err
 		case err != nil:
@@ -115,6 +128,38 @@ func (g *Group) Run(ctx context.Context) error {
 		<-g.ended
 	}
 	return nil
+}
+
+// copy replaces the view, and says meanwhile who owns the shard.
+func (g *Group) copy(ctx context.Context, why error) {
+	g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
+	g.mu.Lock()
+	g.caughtUp = false
+	g.mu.Unlock()
+	done := make(chan error, 1)
+	go func() {
+		if g.ended != nil {
+			<-g.ended // it may still read the view
+		}
+		done <- g.cfg.Copy(ctx)
+	}()
+	tick := time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil && ctx.Err() == nil {
+				g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
+				g.pause(ctx, time.Second)
+			}
+			g.measure(ctx)
+			return
+		case <-tick.C:
+			if s, err := g.cfg.Log.State(ctx); err == nil {
+				g.see(s)
+			}
+		}
+	}
 }
 
 // errView is the error of a view that cannot take an entry.
@@ -138,6 +183,7 @@ func (g *Group) apply(e Entry) error {
 	if err := g.cfg.View.Apply(e.Seq, e.Data); err != nil {
 		return fmt.Errorf("%w: %d: %w", errView, e.Seq, err)
 	}
+	g.count(e.Seq, len(e.Data))
 	return nil
 }
 
@@ -192,6 +238,9 @@ func (g *Group) CaughtUp() bool {
 	defer g.mu.Unlock()
 	return g.caughtUp
 }
+
+// Trimmed is the number of the last entry that this member removed from the log, 0: none.
+func (g *Group) Trimmed() uint64 { return g.trimmed.Load() }
 
 // standBy follows the log until a claim succeeds, and returns its epoch and when it was sent.
 func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, err error) {

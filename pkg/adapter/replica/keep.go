@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -13,11 +14,100 @@ const (
 	keepEntries = 2000
 )
 
+// KeepBytes is how much of the log is kept for a member that is away. One that comes back
+// later takes a copy of another member's view.
+const KeepBytes = 64 << 20
+
+// newest are the newest entries of the log, up to Config.Keep bytes.
+type newest struct {
+	chunks []chunk
+	bytes  int64
+	below  uint64 // the entries up to this number are older
+}
+
+type chunk struct {
+	last  uint64 // number of an entry
+	bytes int64
+}
+
+// chunkBytes is how exactly the size of the log is known.
+const chunkBytes = 64 << 10
+
+// add counts an entry.
+func (n *newest) add(seq uint64, size, keep int64) {
+	if len(n.chunks) == 0 || n.chunks[len(n.chunks)-1].bytes >= min(chunkBytes, keep/8) {
+		n.chunks = append(n.chunks, chunk{})
+	}
+	c := &n.chunks[len(n.chunks)-1]
+	c.last, c.bytes, n.bytes = seq, c.bytes+size, n.bytes+size
+	for n.bytes > keep && len(n.chunks) > 1 {
+		n.below, n.bytes = n.chunks[0].last, n.bytes-n.chunks[0].bytes
+		n.chunks = slices.Delete(n.chunks, 0, 1)
+	}
+}
+
+// entryBytes is about what the log needs for an entry beside its data.
+const entryBytes = 200
+
+// count counts an entry that was applied.
+func (g *Group) count(seq uint64, size int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.newest.add(seq, int64(size)+entryBytes, g.cfg.Keep)
+}
+
+// measure counts what the log has of what the view has, until ctx ends.
+func (g *Group) measure(ctx context.Context) {
+	for err := g.measured(ctx); err != nil && ctx.Err() == nil; err = g.measured(ctx) {
+		g.cfg.Logger.Warn("the log cannot be read; trying again", "error", err)
+		g.pause(ctx, 50*time.Millisecond)
+	}
+}
+
+func (g *Group) measured(ctx context.Context) error {
+	g.mu.Lock()
+	g.newest = newest{}
+	g.mu.Unlock()
+	for after, applied := uint64(0), g.cfg.View.Applied(); ; {
+		var p Page
+		err := g.bounded(ctx, func(ctx context.Context) (err error) {
+			p, err = g.cfg.Log.Read(ctx, after)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range p.Entries {
+			if e.Seq > applied {
+				return nil // it is counted when it is applied
+			}
+			g.count(e.Seq, len(e.Data))
+			after = e.Seq
+		}
+		if !p.More {
+			return nil
+		}
+	}
+}
+
+// removable is the number up to which the log need not be kept: all views have these
+// entries on disk, or a majority has, and they are too old to be kept for the others.
+func (g *Group) removable(marks map[string]uint64) uint64 {
+	saved := make([]uint64, 0, len(g.cfg.Members))
+	for _, m := range g.cfg.Members {
+		saved = append(saved, marks[m]) // 0 of a member that never said anything
+	}
+	slices.Sort(saved)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return min(g.cfg.View.Applied(), max(saved[0], min(saved[(len(saved)-1)/2], g.newest.below)))
+}
+
 // keep flushes the view from time to time and says so in the log. The owner removes from
-// the log what all views have on disk.
+// the log what need not be kept.
 func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
-	saved, at, trimmed := uint64(0), cfg.Clock(), uint64(0)
+	saved, at := uint64(0), cfg.Clock()
 	for first := true; ; {
 		g.pause(ctx, keepLook)
 		if ctx.Err() != nil {
@@ -43,17 +133,14 @@ func (g *Group) keep(ctx context.Context) {
 			if err != nil {
 				return err
 			}
-			low := cfg.View.Applied()
-			for _, m := range cfg.Members {
-				low = min(low, marks[m]) // 0 of a member that never said anything
-			}
-			if low <= trimmed {
+			low := g.removable(marks)
+			if low <= g.trimmed.Load() {
 				return nil
 			}
 			if err := cfg.Log.Trim(ctx, low); err != nil {
 				return err
 			}
-			trimmed = low
+			g.trimmed.Store(low)
 			return nil
 		})
 	}

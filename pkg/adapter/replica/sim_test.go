@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 )
 
-const silence = 600 * time.Millisecond
+const (
+	silence = 600 * time.Millisecond
+	keep    = 4000 // bytes: a member that is away for a while needs a copy
+)
 
 // view is the state of a member: what is applied, and what of it is on disk.
 type view struct {
@@ -57,6 +61,22 @@ func (v *view) crash() {
 	v.applied = v.applied[:v.saved]
 }
 
+var errNoCopy = errors.New("no member has a newer view")
+
+// copyFrom takes over what another view has on disk.
+func (v *view) copyFrom(o *view) error {
+	o.mu.Lock()
+	from := o.applied[:o.saved:o.saved]
+	o.mu.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(from) <= len(v.applied) {
+		return errNoCopy
+	}
+	v.applied, v.saved = slices.Clone(from), len(from)
+	return nil
+}
+
 // member is one process of the simulation.
 type member struct {
 	name   string
@@ -74,6 +94,7 @@ type world struct {
 	sabotage func(*replica.Config)
 
 	mu       sync.Mutex
+	copies   int
 	acked    map[string]bool
 	order    map[uint64]string
 	problems []string
@@ -93,6 +114,18 @@ func (w *world) start(m *member) {
 	cfg := replica.Config{
 		Member: m.name, Members: []string{"a", "b", "c"}, Log: m.log, View: m.view, Silence: silence,
 		Clock: func() time.Duration { return time.Duration(float64(time.Since(begun)) * m.rate) },
+		Keep:  keep,
+		Copy: func(context.Context) error {
+			for _, o := range w.members {
+				if o != m && m.view.copyFrom(o.view) == nil {
+					w.mu.Lock()
+					w.copies++
+					w.mu.Unlock()
+					return nil
+				}
+			}
+			return errNoCopy
+		},
 		Own: func(ctx context.Context, t *replica.Tenure) {
 			w.mu.Lock()
 			m.tenure = t
@@ -159,7 +192,7 @@ func (w *world) watch() {
 }
 
 // simulate runs a history of faults and returns what broke.
-func simulate(t *testing.T, seed uint64, faults replicatest.Faults, sabotage func(*replica.Config)) (problems []string, acked, tenures int) {
+func simulate(t *testing.T, seed uint64, faults replicatest.Faults, sabotage func(*replica.Config)) (problems []string, acked, tenures, copies int) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		w := &world{log: replicatest.NewMemory(rand.New(rand.NewPCG(seed, 2)), faults), sabotage: sabotage, acked: map[string]bool{}, order: map[uint64]string{}}
@@ -210,14 +243,19 @@ func simulate(t *testing.T, seed uint64, faults replicatest.Faults, sabotage fun
 		for _, data := range w.log.Entries() {
 			in[data]++
 		}
+		for _, m := range w.members {
+			if at := m.view.Applied(); at != w.log.Last() {
+				w.problem("the view of %s is at %d, the log at %d", m.name, at, w.log.Last())
+			}
+		}
 		for entry := range w.acked {
 			if in[entry] != 1 {
 				w.problem("the acknowledged entry %s is in the log %d times", entry, in[entry])
 			}
 		}
-		problems, acked, tenures = w.problems, len(w.acked), w.tenures
+		problems, acked, tenures, copies = w.problems, len(w.acked), w.tenures, w.copies
 	})
-	return problems, acked, tenures
+	return problems, acked, tenures, copies
 }
 
 // pass lets fake time pass, and watches.
@@ -250,8 +288,10 @@ func seeds(t *testing.T, n uint64) (first, last uint64) {
 func TestGroup_KeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	first, last := seeds(t, 60)
+	copies := 0
 	for seed := first; seed <= last; seed++ {
-		problems, acked, tenures := simulate(t, seed, rough, nil)
+		problems, acked, tenures, n := simulate(t, seed, rough, nil)
+		copies += n
 		for _, p := range problems {
 			t.Errorf("REPLICA_SEED=%d: %s", seed, p)
 		}
@@ -261,6 +301,10 @@ func TestGroup_KeepsItsPromises(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+	t.Logf("%d views were replaced by a copy", copies)
+	if copies == 0 && first != last {
+		t.Error("no member needed a copy of a view")
 	}
 }
 
@@ -278,7 +322,7 @@ func TestGroup_SabotageIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 100; seed++ {
-				if problems, _, _ := simulate(t, seed, test.faults, test.broken); len(problems) > 0 {
+				if problems, _, _, _ := simulate(t, seed, test.faults, test.broken); len(problems) > 0 {
 					return
 				}
 			}

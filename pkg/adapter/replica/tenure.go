@@ -84,6 +84,7 @@ func (t *Tenure) Append(data []byte) error {
 				t.end(err)
 				return errors.Join(ErrUnknown, err)
 			}
+			t.g.count(seq, len(data))
 			if added {
 				t.extend(sent)
 			}

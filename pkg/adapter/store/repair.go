@@ -82,7 +82,7 @@ func Repair(o Options) (r Repaired, err error) {
 	if err = errors.Join(err, old.Close()); err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
-	if r.Aside, err = swap(fs, o.Dir); err != nil {
+	if r.Aside, err = swap(fs, o.Dir, freeName(fs, o.Dir)); err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
 	}
 	return r, nil
@@ -390,15 +390,19 @@ const (
 	asideName = "damaged-%d"
 )
 
-// swap puts the store in repairDir in the place of the one in dir, and returns
-// where that one's files are.
-func swap(fs vfs.FS, dir string) (aside string, err error) {
+// freeName returns a name for the files from before that is not in use.
+func freeName(fs vfs.FS, dir string) string {
 	for n := 1; ; n++ {
-		aside = fmt.Sprintf(asideName, n)
+		aside := fmt.Sprintf(asideName, n)
 		if _, err := fs.Stat(fs.PathJoin(dir, aside)); err != nil {
-			break
+			return aside
 		}
 	}
+}
+
+// swap puts the store in repairDir in the place of the one in dir, and moves the files from
+// before to the directory aside, whose name it returns.
+func swap(fs vfs.FS, dir, aside string) (string, error) {
 	if err := fs.MkdirAll(fs.PathJoin(dir, aside), 0o700); err != nil {
 		return "", err
 	}
@@ -456,7 +460,7 @@ func endSwap(fs vfs.FS, dir string) error {
 		return nil //nolint:nilerr // there is no mark, so nothing is to do
 	}
 	if _, err := fs.Stat(made); err == nil {
-		if err := moveFiles(fs, made, dir); err != nil {
+		if err := moveFiles(fs, made, dir, swapOut); err != nil { // a power loss may have left both names of the mark
 			return err
 		}
 		if err := fs.RemoveAll(made); err != nil {
@@ -483,7 +487,7 @@ func moveFiles(fs vfs.FS, from, to string, but ...string) error {
 		if err != nil {
 			return err
 		}
-		if info.IsDir() {
+		if !info.Mode().IsRegular() { // a directory, or the socket of back-ups
 			continue
 		}
 		if err := fs.Rename(fs.PathJoin(from, name), fs.PathJoin(to, name)); err != nil {

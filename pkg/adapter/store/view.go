@@ -47,6 +47,11 @@ func OpenView(o Options) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !o.ReadOnly { // of ReplaceView
+		if err := o.fs().RemoveAll(o.fs().PathJoin(o.Dir, replacedDir)); err != nil {
+			return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
+		}
+	}
 	v := &View{base: db, options: o}
 	at, closer, err := db.db.Get([]byte(metaApplied))
 	switch {
@@ -72,6 +77,9 @@ func (db *DB) startView() error {
 	}
 	return nil
 }
+
+// ID is [DB.ID] of the store over the view, "" of a new view.
+func (v *View) ID() (string, error) { return v.base.meta(metaID) }
 
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
@@ -120,6 +128,61 @@ func (v *View) Flush() error {
 		return fmt.Errorf("store: flushing: %w", err)
 	}
 	return v.base.usable()
+}
+
+// Checkpoint is [DB.Checkpoint], and has everything that was applied before.
+func (v *View) Checkpoint(use func(dir string) error) error {
+	if err := v.Flush(); err != nil { // a checkpoint has what is flushed: there is no log
+		return err
+	}
+	return v.base.Checkpoint(use)
+}
+
+// replacedDir has the files of a view that is being replaced.
+const replacedDir = "replaced"
+
+// CopyDir is the directory into which a copy of another member's view is written, for
+// [ReplaceView].
+func CopyDir(o Options) string { return o.fs().PathJoin(o.Dir, repairDir) }
+
+// ErrOldCopy is returned for a copy that is not newer than the view.
+var ErrOldCopy = errors.New("store: the copy of the view is not newer than the view")
+
+// ReplaceView puts the view in [CopyDir], which is whole and on disk, in the place of the
+// closed view in o.Dir, and opens it. Cut off anywhere, it has changed nothing, or the next
+// OpenView ends it.
+func ReplaceView(o Options) (*View, error) {
+	fs := o.fs()
+	copied, err := appliedIn(Options{Dir: CopyDir(o), FS: o.FS, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	present, err := appliedIn(Options{Dir: o.Dir, FS: o.FS, Log: o.Log})
+	if err != nil {
+		return nil, err
+	}
+	if copied <= present {
+		return nil, fmt.Errorf("%w: it is at %d, the view at %d", ErrOldCopy, copied, present)
+	}
+	lock, err := lockDirectory(fs, o.Dir)
+	if err == nil {
+		_, err = swap(fs, o.Dir, replacedDir)
+		err = errors.Join(err, lock.Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("store: replacing the view in %q: %w", o.Dir, err)
+	}
+	return OpenView(o)
+}
+
+// appliedIn returns the number of the last entry that the view in a directory has.
+func appliedIn(o Options) (uint64, error) {
+	o.ReadOnly = true
+	v, err := OpenView(o)
+	if err != nil {
+		return 0, err
+	}
+	return v.Applied(), v.base.Close()
 }
 
 // Usage is [DB.Usage], Corrupt is [DB.Corrupt].

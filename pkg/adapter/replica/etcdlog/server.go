@@ -34,13 +34,15 @@ const (
 
 // Options are what a Server needs.
 type Options struct {
-	Dir     string
-	Member  string            // the name of this member, one of Peers
-	Peers   map[string]string // name → host:port; the same on all members
-	Listen  string            // where to listen for the peers, default the address in Peers
-	TLSDir  string            // tls.crt, tls.key and ca.crt; "": without TLS
-	Logger  *slog.Logger
-	Stopped func(error) // etcd has ended by itself: the process must end
+	Dir    string
+	Member string            // the name of this member, one of Peers
+	Peers  map[string]string // name → host:port; the same on all members
+	Listen string            // where to listen for the peers, default the address in Peers
+	TLSDir string            // tls.crt, tls.key and ca.crt; "": without TLS
+	// Replaces: this member takes the place of one that lost its disk, see Server.Replace.
+	Replaces bool
+	Logger   *slog.Logger
+	Stopped  func(error) // etcd has ended by itself: the process must end
 }
 
 // Server is the member of the group in this process.
@@ -79,6 +81,9 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
 	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), token
+	if o.Replaces {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
 	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
 	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
@@ -122,6 +127,46 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 
 // Leads reports that this member's etcd leads the log.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
+
+// Replace removes another member, which has lost its disk, and adds a learner at the same
+// address. etcd refuses what would take the majority away. The id is a new one: what the old
+// member promised does not count any more.
+func (s *Server) Replace(ctx context.Context, member string) error {
+	scheme := "http"
+	if s.opts.TLSDir != "" {
+		scheme = "https"
+	}
+	address := scheme + "://" + s.opts.Peers[member]
+	all, err := s.client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("etcdlog: %w", err)
+	}
+	for _, m := range all.Members {
+		if !slices.Contains(m.PeerURLs, address) {
+			continue
+		}
+		if _, err := s.client.MemberRemove(ctx, m.ID); err != nil {
+			return fmt.Errorf("etcdlog: removing the member that lost its disk: %w", err)
+		}
+	}
+	if _, err := s.client.MemberAddAsLearner(ctx, []string{address}); err != nil {
+		return fmt.Errorf("etcdlog: adding a member: %w", err)
+	}
+	return nil
+}
+
+// Promote lets this member count, once it has caught up.
+func (s *Server) Promote(ctx context.Context) error {
+	if !s.etcd.Server.IsLearner() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := s.client.MemberPromote(ctx, uint64(s.etcd.Server.MemberID())); err != nil && s.etcd.Server.IsLearner() {
+		return fmt.Errorf("etcdlog: %w", err)
+	}
+	return nil
+}
 
 // StepDown lets another member lead the log, if this one does.
 func (s *Server) StepDown() {

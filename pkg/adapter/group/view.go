@@ -1,0 +1,229 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// view is the view of a member, which a copy of another member's may replace.
+type view struct {
+	options store.Options
+	mu      sync.RWMutex
+	current *store.View
+}
+
+func openView(o store.Options) (*view, error) {
+	current, err := store.OpenView(o)
+	if err != nil {
+		return nil, err
+	}
+	return &view{options: o, current: current}, nil
+}
+
+func (v *view) get() *store.View {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.current
+}
+
+// Applied implements replica.View.
+func (v *view) Applied() uint64 { return v.get().Applied() }
+
+// Apply implements replica.View.
+func (v *view) Apply(seq uint64, batch []byte) error { return v.get().Apply(seq, batch) }
+
+// Flush implements replica.View.
+func (v *view) Flush() error { return v.get().Flush() }
+
+// Checkpoint and Usage implement backup.Store.
+func (v *view) Checkpoint(use func(dir string) error) error { return v.get().Checkpoint(use) }
+
+// Usage implements backup.Store.
+func (v *view) Usage() (free, reserve, used int64, known bool) { return v.get().Usage() }
+
+// replace puts the copy in store.CopyDir in the place of the view.
+func (v *view) replace() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.current.Close(); err != nil {
+		return err
+	}
+	replaced, err := store.ReplaceView(v.options)
+	if errors.Is(err, store.ErrOldCopy) {
+		refused := err
+		if replaced, err = store.OpenView(v.options); err == nil {
+			v.current = replaced
+			return refused
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errNoView, err)
+	}
+	v.current = replaced
+	return nil
+}
+
+// errNoView is returned when there is neither the old view nor the new one: the process must end.
+var errNoView = errors.New("group: the view cannot be opened")
+
+// upToDate returns once the view has all that was acknowledged before the call.
+func (m *Member) upToDate() error {
+	shard := m.shard.Load()
+	if shard == nil {
+		return errors.New("group: this member has not opened its log yet")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	applied := m.view.Applied()
+	if err := m.view.Flush(); err != nil {
+		return err
+	}
+	// A change goes through a majority. When it returns, this member has all earlier ones.
+	if err := (*shard).Mark(ctx, m.cfg.Member, applied); err != nil {
+		return fmt.Errorf("group: no majority answers: %w", err)
+	}
+	s, err := (*shard).State(ctx)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for m.view.Applied() < s.Last {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("group: this member is at entry %d of %d: try again, or another member", m.view.Applied(), s.Last)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// viewPath is where members read each other's view, below the port for members.
+const viewPath = "/-/view"
+
+const (
+	// copyRate bounds the bytes a second of a copy, so that the member that sends it still
+	// does its own work.
+	copyRate = 64 << 20
+	// copyStall is how long the sender of a copy may be silent.
+	copyStall = 30 * time.Second
+)
+
+// sendView sends this member's view to a member whose view is older, one at a time.
+func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
+	above, err := strconv.ParseUint(r.URL.Query().Get("above"), 10, 64)
+	if err != nil {
+		http.Error(w, "above is not a number", http.StatusBadRequest)
+		return
+	}
+	if !m.joined.Load() || !m.group.CaughtUp() || m.view.Applied() <= above {
+		unavailable(w, "this member's view is not newer")
+		return
+	}
+	m.sent.Add(1)
+	backup.Send(&paced{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, m.view, m.cfg.Log)
+}
+
+// paced writes at copyRate.
+type paced struct {
+	http.ResponseWriter
+	ctx   context.Context
+	begun time.Time
+	sent  int64
+}
+
+// Unwrap is for http.ResponseController.
+func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+func (p *paced) Write(b []byte) (int, error) {
+	n, err := p.ResponseWriter.Write(b)
+	p.sent += int64(n)
+	due := time.Duration(float64(p.sent) / copyRate * float64(time.Second))
+	if ahead := due - time.Since(p.begun); ahead > time.Millisecond {
+		select {
+		case <-p.ctx.Done():
+		case <-time.After(ahead):
+		}
+	}
+	return n, err
+}
+
+// copyView is replica.Config.Copy. It asks the owner last, which has other work.
+func (m *Member) copyView(ctx context.Context) error {
+	owner, _, _ := m.group.Owner()
+	var from []string
+	for name := range m.cfg.Peers {
+		if name != m.cfg.Member && name != owner.Member {
+			from = append(from, name)
+		}
+	}
+	if owner.Member != "" && owner.Member != m.cfg.Member {
+		from = append(from, owner.Member)
+	}
+	var failed error
+	for _, name := range from {
+		begun := time.Now()
+		err := m.copyFrom(ctx, name)
+		if err == nil {
+			m.copied.Add(1)
+			m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", time.Since(begun))
+			return nil
+		}
+		if errors.Is(err, errNoView) {
+			m.cfg.Fatal(err)
+			return err
+		}
+		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
+	}
+	return failed
+}
+
+func (m *Member) copyFrom(ctx context.Context, name string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stalled := time.AfterFunc(copyStall, cancel)
+	defer stalled.Stop()
+	url := m.cfg.scheme() + "://" + forwardAddress(m.cfg.Peers[name]) + viewPath + "?above=" + strconv.FormatUint(m.view.Applied(), 10)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := m.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("group: it answered %d", answer.StatusCode)
+	}
+	dir := store.CopyDir(m.view.options)
+	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
+		return err
+	}
+	if err := backup.Restore(ctx, alive{answer.Body, stalled}, dir); err != nil {
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	return m.view.replace()
+}
+
+// alive reads while something comes.
+type alive struct {
+	io.Reader
+	stalled *time.Timer
+}
+
+func (a alive) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	a.stalled.Reset(copyStall)
+	return n, err
+}

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// ownLog is the log of a group of one.
+type ownLog struct{ view *View }
+
+func (l ownLog) Append(batch []byte) error { return l.view.Apply(l.view.Applied()+1, batch) }
+func (l ownLog) Valid() bool               { return true }
+
+// viewWith makes a view that has the keys.
+func viewWith(t *testing.T, fs vfs.FS, dir string, keys ...string) *View {
+	t.Helper()
+	v, err := OpenView(Options{Dir: dir, FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := v.Own(ownLog{v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, keys...)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// copied makes two views, and puts a copy of the newer one beside the older one.
+func copied(t *testing.T, fs vfs.FS) (before, after uint64) {
+	t.Helper()
+	old := viewWith(t, fs, "data", "a")
+	newer := viewWith(t, fs, "other", "a", "b", "c")
+	before, after = old.Applied(), newer.Applied()
+	err := newer.Checkpoint(func(dir string) error {
+		_, err := vfs.Clone(fs, fs, dir, CopyDir(Options{Dir: "data", FS: fs}), vfs.CloneSync)
+		return err
+	})
+	if err := errors.Join(err, old.Close(), newer.Close(), syncDir(fs, "data")); err != nil {
+		t.Fatal(err)
+	}
+	return before, after
+}
+
+// A copy takes the place of the view, and nothing is left of the old one. An older copy does not.
+func TestView_ReplacedByACopy(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	_, after := copied(t, fs)
+	v, err := ReplaceView(Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Applied() != after {
+		t.Errorf("it is at %d, want %d", v.Applied(), after)
+	}
+	for _, name := range []string{"repair", "replaced"} {
+		if _, err := fs.Stat(fs.PathJoin("data", name)); err == nil {
+			t.Errorf("%s is left", name)
+		}
+	}
+	err = v.Checkpoint(func(dir string) error {
+		_, err := vfs.Clone(fs, fs, dir, CopyDir(Options{Dir: "data", FS: fs}), vfs.CloneSync)
+		return err
+	})
+	if err := errors.Join(err, v.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReplaceView(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrOldCopy) {
+		t.Errorf("a copy of itself: %v", err)
+	}
+	if r, err := Verify(Options{Dir: "data", FS: fs}); err != nil || !r.Clean() || r.Keys != 3 {
+		t.Errorf("%+v %v", r, err)
+	}
+}
+
+// A replacement that is cut off anywhere, by kill -9 or a power loss, leaves the old view or
+// the new one, whole.
+func TestView_ReplacementCutOff(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	seen := map[uint64]int{}
+	var before, after uint64
+	for n, ended := 0, false; !ended; n++ {
+		fs := vfs.NewCrashableMem()
+		before, after = copied(t, fs)
+		v, err := ReplaceView(Options{Dir: "data", FS: &cutFS{FS: fs, left: n}})
+		if ended = err == nil; ended {
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+		} else if !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		for name, disk := range map[string]vfs.FS{
+			"kill -9":      fs,
+			"a power loss": fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: random}),
+		} {
+			what := fmt.Sprintf("%s after %d steps", name, n)
+			v, err := OpenView(Options{Dir: "data", FS: disk})
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			at := v.Applied()
+			if at != before && at != after || ended && at != after {
+				t.Errorf("%s: it is at %d, want %d or %d", what, at, before, after)
+			}
+			seen[at]++
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := Verify(Options{Dir: "data", FS: disk}); err != nil || !r.Clean() || r.Keys != map[uint64]int64{before: 1, after: 3}[at] {
+				t.Errorf("%s: %+v %v", what, r, err)
+			}
+		}
+	}
+	if seen[before] < 2 || seen[after] < 5 {
+		t.Errorf("the old view was there %d times, the new one %d times", seen[before], seen[after])
+	}
+}
