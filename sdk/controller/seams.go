@@ -144,15 +144,20 @@ func text(m reflect.Value, key string) string {
 	return v.String()
 }
 
-// mapsToItself reports whether a type of handler is an EnqueueRequestForObject,
-// for whatever type of object.
+// mapsToItself reports whether a type of handler is an EnqueueRequestForObject, for
+// whatever type of object, or a struct around one, such as the instrumented handler of
+// operator-lib that operators of Helm and Ansible use.
 func mapsToItself(t reflect.Type) bool {
 	of := reflect.TypeFor[handler.EnqueueRequestForObject]()
-	if t.Kind() != reflect.Pointer {
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
 		return false
 	}
+	t = t.Elem()
 	name, _, _ := strings.Cut(of.Name(), "[")
-	return t.Elem().PkgPath() == of.PkgPath() && strings.HasPrefix(t.Elem().Name(), name+"[")
+	if t.PkgPath() == of.PkgPath() && strings.HasPrefix(t.Name(), name+"[") {
+		return true
+	}
+	return t.NumField() > 0 && t.Field(0).Anonymous && mapsToItself(reflect.PointerTo(t.Field(0).Type))
 }
 
 // mapsToOwners reports whether a handler is EnqueueRequestForOwner, which Owns uses. It
