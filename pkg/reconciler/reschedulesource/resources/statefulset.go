@@ -34,7 +34,8 @@ func AdapterStatefulSet(manifest []byte, settings AdapterSettings) (*appsv1ac.St
 		return nil, fmt.Errorf("the manifest of the adapter: %w", err)
 	}
 	spec := set.Spec
-	if set.Name == nil || *set.Name != AdapterName || spec.Replicas != nil || len(spec.VolumeClaimTemplates) != 1 || len(spec.Template.Spec.Containers) != 1 {
+	if set.Name == nil || spec == nil || spec.Template == nil || spec.Template.Spec == nil ||
+		*set.Name != AdapterName || spec.Replicas != nil || len(spec.VolumeClaimTemplates) != 1 || len(spec.Template.Spec.Containers) != 1 {
 		return nil, errors.New("the manifest of the adapter is not a StatefulSet " + AdapterName + " with one volume, one container and no number of replicas")
 	}
 	if settings.Image == "" {
