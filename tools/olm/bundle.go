@@ -43,8 +43,8 @@ var (
 // admission policy.
 var plain = []string{"CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Service", "PodDisruptionBudget", "NetworkPolicy"}
 
-// validators are operator-framework's, but for those of other formats, and the one that
-// pulls images with a container engine.
+// validators are operator-framework's. Left out are validators of other formats, and the
+// one that pulls images with a container engine.
 var validators = validator.Validators{
 	validation.ClusterServiceVersionValidator, validation.CustomResourceDefinitionValidator, validation.BundleValidator,
 	validation.OperatorHubV2Validator, validation.StandardCapabilitiesValidator, validation.StandardCategoriesValidator,
