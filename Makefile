@@ -14,8 +14,8 @@ HOSTILE ?= 10m
 CHAOS ?= 1h
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
-# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser.
-MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/page
+# Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
+MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/page tools/olm
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
@@ -99,7 +99,7 @@ test-race-sdk:
 # The tests of test/operators run the go command on files of other modules, which go test
 # does not see: they always run.
 test-modules:
-	$(STEP) "sdk, cli and examples" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller; do $(PROGRAMS) go -C $$module test ./...; done'
+	$(STEP) "sdk, cli, examples, bundle" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller tools/olm; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...
 
 test-page:

@@ -60,6 +60,16 @@ archive() { # FILE DIRECTORY NAMES...
     tar -C "$2" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --format=ustar -cf - "${@:3}" | gzip -9n >"$1"
 }
 
+# push_files NAME DIRECTORY FLAGS...: pushes an image of files, and prints its name with the digest.
+push_files() {
+    local image=$KO_DOCKER_REPO/$1:$VERSION
+    archive "$work/$1.tar.gz" "$2" .
+    "$work/bin/crane" append --new_layer "$work/$1.tar.gz" --new_tag "$image" >/dev/null
+    "$work/bin/crane" mutate "$image" --tag "$image" --set-platform linux/amd64 "${@:3}" >/dev/null
+    echo "$image@$("$work/bin/crane" digest "$image")"
+}
+
+go build -modfile=tools/ko/go.mod -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane
 if [ "$COSIGN_KEY" != keyless ]; then
     go -C tools/ko build -o "$work/bin/cosign" ./cosign
     PATH=$work/bin:$PATH
@@ -82,8 +92,22 @@ for image in "${images[@]}"; do
     name=${image%@*} name=${name##*/}
     find "$work/kustomize" -type f -exec sed -i "s|ko://github.com/reschedule-dev/reschedule/cmd/${name%%:*}\$|$image|" {} +
 done
+rm "$work"/kustomize/reschedule/*.go
 find "$work/kustomize" -name '*.yaml' -exec sed -i "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|" {} +
 archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
+
+# The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing
+# else; so is the catalog's, which OLM 1 serves. The catalog names the bundle by digest.
+echo "$VERSION: bundle and catalog for OLM" >&2
+hack/olm-bundle.sh "$work/kustomize/reschedule" "$VERSION" "$work/bundle"
+archive "$out/reschedule-bundle.tar.gz" "$work/bundle" manifests metadata
+mapfile -t labels < <(sed -n 's/^ *\(operators.*\): \(.*\)$/--label=\1=\2/p' "$work/bundle/metadata/annotations.yaml")
+bundle=$(push_files reschedule-bundle "$work/bundle" "${labels[@]}")
+go -C tools/olm run -trimpath -tags=grpcnotrace . catalog -bundle "$work/bundle" -image "$bundle" -out "$out/reschedule-catalog.yaml"
+mkdir -p "$work/catalog/configs/reschedule"
+cp "$out/reschedule-catalog.yaml" "$work/catalog/configs/reschedule/catalog.yaml"
+catalog=$(push_files reschedule-catalog "$work/catalog" --label=operators.operatorframework.io.index.configs.v1=/configs)
+images+=("$bundle" "$catalog")
 
 cat >"$out/reschedule-source.yaml" <<EOF
 # The manifest of the plugin for krew: kubectl krew install --manifest=reschedule-source.yaml

@@ -4,6 +4,8 @@
 #   dist/reschedule.yaml       everything
 #   dist/reschedule-crds.yaml  the CRD alone, for installations that apply CRDs first
 #   dist/reschedule-tls.yaml   the adapter's certificate (cert-manager), beside the first
+#   dist/reschedule-admission.yaml  the admission policies and the rights that they bound,
+#                              which the first has too, for installations by OLM
 #
 # KO_DOCKER_REPO is the repository of the images. VERSION is their tag and the version
 # label of every object. PLATFORMS is ko's --platform, KOFLAGS are further flags of ko, and
@@ -45,5 +47,6 @@ ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
 label <"$out/images.yaml" >"$out/reschedule.yaml"
 label <config/300-reschedulesource.yaml >"$out/reschedule-crds.yaml"
 label <config/tls/adapter-certificate.yaml >"$out/reschedule-tls.yaml"
-mv "$out/reschedule.yaml" "$out/reschedule-crds.yaml" "$out/reschedule-tls.yaml" "$dist/"
-echo "$dist/reschedule.yaml, $dist/reschedule-crds.yaml and $dist/reschedule-tls.yaml are $VERSION" >&2
+for file in config/20[456]-*.yaml; do echo ---; label <"$file"; done >"$out/reschedule-admission.yaml"
+mv "$out"/reschedule{,-crds,-tls,-admission}.yaml "$dist/"
+echo "$dist/reschedule.yaml, reschedule-crds.yaml, reschedule-tls.yaml and reschedule-admission.yaml are $VERSION" >&2

@@ -105,13 +105,14 @@ release() { # DIRECTORY DIST
 dist=$work/dist
 release "$work/one" "$dist"
 
-for file in "$dist"/reschedule{,-crds,-tls}.yaml; do
+for file in "$dist"/reschedule{,-crds,-tls,-admission}.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
     grep -q "app.kubernetes.io/version: \"$version\"" "$file" || fail "$(basename "$file") has no version"
 done
 objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"
 [ "$(objects "$dist"/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
+[ "$(objects "$dist"/reschedule-admission.yaml)" = "$(objects config/20[456]-*.yaml)" ] || fail "reschedule-admission.yaml has other objects than 204 to 206"
 
 mkdir "$work/root"
 for name in adapter controller; do
@@ -146,6 +147,22 @@ tar -xzf "$dist/reschedule-kustomize.tar.gz" -C "$work"
 go tool -modfile=tools/kustomize/go.mod kustomize build "$work/reschedule" >"$work/kustomized.yaml"
 [ "$(objects "$work/kustomized.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "the base for kustomize has other objects than reschedule.yaml"
 diff <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$work/kustomized.yaml" | sort) <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$dist/reschedule.yaml" | sort) || fail "the base for kustomize has other images"
+# The bundle has the images of this release; its image has its files, and the catalog names it.
+mkdir "$work/bundle" "$work/pulled"
+tar -xzf "$dist/reschedule-bundle.tar.gz" -C "$work/bundle"
+csv=$work/bundle/manifests/reschedule.clusterserviceversion.yaml
+if grep -rn 'version: devel\|ko://' "$work/bundle"; then fail "the bundle is not released"; fi
+diff <(sed -n '/^  relatedImages:/,/^  [a-z]/s/^  - image: //p' "$csv" | sort) <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$dist/reschedule.yaml" | sort) || fail "the bundle has other images"
+bundle=$registry/reschedule/reschedule-bundle:$version
+bundle=$bundle@$(crane digest "$bundle")
+grep -qxF "image: $bundle" "$dist/reschedule-catalog.yaml" || fail "the catalog does not name $bundle"
+crane export "$bundle" - | tar -x -C "$work/pulled" --no-same-owner 2>>"$work/crane.log"
+diff -r "$work/bundle" "$work/pulled" || fail "the image of the bundle has other files"
+crane config "$bundle" | grep '"operators.operatorframework.io.bundle.mediatype.v1":"registry+v1"' >/dev/null || fail "the image of the bundle has no labels"
+crane export "$registry/reschedule/reschedule-catalog:$version" - | tar -xO configs/reschedule/catalog.yaml | diff - "$dist/reschedule-catalog.yaml" || fail "the image of the catalog has another one"
+for image in "$bundle" "$registry/reschedule/reschedule-catalog:$version"; do
+    cosign verify --key "$work/cosign.pub" --insecure-ignore-tlog=true "$image" >/dev/null 2>&1 || fail "$image is not signed"
+done
 tar -xzOf "$dist/reschedule-sbom.tar.gz" --wildcards './*.spdx.json' | grep '"spdxVersion"' >/dev/null || fail "reschedule-sbom.tar.gz has no SPDX document"
 for words in "# $version" '**This is a pre-release.**' '- What the test reads.' "$registry/reschedule/adapter:$version@sha256:"; do
     grep -qF -- "$words" "$dist/release-notes.md" || fail "the notes lack \"$words\": $(cat "$dist/release-notes.md")"

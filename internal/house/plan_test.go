@@ -47,7 +47,12 @@ var plan = map[string]rule{
 		may:   []string{"pkg/apis/sources/..."},
 		never: []string{module + "pkg/adapter"}, not: []string{"net/http", "os"},
 	},
-	"cmd/controller": {may: []string{"pkg/reconciler/reschedulesource"}, never: []string{module + "pkg/adapter"}},
+	"cmd/controller": {
+		may:   []string{"config", "pkg/reconciler/reschedulesource", "pkg/reconciler/reschedulesource/resources"},
+		never: []string{module + "pkg/adapter"},
+	},
+	// Manifests that a program applies itself.
+	"config": {never: append([]string{"net/http"}, k8s...)},
 
 	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/budget":   {never: pure},

@@ -17,6 +17,7 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 		"../../config/*.yaml",
 		"../../go.*", // the version of Knative's manifests
 		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*",
+		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", "../../tools/kustomize/go.*", // the bundle
 		"../../tools/knative/go.*", "../operators/go.*", "../operators/*/*.go", // programs of the faults
 	} {
 		files, err := filepath.Glob(pattern)

@@ -22,6 +22,7 @@ type programs struct {
 	dir        string
 	config     map[string]string // kubeconfig by ServiceAccount
 	binary     string            // of the controller
+	flags, env []string          // of the controller, beside the usual ones
 	controller *kube.Process
 	adapter    *harness.Adapter
 	listen     string // where the adapter listens: any port, or one that a client keeps over restarts
@@ -91,10 +92,10 @@ const probes = "http://127.0.0.1:8080"
 
 func (p *programs) startController(ctx context.Context) error {
 	var err error
-	p.controller, err = kube.Launch(p.path("controller.log"), []string{
+	p.controller, err = kube.Launch(p.path("controller.log"), append([]string{
 		"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability", "CONFIG_LEADERELECTION_NAME=config-leader-election",
 		"PROFILING_PORT=0",
-	}, p.binary, "-kubeconfig", p.config[controllerAccount])
+	}, p.env...), p.binary, append([]string{"-kubeconfig", p.config[controllerAccount]}, p.flags...)...)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func TestKustomize_Base(t *testing.T) {
 func TestKustomize_Components(t *testing.T) {
 	t.Parallel()
 	base := kustomize(t, configDir)
-	for component, want := range map[string]struct{ added, removed []string }{
+	for component, want := range map[string]struct{ added, removed, changed []string }{
 		"tls":        {added: []string{"Certificate/reschedule-adapter-server-tls"}},
 		"monitoring": {added: []string{"ConfigMap/reschedule-dashboards", "PrometheusRule/reschedule", "ServiceMonitor/reschedule-adapter", "ServiceMonitor/reschedule-controller"}},
 		"cli": {added: []string{
@@ -86,6 +86,10 @@ func TestKustomize_Components(t *testing.T) {
 		"components/no-network-policies": {removed: namesIn(t, "401-network-policy.yaml")},
 		"components/no-sink-tokens":      {removed: namesIn(t, "204-adapter-oidc-rbac.yaml")},
 		"components/no-watching":         {removed: namesIn(t, "206-adapter-watch-rbac.yaml")},
+		"components/manage-adapter": {
+			added:   []string{"Role/reschedule-controller-adapter", "RoleBinding/reschedule-controller-adapter"},
+			removed: []string{"StatefulSet/reschedule-adapter"}, changed: []string{"Deployment/reschedule-controller"},
+		},
 	} {
 		t.Run(strings.ReplaceAll(component, "/", "-"), func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +113,7 @@ func TestKustomize_Components(t *testing.T) {
 				t.Errorf("removed (-want +got):\n%s", diff)
 			}
 			for name, o := range built {
-				if before, ok := base[name]; ok && !cmp.Equal(before, o) {
+				if before, ok := base[name]; ok && cmp.Equal(before, o) == slices.Contains(want.changed, name) {
 					t.Errorf("%s is another one:\n%s", name, cmp.Diff(before, o))
 				}
 			}

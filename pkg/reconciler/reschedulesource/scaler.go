@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -35,7 +36,7 @@ const scalerName = "reschedule-adapter-scaler"
 
 // Scaler sets the adapter to one replica while there is a RescheduleSource, and
 // to none otherwise. More than one is never right: each pod would have its own
-// volume and its own schedules.
+// volume and its own schedules. With an installer it makes the StatefulSet first.
 type Scaler struct {
 	reconciler.LeaderAwareFuncs
 
@@ -46,6 +47,7 @@ type Scaler struct {
 	sources      listers.RescheduleSourceLister
 	synced       cache.InformerSynced
 	recorder     record.EventRecorder
+	installer    *installer // nil where the manifests have the adapter
 }
 
 var (
@@ -66,6 +68,9 @@ func NewScaler(ctx context.Context, _ configmap.Watcher) *controller.Impl {
 		sources:      sources.Lister(),
 		synced:       sources.Informer().HasSynced,
 		recorder:     recorder(ctx, scalerName),
+	}
+	if wanted, ok := ctx.Value(adapterKeyInContext{}).(*appsv1ac.StatefulSetApplyConfiguration); ok {
+		s.installer = &installer{kube: s.kube, recorder: s.recorder, wanted: wanted}
 	}
 	s.PromoteFunc = func(bucket reconciler.Bucket, enqueue func(reconciler.Bucket, types.NamespacedName)) error {
 		enqueue(bucket, s.key)
@@ -98,12 +103,17 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 	if !s.IsLeaderFor(s.key) {
 		return controller.NewSkipKey(key)
 	}
-	adapter, err := s.statefulSets.Get(s.key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil // the condition Deployed of each source says so
-	}
-	if err != nil {
+	adapter, err := s.statefulSets.Get(s.key.Name) // nil if there is none
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading the adapter's StatefulSet: %w", err)
+	}
+	if s.installer != nil {
+		if adapter, err = s.installer.apply(ctx, s.key.Namespace, adapter); err != nil {
+			return err
+		}
+	}
+	if adapter == nil {
+		return nil // the condition Deployed of each source says so
 	}
 	wanted, err := s.wanted(ctx, resources.Replicas(adapter))
 	if err != nil || wanted == resources.Replicas(adapter) {
