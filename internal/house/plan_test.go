@@ -145,6 +145,7 @@ var plan = map[string]rule{
 	"pkg/adapter/group": {
 		may: []string{
 			"pkg/adapter/api", "pkg/adapter/backup", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",
+			"pkg/adapter/watch",
 		},
 		never: append([]string{"go.etcd.io"}, k8s...),
 	},

@@ -109,7 +109,7 @@ func (a *Adapter) start(ctx context.Context) error {
 		return err
 	}
 	if a.cfg.Replication != nil {
-		return a.join(ctx)
+		return a.join(ctx, settings.Handover)
 	}
 	if err := a.open(ctx, settings.Handover); err != nil {
 		return err
@@ -147,13 +147,18 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 	if err != nil {
 		return err
 	}
-	err = a.openStore(ctx, handover, store.Options{
-		Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
-		Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
+	err = a.whileInUse(ctx, handover, func() (err error) {
+		a.store, err = store.Open(store.Options{
+			Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
+			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
+		})
+		return err
 	})
 	if err != nil {
+		a.store = nil
 		return err
 	}
+	a.disk = a.store
 	// When ctx ends while the start waits for disk space, the store gives up waiting;
 	// later Stop does that.
 	a.started = context.AfterFunc(ctx, func() {
@@ -172,8 +177,8 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 				a.dispatch.Wake(s)
 			}
 		}})
-	if objects := a.origin.Objects(); err == nil && objects != nil {
-		a.watches, err = watch.New(watch.Config{API: objects, Log: a.cfg.Log, Meter: meter, Warn: a.origin.Warn, Changed: a.watchChanged})
+	if watching := a.watching(); err == nil && watching.API != nil {
+		a.watches, err = watch.New(watching)
 	}
 	return err
 }
@@ -188,23 +193,34 @@ func (a *Adapter) deliveries() dispatch.Config {
 	}
 }
 
+// watching is how objects are watched; its API is nil: sources cannot watch.
+func (a *Adapter) watching() watch.Config {
+	return watch.Config{API: a.origin.Objects(), Log: a.cfg.Log, Meter: a.telemetry.meter, Warn: a.origin.Warn, Changed: a.watchChanged}
+}
+
 // join makes the adapter one of a group.
-func (a *Adapter) join(ctx context.Context) error {
-	m, err := group.Open(group.Config{
-		Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
-		Deliver: a.deliveries(), Drain: drainDeliveries, Fatal: a.fatal, Stopping: a.stopping.Load,
+func (a *Adapter) join(ctx context.Context, handover time.Duration) error {
+	deliveries := a.deliveries()
+	err := a.whileInUse(ctx, handover, func() (err error) {
+		a.member, err = group.Open(group.Config{
+			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
+			Deliver: deliveries, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
+		})
+		return err
 	})
 	if err != nil {
+		a.member = nil
 		return err
 	}
-	a.member, a.disk = m, m
+	m := a.member
+	a.disk = m
 	a.started = context.AfterFunc(ctx, func() { a.stopping.Store(true) })
 	if err := a.observe(); err != nil {
 		return err
 	}
 	wanted, _ := a.origin.Sources()
 	for _, s := range wanted {
-		if err := (membership{a}).SetSource(s); err != nil {
+		if err := a.registry().SetSource(s); err != nil {
 			return err
 		}
 	}
@@ -214,23 +230,19 @@ func (a *Adapter) join(ctx context.Context) error {
 	return a.serve()
 }
 
-// openStore opens the store. The previous adapter may take until the end of handover
-// to stop: a pod that was deleted by force ends its deliveries while the next one
+// whileInUse opens the data directory. The previous adapter may take until the end of
+// handover to stop: a pod that was deleted by force ends its deliveries while the next one
 // starts. A container that gave up would be restarted only after a back-off of ten
 // seconds and more.
-func (a *Adapter) openStore(ctx context.Context, handover time.Duration, o store.Options) error {
+func (a *Adapter) whileInUse(ctx context.Context, handover time.Duration, open func() error) error {
 	deadline := time.Now().Add(handover)
 	for waiting := false; ; waiting = true {
-		db, err := store.Open(o)
-		if err == nil {
-			a.store, a.disk = db, db
-			return nil
-		}
+		err := open()
 		if !errors.Is(err, store.ErrInUse) || !time.Now().Before(deadline) {
 			return err
 		}
 		if !waiting {
-			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the previous adapter", "dir", o.Dir, "most", handover)
+			a.cfg.Log.Warn("the data directory is in use: waiting for the end of the previous adapter", "dir", a.cfg.DataDir, "most", handover)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):

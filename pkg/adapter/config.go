@@ -42,7 +42,7 @@ type Config struct {
 	TokenFile string
 	// Profiling serves net/http/pprof on the admin address.
 	Profiling bool
-	// Replication makes the adapter one of a group; nil: it is alone. Only without Kubernetes.
+	// Replication makes the adapter one of a group; nil: it is alone.
 	Replication *group.Settings
 	// Page serves the web page on the admin address, which must be on loopback; only
 	// without Kubernetes.
@@ -133,10 +133,7 @@ func (c *Config) checkListen() error {
 
 // checkReplication refuses what one of a group cannot do.
 func (c *Config) checkReplication() error {
-	switch {
-	case c.Kubernetes != nil && c.Replication.Open != nil:
-		return errors.New("adapter: --replicated works with --standalone only: there is no config/replicated for a cluster yet")
-	case c.Page && c.Replication.Open != nil:
+	if c.Page && c.Replication.Open != nil {
 		return errors.New("adapter: --ui does not work with --replicated yet: run the page with kn source reschedule ui")
 	}
 	return c.Replication.Check()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
@@ -13,13 +14,21 @@ import (
 
 func (a *Adapter) registry() sources.Registry {
 	if a.member != nil {
-		return membership{a}
+		return membership{registry{a}}
 	}
 	return registry{a}
 }
 
-// membership is the set of sources of one of a group. It has no status to write.
-type membership struct{ *Adapter }
+// parts are what serves the sources here; nil: another member of the group does.
+func (a *Adapter) parts() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
+	if a.member != nil {
+		return a.member.Serving()
+	}
+	return a.queue, a.dispatch, a.watches
+}
+
+// membership is the set of sources of one of a group.
+type membership struct{ registry }
 
 // SetSource implements sources.Registry.
 func (r membership) SetSource(s *schedule.Source) error {
@@ -31,14 +40,6 @@ func (r membership) SetSource(s *schedule.Source) error {
 func (r membership) RemoveSource(uid string) error {
 	r.events.Remove(uid)
 	return r.member.RemoveSource(uid)
-}
-
-// Counts implements sources.Registry.
-func (membership) Counts(string) (sources.Counts, bool) { return sources.Counts{}, false }
-
-// WatchStatus implements sources.Registry.
-func (membership) WatchStatus(string) (schedule.WatchStatus, bool) {
-	return schedule.WatchStatus{}, false
 }
 
 // registry is the set of sources as an origin drives it.
@@ -74,14 +75,18 @@ func (r registry) RemoveSource(uid string) error {
 
 // Counts implements sources.Registry.
 func (r registry) Counts(uid string) (sources.Counts, bool) {
-	s, ok := r.queue.Find(uid)
+	q, d, _ := r.parts()
+	if q == nil || d == nil {
+		return sources.Counts{}, false
+	}
+	s, ok := q.Find(uid)
 	if !ok {
 		return sources.Counts{}, false
 	}
 	n, err := s.Counts()
 	c := sources.Counts{
 		Pending: n.Pending, InFlight: n.InFlight, Retrying: n.Retrying, NextDueAt: n.NextDueAt, OldestDueAt: n.OldestDueAt,
-		Delivering: delivering(r.dispatch.Health(s)),
+		Delivering: delivering(d.Health(s)),
 	}
 	if !c.NextDueAt.After(time.Now()) { // it may come from a count that is some seconds old
 		c.NextDueAt = time.Time{}
@@ -115,25 +120,38 @@ func failureSentence(h *dispatch.Health) string {
 
 // WatchStatus implements sources.Registry.
 func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
-	if r.watches == nil {
+	q, _, watches := r.parts()
+	if q == nil {
 		return schedule.WatchStatus{}, false
 	}
-	return r.watches.Status(uid)
+	if _, ok := q.Find(uid); !ok || watches == nil {
+		return schedule.WatchStatus{}, ok
+	}
+	status, _ := watches.Status(uid)
+	return status, true
 }
 
 // watchChanged says that the watch status of a source has changed.
 func (a *Adapter) watchChanged(uid string) {
-	if s, ok := a.queue.Find(uid); ok {
+	q, _, _ := a.parts()
+	if q == nil {
+		return
+	}
+	if s, ok := q.Find(uid); ok {
 		a.origin.WatchChanged(s.Settings())
 	}
 }
 
 // resync schedules the objects that a source watches.
 func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Duration) (int, error) {
-	if a.watches == nil {
+	q, _, watches := a.parts()
+	switch {
+	case q == nil:
+		return 0, &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter has stopped to own the source: nothing was scheduled; try again"}
+	case watches == nil:
 		return 0, watch.ErrNoWatch
 	}
-	return a.watches.Resync(ctx, uid, prefix, over)
+	return watches.Resync(ctx, uid, prefix, over)
 }
 
 // watched is how many objects a source watches.

@@ -4,11 +4,17 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -187,6 +193,44 @@ func (c *Cluster) WatchChanged(src *schedule.Source) {
 func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {
 	return c.follower.sources()
 }
+
+// Gone implements [sources.Origin]: it lists the objects that the API server has stored. The
+// informer may not know a source yet whose schedules another adapter has taken.
+func (c *Cluster) Gone(ctx context.Context, uids []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, goneTimeout)
+	defer cancel()
+	stored := map[types.UID]bool{}
+	page := metav1.ListOptions{Limit: gonePage}
+	for {
+		list, err := cache.ToListerWatcherWithContext(c.clients.Sources).ListWithContext(ctx, page)
+		if err != nil {
+			return nil, fmt.Errorf("cluster: listing the sources: %w", err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			object, err := meta.Accessor(o)
+			if err == nil {
+				stored[object.GetUID()] = true
+			}
+			return err
+		}); err != nil {
+			return nil, fmt.Errorf("cluster: listing the sources: %w", err)
+		}
+		at, err := meta.ListAccessor(list)
+		if err != nil {
+			return nil, fmt.Errorf("cluster: listing the sources: %w", err)
+		}
+		if page.Continue = at.GetContinue(); page.Continue == "" {
+			break
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return stored[types.UID(uid)] }), nil
+}
+
+// The list of Gone.
+const (
+	goneTimeout = time.Minute
+	gonePage    = 500
+)
 
 // Run implements [sources.Origin]: it keeps the registry and the status of the objects
 // in step. It takes what Sources returned as applied.

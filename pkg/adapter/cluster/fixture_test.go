@@ -340,8 +340,8 @@ func (p *fakeRegistry) Counts(uid string) (sources.Counts, bool) {
 func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, ok := p.watch[uid]
-	return s, ok
+	_, ok := p.counts[uid]
+	return p.watch[uid], ok || p.has[uid] != nil
 }
 
 func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {

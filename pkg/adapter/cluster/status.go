@@ -113,8 +113,8 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 		return err
 	}
 	counts, ok := registry.Counts(string(o.UID))
-	watch, watched := watchReport(o, registry)
-	if !ok || isReported(&o.Status, &counts, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
+	watch, watched, known := watchReport(o, registry)
+	if !ok || !known || isReported(&o.Status, &counts, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {

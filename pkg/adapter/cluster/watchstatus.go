@@ -61,8 +61,8 @@ func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, n
 	if o == nil {
 		return err
 	}
-	watch, watched := watchReport(o, registry)
-	if equality.Semantic.DeepEqual(o.Status.Watch, watch) {
+	watch, watched, known := watchReport(o, registry)
+	if !known || equality.Semantic.DeepEqual(o.Status.Watch, watch) {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -83,20 +83,21 @@ func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, n
 
 // watchReport is what the status of the object must say about its watch; nil: nothing.
 // What a start does not know yet does not replace what is known of the same generation.
-func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (*v1alpha1.WatchStatus, *int64) {
-	s, ok := registry.WatchStatus(string(o.UID))
-	if !ok {
-		return nil, nil
+// known is false for a source that is not served here.
+func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1alpha1.WatchStatus, watched *int64, known bool) {
+	s, known := registry.WatchStatus(string(o.UID))
+	if !known || s.Status == "" {
+		return nil, nil, known
 	}
 	before := o.Status.Watch
 	if s.Status == schedule.WatchUnknown && before != nil && before.ObservedGeneration == s.Generation {
-		return before, o.Status.Watched
+		return before, o.Status.Watched, true
 	}
 	report := &v1alpha1.WatchStatus{
 		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: s.Message,
 		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue,
 	}
-	return report, &s.Objects
+	return report, &s.Objects, true
 }
 
 // watchPatch is what a merge patch changes of the watch; null removes.

@@ -18,6 +18,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
 // Settings say which member of which group this one is.
@@ -76,6 +77,11 @@ type Config struct {
 	// deliveries under way may take when it hands the shard over.
 	Deliver dispatch.Config
 	Drain   time.Duration
+	// Watch is how the owner watches objects; its API is nil: sources cannot watch.
+	Watch watch.Config
+	// Gone is sources.Origin's: what exists no more was removed while no member owned the
+	// shard, or one that had not heard of it.
+	Gone func(ctx context.Context, uids []string) ([]string, error)
 	// Fatal is called when durability is unknown, or the log has ended; Stopping reports
 	// that the adapter ends.
 	Fatal    func(error)

@@ -26,6 +26,8 @@ const (
 	maxReplay    = 64 << 10
 	// notOwner marks an answer of a member that does not own the shard: it did nothing.
 	notOwner = "Reschedule-Not-Owner"
+	// secured marks a forwarded call that came with TLS.
+	secured = "Reschedule-Secured"
 )
 
 const (
@@ -80,6 +82,7 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 			m.sendView(w, r)
 			return
 		}
+		setSecured(r)
 		if t := m.current(); t.enter() {
 			t.serve(api, w, r)
 			return
@@ -254,6 +257,10 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		out.Header.Del(h)
 	}
+	out.Header.Del(secured)
+	if r.TLS != nil {
+		out.Header.Set(secured, "true")
+	}
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	answer, err := m.client.Do(out)
 	if err != nil {
@@ -280,6 +287,19 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	w.WriteHeader(answer.StatusCode)
 	copyAnswer(w, answer)
 	return true
+}
+
+// setSecured makes a forwarded call as secured as its caller's connection was: the connection
+// of the members says nothing about that.
+func setSecured(r *http.Request) {
+	is := r.Header.Get(secured) == "true"
+	r.Header.Del(secured)
+	switch {
+	case !is:
+		r.TLS = nil
+	case r.TLS == nil:
+		r.TLS = &tls.ConnectionState{}
+	}
 }
 
 // copyAnswer copies the body, of a stream as it comes.

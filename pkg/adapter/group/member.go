@@ -18,11 +18,13 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
 // MaxBody bounds a request's body: a call is one entry of the log, and the log keeps a
@@ -53,6 +55,7 @@ type Member struct {
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
 
+	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
 	wanted  map[string]*schedule.Source
 	tenure  *tenure
@@ -78,6 +81,18 @@ func (m *Member) Lookup(namespace, name string) (*queue.Source, bool) {
 		return nil, false
 	}
 	return t.queue.Lookup(namespace, name)
+}
+
+// Serving are the parts that serve while this member owns the shard, else nil; deliveries and
+// watches may be nil even then.
+func (m *Member) Serving() (*queue.Queue, *dispatch.Dispatcher, *watch.Manager) {
+	t := m.current()
+	if t == nil || !t.lease.Valid() {
+		return nil, nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queue, t.dispatch, t.watches
 }
 
 // Corrupt and Usage are of the view.
@@ -291,6 +306,7 @@ func (m *Member) Leave() {
 	}
 	t := m.current()
 	if t != nil {
+		go t.unwatch() // the next owner goes on where the marks are
 		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Drain)
 		t.cut(ctx)
 		cancel()
@@ -358,17 +374,32 @@ func (m *Member) SetSource(s *schedule.Source) error {
 	if t == nil {
 		return nil
 	}
-	return passing(t.set(s))
+	return passing(m.bring(t, s.UID))
+}
+
+// bring makes the tenure serve the source as it is wanted now.
+func (m *Member) bring(t *tenure, uid string) error {
+	m.setting.Lock()
+	defer m.setting.Unlock()
+	m.mu.Lock()
+	s := m.wanted[uid]
+	m.mu.Unlock()
+	if s == nil {
+		return nil // it was removed
+	}
+	return t.set(s)
 }
 
 // RemoveSource removes a source. Only the owner purges; the others forget the source.
 func (m *Member) RemoveSource(uid string) error {
+	m.setting.Lock()
 	m.mu.Lock()
 	delete(m.wanted, uid)
 	t := m.tenure
 	m.mu.Unlock()
+	m.setting.Unlock()
 	if t == nil {
-		m.cfg.Log.Info("source removed; its schedules are purged when the owner reads the file", "uid", uid)
+		m.cfg.Log.Info("source removed; its schedules are purged by the owner", "uid", uid)
 		return nil
 	}
 	return passing(t.remove(uid))

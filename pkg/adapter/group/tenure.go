@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,16 +13,21 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
 // tenure is what a member runs while it owns the shard: a store over the view, the queue, and
 // deliveries while the lease lasts.
 type tenure struct {
-	m      *Member
-	lease  *replica.Tenure
-	ctx    context.Context
-	store  *store.DB
-	queue  *queue.Queue
+	m     *Member
+	lease *replica.Tenure
+	ctx   context.Context
+	store *store.DB
+	queue *queue.Queue
+	// watches is nil if sources cannot watch. unwatch ends them.
+	watches *watch.Manager
+	unwatch func()
+
 	lapsed atomic.Bool   // since deliveries were last started
 	poke   chan struct{} // holds one; the lease was found to have ended
 
@@ -33,7 +39,7 @@ type tenure struct {
 
 // own is replica.Config.Own.
 func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
-	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1)}
+	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1), unwatch: func() {}}
 	if err := t.open(); err != nil {
 		t.close()
 		if ctx.Err() == nil && !errors.Is(err, store.ErrNotOwner) && !errors.Is(err, store.ErrUnknown) {
@@ -42,16 +48,18 @@ func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 		return
 	}
 	m.serveTenure(t)
-	for _, s := range m.sources() { // a file may have been read meanwhile
-		if q, is := t.queue.Find(s.UID); !is || q.Settings() != s {
-			if err := passing(t.set(s)); err != nil {
-				m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
-			}
+	for _, s := range m.sources() { // they may have changed meanwhile
+		if err := passing(m.bring(t, s.UID)); err != nil {
+			m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 		}
 	}
 	t.deliver()
+	var purging sync.WaitGroup
+	purging.Go(t.purge)
 	t.watch()
 	m.serveTenure(nil)
+	t.unwatch()
+	purging.Wait()
 	t.close()
 }
 
@@ -63,23 +71,68 @@ func (t *tenure) open() (err error) {
 	if err != nil {
 		return err
 	}
-	wanted := t.m.sources()
-	known := map[string]bool{}
-	for _, s := range wanted {
-		known[s.UID] = true
+	if t.m.cfg.Watch.API != nil {
+		if t.watches, err = watch.New(t.m.cfg.Watch); err != nil {
+			return err
+		}
+		t.unwatch = sync.OnceFunc(t.watches.Close)
+	}
+	for _, s := range t.m.sources() { // they are watched once the tenure serves
 		if _, err := t.queue.Set(s); err != nil {
 			return err
 		}
 	}
-	stored, err := t.store.Sources()
+	return nil
+}
+
+// purge removes what the shard has of sources that exist no more, until the tenure ends.
+func (t *tenure) purge() {
+	for wait := leastPurgeWait; ; wait = min(2*wait, mostPurgeWait) {
+		err := t.purgeGone()
+		if err == nil || t.ctx.Err() != nil {
+			return
+		}
+		t.m.cfg.Log.Warn("whether schedules of removed sources are left is not known; trying again", "error", err)
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// The wait after a purge that failed.
+const leastPurgeWait, mostPurgeWait = time.Second, 30 * time.Second
+
+func (t *tenure) purgeGone() error {
+	// What the shard has now was taken for a source that existed. So one that does not
+	// exist afterwards was removed, whatever this member has heard.
+	unknown, err := t.store.Sources()
+	if err != nil {
+		return passing(err)
+	}
+	for _, s := range t.queue.Sources() {
+		unknown = append(unknown, s.Settings().UID)
+	}
+	for _, s := range t.m.sources() {
+		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	gone, err := t.m.cfg.Gone(t.ctx, unknown)
 	if err != nil {
 		return err
 	}
-	for _, uid := range stored {
-		// The file of another member may be newer than the one that this process has read.
-		if !known[uid] {
-			t.m.cfg.Log.Warn("schedules are kept of a source that the file does not have: it is purged when the owner reads a file from which it was removed", "uid", uid)
+	for _, uid := range unknown {
+		if !slices.Contains(gone, uid) {
+			t.m.cfg.Log.Warn("schedules are kept of a source that this member does not know: it is purged when the owner learns that it was removed", "uid", uid)
+			continue
 		}
+		if err := passing(t.remove(uid)); err != nil {
+			return err
+		}
+		t.m.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
 	}
 	return nil
 }
@@ -203,6 +256,7 @@ func (t *tenure) drain(d time.Duration) {
 }
 
 func (t *tenure) close() {
+	t.unwatch()
 	t.drain(0) // the store waits for the calls that are in it
 	if t.queue != nil {
 		t.queue.EndEvents()
@@ -215,11 +269,17 @@ func (t *tenure) close() {
 
 // set puts a source in force.
 func (t *tenure) set(s *schedule.Source) error {
-	_, err := t.queue.Set(s)
+	q, err := t.queue.Set(s)
+	if err == nil && t.watches != nil {
+		t.watches.Set(s, q)
+	}
 	return err
 }
 
 func (t *tenure) remove(uid string) error {
+	if t.watches != nil {
+		t.watches.Remove(uid)
+	}
 	s, registered := t.queue.Find(uid)
 	err := t.queue.Remove(uid)
 	t.mu.Lock()

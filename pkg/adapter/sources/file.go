@@ -63,6 +63,10 @@ func (f *File) Sources() (wanted []*schedule.Source, unusable []string) {
 	return f.wanted, nil
 }
 
+// Gone implements [Origin]. The file of another adapter of a group may be newer than the one
+// that was read here.
+func (f *File) Gone(context.Context, []string) ([]string, error) { return nil, nil }
+
 // Guard implements [Origin].
 func (f *File) Guard() access.Guard {
 	if f.tokens == nil {

@@ -27,6 +27,9 @@ type Origin interface {
 	// Run keeps the registry in step until ctx ends. It may outlast ctx by a call
 	// to the registry.
 	Run(ctx context.Context, r Registry)
+	// Gone returns which of these sources exist no more, as the place where they are kept
+	// says now: what this adapter knows may be old. None, if that cannot be known.
+	Gone(ctx context.Context, uids []string) ([]string, error)
 	// Guard decides who may call; nil: every caller who reaches the address.
 	Guard() access.Guard
 	// Token returns the bearer token of the source for the target's audience.
@@ -69,10 +72,10 @@ type Registry interface {
 	// not exist is no error. After an error it is called again.
 	RemoveSource(uid string) error
 	// Counts returns what the status reports; ok is false for a source that is not
-	// registered.
+	// registered, or that another adapter of a group serves.
 	Counts(uid string) (c Counts, ok bool)
-	// WatchStatus returns what the status reports about the watch; ok is false for a
-	// source that watches nothing.
+	// WatchStatus returns what the status reports about the watch, the zero status for a
+	// source that watches nothing; ok is as that of Counts.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
 }
 
