@@ -147,7 +147,7 @@ var plan = map[string]rule{
 			"pkg/adapter/api", "pkg/adapter/backup", "pkg/adapter/budget", "pkg/adapter/dispatch", "pkg/adapter/listener", "pkg/adapter/queue", "pkg/adapter/replica", "pkg/adapter/schedule", "pkg/adapter/store",
 			"pkg/adapter/watch",
 		},
-		never: append([]string{"go.etcd.io"}, k8s...),
+		never: []string{"go.etcd.io", "k8s.io/client-go", "k8s.io/api/", "knative.dev"}, // watch has selectors of labels
 	},
 	"pkg/adapter/replica":         {never: append([]string{module + "pkg/adapter/store", "go.etcd.io", "net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/replica/etcdlog": {may: []string{"pkg/adapter/replica"}, not: append([]string{"net/http"}, k8s...)},

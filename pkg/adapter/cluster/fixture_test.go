@@ -292,6 +292,7 @@ type fakeRegistry struct {
 	counts map[string]sources.Counts
 	full   bool // every change fails
 	watch  map[string]schedule.WatchStatus
+	others bool // another adapter serves the sources
 }
 
 var errFull = errors.New("no space left on device")
@@ -334,14 +335,14 @@ func (p *fakeRegistry) Counts(uid string) (sources.Counts, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c, ok := p.counts[uid]
-	return c, ok
+	return c, ok && !p.others
 }
 
 func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, ok := p.counts[uid]
-	return p.watch[uid], ok || p.has[uid] != nil
+	return p.watch[uid], ok && !p.others
 }
 
 func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {
@@ -360,6 +361,12 @@ func (p *fakeRegistry) count(uid string, pending int64, next time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts[uid] = sources.Counts{Pending: pending, NextDueAt: next, Delivering: sources.Delivering{Status: "Unknown"}}
+}
+
+func (p *fakeRegistry) handOver() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.others = true
 }
 
 func (p *fakeRegistry) fill(full bool) {

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgotesting "k8s.io/client-go/testing"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -40,4 +43,40 @@ func TestWatchStatus_IsReportedPromptly(t *testing.T) {
 		pass(2 * statusInterval)
 		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null,"oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"},"watched":null,"watch":null}}`}, r.patches())
 	}, object("a"))
+}
+
+// An adapter that does not serve the sources writes no status: it would remove what the
+// owner wrote.
+func TestStatus_IsTheOwnersAlone(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *env) {
+		r.registry.count("a-1", 1, time.Time{})
+		r.registry.watches("a-1", schedule.WatchStatus{Generation: 1, Status: schedule.WatchTrue})
+		r.run()
+		pass(2 * statusInterval)
+		r.sources.ClearActions()
+		r.registry.handOver()
+		r.cluster.WatchChanged(&schedule.Source{Namespace: "ops", Name: "a"})
+		pass(2 * statusInterval)
+		expect(t, "patches", nil, r.patches())
+	}, object("a"))
+}
+
+// A source is gone when the API server lacks it, whatever is in memory.
+func TestGone_AsksTheAPIServer(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *env) {
+		c := r.connect()
+		gone, err := c.Gone(r.ctx, []string{"a-1", "b-1", "c-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "gone", []string{"c-1"}, gone)
+		r.sources.PrependReactor("list", "reschedulesources", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errFull
+		})
+		if gone, err := c.Gone(r.ctx, []string{"a-1"}); err == nil || gone != nil {
+			t.Errorf("the API server did not answer, and gone is %v", gone)
+		}
+	}, object("a"), object("b"))
 }

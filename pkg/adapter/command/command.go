@@ -57,7 +57,7 @@ func run(args []string, version string, open func(group.LogOptions) (group.Log, 
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
 	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
 	replication := group.Settings{Open: open}
-	replicated := flags.Bool("replicated", false, "with --standalone: be one of a group of three that keeps the schedules together; only adapter-replicated can")
+	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
 	peers := flags.String("peers", "", "with --replicated: the logs of all three adapters, a=`HOST:PORT`,b=…,c=…; the same for each")
 	flags.StringVar(&replication.PeerListen, "peer-listen", "", "with --replicated: the `ADDRESS` of the log (default the one in --peers)")

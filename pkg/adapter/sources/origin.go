@@ -75,7 +75,7 @@ type Registry interface {
 	// registered, or that another adapter of a group serves.
 	Counts(uid string) (c Counts, ok bool)
 	// WatchStatus returns what the status reports about the watch, the zero status for a
-	// source that watches nothing; ok is as that of Counts.
+	// source that watches nothing; ok is as for Counts.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
 }
 
