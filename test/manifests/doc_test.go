@@ -145,6 +145,7 @@ func TestConfig_KindsAndNamespace(t *testing.T) {
 		},
 		// Their types are not Kubernetes' own.
 		"cert-manager.io/v1/Certificate":          func(*testing.T, object) {},
+		"cert-manager.io/v1/Issuer":               func(*testing.T, object) {},
 		"monitoring.coreos.com/v1/ServiceMonitor": func(*testing.T, object) {},
 		"monitoring.coreos.com/v1/PrometheusRule": func(*testing.T, object) {},
 	}

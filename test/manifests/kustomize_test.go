@@ -83,6 +83,10 @@ func TestKustomize_Components(t *testing.T) {
 		"cli": {added: []string{
 			"ClusterRole/reschedule-viewer", "ClusterRoleBinding/reschedule-viewer", "Role/reschedule-cli", "Role/reschedule-viewer-token", "ServiceAccount/reschedule-viewer",
 		}},
+		"replicated": {changed: []string{"NetworkPolicy/reschedule-adapter", "StatefulSet/reschedule-adapter"}},
+		"peer-certificates": {added: []string{
+			"Certificate/reschedule-adapter-peers", "Certificate/reschedule-adapter-peers-ca", "Issuer/reschedule-adapter-peers", "Issuer/reschedule-adapter-peers-root",
+		}},
 		"components/no-network-policies": {removed: namesIn(t, "401-network-policy.yaml")},
 		"components/no-sink-tokens":      {removed: namesIn(t, "204-adapter-oidc-rbac.yaml")},
 		"components/no-watching":         {removed: namesIn(t, "206-adapter-watch-rbac.yaml")},
@@ -93,19 +97,7 @@ func TestKustomize_Components(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(component, "/", "-"), func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			config, err := filepath.Abs(configDir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if config, err = filepath.Rel(dir, config); err != nil {
-				t.Fatal(err)
-			}
-			text := "resources: [" + config + "]\ncomponents: [" + config + "/" + component + "]\n"
-			if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			built := kustomize(t, dir)
+			built := withComponent(t, component)
 			if diff := cmp.Diff(want.added, missing(built, base)); diff != "" {
 				t.Errorf("added (-want +got):\n%s", diff)
 			}
@@ -119,6 +111,24 @@ func TestKustomize_Components(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withComponent is the base with a component.
+func withComponent(t *testing.T, component string) map[string]any {
+	t.Helper()
+	dir := t.TempDir()
+	config, err := filepath.Abs(configDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err = filepath.Rel(dir, config); err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + config + "]\ncomponents: [" + config + "/" + component + "]\n"
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kustomize(t, dir)
 }
 
 // missing are the names in from that are not in to.

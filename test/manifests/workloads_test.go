@@ -312,7 +312,7 @@ func TestBudget_NeverBlocksADrain(t *testing.T) {
 func TestCertificate_NamesTheService(t *testing.T) {
 	t.Parallel()
 	for _, o := range extra(t) {
-		if o.Kind != "Certificate" {
+		if o.Kind != "Certificate" || o.Name != "reschedule-adapter-server-tls" {
 			continue
 		}
 		var c struct {
@@ -353,7 +353,11 @@ func TestKo_BuildsEveryImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	images := map[string]bool{}
-	for _, o := range installed(t) {
+	replicated, err := os.ReadFile(filepath.Join(configDir, "replicated", "Kustomization"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range append(installed(t), object{raw: replicated}) {
 		for _, m := range regexp.MustCompile(`ko://github.com/reschedule-dev/reschedule/(\S+)`).FindAllSubmatch(o.raw, -1) {
 			images["./"+string(m[1])] = true
 		}

@@ -36,7 +36,8 @@ const scalerName = "reschedule-adapter-scaler"
 
 // Scaler sets the adapter to one replica while there is a RescheduleSource, and
 // to none otherwise. More than one is never right: each pod would have its own
-// volume and its own schedules. With an installer it makes the StatefulSet first.
+// volume and its own schedules. A group of adapters always has all of its members. With
+// an installer it makes the StatefulSet first.
 type Scaler struct {
 	reconciler.LeaderAwareFuncs
 
@@ -115,7 +116,7 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 	if adapter == nil {
 		return nil // the condition Deployed of each source says so
 	}
-	wanted, err := s.wanted(ctx, resources.Replicas(adapter))
+	wanted, err := s.wanted(ctx, adapter)
 	if err != nil || wanted == resources.Replicas(adapter) {
 		return err
 	}
@@ -124,7 +125,11 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 
 // wanted is the right number of replicas. Before it is 0 the API server, not the
 // memory of the informer, must say that there is no source.
-func (s *Scaler) wanted(ctx context.Context, now int32) (int32, error) {
+func (s *Scaler) wanted(ctx context.Context, adapter *appsv1.StatefulSet) (int32, error) {
+	if resources.IsReplicated(adapter) {
+		return resources.Members, nil
+	}
+	now := resources.Replicas(adapter)
 	known, err := s.sources.List(labels.Everything())
 	if err != nil {
 		return 0, fmt.Errorf("listing the sources in memory: %w", err)
@@ -156,6 +161,8 @@ func (s *Scaler) scale(ctx context.Context, adapter *appsv1.StatefulSet, wanted 
 		return fmt.Errorf("scaling the adapter from %d to %d: %w", now, wanted, err)
 	}
 	switch {
+	case resources.IsReplicated(adapter):
+		s.recorder.Eventf(adapter, corev1.EventTypeNormal, "Scaled", "Scaled from %d to %d: it is a group of adapters", now, wanted)
 	case now > 1:
 		s.recorder.Eventf(adapter, corev1.EventTypeWarning, "TooManyReplicas",
 			"Scaled from %d to %d: each replica would have its own volume and its own schedules", now, wanted)

@@ -3,11 +3,14 @@ package reschedulesource
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgotesting "k8s.io/client-go/testing"
 	"knative.dev/pkg/reconciler"
 	. "knative.dev/pkg/reconciler/testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
 )
 
 func patched(body string) []clientgotesting.PatchActionImpl {
@@ -23,6 +26,12 @@ func TestScale_ZeroAndOne(t *testing.T) {
 	unset := adapter(1, 1)
 	unset.Spec.Replicas = nil
 	deleting := source(deleted)
+	group := func(replicas int32) *appsv1.StatefulSet {
+		s := adapter(replicas, replicas)
+		s.Annotations = map[string]string{resources.ReplicatedAnnotation: "true"}
+		return s
+	}
+	toThree := patched(`{"metadata":{"resourceVersion":"41"},"spec":{"replicas":3}}`)
 	down := []string{Eventf("Normal", "ScaledDown", "Scaled from 1 to 0: there is no RescheduleSource; the volume is kept")}
 	for _, row := range (TableTest{{
 		Name: "bad workqueue key",
@@ -68,6 +77,22 @@ func TestScale_ZeroAndOne(t *testing.T) {
 		Objects:     []runtime.Object{adapter(2, 2)},
 		WantPatches: patched(toZero),
 		WantEvents:  []string{Eventf("Warning", "TooManyReplicas", "Scaled from 2 to 0: each replica would have its own volume and its own schedules")},
+	}, {
+		Name:    "a group, and no source",
+		Objects: []runtime.Object{group(3)},
+	}, {
+		Name:    "a group, and a source",
+		Objects: []runtime.Object{source(), group(3)},
+	}, {
+		Name:        "a group that was one adapter",
+		Objects:     []runtime.Object{source(), group(1)},
+		WantPatches: toThree,
+		WantEvents:  []string{Eventf("Normal", "Scaled", "Scaled from 1 to 3: it is a group of adapters")},
+	}, {
+		Name:        "a group of too many",
+		Objects:     []runtime.Object{group(5)},
+		WantPatches: toThree,
+		WantEvents:  []string{Eventf("Normal", "Scaled", "Scaled from 5 to 3: it is a group of adapters")},
 	}, {
 		Name:    "a source that a finalizer holds is still one",
 		Objects: []runtime.Object{deleting, adapter(1, 1)},

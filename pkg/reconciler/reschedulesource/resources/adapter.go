@@ -15,7 +15,8 @@ type Availability struct {
 
 // AdapterAvailability derives it from the adapter's StatefulSet; nil means that
 // there is none in namespace. True requires a ready pod of the newest revision:
-// during a rollout no pod serves.
+// during a rollout no pod serves. Of a group the others do, and each that is ready
+// knows an owner.
 func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
 	name := namespace + "/" + AdapterName
 	switch {
@@ -24,6 +25,7 @@ func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
 			"There is no StatefulSet %s. Install it with the release manifest, or from a checkout with: ko apply -f config/", name)}
 	case Replicas(s) == 0:
 		return Availability{corev1.ConditionUnknown, "AdapterScalingUp", fmt.Sprintf("StatefulSet %s has no replicas yet.", name)}
+	case IsReplicated(s) && s.Status.ReadyReplicas > 0:
 	case s.Status.ObservedGeneration < s.Generation:
 		return Availability{corev1.ConditionUnknown, "AdapterRollingOut", fmt.Sprintf("A change of StatefulSet %s is not observed yet.", name)}
 	case s.Status.ReadyReplicas == 0:
@@ -33,6 +35,15 @@ func AdapterAvailability(namespace string, s *appsv1.StatefulSet) Availability {
 	}
 	return Availability{Status: corev1.ConditionTrue}
 }
+
+// The annotation of a StatefulSet whose pods are a group, and the number of its members.
+const (
+	ReplicatedAnnotation = "sources.reschedule.dev/replicated"
+	Members              = 3
+)
+
+// IsReplicated reports that the pods are a group, which keeps the schedules together.
+func IsReplicated(s *appsv1.StatefulSet) bool { return s.Annotations[ReplicatedAnnotation] == "true" }
 
 // Replicas is the number of replicas in the spec; the API's default is 1.
 func Replicas(s *appsv1.StatefulSet) int32 {

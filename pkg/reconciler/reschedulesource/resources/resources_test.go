@@ -140,6 +140,23 @@ func TestAdapter_Availability(t *testing.T) {
 	}
 }
 
+// A group serves during a rollout, while one of its pods is ready.
+func TestAvailability_GroupRollsOut(t *testing.T) {
+	t.Parallel()
+	group := statefulSet(3, appsv1.StatefulSetStatus{ObservedGeneration: 1, Replicas: 3, ReadyReplicas: 2, CurrentRevision: "a", UpdateRevision: "b"})
+	if got := AdapterAvailability("knative-eventing", group); got.Status == "True" {
+		t.Errorf("without the annotation: %+v", got)
+	}
+	group.Annotations = map[string]string{ReplicatedAnnotation: "true"}
+	if got, want := AdapterAvailability("knative-eventing", group), (Availability{Status: "True"}); got != want {
+		t.Errorf("got %+v", got)
+	}
+	group.Status.ReadyReplicas = 0
+	if got := AdapterAvailability("knative-eventing", group); got.Status == "True" {
+		t.Errorf("no pod is ready: %+v", got)
+	}
+}
+
 // A StatefulSet that names no replicas has one.
 func TestReplicas_DefaultIsOne(t *testing.T) {
 	t.Parallel()
