@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -27,4 +28,19 @@ func FreePort() (int, error) {
 func FreeAddress() (string, error) {
 	port, err := FreePort()
 	return "127.0.0.1:" + strconv.Itoa(port), err
+}
+
+// FreePair is such an address whose next port is free too.
+func FreePair() (string, error) {
+	for range 100 {
+		port, err := FreePort()
+		if err != nil {
+			return "", err
+		}
+		next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+1))
+		if err == nil {
+			return "127.0.0.1:" + strconv.Itoa(port), next.Close()
+		}
+	}
+	return "", errors.New("harness: no two ports in a row are free")
 }

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// trio is a group of three adapters, in place of the single one.
+type trio struct {
+	*programs
+	t       *testing.T
+	members map[string]*harness.Adapter // the ones that run
+}
+
+// group ends the single adapter for the time of the test, which is no parallel one.
+func (p *programs) group(t *testing.T) *trio {
+	t.Helper()
+	binary := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), p.path("adapter-replicated"))
+	if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
+		if err := harness.Build(binary, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := t.TempDir()
+	for name, text := range ownCertificate(t, "localhost") {
+		if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := []string{"a", "b", "c"}
+	var peers []string
+	for _, name := range names {
+		address, err := harness.FreePair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, name+"="+address)
+	}
+	p.adapter.Kill()
+	g := &trio{programs: p, t: t, members: map[string]*harness.Adapter{}}
+	t.Cleanup(func() {
+		for name, a := range g.members {
+			a.Kill()
+			if t.Failed() {
+				t.Logf("member %s:\n%s", name, tail(a.Log()))
+			}
+		}
+		if err := p.startAdapter(); err != nil {
+			t.Error(err)
+		}
+	})
+	var mu sync.Mutex
+	var starts sync.WaitGroup
+	for _, name := range names {
+		starts.Go(func() {
+			a, err := harness.Process{Binary: binary}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", t.TempDir(),
+				"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
+				"--replicated", "--member", name, "--peers", strings.Join(peers, ","), "--peer-tls-dir", files)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			g.members[name] = a
+			mu.Unlock()
+		})
+	}
+	if starts.Wait(); t.Failed() {
+		t.FailNow()
+	}
+	p.adapter = g.members["a"]
+	return g
+}
+
+// owner is the member that owns the shard.
+func (g *trio) owner() (owner string) {
+	g.t.Helper()
+	settle(g.t, func() bool {
+		for name, a := range g.members {
+			ctx, cancel := context.WithTimeout(g.t.Context(), time.Second)
+			r, err := harness.Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
+			cancel()
+			if err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1") {
+				owner = name
+				return true
+			}
+		}
+		return false
+	}, "no member owns the shard")
+	return owner
+}
+
+// Any member takes calls of a group of three; the owner delivers, watches, and writes the
+// status. When it is killed the next one does, and misses no change of an object and no
+// removal of a source.
+func TestGroup_OwnerIsKilled(t *testing.T) {
+	p, sink := running(t), newSink(t)
+	g := p.group(t)
+	o := watched(t, "trio")
+	o.permit(o.namespace, "websites")
+	s := o.source(p, "x", watching(sink, "in", websites))
+	removed := o.source(p, "removed", to(sink, "removed"))
+	s.watches("True", "")
+	o.apply(website, "a", "1")
+	o.apply(website, "c", "1")
+	key := func(name string) string { return "Website/" + o.namespace + "/" + name }
+	sink.Next(t, "in", key("a"))
+	sink.Next(t, "in", key("c"))
+	for name, a := range g.members {
+		p.adapter = a
+		s.served()
+		s.put("of-"+name, `{"delay":"0s"}`)
+		sink.Next(t, "in", "of-"+name)
+	}
+	removed.served()
+	removed.put("later", `{"delay":"1h"}`)
+	uid := removed.uid()
+
+	owner := g.owner()
+	g.members[owner].Kill()
+	killed := time.Now()
+	delete(g.members, owner)
+	p.adapter = g.members[slices.Sorted(maps.Keys(g.members))[0]]
+	removed.delete()
+	a := o.apply(website, "a", "2")
+	o.apply(website, "b", "1")
+	o.delete(o.read(fmt.Sprintf(website, "c", "1")))
+	settle(t, func() bool {
+		return s.call(s.token, "PUT", harness.KeyPath("after"), `{"delay":"0s"}`).Status < 300
+	}, "no member takes a call")
+	sink.Next(t, "in", "after")
+	t.Logf("the first delivery came %s after the end of the owner", time.Since(killed))
+	s.put("later", `{"delay":"1h"}`)
+	sink.Find(t, "the update, the addition and the deletion", func([]*harness.Delivery) bool {
+		update := slices.ContainsFunc(sink.Of("in", key("a")), func(d *harness.Delivery) bool {
+			return strings.Contains(string(d.Body), `"resourceVersion":"`+a.GetResourceVersion()+`"`)
+		})
+		deletion := slices.ContainsFunc(sink.Of("in", key("c")), func(d *harness.Delivery) bool {
+			return d.Attr("type") == "dev.knative.apiserver.ref.delete"
+		})
+		return update && deletion && len(sink.Of("in", key("b"))) > 0
+	})
+	next := g.members[g.owner()]
+	settle(t, func() bool {
+		return slices.ContainsFunc(strings.Split(next.Log(), "\n"), func(line string) bool {
+			return strings.Contains(line, "its schedules are purged") && !strings.Contains(line, "by the owner") && strings.Contains(line, uid)
+		})
+	}, "the next owner does not purge the source that was removed meanwhile")
+	// The object's first owner wrote at most the keys that are gone.
+	s.until("reported by the next owner", func(o *v1alpha1.RescheduleSource) bool { return o.Status.Pending != nil && *o.Status.Pending == 1 })
+	s.watches("True", "")
+}
