@@ -78,10 +78,11 @@ cosign() { command cosign "$1" --yes "${sign[@]}" "${@:2}"; }
 
 echo "$VERSION: images for $PLATFORMS" >&2
 DIST=$out KOFLAGS="--sbom-dir=$work/sbom ${KOFLAGS:-}" hack/release.sh
-# Every image that a manifest names, so that an image of a manifest that comes later is in.
-mapfile -t images < <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml | sort -u)
+# Every image that a manifest names, so that an image of a manifest that comes later is in,
+# and the one that none names.
+mapfile -t images < <({ sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml; cat "$out/adapter-replicated.txt"; } | sort -u)
 for image in "${images[@]}"; do
-    [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "a manifest names the image $image without a digest"
+    [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "the image $image is named without a digest"
 done
 archive "$out/reschedule-sbom.tar.gz" "$work/sbom" .
 

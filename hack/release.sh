@@ -6,6 +6,7 @@
 #   dist/reschedule-tls.yaml   the adapter's certificate (cert-manager), beside the first
 #   dist/reschedule-admission.yaml  the admission policies and the rights that they bound,
 #                              which the first has too, for installations by OLM
+#   dist/adapter-replicated.txt  the image of cmd/adapter-replicated, which no manifest names
 #
 # KO_DOCKER_REPO is the repository of the images. VERSION is their tag and the version
 # label of every object. PLATFORMS is ko's --platform, KOFLAGS are further flags of ko, and
@@ -41,12 +42,14 @@ dist=${DIST:-dist}
 mkdir -p "$dist"
 out=$(mktemp -d "$dist/.release.XXXXXX")
 trap 'rm -rf "$out"' EXIT
-# shellcheck disable=SC2086 # KOFLAGS are several flags
-ko resolve --filename config/ --base-import-paths --tags "$VERSION" \
-    --platform "${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}" ${KOFLAGS:-} >"$out/images.yaml"
+# shellcheck disable=SC2206 # KOFLAGS are several flags
+flags=(--base-import-paths --tags "$VERSION" --platform "${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}" ${KOFLAGS:-})
+ko resolve --filename config/ "${flags[@]}" >"$out/images.yaml"
+ko build ./cmd/adapter-replicated "${flags[@]}" >"$out/adapter-replicated.txt"
 label <"$out/images.yaml" >"$out/reschedule.yaml"
 label <config/300-reschedulesource.yaml >"$out/reschedule-crds.yaml"
 label <config/tls/adapter-certificate.yaml >"$out/reschedule-tls.yaml"
 for file in config/20[456]-*.yaml; do echo ---; label <"$file"; done >"$out/reschedule-admission.yaml"
-mv "$out"/reschedule{,-crds,-tls,-admission}.yaml "$dist/"
-echo "$dist/reschedule.yaml, reschedule-crds.yaml, reschedule-tls.yaml and reschedule-admission.yaml are $VERSION" >&2
+rm "$out/images.yaml"
+mv "$out"/* "$dist/"
+echo "$dist/reschedule.yaml, reschedule-crds.yaml, reschedule-tls.yaml, reschedule-admission.yaml and adapter-replicated.txt are $VERSION" >&2

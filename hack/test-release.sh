@@ -114,9 +114,10 @@ objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
 [ "$(objects "$dist"/reschedule-admission.yaml)" = "$(objects config/20[456]-*.yaml)" ] || fail "reschedule-admission.yaml has other objects than 204 to 206"
 
+if grep -n 'adapter-replicated' "$dist/reschedule.yaml"; then fail "reschedule.yaml names adapter-replicated, which nobody asked for"; fi
 mkdir "$work/root"
-for name in adapter controller; do
-    image=$(sed -n "s|.*image: \($registry/reschedule/${name}[:@].*\)|\1|p" "$dist"/reschedule.yaml)
+for name in adapter adapter-replicated controller; do
+    image=$(sed -n "s|\(.*image: \)\{0,1\}\($registry/reschedule/${name}[:@].*\)|\2|p" "$dist"/reschedule.yaml "$dist/adapter-replicated.txt")
     [[ $image == *@sha256:* ]] || fail "$name is not named by digest: \"$image\""
     [ "$(crane digest "$registry/reschedule/$name:$version")" = "${image##*@}" ] || fail "$name has no tag $version"
     for platform in ${PLATFORMS//,/ }; do
@@ -131,6 +132,8 @@ for name in adapter controller; do
 done
 crane export --platform "linux/$(go env GOARCH)" "$(sed -n "s|.*image: \($registry/reschedule/adapter[:@].*\)|\1|p" "$dist"/reschedule.yaml)" - | tar -x -C "$work/root" --no-same-owner 2>>"$work/crane.log"
 [ "$("$work/root/ko-app/adapter" --version)" = "$version" ] || fail "the adapter says it is $("$work/root/ko-app/adapter" --version)"
+crane export --platform "linux/$(go env GOARCH)" "$(cat "$dist/adapter-replicated.txt")" - | tar -x -C "$work/root" --no-same-owner 2>>"$work/crane.log"
+[ "$("$work/root/ko-app/adapter-replicated" --version)" = "$version" ] || fail "adapter-replicated says it is $("$work/root/ko-app/adapter-replicated" --version)"
 
 # The archives: each command line, the base for kustomize, the SBOMs; and krew's manifest.
 for platform in ${CLI_PLATFORMS//,/ }; do
@@ -164,7 +167,7 @@ for image in "$bundle" "$registry/reschedule/reschedule-catalog:$version"; do
     cosign verify --key "$work/cosign.pub" --insecure-ignore-tlog=true "$image" >/dev/null 2>&1 || fail "$image is not signed"
 done
 tar -xzOf "$dist/reschedule-sbom.tar.gz" --wildcards './*.spdx.json' | grep '"spdxVersion"' >/dev/null || fail "reschedule-sbom.tar.gz has no SPDX document"
-for words in "# $version" '**This is a pre-release.**' '- What the test reads.' "$registry/reschedule/adapter:$version@sha256:"; do
+for words in "# $version" '**This is a pre-release.**' '- What the test reads.' "$registry/reschedule/adapter:$version@sha256:" "$registry/reschedule/adapter-replicated:$version@sha256:"; do
     grep -qF -- "$words" "$dist/release-notes.md" || fail "the notes lack \"$words\": $(cat "$dist/release-notes.md")"
 done
 if grep -qF 'Other text.' "$dist/release-notes.md"; then fail "the notes have the text of another version"; fi
@@ -188,9 +191,12 @@ changed "another key" cp "$work/other.pub" cosign.pub
 changed "another file" sed -i '1s/^/#/' reschedule.yaml
 changed "another list of checksums" sh -c 'echo >>reschedule-crds.yaml; sha256sum *.yaml >checksums.txt'
 changed "an image without a signature" sh -c "sed -i 's|image: .*/adapter[:@].*|image: $unsigned|' reschedule.yaml; sha256sum reschedule.yaml >checksums.txt; cosign sign-blob --key $work/cosign.key --bundle checksums.txt.sigstore.json checksums.txt"
+changed "an image of adapter-replicated without a signature" sh -c "echo '$unsigned' >adapter-replicated.txt; sha256sum adapter-replicated.txt >checksums.txt; cosign sign-blob --key $work/cosign.key --bundle checksums.txt.sigstore.json checksums.txt"
 rm "$dist/cosign.pub"
 
 # A second build is the same.
 release "$work/another/directory/with/a/longer/name" "$work/again"
 diff -r --exclude=checksums.txt.sigstore.json "$dist" "$work/again" >"$work/differences" || fail "two builds of one tag differ: $(cat "$work/differences")"
+cat "$dist/checksums.txt"
+sed -n 's/^- `\(.*\)`$/\1/p' "$dist/release-notes.md"
 echo "ok: $version for $PLATFORMS was released twice to a registry on loopback, and is the same"

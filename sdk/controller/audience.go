@@ -40,8 +40,9 @@ var (
 	errNoKeys     = errors.New("the token cannot be checked now")
 )
 
-// ownNamespace is the file with the name of a pod's namespace.
-const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+// ownNamespace is the file with the name of a pod's namespace. Tests that run an operator
+// without a pod set it (-ldflags=-X=…).
+var ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // algorithms are the algorithms with which an API server signs.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
