@@ -15,11 +15,11 @@ func TestSeams_HandlerAroundThePlainOne(t *testing.T) {
 	t.Parallel()
 	type counting[T client.Object] struct {
 		handler.TypedEnqueueRequestForObject[T]
-		counter int
+		Counter int
 	}
 	type mapping struct{ handler.Funcs }
 	type named struct {
-		h handler.EnqueueRequestForObject
+		H handler.EnqueueRequestForObject
 	}
 	for _, test := range []struct {
 		handler any

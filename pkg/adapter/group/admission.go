@@ -120,7 +120,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 			what = "the other members"
 		}
 		if time.Now().After(again) {
-			m.cfg.Log.Info("this member cannot join yet", "waits for", what)
+			m.cfg.Log.Info("this member cannot join yet", "waitsFor", what)
 			again = time.Now().Add(saySo)
 		}
 		select {
