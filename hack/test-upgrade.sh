@@ -12,4 +12,4 @@ work=$(mktemp -d)
 trap 'git worktree remove --force "$work/older" 2>/dev/null || true; rm -rf "$work"' EXIT
 git worktree add --quiet --detach "$work/older" "$from"
 CGO_ENABLED=0 go -C "$work/older" build -trimpath -buildvcs=false -tags grpcnotrace -o "$work/adapter" ./cmd/adapter
-CGO_ENABLED=0 go test -trimpath -tags grpcnotrace -count=1 -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
+CGO_ENABLED=0 go test -trimpath -tags grpcnotrace -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
