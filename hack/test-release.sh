@@ -114,7 +114,7 @@ objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
 [ "$(objects "$dist"/reschedule-admission.yaml)" = "$(objects config/20[456]-*.yaml)" ] || fail "reschedule-admission.yaml has other objects than 204 to 206"
 
-if grep -n 'adapter-replicated' "$dist/reschedule.yaml"; then fail "reschedule.yaml names adapter-replicated, which nobody asked for"; fi
+if grep -n 'adapter-replicated' "$dist/reschedule.yaml"; then fail "reschedule.yaml names adapter-replicated, which is opt-in"; fi
 mkdir "$work/root"
 for name in adapter adapter-replicated controller; do
     image=$(sed -n "s|\(.*image: \)\{0,1\}\($registry/reschedule/${name}[:@].*\)|\2|p" "$dist"/reschedule.yaml "$dist/adapter-replicated.txt")

@@ -50,8 +50,8 @@ type Adapter struct {
 
 	connections *connections
 
-	calls   []*endpoint // of the schedule API
-	admin   *endpoint
+	calls   []*listener.Endpoint // of the schedule API
+	admin   *listener.Endpoint
 	backups *backup.Server // nil: they cannot be served
 	serving sync.WaitGroup
 	ready   atomic.Bool
@@ -337,10 +337,10 @@ func (a *Adapter) warnFailing(s *schedule.Source, h dispatch.Health) {
 }
 
 // Addr is the address of the schedule API.
-func (a *Adapter) Addr() string { return a.calls[0].listener.Addr().String() }
+func (a *Adapter) Addr() string { return a.calls[0].Addr().String() }
 
 // AdminAddr is the address of probes and metrics.
-func (a *Adapter) AdminAddr() string { return a.admin.listener.Addr().String() }
+func (a *Adapter) AdminAddr() string { return a.admin.Addr().String() }
 
 // PageURL is the address of the page, "" when it is not served. Where tokens are required
 // it opens the page once, without one.

@@ -2,10 +2,8 @@ package adapter
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -43,36 +41,17 @@ func newConnections(log *slog.Logger) *connections {
 	}
 }
 
-// endpoint is an address that is listened on.
-type endpoint struct {
-	server   *http.Server
-	listener net.Listener
-}
-
 // listen listens; what connects waits until answer is called.
-func (a *Adapter) listen(address string, server *http.Server, connections *listener.Connections) (*endpoint, error) {
-	l, err := net.Listen("tcp", address)
+func (a *Adapter) listen(address string, server *http.Server, connections *listener.Connections) (*listener.Endpoint, error) {
+	e, err := connections.Open(address, server)
 	if err != nil {
 		return nil, fmt.Errorf("adapter: listen: %w", err)
 	}
-	server.ErrorLog = slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelDebug)
-	server.ConnContext = connections.Context
-	server.Handler = listener.Handler(server.Handler)
-	return &endpoint{server, connections.Listen(l)}, nil
+	return e, nil
 }
 
 // answer serves an endpoint in the background, until its server is shut down.
-func (a *Adapter) answer(e *endpoint) {
-	a.serving.Go(func() {
-		serve := e.server.Serve
-		if e.server.TLSConfig != nil {
-			serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
-		}
-		if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-			a.cfg.Log.Error("a server ended", "address", e.listener.Addr(), "error", err)
-		}
-	})
-}
+func (a *Adapter) answer(e *listener.Endpoint) { a.serving.Go(e.Serve) }
 
 // certificateAge is how long a certificate is used before its file is looked
 // at again.

@@ -47,7 +47,7 @@ func (a *Adapter) makePage(guard access.Guard) access.Guard {
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 8
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, reachable(a.calls[0].listener.Addr().String()))
+		return new(net.Dialer).DialContext(ctx, network, reachable(a.calls[0].Addr().String()))
 	}
 	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{Base: "http://localhost", Transport: transport, Sources: a.pageSources})))
 	a.page.Store(&handler)

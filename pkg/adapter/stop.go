@@ -50,11 +50,7 @@ func (a *Adapter) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainRequests)
 	var drained sync.WaitGroup
 	for _, e := range a.calls {
-		drained.Go(func() {
-			if err := e.server.Shutdown(ctx); err != nil {
-				_ = e.server.Close() // what hangs is cut off
-			}
-		})
+		drained.Go(func() { e.Shutdown(ctx) })
 	}
 	if a.member != nil {
 		drained.Go(func() { a.member.Shutdown(ctx) })
@@ -70,7 +66,7 @@ func (a *Adapter) end() error {
 		a.backups.Close() // one under way is cut off
 	}
 	if a.admin != nil {
-		_ = a.admin.server.Close() // probes and metrics to the last
+		a.admin.Close() // probes and metrics to the last
 	}
 	a.serving.Wait()
 	err := a.close()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,9 +90,9 @@ func (g *trio) owner() (owner string) {
 	settle(g.t, func() bool {
 		for name, a := range g.members {
 			ctx, cancel := context.WithTimeout(g.t.Context(), time.Second)
-			r, err := harness.Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
+			owns := a.OwnsShard(ctx)
 			cancel()
-			if err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1") {
+			if owns {
 				owner = name
 				return true
 			}

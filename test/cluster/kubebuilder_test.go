@@ -133,13 +133,7 @@ func (z *fromZero) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer func() { _ = p.Terminate(context.WithoutCancel(r.Context())) }()
-	if err := p.Until(r.Context(), func(ctx context.Context) error {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err == nil {
-			err = c.Close()
-		}
-		return err
-	}); err != nil {
+	if err := p.Until(r.Context(), listens(address)); err != nil {
 		return err
 	}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})

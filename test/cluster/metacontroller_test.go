@@ -78,15 +78,20 @@ func launch(t *testing.T, name, address string, env []string, args ...string) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), kube.Patience)
 	defer cancel()
-	err = p.Until(ctx, func(ctx context.Context) error {
+	err = p.Until(ctx, listens(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// listens is nil when a connection to the address is accepted.
+func listens(address string) func(context.Context) error {
+	return func(ctx context.Context) error {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err == nil {
 			err = c.Close()
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

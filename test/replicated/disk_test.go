@@ -1,7 +1,6 @@
 package replicated
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -158,10 +157,9 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 	g.put(late, 24*time.Hour)
 	lost := (g.owner() + 1) % 3
 	g.lose(lost)
-	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
 	for cut := range 6 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+cut*250+rand.IntN(250))*time.Millisecond)
-		if out, err := exec.CommandContext(ctx, program, g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
+		if out, err := exec.CommandContext(ctx, program(), g.flags(lost)...).CombinedOutput(); ctx.Err() == nil { // kill -9
 			t.Errorf("it ended by itself: %v\n%s", err, out)
 		}
 		cancel()
@@ -178,13 +176,12 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 func TestGroup_TwoLostDisks(t *testing.T) {
 	g := start(t)
 	g.put(g.key(), time.Hour)
-	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
 	g.lose(1)
 	g.lose(2)
 	var both sync.WaitGroup
 	for _, i := range []int{1, 2} {
 		both.Go(func() {
-			a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
+			a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
 			if err == nil {
 				a.Kill()
 				t.Errorf("%s started", name(i))
@@ -201,11 +198,10 @@ func TestGroup_Restored(t *testing.T) {
 	g := start(t)
 	late := g.key()
 	g.put(late, 24*time.Hour)
-	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
 	file := filepath.Join(g.dir, "backup.tar")
 	run := func(args ...string) {
 		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), program(), args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}

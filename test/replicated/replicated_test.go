@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -22,6 +21,9 @@ import (
 
 // built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none.
 var built string
+
+// program is the binary of the members.
+func program() string { return cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built) }
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, func(dir string) (func() error, error) {
@@ -74,7 +76,11 @@ func start(t *testing.T) *group {
 	}
 	var peers []string
 	for i := range g.members {
-		peers = append(peers, name(i)+"="+pair(t))
+		address, err := harness.FreePair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, name(i)+"="+address)
 	}
 	g.peers = strings.Join(peers, ",")
 	var all sync.WaitGroup
@@ -101,30 +107,12 @@ func start(t *testing.T) *group {
 
 func name(i int) string { return string(rune('a' + i)) }
 
-// pair finds an address whose next port is free too.
-func pair(t *testing.T) string {
-	for range 100 {
-		port, err := harness.FreePort()
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		if err == nil {
-			next.Close()
-			return fmt.Sprintf("127.0.0.1:%d", port)
-		}
-	}
-	t.Fatal("no two ports in a row are free")
-	return ""
-}
-
 func (g *group) flags(i int) []string {
 	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)
 }
 
 func (g *group) launch(i int) {
-	program := cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built)
-	a, err := harness.Process{Binary: program}.Launch(g.flags(i)...)
+	a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
 	if err != nil {
 		g.t.Error(err)
 		return
@@ -248,9 +236,9 @@ func (g *group) owner() int {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-			r, err := harness.Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
+			owns := a.OwnsShard(ctx)
 			cancel()
-			if err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1") {
+			if owns {
 				return i
 			}
 		}

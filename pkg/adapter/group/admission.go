@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -94,33 +93,31 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	for again := time.Now().Add(saySo); ; {
 		said := map[string]admission{}
-		for name := range m.cfg.Peers {
-			if name == m.cfg.Member {
-				continue
-			}
+		for _, name := range m.cfg.others() {
 			var a admission
 			if err := m.call(ctx, http.MethodGet, name, url.Values{"empty": {m.cfg.Member}}, askTime, &a); err == nil {
 				said[name] = a
 			}
 		}
-		what, err := m.judge(said, joining)
-		switch {
-		case err != nil:
+		verdict, waitsFor, err := m.judge(said, joining)
+		if err != nil {
 			return false, err
-		case what == admitted:
+		}
+		switch verdict {
+		case admitted:
 			// The others may still be asking: they are told that this member was empty until it
 			// has joined.
 			return false, nil
-		case what == replaceable:
+		case replaceable:
 			if err = m.replaced(ctx, attempt); err == nil {
 				m.attempt.Store(nil)
 				return true, m.setJoining()
 			}
 			m.cfg.Log.Info("this member cannot take the place of the one that has lost its disk yet; trying again", "error", err)
-			what = "the other members"
+		case waiting:
 		}
 		if time.Now().After(again) {
-			m.cfg.Log.Info("this member cannot join yet", "waitsFor", what)
+			m.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor)
 			again = time.Now().Add(saySo)
 		}
 		select {
@@ -134,22 +131,24 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 // saySo is how often the log says what a start waits for.
 const saySo = 10 * time.Second
 
+// verdict is what follows for a member without a log from what the others said.
+type verdict int
+
 const (
-	admitted    = "admitted"
-	replaceable = "replaceable"
+	waiting     verdict = iota // they must say more
+	admitted                   // it is a new one
+	replaceable                // it has lost its disk
 )
 
-// judge decides from what the others said, or says what to wait for.
-func (m *Member) judge(said map[string]admission, joining bool) (string, error) {
+// judge decides from what the others said. waitsFor names, for the log, what a member that
+// cannot join yet waits for.
+func (m *Member) judge(said map[string]admission, joining bool) (v verdict, waitsFor string, _ error) {
 	var known bool
 	var empty, waits []string
 	applied := m.view.Applied()
 	own, _ := m.view.get().ID()
-	for name := range m.cfg.Peers {
+	for _, name := range m.cfg.others() {
 		a, answered := said[name]
-		if name == m.cfg.Member {
-			continue
-		}
 		_, is := a.Marks[m.cfg.Member]
 		known = known || is
 		switch {
@@ -159,28 +158,28 @@ func (m *Member) judge(said map[string]admission, joining bool) (string, error) 
 				empty = append(empty, name)
 			}
 		case applied > 0 && a.Applied > 0 && own != a.Store:
-			return "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory", name)
+			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory", name)
 		case a.Attempt != "":
 			empty = append(empty, name)
 			if a.Applied != applied {
-				return "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with three empty directories, or with one back-up in all three", name)
+				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with three empty directories, or with one back-up in all three", name)
 			}
 		case !a.Joined:
 			waits = append(waits, name)
 		}
 	}
+	const all = "the other members"
 	switch {
 	case known && len(empty) > 0:
-		return "", errLostMajority
+		return waiting, "", errLostMajority
 	case len(waits) > 0:
-		slices.Sort(waits)
-		return strings.Join(waits, " and "), nil
+		return waiting, strings.Join(waits, " and "), nil
 	case known:
-		return replaceable, nil
+		return replaceable, all, nil
 	case joining:
-		return "the other members", nil
+		return waiting, all, nil
 	}
-	return admitted, nil
+	return admitted, "", nil
 }
 
 // setJoining writes the mark that the log is of a learner, before there is one.
@@ -221,10 +220,7 @@ func (m *Member) settle(ctx context.Context) error {
 
 // replaced asks the others, one after the other, to put this member in its own place.
 func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
-	for name := range m.cfg.Peers {
-		if name == m.cfg.Member {
-			continue
-		}
+	for _, name := range m.cfg.others() {
 		query := url.Values{"member": {m.cfg.Member}, "attempt": {attempt}}
 		if err = m.call(ctx, http.MethodPost, name, query, 2*replaceTime, nil); err == nil {
 			return nil
@@ -266,10 +262,7 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 	if shard == nil || !m.joined.Load() {
 		return errors.New("group: this member has not joined yet")
 	}
-	for name := range m.cfg.Peers {
-		if name == m.cfg.Member {
-			continue
-		}
+	for _, name := range m.cfg.others() {
 		a, err := m.ask(ctx, name)
 		switch {
 		case err != nil:

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -134,6 +136,12 @@ func forwardAddress(peer string) string {
 	host, port, _ := net.SplitHostPort(peer)
 	n, _ := strconv.Atoi(port)
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
+}
+
+// others are the names of the other members, sorted.
+func (s *Settings) others() []string {
+	names := slices.Sorted(maps.Keys(s.Peers))
+	return slices.DeleteFunc(names, func(name string) bool { return name == s.Member })
 }
 
 func (s *Settings) scheme() string {

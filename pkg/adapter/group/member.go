@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -47,9 +45,9 @@ type Member struct {
 	api     atomic.Pointer[http.Handler]
 	cancel  context.CancelFunc
 	ended   chan struct{}
-	peers   *http.Server // for other members; nil before Join
-	served  chan struct{}
-	serving chan struct{} // closed by Serve
+	peers   *listener.Endpoint // for other members; nil before Join
+	serves  sync.WaitGroup     // of peers
+	serving chan struct{}      // closed by Serve
 
 	told         sync.Map     // names of members that said that their disks are empty
 	replacing    sync.Mutex   // another member
@@ -65,8 +63,7 @@ type Member struct {
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
-	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}),
-		served: make(chan struct{}), serving: make(chan struct{})}
+	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
 	var err error
 	if m.view, err = openView(store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}); err != nil {
 		return nil, err
@@ -232,26 +229,13 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 	server := api.Server(m.routeForwarded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		(*m.api.Load()).ServeHTTP(w, r) // there is no tenure before it is set
 	})))
-	l, err := net.Listen("tcp", m.cfg.ForwardListen)
-	if err != nil {
+	server.TLSConfig = tlsConfig
+	connections := listener.New(listener.Config{Name: "members", Limit: peerConnections, Heads: budget.New(peerHeadBytes, nil), Log: m.cfg.Log})
+	var err error
+	if m.peers, err = connections.Open(m.cfg.ForwardListen, server); err != nil {
 		return fmt.Errorf("group: listen: %w", err)
 	}
-	connections := listener.New(listener.Config{Name: "members", Limit: peerConnections, Heads: budget.New(peerHeadBytes, nil), Log: m.cfg.Log})
-	server.TLSConfig = tlsConfig
-	server.ErrorLog = slog.NewLogLogger(m.cfg.Log.Handler(), slog.LevelDebug)
-	server.ConnContext = connections.Context
-	server.Handler = listener.Handler(server.Handler)
-	m.peers = server
-	serve := server.Serve
-	if tlsConfig != nil {
-		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
-	}
-	go func() {
-		defer close(m.served)
-		if err := serve(connections.Listen(l)); !errors.Is(err, http.ErrServerClosed) {
-			m.cfg.Log.Error("a server ended", "address", l.Addr(), "error", err)
-		}
-	}()
+	m.serves.Go(m.peers.Serve)
 	return nil
 }
 
@@ -298,7 +282,7 @@ func (m *Member) Leave() {
 	case <-m.serving:
 	default: // the start did not come to its end
 		if m.peers != nil {
-			_ = m.peers.Close()
+			m.peers.Close()
 		}
 	}
 	if m.group == nil {
@@ -346,10 +330,8 @@ func (m *Member) Shutdown(ctx context.Context) {
 	if m.peers == nil {
 		return
 	}
-	if err := m.peers.Shutdown(ctx); err != nil {
-		_ = m.peers.Close()
-	}
-	<-m.served
+	m.peers.Shutdown(ctx)
+	m.serves.Wait()
 }
 
 // Close ends this member, and releases the directory.

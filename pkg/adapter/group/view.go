@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -161,14 +162,9 @@ func (p *paced) Write(b []byte) (int, error) {
 // copyView is replica.Config.Copy. It asks the owner last, which has other work.
 func (m *Member) copyView(ctx context.Context) error {
 	owner, _, _ := m.group.Owner()
-	var from []string
-	for name := range m.cfg.Peers {
-		if name != m.cfg.Member && name != owner.Member {
-			from = append(from, name)
-		}
-	}
-	if owner.Member != "" && owner.Member != m.cfg.Member {
-		from = append(from, owner.Member)
+	from := m.cfg.others()
+	if at := slices.Index(from, owner.Member); at >= 0 {
+		from = append(slices.Delete(from, at, at+1), owner.Member)
 	}
 	var failed error
 	for _, name := range from {

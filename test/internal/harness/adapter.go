@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -141,6 +142,12 @@ func Run(args ...string) (int, string) {
 func (a *Adapter) Kill() {
 	_ = a.cmd.Process.Kill() // it may be gone
 	<-a.exited
+}
+
+// OwnsShard reports whether the adapter, one of a group, says that it owns the shard.
+func (a *Adapter) OwnsShard(ctx context.Context) bool {
+	r, err := Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
+	return err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1")
 }
 
 // Signal sends a signal.

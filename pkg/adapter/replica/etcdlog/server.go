@@ -45,6 +45,13 @@ type Options struct {
 	Stopped  func(error) // etcd has ended by itself: the process must end
 }
 
+func (o *Options) scheme() string {
+	if o.TLSDir != "" {
+		return "https"
+	}
+	return "http"
+}
+
 // Server is the member of the group in this process.
 type Server struct {
 	etcd   *embed.Etcd
@@ -55,10 +62,8 @@ type Server struct {
 // Start starts the member. It returns at once; until a majority is there, the log
 // cannot be changed.
 func Start(o Options) (*Server, error) {
-	cfg := embed.NewConfig()
-	scheme := "http"
+	cfg, scheme := embed.NewConfig(), o.scheme()
 	if o.TLSDir != "" {
-		scheme = "https"
 		cfg.PeerTLSInfo.CertFile = filepath.Join(o.TLSDir, "tls.crt")
 		cfg.PeerTLSInfo.KeyFile = filepath.Join(o.TLSDir, "tls.key")
 		cfg.PeerTLSInfo.TrustedCAFile = filepath.Join(o.TLSDir, "ca.crt")
@@ -132,11 +137,7 @@ func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.M
 // address. etcd refuses what would take the majority away. The id is a new one: what the old
 // member promised does not count any more.
 func (s *Server) Replace(ctx context.Context, member string) error {
-	scheme := "http"
-	if s.opts.TLSDir != "" {
-		scheme = "https"
-	}
-	address := scheme + "://" + s.opts.Peers[member]
+	address := s.opts.scheme() + "://" + s.opts.Peers[member]
 	all, err := s.client.MemberList(ctx)
 	if err != nil {
 		return fmt.Errorf("etcdlog: %w", err)

@@ -182,7 +182,7 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
   }
 
   /**
-   * Somebody reads an object from the cache of the primary resources. A run that does so wants to know whether its own
+   * A caller reads an object from the cache of the primary resources. A run that does so wants to know whether its own
    * object has changed meanwhile: JOSDK's PrimaryUpdateAndCacheUtils waits for that when its write meets a conflict.
    */
   private void read(String key) {

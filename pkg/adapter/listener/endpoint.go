@@ -1,0 +1,54 @@
+package listener
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+)
+
+// Endpoint is an address that is listened on, and the server of its connections.
+type Endpoint struct {
+	server   *http.Server
+	listener net.Listener
+	log      *slog.Logger
+}
+
+// Open listens for a server, within the limits of the connections. What connects waits
+// until [Endpoint.Serve] is called.
+func (c *Connections) Open(address string, server *http.Server) (*Endpoint, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	server.ErrorLog = slog.NewLogLogger(c.cfg.Log.Handler(), slog.LevelDebug)
+	server.ConnContext = c.Context
+	server.Handler = Handler(server.Handler)
+	return &Endpoint{server, c.Listen(l), c.cfg.Log}, nil
+}
+
+// Addr is the address that is listened on.
+func (e *Endpoint) Addr() net.Addr { return e.listener.Addr() }
+
+// Serve answers until the server is shut down, over TLS if the server has a configuration
+// for it.
+func (e *Endpoint) Serve() {
+	serve := e.server.Serve
+	if e.server.TLSConfig != nil {
+		serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
+	}
+	if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		e.log.Error("a server ended", "address", e.Addr(), "error", err)
+	}
+}
+
+// Shutdown lets requests under way end until ctx does; what hangs is cut off then.
+func (e *Endpoint) Shutdown(ctx context.Context) {
+	if err := e.server.Shutdown(ctx); err != nil {
+		e.Close()
+	}
+}
+
+// Close cuts off what is under way.
+func (e *Endpoint) Close() { _ = e.server.Close() }
