@@ -166,6 +166,38 @@ func (a *watchedApp) stillThere(before map[types.UID]corev1.Pod, when string) {
 	}
 }
 
+// replaced waits until as many pods as before, all of them new, serve the greeting, and returns them. The
+// condition of the Deployment would not do: right after the deletion it is still the one from before.
+func (a *watchedApp) replaced(before map[types.UID]corev1.Pod, greeting string) map[types.UID]corev1.Pod {
+	a.t.Helper()
+	var after map[types.UID]corev1.Pod
+	eventually(a.t, patience, "the pods are new", func() error {
+		after = a.pods()
+		for uid, p := range after {
+			if _, old := before[uid]; old {
+				return fmt.Errorf("pod %s was not restarted", p.Name)
+			}
+			if !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			}) {
+				return fmt.Errorf("pod %s is not ready", p.Name)
+			}
+		}
+		if len(after) != len(before) {
+			return fmt.Errorf("there were %d pods, and are %d", len(before), len(after))
+		}
+		got, err := a.proxied(a.t.Context(), "GET", a.name, "webapp", "", nil, nil)
+		if err != nil {
+			return fmt.Errorf("the webapp does not answer: %w", err)
+		}
+		if string(got) != greeting+"\n" {
+			return fmt.Errorf("the webapp says %q", got)
+		}
+		return nil
+	})
+	return after
+}
+
 // told waits for an Event on the ConfigWatcher, and returns all with the reason.
 func (a *watchedApp) told(reason string) []eventsv1.Event {
 	a.t.Helper()
@@ -293,21 +325,11 @@ func watchedInBothForms(t *testing.T) {
 				t.Errorf("the Events are %+v, want one of %d pods", told, len(before))
 			}
 			t.Logf("the pods were restarted %s after their time", told[0].EventTime.Sub(due).Round(time.Millisecond))
-			a.ready(deployment, "webapp")
-			after := a.pods()
-			for uid, p := range after {
-				if _, old := before[uid]; old {
-					t.Errorf("pod %s was not restarted", p.Name)
-				}
+			after := a.replaced(before, "Good morning")
+			for _, p := range after {
 				if earliest := changed.Add(c.delay); p.CreationTimestamp.Time.Before(earliest) {
 					t.Errorf("pod %s is of %s, before %s", p.Name, p.CreationTimestamp, earliest)
 				}
-			}
-			if len(after) != len(before) {
-				t.Errorf("there were %d pods, and are %d", len(before), len(after))
-			}
-			if greeting, err := a.proxied(t.Context(), "GET", a.name, "webapp", "", nil, nil); err != nil || string(greeting) != "Good morning\n" {
-				t.Errorf("the webapp says %q, %v", greeting, err)
 			}
 
 			// What fails is tried again until it works.
