@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +32,7 @@ func TestDisruption_LosesNothing(t *testing.T) {
 	}{
 		{name: "the process of the adapter is killed", kill: func(n *namespace) func() error {
 			pod := n.adapterPod()
-			n.killContainer(pod)
+			n.killContainers(pod)
 			return n.restarted(pod)
 		}},
 		{name: "the pod of the adapter is deleted without grace", kill: func(n *namespace) func() error {
@@ -43,17 +42,12 @@ func TestDisruption_LosesNothing(t *testing.T) {
 		}},
 		{name: "the pod of the adapter is evicted, as from a node that is drained", kill: func(n *namespace) func() error {
 			pod := n.adapterPod()
-			err := n.Client.PolicyV1().Evictions(system).Evict(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: system}})
-			if err != nil {
-				n.t.Fatal(err)
-			}
+			n.evict(pod)
 			return func() error { return n.replaced(pod) }
 		}},
 		{name: "the controller is killed", calm: true, kill: func(n *namespace) func() error {
 			pods := n.podsOf(system, "app.kubernetes.io/component="+controller)
-			for _, pod := range pods {
-				n.killContainer(pod)
-			}
+			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
 		{name: "all containers of the node are killed", ksvc: true, kill: func(n *namespace) func() error {
@@ -140,11 +134,18 @@ func (n *namespace) deleteNow(pod *corev1.Pod) {
 	}
 }
 
-// killContainer kills the process of a pod's one container; the pod stays.
-func (n *namespace) killContainer(pod *corev1.Pod) {
+// killContainers kills the process of the one container of each pod, all at once on a node;
+// the pods stay.
+func (n *namespace) killContainers(pods ...*corev1.Pod) {
 	n.t.Helper()
-	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
-	n.nodekill(pod.Spec.NodeName, id)
+	ids := map[string][]string{}
+	for _, pod := range pods {
+		_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+		ids[pod.Spec.NodeName] = append(ids[pod.Spec.NodeName], id)
+	}
+	for node, ids := range ids {
+		n.nodekill(node, ids...)
+	}
 }
 
 // nodekill runs images/nodekill on a node and waits for its end.

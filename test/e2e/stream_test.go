@@ -349,6 +349,13 @@ func (f *stream) tell(runs []run, cut int, outages []outage) {
 	}
 }
 
+// unanswered is the longest time without an acknowledged call that has to do with an outage.
+func (f *stream) unanswered(o outage) time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return longestGap(f.answered, o)
+}
+
 // longestGap is the longest time between two of the instants that has to do
 // with an outage.
 func longestGap(instants []time.Time, o outage) time.Duration {

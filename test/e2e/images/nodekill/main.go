@@ -2,7 +2,7 @@
 // power cut does. It needs the node's process IDs, and the right to kill.
 //
 //	nodekill                 the containers of all pods, also the ones that hold their networks
-//	nodekill CONTAINER-ID    one container
+//	nodekill CONTAINER-ID…   these containers
 //
 // Its own pod, whose uid POD_UID is, is spared. It prints what it killed.
 package main
@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,9 +29,9 @@ func main() {
 	if own == "" {
 		log.Fatal("POD_UID is not set: this would kill itself")
 	}
-	container := ""
-	if len(os.Args) > 1 {
-		container = os.Args[1]
+	containers := os.Args[1:]
+	meant := func(cgroups []byte) bool {
+		return len(containers) == 0 || slices.ContainsFunc(containers, func(id string) bool { return strings.Contains(string(cgroups), id) })
 	}
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -43,7 +44,7 @@ func main() {
 			continue // it has ended
 		}
 		pod := ofPod.FindSubmatch(cgroups)
-		if pod == nil || !strings.Contains(string(cgroups), container) {
+		if pod == nil || !meant(cgroups) {
 			continue
 		}
 		uid := strings.ReplaceAll(string(pod[1]), "_", "-")

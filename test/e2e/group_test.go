@@ -1,0 +1,208 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	groupMembers = 3
+	memberLabel  = "app.kubernetes.io/component=" + adapter
+	groupPage    = "docs/replication.md"
+)
+
+// Three adapters lose nothing when any of them goes, and callers wait seconds. It replaces
+// the one adapter that the other tests use, so it is not parallel.
+func TestGroup_LosesNothing(t *testing.T) {
+	n := newNamespace(t, "group")
+	n.replicate()
+	n.deploy("operator", 2, streamRules...)
+	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
+	stream := s.stream()
+	stream.flow(50)
+	var outages []outage
+	for _, step := range []struct {
+		name string
+		do   func() (back func() error)
+	}{
+		{"the owner's process is killed", func() func() error {
+			pod := n.shardOwner()
+			n.killContainers(pod)
+			return n.restarted(pod)
+		}},
+		{"the owner's pod is deleted without grace", func() func() error {
+			pod := n.shardOwner()
+			n.deleteNow(pod)
+			return func() error { return n.replaced(pod) }
+		}},
+		{"the owner's pod is evicted, as from a node that is drained", func() func() error {
+			pod := n.shardOwner()
+			n.evict(pod)
+			return func() error { return n.replaced(pod) }
+		}},
+		{"all pods are replaced, one after the other", func() func() error {
+			before := n.podsOf(system, memberLabel)
+			if err := kubectl(n.t.Context(), "-n", system, "rollout", "restart", "statefulset/"+adapter); err != nil {
+				t.Fatal(err)
+			}
+			return func() error { return n.allReplaced(before) }
+		}},
+		{"all processes are killed at once", func() func() error {
+			pods := n.podsOf(system, memberLabel)
+			n.killContainers(pods...)
+			return n.restarted(pods...)
+		}},
+	} {
+		o := outage{from: time.Now()}
+		eventually(t, patience, step.name+": all are back", step.do())
+		o.to = time.Now()
+		outages = append(outages, o)
+		stream.flow(100)
+		eventually(t, patience, step.name+": the cluster is well", n.well)
+		t.Logf("%s: callers had no answer for %s", step.name, stream.unanswered(o))
+	}
+	stream.end()
+	stream.judge(outages...)
+}
+
+// replicate exchanges the adapter for three, as the page says, until the test ends.
+func (n *namespace) replicate() {
+	n.t.Helper()
+	n.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
+		defer cancel()
+		if n.t.Failed() {
+			(&namespace{cluster: n.cluster, t: n.t, name: system}).dump(ctx)
+		}
+		err := n.removeAdapters(ctx)
+		if err == nil {
+			err = inCheckout(ctx, n.t.TempDir(), "go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f config/")
+		}
+		if err != nil {
+			n.t.Errorf("the cluster has not one adapter again: %v", err)
+		}
+	})
+	if err := n.removeAdapters(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join("../..", groupPage))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	blocks := slices.DeleteFunc(steps(string(page)), func(s step) bool { return !strings.Contains(s.commands, "create secret generic") })
+	if len(blocks) != 1 {
+		n.t.Fatalf("%s has %d blocks that make the Secret", groupPage, len(blocks))
+	}
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), "cd \"$DIR\"\n"+blocks[0].commands); err != nil {
+		n.t.Fatal(err)
+	}
+	const install = `
+cat >$DIR/kustomization.yaml <<END
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [$(realpath --relative-to="$DIR" config)]
+components: [$(realpath --relative-to="$DIR" config/replicated)]
+END
+kubectl kustomize "$DIR" | go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f -`
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), install); err != nil {
+		n.t.Fatal(err)
+	}
+	eventually(n.t, patience, "three adapters are ready", func() error { return n.allReplaced(nil) })
+}
+
+// inCheckout runs commands of bash in the project's directory, with a directory of their own
+// in DIR.
+func inCheckout(ctx context.Context, dir, commands string) error {
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "DIR="+dir)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%w\n%s\n%s", err, commands, tail(said.String()))
+	}
+	return nil
+}
+
+// removeAdapters removes all adapters, their volumes and their certificate.
+func (n *namespace) removeAdapters(ctx context.Context) error {
+	if err := kubectl(ctx, "-n", system, "delete", "statefulset", adapter, "--ignore-not-found", "--timeout=2m"); err != nil {
+		return err
+	}
+	for i := range groupMembers {
+		if err := kubectl(ctx, "-n", system, "delete", "pvc", fmt.Sprintf("data-%s-%d", adapter, i), "--ignore-not-found", "--timeout=2m"); err != nil {
+			return err
+		}
+	}
+	return kubectl(ctx, "-n", system, "delete", "secret", "reschedule-adapter-peers", "--ignore-not-found")
+}
+
+// allReplaced says whether all members are ready and none is of those before.
+func (n *namespace) allReplaced(before []*corev1.Pod) error {
+	for i := range groupMembers {
+		pod, err := n.Client.CoreV1().Pods(system).Get(n.t.Context(), fmt.Sprintf("%s-%d", adapter, i), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(before, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
+			return fmt.Errorf("%s is the one before", pod.Name)
+		}
+		if err := wellPod(pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shardOwner is the pod of the member that owns the shard.
+func (n *namespace) shardOwner() *corev1.Pod {
+	n.t.Helper()
+	var owner *corev1.Pod
+	eventually(n.t, patience, "a member owns the shard", func() error {
+		owner = nil
+		for _, pod := range n.podsOf(system, memberLabel) {
+			metrics, err := n.Client.CoreV1().Pods(system).ProxyGet("http", pod.Name, "9090", "metrics", nil).DoRaw(n.t.Context())
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(strings.Split(string(metrics), "\n"), func(line string) bool {
+				return strings.HasPrefix(line, "reschedule_shard_owner") && strings.HasSuffix(line, " 1")
+			}) {
+				owner = pod
+			}
+		}
+		if owner == nil {
+			return errors.New("none does")
+		}
+		return nil
+	})
+	return owner
+}
+
+// evict asks again while the budget of disruptions forbids it, as kubectl drain does.
+func (n *namespace) evict(pod *corev1.Pod) {
+	n.t.Helper()
+	eventually(n.t, patience, "the eviction is allowed", func() error {
+		err := n.Client.PolicyV1().Evictions(system).Evict(n.t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: system}})
+		if err != nil && !apierrors.IsTooManyRequests(err) {
+			return final{err}
+		}
+		return err
+	})
+}
