@@ -15,7 +15,7 @@ CHAOS ?= 1h
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
-MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/page tools/olm
+MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/operators/helm test/page tools/olm
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
 LINT := GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml

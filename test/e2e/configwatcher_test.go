@@ -54,15 +54,21 @@ func resolvedExample(t *testing.T, folder string) string {
 	return out
 }
 
-// defineConfigWatcher sees to the definition, which is removed in the end if it
-// was not there before.
 func defineConfigWatcher(t *testing.T) {
+	t.Helper()
+	define(t, "configwatchers.k8spatterns.com", func() error {
+		return world.ApplyDir(t.Context(), filepath.Join("../..", configWatcherExample, "config/crd"))
+	})
+}
+
+// define applies a CustomResourceDefinition, which is removed in the end if it was not there
+// before.
+func define(t *testing.T, name string, apply func() error) {
 	t.Helper()
 	definitions, err := world.Resource(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name = "configwatchers.k8spatterns.com"
 	if _, err := definitions.Get(t.Context(), name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own is over
@@ -72,7 +78,7 @@ func defineConfigWatcher(t *testing.T) {
 			}
 		})
 	}
-	if err := world.ApplyDir(t.Context(), filepath.Join("../..", configWatcherExample, "config/crd")); err != nil {
+	if err := apply(); err != nil {
 		t.Fatal(err)
 	}
 }
