@@ -227,7 +227,8 @@ public class RescheduleOperator extends Operator {
 
   /**
    * Processes one delivery. This is the operator apart from any server: a server of another framework may call it, after
-   * it has checked who sends. It blocks while it reads from the API server. The result never fails.
+   * it has checked who sends. It blocks while it reads from the API server. The result never fails. What follows it must
+   * not block: it may be called in a thread that other runs wait for.
    */
   public CompletionStage<Answer> deliver(Map<String, ? extends Collection<String>> headers, byte[] body) {
     if (stopping || !running) {
