@@ -140,6 +140,9 @@ public class RescheduleOperator extends Operator {
 
   /** Sets how long a delivery may take, as the delivery.timeout of the source; 10 minutes by default. */
   public RescheduleOperator withTimeout(Duration d) {
+    if (d.isNegative() || d.isZero()) {
+      throw new IllegalArgumentException("withTimeout: no delivery is done in " + d);
+    }
     timeout = d;
     return this;
   }
