@@ -3,6 +3,7 @@ package dev.reschedule.josdk;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.SynchronousQueue;
@@ -14,6 +15,7 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.javaoperatorsdk.operator.api.config.ConfigurationServiceOverrider;
@@ -167,16 +169,22 @@ class FaultTest {
   @Test
   void anyDataIsTaken() throws Exception {
     start(o -> {}, c -> {});
-    for (String data : new String[] {"- ".repeat(100_000), "&a [*a]", "{", "{\"a\":".repeat(100_000), "{\"controllers\":[0]}"}) {
+    for (String data :
+        new String[] {"- ".repeat(100_000), "&a [*a]", "{", "{\"a\":".repeat(100_000), "{\"controllers\":[0]}"}) {
       DeliverTest.assertWait("36000000ms", deliver(data));
     }
   }
 
-  /** The message names the variable. */
+  /** A setting that cannot be meant is refused, by its name. */
   @Test
-  void aPortIsANumber() {
+  void settingsAreChecked() {
     assertEquals(8080, RescheduleOperator.port(null));
-    String message = assertThrows(IllegalArgumentException.class, () -> RescheduleOperator.port("tcp://10.0.0.1:80")).getMessage();
-    assertEquals("PORT is not a number: tcp://10.0.0.1:80", message);
+    assertRefused("PORT is not a number: tcp://10.0.0.1:80", () -> RescheduleOperator.port("tcp://10.0.0.1:80"));
+    operator = new RescheduleOperator();
+    assertRefused("withTimeout: no delivery is done in PT0S", () -> operator.withTimeout(Duration.ZERO));
+  }
+
+  private static void assertRefused(String message, Executable call) {
+    assertEquals(message, assertThrows(IllegalArgumentException.class, call).getMessage());
   }
 }
