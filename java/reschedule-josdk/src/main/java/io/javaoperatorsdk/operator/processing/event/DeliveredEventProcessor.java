@@ -273,7 +273,7 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     }
     try {
       finish(scope, sent, control);
-    } catch (RuntimeException | Error e) { // JOSDK calls filters, a Retry and metrics, and a negative wait is none
+    } catch (RuntimeException | Error e) { // JOSDK calls a Retry, metrics and filters, and refuses a negative wait
       crashed(id, e);
     }
   }
@@ -336,6 +336,8 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     Open o = open.remove(id);
     if (o != null) {
       o.done.completeExceptionally(error);
+    } else {
+      log.error("A run of {} that no delivery waits for has failed", id, error);
     }
   }
 
