@@ -148,7 +148,7 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
 	$(MAVEN) -Pframeworks $(MVNFLAGS) verify
 	examples/java-webpage/image.sh bin/java-webpage
-	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
+	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
 

@@ -15,11 +15,12 @@ build() {
     mvn --batch-mode --quiet --no-transfer-progress -Prelease "$@" -DskipTests -f "$directory/java/pom.xml" \
         -pl reschedule-client,reschedule-josdk -am package
 }
+version=$(sed -n 's:^  <version>\(.*\)</version>$:\1:p' java/pom.xml)
 TZ=UTC LC_ALL=C build one "$@"
 TZ=Asia/Tokyo LC_ALL=C.UTF-8 build the-other "$@"
 for module in client josdk; do
     for kind in "" -sources -javadoc; do
-        jar=java/reschedule-$module/target/reschedule-$module-0.1.0-SNAPSHOT$kind.jar
+        jar=java/reschedule-$module/target/reschedule-$module-$version$kind.jar
         cmp "$work/one/$jar" "$work/the-other/$jar"
     done
 done

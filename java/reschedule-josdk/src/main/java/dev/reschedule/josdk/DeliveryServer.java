@@ -178,12 +178,14 @@ final class DeliveryServer {
       kibibytes.release(size);
       throw e;
     }
-    answer.whenComplete(
+    // In a thread of the door: a sender that does not read must not stop the thread that has ended the run.
+    answer.whenCompleteAsync(
         (a, e) -> {
           deliveries.release();
           kibibytes.release(size);
           write(x, a);
-        });
+        },
+        threads);
   }
 
   /** The length of the body; the largest if it is not known before it is read. */

@@ -19,6 +19,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.regex.Pattern;
 
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -59,11 +60,14 @@ public class RescheduleOperator extends Operator {
 
   private static final int ASKING = 4;
 
+  /** The names that a URL takes as they are: Fabric8 does not escape them, and another path is another object. */
+  private static final Pattern NAME = Pattern.compile("(?!\\.{1,2}$)[-._~:@!$&'()*+,;=A-Za-z0-9]+");
+
   private final Map<String, RescheduledController<?>> controllers = new LinkedHashMap<>();
   private final Set<CompletableFuture<Answer>> inFlight = ConcurrentHashMap.newKeySet();
   private final Set<String> asked = ConcurrentHashMap.newKeySet();
   private final ExecutorService asking = asking();
-  private int port = Integer.parseInt(System.getenv().getOrDefault("PORT", "8080"));
+  private int port = port(System.getenv("PORT"));
   private Duration timeout = Duration.ofMinutes(10);
   private Duration grace;
   private boolean retryBySource;
@@ -86,6 +90,14 @@ public class RescheduleOperator extends Operator {
   /** Makes an operator with a configuration of its own. Leader election is off. */
   public RescheduleOperator(ConfigurationService configurationService) {
     super(withoutElection(configurationService));
+  }
+
+  static int port(String variable) {
+    try {
+      return variable == null || variable.isEmpty() ? 8080 : Integer.parseInt(variable);
+    } catch (NumberFormatException e) {
+      throw new IllegalArgumentException("PORT is not a number: " + variable, e);
+    }
   }
 
   private static ConfigurationService withoutElection(ConfigurationService c) {
@@ -128,6 +140,9 @@ public class RescheduleOperator extends Operator {
 
   /** Sets how long a delivery may take, as the delivery.timeout of the source; 10 minutes by default. */
   public RescheduleOperator withTimeout(Duration d) {
+    if (d.isNegative() || d.isZero()) {
+      throw new IllegalArgumentException("withTimeout: no delivery is done in " + d);
+    }
     timeout = d;
     return this;
   }
@@ -215,7 +230,8 @@ public class RescheduleOperator extends Operator {
 
   /**
    * Processes one delivery. This is the operator apart from any server: a server of another framework may call it, after
-   * it has checked who sends. It blocks while it reads from the API server. The result never fails.
+   * it has checked who sends. It blocks while it reads from the API server. The result never fails. What follows it must
+   * not block: it may be called in a thread that other runs wait for.
    */
   public CompletionStage<Answer> deliver(Map<String, ? extends Collection<String>> headers, byte[] body) {
     if (stopping || !running) {
@@ -261,15 +277,18 @@ public class RescheduleOperator extends Operator {
     if (key.length != 3 || key[0].isEmpty() || key[2].isEmpty()) {
       throw new IllegalArgumentException("a key is Kind/namespace/name: " + String.join("/", key));
     }
+    if (!NAME.matcher(key[2]).matches() || !(key[1].isEmpty() || NAME.matcher(key[1]).matches())) {
+      throw new IllegalArgumentException("no object has the namespace or the name of the key " + String.join("/", key));
+    }
     List<RescheduledController<?>> all = new ArrayList<>();
     for (RescheduledController<?> c : controllers.values()) {
-      if (c.kind().equals(key[0])) {
+      if (c.kind().equals(key[0]) && c.namespaced() != key[1].isEmpty()) {
         all.add(c);
       }
     }
     if (all.isEmpty()) {
       throw new IllegalArgumentException(
-          "no controller is for " + key[0] + ", only for "
+          "no controller is for " + key[0] + (key[1].isEmpty() ? " without" : " with") + " a namespace, only for "
               + controllers.values().stream().map(RescheduledController::kind).distinct().sorted().toList());
     }
     return all;

@@ -13,6 +13,7 @@ import java.util.function.Consumer;
 
 import io.fabric8.kubernetes.api.model.HasMetadata;
 import io.fabric8.kubernetes.api.model.KubernetesResourceList;
+import io.fabric8.kubernetes.api.model.Namespaced;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.fabric8.kubernetes.client.dsl.MixedOperation;
 import io.fabric8.kubernetes.client.dsl.Resource;
@@ -93,6 +94,10 @@ class RescheduledController<P extends HasMetadata> extends Controller<P> {
 
   String kind() {
     return HasMetadata.getKind(getConfiguration().getResourceClass());
+  }
+
+  boolean namespaced() {
+    return Namespaced.class.isAssignableFrom(getConfiguration().getResourceClass());
   }
 
   // Event sources ask for it while they are made, the first of them when there is no manager yet. The super class sets

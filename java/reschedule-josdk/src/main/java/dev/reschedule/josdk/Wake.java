@@ -54,8 +54,8 @@ record Wake(String kind, boolean deleted, int attempt, Map<String, Object> data,
   @SuppressWarnings("unchecked") // JSON objects have strings as keys
   private static Map<String, Object> object(Delivery d, KubernetesSerialization json) {
     byte[] data = d.event().data();
-    if (data == null) {
-      return Map.of();
+    if (data == null || data.length == 0 || data[0] != '{') {
+      return Map.of(); // not ours, and the serialization would read it as YAML, with aliases and without a bound of depth
     }
     try {
       Object read = json.unmarshal(new java.io.ByteArrayInputStream(data), Object.class);

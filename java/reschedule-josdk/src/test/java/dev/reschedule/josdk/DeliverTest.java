@@ -24,7 +24,6 @@ import org.junit.jupiter.api.Timeout;
 
 import io.fabric8.kubernetes.api.model.ConfigMapBuilder;
 import io.fabric8.kubernetes.api.model.Namespaced;
-import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.client.CustomResource;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.fabric8.kubernetes.model.annotation.Group;
@@ -79,11 +78,7 @@ class DeliverTest {
   }
 
   private Site create(String name, String mode) {
-    Site s = new Site();
-    s.setMetadata(new ObjectMetaBuilder().withName(name).withNamespace(ns).build());
-    s.setSpec(new Site.Spec());
-    s.getSpec().mode = mode;
-    return client.resource(s).create();
+    return client.resource(Site.of(ns, name, mode)).create();
   }
 
   private void change(String name) {
@@ -138,6 +133,8 @@ class DeliverTest {
     start(c -> {});
     for (Headers h :
         List.of(new Headers(), event("t", ""), event("t", "a"), event("t", "a/b/c/d"), event("t", "Site/x/"),
+            event("t", "Site//a"), event("t", "Site/x/."), event("t", "Site/../a"), event("t", "Site/x/ "),
+            event("t", "Site/x/a?watch=true"), event("t", "Site/x/a#b"), event("t", "Site/x/a%252Fstatus"),
             event("t", "Other/a/b").with("kind", "Site"))) {
       Answer a = deliver(h);
       assertEquals(400, a.status(), h.toString());
@@ -368,6 +365,27 @@ class DeliverTest {
     public UpdateControl<Absent> reconcile(Absent resource, Context<Absent> context) {
       return UpdateControl.noUpdate();
     }
+  }
+
+  /** An object that the selector of the controller does not select is none of its objects. */
+  @Test
+  void whatIsNotSelectedIsGone() throws Exception {
+    start(c -> c.withLabelSelector("team=a"));
+    create("a", "watch");
+    for (int i = 1; i < 3; i++) {
+      assertEquals("never", deliver(changed("update", "a")).headers().get("Reschedule-After"));
+      label("a");
+      assertWait("36000000ms", deliver(changed("update", "a")));
+      assertEquals(i, runs.size());
+      label("b");
+    }
+  }
+
+  private void label(String team) {
+    client.resources(Site.class).inNamespace(ns).withName("a").edit(s -> {
+      s.getMetadata().setLabels(Map.of("team", team));
+      return s;
+    });
   }
 
   /** Several namespaces are one controller. */

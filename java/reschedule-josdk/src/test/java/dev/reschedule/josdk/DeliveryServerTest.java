@@ -1,6 +1,7 @@
 package dev.reschedule.josdk;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -13,6 +14,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -136,6 +138,24 @@ class DeliveryServerTest {
         });
     assertEquals(503, send(request().POST(bytes(10))).statusCode());
     assertEquals(200, send(request().GET()).statusCode());
+  }
+
+  /** A sender that does not read its answer stops nobody but itself. */
+  @Test
+  void unreadAnswersStopNobody() throws Exception {
+    CompletableFuture<Answer> run = new CompletableFuture<>();
+    CountDownLatch in = new CountDownLatch(1);
+    start(
+        (h, b) -> {
+          in.countDown();
+          return run;
+        });
+    try (Socket s = new Socket("127.0.0.1", server.port())) {
+      s.getOutputStream().write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+      assertTrue(in.await(30, TimeUnit.SECONDS));
+      String large = "x".repeat(64 << 20); // more than the buffers of a connection
+      assertTimeoutPreemptively(Duration.ofSeconds(20), () -> run.complete(Answer.text(200, large)));
+    }
   }
 
   /** Runs that are under way cost no thread; more than the bound get a 503, and the bound is given back. */

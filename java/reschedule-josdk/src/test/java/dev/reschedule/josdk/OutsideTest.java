@@ -7,7 +7,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -19,7 +18,6 @@ import org.junit.jupiter.api.Timeout;
 
 import com.sun.net.httpserver.HttpServer;
 
-import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.javaoperatorsdk.operator.RegisteredController;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
@@ -107,19 +105,11 @@ class OutsideTest {
   }
 
   private void create(String ns, String name) {
-    Site s = new Site();
-    s.setMetadata(new ObjectMetaBuilder().withName(name).withNamespace(ns).build());
-    s.setSpec(new Site.Spec());
-    client.resource(s).create();
+    client.resource(Site.of(ns, name, "plain")).create();
   }
 
   private int deliver(String key) {
-    return operator
-        .deliver(
-            Map.of("ce-specversion", List.of("1.0"), "ce-id", List.of("1"), "ce-source", List.of("/s"), "ce-type",
-                List.of("dev.reschedule.due"), "ce-reschedulekey", List.of(key)),
-            new byte[0])
-        .toCompletableFuture().join().status();
+    return Due.deliver(operator, key, 0, "").join().status();
   }
 
   /** Such an event asks the source for a run, once, and runs nothing by itself: nothing would keep its outcome. */

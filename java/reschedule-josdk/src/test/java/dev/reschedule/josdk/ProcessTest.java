@@ -15,8 +15,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
-
 import dev.reschedule.client.Request;
 import dev.reschedule.client.ScheduleException;
 import dev.reschedule.client.Schedules;
@@ -69,11 +67,7 @@ class ProcessTest {
             """
                 .formatted(port),
             null);
-    Site s = new Site();
-    s.setMetadata(new ObjectMetaBuilder().withName("slow").withNamespace(ns).build());
-    s.setSpec(new Site.Spec());
-    s.getSpec().mode = "slow";
-    Kube.get().client.resource(s).create();
+    Kube.get().client.resource(Site.of(ns, "slow", "slow")).create();
     Schedules source = Schedules.at(adapter.address + "/ops/test");
     source.schedule("Site/" + ns + "/slow", Request.now());
     await(1);

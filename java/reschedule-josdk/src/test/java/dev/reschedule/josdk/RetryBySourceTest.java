@@ -8,9 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -20,7 +18,6 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-import io.fabric8.kubernetes.api.model.ObjectMetaBuilder;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.javaoperatorsdk.operator.OperatorException;
 import io.javaoperatorsdk.operator.processing.event.rate.LinearRateLimiter;
@@ -77,19 +74,11 @@ class RetryBySourceTest {
   }
 
   private void create(String ns, String mode) {
-    Site s = new Site();
-    s.setMetadata(new ObjectMetaBuilder().withName(mode).withNamespace(ns).build());
-    s.setSpec(new Site.Spec());
-    s.getSpec().mode = mode;
-    client.resource(s).create();
+    client.resource(Site.of(ns, mode, mode)).create();
   }
 
   private Answer deliver(String key, int attempt, String data) {
-    Map<String, List<String>> headers = new HashMap<>();
-    Map.of("specversion", "1.0", "id", "1", "source", "/s", "type", "dev.reschedule.due", "reschedulekey", key,
-            "rescheduleattempt", String.valueOf(attempt))
-        .forEach((name, value) -> headers.put("Ce-" + name, List.of(value)));
-    return operator.deliver(headers, data.getBytes(java.nio.charset.StandardCharsets.UTF_8)).toCompletableFuture().join();
+    return Due.deliver(operator, key, attempt, data).join();
   }
 
   /** A failed reconcile is a failed delivery with the delay of the Retry, also in a new process; the last is refused. */

@@ -3,6 +3,7 @@ package dev.reschedule.quarkus;
 import java.util.List;
 import java.util.Optional;
 
+import jakarta.annotation.Priority;
 import jakarta.enterprise.context.ApplicationScoped;
 import jakarta.enterprise.inject.Instance;
 import jakarta.enterprise.inject.Produces;
@@ -14,13 +15,14 @@ import io.fabric8.kubernetes.api.model.HasMetadata;
 import io.javaoperatorsdk.operator.Operator;
 import io.javaoperatorsdk.operator.api.config.ConfigurationService;
 import io.javaoperatorsdk.operator.api.reconciler.Reconciler;
+import io.quarkus.arc.DefaultBean;
 import io.quarkiverse.operatorsdk.runtime.api.ConfigurableReconciler;
 
 import dev.reschedule.josdk.RescheduleOperator;
 
 /**
- * Makes the Operator bean. It takes the place of the extension's own, which is a default bean. The extension starts and
- * stops it.
+ * Makes the Operator bean. It takes the place of the extension's own, which is a default bean too, and gives way to a bean
+ * of the application. The extension starts and stops it.
  */
 @Singleton
 public class RescheduleOperatorProducer {
@@ -38,6 +40,8 @@ public class RescheduleOperatorProducer {
   boolean retryBySource;
 
   @Produces
+  @DefaultBean
+  @Priority(1) // the extension's has 0
   @ApplicationScoped // a proxy, so that reconcilers may inject it
   Operator operator(
       ConfigurationService configuration, Instance<Reconciler<? extends HasMetadata>> reconcilers) {

@@ -229,13 +229,19 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     if (!isRunning()) {
       return CompletableFuture.failedFuture(new IllegalStateException("the operator stops"));
     }
-    Open o = open.get(id);
-    if (o == null) {
-      o = new Open();
-      open.put(id, o);
-      restore(id, attempt);
+    boolean first = !isOpen(id);
+    Open o = open.computeIfAbsent(id, i -> new Open());
+    try {
+      if (first) {
+        restore(id, attempt);
+      }
+      events.forEach(super::handleEvent);
+    } catch (RuntimeException | Error e) { // such as no thread for the run
+      if (first) {
+        crashed(id, e);
+      }
+      throw e;
     }
-    events.forEach(super::handleEvent);
     if (!busy(id)) {
       settle(id, o); // filtered, rate limited, or gone
     }
@@ -265,6 +271,15 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
       crashed(id, error);
       return;
     }
+    try {
+      finish(scope, sent, control);
+    } catch (RuntimeException | Error e) { // JOSDK calls a Retry, metrics and filters, and refuses a negative wait
+      crashed(id, e);
+    }
+  }
+
+  private void finish(ExecutionScope<P> scope, P sent, PostExecutionControl<P> control) {
+    ResourceID id = scope.getResourceID();
     // What a watch would report, for JOSDK's filters to judge. Before the lock, see handleEvent.
     List<Event> seen =
         control.exceptionDuringExecution()
@@ -316,11 +331,13 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
   }
 
   /** The delivery fails and comes again. The key is free, as before the run. */
-  private synchronized void crashed(ResourceID id, Error error) {
+  private synchronized void crashed(ResourceID id, Throwable error) {
     states.get(id).ifPresent(s -> s.setUnderProcessing(false));
     Open o = open.remove(id);
     if (o != null) {
       o.done.completeExceptionally(error);
+    } else {
+      log.error("A run of {} that no delivery waits for has failed", id, error);
     }
   }
 

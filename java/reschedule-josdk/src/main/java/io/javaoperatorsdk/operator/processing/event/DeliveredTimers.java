@@ -1,5 +1,6 @@
 package io.javaoperatorsdk.operator.processing.event;
 
+import java.time.Duration;
 import java.util.Map;
 import java.util.OptionalLong;
 import java.util.concurrent.ConcurrentHashMap;
@@ -12,6 +13,9 @@ import io.javaoperatorsdk.operator.processing.event.source.timer.TimerEventSourc
  * rescheduleAfter, the maximal interval and the rate limiter all come by here.
  */
 class DeliveredTimers<P extends HasMetadata> extends TimerEventSource<P> {
+
+  /** A source keeps no longer time than 100 years, and the time in nanoseconds must not overflow. */
+  private static final long LONGEST = Duration.ofDays(36_500).toMillis();
 
   private final Map<ResourceID, Long> due = new ConcurrentHashMap<>();
   private final EventHandler handler;
@@ -30,7 +34,7 @@ class DeliveredTimers<P extends HasMetadata> extends TimerEventSource<P> {
     if (delay == 0) {
       handler.handleEvent(new Event(id));
     } else {
-      due.put(id, System.nanoTime() + delay * 1_000_000L);
+      due.put(id, System.nanoTime() + Math.min(delay, LONGEST) * 1_000_000L);
     }
   }
 
