@@ -15,6 +15,7 @@ const (
 	leaseShare = 0.8 // how long an owner may go on after it sent its last successful append
 	renewShare = 0.25
 	lookShare  = 0.02 // how often a standby looks at its clock
+	offShare   = 5    // the silence before a claim, of a member whose wall clock is wrong
 )
 
 // Config is what a Group needs.
@@ -28,6 +29,10 @@ type Config struct {
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
 	Clock func() time.Duration
+	// Wall is the wall clock, default time.Now.
+	Wall func() time.Time
+	// Clocks is what this member knows of the other members' wall clocks, default nothing.
+	Clocks *Clocks
 	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
 	GiveUp time.Duration
 	// Own is called when this member has become the owner, with a view that has every entry.
@@ -48,6 +53,7 @@ type Config struct {
 type sabotage struct {
 	lease       float64 // another share for the lease
 	markUnsaved bool    // marks without a flush
+	notHeld     bool    // the clock of the shard is the owner's wall clock
 }
 
 // Group is one member of a shard's group.
@@ -56,11 +62,14 @@ type Group struct {
 	tenure  atomic.Pointer[Tenure]
 	leave   atomic.Bool
 	trimmed atomic.Uint64 // by this member
+	tenures atomic.Int64  // of this member
 	ended   chan struct{} // of the last Own; nil at first
 
 	mu       sync.Mutex
 	state    State
+	shard    heard
 	caughtUp bool
+	current  time.Duration // when the view had all that this member had heard of
 	changed  chan struct{}
 	newest   newest
 
@@ -75,6 +84,7 @@ type Group struct {
 type claim struct {
 	id   string
 	sent time.Duration
+	hold time.Duration
 }
 
 // New returns a Group that does nothing before Run.
@@ -85,6 +95,12 @@ func New(cfg Config) *Group {
 	if cfg.Clock == nil {
 		start := time.Now()
 		cfg.Clock = func() time.Duration { return time.Since(start) }
+	}
+	if cfg.Wall == nil {
+		cfg.Wall = time.Now
+	}
+	if cfg.Clocks == nil {
+		cfg.Clocks = NewClocks(cfg.Member, len(cfg.Members)-1)
 	}
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
@@ -105,10 +121,13 @@ func (g *Group) Run(ctx context.Context) error {
 	defer keeping.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g.mu.Lock()
+	g.current = g.cfg.Clock()
+	g.mu.Unlock()
 	g.measure(ctx)
 	keeping.Go(func() { g.keep(ctx) })
 	for ctx.Err() == nil {
-		epoch, sent, err := g.standBy(ctx)
+		epoch, won, err := g.standBy(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, ErrGap) && g.cfg.Copy != nil:
@@ -119,7 +138,7 @@ func (g *Group) Run(ctx context.Context) error {
 			g.cfg.Logger.Warn("the log cannot be followed; trying again", "error", err)
 			g.pause(ctx, 50*time.Millisecond)
 		default:
-			if err := g.own(ctx, epoch, sent); err != nil {
+			if err := g.own(ctx, epoch, won); err != nil {
 				return err
 			}
 		}
@@ -214,6 +233,12 @@ func (g *Group) see(s State) {
 	if s.Head > g.state.Head {
 		g.state.Head, g.state.Last, g.state.Wall = s.Head, max(s.Last, g.state.Last), s.Wall
 		g.heard = g.cfg.Clock()
+		if !s.Wall.IsZero() {
+			g.shard.hear(reading{s.Wall, g.wall(), g.heard}, s.Epoch > g.state.Epoch && s.Owner.Member != "")
+		}
+		if g.caughtUp && g.cfg.View.Applied() >= g.state.Last {
+			g.current = g.heard
+		}
 	}
 	if s.Epoch > g.state.Epoch {
 		g.state.Epoch, g.state.Owner = s.Epoch, s.Owner
@@ -242,11 +267,24 @@ func (g *Group) CaughtUp() bool {
 // Trimmed is the number of the last entry that this member removed from the log, 0: none.
 func (g *Group) Trimmed() uint64 { return g.trimmed.Load() }
 
-// standBy follows the log until a claim succeeds, and returns its epoch and when it was sent.
-func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, err error) {
+// Tenures is how often this member became the owner.
+func (g *Group) Tenures() int64 { return g.tenures.Load() }
+
+// Behind is for how long this member may have missed what is in the log.
+func (g *Group) Behind() time.Duration {
+	if g.tenure.Load().Valid() {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(0, g.cfg.Clock()-g.current)
+}
+
+// standBy follows the log until a claim succeeds, and returns its epoch and the claim.
+func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error) {
 	from, err := g.read(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, claim{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -254,17 +292,17 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, e
 	// The state is read after the log is followed, so that nothing falls between.
 	s, err := g.cfg.Log.State(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, claim{}, err
 	}
 	g.see(s)
 	g.heard = g.cfg.Clock()
 	if s.Last > g.cfg.View.Applied() {
 		// The entry may be on its way to the updates.
 		if _, err := g.read(ctx); err != nil {
-			return 0, 0, err
+			return 0, claim{}, err
 		}
 		if at := g.cfg.View.Applied(); s.Last > at {
-			return 0, 0, fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
+			return 0, claim{}, fmt.Errorf("%w: it is at %d, the log at %d", ErrGap, at, s.Last)
 		}
 	}
 	g.mu.Lock()
@@ -275,19 +313,19 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, e
 	for {
 		select {
 		case <-ctx.Done():
-			return 0, 0, ctx.Err()
+			return 0, claim{}, ctx.Err()
 		case u, ok := <-updates:
 			if !ok {
-				return 0, 0, errors.New("replica: the log ended to send changes")
+				return 0, claim{}, errors.New("replica: the log ended to send changes")
 			}
 			for _, e := range u.Entries {
 				if err := g.apply(e); err != nil {
-					return 0, 0, err
+					return 0, claim{}, err
 				}
 			}
 			g.see(u.State)
 			if g.pending.id != "" && g.state.Owner.Claim == g.pending.id {
-				return g.won(ctx, g.state.Epoch, g.pending.sent) // its answer was lost
+				return g.won(ctx, g.state.Epoch) // its answer was lost
 			}
 			continue
 		case <-tick.C:
@@ -295,9 +333,9 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, sent time.Duration, e
 		if !g.mayClaim() {
 			continue
 		}
-		epoch, sent, err := g.claim(ctx)
+		epoch, err := g.claim(ctx)
 		if err == nil {
-			return g.won(ctx, epoch, sent)
+			return g.won(ctx, epoch)
 		}
 		if errors.Is(err, ErrFenced) {
 			if s, err := g.cfg.Log.State(ctx); err == nil {
@@ -321,28 +359,33 @@ func (g *Group) mayClaim() bool {
 			return false // what the last tenure began has not ended
 		}
 	}
+	silent := g.cfg.Clock() - g.heard
+	if g.cfg.Clocks.Off() {
+		return silent >= offShare*g.cfg.Silence
+	}
 	released := g.state.Epoch > 0 && g.state.Owner.Member == ""
-	return released || g.cfg.Clock()-g.heard >= g.cfg.Silence
+	return released || silent >= g.cfg.Silence
 }
 
-func (g *Group) claim(ctx context.Context) (int64, time.Duration, error) {
+func (g *Group) claim(ctx context.Context) (int64, error) {
 	g.claims++
-	sent := g.cfg.Clock()
-	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims)}
-	g.pending = claim{next.Claim, sent}
+	sent, hold := g.cfg.Clock(), g.hold()
+	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold}
+	g.pending = claim{next.Claim, sent, hold}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)
 	defer cancel()
-	epoch, err := g.cfg.Log.Claim(ctx, g.state, next)
+	epoch, err := g.cfg.Log.Claim(ctx, g.state, next, g.wall().Add(-hold))
 	if err == nil {
 		g.see(State{Epoch: epoch, Owner: next, Head: epoch})
 	}
-	return epoch, sent, err
+	return epoch, err
 }
 
 // won reads the log to its end: what earlier owners appended is in what this member has,
 // and they append nothing any more.
-func (g *Group) won(ctx context.Context, epoch int64, sent time.Duration) (int64, time.Duration, error) {
+func (g *Group) won(ctx context.Context, epoch int64) (int64, claim, error) {
+	won := g.pending
 	g.pending = claim{}
 	_, err := g.read(ctx)
-	return epoch, sent, err
+	return epoch, won, err
 }

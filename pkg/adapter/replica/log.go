@@ -18,6 +18,10 @@ type Owner struct {
 	Member  string `json:"member"`  // "": the shard was released
 	Address string `json:"address"` // where other members forward calls to
 	Claim   string `json:"claim"`   // differs with each attempt
+	// Clock is the member by whose wall clock the shard's clock went last, and Held how far
+	// it was held back at most.
+	Clock string        `json:"clock"`
+	Held  time.Duration `json:"held"`
 }
 
 // State is who owns the shard, and how far the log is. A revision counts the changes of the log.
@@ -26,7 +30,7 @@ type State struct {
 	Owner Owner
 	Head  int64     // the revision of the last append, renewal, claim or release
 	Last  uint64    // the number of the newest entry at the Head
-	Wall  time.Time // the wall clock of the owner when it sent the last append or renewal
+	Wall  time.Time // the shard's clock when that was sent
 }
 
 // Entry is one entry of the log. Numbers begin at 1 and have no gaps.
@@ -49,19 +53,20 @@ type Update struct {
 }
 
 // Log is the log of one shard, as one member reaches it. It is safe for concurrent use.
-// A change that has returned is part of what this member reads from then on.
+// A change that has returned is part of what this member reads from then on. wall is the
+// shard's clock, which the head shows.
 type Log interface {
 	// Append adds an entry if the epoch is the current one and there is no entry with that
 	// number. It may be repeated with the same arguments. added is false if an earlier
 	// attempt has added it: that says nothing about when.
-	Append(ctx context.Context, epoch int64, seq uint64, data []byte) (added bool, err error)
+	Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (added bool, err error)
 	// Renew moves the head if the epoch is the current one.
-	Renew(ctx context.Context, epoch int64, last uint64) error
+	Renew(ctx context.Context, epoch int64, last uint64, wall time.Time) error
 	// Claim makes the owner the next one if epoch and head are still as seen, and returns the
 	// new epoch.
-	Claim(ctx context.Context, seen State, next Owner) (epoch int64, err error)
-	// Release gives the shard to the first member that claims it.
-	Release(ctx context.Context, epoch int64) error
+	Claim(ctx context.Context, seen State, next Owner, wall time.Time) (epoch int64, err error)
+	// Release gives the shard to the first member that claims it. next has no member.
+	Release(ctx context.Context, epoch int64, next Owner, wall time.Time) error
 
 	// Read returns entries behind the given number, in order.
 	Read(ctx context.Context, after uint64) (Page, error)

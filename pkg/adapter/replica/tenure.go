@@ -22,6 +22,8 @@ type Tenure struct {
 	ended atomic.Bool
 	over  chan struct{}
 	fatal atomic.Pointer[error]
+	held  time.Duration // how far the clock was held back when the tenure began
+	begun time.Duration // on the Clock
 
 	lease atomic.Int64 // on the Clock, in nanoseconds
 	sent  atomic.Int64 // when the last successful append or renewal was sent
@@ -74,7 +76,7 @@ func (t *Tenure) Append(data []byte) error {
 	for begun := cfg.Clock(); ; {
 		sent := cfg.Clock()
 		ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
-		added, err := cfg.Log.Append(ctx, t.epoch, seq, data)
+		added, err := cfg.Log.Append(ctx, t.epoch, seq, data, t.Now())
 		cancel()
 		switch {
 		case err == nil:
@@ -110,7 +112,7 @@ func (t *Tenure) renew() {
 	sent := cfg.Clock()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	switch err := cfg.Log.Renew(ctx, t.epoch, cfg.View.Applied()); {
+	switch err := cfg.Log.Renew(ctx, t.epoch, cfg.View.Applied(), t.Now()); {
 	case err == nil:
 		t.extend(sent)
 	case errors.Is(err, ErrFenced):
@@ -123,11 +125,12 @@ func (t *Tenure) renewAfter() time.Duration {
 }
 
 // own serves as the owner until the tenure ends.
-func (g *Group) own(ctx context.Context, epoch int64, sent time.Duration) error {
-	t := &Tenure{g: g, epoch: epoch, turn: make(chan struct{}, 1), over: make(chan struct{})}
-	t.extend(sent)
+func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
+	t := &Tenure{g: g, epoch: epoch, turn: make(chan struct{}, 1), over: make(chan struct{}), held: won.hold, begun: won.sent}
+	t.extend(won.sent)
 	g.tenure.Store(t)
-	g.cfg.Logger.Info("this member owns the shard", "epoch", epoch, "applied", g.cfg.View.Applied())
+	g.tenures.Add(1)
+	g.cfg.Logger.Info("this member owns the shard", "epoch", epoch, "applied", g.cfg.View.Applied(), "clockHeldBack", won.hold)
 	owning, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	g.ended = ended
@@ -151,6 +154,10 @@ func (g *Group) own(ctx context.Context, epoch int64, sent time.Duration) error 
 		break
 	}
 	cancel()
+	g.mu.Lock()
+	g.current = g.cfg.Clock()
+	g.shard.hear(reading{t.Now(), g.wall(), g.current}, true)
+	g.mu.Unlock()
 	if err := t.fatal.Load(); err != nil {
 		return *err
 	}
@@ -174,7 +181,7 @@ func (g *Group) HandOver() {
 	t.end(errors.New("it hands the shard over"))
 	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Silence)
 	defer cancel()
-	if err := g.cfg.Log.Release(ctx, t.epoch); err != nil {
+	if err := g.cfg.Log.Release(ctx, t.epoch, Owner{Clock: g.cfg.Member, Held: t.Held()}, t.Now()); err != nil {
 		g.cfg.Logger.Warn("the shard could not be handed over: another member claims it after the owner's silence", "error", err)
 	}
 }

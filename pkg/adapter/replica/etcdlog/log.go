@@ -19,7 +19,7 @@ import (
 
 // Log is the log of one shard. Below its prefix:
 //
-//	h       the head: epoch, number of the newest entry, the owner's wall clock, 8 bytes each
+//	h       the head: epoch, number of the newest entry, the shard's clock, 8 bytes each
 //	l<seq>  an entry: the epoch, 8 bytes, and its data
 //	o       the owner, as JSON; its revision is the epoch
 //	f/<m>   what the view of member m has on disk
@@ -42,10 +42,10 @@ func (l *Log) entryKey(seq uint64) string {
 	return l.entry + string(binary.BigEndian.AppendUint64(nil, seq))
 }
 
-func headValue(epoch int64, last uint64) string {
+func headValue(epoch int64, last uint64, wall time.Time) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(epoch))
 	b = binary.BigEndian.AppendUint64(b, last)
-	return string(binary.BigEndian.AppendUint64(b, uint64(time.Now().UnixNano())))
+	return string(binary.BigEndian.AppendUint64(b, uint64(wall.UnixNano())))
 }
 
 // attempt ends with ctx, or when there is another leader: what was on its way to the old
@@ -68,14 +68,14 @@ func (l *Log) mine(epoch int64) clientv3.Cmp {
 }
 
 // Append implements replica.Log.
-func (l *Log) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (bool, error) {
+func (l *Log) Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (bool, error) {
 	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	key := l.entryKey(seq)
 	own := binary.BigEndian.AppendUint64(nil, uint64(epoch))
 	r, err := l.s.client.Txn(ctx).
 		If(l.mine(epoch), clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, string(own)+string(data)), clientv3.OpPut(l.head, headValue(epoch, seq))).
+		Then(clientv3.OpPut(key, string(own)+string(data)), clientv3.OpPut(l.head, headValue(epoch, seq, wall))).
 		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false, fmt.Errorf("etcdlog: appending: %w", err)
@@ -90,10 +90,10 @@ func (l *Log) Append(ctx context.Context, epoch int64, seq uint64, data []byte) 
 }
 
 // Renew implements replica.Log.
-func (l *Log) Renew(ctx context.Context, epoch int64, last uint64) error {
+func (l *Log) Renew(ctx context.Context, epoch int64, last uint64, wall time.Time) error {
 	ctx, cancel := l.attempt(ctx)
 	defer cancel()
-	return l.fenced(l.s.client.Txn(ctx).If(l.mine(epoch)).Then(clientv3.OpPut(l.head, headValue(epoch, last))).Commit())
+	return l.fenced(l.s.client.Txn(ctx).If(l.mine(epoch)).Then(clientv3.OpPut(l.head, headValue(epoch, last, wall))).Commit())
 }
 
 func (l *Log) fenced(r *clientv3.TxnResponse, err error) error {
@@ -107,7 +107,7 @@ func (l *Log) fenced(r *clientv3.TxnResponse, err error) error {
 }
 
 // Claim implements replica.Log.
-func (l *Log) Claim(ctx context.Context, seen replica.State, next replica.Owner) (int64, error) {
+func (l *Log) Claim(ctx context.Context, seen replica.State, next replica.Owner, wall time.Time) (int64, error) {
 	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	value, err := json.Marshal(next)
@@ -116,7 +116,7 @@ func (l *Log) Claim(ctx context.Context, seen replica.State, next replica.Owner)
 	}
 	r, err := l.s.client.Txn(ctx).
 		If(l.mine(seen.Epoch), clientv3.Compare(clientv3.ModRevision(l.head), "=", seen.Head)).
-		Then(clientv3.OpPut(l.owner, string(value)), clientv3.OpPut(l.head, headValue(0, seen.Last))).Commit()
+		Then(clientv3.OpPut(l.owner, string(value)), clientv3.OpPut(l.head, headValue(0, seen.Last, wall))).Commit()
 	if err := l.fenced(r, err); err != nil {
 		return 0, err
 	}
@@ -124,15 +124,19 @@ func (l *Log) Claim(ctx context.Context, seen replica.State, next replica.Owner)
 }
 
 // Release implements replica.Log.
-func (l *Log) Release(ctx context.Context, epoch int64) error {
+func (l *Log) Release(ctx context.Context, epoch int64, next replica.Owner, wall time.Time) error {
 	ctx, cancel := l.attempt(ctx)
 	defer cancel()
 	head, err := l.State(ctx)
 	if err != nil {
 		return err
 	}
+	value, err := json.Marshal(next)
+	if err != nil {
+		return fmt.Errorf("etcdlog: %w", err)
+	}
 	return l.fenced(l.s.client.Txn(ctx).If(l.mine(epoch)).
-		Then(clientv3.OpPut(l.owner, "{}"), clientv3.OpPut(l.head, headValue(0, head.Last))).Commit())
+		Then(clientv3.OpPut(l.owner, string(value)), clientv3.OpPut(l.head, headValue(0, head.Last, wall))).Commit())
 }
 
 // pageEntries bounds the entries of a page.

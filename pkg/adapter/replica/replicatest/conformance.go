@@ -31,6 +31,9 @@ func Conformance(t *testing.T, open func(t *testing.T) (a, b replica.Log)) {
 	}
 }
 
+// wall is the shard's clock in these cases.
+var wall = time.Unix(0, 1_800_000_000_123_456_789)
+
 type conformance struct {
 	t    *testing.T
 	ctx  context.Context
@@ -45,7 +48,7 @@ func (c conformance) claim(l replica.Log, member string) int64 {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		epoch, err := l.Claim(c.ctx, s, replica.Owner{Member: member, Address: member + ":1", Claim: member + "/1"})
+		epoch, err := l.Claim(c.ctx, s, replica.Owner{Member: member, Address: member + ":1", Claim: member + "/1"}, wall)
 		if err == nil {
 			return epoch
 		}
@@ -56,7 +59,7 @@ func (c conformance) claim(l replica.Log, member string) int64 {
 
 func (c conformance) append(l replica.Log, epoch int64, seq uint64, data string) bool {
 	c.t.Helper()
-	added, err := l.Append(c.ctx, epoch, seq, []byte(data))
+	added, err := l.Append(c.ctx, epoch, seq, []byte(data), wall)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -85,14 +88,14 @@ func fenced(t *testing.T, c conformance) {
 	old := c.claim(c.a, "a")
 	c.append(c.a, old, 1, "x")
 	epoch := c.claim(c.b, "b")
-	_, err := c.a.Append(c.ctx, old, 2, []byte("y"))
+	_, err := c.a.Append(c.ctx, old, 2, []byte("y"), wall)
 	c.fenced(err)
-	c.fenced(c.a.Renew(c.ctx, old, 1))
-	c.fenced(c.a.Release(c.ctx, old))
+	c.fenced(c.a.Renew(c.ctx, old, 1, wall))
+	c.fenced(c.a.Release(c.ctx, old, replica.Owner{Clock: "a"}, wall))
 	if !c.append(c.b, epoch, 2, "z") {
 		t.Fatal("the new owner cannot append")
 	}
-	_, err = c.a.Append(c.ctx, old, 2, []byte("y"))
+	_, err = c.a.Append(c.ctx, old, 2, []byte("y"), wall)
 	c.fenced(err)
 }
 
@@ -102,13 +105,13 @@ func claimSeesHead(_ *testing.T, c conformance) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	if err := c.a.Renew(c.ctx, epoch, 0); err != nil {
+	if err := c.a.Renew(c.ctx, epoch, 0, wall); err != nil {
 		c.t.Fatal(err)
 	}
-	_, err = c.b.Claim(c.ctx, seen, replica.Owner{Member: "b"})
+	_, err = c.b.Claim(c.ctx, seen, replica.Owner{Member: "b"}, wall)
 	c.fenced(err)
 	c.append(c.a, epoch, 1, "x")
-	_, err = c.b.Claim(c.ctx, seen, replica.Owner{Member: "b"})
+	_, err = c.b.Claim(c.ctx, seen, replica.Owner{Member: "b"}, wall)
 	c.fenced(err)
 }
 
@@ -171,14 +174,14 @@ func trimmed(t *testing.T, c conformance) {
 func released(t *testing.T, c conformance) {
 	epoch := c.claim(c.a, "a")
 	c.append(c.a, epoch, 1, "x")
-	if err := c.a.Release(c.ctx, epoch); err != nil {
+	if err := c.a.Release(c.ctx, epoch, replica.Owner{Clock: "a"}, wall); err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.a.State(c.ctx)
-	if err != nil || s.Owner.Member != "" || s.Epoch <= epoch || s.Last != 1 {
+	if err != nil || s.Owner.Member != "" || s.Owner.Clock != "a" || s.Epoch <= epoch || s.Last != 1 || !s.Wall.Equal(wall) {
 		t.Fatal(s, err)
 	}
-	_, err = c.a.Append(c.ctx, epoch, 2, []byte("y"))
+	_, err = c.a.Append(c.ctx, epoch, 2, []byte("y"), wall)
 	c.fenced(err)
 	c.append(c.b, c.claim(c.b, "b"), 2, "z")
 }
@@ -196,7 +199,7 @@ func marked(t *testing.T, c conformance) {
 func stated(t *testing.T, c conformance) {
 	epoch := c.claim(c.a, "a")
 	s, err := c.a.State(c.ctx)
-	if err != nil || s.Epoch != epoch || s.Owner.Member != "a" || s.Owner.Address != "a:1" || s.Head != epoch {
+	if err != nil || s.Epoch != epoch || s.Owner.Member != "a" || s.Owner.Address != "a:1" || s.Head != epoch || !s.Wall.Equal(wall) {
 		t.Fatal(s, err)
 	}
 }

@@ -177,9 +177,9 @@ func (m *Memory) put(u replica.Update) {
 }
 
 // Append implements replica.Log.
-func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte) (bool, error) {
+func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byte, wall time.Time) (bool, error) {
 	data = slices.Clone(data)
-	m, sent := l.m, time.Now()
+	m := l.m
 	result, err := l.change(ctx, func() (int64, error) {
 		if e, is := m.entries[seq]; is || seq <= m.last {
 			if is && e.epoch == epoch || !is && m.epochs[seq] == epoch {
@@ -193,52 +193,52 @@ func (l *Member) Append(ctx context.Context, epoch int64, seq uint64, data []byt
 		m.rev++
 		m.entries[seq] = stored{m.rev, epoch, data}
 		m.last, m.all[seq], m.epochs[seq] = max(m.last, seq), string(data), epoch
-		m.state.Head, m.state.Last, m.state.Wall = m.rev, seq, sent
-		m.put(replica.Update{Entries: []replica.Entry{{Seq: seq, Data: data}}, State: replica.State{Head: m.rev, Last: seq, Wall: sent}})
+		m.state.Head, m.state.Last, m.state.Wall = m.rev, seq, wall
+		m.put(replica.Update{Entries: []replica.Entry{{Seq: seq, Data: data}}, State: replica.State{Head: m.rev, Last: seq, Wall: wall}})
 		return 1, nil
 	})
 	return result == 1 && err == nil, err
 }
 
 // Renew implements replica.Log.
-func (l *Member) Renew(ctx context.Context, epoch int64, last uint64) error {
-	m, sent := l.m, time.Now()
+func (l *Member) Renew(ctx context.Context, epoch int64, last uint64, wall time.Time) error {
+	m := l.m
 	_, err := l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != epoch {
 			return 0, replica.ErrFenced
 		}
 		m.rev++
-		m.state.Head, m.state.Wall = m.rev, sent
-		m.put(replica.Update{State: replica.State{Head: m.rev, Last: last, Wall: sent}})
+		m.state.Head, m.state.Wall = m.rev, wall
+		m.put(replica.Update{State: replica.State{Head: m.rev, Last: last, Wall: wall}})
 		return 0, nil
 	})
 	return err
 }
 
 // Claim implements replica.Log.
-func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Owner) (int64, error) {
+func (l *Member) Claim(ctx context.Context, seen replica.State, next replica.Owner, wall time.Time) (int64, error) {
 	m := l.m
 	return l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != seen.Epoch || m.state.Head != seen.Head && !m.faults.Lenient {
 			return 0, replica.ErrFenced
 		}
 		m.rev++
-		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, next
-		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev}})
+		m.state.Epoch, m.state.Head, m.state.Owner, m.state.Wall = m.rev, m.rev, next, wall
+		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall}})
 		return m.rev, nil
 	})
 }
 
 // Release implements replica.Log.
-func (l *Member) Release(ctx context.Context, epoch int64) error {
+func (l *Member) Release(ctx context.Context, epoch int64, next replica.Owner, wall time.Time) error {
 	m := l.m
 	_, err := l.change(ctx, func() (int64, error) {
 		if m.state.Epoch != epoch {
 			return 0, replica.ErrFenced
 		}
 		m.rev++
-		m.state.Epoch, m.state.Head, m.state.Owner = m.rev, m.rev, replica.Owner{}
-		m.put(replica.Update{State: replica.State{Epoch: m.rev, Head: m.rev}})
+		m.state.Epoch, m.state.Head, m.state.Owner, m.state.Wall = m.rev, m.rev, next, wall
+		m.put(replica.Update{State: replica.State{Epoch: m.rev, Owner: next, Head: m.rev, Wall: wall}})
 		return 0, nil
 	})
 	return err

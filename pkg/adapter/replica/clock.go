@@ -1,0 +1,92 @@
+package replica
+
+import "time"
+
+// The clock of the shard is the wall clock of its owner, held back so that it is never ahead
+// of the clock by which earlier owners made their promises.
+const (
+	// mostApart is what the wall clocks of two members may differ by.
+	mostApart = time.Second
+	// creep: the clock runs faster by one part in so many until it is not held back any more.
+	// A kernel that corrects its clock does so at the same rate.
+	creep = 2000
+	// readingSpan is how long a reading of the owner's clock counts at least: a later one may
+	// have been longer on its way. The owner's clock may be set back.
+	readingSpan = 2 * time.Second
+)
+
+// reading is what the shard's clock showed at least, at a moment on the clocks of this member.
+type reading struct {
+	shard time.Time
+	wall  time.Time
+	at    time.Duration
+}
+
+// now is what the shard's clock shows at least. Neither a wall clock that is set forward nor a
+// Clock that runs too fast makes it too late.
+func (r reading) now(wall time.Time, at time.Duration) time.Time {
+	return r.shard.Add(min(wall.Sub(r.wall), at-r.at))
+}
+
+// heard is what a member has heard of the shard's clock: the readings that were least late, of
+// this span and of the one before.
+type heard struct {
+	best, before reading
+	began        time.Duration
+}
+
+// hear takes a reading. anew: the owner is another one, whose clock was held back too.
+func (h *heard) hear(r reading, anew bool) {
+	switch {
+	case anew || h.best.shard.IsZero():
+		*h = heard{best: r, before: r, began: r.at}
+	case r.at-h.began >= readingSpan:
+		h.before, h.best, h.began = h.best, r, r.at
+	case r.shard.After(h.best.now(r.wall, r.at)):
+		h.best = r
+	}
+}
+
+// ahead is how far the wall clock is ahead of what is known of the shard's clock.
+func (h *heard) ahead(wall time.Time, at time.Duration) time.Duration {
+	if h.best.shard.IsZero() {
+		return 0 // there was no owner
+	}
+	return min(wall.Sub(h.best.now(wall, at)), wall.Sub(h.before.now(wall, at)))
+}
+
+// wall is the wall clock without Go's monotonic one, which is not the same after a pause.
+func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
+
+// hold is how far this member must hold its clock back if it becomes the owner now: by what
+// it has heard of the shard's clock. What it heard may be old, when it was away, or was long
+// on its way. So it is not more than the difference of the clocks explains.
+func (g *Group) hold() time.Duration {
+	if g.cfg.sabotage.notHeld {
+		return 0
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return max(0, min(g.shard.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))
+}
+
+// Held is how far this member holds the shard's clock back, as its owner.
+func (g *Group) Held() time.Duration {
+	t := g.tenure.Load()
+	if !t.Valid() {
+		return 0
+	}
+	return t.Held()
+}
+
+// Held is how far this tenure holds the clock back.
+func (t *Tenure) Held() time.Duration {
+	if t.held == 0 {
+		return 0
+	}
+	return max(0, t.held-(t.g.cfg.Clock()-t.begun)/creep)
+}
+
+// Now is the clock of the shard: what was promised for an instant of an earlier owner's clock
+// is not due before on this one.
+func (t *Tenure) Now() time.Time { return t.g.wall().Add(-t.Held()) }
