@@ -54,6 +54,7 @@ type group struct {
 	sources string
 	peers   string
 	members [3]*harness.Adapter // nil: it is down
+	process func(i int) harness.Process
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -67,7 +68,11 @@ type group struct {
 }
 
 func start(t *testing.T) *group {
-	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+	return startWith(t, func(int) harness.Process { return harness.Process{Binary: program()} })
+}
+
+func startWith(t *testing.T, process func(i int) harness.Process) *group {
+	g := &group{t: t, process: process, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
 	t.Cleanup(g.sink.Close)
 	g.sink.Answer("s", "", g.deliver)
 	g.sources = filepath.Join(g.dir, "sources.yaml")
@@ -112,7 +117,7 @@ func (g *group) flags(i int) []string {
 }
 
 func (g *group) launch(i int) {
-	a, err := harness.Process{Binary: program()}.Launch(g.flags(i)...)
+	a, err := g.process(i).Launch(g.flags(i)...)
 	if err != nil {
 		g.t.Error(err)
 		return

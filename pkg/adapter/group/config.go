@@ -59,6 +59,10 @@ type Log interface {
 	Tidy(ctx context.Context, owns func() bool)
 	// Clock is a clock that goes on while the machine sleeps, for leases.
 	Clock() time.Duration
+	// Wall is the wall clock, by which keys come due.
+	Wall() time.Time
+	// HasMajority reports that the log takes changes, by what this member knows.
+	HasMajority() bool
 	// Replace removes another member, which has lost its disk, and adds one with its name
 	// that does not count before Promote. It does not take the majority away.
 	Replace(ctx context.Context, member string) error

@@ -81,6 +81,9 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		case r.URL.Path == viewPath:
 			m.sendView(w, r)
 			return
+		case r.URL.Path == clockPath:
+			m.answerClock(w)
+			return
 		}
 		setSecured(r)
 		if t := m.current(); t.enter() {
@@ -120,6 +123,7 @@ func (m *Member) Route(api http.Handler) http.Handler {
 					case m.slots <- struct{}{}:
 						defer func() { <-m.slots }()
 					default:
+						m.count(r.Context(), resultBusy)
 						unavailable(w, detailBusy)
 						return
 					}
@@ -135,9 +139,11 @@ func (m *Member) Route(api http.Handler) http.Handler {
 			}
 			select {
 			case <-deadline.C:
+				m.count(r.Context(), resultNoOwner)
 				unavailable(w, detailNoOwner)
 				return
 			case <-r.Context().Done():
+				m.count(r.Context(), resultGone)
 				return
 			case <-changed:
 			case <-moved:
@@ -224,6 +230,7 @@ func (f *forwarding) rewind(r *http.Request) { r.Body = io.NopCloser(bytes.NewRe
 // can be sent again.
 func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, address string, moved <-chan struct{}) bool {
 	if f.again && !f.whole {
+		m.count(r.Context(), resultNoOwner)
 		unavailable(w, detailNoOwner)
 		return true
 	}
@@ -267,10 +274,12 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		var dial *net.OpError
 		switch {
 		case r.Context().Err() != nil:
+			m.count(r.Context(), resultGone)
 			return true
 		case reads, errors.As(err, &dial) && dial.Op == "dial":
 			return false // it was not sent, or changes nothing
 		}
+		m.count(r.Context(), resultUnknown)
 		w.Header().Set(notOwner, "unknown")
 		unavailable(w, detailUnknown)
 		return true
@@ -279,6 +288,7 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" && f.whole {
 		return false
 	}
+	m.count(r.Context(), resultAnswered)
 	for name, values := range answer.Header {
 		if name != "Connection" && name != "Transfer-Encoding" {
 			w.Header()[name] = values

@@ -36,6 +36,7 @@ type Member struct {
 	view    *view
 	log     Log
 	group   *replica.Group
+	clocks  *replica.Clocks
 	client  *http.Client
 	slots   chan struct{} // calls that are forwarded
 	leaving atomic.Bool
@@ -52,6 +53,7 @@ type Member struct {
 	told         sync.Map     // names of members that said that their disks are empty
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
+	forwarded    metric.Int64Counter
 
 	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
@@ -132,9 +134,10 @@ func (m *Member) Join(ctx context.Context) error {
 	}
 	shard := m.log.Shard()
 	m.shard.Store(&shard)
+	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView,
-		Silence: silence, Clock: m.log.Clock, Own: m.own, Logger: m.cfg.Log,
+		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
 		return err
@@ -167,6 +170,7 @@ func (m *Member) run(ctx context.Context) {
 	m.joined.Store(true)
 	ctx, cancel := context.WithCancel(ctx)
 	var tidying sync.WaitGroup
+	tidying.Go(func() { m.compareClocks(ctx) })
 	tidying.Go(func() {
 		m.log.Tidy(ctx, func() bool { _, own, _ := m.group.Owner(); return own })
 	})
@@ -175,47 +179,6 @@ func (m *Member) run(ctx context.Context) {
 	}
 	cancel()
 	tidying.Wait()
-}
-
-// observe shows who owns the shard, and how far the view is.
-func (m *Member) observe() error {
-	meter := m.cfg.Meter
-	owner, err := meter.Int64ObservableGauge("reschedule_shard_owner", metric.WithDescription("1 while this adapter owns the shard, else 0."))
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	applied, err := meter.Int64ObservableGauge("reschedule_shard_applied", metric.WithDescription("The number of the last entry of the replicated log that this adapter has applied."))
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	copied, err := meter.Int64ObservableCounter("reschedule_shard_copied", metric.WithDescription("Copies of another member's view that took the place of this adapter's."))
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	sent, err := meter.Int64ObservableCounter("reschedule_shard_sent", metric.WithDescription("Copies of its view that this adapter began to send to other members."))
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	trimmed, err := meter.Int64ObservableGauge("reschedule_shard_trimmed", metric.WithDescription("The number of the last entry of the replicated log that this adapter has removed, 0: none."))
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	_, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		own := int64(0)
-		if _, is, _ := m.group.Owner(); is {
-			own = 1
-		}
-		o.ObserveInt64(owner, own)
-		o.ObserveInt64(applied, int64(m.view.Applied()))
-		o.ObserveInt64(copied, m.copied.Load())
-		o.ObserveInt64(sent, m.sent.Load())
-		o.ObserveInt64(trimmed, int64(m.group.Trimmed()))
-		return nil
-	}, owner, applied, copied, sent, trimmed)
-	if err != nil {
-		return fmt.Errorf("group: metrics: %w", err)
-	}
-	return nil
 }
 
 // The connections of the port for other members.

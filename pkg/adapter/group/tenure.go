@@ -67,7 +67,7 @@ func (t *tenure) open() (err error) {
 	if t.store, err = t.m.view.get().Own(tenureLog{t.lease}); err != nil {
 		return err
 	}
-	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake})
+	t.queue, err = queue.Open(queue.Config{Store: t.store, Log: t.m.cfg.Log, Fatal: t.m.cfg.Fatal, Meter: t.m.cfg.Meter, Owns: t.owns, Wake: t.wake, Now: t.lease.Now})
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,9 @@ func (t *tenure) wake(s *queue.Source) {
 // deliver starts deliveries.
 func (t *tenure) deliver() {
 	t.lapsed.Store(false)
-	d, err := dispatch.New(t.m.cfg.Deliver)
+	cfg := t.m.cfg.Deliver
+	cfg.Now = t.lease.Now
+	d, err := dispatch.New(cfg)
 	if err != nil {
 		t.m.cfg.Fatal(err)
 		return

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -67,7 +68,7 @@ func (c *Clocks) Off() bool {
 	}
 	all := []Offset{{}} // this member
 	all = slices.AppendSeq(all, maps.Values(offsets))
-	slices.SortFunc(all, func(a, b Offset) int { return int(a.By - b.By) })
+	slices.SortFunc(all, func(a, b Offset) int { return cmp.Compare(a.By, b.By) })
 	median := all[len(all)/2]
 	return median.By.Abs()-median.Error > OffLimit
 }

@@ -133,6 +133,9 @@ func (s *Server) Ready() <-chan struct{} { return s.etcd.Server.ReadyNotify() }
 // Leads reports that this member's etcd leads the log.
 func (s *Server) Leads() bool { return s.etcd.Server.Leader() == s.etcd.Server.MemberID() }
 
+// HasMajority reports that this member knows a leader, which has a majority.
+func (s *Server) HasMajority() bool { return s.etcd.Server.Leader() != 0 }
+
 // Replace removes another member, which has lost its disk, and adds a learner at the same
 // address. etcd refuses what would take the majority away. The id is a new one: what the old
 // member promised does not count any more.
@@ -240,3 +243,6 @@ func (s *Server) Clock() time.Duration {
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // Linux has had it since 2.6.39
 	return time.Duration(t.Nano())
 }
+
+// Wall is the machine's wall clock.
+func (s *Server) Wall() time.Time { return time.Now() }

@@ -1,0 +1,84 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+)
+
+// clockPath is where members read each other's wall clock, below the port for members.
+const clockPath = "/-/clock"
+
+const (
+	clockEvery = time.Second
+	clockTime  = 500 * time.Millisecond
+)
+
+// answerClock says what this member's wall clock shows.
+func (m *Member) answerClock(w http.ResponseWriter) {
+	if m.shard.Load() == nil {
+		unavailable(w, "this member has not opened its log yet")
+		return
+	}
+	_, _ = io.WriteString(w, strconv.FormatInt(m.log.Wall().UnixNano(), 10)) // a member that went away
+}
+
+// compareClocks measures the other members' wall clocks until ctx ends.
+func (m *Member) compareClocks(ctx context.Context) {
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	for was := false; ; {
+		for _, name := range m.cfg.others() {
+			if o, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
+				m.clocks.Saw(name, o)
+			}
+		}
+		if off := m.clocks.Off(); off != was {
+			was = off
+			if off {
+				m.cfg.Log.Error("this machine's clock is wrong, by what the other members' clocks show: this member owns the shard only if no other does", "limit", replica.OffLimit)
+			} else {
+				m.cfg.Log.Info("this machine's clock is as the other members' again")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// offset measures the wall clock of another member: it was read at some moment of the call.
+func (m *Member) offset(ctx context.Context, name string) (replica.Offset, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTime)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+clockPath, http.NoBody)
+	if err != nil {
+		return replica.Offset{}, err
+	}
+	before, began := m.log.Wall().Round(0), time.Now()
+	answer, err := m.client.Do(request)
+	if err != nil {
+		return replica.Offset{}, err
+	}
+	defer answer.Body.Close()
+	half := time.Since(began) / 2
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 32))
+	if err != nil {
+		return replica.Offset{}, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return replica.Offset{}, fmt.Errorf("group: it answered %d", answer.StatusCode)
+	}
+	ns, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return replica.Offset{}, fmt.Errorf("group: its clock: %w", err)
+	}
+	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, nil
+}

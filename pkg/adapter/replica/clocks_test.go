@@ -1,0 +1,85 @@
+package replica_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
+)
+
+// A clock is wrong when it is off the median of all three, which must be known.
+func TestClocks_Off(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		b, c time.Duration
+		off  bool
+	}{
+		{0, 0, false},
+		{200 * time.Millisecond, 240 * time.Millisecond, false},
+		{400 * time.Millisecond, 300 * time.Millisecond, true},
+		{-400 * time.Millisecond, -300 * time.Millisecond, true},
+		{time.Hour, -time.Hour, false},
+		{time.Hour, 0, false},
+		{255 * time.Millisecond, 255 * time.Millisecond, false}, // it may be the error
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := replica.NewClocks("a", 2)
+			c.Saw("b", replica.Offset{By: test.b, Error: 10 * time.Millisecond})
+			if c.Off() {
+				t.Error("of two clocks either may be wrong")
+			}
+			c.Saw("c", replica.Offset{By: test.c, Error: 10 * time.Millisecond})
+			if off := c.Off(); off != test.off {
+				t.Errorf("%s and %s: off %v", test.b, test.c, off)
+			}
+			time.Sleep(time.Minute)
+			if c.Off() || len(c.Offsets()) != 0 {
+				t.Error("an old measurement counts")
+			}
+		})
+	}
+}
+
+// A member whose clock is wrong claims the shard only after a long silence.
+func TestClocks_WrongOneClaimsLast(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{})
+			ctx, cancel := context.WithCancel(context.Background())
+			began, owner := time.Now(), make(chan string, 2)
+			var running sync.WaitGroup
+			for i, name := range []string{"a", "b"}[:1+others] {
+				clocks := replica.NewClocks(name, 2)
+				for _, other := range []string{"x", "y"}[:2*(1-i)] { // a's is wrong
+					clocks.Saw(other, replica.Offset{By: time.Second})
+				}
+				g := replica.New(replica.Config{
+					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,
+					Own: func(ctx context.Context, _ *replica.Tenure) {
+						owner <- name
+						<-ctx.Done()
+					},
+				})
+				running.Go(func() {
+					if err := g.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			switch first, after := <-owner, time.Since(began); {
+			case others > 0 && (first != "b" || after > 2*silence):
+				t.Errorf("%s claims it after %s", first, after)
+			case others == 0 && (after < 4*silence || after > 6*silence):
+				t.Errorf("the only member claims it after %s", after)
+			}
+			cancel()
+			running.Wait()
+		})
+	}
+}
