@@ -51,7 +51,7 @@ type Query struct{ Expr, Legend string }
 
 // All returns the dashboards, by the name of their file.
 func All() map[string]Board {
-	return map[string]Board{"reschedule-overview.json": overview, "reschedule-source.json": source}
+	return map[string]Board{"reschedule-overview.json": overview, "reschedule-source.json": source, "reschedule-group.json": group}
 }
 
 type object = map[string]any

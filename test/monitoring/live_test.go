@@ -128,10 +128,14 @@ func work(ctx context.Context, t *testing.T, a *harness.Adapter) {
 	}
 }
 
-// prometheus runs until the end of the test, scrapes the adapter each second, and returns
+// prometheus runs until the end of the test, scrapes the adapters each second, and returns
 // its address.
-func prometheus(t *testing.T, a *harness.Adapter, honorLabels bool) string {
+func prometheus(t *testing.T, honorLabels bool, adapters ...*harness.Adapter) string {
 	t.Helper()
+	var targets []string
+	for _, a := range adapters {
+		targets = append(targets, strings.TrimPrefix(a.Admin, "http://"))
+	}
 	dir := t.TempDir()
 	path, err := filepath.Abs(rulesFile)
 	if err != nil {
@@ -145,7 +149,7 @@ scrape_configs:
   static_configs:
   - targets: [%s]
     labels: {namespace: knative-eventing, service: reschedule-adapter, pod: reschedule-adapter-0, container: adapter}
-`, path, honorLabels, strings.TrimPrefix(a.Admin, "http://"))
+`, path, honorLabels, strings.Join(targets, ", "))
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -245,8 +249,8 @@ func TestLive_PanelsAndRules(t *testing.T) {
 		for _, honor := range []bool{true, false} {
 			t.Run(fmt.Sprint(honor), func(t *testing.T) {
 				t.Parallel()
-				address := prometheus(t, a, honor)
-				eventually(t, func() string { return emptyPanels(t, address) })
+				address := prometheus(t, honor, a)
+				eventually(t, func() string { return emptyPanels(t, address, false) })
 				eventually(t, func() string { return unhealthyRules(t, address) })
 				eventually(t, func() string { return otherAlerts(t, address) })
 			})
@@ -261,9 +265,13 @@ func TestLive_PanelsAndRules(t *testing.T) {
 
 var rateInterval = strings.NewReplacer("$__rate_interval", "10s", "$job", "reschedule-adapter", "$namespace", "tests")
 
-func emptyPanels(t *testing.T, address string) (empty string) {
+// emptyPanels are the ones without series, of the board of a group or of the others.
+func emptyPanels(t *testing.T, address string, group bool) (empty string) {
 	t.Helper()
-	for _, board := range boards.All() {
+	for file, board := range boards.All() {
+		if group != (file == "reschedule-group.json") {
+			continue
+		}
 		for _, row := range board.Rows {
 			for _, p := range row.Panels {
 				for _, q := range p.Queries {
@@ -341,7 +349,7 @@ func otherAlerts(t *testing.T, address string) string {
 // standalone adapter watches nothing.
 func documentedOnesAreExposed(t *testing.T, text string) {
 	t.Helper()
-	docs, seen := inTable(t), map[string]bool{}
+	docs, seen := inTable(t, docsFile), map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^# TYPE (reschedule_\S+)`).FindAllStringSubmatch(text, -1) {
 		seen[m[1]] = true
 		if !docs[m[1]] {

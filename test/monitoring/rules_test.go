@@ -87,6 +87,25 @@ func healthy() map[string]string {
 	return s
 }
 
+// trio is a group of three, i, j and k, in a healthy run, with other series.
+func trio(other map[string]string) map[string]string {
+	s := map[string]string{}
+	for _, name := range []string{"i", "j", "k"} {
+		s[member(name, "up")] = "1x540"
+		s[member(name, "reschedule_shard_owner")] = "0x540"
+		s[member(name, "reschedule_shard_behind_seconds")] = strings.Repeat("0.1 0.2 3 ", 180)
+		s[member(name, "reschedule_shard_tenures_total")] = "1x300 2x240" // an upgrade
+		s[member(name, "reschedule_clock_offset_seconds", `peer="another"`)] = strings.Repeat("0.001 -0.002 0.2 ", 180)
+	}
+	s[member("j", "reschedule_shard_owner")] = "1x540"
+	maps.Copy(s, other)
+	return s
+}
+
+func member(name, metric string, more ...string) string {
+	return metric + "{" + strings.Join(append([]string{`job="reschedule-adapter"`, `instance="` + name + `"`}, more...), ",") + "}"
+}
+
 // fault is a healthy run with other series; "" removes one.
 type fault struct {
 	name   string
@@ -149,6 +168,19 @@ var faults = []fault{
 	{"watch", map[string]string{source("reschedule_watch_lists_total", `result="failed"`): "0+1x540"}, "45m", []string{"RescheduleWatchFailing"}},
 	{"disk fills", map[string]string{adapter("reschedule_storage_free_bytes"): "2e9-2e6x540"}, "450m", []string{"RescheduleDiskLow"}},
 	{"disk full", map[string]string{adapter("reschedule_storage_free_bytes"): "9e9x29 1e8x540"}, "35m", []string{"RescheduleDiskFull"}},
+	{"a group, early", trio(nil), "3m", nil},
+	{"a group", trio(nil), "310m", nil},
+	{"no owner", trio(map[string]string{member("j", "reschedule_shard_owner"): "1x9 0x540"}), "12m", []string{"RescheduleNoOwner"}},
+	{"a member down", trio(map[string]string{
+		member("k", "up"): "1x9 0x540", member("k", "reschedule_shard_owner"): "0x9 _x540", member("k", "reschedule_shard_behind_seconds"): "0x9 _x540",
+	}), "20m", []string{"RescheduleMemberDown"}},
+	{"all members down", trio(map[string]string{
+		member("i", "up"): "0x540", member("j", "up"): "0x540", member("k", "up"): "0x540",
+		member("i", "reschedule_shard_owner"): "", member("j", "reschedule_shard_owner"): "", member("k", "reschedule_shard_owner"): "",
+	}), "20m", []string{"RescheduleAdapterDown"}},
+	{"a member cut off", trio(map[string]string{member("k", "reschedule_shard_behind_seconds"): "0+60x540"}), "20m", []string{"RescheduleMemberBehind"}},
+	{"other owners", trio(map[string]string{member("k", "reschedule_shard_tenures_total"): "0+1x540"}), "35m", []string{"RescheduleOwnerChanges"}},
+	{"a wrong clock", trio(map[string]string{member("k", "reschedule_clock_offset_seconds", `peer="another"`): "-0.3x540"}), "20m", []string{"RescheduleClocksDiffer"}},
 	{"corrupt", map[string]string{adapter("reschedule_storage_corrupt_total"): "0x9 1x540"}, "12m", []string{"RescheduleCorruption"}},
 }
 

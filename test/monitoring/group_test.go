@@ -1,0 +1,99 @@
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// launchGroup starts three members.
+func launchGroup(t *testing.T) []*harness.Adapter {
+	t.Helper()
+	dir := t.TempDir()
+	program, sources := filepath.Join(dir, "adapter-replicated"), filepath.Join(dir, "sources.yaml")
+	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
+		t.Fatal(err)
+	}
+	const source = "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: s, namespace: tests}\nspec: {sink: {uri: 'http://127.0.0.1:1'}}\n"
+	if err := os.WriteFile(sources, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var peers []string
+	for _, name := range []string{"a", "b", "c"} {
+		address, err := harness.FreePair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, name+"="+address)
+	}
+	members := make([]*harness.Adapter, 3)
+	var all sync.WaitGroup
+	for i, name := range []string{"a", "b", "c"} {
+		all.Go(func() {
+			a, err := harness.Process{Binary: program}.Launch(harness.Flags(sources, filepath.Join(dir, name), "--replicated", "--member", name, "--peers", strings.Join(peers, ","))...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			members[i] = a
+		})
+	}
+	all.Wait()
+	t.Cleanup(func() {
+		for _, a := range members {
+			if a != nil {
+				a.Kill()
+			}
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return members
+}
+
+// A real Prometheus scrapes three members: each query of the board of a group returns series,
+// and no alert about a group fires or waits for its time.
+func TestLive_Group(t *testing.T) {
+	t.Parallel()
+	members := launchGroup(t)
+	working, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for i := 0; working.Err() == nil; i++ {
+			_, _ = harness.Do(working, http.MethodPut, members[i%3].URL+"/tests/s/schedules/k", `{"delay":3600}`) // 503 until there is an owner
+			select {
+			case <-tick.C:
+			case <-working.Done():
+			}
+		}
+	}()
+	address := prometheus(t, true, members...)
+	eventually(t, func() string { return emptyPanels(t, address, true) })
+	eventually(t, func() string {
+		return fmt.Sprint(query(t.Context(), t, address, `ALERTS{alertname=~"Reschedule(AdapterDown|NoOwner|Member.*|OwnerChanges|ClocksDiffer)"}`).Data.Result)[2:]
+	})
+	var text strings.Builder // the owner forwards nothing
+	for _, a := range members {
+		text.WriteString(exposed(t, a))
+	}
+	promtool(t, exposed(t, members[0]), "check", "metrics")
+	for name := range inTable(t, groupFile) {
+		if !strings.Contains(text.String(), "# TYPE "+name+" ") {
+			t.Errorf("no member exposes %s", name)
+		}
+	}
+	end()
+	<-done
+}
