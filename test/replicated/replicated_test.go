@@ -55,6 +55,7 @@ type group struct {
 	peers   string
 	members [3]*harness.Adapter // nil: it is down
 	process func(i int) harness.Process
+	more    []string // flags
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -71,8 +72,8 @@ func start(t *testing.T) *group {
 	return startWith(t, func(int) harness.Process { return harness.Process{Binary: program()} })
 }
 
-func startWith(t *testing.T, process func(i int) harness.Process) *group {
-	g := &group{t: t, process: process, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+func startWith(t *testing.T, process func(i int) harness.Process, more ...string) *group {
+	g := &group{t: t, process: process, more: more, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
 	t.Cleanup(g.sink.Close)
 	g.sink.Answer("s", "", g.deliver)
 	g.sources = filepath.Join(g.dir, "sources.yaml")
@@ -113,7 +114,8 @@ func startWith(t *testing.T, process func(i int) harness.Process) *group {
 func name(i int) string { return string(rune('a' + i)) }
 
 func (g *group) flags(i int) []string {
-	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), "--replicated", "--member", name(i), "--peers", g.peers)
+	own := append([]string{"--replicated", "--member", name(i), "--peers", g.peers}, g.more...)
+	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), own...)
 }
 
 func (g *group) launch(i int) {

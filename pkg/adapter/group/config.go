@@ -2,15 +2,11 @@ package group
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -153,27 +149,4 @@ func (s *Settings) scheme() string {
 		return "https"
 	}
 	return "http"
-}
-
-// peerTLS is the configuration of both ends of the port for other members, nil without files.
-func (s *Settings) peerTLS() (*tls.Config, error) {
-	if s.TLSDir == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(s.TLSDir, "tls.crt"), filepath.Join(s.TLSDir, "tls.key"))
-	if err != nil {
-		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
-	}
-	authority, err := os.ReadFile(filepath.Join(s.TLSDir, "ca.crt"))
-	if err != nil {
-		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(authority) {
-		return nil, errors.New("adapter: --peer-tls-dir: ca.crt has no certificate")
-	}
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
-		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-	}, nil
 }

@@ -37,18 +37,17 @@ const (
 )
 
 // forwarder is the client that forwards calls.
-func forwarder(config *tls.Config) *http.Client {
-	if config != nil {
-		config = config.Clone()
-		config.ClientAuth, config.ClientCAs = tls.NoClientCert, nil
+func forwarder(files *peerTLS) *http.Client {
+	transport := &http.Transport{
+		DialContext:         dialer().DialContext,
+		MaxIdleConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute,
+		DisableCompression: true,
+	}
+	if files != nil {
+		transport.DialTLSContext = files.dial
 	}
 	return &http.Client{
-		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: time.Second}).DialContext,
-			TLSClientConfig:     config,
-			MaxIdleConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: time.Second,
-			DisableCompression: true,
-		},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

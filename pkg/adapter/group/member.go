@@ -111,12 +111,12 @@ func (m *Member) Checkpoint(use func(dir string) error) error {
 
 // Join opens the log, and takes part in the group from [Member.Serve] on. Sources are set before.
 func (m *Member) Join(ctx context.Context) error {
-	tlsConfig, err := m.cfg.peerTLS()
+	files, err := newPeerTLS(m.cfg.TLSDir, m.cfg.Log)
 	if err != nil {
 		return err
 	}
-	m.client = forwarder(tlsConfig)
-	if err := m.listen(tlsConfig); err != nil {
+	m.client = forwarder(files)
+	if err := m.listen(files.server()); err != nil {
 		return err
 	}
 	replaces, err := m.admit(ctx)

@@ -1,0 +1,105 @@
+package group
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// peerTLS are the certificate of this member and the authority of all, as the files in
+// --peer-tls-dir have them now: they may be renewed at any time.
+type peerTLS struct {
+	dir string
+	log *slog.Logger
+
+	mu      sync.Mutex
+	config  *tls.Config // of both ends
+	looked  time.Time
+	first   []byte // the authority at the start, which the log's port goes on with
+	changed bool
+}
+
+// filesAge is how long the files are not read again.
+const filesAge = time.Second
+
+// newPeerTLS returns nil where there is no directory.
+func newPeerTLS(dir string, log *slog.Logger) (*peerTLS, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	p := &peerTLS{dir: dir, log: log}
+	if err := p.read(); err != nil {
+		return nil, fmt.Errorf("adapter: --peer-tls-dir: %w", err)
+	}
+	return p, nil
+}
+
+// now is the configuration of the next handshake.
+func (p *peerTLS) now() *tls.Config {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.looked) >= filesAge {
+		if err := p.read(); err != nil { // files that are being replaced are read the next time
+			p.log.Warn("the files in --peer-tls-dir cannot be used: the ones that were read before stay in force", "error", err)
+		}
+	}
+	return p.config
+}
+
+func (p *peerTLS) read() error {
+	p.looked = time.Now()
+	pair, err := tls.LoadX509KeyPair(filepath.Join(p.dir, "tls.crt"), filepath.Join(p.dir, "tls.key"))
+	if err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(filepath.Join(p.dir, "ca.crt"))
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authority) {
+		return errors.New("ca.crt has no certificate")
+	}
+	if p.first == nil {
+		p.first = authority
+	}
+	if changed := !bytes.Equal(p.first, authority); changed != p.changed {
+		p.changed = changed
+		if changed {
+			p.log.Warn("the authority of the members is another one than at the start: the log's port reads it only at a start, so restart the members, one after the other, before one has a certificate of the new authority")
+		}
+	}
+	p.config = &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair},
+		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}
+	return nil
+}
+
+// server is the configuration of the port for other members, nil without files.
+func (p *peerTLS) server() *tls.Config {
+	if p == nil {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return p.now(), nil }}
+}
+
+// dial connects to another member. Nothing was sent when it fails, also at the handshake.
+func (p *peerTLS) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := (&tls.Dialer{NetDialer: dialer(), Config: p.now()}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	return c, nil
+}
+
+func dialer() *net.Dialer { return &net.Dialer{Timeout: time.Second} }

@@ -1,0 +1,229 @@
+package replicated
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"maps"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// authority signs certificates of members.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{t: t}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.cert, a.key, a.pem = a.sign(template, nil)
+	return a
+}
+
+// sign returns what by signs; nil: the certificate signs itself.
+func (a *authority) sign(template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey, []byte) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// member returns tls.crt and tls.key of a member.
+func (a *authority) member(serial int64) map[string][]byte {
+	a.t.Helper()
+	_, key, text := a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "member"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return map[string][]byte{"tls.crt": text, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})}
+}
+
+// mount puts files into a directory as a kubelet does: all at once.
+func mount(t *testing.T, dir string, files map[string][]byte) {
+	t.Helper()
+	data, err := os.MkdirTemp(filepath.Dir(dir), "files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(data, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(data, data+".link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(data+".link", dir); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serials are the serial numbers of the certificates at the log's port and the port for
+// forwarded calls of a member, "" where the client's certificate is refused.
+func serials(t *testing.T, log string, client map[string][]byte, trusted ...*authority) (both [2]string) {
+	t.Helper()
+	pair, err := tls.X509KeyPair(client["tls.crt"], client["tls.key"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	for _, a := range trusted {
+		pool.AddCert(a.cert)
+	}
+	host, port, err := net.SplitHostPort(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range both {
+		conn, err := tls.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(n+i)), &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13})
+		if err != nil {
+			t.Logf("port %d: %v", n+i, err)
+			continue
+		}
+		// With TLS 1.3 the client learns with the first answer that it is refused.
+		_, err = conn.Write([]byte("GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"))
+		if err == nil {
+			_, err = conn.Read(make([]byte, 1))
+		}
+		if err == nil {
+			both[i] = conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+		}
+		conn.Close()
+	}
+	return both
+}
+
+// The certificate of the members is renewed while callers write, without a restart and
+// without a call that fails; the authority too, with a rolling restart for the log's port.
+func TestGroup_CertificatesRenewed(t *testing.T) {
+	old, other := newAuthority(t, "old"), newAuthority(t, "new")
+	dir := filepath.Join(t.TempDir(), "peers")
+	files := old.member(2)
+	files["ca.crt"] = old.pem
+	mount(t, dir, files)
+	g := startWith(t, func(int) harness.Process { return harness.Process{Binary: program()} }, "--peer-tls-dir", dir)
+	var logs []string
+	for peer := range strings.SplitSeq(g.peers, ",") {
+		logs = append(logs, strings.SplitN(peer, "=", 2)[1])
+	}
+	stop := g.write()
+	g.pass(time.Second)
+	g.mu.Lock()
+	g.strict = true // no call may fail
+	g.mu.Unlock()
+
+	renewed := old.member(3)
+	files = maps.Clone(renewed)
+	files["ca.crt"] = append(append([]byte{}, old.pem...), other.pem...)
+	mount(t, dir, files)
+	foreign := other.member(9)
+	g.eventually("the renewed certificate and the new authority", func() bool {
+		for _, log := range logs {
+			if serials(t, log, renewed, old) != [2]string{"3", "3"} || serials(t, log, foreign, old)[1] != "3" {
+				return false
+			}
+		}
+		return true
+	})
+	g.pass(time.Second)
+
+	// The log's port reads the authority at its start.
+	roll := func() {
+		for i := range g.members {
+			g.mu.Lock()
+			a := g.members[i]
+			g.avoid, g.members[i] = i, nil
+			g.mu.Unlock()
+			ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+			if status, _, err := a.Terminate(ctx); err != nil || status != 0 {
+				t.Errorf("SIGTERM: status %d, %v", status, err)
+			}
+			cancel()
+			g.launch(i)
+			g.ready(i)
+			g.mu.Lock()
+			g.avoid = -1
+			g.mu.Unlock()
+		}
+	}
+	roll()
+	mount(t, dir, merged(other.member(4), files["ca.crt"]))
+	g.eventually("a certificate of the new authority", func() bool {
+		return serials(t, logs[0], foreign, other) == [2]string{"4", "4"}
+	})
+	mount(t, dir, merged(other.member(5), other.pem))
+	roll()
+	for _, log := range logs {
+		if got := serials(t, log, foreign, other); got != [2]string{"5", "5"} {
+			t.Errorf("after the change of the authority: %v", got)
+		}
+		if got := serials(t, log, renewed, other); got != [2]string{} {
+			t.Errorf("the old authority still counts: %v", got)
+		}
+	}
+	stop()
+	g.settled()
+}
+
+func merged(files map[string][]byte, authority []byte) map[string][]byte {
+	files["ca.crt"] = authority
+	return files
+}
+
+// eventually waits until the condition holds.
+func (g *group) eventually(what string, holds func() bool) {
+	g.t.Helper()
+	deadline := time.After(harness.Patience)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			g.t.Fatalf("not within %s: %s", harness.Patience, what)
+		}
+	}
+}
