@@ -33,8 +33,10 @@ func TestOwner_KilledWithSkewedClocks(t *testing.T) {
 	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
 		t.Fatal(err)
 	}
-	g := startWith(t, func(i int) harness.Process {
-		return harness.Process{Binary: program, Env: []string{"SKEW=" + skews[i].String()}}
+	g := startWith(t, func(g *group) {
+		g.process = func(i int) harness.Process {
+			return harness.Process{Binary: program, Env: []string{"SKEW=" + skews[i].String()}}
+		}
 	})
 	c := &calls{sent: map[string]time.Time{}, delays: map[string]time.Duration{}, arrived: map[string]bool{}}
 	g.sink.Answer("s", "", func(w http.ResponseWriter, _ *http.Request, d *harness.Delivery) {
@@ -123,8 +125,10 @@ func TestMember_MeasuresClocks(t *testing.T) {
 	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
 		t.Fatal(err)
 	}
-	g := startWith(t, func(i int) harness.Process {
-		return harness.Process{Binary: program, Env: []string{fmt.Sprintf("SKEW=%ds", i/2*10)}} // c's is ten seconds ahead
+	g := startWith(t, func(g *group) {
+		g.process = func(i int) harness.Process { // c's is ten seconds ahead
+			return harness.Process{Binary: program, Env: []string{fmt.Sprintf("SKEW=%ds", i/2*10)}}
+		}
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -53,9 +54,11 @@ type group struct {
 	dir     string
 	sources string
 	peers   string
+	ports   [3]string           // of the logs
 	members [3]*harness.Adapter // nil: it is down
 	process func(i int) harness.Process
-	more    []string // flags
+	host    string               // of the members' addresses
+	more    func(i int) []string // flags
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -69,11 +72,14 @@ type group struct {
 }
 
 func start(t *testing.T) *group {
-	return startWith(t, func(int) harness.Process { return harness.Process{Binary: program()} })
+	return startWith(t, func(*group) {})
 }
 
-func startWith(t *testing.T, process func(i int) harness.Process, more ...string) *group {
-	g := &group{t: t, process: process, more: more, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+func startWith(t *testing.T, set func(g *group)) *group {
+	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
+	g.more = func(int) []string { return nil }
+	set(g)
 	t.Cleanup(g.sink.Close)
 	g.sink.Answer("s", "", g.deliver)
 	g.sources = filepath.Join(g.dir, "sources.yaml")
@@ -86,7 +92,12 @@ func startWith(t *testing.T, process func(i int) harness.Process, more ...string
 		if err != nil {
 			t.Fatal(err)
 		}
-		peers = append(peers, name(i)+"="+address)
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.ports[i] = port
+		peers = append(peers, name(i)+"="+net.JoinHostPort(g.host, port))
 	}
 	g.peers = strings.Join(peers, ",")
 	var all sync.WaitGroup
@@ -114,7 +125,7 @@ func startWith(t *testing.T, process func(i int) harness.Process, more ...string
 func name(i int) string { return string(rune('a' + i)) }
 
 func (g *group) flags(i int) []string {
-	own := append([]string{"--replicated", "--member", name(i), "--peers", g.peers}, g.more...)
+	own := append([]string{"--replicated", "--member", name(i), "--peers", g.peers}, g.more(i)...)
 	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), own...)
 }
 

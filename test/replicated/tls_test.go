@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +67,7 @@ func (a *authority) member(serial int64) map[string][]byte {
 	a.t.Helper()
 	_, key, text := a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "member"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -144,10 +143,12 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 	files := old.member(2)
 	files["ca.crt"] = old.pem
 	mount(t, dir, files)
-	g := startWith(t, func(int) harness.Process { return harness.Process{Binary: program()} }, "--peer-tls-dir", dir)
+	g := startWith(t, func(g *group) {
+		g.more = func(int) []string { return []string{"--peer-tls-dir", dir} }
+	})
 	var logs []string
-	for peer := range strings.SplitSeq(g.peers, ",") {
-		logs = append(logs, strings.SplitN(peer, "=", 2)[1])
+	for _, port := range g.ports {
+		logs = append(logs, net.JoinHostPort("127.0.0.1", port))
 	}
 	stop := g.write()
 	g.pass(time.Second)
@@ -206,6 +207,43 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 	}
 	stop()
 	g.settled()
+}
+
+// Members whose addresses are IPv6's alone are a group, and listen for IPv4 too where the
+// listening address names no host.
+func TestGroup_IPv6(t *testing.T) {
+	if probe, err := net.ListenPacket("udp6", "[::1]:0"); err != nil {
+		t.Skip("this machine has no IPv6:", err)
+	} else {
+		probe.Close()
+	}
+	a := newAuthority(t, "all")
+	dir := filepath.Join(t.TempDir(), "peers")
+	client := a.member(2)
+	mount(t, dir, merged(maps.Clone(client), a.pem))
+	g := startWith(t, func(g *group) {
+		g.host = "::1"
+		g.more = func(i int) []string {
+			n, err := strconv.Atoi(g.ports[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []string{"--peer-tls-dir", dir, "--peer-listen", ":" + g.ports[i], "--forward-listen", ":" + strconv.Itoa(n+1)}
+		}
+	})
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	g.kill(i)
+	g.recovery("kill -9 of the owner", time.Now())
+	g.launch(i)
+	stop()
+	g.settled()
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		if got := serials(t, net.JoinHostPort(host, g.ports[0]), client, a); got != [2]string{"2", "2"} {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
 }
 
 func merged(files map[string][]byte, authority []byte) map[string][]byte {

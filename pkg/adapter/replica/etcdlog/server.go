@@ -95,7 +95,11 @@ func Start(o Options) (*Server, error) {
 	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
 	cfg.LogLevel, cfg.LogOutputs = "error", []string{"stderr"}
 	cfg.CompactionSleepInterval = time.Millisecond
-	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: listen}}
+	bind, err := bindable(listen)
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: --peer-listen: %w", err)
+	}
+	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: bind}}
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: o.Peers[o.Member]}}
 	// No port for clients: embed insists on a listener, so it gets a socket that only this
 	// user reaches. The path of a socket is short, so it is not in the data directory.
@@ -125,6 +129,20 @@ func Start(o Options) (*Server, error) {
 		}
 	}()
 	return s, nil
+}
+
+// bindable fills in the host of an address without one, which etcd does not take: all
+// addresses of IPv6, and so of IPv4 too, or of IPv4 where the machine has no IPv6.
+func bindable(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host != "" {
+		return address, err
+	}
+	probe, err := net.ListenPacket("udp6", "[::]:0")
+	if err != nil {
+		return net.JoinHostPort("0.0.0.0", port), nil
+	}
+	return net.JoinHostPort("::", port), probe.Close()
 }
 
 // Ready is closed once the member knows a leader and takes part.
