@@ -6,8 +6,9 @@
 // An entry for which Append returned nil is in the log, and applied to the owner's view.
 // Every view applies the same entries in the same order. Two members never hold the lease of
 // the shard at one time, as long as the rates of their clocks differ by less than a fifth;
-// the clocks need not agree. An owner that was deposed appends nothing, whatever its clock
-// says: the log compares the epoch.
+// the clocks need not agree. The shard's clock does not run ahead with a new owner, as long as
+// wall clocks differ by less than a second. An owner that was deposed appends nothing,
+// whatever its clock says: the log compares the epoch.
 //
 // # How it works
 //
@@ -22,6 +23,11 @@
 // An attempt whose outcome is unknown is repeated with the same number: the log takes an
 // entry with that number once. Only where that fails for [GiveUp] the outcome stays unknown:
 // then the owner resigns, and the log says later what is in it.
+//
+// The shard's clock, [Tenure.Now], is the owner's wall clock. A new owner holds its own back
+// so far that it is not ahead of the last owner's: the head of the log shows the clock, so a
+// standby knows what it shows at least. What was heard may be old; then the measured
+// difference of the two wall clocks ([Clocks]) and the last owner's own hold are the limit.
 //
 // An entry is removed from the log when all members have their views on disk beyond it, or
 // a majority has and [KeepBytes] of newer entries are there. A member that comes back later

@@ -72,6 +72,8 @@ type Group struct {
 	current  time.Duration // when the view had all that this member had heard of
 	changed  chan struct{}
 	newest   newest
+	before   uint64 // the last entry that was applied when newest began
+	counted  bool   // newest has the entries before too
 
 	// Of standBy alone.
 	heard   time.Duration // when the head changed last
@@ -124,7 +126,7 @@ func (g *Group) Run(ctx context.Context) error {
 	g.mu.Lock()
 	g.current = g.cfg.Clock()
 	g.mu.Unlock()
-	g.measure(ctx)
+	g.recount()
 	keeping.Go(func() { g.keep(ctx) })
 	for ctx.Err() == nil {
 		epoch, won, err := g.standBy(ctx)
@@ -171,7 +173,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 				g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
 				g.pause(ctx, time.Second)
 			}
-			g.measure(ctx)
+			g.recount()
 			return
 		case <-tick.C:
 			if s, err := g.cfg.Log.State(ctx); err == nil {

@@ -40,8 +40,20 @@ func (n *newest) add(seq uint64, size, keep int64) {
 	}
 	c := &n.chunks[len(n.chunks)-1]
 	c.last, c.bytes, n.bytes = seq, c.bytes+size, n.bytes+size
+	n.forget(keep)
+}
+
+// extend counts newer entries.
+func (n *newest) extend(newer newest, keep int64) {
+	n.chunks = append(n.chunks, newer.chunks...)
+	n.bytes += newer.bytes
+	n.below = max(n.below, newer.below)
+	n.forget(keep)
+}
+
+func (n *newest) forget(keep int64) {
 	for n.bytes > keep && len(n.chunks) > 1 {
-		n.below, n.bytes = n.chunks[0].last, n.bytes-n.chunks[0].bytes
+		n.below, n.bytes = max(n.below, n.chunks[0].last), n.bytes-n.chunks[0].bytes
 		n.chunks = slices.Delete(n.chunks, 0, 1)
 	}
 }
@@ -56,19 +68,24 @@ func (g *Group) count(seq uint64, size int) {
 	g.newest.add(seq, int64(size)+entryBytes, g.cfg.Keep)
 }
 
-// measure counts what the log has of what the view has, until ctx ends.
-func (g *Group) measure(ctx context.Context) {
-	for err := g.measured(ctx); err != nil && ctx.Err() == nil; err = g.measured(ctx) {
-		g.cfg.Logger.Warn("the log cannot be read; trying again", "error", err)
-		g.pause(ctx, 50*time.Millisecond)
-	}
+// recount begins anew to count what is applied. What the log had before is counted meanwhile,
+// since it takes seconds where entries are small.
+func (g *Group) recount() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.newest, g.before, g.counted = newest{}, g.cfg.View.Applied(), false
 }
 
-func (g *Group) measured(ctx context.Context) error {
+// countOlder counts what the log had when recount was called.
+func (g *Group) countOlder(ctx context.Context) error {
 	g.mu.Lock()
-	g.newest = newest{}
+	before, counted := g.before, g.counted
 	g.mu.Unlock()
-	for after, applied := uint64(0), g.cfg.View.Applied(); ; {
+	if counted {
+		return nil
+	}
+	var older newest
+	for after, more := uint64(0), true; more; {
 		var p Page
 		err := g.bounded(ctx, func(ctx context.Context) (err error) {
 			p, err = g.cfg.Log.Read(ctx, after)
@@ -77,17 +94,23 @@ func (g *Group) measured(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		more = p.More
 		for _, e := range p.Entries {
-			if e.Seq > applied {
-				return nil // it is counted when it is applied
+			if e.Seq > before {
+				more = false // it is counted when it is applied
+				break
 			}
-			g.count(e.Seq, len(e.Data))
+			older.add(e.Seq, int64(len(e.Data))+entryBytes, g.cfg.Keep)
 			after = e.Seq
 		}
-		if !p.More {
-			return nil
-		}
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.before == before { // else the view is another one meanwhile
+		older.extend(g.newest, g.cfg.Keep)
+		g.newest, g.counted = older, true
+	}
+	return nil
 }
 
 // removable is the number up to which the log need not be kept: all views have these
@@ -124,6 +147,9 @@ func (g *Group) keep(ctx context.Context) {
 			if err := g.bounded(ctx, func(ctx context.Context) error { return cfg.Log.Mark(ctx, cfg.Member, applied) }); err == nil {
 				saved, at, first = applied, cfg.Clock(), false
 			}
+		}
+		if err := g.countOlder(ctx); err != nil {
+			cfg.Logger.Warn("the log cannot be read; trying again", "error", err)
 		}
 		if !g.tenure.Load().Valid() {
 			continue
