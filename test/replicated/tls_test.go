@@ -79,10 +79,7 @@ func (a *authority) member(serial int64) map[string][]byte {
 // mount puts files into a directory as a kubelet does: all at once.
 func mount(t *testing.T, dir string, files map[string][]byte) {
 	t.Helper()
-	data, err := os.MkdirTemp(filepath.Dir(dir), "files")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := t.TempDir()
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(data, name), text, 0o600); err != nil {
 			t.Fatal(err)
