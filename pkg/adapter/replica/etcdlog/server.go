@@ -138,11 +138,12 @@ func bindable(address string) (string, error) {
 	if err != nil || host != "" {
 		return address, err
 	}
-	probe, err := net.ListenPacket("udp6", "[::]:0")
-	if err != nil {
-		return net.JoinHostPort("0.0.0.0", port), nil
+	host = "0.0.0.0"
+	if probe, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp6", "[::]:0"); err == nil {
+		host = "::"
+		_ = probe.Close() // it was not used
 	}
-	return net.JoinHostPort("::", port), probe.Close()
+	return net.JoinHostPort(host, port), nil
 }
 
 // Ready is closed once the member knows a leader and takes part.
