@@ -3,9 +3,9 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,35 +51,6 @@ func resolvedExample(t *testing.T, folder string) string {
 		t.Fatal(err)
 	}
 	return out
-}
-
-func defineConfigWatcher(t *testing.T) {
-	t.Helper()
-	define(t, "configwatchers.k8spatterns.com", func() error {
-		return world.ApplyDir(t.Context(), filepath.Join("../..", configWatcherExample, "config/crd"))
-	})
-}
-
-// define applies a CustomResourceDefinition, which is removed in the end if it was not there
-// before.
-func define(t *testing.T, name string, apply func() error) {
-	t.Helper()
-	definitions, err := world.Resource(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := definitions.Get(t.Context(), name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience) // the test's own is over
-			defer cancel()
-			if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if err := apply(); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // status is as it is now.
@@ -247,7 +217,11 @@ func (a *watchedApp) mayDelete(may bool) {
 // The config watcher of the book.
 func TestConfigWatcher_OfTheBook(t *testing.T) {
 	t.Parallel()
-	defineConfigWatcher(t)
+	definition, err := os.ReadFile(filepath.Join("../..", configWatcherExample, "config/crd/k8spatterns.com_configwatchers.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	define(t, "configwatchers.k8spatterns.com", string(definition))
 	t.Run("restarts pods once after its delay", func(t *testing.T) {
 		t.Parallel()
 		watchedInBothForms(t)

@@ -157,9 +157,7 @@ func (r helmRelease) says(what, greeting string) {
 // zero the source watches them.
 func TestHelm_WorksFromZero(t *testing.T) {
 	t.Parallel()
-	define(t, greetings.Resource+"."+greetings.Group, func() error {
-		return world.ApplyIn(t.Context(), "", []byte(greetingCRD))
-	})
+	define(t, "greetings.example.com", greetingCRD)
 	for _, form := range []string{"resident", "serverless"} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
