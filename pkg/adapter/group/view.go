@@ -37,6 +37,16 @@ func (v *view) get() *store.View {
 	return v.current
 }
 
+// History and Sealed are of the view.
+func (v *view) History() (string, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.current.History()
+}
+
+// Sealed reports that the group has ended.
+func (v *view) Sealed() bool { return v.get().Sealed() }
+
 // Applied implements replica.View.
 func (v *view) Applied() uint64 { return v.get().Applied() }
 
@@ -127,7 +137,9 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "above is not a number", http.StatusBadRequest)
 		return
 	}
-	if !m.joined.Load() || !m.group.CaughtUp() || m.view.Applied() <= above {
+	// Before it has joined, what it has is where a new group begins.
+	begins := m.attempt.Load() != nil && m.shard.Load() == nil
+	if !begins && (!m.joined.Load() || !m.group.CaughtUp()) || m.view.Applied() <= above {
 		unavailable(w, "this member's view is not newer")
 		return
 	}

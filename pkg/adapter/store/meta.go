@@ -187,10 +187,11 @@ func (db *DB) format() int {
 // checkView refuses the view of a replicated store to a single adapter, and the other way round.
 func (db *DB) checkView() error {
 	switch {
+	case db.migrating:
 	case db.view && !db.replicated && !db.readOnly:
-		return errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it")
+		return errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it before adapter migrate --to single")
 	case !db.view && db.replicated:
-		return errors.New("it is of a single adapter: a replicated one cannot use it; give it an empty directory")
+		return errors.New("it is of a single adapter: a replicated one cannot use it before adapter migrate --to group; or give it an empty directory")
 	}
 	return nil
 }

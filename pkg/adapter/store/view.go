@@ -38,6 +38,7 @@ type View struct {
 	options Options
 	mu      sync.Mutex
 	applied atomic.Uint64
+	sealed  atomic.Bool
 }
 
 // OpenView opens the view in the directory, or makes one. It refuses the store of a single adapter.
@@ -53,6 +54,9 @@ func OpenView(o Options) (*View, error) {
 		}
 	}
 	v := &View{base: db, options: o}
+	if err := v.look(); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
+	}
 	at, closer, err := db.db.Get([]byte(metaApplied))
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
@@ -78,8 +82,26 @@ func (db *DB) startView() error {
 	return nil
 }
 
-// ID is [DB.ID] of the store over the view, "" of a new view.
-func (v *View) ID() (string, error) { return v.base.meta(metaID) }
+// History tells whose entries the view has, "" of a new view.
+func (v *View) History() (string, error) {
+	history, err := v.base.meta(metaHistory)
+	if history == "" && err == nil {
+		history, err = v.base.meta(metaID)
+	}
+	return history, err
+}
+
+// Sealed reports that the group has ended: the view has all that was ever acknowledged.
+func (v *View) Sealed() bool { return v.sealed.Load() }
+
+// look takes over whether the view is sealed.
+func (v *View) look() error {
+	sealed, err := v.base.meta(metaSealed)
+	if sealed != "" {
+		v.sealed.Store(true)
+	}
+	return err
+}
 
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
@@ -115,6 +137,9 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 		return v.base.fail(fmt.Errorf("store: writing: %w", err))
 	}
 	v.applied.Store(seq)
+	if len(batch) < maxSeal {
+		return v.look()
+	}
 	return nil
 }
 
@@ -203,7 +228,12 @@ func (v *View) Close() error {
 // Own returns a store whose changes go through the log. It reads the view, which the log
 // changes. What it keeps in memory, counters and revisions, is valid while no other
 // member changes the store: the caller closes it when another one may.
+//
+// Nobody owns a view that is sealed: it returns ErrSealed.
 func (v *View) Own(log Log) (*DB, error) {
+	if v.Sealed() {
+		return nil, ErrSealed
+	}
 	base := v.base
 	db := &DB{
 		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, tables: base.tables,
@@ -220,6 +250,26 @@ func (v *View) Own(log Log) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	return db, nil
+}
+
+// ErrSealed is returned where a group was sealed: nothing is changed any more.
+var ErrSealed = errors.New("store: the group was sealed: adapter migrate --to single makes a single adapter's directory of a member's")
+
+// maxSeal is more bytes than the batch of a seal has.
+const maxSeal = 64
+
+// Seal ends the group: it writes the last batch that its log ever gets.
+func (db *DB) Seal() error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
+	b := db.db.NewBatch()
+	defer b.Close()
+	if err := b.Set([]byte(metaSealed), []byte("1"), nil); err != nil {
+		return fmt.Errorf("store: sealing: %w", err)
+	}
+	return db.grouped.submit(&submission{b, make(chan error, 1), true})
 }
 
 // disown is Close of a store over a view.
@@ -246,6 +296,7 @@ type grouped struct {
 type submission struct {
 	batch *pebble.Batch
 	done  chan error
+	seal  bool // it is an entry of its own, and the last one
 }
 
 // commit returns once the batch is committed, and visible.
@@ -257,7 +308,10 @@ func (g *grouped) commit(b *pebble.Batch) error {
 		}
 		return nil // all that is visible is committed
 	}
-	s := &submission{b, make(chan error, 1)}
+	return g.submit(&submission{b, make(chan error, 1), false})
+}
+
+func (g *grouped) submit(s *submission) error {
 	select {
 	case g.waiting <- s:
 		return <-s.done
@@ -267,19 +321,30 @@ func (g *grouped) commit(b *pebble.Batch) error {
 }
 
 func (g *grouped) run() {
-	for {
-		var first *submission
-		select {
-		case first = <-g.waiting:
-		case <-g.stop:
-			return
+	var next *submission
+	for sealed := false; ; {
+		first := next
+		if next = nil; first == nil {
+			select {
+			case first = <-g.waiting:
+			case <-g.stop:
+				return
+			}
+		}
+		if sealed {
+			first.done <- ErrNotOwner
+			continue
 		}
 		all, merged := []*submission{first}, first.batch
 		var err error
 	gather:
-		for err == nil && merged.Len() < maxGroup {
+		for err == nil && !first.seal && merged.Len() < maxGroup {
 			select {
 			case s := <-g.waiting:
+				if s.seal {
+					next = s
+					break gather
+				}
 				all = append(all, s)
 				err = merged.Apply(s.batch, nil)
 			default:
@@ -289,6 +354,7 @@ func (g *grouped) run() {
 		if err == nil {
 			err = g.log.Append(merged.Repr())
 		}
+		sealed = first.seal && err == nil
 		for _, s := range all {
 			s.done <- err
 		}
