@@ -67,6 +67,14 @@ type group struct {
 }
 
 func start(t *testing.T) *group {
+	g := prepare(t)
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	return g
+}
+
+// prepare makes a group whose members are not started.
+func prepare(t *testing.T) *group {
 	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
 	t.Cleanup(g.sink.Close)
 	g.sink.Answer("s", "", g.deliver)
@@ -83,14 +91,6 @@ func start(t *testing.T) *group {
 		peers = append(peers, name(i)+"="+address)
 	}
 	g.peers = strings.Join(peers, ",")
-	var all sync.WaitGroup
-	for i := range g.members {
-		all.Go(func() { g.launch(i) })
-	}
-	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
 	t.Cleanup(func() {
 		for i, a := range g.members {
 			if a != nil {
@@ -101,8 +101,20 @@ func start(t *testing.T) *group {
 			}
 		}
 	})
-	g.put(g.key(), time.Hour) // there is an owner
 	return g
+}
+
+// launchAll starts all members, as a first start needs it.
+func (g *group) launchAll() {
+	g.t.Helper()
+	var all sync.WaitGroup
+	for i := range g.members {
+		all.Go(func() { g.launch(i) })
+	}
+	all.Wait()
+	if g.t.Failed() {
+		g.t.FailNow()
+	}
 }
 
 func name(i int) string { return string(rune('a' + i)) }

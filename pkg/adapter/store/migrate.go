@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // The rows of the meta table that only a view has, beside metaApplied.
@@ -68,8 +69,10 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 		if err != nil {
 			return err
 		}
-		_, missing := o.fs().Stat(o.fs().PathJoin(o.Dir, LogDir, "member"))
-		if sealed == "" && missing == nil && !anyway {
+		if db.id, err = db.meta(metaID); err != nil {
+			return err
+		}
+		if db.id == "" || sealed == "" && !anyway && hasLog(o.fs(), o.Dir) {
 			return ErrNotSealed
 		}
 		format := formatPlain
@@ -104,10 +107,12 @@ func migrate(o *Options, change func(*DB) error) error {
 		if err != nil {
 			return err
 		}
-		if format == "" { // of a member that has never heard anything
-			return ErrNothing
+		if format != "" {
+			err = db.takeFormat(format)
+		} else if db.view = hasLog(fs, o.Dir); !db.view { // else what it has is in the log
+			err = ErrNothing
 		}
-		if err := db.takeFormat(format); err != nil {
+		if err != nil {
 			return err
 		}
 		return change(db)
@@ -151,6 +156,12 @@ func (db *DB) hasRows(table byte) (bool, error) {
 	}
 	has := it.First()
 	return has, it.Close()
+}
+
+// hasLog reports that the directory is of a member that has a part of the replicated log.
+func hasLog(fs vfs.FS, dir string) bool {
+	_, missing := fs.Stat(fs.PathJoin(dir, LogDir, "member"))
+	return missing == nil
 }
 
 func removeLog(o *Options) error {

@@ -257,4 +257,17 @@ func TestMigrate_Refuses(t *testing.T) {
 			t.Errorf("to %s: a member's that has heard nothing: %v", form, err)
 		}
 	}
+	// What a member has heard may be in its log alone.
+	if err := fs.MkdirAll("data/log/member", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := to["group"](); err != nil {
+		t.Error("it is a member's already:", err)
+	}
+	if err := to["single"](); !errors.Is(err, store.ErrNotSealed) {
+		t.Error("a member's with a log, and nothing on disk:", err)
+	}
+	if db, err := store.Open(o); err == nil {
+		t.Error("a single adapter began anew with a member's directory", db.Close())
+	}
 }
