@@ -19,7 +19,7 @@ type log struct{ *etcdlog.Server }
 func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 func main() {
-	command.Main(version, group.Settings{Open: open, Promised: etcdlog.Promised})
+	command.Main(version, open, etcdlog.Promised)
 }
 
 func open(o group.LogOptions) (group.Log, error) {

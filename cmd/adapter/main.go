@@ -9,12 +9,9 @@
 // restore makes a data directory of the copy.
 package main
 
-import (
-	"github.com/reschedule-dev/reschedule/pkg/adapter/command"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
-)
+import "github.com/reschedule-dev/reschedule/pkg/adapter/command"
 
 // version is set by the build (-ldflags "-X main.version=…").
 var version = "dev"
 
-func main() { command.Main(version, group.Settings{}) }
+func main() { command.Main(version, nil, nil) }

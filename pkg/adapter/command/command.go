@@ -19,9 +19,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
-// Main runs the adapter until it ends. replication has what opens the replicated log, if this
-// program has one.
-func Main(version string, replication group.Settings) {
+// Main runs the adapter until it ends. open and promised are of the replicated log, as in
+// group.Settings; nil: this program has none.
+func Main(version string, open func(group.LogOptions) (group.Log, error), promised func(dataDir string) (bool, error)) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
 		case "inspect", "verify", "repair", "migrate":
@@ -35,7 +35,7 @@ func Main(version string, replication group.Settings) {
 		}
 	}
 	turns.Spread()
-	if err := run(os.Args[1:], version, replication); err != nil {
+	if err := run(os.Args[1:], version, group.Settings{Open: open, Promised: promised}); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}

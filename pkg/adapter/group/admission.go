@@ -82,7 +82,7 @@ func (m *Member) has(name string) (bool, error) {
 }
 
 // admit returns when this member may take part. A member with a log may at once, unless the
-// log has promised nothing to anybody, as after a first start that was cut off. One without
+// log has promised nothing to another member, as after a first start that was cut off. One without
 // asks both others: it is a new one if they are empty too, or have never heard from it. If
 // they know it, it has lost its disk and with it what it promised to them: it joins as
 // another member in its own place.

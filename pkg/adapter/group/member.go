@@ -143,7 +143,7 @@ func (m *Member) Join(ctx context.Context) error {
 	shard := m.log.Shard()
 	m.shard.Store(&shard)
 	m.group = replica.New(replica.Config{
-		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView,
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
 		Silence: silence, Clock: m.log.Clock, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -51,7 +52,13 @@ func (v *view) Sealed() bool { return v.get().Sealed() }
 func (v *view) Applied() uint64 { return v.get().Applied() }
 
 // Apply implements replica.View.
-func (v *view) Apply(seq uint64, batch []byte) error { return v.get().Apply(seq, batch) }
+func (v *view) Apply(seq uint64, batch []byte) error {
+	err := v.get().Apply(seq, batch)
+	if errors.Is(err, store.ErrLevel) {
+		return errors.Join(replica.ErrLevel, err)
+	}
+	return err
+}
 
 // Flush implements replica.View.
 func (v *view) Flush() error { return v.get().Flush() }

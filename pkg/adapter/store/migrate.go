@@ -84,7 +84,7 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 			}
 		}
 		changed = true
-		if err := db.flip(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil}); err != nil {
+		if err := db.flip(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)
@@ -111,6 +111,9 @@ func migrate(o *Options, change func(*DB) error) error {
 			err = db.takeFormat(format)
 		} else if db.view = hasLog(fs, o.Dir); !db.view { // else what it has is in the log
 			err = ErrNothing
+		}
+		if err == nil {
+			_, err = db.takeLevel()
 		}
 		if err != nil {
 			return err

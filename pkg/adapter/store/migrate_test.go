@@ -49,6 +49,7 @@ type group struct{ view *store.View }
 
 func (g group) Append(batch []byte) error { return g.view.Apply(g.view.Applied()+1, batch) }
 func (g group) Valid() bool               { return true }
+func (g group) Level() int                { return 1 }
 
 // asMember opens the directory as a member's, which owns it.
 func asMember(fs vfs.FS, use func(*store.View, *store.DB) error) error {
@@ -167,7 +168,7 @@ func TestMigrate_NeedsTheSeal(t *testing.T) {
 	if _, err := store.ToGroup(o); err != nil {
 		t.Fatal(err)
 	}
-	// Until it has a log nobody knows more than it does: it may go back.
+	// Until it has a log no other member knows more: it may go back.
 	if changed, err := store.ToSingle(o, false); err != nil || !changed {
 		t.Fatal(changed, err)
 	}

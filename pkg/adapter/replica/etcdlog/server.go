@@ -131,7 +131,7 @@ func Start(o Options) (*Server, error) {
 
 // Promised reports that the member in the directory may have promised something to other
 // members: it has voted for one, or has taken something from one. Every member begins in
-// term 1, which is nobody's.
+// term 1, in which no member leads.
 func Promised(dataDir string) (bool, error) {
 	dir := filepath.Join(dataDir, "log", "member", "wal")
 	if !wal.Exist(dir) {
