@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -229,6 +231,62 @@ func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
 	}
 	g.launchAll()
 	g.known(1, late)
+}
+
+// A first start in which one member was admitted and died before the others were goes on: its
+// log has promised nothing.
+func TestGroup_FirstStartCutOff(t *testing.T) {
+	g := prepare(t)
+	var others []*http.Server
+	for _, peer := range strings.Split(g.peers, ",")[1:] { // two members that were not admitted yet
+		_, address, _ := strings.Cut(peer, "=")
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(n+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprint(w, `{"attempt":"1"}`)
+		})}
+		go func() { _ = other.Serve(l) }()
+		others = append(others, other)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program(), g.flags(0)...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if files, _ := filepath.Glob(filepath.Join(g.dir, name(0), "log", "member", "wal", "*.wal")); len(files) > 0 {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("it was not admitted")
+		}
+	}
+	for range 100 { // it asks the others for their votes meanwhile
+		<-tick.C
+	}
+	cancel() // kill -9
+	_ = cmd.Wait()
+	for _, other := range others {
+		other.Close()
+	}
+	g.launchAll()
+	g.put(g.key(), 0)
+	g.settled()
 }
 
 // A first start that is cut off again and again goes on with the data.

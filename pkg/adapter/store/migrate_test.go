@@ -129,7 +129,13 @@ func TestMigrate_PowerLoss(t *testing.T) {
 		o := store.Options{Dir: "data", FS: image}
 		check := func(db *store.DB) error { return same(db, state, id) }
 		single := asSingle(image, check)
-		member := asMember(image, func(_ *store.View, db *store.DB) error { return check(db) })
+		member := asMember(image, func(v *store.View, db *store.DB) error {
+			history, err := v.History()
+			if history == id {
+				t.Errorf("image %d of %d is a member's without a history of its own", i, len(images))
+			}
+			return errors.Join(err, check(db))
+		})
 		if (single == nil) == (member == nil) && !errors.Is(member, store.ErrSealed) {
 			t.Fatalf("image %d of %d: as a single adapter's: %v; as a member's: %v", i, len(images), single, member)
 		}
