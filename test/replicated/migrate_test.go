@@ -32,7 +32,8 @@ func (g *group) documented(i int, command string) (string, error) {
 	}
 	binary, arguments, _ := strings.Cut(line, " ")
 	binary = map[string]string{"adapter": harness.Binary(), "adapter-replicated": program()}[binary]
-	line = "'" + binary + "' " + strings.ReplaceAll(arguments, "/var/lib/reschedule", "'"+filepath.Join(g.dir, name(i))+"'")
+	dir := "'" + filepath.Join(g.dir, name(i)) + "'"
+	line = "'" + binary + "' " + strings.NewReplacer("/var/lib/reschedule", dir, "/var/lib/restored", dir, "reschedule.tar", "'"+filepath.Join(g.dir, "reschedule.tar")+"'").Replace(arguments)
 	out, err := exec.CommandContext(g.t.Context(), "sh", "-c", line).CombinedOutput()
 	return string(out), err
 }
