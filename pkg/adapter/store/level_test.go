@@ -55,9 +55,11 @@ func TestLevel_WrittenOnceAllUnderstand(t *testing.T) {
 	}
 	v := viewWith(t, vfs.NewMem(), "data", "a")
 	at := v.Applied()
-	binary.LittleEndian.PutUint64(log.last, 3)
-	if err := v.Apply(at+1, log.last); !errors.Is(err, ErrLevel) || v.Applied() != at {
-		t.Errorf("an older program applied an entry: %v, it is at %d", err, v.Applied())
+	for _, newer := range []uint64{3, 1 << 63} {
+		binary.LittleEndian.PutUint64(log.last, newer)
+		if err := v.Apply(at+1, log.last); !errors.Is(err, ErrLevel) || v.Applied() != at {
+			t.Errorf("an older program applied an entry of level %d: %v, it is at %d", newer, err, v.Applied())
+		}
 	}
 	binary.LittleEndian.PutUint64(log.last, 0) // of a program without levels
 	if err := errors.Join(v.Apply(at+1, log.last), v.Close()); err != nil {

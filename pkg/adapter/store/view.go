@@ -55,7 +55,7 @@ var ErrLevel = errors.New("store: it is of a newer program")
 
 // A batch has eight bytes at its beginning for a number that the engine gives it when it is
 // applied. In the log they have the batch's level; 0 counts as 1.
-func levelOf(batch []byte) int { return int(binary.LittleEndian.Uint64(batch)) }
+func levelOf(batch []byte) int { return int(min(binary.LittleEndian.Uint64(batch), 1<<30)) }
 
 func setLevel(batch []byte, n int) { binary.LittleEndian.PutUint64(batch, uint64(n)) }
 
