@@ -19,11 +19,13 @@ type log struct{ *etcdlog.Server }
 func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 func main() {
-	command.Main(version, func(o group.LogOptions) (group.Log, error) {
-		s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Replaces: o.Replaces, Logger: o.Log, Stopped: o.Stopped})
-		if err != nil {
-			return nil, err
-		}
-		return log{s}, nil
-	})
+	command.Main(version, open, etcdlog.Promised)
+}
+
+func open(o group.LogOptions) (group.Log, error) {
+	s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Replaces: o.Replaces, Logger: o.Log, Stopped: o.Stopped})
+	if err != nil {
+		return nil, err
+	}
+	return log{s}, nil
 }

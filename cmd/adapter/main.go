@@ -4,7 +4,8 @@
 // In a cluster it serves the RescheduleSources of the API server, with --standalone
 // the RescheduleSources of a file. While the adapter is not running, adapter inspect
 // DIR and adapter verify DIR read its data directory, and adapter repair DIR repairs
-// a damaged one. adapter backup copies the data of a running adapter, and adapter
+// a damaged one; adapter migrate makes it a member's of adapter-replicated, and the
+// other way round. adapter backup copies the data of a running adapter, and adapter
 // restore makes a data directory of the copy.
 package main
 
@@ -13,4 +14,4 @@ import "github.com/reschedule-dev/reschedule/pkg/adapter/command"
 // version is set by the build (-ldflags "-X main.version=…").
 var version = "dev"
 
-func main() { command.Main(version, nil) }
+func main() { command.Main(version, nil, nil) }

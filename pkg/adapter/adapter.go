@@ -148,10 +148,20 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 		return err
 	}
 	err = a.whileInUse(ctx, handover, func() (err error) {
-		a.store, err = store.Open(store.Options{
+		o := store.Options{
 			Dir: a.cfg.DataDir, Log: a.cfg.Log, Fatal: a.fatal,
 			Observe: func(d time.Duration) { latency.Record(context.Background(), d.Seconds()) },
-		})
+		}
+		if a.cfg.Migrate {
+			migrated, err := store.ToSingle(o, false)
+			if err != nil && !errors.Is(err, store.ErrNothing) {
+				return err
+			}
+			if migrated {
+				a.cfg.Log.Info("the directory was a member's of a sealed group, and is a single adapter's now", "dir", o.Dir)
+			}
+		}
+		a.store, err = store.Open(o)
 		return err
 	})
 	if err != nil {
@@ -203,7 +213,7 @@ func (a *Adapter) join(ctx context.Context, handover time.Duration) error {
 	deliveries := a.deliveries()
 	err := a.whileInUse(ctx, handover, func() (err error) {
 		a.member, err = group.Open(group.Config{
-			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Log: a.cfg.Log, Meter: a.telemetry.meter,
+			Settings: *a.cfg.Replication, DataDir: a.cfg.DataDir, Migrate: a.cfg.Migrate, Log: a.cfg.Log, Meter: a.telemetry.meter,
 			Deliver: deliveries, Drain: drainDeliveries, Watch: a.watching(), Gone: a.origin.Gone, Fatal: a.fatal, Stopping: a.stopping.Load,
 		})
 		return err

@@ -198,24 +198,12 @@ func TestGroup_Restored(t *testing.T) {
 	g := start(t)
 	late := g.key()
 	g.put(late, 24*time.Hour)
-	file := filepath.Join(g.dir, "backup.tar")
-	run := func(args ...string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), program(), args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
-	}
-	from := (g.owner() + 1) % 3
-	run("backup", "--data-dir", filepath.Join(g.dir, name(from)), "-f", file)
+	g.mustRun((g.owner()+1)%3, "adapter-replicated backup")
 	for i := range g.members {
 		g.lose(i)
-		run("restore", "--data-dir", filepath.Join(g.dir, name(i)), "-f", file)
+		g.mustRun(i, "adapter-replicated restore")
 	}
-	var all sync.WaitGroup
-	for i := range g.members {
-		all.Go(func() { g.launch(i) })
-	}
-	all.Wait()
+	g.launchAll()
 	g.put(g.key(), time.Hour)
 	for i := range g.members {
 		g.known(i, late)

@@ -76,6 +76,14 @@ func start(t *testing.T) *group {
 }
 
 func startWith(t *testing.T, set func(g *group)) *group {
+	g := prepare(t, set)
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	return g
+}
+
+// prepare makes a group whose members are not started.
+func prepare(t *testing.T, set func(g *group)) *group {
 	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
 	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
@@ -100,14 +108,6 @@ func startWith(t *testing.T, set func(g *group)) *group {
 		peers = append(peers, name(i)+"="+net.JoinHostPort(g.host, port))
 	}
 	g.peers = strings.Join(peers, ",")
-	var all sync.WaitGroup
-	for i := range g.members {
-		all.Go(func() { g.launch(i) })
-	}
-	all.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
 	t.Cleanup(func() {
 		for i, a := range g.members {
 			if a != nil {
@@ -118,8 +118,20 @@ func startWith(t *testing.T, set func(g *group)) *group {
 			}
 		}
 	})
-	g.put(g.key(), time.Hour) // there is an owner
 	return g
+}
+
+// launchAll starts all members, as a first start needs it.
+func (g *group) launchAll() {
+	g.t.Helper()
+	var all sync.WaitGroup
+	for i := range g.members {
+		all.Go(func() { g.launch(i) })
+	}
+	all.Wait()
+	if g.t.Failed() {
+		g.t.FailNow()
+	}
 }
 
 func name(i int) string { return string(rune('a' + i)) }

@@ -25,24 +25,31 @@ const (
 	exitFailed = 3
 )
 
-// Main runs "backup" or "restore" with its arguments and returns the exit code: 0 it is
-// done, 2 wrong usage, 3 it could not be done, and nothing is left of it.
+// Main runs "backup", "restore" or "seal" with its arguments and returns the exit code: 0 it
+// is done, 2 wrong usage, 3 it could not be done, and nothing is left of it.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	dir := flags.String("data-dir", "", "the data `DIR`ectory of the adapter")
-	file := flags.String("f", "", "the `FILE` of the back-up; - is standard output or input")
+	usage, file := "--data-dir DIR", new(string)
+	if args[0] != "seal" {
+		file = flags.String("f", "", "the `FILE` of the back-up; - is standard output or input")
+		usage += " -f FILE"
+	}
 	if err := flags.Parse(args[1:]); err != nil {
 		return exitUsage
 	}
-	if *dir == "" || *file == "" || flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "usage: adapter %s --data-dir DIR -f FILE\n", args[0])
+	if *dir == "" || *file == "" && args[0] != "seal" || flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "usage: adapter %s %s\n", args[0], usage)
 		return exitUsage
 	}
 	var err error
-	if args[0] == "backup" {
+	switch args[0] {
+	case "backup":
 		err = fetch(ctx, *dir, *file, stdout)
-	} else {
+	case "seal":
+		err = seal(ctx, *dir, stdout)
+	default:
 		err = restoreFile(ctx, *file, *dir)
 	}
 	if err != nil {
@@ -54,7 +61,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // fetch writes a back-up of the adapter that uses dir to a file, whole or not at all.
 func fetch(ctx context.Context, dir, file string, stdout io.Writer) (err error) {
-	body, err := open(ctx, dir)
+	body, err := open(ctx, dir, http.MethodGet, "/backup")
 	if err != nil {
 		return err
 	}
@@ -78,8 +85,18 @@ func fetch(ctx context.Context, dir, file string, stdout io.Writer) (err error) 
 	return os.Rename(partial, file)
 }
 
-// open begins a back-up of the adapter that uses dir.
-func open(ctx context.Context, dir string) (io.ReadCloser, error) {
+// seal ends the group of the member that uses dir.
+func seal(ctx context.Context, dir string, stdout io.Writer) error {
+	body, err := open(ctx, dir, http.MethodPost, "/seal")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "The group is sealed: it takes no call and delivers nothing any more. %s has all of it. Stop the members now.\n", dir)
+	return errors.Join(err, body.Close())
+}
+
+// open calls the adapter that uses dir.
+func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) {
 	opened, path, err := socket(dir)
 	if err != nil {
 		return nil, err
@@ -88,13 +105,16 @@ func open(ctx context.Context, dir string) (io.ReadCloser, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://adapter/backup", nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://adapter"+call, nil)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("no adapter that uses %s answers; copy the directory of an adapter that is stopped: %w", dir, err)
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, errors.Join(fmt.Errorf("the adapter that uses %s is no member of a group", dir), resp.Body.Close())
 	}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))

@@ -35,7 +35,12 @@ type Store interface {
 	Usage() (free, reserve, used int64, known bool)
 }
 
-// Server serves back-ups of one store.
+// sealer is a member of a group, which can be sealed.
+type sealer interface {
+	Seal(ctx context.Context) error
+}
+
+// Server serves back-ups of one store, and seals a group.
 type Server struct {
 	http   http.Server
 	opened *os.File
@@ -64,6 +69,13 @@ func Serve(db Store, dir string, log *slog.Logger) (*Server, error) {
 	s := &Server{opened: opened, done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /backup", func(w http.ResponseWriter, r *http.Request) { Send(w, r, db, log) })
+	if member, is := db.(sealer); is {
+		mux.HandleFunc("POST /seal", func(w http.ResponseWriter, r *http.Request) {
+			if err := member.Seal(r.Context()); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		})
+	}
 	s.http = http.Server{Handler: mux, ReadTimeout: 10 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go func() {
 		defer close(s.done)

@@ -19,13 +19,14 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
-// Main runs the adapter until it ends. open starts the replicated log; nil: this program has none.
-func Main(version string, open func(group.LogOptions) (group.Log, error)) {
+// Main runs the adapter until it ends. open and promised are of the replicated log, as in
+// group.Settings; nil: this program has none.
+func Main(version string, open func(group.LogOptions) (group.Log, error), promised func(dataDir string) (bool, error)) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
-		case "inspect", "verify", "repair":
+		case "inspect", "verify", "repair", "migrate":
 			os.Exit(inspect.Main(args, os.Stdout, os.Stderr))
-		case "backup", "restore":
+		case "backup", "restore", "seal":
 			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 			context.AfterFunc(ctx, stop) // a second signal ends the process at once
 			code := backup.Main(ctx, args, os.Stdout, os.Stderr)
@@ -34,13 +35,13 @@ func Main(version string, open func(group.LogOptions) (group.Log, error)) {
 		}
 	}
 	turns.Spread()
-	if err := run(os.Args[1:], version, open); err != nil {
+	if err := run(os.Args[1:], version, group.Settings{Open: open, Promised: promised}); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, version string, open func(group.LogOptions) (group.Log, error)) error {
+func run(args []string, version string, replication group.Settings) error {
 	flags := flag.NewFlagSet("adapter", flag.ExitOnError)
 	cfg := adapter.Config{Version: version}
 	standalone := flags.Bool("standalone", false, "serve without Kubernetes, with the sources of --sources")
@@ -48,6 +49,7 @@ func run(args []string, version string, open func(group.LogOptions) (group.Log, 
 	flags.StringVar(&cfg.SourcesFile, "sources", "", "`FILE` of RescheduleSource manifests whose sinks are uris; read anew on SIGHUP")
 	flags.StringVar(&cfg.CeilingsFile, "config", "", "`FILE` with the administrator's ceilings, the keys of the ConfigMap config-reschedule; read anew on SIGHUP (default none)")
 	flags.StringVar(&cfg.DataDir, "data-dir", "", "`DIR`ectory on a disk that survives restarts")
+	flags.BoolVar(&cfg.Migrate, "migrate", false, "before the start make the data directory what this adapter needs, as adapter migrate does: of a single adapter's a member's, of one of a sealed group a single adapter's")
 	flags.StringVar(&cfg.Listen, "listen", adapter.DefaultListen, "`ADDRESS` of the schedule API; beyond loopback it needs --token-file or a cluster")
 	flags.StringVar(&cfg.TLSListen, "tls-listen", "", "`ADDRESS` of the schedule API with TLS (default none)")
 	flags.StringVar(&cfg.TLSDir, "tls-dir", "", "`DIR`ectory with tls.crt and tls.key, which may come and change at any time")
@@ -56,7 +58,6 @@ func run(args []string, version string, open func(group.LogOptions) (group.Log, 
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
 	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
-	replication := group.Settings{Open: open}
 	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
 	peers := flags.String("peers", "", "with --replicated: the logs of all three adapters, a=`HOST:PORT`,b=…,c=…; the same for each")

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // admission is what a member says to another one whose disk is empty.
@@ -19,9 +21,11 @@ type admission struct {
 	// Attempt is set while this member's disk is empty too, and it has not joined: it differs
 	// with each attempt to join.
 	Attempt string `json:"attempt,omitempty"`
-	// Store and Applied are of its view: a restored one has entries, and no log.
+	// Store is the history of its view, Applied how far it is: one that was restored or
+	// migrated has entries, and no log.
 	Store   string `json:"store,omitempty"`
 	Applied uint64 `json:"applied,omitempty"`
+	Sealed  bool   `json:"sealed,omitempty"`
 	// Joined: it takes part, so that a majority is there.
 	Joined bool `json:"joined,omitempty"`
 	// Marks are the members that have taken part, as far as this one knows.
@@ -40,8 +44,8 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	if name := r.URL.Query().Get("empty"); m.cfg.Peers[name] != "" {
 		m.told.Store(name, true)
 	}
-	a := admission{Applied: m.view.Applied(), Joined: m.joined.Load()}
-	a.Store, _ = m.view.get().ID() // of a new view there is none
+	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
+	a.Store, _ = m.view.History() // of a new view there is none
 	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
 		a.Attempt = *attempt
 	} else {
@@ -62,7 +66,9 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 
 // The files in the directory of the log. While joining is there, the log is of a learner that
 // has promised nothing to the others: it begins anew after a crash.
-func (m *Member) logFile(name string) string { return filepath.Join(m.cfg.DataDir, "log", name) }
+func (m *Member) logFile(name string) string {
+	return filepath.Join(m.cfg.DataDir, store.LogDir, name)
+}
 
 func (m *Member) has(name string) (bool, error) {
 	_, err := os.Stat(m.logFile(name))
@@ -75,15 +81,21 @@ func (m *Member) has(name string) (bool, error) {
 	return true, nil
 }
 
-// admit returns when this member may take part. A member with a log may at once. One without
+// admit returns when this member may take part. A member with a log may at once, unless the
+// log has promised nothing to another member, as after a first start that was cut off. One without
 // asks both others: it is a new one if they are empty too, or have never heard from it. If
 // they know it, it has lost its disk and with it what it promised to them: it joins as
 // another member in its own place.
 func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	has, err := m.has("member")
 	joining, e := m.has("joining")
-	if err = errors.Join(err, e); err != nil || has && !joining {
+	if err = errors.Join(err, e); err != nil {
 		return false, err
+	}
+	if has && !joining {
+		if promised, err := m.cfg.Promised(m.cfg.DataDir); err != nil || promised {
+			return false, err
+		}
 	}
 	if err := os.RemoveAll(m.logFile("member")); err != nil {
 		return false, fmt.Errorf("group: data directory: %w", err)
@@ -95,7 +107,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		said := map[string]admission{}
 		for _, name := range m.cfg.others() {
 			var a admission
-			if err := m.call(ctx, http.MethodGet, name, url.Values{"empty": {m.cfg.Member}}, askTime, &a); err == nil {
+			if err := m.call(ctx, http.MethodGet, name, admissionPath, url.Values{"empty": {m.cfg.Member}}, askTime, &a); err == nil {
 				said[name] = a
 			}
 		}
@@ -114,6 +126,12 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 				return true, m.setJoining()
 			}
 			m.cfg.Log.Info("this member cannot take the place of the one that has lost its disk yet; trying again", "error", err)
+		case behind:
+			err := m.copyFirst(ctx, said)
+			if err == nil {
+				continue
+			}
+			waitsFor = err.Error()
 		case waiting:
 		}
 		if time.Now().After(again) {
@@ -138,15 +156,16 @@ const (
 	waiting     verdict = iota // they must say more
 	admitted                   // it is a new one
 	replaceable                // it has lost its disk
+	behind                     // it is a new one, and the group begins with what another one has
 )
 
 // judge decides from what the others said. waitsFor names, for the log, what a member that
 // cannot join yet waits for.
 func (m *Member) judge(said map[string]admission, joining bool) (v verdict, waitsFor string, _ error) {
-	var known bool
+	var known, copies bool
 	var empty, waits []string
 	applied := m.view.Applied()
-	own, _ := m.view.get().ID()
+	own, _ := m.view.History()
 	for _, name := range m.cfg.others() {
 		a, answered := said[name]
 		_, is := a.Marks[m.cfg.Member]
@@ -158,14 +177,24 @@ func (m *Member) judge(said map[string]admission, joining bool) (v verdict, wait
 				empty = append(empty, name)
 			}
 		case applied > 0 && a.Applied > 0 && own != a.Store:
+			if a.Sealed {
+				return waiting, "", fmt.Errorf("group: member %s has the data of a group that was sealed, and another one's are in this directory: empty the directory of member %s", name, name)
+			}
 			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory", name)
 		case a.Attempt != "":
 			empty = append(empty, name)
-			if a.Applied != applied {
-				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with three empty directories, or with one back-up in all three", name)
+			switch {
+			case applied == 0 && a.Applied > 0:
+				copies = true
+			case applied > 0 && a.Applied == 0:
+				waits = append(waits, name) // it takes a copy
+			case a.Applied != applied:
+				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with one of them that is not empty at most, or with one back-up in all three", name)
 			}
 		case !a.Joined:
 			waits = append(waits, name)
+		case applied == 0 && a.Applied > 0:
+			copies = true
 		}
 	}
 	const all = "the other members"
@@ -178,8 +207,30 @@ func (m *Member) judge(said map[string]admission, joining bool) (v verdict, wait
 		return replaceable, all, nil
 	case joining:
 		return waiting, all, nil
+	case copies:
+		return behind, all, nil
 	}
 	return admitted, "", nil
+}
+
+// copyFirst takes a copy of the view of a member that has one. An empty view must not own the
+// shard of a group that begins with more, which the log alone does not tell at first.
+func (m *Member) copyFirst(ctx context.Context, said map[string]admission) (failed error) {
+	for _, name := range m.cfg.others() {
+		if said[name].Applied == 0 {
+			continue
+		}
+		err := m.copyFrom(ctx, name)
+		if err == nil {
+			m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
+			return nil
+		}
+		if errors.Is(err, errNoView) {
+			m.cfg.Fatal(err)
+		}
+		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
+	}
+	return failed
 }
 
 // setJoining writes the mark that the log is of a learner, before there is one.
@@ -222,7 +273,7 @@ func (m *Member) settle(ctx context.Context) error {
 func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
 	for _, name := range m.cfg.others() {
 		query := url.Values{"member": {m.cfg.Member}, "attempt": {attempt}}
-		if err = m.call(ctx, http.MethodPost, name, query, 2*replaceTime, nil); err == nil {
+		if err = m.call(ctx, http.MethodPost, name, admissionPath, query, 2*replaceTime, nil); err == nil {
 			return nil
 		}
 	}
@@ -284,13 +335,13 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 const askTime = 2 * time.Second
 
 func (m *Member) ask(ctx context.Context, name string) (said admission, err error) {
-	return said, m.call(ctx, http.MethodGet, name, nil, askTime, &said)
+	return said, m.call(ctx, http.MethodGet, name, admissionPath, nil, askTime, &said)
 }
 
-func (m *Member) call(ctx context.Context, method, name string, query url.Values, timeout time.Duration, said *admission) error {
+func (m *Member) call(ctx context.Context, method, name, path string, query url.Values, timeout time.Duration, said *admission) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+admissionPath+"?"+query.Encode(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+path+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}

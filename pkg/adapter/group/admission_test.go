@@ -16,7 +16,8 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	empty := admission{Attempt: "1"}
+	empty, full := admission{Attempt: "1"}, admission{Attempt: "1", Applied: 1, Store: "x"}
+	joined := admission{Joined: true, Applied: 7, Store: "x"}
 	for _, test := range []struct {
 		said map[string]admission
 		want verdict
@@ -26,6 +27,11 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"replaceable": empty}, waiting, "admitted"},
 		{map[string]admission{"admitted": empty}, waiting, "replaceable"},
 		{map[string]admission{"admitted": empty, "replaceable": empty}, admitted, ""},
+		// A group begins with what one of them has, also where that one has joined meanwhile.
+		{map[string]admission{"admitted": full, "replaceable": empty}, behind, "the other members"},
+		{map[string]admission{"admitted": full, "replaceable": full}, behind, "the other members"},
+		{map[string]admission{"admitted": joined, "replaceable": joined}, behind, "the other members"},
+		{map[string]admission{"admitted": full}, waiting, "replaceable"},
 	} {
 		if got, wait, err := m.judge(test.said, false); got != test.want || wait != test.wait || err != nil {
 			t.Errorf("%v: %v, %q, %v", test.said, got, wait, err)

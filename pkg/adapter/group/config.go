@@ -33,6 +33,9 @@ type Settings struct {
 	TLSDir string
 	// Open starts the log; nil: this program has none.
 	Open func(LogOptions) (Log, error)
+	// Promised reports that the log in a data directory may have promised something to other
+	// members. One that has not is as good as none. Required with Open.
+	Promised func(dataDir string) (bool, error)
 }
 
 // LogOptions are what a log needs.
@@ -73,6 +76,8 @@ type Log interface {
 type Config struct {
 	Settings
 	DataDir string
+	// Migrate makes the directory of a single adapter a member's.
+	Migrate bool
 	Log     *slog.Logger
 	Meter   metric.Meter
 	// Deliver is how this member delivers while it owns the shard, and Drain how long

@@ -19,6 +19,9 @@
 // the log, without what it promised. A view that is too old for the log is replaced by a
 // copy, which is written beside it, synced and verified before.
 //
+// A new group may begin with what one member has: the empty ones take a copy before they
+// join. A group ends with a seal, after which its owner writes and delivers nothing.
+//
 // # What it leaves to others
 //
 // Who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and

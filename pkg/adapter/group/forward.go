@@ -33,6 +33,7 @@ const (
 const (
 	detailNoOwner = "no adapter owns the source at the moment: nothing was changed; try again"
 	detailUnknown = "the adapter that owned the source went away during the call: whether something was changed is unknown; PUT and DELETE may be repeated"
+	detailSealed  = "the group of adapters was sealed: nothing was changed, and nothing is any more; an administrator moves its data on"
 	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
 )
 
@@ -83,10 +84,17 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		case r.URL.Path == clockPath:
 			m.answerClock(w)
 			return
+		case r.URL.Path == sealPath && r.Method == http.MethodPost:
+			m.answerSeal(w, r)
+			return
 		}
 		setSecured(r)
 		if t := m.current(); t.enter() {
 			t.serve(api, w, r)
+			return
+		}
+		if m.view.Sealed() {
+			unavailable(w, detailSealed)
 			return
 		}
 		w.Header().Set(notOwner, "true")
@@ -105,6 +113,10 @@ func (m *Member) Route(api http.Handler) http.Handler {
 		deadline := time.NewTimer(patience)
 		defer deadline.Stop()
 		for {
+			if m.view.Sealed() {
+				unavailable(w, detailSealed)
+				return
+			}
 			m.mu.Lock()
 			t, changed := m.tenure, m.changed
 			m.mu.Unlock()

@@ -66,8 +66,18 @@ type Member struct {
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
 	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
+	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}
+	if cfg.Migrate {
+		migrated, err := store.ToGroup(o)
+		if err != nil && !errors.Is(err, store.ErrNothing) {
+			return nil, err
+		}
+		if migrated {
+			cfg.Log.Info("the directory was a single adapter's, and is a member's now: a group begins with it", "dir", cfg.DataDir)
+		}
+	}
 	var err error
-	if m.view, err = openView(store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}); err != nil {
+	if m.view, err = openView(o); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -136,7 +146,7 @@ func (m *Member) Join(ctx context.Context) error {
 	m.shard.Store(&shard)
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
-		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView,
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
 		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
@@ -211,7 +221,7 @@ func (m *Member) Serve(handler http.Handler) {
 // Ready reports that the adapter has caught up and knows an owner.
 func (m *Member) Ready() bool {
 	o, own, _ := m.group.Owner()
-	return m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member)
+	return !m.view.Sealed() && m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member)
 }
 
 func (m *Member) current() *tenure {

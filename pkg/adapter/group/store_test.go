@@ -166,3 +166,4 @@ func (l *brokenLog) Append(batch []byte) error {
 }
 
 func (l *brokenLog) Valid() bool { return l.err == nil }
+func (l *brokenLog) Level() int  { return 1 }

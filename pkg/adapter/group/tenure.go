@@ -42,6 +42,10 @@ func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1), unwatch: func() {}}
 	if err := t.open(); err != nil {
 		t.close()
+		if errors.Is(err, store.ErrSealed) {
+			m.cfg.Log.Warn("the group was sealed: nothing is changed or delivered any more", "error", err)
+			return
+		}
 		if ctx.Err() == nil && !errors.Is(err, store.ErrNotOwner) && !errors.Is(err, store.ErrUnknown) {
 			m.cfg.Fatal(err) // another member must own it
 		}

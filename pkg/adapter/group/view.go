@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -37,11 +38,27 @@ func (v *view) get() *store.View {
 	return v.current
 }
 
+// History and Sealed are of the view.
+func (v *view) History() (string, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.current.History()
+}
+
+// Sealed reports that the group has ended.
+func (v *view) Sealed() bool { return v.get().Sealed() }
+
 // Applied implements replica.View.
 func (v *view) Applied() uint64 { return v.get().Applied() }
 
 // Apply implements replica.View.
-func (v *view) Apply(seq uint64, batch []byte) error { return v.get().Apply(seq, batch) }
+func (v *view) Apply(seq uint64, batch []byte) error {
+	err := v.get().Apply(seq, batch)
+	if errors.Is(err, store.ErrLevel) {
+		return errors.Join(replica.ErrLevel, err)
+	}
+	return err
+}
 
 // Flush implements replica.View.
 func (v *view) Flush() error { return v.get().Flush() }
@@ -127,7 +144,9 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "above is not a number", http.StatusBadRequest)
 		return
 	}
-	if !m.joined.Load() || !m.group.CaughtUp() || m.view.Applied() <= above {
+	// Before it has joined, what it has is where a new group begins.
+	begins := m.attempt.Load() != nil && m.shard.Load() == nil
+	if !begins && (!m.joined.Load() || !m.group.CaughtUp()) || m.view.Applied() <= above {
 		unavailable(w, "this member's view is not newer")
 		return
 	}

@@ -1,7 +1,8 @@
 // Package inspect is the adapter's offline tools: adapter inspect DIR shows
 // what a data directory holds, and adapter verify DIR holds every record, index
 // row and counter against each other; both change nothing. adapter repair DIR
-// makes a damaged directory whole. They print JSON; the directory must not be in
+// makes a damaged directory whole, and adapter migrate DIR makes it one of a group, or
+// of a single adapter. They print JSON; the directory must not be in
 // use.
 package inspect
 
@@ -27,7 +28,7 @@ const (
 // pageRows is how many entries are read at a time.
 const pageRows = 1000
 
-// Main runs "inspect", "verify" or "repair" with its arguments and returns the
+// Main runs "inspect", "verify", "repair" or "migrate" with its arguments and returns the
 // exit code: 0 all is well, 1 verify found a problem, repair lost an entry or the
 // key is absent, 2 wrong usage, 3 the directory cannot be read or written, or the
 // output not written.
@@ -38,6 +39,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		run = verify
 	case "repair":
 		run = repair
+	case "migrate":
+		run = migrate
 	}
 	code, err := run(args[1:], stdout, stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -80,6 +83,40 @@ func repair(args []string, stdout, stderr io.Writer) (int, error) {
 	}
 	if repaired.Lost > 0 || repaired.Gaps > 0 {
 		return exitProblem, fmt.Errorf("all is whole again, but for %d entries that could not be read (and what no index names, in %d places)", repaired.Lost, repaired.Gaps)
+	}
+	return exitOK, nil
+}
+
+// migrated is what migrate prints.
+type migrated struct {
+	Form    string `json:"form"`
+	Changed bool   `json:"changed"`
+}
+
+func migrate(args []string, stdout, stderr io.Writer) (int, error) {
+	flags := flagSet("migrate --to group|single [--accept-loss] DIR", stderr)
+	to := flags.String("to", "", "`FORM`: group makes a single adapter's directory a member's of a new group, single makes a member's a single adapter's")
+	loss := flags.Bool("accept-loss", false, "with --to single: also without the seal of the group; what the group has acknowledged and this directory lacks is lost")
+	dir, err := parse(flags, args)
+	switch {
+	case err != nil:
+		return exitUsage, err
+	case *to != "group" && *to != "single":
+		return exitUsage, fmt.Errorf("--to is %q, want group or single", *to)
+	case *loss && *to == "group":
+		return exitUsage, errors.New("--accept-loss is for --to single: nothing is lost on the way to a group")
+	}
+	m := migrated{Form: *to}
+	if o := (store.Options{Dir: dir}); *to == "group" {
+		m.Changed, err = store.ToGroup(o)
+	} else {
+		m.Changed, err = store.ToSingle(o, *loss)
+	}
+	if err != nil {
+		return exitFailed, err
+	}
+	if err := print(stdout, m, "  "); err != nil {
+		return exitFailed, err
 	}
 	return exitOK, nil
 }

@@ -25,6 +25,9 @@ type Config struct {
 	Address string   // where other members forward calls to
 	Log     Log
 	View    View
+	// Level is the newest level of entries that this member understands, default none: then
+	// it does not say so, and writes the first.
+	Level int
 	// Silence is T: a standby claims the shard when it has not heard from the owner for so long.
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
@@ -63,6 +66,7 @@ type Group struct {
 	leave   atomic.Bool
 	trimmed atomic.Uint64 // by this member
 	tenures atomic.Int64  // of this member
+	agreed  atomic.Int64  // the level that all members understand, as far as an owner knows
 	ended   chan struct{} // of the last Own; nil at first
 
 	mu       sync.Mutex
@@ -134,6 +138,8 @@ func (g *Group) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 		case errors.Is(err, ErrGap) && g.cfg.Copy != nil:
 			g.copy(ctx, err)
+		case errors.Is(err, ErrLevel):
+			g.halt(ctx, err)
 		case errors.Is(err, ErrGap), errors.Is(err, errView):
 			return err
 		case err != nil:
@@ -154,9 +160,7 @@ func (g *Group) Run(ctx context.Context) error {
 // copy replaces the view, and says meanwhile who owns the shard.
 func (g *Group) copy(ctx context.Context, why error) {
 	g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
-	g.mu.Lock()
-	g.caughtUp = false
-	g.mu.Unlock()
+	g.fallBehind()
 	done := make(chan error, 1)
 	go func() {
 		if g.ended != nil {
@@ -164,7 +168,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 		}
 		done <- g.cfg.Copy(ctx)
 	}()
-	tick := time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+	tick := g.looks()
 	defer tick.Stop()
 	for {
 		select {
@@ -176,10 +180,41 @@ func (g *Group) copy(ctx context.Context, why error) {
 			g.recount()
 			return
 		case <-tick.C:
-			if s, err := g.cfg.Log.State(ctx); err == nil {
-				g.see(s)
-			}
+			g.look(ctx)
 		}
+	}
+}
+
+// halt waits for the end of ctx, and says meanwhile who owns the shard: the program is too
+// old for the log. The member goes on to count for the log.
+func (g *Group) halt(ctx context.Context, why error) {
+	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
+	g.fallBehind()
+	tick := g.looks()
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			g.look(ctx)
+		}
+	}
+}
+
+func (g *Group) fallBehind() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.caughtUp = false
+}
+
+func (g *Group) looks() *time.Ticker {
+	return time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+}
+
+func (g *Group) look(ctx context.Context) {
+	if s, err := g.cfg.Log.State(ctx); err == nil {
+		g.see(s)
 	}
 }
 
@@ -310,7 +345,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	g.mu.Lock()
 	g.caughtUp = true
 	g.mu.Unlock()
-	tick := time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+	tick := g.looks()
 	defer tick.Stop()
 	for {
 		select {
@@ -340,9 +375,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			return g.won(ctx, epoch)
 		}
 		if errors.Is(err, ErrFenced) {
-			if s, err := g.cfg.Log.State(ctx); err == nil {
-				g.see(s)
-			}
+			g.look(ctx)
 			continue
 		}
 		g.cfg.Logger.Info("a claim has no answer", "error", err)

@@ -131,10 +131,14 @@ func (g *Group) removable(marks map[string]uint64) uint64 {
 func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
 	saved, at := uint64(0), cfg.Clock()
+	announced := cfg.Level == 0
 	for first := true; ; {
 		g.pause(ctx, keepLook)
 		if ctx.Err() != nil {
 			return
+		}
+		if !announced {
+			announced = g.bounded(ctx, func(ctx context.Context) error { return cfg.Log.Announce(ctx, cfg.Member, cfg.Level) }) == nil
 		}
 		applied := cfg.View.Applied()
 		if first || applied > saved && (cfg.Clock()-at >= keepEvery || applied-saved >= keepEntries) {
@@ -154,6 +158,7 @@ func (g *Group) keep(ctx context.Context) {
 		if !g.tenure.Load().Valid() {
 			continue
 		}
+		_ = g.bounded(ctx, g.agree)
 		_ = g.bounded(ctx, func(ctx context.Context) error {
 			marks, err := cfg.Log.Marks(ctx)
 			if err != nil {
@@ -170,6 +175,28 @@ func (g *Group) keep(ctx context.Context) {
 			return nil
 		})
 	}
+}
+
+// agree finds the level that all members understand. It does not fall again: a member with
+// an older program stops at the first entry of the new level.
+func (g *Group) agree(ctx context.Context) error {
+	cfg := &g.cfg
+	if g.agreed.Load() >= int64(cfg.Level) {
+		return nil
+	}
+	levels, err := cfg.Log.Levels(ctx)
+	if err != nil {
+		return err
+	}
+	least := cfg.Level
+	for _, m := range cfg.Members {
+		least = min(least, levels[m]) // 0 of a member that never said anything
+	}
+	if int64(least) > g.agreed.Load() {
+		g.agreed.Store(int64(least))
+		cfg.Logger.Info("all members understand the entries of this level", "level", least)
+	}
+	return nil
 }
 
 func (g *Group) bounded(ctx context.Context, do func(context.Context) error) error {

@@ -13,6 +13,9 @@ var ErrFenced = errors.New("replica: another member owns the shard")
 // ErrGap is returned where the log does not have the next entry of a view any more.
 var ErrGap = errors.New("replica: the log does not reach back to this view: it needs a copy of another member's view")
 
+// ErrLevel is returned by a view for an entry that only a newer program understands.
+var ErrLevel = errors.New("replica: an entry of the log is of a newer program")
+
 // Owner is what a member writes when it claims a shard.
 type Owner struct {
 	Member  string `json:"member"`  // "": the shard was released
@@ -80,6 +83,10 @@ type Log interface {
 	// marks of all members that have one.
 	Mark(ctx context.Context, member string, seq uint64) error
 	Marks(ctx context.Context) (map[string]uint64, error)
+	// Announce says which level of entries the member's program understands. Levels returns
+	// what each member announced last.
+	Announce(ctx context.Context, member string, level int) error
+	Levels(ctx context.Context) (map[string]int, error)
 	// Trim removes the entries up to the number.
 	Trim(ctx context.Context, seq uint64) error
 }
@@ -88,7 +95,8 @@ type Log interface {
 type View interface {
 	// Applied is the number of the last entry that was applied.
 	Applied() uint64
-	// Apply applies the entry behind Applied.
+	// Apply applies the entry behind Applied. Its error is ErrLevel where a newer program
+	// can: nothing was applied.
 	Apply(seq uint64, data []byte) error
 	// Flush returns once everything that was applied before is on disk.
 	Flush() error

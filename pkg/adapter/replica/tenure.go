@@ -32,6 +32,9 @@ type Tenure struct {
 // Epoch grows with each tenure of any member.
 func (t *Tenure) Epoch() int64 { return t.epoch }
 
+// Level is the level of entries that all members understand.
+func (t *Tenure) Level() int { return max(1, int(t.g.agreed.Load())) }
+
 // Left is how long no other member can own the shard, by what this one knows.
 func (t *Tenure) Left() time.Duration {
 	if t == nil || t.ended.Load() {

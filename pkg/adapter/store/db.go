@@ -52,6 +52,7 @@ type DB struct {
 	over      *View    // of a store over a view
 	// replicated: it was opened as a view, or is over one. view: the directory is one.
 	replicated, view bool
+	migrating        bool // it may be either
 
 	clock struct {
 		sync.Mutex
@@ -131,7 +132,11 @@ func (db *DB) open(o Options) (err error) {
 		db.corruptAt(damage, errLog)
 	}
 	start := db.start
-	if o.replicated {
+	switch {
+	case o.start != nil:
+		db.migrating = true
+		start = func(*Options) error { return o.start(db) }
+	case o.replicated:
 		start = func(*Options) error { return db.startView() }
 	}
 	if err := start(&o); err != nil {

@@ -108,6 +108,9 @@
 // store without watches goes back to an older program, and one that had watches does
 // not. It is 3 in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
+// Such a view may have m/history, which tells its group from others that began with the same
+// store; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
+// is not the first. [ToGroup] and [ToSingle] change one into the other.
 // A program refuses a directory with a number that it does not know and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of

@@ -184,13 +184,16 @@ func (db *DB) format() int {
 	return formatPlain
 }
 
+var errMembers = errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it before adapter migrate --to single")
+
 // checkView refuses the view of a replicated store to a single adapter, and the other way round.
 func (db *DB) checkView() error {
 	switch {
+	case db.migrating:
 	case db.view && !db.replicated && !db.readOnly:
-		return errors.New("it is of a replicated adapter: start adapter-replicated with --replicated; a single adapter cannot use it")
+		return errMembers
 	case !db.view && db.replicated:
-		return errors.New("it is of a single adapter: a replicated one cannot use it; give it an empty directory")
+		return errors.New("it is of a single adapter: a replicated one cannot use it before adapter migrate --to group; or give it an empty directory")
 	}
 	return nil
 }
@@ -227,6 +230,9 @@ func (db *DB) create(readOnly bool) error {
 	b := db.db.NewBatch()
 	if db.grouped == nil {
 		defer b.Close()
+		if hasLog(db.space.fs, db.dir) { // all that this member has is in the log
+			return errMembers
+		}
 	} else {
 		db.view = true
 		db.marked.Store(true)

@@ -36,6 +36,7 @@ type Options struct {
 	lenient bool         // open also what cannot be read in parts
 	// replicated: the replicated log takes the place of the engine's.
 	replicated bool
+	start      func(*DB) error // of a migration: in the place of a start
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +29,35 @@ type Log interface {
 	Append(batch []byte) error
 	// Valid reports that no other member can have changed the store.
 	Valid() bool
+	// Level is the level that all members understand.
+	Level() int
 }
+
+// level is the newest form of batches that this program understands. A change that an older
+// program would misread makes the next one; it is written only once Log.Level is there. A
+// build may set it, to be the next program in tests.
+var level = "1"
+
+// Level is the newest level of batches that this program understands.
+func Level() int {
+	n, err := strconv.Atoi(level)
+	if err != nil {
+		panic("store: the build set a level that is no number: " + level)
+	}
+	return n
+}
+
+// metaLevel is the newest level that is in a view, decimal; the first is not written.
+const metaLevel = "m/level"
+
+// ErrLevel is returned for a batch, or a view, of a newer program.
+var ErrLevel = errors.New("store: it is of a newer program")
+
+// A batch has eight bytes at its beginning for a number that the engine gives it when it is
+// applied. In the log they have the batch's level; 0 counts as 1.
+func levelOf(batch []byte) int { return int(min(binary.LittleEndian.Uint64(batch), 1<<30)) }
+
+func setLevel(batch []byte, n int) { binary.LittleEndian.PutUint64(batch, uint64(n)) }
 
 // View is the state of a replicated store: the batches of a log, applied in order. It has
 // no log of its own. What is not flushed is read from the replicated log again after a
@@ -38,6 +67,8 @@ type View struct {
 	options Options
 	mu      sync.Mutex
 	applied atomic.Uint64
+	sealed  atomic.Bool
+	level   atomic.Int64 // 0 counts as 1
 }
 
 // OpenView opens the view in the directory, or makes one. It refuses the store of a single adapter.
@@ -53,6 +84,11 @@ func OpenView(o Options) (*View, error) {
 		}
 	}
 	v := &View{base: db, options: o}
+	n, err := db.takeLevel()
+	v.level.Store(n)
+	if err := errors.Join(err, v.look()); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
+	}
 	at, closer, err := db.db.Get([]byte(metaApplied))
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
@@ -78,8 +114,35 @@ func (db *DB) startView() error {
 	return nil
 }
 
-// ID is [DB.ID] of the store over the view, "" of a new view.
-func (v *View) ID() (string, error) { return v.base.meta(metaID) }
+// History tells whose entries the view has, "" of a new view.
+func (v *View) History() (string, error) {
+	history, err := v.base.meta(metaHistory)
+	if history == "" && err == nil {
+		history, err = v.base.meta(metaID)
+	}
+	return history, err
+}
+
+// Sealed reports that the group has ended: the view has all that was ever acknowledged.
+func (v *View) Sealed() bool { return v.sealed.Load() }
+
+// look takes over whether the view is sealed.
+func (v *View) look() error {
+	sealed, err := v.base.meta(metaSealed)
+	if sealed != "" {
+		v.sealed.Store(true)
+	}
+	return err
+}
+
+// takeLevel reads the level of a view, and refuses what a newer program has made.
+func (db *DB) takeLevel() (int64, error) {
+	n, err := db.metaNumber(metaLevel)
+	if err == nil && n > int64(Level()) {
+		err = fmt.Errorf("%w: it has level %d, this one understands %d", ErrLevel, n, Level())
+	}
+	return n, err
+}
 
 // Applied is the number of the last entry of the log that the view has.
 func (v *View) Applied() uint64 { return v.applied.Load() }
@@ -90,6 +153,13 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	defer v.mu.Unlock()
 	if at := v.applied.Load(); seq != at+1 {
 		return fmt.Errorf("store: entry %d of the log cannot follow %d", seq, at)
+	}
+	if len(batch) < 8 {
+		return fmt.Errorf("store: entry %d of the log is no batch", seq)
+	}
+	n := levelOf(batch)
+	if n > Level() {
+		return fmt.Errorf("%w: entry %d of the log has level %d, this one understands %d", ErrLevel, seq, n, Level())
 	}
 	if !v.base.gate.enter() {
 		return ErrClosed
@@ -105,8 +175,16 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	}()
 	b := v.base.db.NewBatch()
 	defer b.Close()
-	if err := b.SetRepr(slices.Clone(batch)); err != nil {
+	own := slices.Clone(batch)
+	setLevel(own, 0)
+	if err := b.SetRepr(own); err != nil {
 		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
+	}
+	raised := n > max(1, int(v.level.Load()))
+	if raised { // an older program must not open the view
+		if err := b.Set([]byte(metaLevel), strconv.AppendInt(nil, int64(n), 10), nil); err != nil {
+			return fmt.Errorf("store: entry %d of the log: %w", seq, err)
+		}
 	}
 	if err := b.Set([]byte(metaApplied), binary.BigEndian.AppendUint64(nil, seq), nil); err != nil {
 		return fmt.Errorf("store: entry %d of the log: %w", seq, err)
@@ -115,6 +193,12 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 		return v.base.fail(fmt.Errorf("store: writing: %w", err))
 	}
 	v.applied.Store(seq)
+	if raised {
+		v.level.Store(int64(n))
+	}
+	if len(batch) < maxSeal {
+		return v.look()
+	}
 	return nil
 }
 
@@ -203,11 +287,16 @@ func (v *View) Close() error {
 // Own returns a store whose changes go through the log. It reads the view, which the log
 // changes. What it keeps in memory, counters and revisions, is valid while no other
 // member changes the store: the caller closes it when another one may.
+//
+// A view that is sealed has no owner: it returns ErrSealed.
 func (v *View) Own(log Log) (*DB, error) {
+	if v.Sealed() {
+		return nil, ErrSealed
+	}
 	base := v.base
 	db := &DB{
 		db: base.db, log: base.log, onFatal: base.onFatal, observe: base.observe, full: base.full, dir: base.dir, tables: base.tables,
-		grouped: &grouped{log: log, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
+		grouped: &grouped{log: log, view: v, waiting: make(chan *submission), stop: make(chan struct{})}, over: v, replicated: true,
 	}
 	u, _ := usage(v.options.fs(), v.options.Dir)
 	db.space.init(&v.options, v.options.fs(), u)
@@ -220,6 +309,26 @@ func (v *View) Own(log Log) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("store: %w", err), db.Close())
 	}
 	return db, nil
+}
+
+// ErrSealed is returned where a group was sealed: nothing is changed any more.
+var ErrSealed = errors.New("store: the group was sealed: adapter migrate --to single makes a single adapter's directory of a member's")
+
+// maxSeal is more bytes than the batch of a seal has.
+const maxSeal = 64
+
+// Seal ends the group: it writes the last batch that its log ever gets.
+func (db *DB) Seal() error {
+	if !db.gate.enter() {
+		return ErrClosed
+	}
+	defer db.gate.leave()
+	b := db.db.NewBatch()
+	defer b.Close()
+	if err := b.Set([]byte(metaSealed), []byte("1"), nil); err != nil {
+		return fmt.Errorf("store: sealing: %w", err)
+	}
+	return db.grouped.submit(&submission{b, make(chan error, 1), true})
 }
 
 // disown is Close of a store over a view.
@@ -238,6 +347,7 @@ const maxGroup = 512 << 10
 // callers' changes as one entry.
 type grouped struct {
 	log     Log
+	view    *View
 	waiting chan *submission
 	stop    chan struct{}
 	work    sync.WaitGroup
@@ -246,6 +356,7 @@ type grouped struct {
 type submission struct {
 	batch *pebble.Batch
 	done  chan error
+	seal  bool // it is an entry of its own, and the last one
 }
 
 // commit returns once the batch is committed, and visible.
@@ -257,7 +368,10 @@ func (g *grouped) commit(b *pebble.Batch) error {
 		}
 		return nil // all that is visible is committed
 	}
-	s := &submission{b, make(chan error, 1)}
+	return g.submit(&submission{b, make(chan error, 1), false})
+}
+
+func (g *grouped) submit(s *submission) error {
 	select {
 	case g.waiting <- s:
 		return <-s.done
@@ -267,19 +381,30 @@ func (g *grouped) commit(b *pebble.Batch) error {
 }
 
 func (g *grouped) run() {
-	for {
-		var first *submission
-		select {
-		case first = <-g.waiting:
-		case <-g.stop:
-			return
+	var next *submission
+	for sealed := false; ; {
+		first := next
+		if next = nil; first == nil {
+			select {
+			case first = <-g.waiting:
+			case <-g.stop:
+				return
+			}
+		}
+		if sealed {
+			first.done <- ErrNotOwner
+			continue
 		}
 		all, merged := []*submission{first}, first.batch
 		var err error
 	gather:
-		for err == nil && merged.Len() < maxGroup {
+		for err == nil && !first.seal && merged.Len() < maxGroup {
 			select {
 			case s := <-g.waiting:
+				if s.seal {
+					next = s
+					break gather
+				}
 				all = append(all, s)
 				err = merged.Apply(s.batch, nil)
 			default:
@@ -287,8 +412,12 @@ func (g *grouped) run() {
 			}
 		}
 		if err == nil {
-			err = g.log.Append(merged.Repr())
+			batch := merged.Repr()
+			// What is in the view counts also where a member has gone back to an older program.
+			setLevel(batch, max(g.log.Level(), int(g.view.level.Load())))
+			err = g.log.Append(batch)
 		}
+		sealed = first.seal && err == nil
 		for _, s := range all {
 			s.done <- err
 		}

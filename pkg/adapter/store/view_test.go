@@ -14,6 +14,7 @@ type ownLog struct{ view *View }
 
 func (l ownLog) Append(batch []byte) error { return l.view.Apply(l.view.Applied()+1, batch) }
 func (l ownLog) Valid() bool               { return true }
+func (l ownLog) Level() int                { return 1 }
 
 // viewWith makes a view that has the keys.
 func viewWith(t *testing.T, fs vfs.FS, dir string, keys ...string) *View {

@@ -49,8 +49,8 @@ func Main(m *testing.M, before func(dir string) (after func() error, err error))
 
 // Build compiles a program of this checkout to a file, with the race detector if the
 // tests are.
-func Build(file, program string) error {
-	args, cgo := []string{"build", "-o", file}, "CGO_ENABLED=0"
+func Build(file, program string, flags ...string) error {
+	args, cgo := append([]string{"build", "-o", file}, flags...), "CGO_ENABLED=0"
 	if RaceEnabled {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}

@@ -26,10 +26,14 @@ func TestEtcd_Conforms(t *testing.T) {
 		peers[name] = l.Addr().String()
 		l.Close()
 	}
-	servers := map[string]*etcdlog.Server{}
+	servers, dirs := map[string]*etcdlog.Server{}, map[string]string{}
 	var closing atomic.Bool
 	for name := range peers {
-		s, err := etcdlog.Start(etcdlog.Options{Dir: t.TempDir(), Member: name, Peers: peers, Logger: slog.New(slog.DiscardHandler),
+		dirs[name] = t.TempDir()
+		if promised, err := etcdlog.Promised(dirs[name]); err != nil || promised {
+			t.Errorf("an empty directory has promised something: %v", err)
+		}
+		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Logger: slog.New(slog.DiscardHandler),
 			Stopped: func(err error) {
 				if !closing.Load() {
 					t.Errorf("%s: %v", name, err)
@@ -46,8 +50,11 @@ func TestEtcd_Conforms(t *testing.T) {
 			s.Close()
 		}
 	})
-	for _, s := range servers {
+	for name, s := range servers {
 		<-s.Ready()
+		if promised, err := etcdlog.Promised(dirs[name]); err != nil || !promised {
+			t.Errorf("%s takes part, and has promised nothing: %v", name, err)
+		}
 	}
 	shard := 0
 	replicatest.Conformance(t, func(*testing.T) (a, b replica.Log) {

@@ -23,10 +23,12 @@ import (
 //	l<seq>  an entry: the epoch, 8 bytes, and its data
 //	o       the owner, as JSON; its revision is the epoch
 //	f/<m>   what the view of member m has on disk
+//	v/<m>   the level of entries that member m understands, decimal
 type Log struct {
 	s                        *Server
 	prefix                   string
 	head, owner, entry, mark string
+	level                    string
 }
 
 var _ replica.Log = (*Log)(nil)
@@ -35,7 +37,7 @@ var _ replica.Log = (*Log)(nil)
 func (s *Server) Shard(n int) *Log {
 	p := "s" + strconv.Itoa(n) + "/"
 	// Marks have another prefix: they concern only who trims.
-	return &Log{s: s, prefix: p, head: p + "h", entry: p + "l", owner: p + "o", mark: "f" + strconv.Itoa(n) + "/"}
+	return &Log{s: s, prefix: p, head: p + "h", entry: p + "l", owner: p + "o", mark: "f" + strconv.Itoa(n) + "/", level: "v" + strconv.Itoa(n) + "/"}
 }
 
 func (l *Log) entryKey(seq uint64) string {
@@ -257,6 +259,29 @@ func (l *Log) Marks(ctx context.Context) (map[string]uint64, error) {
 		marks[string(kv.Key[len(l.mark):])] = binary.BigEndian.Uint64(kv.Value)
 	}
 	return marks, nil
+}
+
+// Announce implements replica.Log.
+func (l *Log) Announce(ctx context.Context, member string, level int) error {
+	if _, err := l.s.client.Put(ctx, l.level+member, strconv.Itoa(level)); err != nil {
+		return fmt.Errorf("etcdlog: %w", err)
+	}
+	return nil
+}
+
+// Levels implements replica.Log.
+func (l *Log) Levels(ctx context.Context) (map[string]int, error) {
+	r, err := l.s.client.Get(ctx, l.level, clientv3.WithPrefix(), clientv3.WithSerializable())
+	if err != nil {
+		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	levels := map[string]int{}
+	for _, kv := range r.Kvs {
+		if levels[string(kv.Key[len(l.level):])], err = strconv.Atoi(string(kv.Value)); err != nil {
+			return nil, fmt.Errorf("%w: %w", errFormat, err)
+		}
+	}
+	return levels, nil
 }
 
 // Trim implements replica.Log. It compacts the history too, so that the file does not grow.

@@ -17,6 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"golang.org/x/sys/unix"
 )
 
@@ -144,6 +146,21 @@ func bindable(address string) (string, error) {
 		_ = probe.Close() // it was not used
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// Promised reports that the member in the directory may have promised something to other
+// members: it has voted for one, or has taken something from one. Every member begins in
+// term 1, in which no member leads.
+func Promised(dataDir string) (bool, error) {
+	dir := filepath.Join(dataDir, "log", "member", "wal")
+	if !wal.Exist(dir) {
+		return false, nil
+	}
+	state, err := wal.Verify(nil, dir, walpb.Snapshot{})
+	if err != nil { // its beginning is gone, so it is old; etcd says what is wrong with it
+		return true, nil //nolint:nilerr // see above
+	}
+	return state.Term > 1 || state.Vote != 0, nil
 }
 
 // Ready is closed once the member knows a leader and takes part.

@@ -194,6 +194,13 @@ func marked(t *testing.T, c conformance) {
 	if err != nil || len(marks) != 2 || marks["a"] != 9 || marks["c"] != 3 {
 		t.Fatal(marks, err)
 	}
+	if err := errors.Join(c.a.Announce(c.ctx, "a", 2), c.b.Announce(c.ctx, "b", 3), c.a.Announce(c.ctx, "a", 1)); err != nil {
+		t.Fatal(err)
+	}
+	levels, err := c.b.Levels(c.ctx)
+	if err != nil || len(levels) != 2 || levels["a"] != 1 || levels["b"] != 3 {
+		t.Fatal(levels, err)
+	}
 }
 
 func stated(t *testing.T, c conformance) {

@@ -35,6 +35,7 @@ type Memory struct {
 	trimmed uint64
 	history []change
 	marks   map[string]uint64
+	levels  map[string]int
 	changed chan struct{}
 	all     map[uint64]string
 	epochs  map[uint64]int64
@@ -53,7 +54,7 @@ type change struct {
 
 // NewMemory returns an empty log.
 func NewMemory(random *rand.Rand, faults Faults) *Memory {
-	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{},
+	return &Memory{random: random, faults: faults, entries: map[uint64]stored{}, marks: map[string]uint64{}, levels: map[string]int{},
 		changed: make(chan struct{}), all: map[uint64]string{}, epochs: map[uint64]int64{}}
 }
 
@@ -345,6 +346,22 @@ func (l *Member) Marks(context.Context) (map[string]uint64, error) {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
 	return maps.Clone(l.m.marks), nil
+}
+
+// Announce implements replica.Log.
+func (l *Member) Announce(ctx context.Context, member string, level int) error {
+	_, err := l.change(ctx, func() (int64, error) {
+		l.m.levels[member] = level
+		return 0, nil
+	})
+	return err
+}
+
+// Levels implements replica.Log.
+func (l *Member) Levels(context.Context) (map[string]int, error) {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return maps.Clone(l.m.levels), nil
 }
 
 // Trim implements replica.Log.

@@ -1,0 +1,176 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The rows of the meta table that only a view has, beside metaApplied.
+const (
+	// metaHistory tells groups apart that began with one store: it is random, and made when a
+	// view was made of a single adapter's store.
+	metaHistory = "m/history"
+	// metaSealed is the last thing that a group writes.
+	metaSealed = "m/sealed"
+)
+
+// LogDir is the folder in the directory of a member that has its part of the replicated log.
+const LogDir = "log"
+
+var (
+	// ErrNothing is returned where there is nothing to migrate.
+	ErrNothing = errors.New("it holds nothing")
+	// ErrNotSealed is returned for the directory of a member that may lack what its group has
+	// acknowledged.
+	ErrNotSealed = errors.New("its group was not sealed, or this member has not heard of it: what the group has acknowledged may be missing here. " +
+		"Start the group, run adapter-replicated seal --data-dir DIR on the machine of this directory, and stop the group")
+)
+
+// ToGroup makes a view of the store of a single adapter, in its place: a group begins with
+// it. It returns false for a view, which it leaves alone. It is one batch: cut off anywhere,
+// the directory is one or the other.
+func ToGroup(o Options) (changed bool, err error) {
+	err = migrate(&o, func(db *DB) error {
+		if db.view {
+			return nil
+		}
+		// Of a group to which the directory belonged before: its log is of another history.
+		if err := removeLog(&o); err != nil {
+			return err
+		}
+		var random [8]byte
+		rand.Read(random[:]) // it never fails
+		changed = true
+		return db.flip(formatReplicated, map[string][]byte{
+			// An empty view is at 0, and must not be taken for this one.
+			metaApplied: binary.BigEndian.AppendUint64(nil, 1),
+			metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
+		})
+	})
+	return changed, err
+}
+
+// ToSingle makes the store of a single adapter of a view, in its place. It returns false
+// for such a store, which it leaves alone. A view that belongs to a group must have its seal,
+// so that it has everything; with anyway what it has is enough. It is one batch.
+func ToSingle(o Options, anyway bool) (changed bool, err error) {
+	err = migrate(&o, func(db *DB) error {
+		if !db.view {
+			return removeLog(&o) // that a process that was killed has left
+		}
+		sealed, err := db.meta(metaSealed)
+		if err != nil {
+			return err
+		}
+		if db.id, err = db.meta(metaID); err != nil {
+			return err
+		}
+		if db.id == "" || sealed == "" && !anyway && hasLog(o.fs(), o.Dir) {
+			return ErrNotSealed
+		}
+		format := formatPlain
+		for _, table := range []byte{tableMark, tableWatch} {
+			if has, err := db.hasRows(table); err != nil {
+				return err
+			} else if has {
+				format = formatMarked
+			}
+		}
+		changed = true
+		if err := db.flip(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+			return err
+		}
+		return removeLog(&o)
+	})
+	return changed, err
+}
+
+// migrate lets change a directory that no process has open.
+func migrate(o *Options, change func(*DB) error) error {
+	fs := o.fs()
+	desc, err := pebble.Peek(o.Dir, fs)
+	if errors.Is(err, os.ErrNotExist) || err == nil && !desc.Exists && !swapping(fs, o.Dir) {
+		err = ErrNothing
+	}
+	if err != nil {
+		return fmt.Errorf("store: migrating %q: %w", o.Dir, err)
+	}
+	o.start = func(db *DB) error {
+		format, err := db.meta(metaFormat)
+		if err != nil {
+			return err
+		}
+		if format != "" {
+			err = db.takeFormat(format)
+		} else if db.view = hasLog(fs, o.Dir); !db.view { // else what it has is in the log
+			err = ErrNothing
+		}
+		if err == nil {
+			_, err = db.takeLevel()
+		}
+		if err != nil {
+			return err
+		}
+		return change(db)
+	}
+	db, err := Open(*o)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+// flip makes the format another one, and sets or removes rows of the meta table with it.
+func (db *DB) flip(format int, rows map[string][]byte) error {
+	b := db.db.NewBatch()
+	defer b.Close()
+	err := b.Set([]byte(metaFormat), strconv.AppendInt(nil, int64(format), 10), nil)
+	for row, value := range rows {
+		if value == nil {
+			err = errors.Join(err, b.Delete([]byte(row), nil))
+		} else {
+			err = errors.Join(err, b.Set([]byte(row), value, nil))
+		}
+	}
+	if err == nil {
+		err = db.db.Apply(b, pebble.Sync)
+	}
+	if err == nil { // a view has no log
+		err = db.db.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return db.usable() // the engine may have called it fatal, and gone on
+}
+
+func (db *DB) hasRows(table byte) (bool, error) {
+	prefix := appendTable(nil, table)
+	it, err := db.db.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	if err != nil {
+		return false, err
+	}
+	has := it.First()
+	return has, it.Close()
+}
+
+// hasLog reports that the directory is of a member that has a part of the replicated log.
+func hasLog(fs vfs.FS, dir string) bool {
+	_, missing := fs.Stat(fs.PathJoin(dir, LogDir, "member"))
+	return missing == nil
+}
+
+func removeLog(o *Options) error {
+	fs := o.fs()
+	if err := fs.RemoveAll(fs.PathJoin(o.Dir, LogDir)); err != nil {
+		return err
+	}
+	return syncDir(fs, o.Dir)
+}
