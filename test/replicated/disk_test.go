@@ -26,9 +26,11 @@ func (g *group) lose(i int) {
 }
 
 // ready waits until the member has caught up.
-func (g *group) ready(i int) {
+func (g *group) ready(i int) { g.readyWithin(i, 2*harness.Patience) }
+
+func (g *group) readyWithin(i int, d time.Duration) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*harness.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -172,8 +172,8 @@ func TestOwner_DiskHangs(t *testing.T) {
 	g.settled()
 }
 
-// An owner whose disk is full leaves the shard to the others: no change is refused for want
-// of space.
+// An owner whose disk is full ends, and says why. The others go on, and it comes back when
+// there is space.
 func TestOwner_DiskFull(t *testing.T) {
 	var disks [3]string
 	g := prepare(t, func(g *group) {
@@ -186,15 +186,29 @@ func TestOwner_DiskFull(t *testing.T) {
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()
+	full := g.members[i]
+	g.shun(i)
 	ballast := filepath.Join(disks[i], "ballast")
-	begun := time.Now()
 	fill(t, ballast)
+	begun := time.Now()
 	g.recovery("the disk of the owner is full", begun)
-	g.pass(10 * time.Second)
-	t.Logf("%s: %q, free after %s", name(i), g.members[i].Verdict(), time.Since(begun))
+	select {
+	case <-full.Exited():
+	case <-time.After(harness.Patience):
+		t.Fatalf("it goes on:\n%s", full.Log())
+	}
+	full.AwaitLog(t, "no space left on device")
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
+	g.launch(i)
+	g.ready(i)
+	g.shun(-1)
+	key := g.key()
+	g.put(key, time.Hour)
+	g.kill((i + 1) % 3)
+	g.put(g.key(), time.Hour)
+	g.known(i, key)
 	stop()
 	g.settled()
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // command runs a program of the system, and returns what it printed.
-func command(t *testing.T, name string, args ...string) string {
+func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -33,7 +33,7 @@ func command(t *testing.T, name string, args ...string) string {
 }
 
 // root refuses where the tests could not do what they are for.
-func root(t *testing.T, programs ...string) {
+func root(t testing.TB, programs ...string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("network namespaces and file systems of the test's own need root: run `make faults` as root")
@@ -48,7 +48,7 @@ func root(t *testing.T, programs ...string) {
 // network is a network in which each member is on a machine of its own: in a network
 // namespace that a bridge connects with the others and with the callers and the sink.
 type network struct {
-	t      *testing.T
+	t      testing.TB
 	bridge string
 	spaces [3]string
 	hosts  [3]string
@@ -114,7 +114,7 @@ func (g *group) separate() *network {
 }
 
 // certify writes the certificate of the members, which signs itself.
-func certify(t *testing.T, dir string, hosts []string) {
+func certify(t testing.TB, dir string, hosts []string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
