@@ -173,7 +173,7 @@ func TestOwner_DiskHangs(t *testing.T) {
 }
 
 // An owner whose disk is full ends, and says why. The others go on, and it comes back when
-// there is space.
+// there is space. Before it ends it answers 507: docs/replication.md names that limit.
 func TestOwner_DiskFull(t *testing.T) {
 	var disks [3]string
 	g := prepare(t, func(g *group) {
@@ -187,6 +187,9 @@ func TestOwner_DiskFull(t *testing.T) {
 	g.pass(time.Second)
 	i := g.owner()
 	full := g.members[i]
+	g.mu.Lock()
+	g.full = true
+	g.mu.Unlock()
 	g.shun(i)
 	ballast := filepath.Join(disks[i], "ballast")
 	fill(t, ballast)

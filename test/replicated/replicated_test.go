@@ -68,6 +68,7 @@ type group struct {
 	last      time.Time // of a delivery
 	longest   time.Duration
 	strict    bool // no call may fail
+	full      bool // calls may be answered 507
 	avoid     int  // the member that callers do not call; -1: none
 	delivered chan struct{}
 	hold      time.Duration        // how long the sink works on a delivery, unless it is cut off
@@ -245,7 +246,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 		if ok {
 			return time.Since(begun)
 		}
-		if err == nil && r.Status != http.StatusServiceUnavailable {
+		if err == nil && r.Status != http.StatusServiceUnavailable && !(g.full && r.Status == http.StatusInsufficientStorage) {
 			g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
 			return 0
 		}
