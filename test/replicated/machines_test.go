@@ -60,7 +60,7 @@ var networks int
 func (g *group) separate() *network {
 	t := g.t
 	root(t, "ip", "nft", "nsenter")
-	// 198.18.0.0/15 is for tests of networks: nobody routes it.
+	// 198.18.0.0/15 is for tests of networks, and has no routes.
 	networks++ // a network that was removed is there for a while
 	id := fmt.Sprintf("rs%x-%d", os.Getpid(), networks)
 	subnet := fmt.Sprintf("198.18.%d.", (os.Getpid()+networks)%256)
