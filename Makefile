@@ -12,6 +12,8 @@ JOBS ?= 1
 HOURS ?= 100000
 HOSTILE ?= 10m
 CHAOS ?= 1h
+FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|DiskHangs|DiskFull
+PENDING ?= 1000000
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
@@ -127,7 +129,7 @@ fmt:
 
 .PHONY: vet
 vet:
-	go vet -tags grpcnotrace,e2e ./...
+	go vet -tags grpcnotrace,e2e,faults ./...
 	go -C bench vet ./...
 	for module in $(MODULES); do go -C $$module vet ./...; done
 
@@ -151,6 +153,19 @@ java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus,
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
 	touch bin/java.resolved
+
+# Networks and file systems of the test's own need root, and `make test` does not.
+.PHONY: faults
+faults: export CGO_ENABLED = 0
+faults: export GOFLAGS = -trimpath -tags=grpcnotrace
+faults: ## As root: cut members of a real group off in network namespaces; let their disks hang and fill up
+	$(PROGRAMS) go test -count=1 -timeout 10m -tags grpcnotrace,faults -run '$(FAULTS)' -v ./test/replicated
+
+# Takes some minutes, and 2 GB of disk.
+.PHONY: bench-group
+bench-group: export CGO_ENABLED = 0
+bench-group: ## How long a group with PENDING keys (PENDING=1000000) takes to go on without its owner, and to take in an empty disk
+	$(PROGRAMS) go test -count=1 -timeout 30m -tags grpcnotrace,faults -run '^$$' -bench Group_Pending -benchtime 1x -v ./test/replicated -pending $(PENDING)
 
 .PHONY: chaos
 chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS=1h)

@@ -26,9 +26,11 @@ func (g *group) lose(i int) {
 }
 
 // ready waits until the member has caught up.
-func (g *group) ready(i int) {
+func (g *group) ready(i int) { g.readyWithin(i, 2*harness.Patience) }
+
+func (g *group) readyWithin(i int, d time.Duration) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*harness.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -48,7 +50,7 @@ func (g *group) known(i int, key string) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+"/tests/s/schedules/"+key, "")
+	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+"/tests/s/schedules/"+key, "", g.headers...)
 	if err != nil || r.Status != http.StatusOK {
 		g.t.Errorf("%s does not know %s: %v %v", name(i), key, r, err)
 	}

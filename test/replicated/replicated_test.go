@@ -44,12 +44,12 @@ metadata: {name: s, namespace: tests}
 spec:
   sink: {uri: %q}
   delivery: {backoffDelay: PT0.05S, timeout: PT5S}
-  limits: {maxInFlight: 200}
+  limits: {maxInFlight: 200, maxPending: 2000000}
 `
 
 // group is three processes, the sink, and what callers know.
 type group struct {
-	t       *testing.T
+	t       testing.TB
 	sink    *harness.Sink
 	dir     string
 	sources string
@@ -59,6 +59,7 @@ type group struct {
 	process func(i int) harness.Process
 	host    string               // of the members' addresses
 	more    func(i int) []string // flags
+	headers []string             // of each call
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -67,15 +68,18 @@ type group struct {
 	last      time.Time // of a delivery
 	longest   time.Duration
 	strict    bool // no call may fail
+	full      bool // calls may be answered 507
 	avoid     int  // the member that callers do not call; -1: none
 	delivered chan struct{}
+	hold      time.Duration        // how long the sink works on a delivery, unless it is cut off
+	from      map[string]time.Time // address of a member → its last delivery
 }
 
-func start(t *testing.T) *group {
+func start(t testing.TB) *group {
 	return startWith(t, func(*group) {})
 }
 
-func startWith(t *testing.T, set func(g *group)) *group {
+func startWith(t testing.TB, set func(g *group)) *group {
 	g := prepare(t, set)
 	g.launchAll()
 	g.put(g.key(), time.Hour) // there is an owner
@@ -83,17 +87,14 @@ func startWith(t *testing.T, set func(g *group)) *group {
 }
 
 // prepare makes a group whose members are not started.
-func prepare(t *testing.T, set func(g *group)) *group {
-	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, avoid: -1, delivered: make(chan struct{})}
+func prepare(t testing.TB, set func(g *group)) *group {
+	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
 	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
 	t.Cleanup(g.sink.Close)
 	g.sink.Answer("s", "", g.deliver)
-	g.sources = filepath.Join(g.dir, "sources.yaml")
-	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, g.sink.URL+"/s"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	g.deliverTo(g.sink.URL)
 	var peers []string
 	for i := range g.members {
 		address, err := harness.FreePair()
@@ -119,6 +120,14 @@ func prepare(t *testing.T, set func(g *group)) *group {
 		}
 	})
 	return g
+}
+
+// deliverTo writes the manifest of the source.
+func (g *group) deliverTo(url string) {
+	g.sources = filepath.Join(g.dir, "sources.yaml")
+	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, url+"/s"), 0o600); err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 // launchAll starts all members, as a first start needs it.
@@ -161,8 +170,9 @@ func (g *group) kill(i int) {
 }
 
 // deliver is the sink: it looks for deliveries that are early, or two at a time.
-func (g *group) deliver(w http.ResponseWriter, _ *http.Request, d *harness.Delivery) {
+func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Delivery) {
 	now := time.Now()
+	from, _, _ := net.SplitHostPort(r.RemoteAddr)
 	g.mu.Lock()
 	if now.Before(d.DueAt) {
 		g.t.Errorf("%s came %s before its time", d.Key, d.DueAt.Sub(now))
@@ -170,10 +180,20 @@ func (g *group) deliver(w http.ResponseWriter, _ *http.Request, d *harness.Deliv
 	if g.under[d.Key] {
 		g.t.Errorf("%s is delivered twice at one time", d.Key)
 	}
-	g.under[d.Key], g.last = true, now
+	g.under[d.Key], g.last, g.from[from] = true, now, now
 	close(g.delivered)
 	g.delivered = make(chan struct{})
 	g.mu.Unlock()
+	if g.hold > 0 {
+		select {
+		case <-time.After(g.hold):
+		case <-r.Context().Done(): // it is not delivered
+			g.mu.Lock()
+			delete(g.under, d.Key)
+			g.mu.Unlock()
+			return
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 	g.mu.Lock()
 	delete(g.under, d.Key)
@@ -210,7 +230,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 	for time.Since(begun) < harness.Patience {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		r, err := harness.Do(ctx, http.MethodPut, g.url()+"/tests/s/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay))
+		r, err := harness.Do(ctx, http.MethodPut, g.url()+"/tests/s/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay), g.headers...)
 		cancel()
 		g.mu.Lock()
 		if g.strict {
@@ -226,7 +246,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 		if ok {
 			return time.Since(begun)
 		}
-		if err == nil && r.Status != http.StatusServiceUnavailable {
+		if err == nil && r.Status != http.StatusServiceUnavailable && !(g.full && r.Status == http.StatusInsufficientStorage) {
 			g.t.Errorf("PUT %s: %d %s", key, r.Status, r.Body)
 			return 0
 		}

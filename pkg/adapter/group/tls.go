@@ -12,7 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // peerTLS are the certificate of this member and the authority of all, as the files in
@@ -102,4 +105,18 @@ func (p *peerTLS) dial(ctx context.Context, network, address string) (net.Conn, 
 	return c, nil
 }
 
-func dialer() *net.Dialer { return &net.Dialer{Timeout: time.Second} }
+// dialer ends a connection to a machine that is cut off after patience, so that a call that
+// waits for an answer ends too. A member that is cut off itself does not hear of another owner.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout:         time.Second,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(patience / time.Second)},
+		Control: func(_, _ string, c syscall.RawConn) error { // what was sent, and has no acknowledgement
+			var refused error
+			err := c.Control(func(fd uintptr) {
+				refused = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(patience.Milliseconds()))
+			})
+			return errors.Join(err, refused)
+		},
+	}
+}

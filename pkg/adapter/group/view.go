@@ -231,14 +231,15 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	return m.view.replace()
 }
 
-// alive reads while something comes.
+// alive reads while something comes. Only the wait for the sender counts: to verify a large
+// view, while the end of the answer is not read yet, takes longer.
 type alive struct {
 	io.Reader
 	stalled *time.Timer
 }
 
 func (a alive) Read(p []byte) (int, error) {
-	n, err := a.Reader.Read(p)
 	a.stalled.Reset(copyStall)
-	return n, err
+	defer a.stalled.Stop()
+	return a.Reader.Read(p)
 }

@@ -1,0 +1,34 @@
+package group
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A sender that is silent for too long is given up. What the reader does between two reads is
+// not the sender's silence.
+func TestCopy_StallIsOfTheSender(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stalled := false
+		timer := time.AfterFunc(copyStall, func() { stalled = true })
+		if _, err := (alive{strings.NewReader("x"), timer}).Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * copyStall) // it is verified
+		if stalled {
+			t.Error("a long verification ends the copy")
+		}
+		silent, end := io.Pipe()
+		go func() {
+			time.Sleep(2 * copyStall)
+			_ = end.Close()
+		}()
+		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); err != io.EOF || !stalled {
+			t.Errorf("a silent sender is waited for: %v", err)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+//go:build faults
+
+package replicated
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// shun lets callers avoid a member; -1: none.
+func (g *group) shun(i int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.avoid = i
+}
+
+// refuses demands that a member without the others says so, in time: changes and reads.
+func (g *group) refuses(i int, key string) {
+	g.t.Helper()
+	for method, body := range map[string]string{http.MethodPut: `{"delay":"1h"}`, http.MethodGet: ""} {
+		ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+		begun := time.Now()
+		r, err := harness.Do(ctx, method, g.members[i].URL+"/tests/s/schedules/"+key, body, g.headers...)
+		cancel()
+		took := time.Since(begun)
+		if err != nil || r.Status != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" || took > 8*time.Second {
+			g.t.Errorf("%s at %s after %s: %v %v", method, name(i), took, r, err)
+		}
+	}
+}
+
+// An owner that is cut off from the others, also in one direction, delivers nothing and
+// answers 503, although callers and the sink reach it. The others go on.
+func TestOwner_CutOff(t *testing.T) {
+	g := prepare(t, func(*group) {})
+	g.hold = 300 * time.Millisecond
+	n := g.separate()
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	stop := g.write()
+	for what, filter := range map[string]string{"both ways": cutOff, "it hears nothing": hearsNothing, "it is not heard": isNotHeard} {
+		g.pass(time.Second)
+		i := g.owner()
+		g.shun(i)
+		begun := time.Now()
+		n.filter(i, filter)
+		g.recovery("the owner is cut off, "+what, begun)
+		g.refuses(i, g.key())
+		g.mu.Lock()
+		last := g.from[n.hosts[i]].Sub(begun)
+		g.mu.Unlock()
+		t.Logf("its last delivery began after %s", last.Round(time.Millisecond))
+		if last > time.Second {
+			t.Error("it delivers")
+		}
+		n.heal(i)
+		healed := time.Now()
+		key := g.key()
+		g.put(key, time.Hour)
+		g.rejoins(i, key)
+		t.Logf("it answers again %s after the cut was healed", time.Since(healed).Round(time.Millisecond))
+		g.shun(-1)
+	}
+	stop()
+	g.settled()
+}
+
+// rejoins waits until the member answers for the group again.
+func (g *group) rejoins(i int, key string) {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	for {
+		r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+"/tests/s/schedules/"+key, "", g.headers...)
+		if err == nil && r.Status == http.StatusOK {
+			return
+		}
+		if ctx.Err() != nil || err == nil && r.Status != http.StatusServiceUnavailable {
+			g.t.Fatalf("%s does not know %s: %v %v", name(i), key, r, err)
+		}
+	}
+}
+
+// While a follower is cut off no call at the others fails. Calls at the follower are
+// answered 503 in time. It catches up afterwards.
+func TestFollower_CutOff(t *testing.T) {
+	g := prepare(t, func(*group) {})
+	g.hold = 100 * time.Millisecond
+	n := g.separate()
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	stop := g.write()
+	g.pass(time.Second)
+	i := (g.owner() + 1) % 3
+	known := g.key()
+	g.put(known, time.Hour)
+	g.known(i, known) // its connection to the owner is there
+	g.shun(i)
+	g.pass(200 * time.Millisecond) // calls at it end
+	n.filter(i, cutOff)
+	g.refuses(i, known)
+	n.heal(i)
+	key := g.key()
+	g.put(key, time.Hour)
+	g.rejoins(i, key)
+	g.shun(-1)
+	g.pass(time.Second)
+	stop()
+	g.settled()
+}
+
+// A network that loses a tenth of the packets between members loses no schedule, and the
+// group goes on without its owner.
+func TestGroup_LossyNetwork(t *testing.T) {
+	g := prepare(t, func(*group) {})
+	g.hold = 100 * time.Millisecond
+	n := g.separate()
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	for i := range g.members {
+		n.filter(i, loses)
+	}
+	stop := g.write()
+	g.pass(8 * time.Second)
+	i := g.owner()
+	begun := time.Now()
+	g.kill(i)
+	g.recovery("kill -9 of the owner in a network that loses packets", begun)
+	g.launch(i)
+	g.pass(2 * time.Second)
+	stop()
+	g.settled()
+}
+
+// An owner whose disk hangs gives the shard up within 3 s, and does no harm when the disk
+// goes on.
+func TestOwner_DiskHangs(t *testing.T) {
+	var disks [3]string
+	g := prepare(t, func(g *group) {
+		for i := range disks {
+			disks[i] = g.disk(i)
+		}
+	})
+	g.hold = 300 * time.Millisecond
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	stop := g.write()
+	for range 2 {
+		g.pass(time.Second)
+		i := g.owner()
+		g.shun(i)
+		begun := time.Now()
+		command(t, "fsfreeze", "--freeze", disks[i])
+		func() {
+			defer command(t, "fsfreeze", "--unfreeze", disks[i])
+			g.recovery("the disk of the owner hangs", begun)
+			g.refuses(i, g.key())
+			g.pass(time.Second)
+		}()
+		key := g.key()
+		g.put(key, time.Hour)
+		g.rejoins(i, key)
+		g.shun(-1)
+	}
+	stop()
+	g.settled()
+}
+
+// An owner whose disk is full ends, and says why. The others go on, and it comes back when
+// there is space. Before it ends it answers 507: docs/replication.md names that limit.
+func TestOwner_DiskFull(t *testing.T) {
+	var disks [3]string
+	g := prepare(t, func(g *group) {
+		for i := range disks {
+			disks[i] = g.disk(i)
+		}
+	})
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	full := g.members[i]
+	g.mu.Lock()
+	g.full = true
+	g.mu.Unlock()
+	g.shun(i)
+	ballast := filepath.Join(disks[i], "ballast")
+	fill(t, ballast)
+	begun := time.Now()
+	g.recovery("the disk of the owner is full", begun)
+	select {
+	case <-full.Exited():
+	case <-time.After(harness.Patience):
+		t.Fatalf("it goes on:\n%s", full.Log())
+	}
+	full.AwaitLog(t, "no space left on device")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	g.launch(i)
+	g.ready(i)
+	g.shun(-1)
+	key := g.key()
+	g.put(key, time.Hour)
+	g.kill((i + 1) % 3)
+	g.put(g.key(), time.Hour)
+	g.known(i, key)
+	stop()
+	g.settled()
+}
+
+// fill writes a file until there is no space.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for size := 1 << 20; size >= 4<<10; size /= 2 {
+		for {
+			if _, err := f.Write(make([]byte, size)); err != nil {
+				break
+			}
+		}
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
