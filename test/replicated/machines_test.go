@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,7 +74,12 @@ func (g *group) separate() *network {
 	g.process = func(i int) harness.Process {
 		inside := filepath.Join(g.dir, "within-"+name(i)) // the same process in the end
 		script := fmt.Sprintf("#!/bin/sh\nexec nsenter --net=/run/netns/%s %q \"$@\"\n", n.spaces[i], program())
-		if err := os.WriteFile(inside, []byte(script), 0o700); err != nil {
+		// A process that is forked meanwhile has the file open for a moment, and the kernel
+		// executes no file that is open for writing.
+		syscall.ForkLock.RLock()
+		err := os.WriteFile(inside, []byte(script), 0o700)
+		syscall.ForkLock.RUnlock()
+		if err != nil {
 			t.Error(err)
 		}
 		return harness.Process{Binary: inside}
