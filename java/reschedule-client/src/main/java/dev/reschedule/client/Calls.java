@@ -108,7 +108,7 @@ final class Calls {
         if (call.want.contains(response.statusCode())) {
           return body(response);
         }
-        failure = judge(refusal(response), false);
+        failure = judge(refusal(response, response.body()), false);
       } catch (ExecutionException e) {
         failure = failed(e.getCause());
       } catch (TimeoutException e) {
@@ -136,9 +136,8 @@ final class Calls {
 
   private HttpResponse<byte[]> send(Call call, String sent) throws ExecutionException, TimeoutException {
     HttpRequest.Builder b =
-        HttpRequest.newBuilder(URI.create(address + call.path))
+        request(call.path, sent)
             .timeout(limit(call))
-            .setHeader("User-Agent", "reschedule-client-java")
             .method(
                 call.method,
                 call.body == null
@@ -148,9 +147,6 @@ final class Calls {
       b.setHeader("Content-Type", "application/json");
     }
     call.headers.forEach(b::setHeader);
-    if (sent != null) {
-      b.setHeader("Authorization", "Bearer " + sent);
-    }
     CompletableFuture<HttpResponse<byte[]>> answer =
         http.sendAsync(
             b.build(),
@@ -167,6 +163,95 @@ final class Calls {
     } finally {
       answer.cancel(true);
     }
+  }
+
+  private HttpRequest.Builder request(String path, String sent) {
+    HttpRequest.Builder b =
+        HttpRequest.newBuilder(URI.create(address + path)).setHeader("User-Agent", "reschedule-client-java");
+    if (sent != null) {
+      b.setHeader("Authorization", "Bearer " + sent);
+    }
+    return b;
+  }
+
+  /** Says that a stream could not be opened, and another try may succeed. */
+  static final class Again extends Exception {
+    private static final long serialVersionUID = 1L;
+    final transient ScheduleException exception;
+
+    Again(ScheduleException e) {
+      super(e);
+      exception = e;
+    }
+  }
+
+  /** The body of an answer: a stream, or the beginning of a refusal. */
+  private record Body(EventBody events, byte[] refusal) {}
+
+  /** Asks for the stream of events behind an id; null is from now on. Its reader bounds the time that it is silent. */
+  Stream stream(String path, String after) {
+    String sent = token.read();
+    HttpRequest.Builder b = request(path, sent).setHeader("Accept", "text/event-stream");
+    if (after != null) {
+      b.setHeader("Last-Event-ID", after);
+    }
+    return new Stream(
+        sent,
+        http.sendAsync(
+            b.build(),
+            info ->
+                info.statusCode() == 200
+                    ? HttpResponse.BodySubscribers.mapping(new EventBody(), events -> new Body(events, null))
+                    : HttpResponse.BodySubscribers.mapping(
+                        new BoundedBody(MAX_REFUSAL, true), refusal -> new Body(null, refusal))));
+  }
+
+  /** A stream that is being opened. */
+  final class Stream {
+    private final String sent;
+    private final CompletableFuture<HttpResponse<Body>> answer;
+
+    private Stream(String sent, CompletableFuture<HttpResponse<Body>> answer) {
+      this.sent = sent;
+      this.answer = answer;
+    }
+
+    /** Ends the wait in {@link #open} with a CancellationException. */
+    void cancel() {
+      answer.cancel(true);
+    }
+
+    EventBody open() throws Again, InterruptedException {
+      Failure failure;
+      try {
+        HttpResponse<Body> r = answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
+        String media = r.headers().firstValue("Content-Type").orElse("none");
+        if (r.statusCode() == 200 && media.startsWith("text/event-stream")) {
+          return r.body().events;
+        }
+        if (r.statusCode() == 200) {
+          r.body().events.stop();
+          throw noStream("its content type is " + media, null);
+        }
+        failure = judge(refusal(r, r.body().refusal), false);
+      } catch (ExecutionException e) {
+        failure = failed(e.getCause());
+      } catch (TimeoutException e) {
+        failure = judge(unavailable("there was no answer within " + timeout, e), true);
+      } finally {
+        cancel();
+      }
+      boolean renewed =
+          failure.exception instanceof ScheduleException.Unauthenticated && sent != null && !sent.equals(token.read());
+      if (failure.again || renewed) {
+        throw new Again(failure.exception);
+      }
+      throw failure.exception;
+    }
+  }
+
+  static ScheduleException noStream(String detail, Throwable cause) {
+    return ScheduleException.of(200, "", null, "this is not a stream of a RescheduleSource: " + detail, null, cause);
   }
 
   private Duration limit(Call call) {
@@ -201,12 +286,12 @@ final class Calls {
     return ScheduleException.of(0, "unavailable", null, detail, null, cause);
   }
 
-  private static ScheduleException refusal(HttpResponse<byte[]> r) {
+  private static ScheduleException refusal(HttpResponse<?> r, byte[] body) {
     Duration after = r.headers().firstValue("Retry-After").map(Calls::retryAfter).orElse(null);
     String media = r.headers().firstValue("Content-Type").orElse("");
     if (media.startsWith("application/problem+json")) {
       try {
-        JsonNode p = Json.read(r.body(), "the problem");
+        JsonNode p = Json.read(body, "the problem");
         if (!p.path("code").asText("").isEmpty()) {
           return ScheduleException.of(
               r.statusCode(), p.get("code").asText(), Json.text(p, "field"), p.path("detail").asText(""), after, null);
@@ -223,7 +308,7 @@ final class Calls {
           case 502, 503, 504 -> "unavailable";
           default -> "";
         };
-    String text = new String(r.body(), StandardCharsets.UTF_8).strip();
+    String text = new String(body, StandardCharsets.UTF_8).strip();
     String detail =
         r.headers()
             .firstValue("Location")
@@ -248,7 +333,7 @@ final class Calls {
   }
 
   /** Half of a wait is random, so that clients that were refused together do not come back together. */
-  private static long backoff(int n, Duration after) {
+  static long backoff(int n, Duration after) {
     long wait = Math.min(FIRST_WAIT_MILLIS << Math.min(n, 10), MAX_WAIT_MILLIS);
     wait = wait / 2 + ThreadLocalRandom.current().nextLong(wait / 2);
     return after == null
