@@ -108,7 +108,7 @@ final class Calls {
         if (call.want.contains(response.statusCode())) {
           return body(response);
         }
-        failure = judge(refusal(response, response.body()), false);
+        failure = judge(refusal(response), false);
       } catch (ExecutionException e) {
         failure = failed(e.getCause());
       } catch (TimeoutException e) {
@@ -185,9 +185,6 @@ final class Calls {
     }
   }
 
-  /** The body of an answer: a stream, or the beginning of a refusal. */
-  private record Body(EventBody events, byte[] refusal) {}
-
   /** Asks for the stream of events behind an id; null is from now on. Its reader bounds the time that it is silent. */
   Stream stream(String path, String after) {
     String sent = token.read();
@@ -195,51 +192,61 @@ final class Calls {
     if (after != null) {
       b.setHeader("Last-Event-ID", after);
     }
+    EventBody events = new EventBody();
     return new Stream(
         sent,
+        events,
         http.sendAsync(
             b.build(),
             info ->
                 info.statusCode() == 200
-                    ? HttpResponse.BodySubscribers.mapping(new EventBody(), events -> new Body(events, null))
-                    : HttpResponse.BodySubscribers.mapping(
-                        new BoundedBody(MAX_REFUSAL, true), refusal -> new Body(null, refusal))));
+                    ? HttpResponse.BodySubscribers.mapping(events, e -> new byte[0])
+                    : new BoundedBody(MAX_REFUSAL, true)));
   }
 
-  /** A stream that is being opened. */
+  /** A stream, from the request on. */
   final class Stream {
     private final String sent;
-    private final CompletableFuture<HttpResponse<Body>> answer;
+    private final EventBody events;
+    private final CompletableFuture<HttpResponse<byte[]>> answer;
 
-    private Stream(String sent, CompletableFuture<HttpResponse<Body>> answer) {
+    private Stream(String sent, EventBody events, CompletableFuture<HttpResponse<byte[]>> answer) {
       this.sent = sent;
+      this.events = events;
       this.answer = answer;
     }
 
-    /** Ends the wait in {@link #open} with a CancellationException. */
+    /**
+     * Ends the stream, and the wait in {@link #open} with a CancellationException. An answer that has just come can no
+     * longer be cancelled, but its body can be stopped.
+     */
     void cancel() {
       answer.cancel(true);
+      events.stop();
     }
 
     EventBody open() throws Again, InterruptedException {
       Failure failure;
+      boolean opened = false;
       try {
-        HttpResponse<Body> r = answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
+        HttpResponse<byte[]> r = answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
         String media = r.headers().firstValue("Content-Type").orElse("none");
         if (r.statusCode() == 200 && media.startsWith("text/event-stream")) {
-          return r.body().events;
+          opened = true;
+          return events;
         }
         if (r.statusCode() == 200) {
-          r.body().events.stop();
           throw noStream("its content type is " + media, null);
         }
-        failure = judge(refusal(r, r.body().refusal), false);
+        failure = judge(refusal(r), false);
       } catch (ExecutionException e) {
         failure = failed(e.getCause());
       } catch (TimeoutException e) {
         failure = judge(unavailable("there was no answer within " + timeout, e), true);
       } finally {
-        cancel();
+        if (!opened) {
+          cancel();
+        }
       }
       boolean renewed =
           failure.exception instanceof ScheduleException.Unauthenticated && sent != null && !sent.equals(token.read());
@@ -286,12 +293,12 @@ final class Calls {
     return ScheduleException.of(0, "unavailable", null, detail, null, cause);
   }
 
-  private static ScheduleException refusal(HttpResponse<?> r, byte[] body) {
+  private static ScheduleException refusal(HttpResponse<byte[]> r) {
     Duration after = r.headers().firstValue("Retry-After").map(Calls::retryAfter).orElse(null);
     String media = r.headers().firstValue("Content-Type").orElse("");
     if (media.startsWith("application/problem+json")) {
       try {
-        JsonNode p = Json.read(body, "the problem");
+        JsonNode p = Json.read(r.body(), "the problem");
         if (!p.path("code").asText("").isEmpty()) {
           return ScheduleException.of(
               r.statusCode(), p.get("code").asText(), Json.text(p, "field"), p.path("detail").asText(""), after, null);
@@ -308,7 +315,7 @@ final class Calls {
           case 502, 503, 504 -> "unavailable";
           default -> "";
         };
-    String text = new String(body, StandardCharsets.UTF_8).strip();
+    String text = new String(r.body(), StandardCharsets.UTF_8).strip();
     String detail =
         r.headers()
             .firstValue("Location")

@@ -100,7 +100,6 @@ public final class Following implements Iterator<LiveEvent>, AutoCloseable {
     stopBy(stream::cancel);
     try {
       body = stream.open();
-      stopBy(body::stop);
       return null;
     } catch (Calls.Again e) {
       return e.exception;
