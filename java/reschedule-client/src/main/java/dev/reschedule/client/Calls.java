@@ -136,9 +136,8 @@ final class Calls {
 
   private HttpResponse<byte[]> send(Call call, String sent) throws ExecutionException, TimeoutException {
     HttpRequest.Builder b =
-        HttpRequest.newBuilder(URI.create(address + call.path))
+        request(call.path, sent)
             .timeout(limit(call))
-            .setHeader("User-Agent", "reschedule-client-java")
             .method(
                 call.method,
                 call.body == null
@@ -148,9 +147,6 @@ final class Calls {
       b.setHeader("Content-Type", "application/json");
     }
     call.headers.forEach(b::setHeader);
-    if (sent != null) {
-      b.setHeader("Authorization", "Bearer " + sent);
-    }
     CompletableFuture<HttpResponse<byte[]>> answer =
         http.sendAsync(
             b.build(),
@@ -167,6 +163,102 @@ final class Calls {
     } finally {
       answer.cancel(true);
     }
+  }
+
+  private HttpRequest.Builder request(String path, String sent) {
+    HttpRequest.Builder b =
+        HttpRequest.newBuilder(URI.create(address + path)).setHeader("User-Agent", "reschedule-client-java");
+    if (sent != null) {
+      b.setHeader("Authorization", "Bearer " + sent);
+    }
+    return b;
+  }
+
+  /** Says that a stream could not be opened, and another try may succeed. */
+  static final class Again extends Exception {
+    private static final long serialVersionUID = 1L;
+    final transient ScheduleException exception;
+
+    Again(ScheduleException e) {
+      super(e);
+      exception = e;
+    }
+  }
+
+  /** Asks for the stream of events behind an id; null is from now on. Its reader bounds the time that it is silent. */
+  Stream stream(String path, String after) {
+    String sent = token.read();
+    HttpRequest.Builder b = request(path, sent).setHeader("Accept", "text/event-stream");
+    if (after != null) {
+      b.setHeader("Last-Event-ID", after);
+    }
+    EventBody events = new EventBody();
+    return new Stream(
+        sent,
+        events,
+        http.sendAsync(
+            b.build(),
+            info ->
+                info.statusCode() == 200
+                    ? HttpResponse.BodySubscribers.mapping(events, e -> new byte[0])
+                    : new BoundedBody(MAX_REFUSAL, true)));
+  }
+
+  /** A stream, from the request on. */
+  final class Stream {
+    private final String sent;
+    private final EventBody events;
+    private final CompletableFuture<HttpResponse<byte[]>> answer;
+
+    private Stream(String sent, EventBody events, CompletableFuture<HttpResponse<byte[]>> answer) {
+      this.sent = sent;
+      this.events = events;
+      this.answer = answer;
+    }
+
+    /**
+     * Ends the stream, and the wait in {@link #open} with a CancellationException. An answer that has just come can no
+     * longer be cancelled, but its body can be stopped.
+     */
+    void cancel() {
+      answer.cancel(true);
+      events.stop();
+    }
+
+    EventBody open() throws Again, InterruptedException {
+      Failure failure;
+      boolean opened = false;
+      try {
+        HttpResponse<byte[]> r = answer.get(timeout.toMillis(), TimeUnit.MILLISECONDS);
+        String media = r.headers().firstValue("Content-Type").orElse("none");
+        if (r.statusCode() == 200 && media.startsWith("text/event-stream")) {
+          opened = true;
+          return events;
+        }
+        if (r.statusCode() == 200) {
+          throw noStream("its content type is " + media, null);
+        }
+        failure = judge(refusal(r), false);
+      } catch (ExecutionException e) {
+        failure = failed(e.getCause());
+      } catch (TimeoutException e) {
+        failure = judge(unavailable("there was no answer within " + timeout, e), true);
+      } finally {
+        if (!opened) {
+          cancel();
+        }
+      }
+      boolean renewed =
+          failure.exception instanceof ScheduleException.Unauthenticated && sent != null && !sent.equals(token.read());
+      if (failure.again || renewed) {
+        throw new Again(failure.exception);
+      }
+      throw failure.exception;
+    }
+  }
+
+  static ScheduleException noStream(String detail, Throwable cause) {
+    return ScheduleException.of(200, "", null, "this is not a stream of a RescheduleSource: " + detail, null, cause);
   }
 
   private Duration limit(Call call) {
@@ -248,7 +340,7 @@ final class Calls {
   }
 
   /** Half of a wait is random, so that clients that were refused together do not come back together. */
-  private static long backoff(int n, Duration after) {
+  static long backoff(int n, Duration after) {
     long wait = Math.min(FIRST_WAIT_MILLIS << Math.min(n, 10), MAX_WAIT_MILLIS);
     wait = wait / 2 + ThreadLocalRandom.current().nextLong(wait / 2);
     return after == null

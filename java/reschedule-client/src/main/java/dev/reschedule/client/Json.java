@@ -222,6 +222,20 @@ final class Json {
     return new History(List.copyOf(items), instant(o, "since"));
   }
 
+  static LiveEvent liveEvent(JsonNode o, String id, String kind, boolean missed) {
+    return new LiveEvent(
+        id,
+        word(LiveEvent.Kind.values(), kind),
+        required(o, "key").asText(),
+        instant(o, "at"),
+        o.path("revision").asLong(),
+        instant(o, "dueAt"),
+        o.path("attempt").asInt(),
+        o.path("result").asText(""),
+        o.path("status").asInt(),
+        missed);
+  }
+
   private static Event readEvent(JsonNode o) {
     Map<String, Object> extensions = new HashMap<>();
     o.properties()

@@ -49,6 +49,9 @@ public final class Schedules {
   /** A resync reads the keys of all objects; the adapter gives it as long. */
   private static final Duration RESYNC_TIMEOUT = Duration.ofMinutes(10);
 
+  /** A stream of events that is silent for so long is lost: a source writes something every 15 s. */
+  private static final Duration SILENCE = Duration.ofMinutes(1);
+
   private static final Path DEFAULT_TOKEN = Path.of("/var/run/reschedule/token");
 
   private final Calls calls;
@@ -325,6 +328,20 @@ public final class Schedules {
   /** Redrives all dead letters whose keys begin with the prefix, and returns their number. After an error some are. */
   public long redrivePrefix(String prefix) {
     return number(calls.make(Calls.call("POST", "/deadletters/redrive?prefix=" + query(prefix)).wanting(200)), "redriven");
+  }
+
+  /** Follows what happens at the source from the first {@link Following#hasNext} on, which connects. Close it. */
+  public Following follow() {
+    return follow(null);
+  }
+
+  /** Follows what happens at the source behind the event with the id. */
+  public Following follow(String after) {
+    return follow(after, SILENCE);
+  }
+
+  Following follow(String after, Duration silence) {
+    return new Following(calls, after, silence);
   }
 
   /** Returns how much waits at the source. */

@@ -16,6 +16,7 @@ import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -204,6 +205,45 @@ class AdapterTest {
     assertEquals("second", second.event().attribute("type"));
     assertEquals("{\"n\":2}", new String(second.event().data(), StandardCharsets.UTF_8));
     assertEquals(0, second.attempt());
+  }
+
+  /** Following shows a key from its schedule to its outcome, and goes on behind an event. */
+  @Test
+  void aKeyIsFollowed() throws Exception {
+    Schedules s = source("live");
+    try (Following f = s.follow()) {
+      CompletableFuture<LiveEvent> first = CompletableFuture.supplyAsync(f::next);
+      while (!first.isDone()) { // its first event shows that the stream is there
+        s.schedule("first", Request.now());
+        TimeUnit.MILLISECONDS.sleep(20);
+      }
+      assertTrue(!first.get().missed() && !first.get().id().isEmpty() && first.get().at() != null);
+      Schedule asked = s.schedule("followed", Request.now());
+      LiveEvent scheduled = eventOf(f, "followed");
+      assertEquals(LiveEvent.Kind.SCHEDULED, scheduled.kind());
+      assertEquals(asked.revision(), scheduled.revision());
+      assertEquals(asked.dueAt(), scheduled.dueAt());
+      assertEquals(LiveEvent.Kind.STARTED, eventOf(f, "followed").kind());
+      LiveEvent outcome = eventOf(f, "followed");
+      assertEquals(LiveEvent.Kind.OUTCOME, outcome.kind());
+      assertEquals("delivered", outcome.result());
+      assertEquals(2, outcome.status() / 100);
+      try (Following again = s.follow(scheduled.id())) {
+        assertEquals(LiveEvent.Kind.STARTED, eventOf(again, "followed").kind());
+        assertEquals(outcome, eventOf(again, "followed"));
+      }
+    }
+    assertThrows(ScheduleException.NotFound.class, () -> source("absent").follow().hasNext());
+    Schedules denied = Schedules.builder(adapter.address + "/ops/live").token("wrong").build();
+    assertThrows(ScheduleException.Unauthenticated.class, () -> denied.follow().hasNext());
+  }
+
+  private static LiveEvent eventOf(Following f, String key) {
+    LiveEvent e = f.next();
+    while (!e.key().equals(key)) {
+      e = f.next();
+    }
+    return e;
   }
 
   /** A failure that names a time is tried again then, and shows why it failed. */
