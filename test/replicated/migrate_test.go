@@ -253,7 +253,7 @@ func TestGroup_FirstStartCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		other := &http.Server{ReadHeaderTimeout: harness.Patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprint(w, `{"attempt":"1"}`)
 		})}
 		go func() { _ = other.Serve(l) }()

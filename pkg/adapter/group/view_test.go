@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ func TestCopy_StallIsOfTheSender(t *testing.T) {
 			time.Sleep(2 * copyStall)
 			_ = end.Close()
 		}()
-		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); err != io.EOF || !stalled {
+		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); !errors.Is(err, io.EOF) || !stalled {
 			t.Errorf("a silent sender is waited for: %v", err)
 		}
 	})
