@@ -107,7 +107,7 @@ release "$work/one" "$dist"
 
 for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-peer-certificates}.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
-    grep -q "app.kubernetes.io/version: \"$version\"" "$file" || fail "$(basename "$file") has no version"
+    grep -qE "app.kubernetes.io/version: \"?$version\"?\$" "$file" || fail "$(basename "$file") has no version"
 done
 images() { sed -n 's/^ *\(- \)\{0,1\}image: //p' "$@" | sort; }
 kustomize() { go tool -modfile=tools/kustomize/go.mod kustomize build "$1"; }
