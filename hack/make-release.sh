@@ -79,7 +79,7 @@ cosign() { command cosign "$1" --yes "${sign[@]}" "${@:2}"; }
 echo "$VERSION: images for $PLATFORMS" >&2
 DIST=$out KOFLAGS="--sbom-dir=$work/sbom ${KOFLAGS:-}" hack/release.sh
 # Every image that a manifest names, so that an image of a manifest that comes later is in,
-# and the one that none names.
+# and the one of a group's manifest, which is made of this list.
 mapfile -t images < <({ sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml; cat "$out/adapter-replicated.txt"; } | sort -u)
 for image in "${images[@]}"; do
     [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "the image $image is named without a digest"
@@ -96,6 +96,11 @@ done
 rm "$work"/kustomize/reschedule/*.go
 find "$work/kustomize" -name '*.yaml' -exec sed -i "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|" {} +
 archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
+
+# Three adapters instead of one, for installations without kustomize.
+printf 'resources: [reschedule]\ncomponents: [reschedule/replicated]\n' >"$work/kustomize/kustomization.yaml"
+go tool -modfile=tools/kustomize/go.mod kustomize build "$work/kustomize" >"$out/reschedule-replicated.yaml"
+cp "$work/kustomize/reschedule/peer-certificates/peer-certificates.yaml" "$out/reschedule-peer-certificates.yaml"
 
 # The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing
 # else; so is the catalog's, which OLM 1 serves. The catalog names the bundle by digest.

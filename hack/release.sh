@@ -6,7 +6,7 @@
 #   dist/reschedule-tls.yaml   the adapter's certificate (cert-manager), beside the first
 #   dist/reschedule-admission.yaml  the admission policies and the rights that they bound,
 #                              which the first has too, for installations by OLM
-#   dist/adapter-replicated.txt  the image of cmd/adapter-replicated, which no manifest names
+#   dist/adapter-replicated.txt  the image of cmd/adapter-replicated, which the first does not name
 #
 # KO_DOCKER_REPO is the repository of the images. VERSION is their tag and the version
 # label of every object. PLATFORMS is ko's --platform, KOFLAGS are further flags of ko, and

@@ -105,10 +105,13 @@ release() { # DIRECTORY DIST
 dist=$work/dist
 release "$work/one" "$dist"
 
-for file in "$dist"/reschedule{,-crds,-tls,-admission}.yaml; do
+for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-peer-certificates}.yaml; do
     if grep -n 'version: devel\|ko://' "$file"; then fail "$(basename "$file") is not released"; fi
-    grep -q "app.kubernetes.io/version: \"$version\"" "$file" || fail "$(basename "$file") has no version"
+    grep -qE "app.kubernetes.io/version: \"?$version\"?\$" "$file" || fail "$(basename "$file") has no version"
 done
+images() { sed -n 's/^ *\(- \)\{0,1\}image: //p' "$@" | sort; }
+kustomize() { go tool -modfile=tools/kustomize/go.mod kustomize build "$1"; }
+commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" "$2" | sed '1,2d;$d'; }
 objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"
 [ "$(objects "$dist"/reschedule-crds.yaml)" = 1 ] || fail "reschedule-crds.yaml holds more than the CRD"
@@ -147,15 +150,29 @@ for platform in ${CLI_PLATFORMS//,/ }; do
 done
 "$work/cli/linux/$(go env GOARCH)/kn-source-reschedule" version | grep -F "$version" >/dev/null || fail "the command line does not say that it is $version"
 tar -xzf "$dist/reschedule-kustomize.tar.gz" -C "$work"
-go tool -modfile=tools/kustomize/go.mod kustomize build "$work/reschedule" >"$work/kustomized.yaml"
+kustomize "$work/reschedule" >"$work/kustomized.yaml"
 [ "$(objects "$work/kustomized.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "the base for kustomize has other objects than reschedule.yaml"
-diff <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$work/kustomized.yaml" | sort) <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$dist/reschedule.yaml" | sort) || fail "the base for kustomize has other images"
+diff <(images "$work/kustomized.yaml") <(images "$dist/reschedule.yaml") || fail "the base for kustomize has other images"
+# The group of three is the same with the image of adapter-replicated, as one file and by
+# the kustomization of docs/replication.md.
+replicated=$(cat "$dist/adapter-replicated.txt")
+sed "s|$registry/reschedule/adapter:.*|$replicated|" "$dist/reschedule.yaml" | images | diff - <(images "$dist/reschedule-replicated.yaml") || fail "reschedule-replicated.yaml has other images"
+[ "$(objects "$dist/reschedule-replicated.yaml")" = "$(objects "$dist/reschedule.yaml")" ] || fail "reschedule-replicated.yaml has other objects than reschedule.yaml"
+grep -qx '  replicas: 3' "$dist/reschedule-replicated.yaml" || fail "reschedule-replicated.yaml has no three adapters"
+[ "$(objects "$dist/reschedule-peer-certificates.yaml")" = "$(objects config/peer-certificates/*.yaml)" ] || fail "reschedule-peer-certificates.yaml does not hold every object of config/peer-certificates"
+mkdir "$work/files"
+cp "$dist"/reschedule-{replicated,peer-certificates}.yaml "$work/files/"
+echo 'resources: [reschedule-replicated.yaml, reschedule-peer-certificates.yaml]' >"$work/files/kustomization.yaml"
+commands group docs/replication.md | sed 's/\(\[\|- \)config\b/\1reschedule/' >"$work/kustomization.yaml"
+kustomize "$work/files" >"$work/of-files.yaml"
+kustomize "$work" >"$work/of-docs.yaml"
+diff "$work/of-files.yaml" "$work/of-docs.yaml" || fail "docs/replication.md makes another group than reschedule-replicated.yaml and reschedule-peer-certificates.yaml"
 # The bundle has the images of this release; its image has its files, and the catalog names it.
 mkdir "$work/bundle" "$work/pulled"
 tar -xzf "$dist/reschedule-bundle.tar.gz" -C "$work/bundle"
 csv=$work/bundle/manifests/reschedule.clusterserviceversion.yaml
 if grep -rn 'version: devel\|ko://' "$work/bundle"; then fail "the bundle is not released"; fi
-diff <(sed -n '/^  relatedImages:/,/^  [a-z]/s/^  - image: //p' "$csv" | sort) <(sed -n 's/^ *\(- \)\{0,1\}image: //p' "$dist/reschedule.yaml" | sort) || fail "the bundle has other images"
+diff <(sed -n '/^  relatedImages:/,/^  [a-z]/s/^  - image: //p' "$csv" | sort) <(images "$dist/reschedule.yaml") || fail "the bundle has other images"
 bundle=$registry/reschedule/reschedule-bundle:$version
 bundle=$bundle@$(crane digest "$bundle")
 grep -qxF "image: $bundle" "$dist/reschedule-catalog.yaml" || fail "the catalog does not name $bundle"
@@ -173,8 +190,7 @@ done
 if grep -qF 'Other text.' "$dist/release-notes.md"; then fail "the notes have the text of another version"; fi
 
 # The commands of docs/releases.md, as they are there, accept this release and refuse each change.
-commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" docs/releases.md | sed '1,2d;$d'; }
-commands verify >"$work/verify.sh"
+commands verify docs/releases.md >"$work/verify.sh"
 grep -q 'cosign verify-attestation' "$work/verify.sh" || fail "docs/releases.md has no commands that verify"
 verify() { (cd "$1" && bash -euo pipefail "$work/verify.sh") >"$work/verified" 2>&1; }
 cp "$work/cosign.pub" "$dist/"
