@@ -27,11 +27,12 @@ const (
 	groupPage    = "docs/replication.md"
 )
 
-// Three adapters lose nothing when any of them goes, and callers wait seconds. It replaces
-// the one adapter that the other tests use, so it is not parallel.
+// One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
+// callers wait seconds. It replaces the one adapter that the other tests use, so it is not
+// parallel.
 func TestGroup_LosesNothing(t *testing.T) {
 	n := newNamespace(t, "group")
-	n.replicate()
+	n.singleAgain()
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	stream := s.stream()
@@ -41,6 +42,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 		name string
 		do   func() (back func() error)
 	}{
+		{"from one to three", n.replicate},
 		{"the owner's process is killed", func() func() error {
 			pod := n.shardOwner()
 			n.killContainers(pod)
@@ -68,6 +70,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
+		{"from three to one", n.unite},
 	} {
 		o := outage{from: time.Now()}
 		eventually(t, patience, step.name+": all are back", step.do())
@@ -81,9 +84,8 @@ func TestGroup_LosesNothing(t *testing.T) {
 	stream.judge(outages...)
 }
 
-// replicate exchanges the adapter for three, as the page says, until the test ends.
-func (n *namespace) replicate() {
-	n.t.Helper()
+// singleAgain leaves the cluster with one adapter, and no volume, when the test ends.
+func (n *namespace) singleAgain() {
 	n.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
 		defer cancel()
@@ -98,32 +100,81 @@ func (n *namespace) replicate() {
 			n.t.Errorf("the cluster has not one adapter again: %v", err)
 		}
 	})
-	if err := n.removeAdapters(n.t.Context()); err != nil {
+}
+
+// replicate makes three adapters of the one, with its volume, as the page says.
+func (n *namespace) replicate() (back func() error) {
+	n.t.Helper()
+	before := n.adapterPod()
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), "cd \"$DIR\"\n"+n.onPage("create secret generic")); err != nil {
 		n.t.Fatal(err)
 	}
+	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated)]")
+	eventually(n.t, patience, "the new members have pods", func() error {
+		if pods := n.podsOf(system, memberLabel); len(pods) < groupMembers {
+			return fmt.Errorf("%d run", len(pods))
+		}
+		return nil
+	})
+	if err := kubectl(n.t.Context(), "-n", system, "delete", "pod", before.Name); err != nil {
+		n.t.Fatal(err)
+	}
+	return func() error { return n.allReplaced([]*corev1.Pod{before}) }
+}
+
+// unite makes one adapter of the three, with the volume of the first, as the page says.
+func (n *namespace) unite() (back func() error) {
+	n.t.Helper()
+	first := n.adapterPod()
+	steps := n.onPage("adapter-replicated seal --data-dir /var/lib/reschedule\n")
+	seal, rest, found := strings.Cut(steps, "\nkubectl kustomize")
+	_, volumes, ends := strings.Cut(rest, "\n")
+	if !found || !ends {
+		n.t.Fatalf("%s has other steps:\n%s", groupPage, steps)
+	}
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), seal); err != nil {
+		n.t.Fatal(err)
+	}
+	n.kustomized(`patches:
+- target: {kind: StatefulSet, name: reschedule-adapter}
+  patch: |-
+    - {op: add, path: /spec/template/spec/containers/0/args/-, value: "--migrate"}`)
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), volumes); err != nil {
+		n.t.Fatal(err)
+	}
+	return func() error { return n.replaced(first) }
+}
+
+// onPage is the one block of commands of the page that has the text.
+func (n *namespace) onPage(text string) string {
+	n.t.Helper()
 	page, err := os.ReadFile(filepath.Join("../..", groupPage))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	blocks := slices.DeleteFunc(steps(string(page)), func(s step) bool { return !strings.Contains(s.commands, "create secret generic") })
+	// A block within a list is indented.
+	lines := strings.ReplaceAll(string(page), "\n  ", "\n")
+	blocks := slices.DeleteFunc(steps(lines), func(s step) bool { return !strings.Contains(s.commands, text) })
 	if len(blocks) != 1 {
-		n.t.Fatalf("%s has %d blocks that make the Secret", groupPage, len(blocks))
+		n.t.Fatalf("%s has %d blocks with %q", groupPage, len(blocks), text)
 	}
-	if err := inCheckout(n.t.Context(), n.t.TempDir(), "cd \"$DIR\"\n"+blocks[0].commands); err != nil {
-		n.t.Fatal(err)
-	}
+	return blocks[0].commands
+}
+
+// kustomized applies config with more lines in the kustomization.
+func (n *namespace) kustomized(more string) {
+	n.t.Helper()
 	const install = `
 cat >$DIR/kustomization.yaml <<END
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [$(realpath --relative-to="$DIR" config)]
-components: [$(realpath --relative-to="$DIR" config/replicated)]
+%s
 END
 kubectl kustomize "$DIR" | go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f -`
-	if err := inCheckout(n.t.Context(), n.t.TempDir(), install); err != nil {
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), fmt.Sprintf(install, more)); err != nil {
 		n.t.Fatal(err)
 	}
-	eventually(n.t, patience, "three adapters are ready", func() error { return n.allReplaced(nil) })
 }
 
 // inCheckout runs commands of bash in the project's directory, with a directory of their own
