@@ -232,10 +232,11 @@ func serverSideApply(t *testing.T, o *unstructured.Unstructured) *appsv1.Statefu
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Apply(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
-	set, err := statefulSets().Get(t.Context(), adapterName, metav1.GetOptions{})
+	// The answer, since the controller may correct the object a moment later.
+	force := true
+	set, err := statefulSets().Patch(t.Context(), adapterName, types.ApplyPatchType, text, metav1.PatchOptions{
+		FieldManager: "kube-test", Force: &force, FieldValidation: metav1.FieldValidationStrict,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

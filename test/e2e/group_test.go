@@ -36,7 +36,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	stream := s.stream()
-	stream.flow(50)
+	stream.flow(150) // slow runs are under way when the first step begins
 	var outages []outage
 	for _, step := range []struct {
 		name string

@@ -62,9 +62,6 @@ func TestUpgrade_MixedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := start(t)
-	g.mu.Lock()
-	g.strict = true
-	g.mu.Unlock()
 	stop := g.write()
 	for _, step := range []struct {
 		member  int

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +15,13 @@ import (
 func TestCopy_StallIsOfTheSender(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		stalled := false
-		timer := time.AfterFunc(copyStall, func() { stalled = true })
+		var stalled atomic.Bool
+		timer := time.AfterFunc(copyStall, func() { stalled.Store(true) })
 		if _, err := (alive{strings.NewReader("x"), timer}).Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * copyStall) // it is verified
-		if stalled {
+		if stalled.Load() {
 			t.Error("a long verification ends the copy")
 		}
 		silent, end := io.Pipe()
@@ -28,7 +29,7 @@ func TestCopy_StallIsOfTheSender(t *testing.T) {
 			time.Sleep(2 * copyStall)
 			_ = end.Close()
 		}()
-		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); !errors.Is(err, io.EOF) || !stalled {
+		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); !errors.Is(err, io.EOF) || !stalled.Load() {
 			t.Errorf("a silent sender is waited for: %v", err)
 		}
 	})

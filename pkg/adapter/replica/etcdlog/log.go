@@ -269,9 +269,10 @@ func (l *Log) Announce(ctx context.Context, member string, level int) error {
 	return nil
 }
 
-// Levels implements replica.Log.
+// Levels implements replica.Log. It asks the majority: of what this member has heard alone, an
+// older program that was started since would be missing.
 func (l *Log) Levels(ctx context.Context) (map[string]int, error) {
-	r, err := l.s.client.Get(ctx, l.level, clientv3.WithPrefix(), clientv3.WithSerializable())
+	r, err := l.s.client.Get(ctx, l.level, clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
