@@ -17,28 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// greetingCRD is the kind of test/operators/helm/kodata/watches.yaml.
-const greetingCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: greetings.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {kind: Greeting, listKind: GreetingList, plural: greetings, singular: greeting}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
-          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
-`
-
 // residentHelm is the operator as a Deployment.
 const residentHelm = `
 apiVersion: apps/v1
@@ -157,7 +135,7 @@ func (r helmRelease) says(what, greeting string) {
 // zero the source watches them.
 func TestHelm_WorksFromZero(t *testing.T) {
 	t.Parallel()
-	define(t, "greetings.example.com", greetingCRD)
+	defineAny(t, greetings.Group, "Greeting") // of test/operators/helm/kodata/watches.yaml
 	for _, form := range []string{"resident", "serverless"} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()

@@ -31,7 +31,7 @@ var site = schema.GroupVersionKind{Group: "sample.reschedule.dev", Version: "v1"
 func TestJava_RetriesAndFinalizers(t *testing.T) {
 	t.Parallel()
 	n := newNamespace(t, "javasite")
-	define(t, "sites.sample.reschedule.dev", siteDefinition)
+	defineAny(t, "sample.reschedule.dev", "Site")
 	n.account("sites", `
 - {apiGroups: [sample.reschedule.dev], resources: [sites, sites/status], verbs: [get, list, watch, patch, update]}
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, update, delete]}`)
@@ -115,27 +115,6 @@ func (n *namespace) siteStatus(name string) (message string, retries int64) {
 	retries, _, _ = unstructured.NestedInt64(o.Object, "status", "count")
 	return message, retries
 }
-
-const siteDefinition = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: sites.sample.reschedule.dev}
-spec:
-  group: sample.reschedule.dev
-  scope: Namespaced
-  names: {kind: Site, plural: sites, singular: site, listKind: SiteList}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
-          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
-`
 
 const siteOperator = `
 apiVersion: serving.knative.dev/v1
@@ -235,6 +214,32 @@ func buildJava() (map[string]string, error) {
 	run("tar", "-C", layer, "-cf", layer+".tar", "app")
 	site := run(filepath.Join(dir, "crane"), "append", "--base", webpage, "-f", layer+".tar", "-t", repository+"/java-site:e2e")
 	return map[string]string{"webpage": webpage, "site": site}, failed
+}
+
+// defineAny defines a namespaced kind of version v1 whose spec and status may have anything.
+func defineAny(t *testing.T, group, kind string) {
+	t.Helper()
+	singular := strings.ToLower(kind)
+	define(t, singular+"s."+group, strings.NewReplacer("GROUP", group, "KIND", kind, "SINGULAR", singular).Replace(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: SINGULARs.GROUP}
+spec:
+  group: GROUP
+  scope: Namespaced
+  names: {kind: KIND, plural: SINGULARs, singular: SINGULAR, listKind: KINDList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`))
 }
 
 // define makes a CustomResourceDefinition, which is removed in the end if it was not

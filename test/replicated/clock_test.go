@@ -70,11 +70,7 @@ func TestOwner_KilledWithSkewedClocks(t *testing.T) {
 	for i := range g.members {
 		g.kill(i)
 	}
-	var all sync.WaitGroup
-	for i := range g.members {
-		all.Go(func() { g.launch(i) })
-	}
-	all.Wait()
+	g.launchAll()
 	g.put(g.key(), time.Hour)
 	c.promise(g)
 	deadline := time.After(harness.Patience)

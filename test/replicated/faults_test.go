@@ -13,6 +13,30 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
+// startApart starts a group whose members are on machines of their own, and whose sink works
+// so long on each delivery.
+func startApart(t *testing.T, hold time.Duration) (*group, *network) {
+	t.Helper()
+	g := prepare(t, func(*group) {})
+	g.hold = hold
+	n := g.separate()
+	g.launchAll()
+	g.put(g.key(), time.Hour) // there is an owner
+	return g, n
+}
+
+// startOnDisks starts a group whose members have file systems of their own.
+func startOnDisks(t *testing.T, hold time.Duration) (g *group, disks [3]string) {
+	t.Helper()
+	g = startWith(t, func(g *group) {
+		g.hold = hold
+		for i := range disks {
+			disks[i] = g.disk(i)
+		}
+	})
+	return g, disks
+}
+
 // shun lets callers avoid a member; -1: none.
 func (g *group) shun(i int) {
 	g.mu.Lock()
@@ -38,11 +62,7 @@ func (g *group) refuses(i int, key string) {
 // An owner that is cut off from the others, also in one direction, delivers nothing and
 // answers 503, although callers and the sink reach it. The others go on.
 func TestOwner_CutOff(t *testing.T) {
-	g := prepare(t, func(*group) {})
-	g.hold = 300 * time.Millisecond
-	n := g.separate()
-	g.launchAll()
-	g.put(g.key(), time.Hour) // there is an owner
+	g, n := startApart(t, 300*time.Millisecond)
 	stop := g.write()
 	for what, filter := range map[string]string{"both ways": cutOff, "it hears nothing": hearsNothing, "it is not heard": isNotHeard} {
 		g.pass(time.Second)
@@ -87,14 +107,10 @@ func (g *group) rejoins(i int, key string) {
 	}
 }
 
-// While a follower is cut off no call at the others fails. Calls at the follower are
-// answered 503 in time. It catches up afterwards.
+// While a follower is cut off, calls at it are answered 503 in time, and the others go on. It
+// catches up afterwards.
 func TestFollower_CutOff(t *testing.T) {
-	g := prepare(t, func(*group) {})
-	g.hold = 100 * time.Millisecond
-	n := g.separate()
-	g.launchAll()
-	g.put(g.key(), time.Hour) // there is an owner
+	g, n := startApart(t, 100*time.Millisecond)
 	stop := g.write()
 	g.pass(time.Second)
 	i := (g.owner() + 1) % 3
@@ -118,11 +134,7 @@ func TestFollower_CutOff(t *testing.T) {
 // A network that loses a tenth of the packets between members loses no schedule, and the
 // group goes on without its owner.
 func TestGroup_LossyNetwork(t *testing.T) {
-	g := prepare(t, func(*group) {})
-	g.hold = 100 * time.Millisecond
-	n := g.separate()
-	g.launchAll()
-	g.put(g.key(), time.Hour) // there is an owner
+	g, n := startApart(t, 100*time.Millisecond)
 	for i := range g.members {
 		n.filter(i, loses)
 	}
@@ -141,15 +153,7 @@ func TestGroup_LossyNetwork(t *testing.T) {
 // An owner whose disk hangs gives the shard up within 3 s, and does no harm when the disk
 // goes on.
 func TestOwner_DiskHangs(t *testing.T) {
-	var disks [3]string
-	g := prepare(t, func(g *group) {
-		for i := range disks {
-			disks[i] = g.disk(i)
-		}
-	})
-	g.hold = 300 * time.Millisecond
-	g.launchAll()
-	g.put(g.key(), time.Hour) // there is an owner
+	g, disks := startOnDisks(t, 300*time.Millisecond)
 	stop := g.write()
 	for range 2 {
 		g.pass(time.Second)
@@ -175,14 +179,7 @@ func TestOwner_DiskHangs(t *testing.T) {
 // An owner whose disk is full ends, and says why. The others go on, and it comes back when
 // there is space. Before it ends it answers 507: docs/replication.md names that limit.
 func TestOwner_DiskFull(t *testing.T) {
-	var disks [3]string
-	g := prepare(t, func(g *group) {
-		for i := range disks {
-			disks[i] = g.disk(i)
-		}
-	})
-	g.launchAll()
-	g.put(g.key(), time.Hour) // there is an owner
+	g, disks := startOnDisks(t, 0)
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()

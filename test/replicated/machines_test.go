@@ -3,13 +3,7 @@
 package replicated
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -107,7 +101,14 @@ func (g *group) separate() *network {
 	if err := os.WriteFile(filepath.Join(g.dir, "tokens"), []byte("of-the-tests\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	certify(t, g.dir, n.hosts[:])
+	a := newAuthority(t, "members")
+	files := a.member(2, n.hosts[:]...)
+	files["ca.crt"] = a.pem
+	for file, data := range files {
+		if err := os.WriteFile(filepath.Join(g.dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	listener, err := net.Listen("tcp", subnet+"254:0")
 	if err != nil {
 		t.Fatal(err)
@@ -117,37 +118,6 @@ func (g *group) separate() *network {
 	t.Cleanup(func() { _ = sink.Close() })
 	g.deliverTo("http://" + listener.Addr().String())
 	return n
-}
-
-// certify writes the certificate of the members, which signs itself.
-func certify(t testing.TB, dir string, hosts []string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, h := range hosts {
-		template.IPAddresses = append(template.IPAddresses, net.ParseIP(h))
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for file, data := range map[string][]byte{"tls.crt": certificate, "ca.crt": certificate, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})} {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // What a member's packet filter does to the packets of the other members.

@@ -23,13 +23,13 @@ import (
 
 // authority signs certificates of members.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	pem  []byte
 }
 
-func newAuthority(t *testing.T, name string) *authority {
+func newAuthority(t testing.TB, name string) *authority {
 	t.Helper()
 	a := &authority{t: t}
 	template := &x509.Certificate{
@@ -62,12 +62,17 @@ func (a *authority) sign(template *x509.Certificate, by *authority) (*x509.Certi
 	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// member returns tls.crt and tls.key of a member.
-func (a *authority) member(serial int64) map[string][]byte {
+// member returns tls.crt and tls.key of a member, which is on this machine or at one of the
+// addresses.
+func (a *authority) member(serial int64, addresses ...string) map[string][]byte {
 	a.t.Helper()
+	all := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, address := range addresses {
+		all = append(all, net.ParseIP(address))
+	}
 	_, key, text := a.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "member"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: all, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a)
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -132,8 +137,8 @@ func serials(t *testing.T, log string, client map[string][]byte, trusted ...*aut
 	return both
 }
 
-// The certificate of the members is renewed while callers write, without a restart and
-// without a call that fails; the authority too, with a rolling restart for the log's port.
+// The certificate of the members is renewed while callers write, without a restart; the
+// authority too, with a rolling restart for the log's port. Calls go on, and nothing is lost.
 func TestGroup_CertificatesRenewed(t *testing.T) {
 	old, other := newAuthority(t, "old"), newAuthority(t, "new")
 	dir := filepath.Join(t.TempDir(), "peers")

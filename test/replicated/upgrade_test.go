@@ -54,7 +54,7 @@ func (g *group) raised() {
 }
 
 // A rolling upgrade under load, and back, and up again: members of two versions work
-// together, and no call fails. Once all are of the new version the old one is refused.
+// together, and nothing acknowledged is lost. Once all are of the new version the old one is refused.
 func TestUpgrade_MixedVersions(t *testing.T) {
 	next := filepath.Join(t.TempDir(), "adapter-replicated-next")
 	if err := harness.Build(next, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated",

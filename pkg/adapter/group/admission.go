@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,22 +216,13 @@ func (m *Member) judge(said map[string]admission, joining bool) (v verdict, wait
 
 // copyFirst takes a copy of the view of a member that has one. An empty view must not own the
 // shard of a group that begins with more, which the log alone does not tell at first.
-func (m *Member) copyFirst(ctx context.Context, said map[string]admission) (failed error) {
-	for _, name := range m.cfg.others() {
-		if said[name].Applied == 0 {
-			continue
-		}
-		err := m.copyFrom(ctx, name)
-		if err == nil {
-			m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
-			return nil
-		}
-		if errors.Is(err, errNoView) {
-			m.cfg.Fatal(err)
-		}
-		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
+func (m *Member) copyFirst(ctx context.Context, said map[string]admission) error {
+	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return said[name].Applied == 0 })
+	name, _, err := m.copyAny(ctx, from)
+	if err == nil {
+		m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
 	}
-	return failed
+	return err
 }
 
 // setJoining writes the mark that the log is of a learner, before there is one.
@@ -341,7 +333,7 @@ func (m *Member) ask(ctx context.Context, name string) (said admission, err erro
 func (m *Member) call(ctx context.Context, method, name, path string, query url.Values, timeout time.Duration, said *admission) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+path+"?"+query.Encode(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, m.cfg.url(name, path)+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}

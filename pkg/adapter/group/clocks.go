@@ -58,7 +58,7 @@ func (m *Member) compareClocks(ctx context.Context) {
 func (m *Member) offset(ctx context.Context, name string) (replica.Offset, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.scheme()+"://"+forwardAddress(m.cfg.Peers[name])+clockPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.url(name, clockPath), http.NoBody)
 	if err != nil {
 		return replica.Offset{}, err
 	}

@@ -149,6 +149,11 @@ func (s *Settings) others() []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == s.Member })
 }
 
+// url is a path on the port of another member for members.
+func (s *Settings) url(member, path string) string {
+	return s.scheme() + "://" + forwardAddress(s.Peers[member]) + path
+}
+
 func (s *Settings) scheme() string {
 	if s.TLSDir != "" {
 		return "https"

@@ -22,18 +22,18 @@ const (
 func (m *Member) observe() error {
 	meter := m.cfg.Meter
 	var failed error
-	gauge := func(name, description string, value func() int64) {
-		_, err := meter.Int64ObservableGauge(name, metric.WithDescription(description), metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+	observed := func(value func() int64) metric.Int64ObservableOption {
+		return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(value())
 			return nil
-		}))
+		})
+	}
+	gauge := func(name, description string, value func() int64) {
+		_, err := meter.Int64ObservableGauge(name, metric.WithDescription(description), observed(value))
 		failed = errors.Join(failed, err)
 	}
 	counter := func(name, description string, value func() int64) {
-		_, err := meter.Int64ObservableCounter(name, metric.WithDescription(description), metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(value())
-			return nil
-		}))
+		_, err := meter.Int64ObservableCounter(name, metric.WithDescription(description), observed(value))
 		failed = errors.Join(failed, err)
 	}
 	seconds := func(name, description string, observe func(metric.Float64Observer)) {

@@ -38,7 +38,7 @@ func (v *view) get() *store.View {
 	return v.current
 }
 
-// History and Sealed are of the view.
+// History is read while no copy takes the place of the view.
 func (v *view) History() (string, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -185,22 +185,29 @@ func (m *Member) copyView(ctx context.Context) error {
 	if at := slices.Index(from, owner.Member); at >= 0 {
 		from = append(slices.Delete(from, at, at+1), owner.Member)
 	}
-	var failed error
+	name, took, err := m.copyAny(ctx, from)
+	if err == nil {
+		m.copied.Add(1)
+		m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", took)
+	}
+	return err
+}
+
+// copyAny takes a copy of the view of the first member that gives one, and returns its name.
+func (m *Member) copyAny(ctx context.Context, from []string) (name string, took time.Duration, failed error) {
 	for _, name := range from {
 		begun := time.Now()
 		err := m.copyFrom(ctx, name)
 		if err == nil {
-			m.copied.Add(1)
-			m.cfg.Log.Info("the view was replaced by a copy", "from", name, "applied", m.view.Applied(), "took", time.Since(begun))
-			return nil
+			return name, time.Since(begun), nil
 		}
 		if errors.Is(err, errNoView) {
 			m.cfg.Fatal(err)
-			return err
+			return "", 0, err
 		}
 		failed = errors.Join(failed, fmt.Errorf("member %s: %w", name, err))
 	}
-	return failed
+	return "", 0, failed
 }
 
 func (m *Member) copyFrom(ctx context.Context, name string) error {
@@ -208,7 +215,7 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	defer cancel()
 	stalled := time.AfterFunc(copyStall, cancel)
 	defer stalled.Stop()
-	url := m.cfg.scheme() + "://" + forwardAddress(m.cfg.Peers[name]) + viewPath + "?above=" + strconv.FormatUint(m.view.Applied(), 10)
+	url := m.cfg.url(name, viewPath) + "?above=" + strconv.FormatUint(m.view.Applied(), 10)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err

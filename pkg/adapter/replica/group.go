@@ -161,28 +161,21 @@ func (g *Group) Run(ctx context.Context) error {
 func (g *Group) copy(ctx context.Context, why error) {
 	g.cfg.Logger.Info("the view is too old for the log: it is replaced by a copy of another member's", "why", why)
 	g.fallBehind()
-	done := make(chan error, 1)
+	done := make(chan struct{})
+	var err error
 	go func() {
+		defer close(done)
 		if g.ended != nil {
 			<-g.ended // it may still read the view
 		}
-		done <- g.cfg.Copy(ctx)
+		err = g.cfg.Copy(ctx)
 	}()
-	tick := g.looks()
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil && ctx.Err() == nil {
-				g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
-				g.pause(ctx, time.Second)
-			}
-			g.recount()
-			return
-		case <-tick.C:
-			g.look(ctx)
-		}
+	g.lookUntil(ctx, done)
+	if err != nil && ctx.Err() == nil {
+		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
+		g.pause(ctx, time.Second)
 	}
+	g.recount()
 }
 
 // halt waits for the end of ctx, and says meanwhile who owns the shard: the program is too
@@ -190,11 +183,16 @@ func (g *Group) copy(ctx context.Context, why error) {
 func (g *Group) halt(ctx context.Context, why error) {
 	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
 	g.fallBehind()
+	g.lookUntil(ctx, ctx.Done())
+}
+
+// lookUntil says who owns the shard until it is done.
+func (g *Group) lookUntil(ctx context.Context, done <-chan struct{}) {
 	tick := g.looks()
 	defer tick.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-done:
 			return
 		case <-tick.C:
 			g.look(ctx)
