@@ -12,7 +12,7 @@ JOBS ?= 1
 HOURS ?= 100000
 HOSTILE ?= 10m
 CHAOS ?= 1h
-FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|DiskHangs|DiskFull
+FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|DiskHangs|DiskNearlyFull|DiskFull
 PENDING ?= 1000000
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
@@ -61,6 +61,9 @@ check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of 
 # Builds the programs that tests start, and passes their paths on: see the script.
 PROGRAMS := hack/with-programs.sh
 
+# The port of the controller's probes has no setting, so one command at a time starts controllers.
+ALONE := flock $(CURDIR)/go.mod
+
 # The steps of make test, LANES at a time: one, because tests of times and limits need
 # the processors for themselves on a small machine. The race detector runs where this project has concurrency of its own, with
 # -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
@@ -85,7 +88,7 @@ test-units:
 	$(STEP) "unit tests" go test $(UNITS)
 
 test-processes:
-	$(STEP) "tests with processes" $(PROGRAMS) go test -timeout 30m $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
+	$(STEP) "tests with processes" $(ALONE) $(PROGRAMS) go test -timeout 30m $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
 
 # Its tests need prometheus and promtool, which hack/prometheus.sh finds or fetches.
 test-monitoring:
@@ -150,7 +153,7 @@ java: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
 java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
-	$(MAVEN) -Pframeworks $(MVNFLAGS) verify
+	$(ALONE) $(MAVEN) -Pframeworks $(MVNFLAGS) verify
 	examples/java-webpage/image.sh bin/java-webpage
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
 	hack/test-java-release.sh $(filter --offline,$(MAVEN))
@@ -183,7 +186,7 @@ python: build ## Lint, type-check and test python/ and its example: kopf operato
 	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
 	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
 	hack/python.sh mypy
-	hack/python.sh python -m pytest -q $(PYTESTFLAGS)
+	$(ALONE) hack/python.sh python -m pytest -q $(PYTESTFLAGS)
 
 # Cargo.lock pins every crate; the first run needs the network.
 .PHONY: rust
@@ -192,7 +195,7 @@ rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
 rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 rust: build ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
-	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && cargo test --locked --quiet
+	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && $(ALONE) cargo test --locked --quiet
 
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)

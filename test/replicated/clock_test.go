@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +16,16 @@ import (
 
 // skews are how far the members' clocks are ahead.
 var skews = [3]time.Duration{0, 230 * time.Millisecond, 200 * time.Millisecond}
+
+// skewed builds a member whose clock is not the machine's.
+func skewed(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "skewed")
+	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
 
 // calls are what callers were promised, by the clock of this process.
 type calls struct {
@@ -29,10 +40,7 @@ type calls struct {
 // Over failovers between machines whose clocks differ, no delay becomes shorter: kill -9 of
 // the owner with the slowest clock, and of all.
 func TestOwner_KilledWithSkewedClocks(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "skewed")
-	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
-		t.Fatal(err)
-	}
+	program := skewed(t)
 	g := startWith(t, func(g *group) {
 		g.process = func(i int) harness.Process {
 			return harness.Process{Binary: program, Env: []string{"SKEW=" + skews[i].String()}}
@@ -117,10 +125,7 @@ func (c *calls) promise(g *group) {
 // A member shows how far the other members' clocks are ahead of its own, and says so when its
 // own is wrong.
 func TestMember_MeasuresClocks(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "skewed")
-	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
-		t.Fatal(err)
-	}
+	program := skewed(t)
 	g := startWith(t, func(g *group) {
 		g.process = func(i int) harness.Process { // c's is ten seconds ahead
 			return harness.Process{Binary: program, Env: []string{fmt.Sprintf("SKEW=%ds", i/2*10)}}
@@ -150,4 +155,34 @@ func TestMember_MeasuresClocks(t *testing.T) {
 	if strings.Contains(g.members[0].Log(), "clock is wrong") || strings.Contains(g.members[1].Log(), "clock is wrong") {
 		t.Error("one of the others says so too")
 	}
+}
+
+// An owner whose clock was set back stays the owner, since another clock would make delays
+// shorter. With a clock that is ahead it hands the shard over, and owns it no more.
+func TestOwner_ClockJumps(t *testing.T) {
+	program := skewed(t)
+	g := startWith(t, func(g *group) {
+		g.process = func(int) harness.Process { return harness.Process{Binary: program, Env: []string{"SKEW=0s"}} }
+	})
+	i := g.owner()
+	jump := func(s syscall.Signal) {
+		t.Helper()
+		if err := g.members[i].Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jump(syscall.SIGUSR2)
+	g.members[i].AwaitLog(t, "clock is wrong")
+	jump(syscall.SIGUSR1)
+	g.members[i].AwaitLog(t, "clock is as the other members' again")
+	if strings.Contains(g.members[i].Log(), "hands the shard over") {
+		t.Error("with a clock that is behind it hands the shard over")
+	}
+	jump(syscall.SIGUSR1)
+	g.members[i].AwaitLog(t, "its clock is ahead", "does not own the shard any more")
+	g.put(g.key(), 300*time.Millisecond)
+	if g.owner() == i {
+		t.Error("it owns the shard again")
+	}
+	g.settled()
 }

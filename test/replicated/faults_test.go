@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,7 +178,7 @@ func TestOwner_DiskHangs(t *testing.T) {
 }
 
 // An owner whose disk is full ends, and says why. The others go on, and it comes back when
-// there is space. Before it ends it answers 507: docs/replication.md names that limit.
+// there is space. Until it ends, within a second, it may answer 507.
 func TestOwner_DiskFull(t *testing.T) {
 	g, disks := startOnDisks(t, 0)
 	stop := g.write()
@@ -211,6 +212,82 @@ func TestOwner_DiskFull(t *testing.T) {
 	g.known(i, key)
 	stop()
 	g.settled()
+}
+
+// While the disk of the owner is nearly full another member owns the shard, and no process
+// ends: new keys are taken. While the disks of all are, the owner stays, and says 507.
+func TestOwner_DiskNearlyFull(t *testing.T) {
+	g, disks := startOnDisks(t, 100*time.Millisecond)
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	ballast := filepath.Join(disks[i], "ballast")
+	leave(t, ballast, 100<<20) // less than is shared by namespaces, more than the reserve
+	begun := time.Now()
+	next := g.owner()
+	for next == i && time.Since(begun) < harness.Patience {
+		next = g.owner()
+	}
+	if next == i {
+		t.Fatal("it still owns the shard")
+	}
+	t.Logf("another member owns the shard after %s", time.Since(begun).Round(time.Millisecond))
+	g.members[i].AwaitLog(t, "its disk is nearly full")
+	g.recovery("the disk of the owner is nearly full", begun)
+	g.pass(time.Second)
+	if g.owner() == i {
+		t.Error("it owns the shard again")
+	}
+	stop()
+	g.settled()
+	for k, disk := range disks {
+		if k != i {
+			leave(t, filepath.Join(disk, "ballast"), 10<<20)
+		}
+	}
+	owner := g.owner()
+	url := g.members[owner].URL + "/tests/s/schedules/"
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // the members compare disks each second
+		r, err := harness.Do(t.Context(), http.MethodPut, url+g.key(), `{"delay":"1h"}`)
+		if err != nil || r.Status != http.StatusInsufficientStorage {
+			t.Fatalf("%v %v", r, err)
+		}
+	}
+	if now := g.owner(); now != owner {
+		t.Errorf("the shard went from %s to %s, whose disk is nearly full too", name(owner), name(now))
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	begun = time.Now()
+	g.mu.Lock()
+	g.full = true
+	g.mu.Unlock()
+	g.put(g.key(), 0)
+	t.Logf("a new key is taken %s after one disk has space again", time.Since(begun).Round(time.Millisecond))
+	for g.owner() != i && time.Since(begun) < harness.Patience {
+	}
+	if g.owner() != i {
+		t.Error("the member with space does not own the shard")
+	}
+	g.settled()
+}
+
+// leave writes a file until so many bytes are free.
+func leave(t *testing.T, path string, free int64) {
+	t.Helper()
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(path), &s); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(s.Bavail)*s.Bsize-free); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // fill writes a file until there is no space.

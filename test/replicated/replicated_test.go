@@ -452,10 +452,24 @@ func TestGroup_AllKilled(t *testing.T) {
 	g.settled()
 }
 
-// SIGTERM of the owner hands the shard over: no call at another member fails.
+// SIGTERM of the owner hands the shard over: no call at another member fails, also while a
+// reader follows the events of a source.
 func TestOwner_HandsOver(t *testing.T) {
 	g := start(t)
 	stop := g.write()
+	for _, member := range g.members {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("events: %v %v", answer, err)
+		}
+		defer answer.Body.Close()
+	}
 	g.pass(time.Second)
 	i := g.owner()
 	leaving := g.members[i]

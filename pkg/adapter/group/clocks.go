@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
@@ -25,17 +26,24 @@ func (m *Member) answerClock(w http.ResponseWriter) {
 		unavailable(w, "this member has not opened its log yet")
 		return
 	}
+	if m.fit() {
+		w.Header().Set(fitHeader, "true")
+	}
 	_, _ = io.WriteString(w, strconv.FormatInt(m.log.Wall().UnixNano(), 10)) // a member that went away
 }
 
-// compareClocks measures the other members' wall clocks until ctx ends.
+// compareClocks measures the other members' wall clocks until ctx ends, and hands the shard
+// over when this member should not own it.
 func (m *Member) compareClocks(ctx context.Context) {
+	var resigning sync.WaitGroup
+	defer resigning.Wait()
 	tick := time.NewTicker(clockEvery)
 	defer tick.Stop()
 	for was := false; ; {
 		for _, name := range m.cfg.others() {
-			if o, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
+			if o, fit, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
 				m.clocks.Saw(name, o)
+				m.heirs.saw(name, fit)
 			}
 		}
 		if off := m.clocks.Off(); off != was {
@@ -46,6 +54,7 @@ func (m *Member) compareClocks(ctx context.Context) {
 				m.cfg.Log.Info("this machine's clock is as the other members' again")
 			}
 		}
+		resigning.Go(m.resign)
 		select {
 		case <-ctx.Done():
 			return
@@ -55,30 +64,31 @@ func (m *Member) compareClocks(ctx context.Context) {
 }
 
 // offset measures the wall clock of another member: it was read at some moment of the call.
-func (m *Member) offset(ctx context.Context, name string) (replica.Offset, error) {
+// fit: that member may take the shard over.
+func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, fit bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.url(name, clockPath), http.NoBody)
 	if err != nil {
-		return replica.Offset{}, err
+		return by, false, err
 	}
 	before, began := m.log.Wall().Round(0), time.Now()
 	answer, err := m.client.Do(request)
 	if err != nil {
-		return replica.Offset{}, err
+		return by, false, err
 	}
 	defer answer.Body.Close()
 	half := time.Since(began) / 2
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 32))
 	if err != nil {
-		return replica.Offset{}, err
+		return by, false, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return replica.Offset{}, fmt.Errorf("group: it answered %d", answer.StatusCode)
+		return by, false, fmt.Errorf("group: it answered %d", answer.StatusCode)
 	}
 	ns, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return replica.Offset{}, fmt.Errorf("group: its clock: %w", err)
+		return by, false, fmt.Errorf("group: its clock: %w", err)
 	}
-	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, nil
+	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, answer.Header.Get(fitHeader) != "", nil
 }

@@ -37,9 +37,10 @@ type Member struct {
 	log     Log
 	group   *replica.Group
 	clocks  *replica.Clocks
+	heirs   heirs
 	client  *http.Client
 	slots   chan struct{} // calls that are forwarded
-	leaving atomic.Bool
+	leaving atomic.Bool   // the process ends
 	joined  atomic.Bool
 	attempt atomic.Pointer[string]      // to join, of a member without a log
 	shard   atomic.Pointer[replica.Log] // once the log is open
@@ -147,7 +148,7 @@ func (m *Member) Join(ctx context.Context) error {
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
-		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Own: m.own, Logger: m.cfg.Log,
+		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
 		return err
@@ -247,8 +248,7 @@ func (m *Member) sources() []*schedule.Source {
 // handover is how long the owner waits for calls under way before it hands the shard over.
 const handover = 2 * time.Second
 
-// Leave hands the shard over: first deliveries end, while calls go on; then calls wait for
-// the next owner.
+// Leave hands the shard over before the process ends.
 func (m *Member) Leave() {
 	m.leaving.Store(true)
 	select {
@@ -263,12 +263,7 @@ func (m *Member) Leave() {
 	}
 	t := m.current()
 	if t != nil {
-		go t.unwatch() // the next owner goes on where the marks are
-		ctx, cancel := context.WithTimeout(context.Background(), m.cfg.Drain)
-		t.cut(ctx)
-		cancel()
-		m.log.StepDown()
-		t.drain(handover)
+		t.finish()
 	}
 	m.group.HandOver()
 	if t != nil {

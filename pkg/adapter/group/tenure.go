@@ -28,6 +28,8 @@ type tenure struct {
 	watches *watch.Manager
 	unwatch func()
 
+	finishing atomic.Bool // it hands the shard over
+
 	lapsed atomic.Bool   // since deliveries were last started
 	poke   chan struct{} // holds one; the lease was found to have ended
 
@@ -196,6 +198,18 @@ func (t *tenure) cut(ctx context.Context) {
 	}
 }
 
+// finish ends what the owner does, before the shard is handed over: first deliveries end,
+// while calls go on; then calls wait for the next owner.
+func (t *tenure) finish() {
+	t.finishing.Store(true)
+	go t.unwatch() // the next owner goes on where the marks are
+	ctx, cancel := context.WithTimeout(context.Background(), t.m.cfg.Drain)
+	defer cancel()
+	t.cut(ctx)
+	t.m.log.StepDown()
+	t.drain(handover)
+}
+
 // watch ends the deliveries with the lease, and starts them again should it come back,
 // until the tenure ends.
 func (t *tenure) watch() {
@@ -223,7 +237,7 @@ func (t *tenure) watch() {
 			case <-time.After(10 * time.Millisecond):
 			}
 		}
-		if t.m.leaving.Load() {
+		if t.finishing.Load() {
 			<-t.ctx.Done()
 			return
 		}
@@ -250,6 +264,9 @@ func (t *tenure) drain(d time.Duration) {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
+	if t.queue != nil {
+		t.queue.EndEvents() // a stream ends when its reader wants, else
+	}
 	done := make(chan struct{})
 	go func() {
 		t.calls.Wait()
@@ -265,7 +282,6 @@ func (t *tenure) close() {
 	t.unwatch()
 	t.drain(0) // the store waits for the calls that are in it
 	if t.queue != nil {
-		t.queue.EndEvents()
 		t.queue.Close()
 	}
 	if t.store != nil {

@@ -62,15 +62,27 @@ func (c *Clocks) Offsets() map[string]Offset {
 // Off reports that this member's clock is off the median of all members' by more than
 // OffLimit. That is known only while all others answer: of two clocks, either may be wrong.
 func (c *Clocks) Off() bool {
+	_, off := c.wrong()
+	return off
+}
+
+// Fast reports that this member's clock is off, and ahead.
+func (c *Clocks) Fast() bool {
+	ahead, off := c.wrong()
+	return off && ahead > 0
+}
+
+// wrong returns how far this member's clock is ahead of the median of all.
+func (c *Clocks) wrong() (ahead time.Duration, off bool) {
 	offsets := c.Offsets()
 	if len(offsets) < c.others {
-		return false
+		return 0, false
 	}
 	all := []Offset{{}} // this member
 	all = slices.AppendSeq(all, maps.Values(offsets))
 	slices.SortFunc(all, func(a, b Offset) int { return cmp.Compare(a.By, b.By) })
 	median := all[len(all)/2]
-	return median.By.Abs()-median.Error > OffLimit
+	return -median.By, median.By.Abs()-median.Error > OffLimit
 }
 
 // ahead is how far this member's clock is at most ahead of the shard's clock, as the owner's

@@ -18,14 +18,15 @@ func TestClocks_Off(t *testing.T) {
 	for _, test := range []struct {
 		b, c time.Duration
 		off  bool
+		fast bool
 	}{
-		{0, 0, false},
-		{200 * time.Millisecond, 240 * time.Millisecond, false},
-		{400 * time.Millisecond, 300 * time.Millisecond, true},
-		{-400 * time.Millisecond, -300 * time.Millisecond, true},
-		{time.Hour, -time.Hour, false},
-		{time.Hour, 0, false},
-		{255 * time.Millisecond, 255 * time.Millisecond, false}, // it may be the error
+		{0, 0, false, false},
+		{200 * time.Millisecond, 240 * time.Millisecond, false, false},
+		{400 * time.Millisecond, 300 * time.Millisecond, true, false},
+		{-400 * time.Millisecond, -300 * time.Millisecond, true, true},
+		{time.Hour, -time.Hour, false, false},
+		{time.Hour, 0, false, false},
+		{255 * time.Millisecond, 255 * time.Millisecond, false, false}, // it may be the error
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := replica.NewClocks("a", 2)
@@ -34,8 +35,8 @@ func TestClocks_Off(t *testing.T) {
 				t.Error("of two clocks either may be wrong")
 			}
 			c.Saw("c", replica.Offset{By: test.c, Error: 10 * time.Millisecond})
-			if off := c.Off(); off != test.off {
-				t.Errorf("%s and %s: off %v", test.b, test.c, off)
+			if off, fast := c.Off(), c.Fast(); off != test.off || fast != test.fast {
+				t.Errorf("%s and %s: off %v, fast %v", test.b, test.c, off, fast)
 			}
 			time.Sleep(time.Minute)
 			if c.Off() || len(c.Offsets()) != 0 {

@@ -15,7 +15,7 @@ const (
 	leaseShare = 0.8 // how long an owner may go on after it sent its last successful append
 	renewShare = 0.25
 	lookShare  = 0.02 // how often a standby looks at its clock
-	offShare   = 5    // the silence before a claim, of a member whose wall clock is wrong
+	unfitShare = 5    // the silence before a claim of a member that is unfit
 )
 
 // Config is what a Group needs.
@@ -36,6 +36,9 @@ type Config struct {
 	Wall func() time.Time
 	// Clocks is what this member knows of the other members' wall clocks, default nothing.
 	Clocks *Clocks
+	// Unfit reports that this member should not own the shard while another one can: it claims
+	// only after a long silence. Default: its wall clock is wrong, by Clocks.
+	Unfit func() bool
 	// GiveUp is how long an append is repeated before its outcome counts as unknown, default 3 s.
 	GiveUp time.Duration
 	// Own is called when this member has become the owner, with a view that has every entry.
@@ -107,6 +110,9 @@ func New(cfg Config) *Group {
 	}
 	if cfg.Clocks == nil {
 		cfg.Clocks = NewClocks(cfg.Member, len(cfg.Members)-1)
+	}
+	if cfg.Unfit == nil {
+		cfg.Unfit = cfg.Clocks.Off
 	}
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
@@ -393,11 +399,11 @@ func (g *Group) mayClaim() bool {
 		}
 	}
 	silent := g.cfg.Clock() - g.heard
-	if g.cfg.Clocks.Off() {
-		return silent >= offShare*g.cfg.Silence
-	}
 	released := g.state.Epoch > 0 && g.state.Owner.Member == ""
-	return released || silent >= g.cfg.Silence
+	if !released && silent < g.cfg.Silence {
+		return false
+	}
+	return silent >= unfitShare*g.cfg.Silence || !g.cfg.Unfit()
 }
 
 func (g *Group) claim(ctx context.Context) (int64, error) {

@@ -171,20 +171,25 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 // once. This member does not claim it again. The caller has ended what it did as the owner.
 func (g *Group) HandOver() {
 	g.leave.Store(true)
-	t := g.tenure.Load()
-	if t == nil {
-		return
+	if t := g.tenure.Load(); t != nil {
+		t.Release("this member leaves")
 	}
+}
+
+// Release gives up the shard, so that another member claims it at once. This member may claim
+// it again later. The caller has ended what it did as the owner.
+func (t *Tenure) Release(why string) {
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()
 	if t.ended.Load() {
 		return
 	}
-	// The lease ends before the release is sent: who claims then need not wait for it.
-	t.end(errors.New("it hands the shard over"))
-	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Silence)
+	// The lease ends before the release is sent: a member that claims then need not wait for it.
+	t.end(errors.New(why))
+	cfg := &t.g.cfg
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	if err := g.cfg.Log.Release(ctx, t.epoch, Owner{Clock: g.cfg.Member, Held: t.Held()}, t.Now()); err != nil {
-		g.cfg.Logger.Warn("the shard could not be handed over: another member claims it after the owner's silence", "error", err)
+	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.Held()}, t.Now()); err != nil {
+		cfg.Logger.Warn("the shard could not be released: another member claims it after the owner's silence", "error", err)
 	}
 }

@@ -48,9 +48,30 @@ func (db *DB) Space(growth, held int64) error {
 	if db.full.waiting.Load() > 0 {
 		return ErrFull
 	}
-	if !r.known {
-		return nil
+	if r.known && !r.allows(r.freeNow(), growth, held) {
+		return ErrFull
 	}
+	return nil
+}
+
+// Short reports that growth is refused, or will be soon: to all namespaces, or to large ones.
+func (db *DB) Short() bool {
+	return !db.space.leaves(db.space.scarce/4) || db.full.waiting.Load() > 0
+}
+
+// Ample reports that no growth is refused for a good while. Between Short and Ample there is a
+// gap, so that little growth does not lead from one to the other.
+func (db *DB) Ample() bool {
+	return db.space.leaves(db.space.scarce) && db.full.waiting.Load() == 0
+}
+
+// leaves reports that so much could be written before the first namespace may not grow.
+func (r *space) leaves(more int64) bool {
+	return !r.known || r.freeNow()-more >= r.reserve+r.scarce
+}
+
+// freeNow is the free space, as it was less than spaceEvery ago.
+func (r *space) freeNow() int64 {
 	now := time.Now().UnixNano()
 	if last := r.checkedAt.Load(); now-last >= int64(spaceEvery) || now < last {
 		if r.checkedAt.CompareAndSwap(last, now) {
@@ -59,10 +80,7 @@ func (db *DB) Space(growth, held int64) error {
 			}
 		}
 	}
-	if !r.allows(r.free.Load(), growth, held) {
-		return ErrFull
-	}
-	return nil
+	return r.free.Load()
 }
 
 // Usage returns the bytes that are free on the disk, the bytes of them that are kept
