@@ -151,20 +151,34 @@ func (c *Claim) Shrink(n int64) {
 // Release gives everything back. The claim may grow again.
 func (c *Claim) Release() { c.Shrink(c.held) }
 
+// Allows reports that the namespace may take n now. If not, no TryGrow of it by as much
+// succeeds.
+func (b *Budget) Allows(namespace string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left(b.namespaces[namespace], n) >= 0
+}
+
+// left is how much the namespace could still take after it took n, less than 0 if it may
+// not take n. The caller holds the lock.
+func (b *Budget) left(ns *namespace, n int64) int64 {
+	free := b.total - b.used - n // after
+	if ns == nil || free < 0 {
+		return free
+	}
+	return free - ns.held - n
+}
+
 // grant takes n for the claim if its source may have them. The caller holds
 // the lock.
 func (b *Budget) grant(c *Claim, n int64) bool {
-	free := b.total - b.used - n // after
-	if free < 0 {
+	ns := b.namespaces[c.namespace]
+	left := b.left(ns, n)
+	if left < 0 {
 		return false
 	}
-	ns := b.namespaces[c.namespace]
 	var src *source
 	if ns != nil {
-		left := free - ns.held - n // that the namespace could still take after
-		if left < 0 {
-			return false
-		}
 		src = ns.sources[c.name]
 		if src != nil && 2*(src.held+n) > left && (c.held == 0 || src.first != c) {
 			return false

@@ -241,7 +241,10 @@ func TestRandomClaims_KeepTheSums(t *testing.T) {
 		case 1:
 			c.Shrink(n)
 		default:
-			if ok := c.TryGrow(n); ok != (c.Held() == before+n) {
+			allowed := b.Allows(c.namespace, n)
+			if ok := c.TryGrow(n); ok && n > 0 && !allowed {
+				t.Fatalf("seed %d: a namespace that may not take %d got it", seed, n)
+			} else if ok != (c.Held() == before+n) {
 				t.Fatalf("seed %d: granted %v, from %d to %d by %d", seed, ok, before, c.Held(), n)
 			} else if ns := b.namespaces[c.namespace]; ok && n > 0 && len(b.namespaces) == had && ns.held > n && ns.held > b.total/2 {
 				t.Fatalf("seed %d: a namespace holds %d", seed, ns.held)

@@ -183,7 +183,7 @@ func (d *Dispatcher) newLane(s *queue.Source) *lane {
 	name := s.Settings().Namespace
 	ns := d.namespaces[name]
 	if ns == nil {
-		ns = &namespace{}
+		ns = &namespace{name: name}
 		ns.timer = newTimer(func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -52,6 +52,7 @@ func (d *Dispatcher) permit(s *schedule.Source) *permit {
 // namespace is what the lanes of one namespace share. Its fields change under
 // the Dispatcher's lock.
 type namespace struct {
+	name     string
 	lanes    int
 	inFlight int
 	rate     rate
@@ -82,12 +83,25 @@ func (d *Dispatcher) enqueue(ns *namespace) {
 // may start.
 const maxVain = 16
 
+// mayStart reports that a permit is left for a source of the namespace. Without this look all
+// of a namespace's lanes would try in vain whenever a permit is given back.
+func (d *Dispatcher) mayStart(ns *namespace) bool {
+	return d.slots.Allows(ns.name, 1) && d.memory.Allows(ns.name, baseCost+binaryCopies*maxEvent)
+}
+
 // turn lets waiting lanes try again, one of each namespace in turn. The caller holds
 // the lock.
 func (d *Dispatcher) turn() {
-	for vain := 0; vain < maxVain && len(d.waiting) > 0; {
+	for vain, full := 0, 0; vain < maxVain && full < len(d.waiting); {
 		ns := d.waiting[0]
 		d.waiting = d.waiting[1:]
+		if !d.mayStart(ns) {
+			d.waiting = append(d.waiting, ns) // its lanes keep their places
+			full++
+			vain++
+			continue
+		}
+		full = 0
 		ns.queued = false
 		l := ns.waiting[0]
 		ns.waiting = ns.waiting[1:]
