@@ -144,6 +144,11 @@ lint: ## Run the linters of .golangci.yaml
 	$(LINT) ./...
 	for module in $(filter-out $(UNLINTED),$(MODULES)); do (cd $$module && $(LINT) ./...); done
 
+# Go's share of make java. Two go commands at a time would compile everything twice.
+.PHONY: java-programs
+java-programs: build
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+
 # Maven needs the network until one run has succeeded with these POMs. The oldest JOSDK
 # gets the tests of single deliveries; the equality of whole sequences is shown with the newest.
 MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/java-webpage -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -f java/pom.xml
@@ -152,8 +157,7 @@ MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/
 java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
 java: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
 java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
-java: build ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+java: java-programs ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
 	$(ALONE) $(MAVEN) -Pframeworks $(MVNFLAGS) verify
 	examples/java-webpage/image.sh bin/java-webpage
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
