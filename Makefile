@@ -18,7 +18,7 @@ PENDING ?= 1000000
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
 MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/operators/helm test/page tools/olm
-# It is one file, and the linters would compile all of Helm and kubectl for it.
+# It is one file, for which the linters would analyse all of Helm and kubectl.
 UNLINTED := test/operators/helm
 # A cache of this checkout's own: a shared one remembers the paths of another, which no
 # exclusion matches.
@@ -48,12 +48,16 @@ generate: ## Write what is generated anew: clients, deep copies
 demo: ## Watch an operator being woken, on one screen
 	@go run ./examples/demo
 
+# How tests are compiled: as a release is, so that both share what is compiled. go test does
+# not vet, since the linters do, and vet looks at every dependency: minutes of a first run.
+TESTFLAGS := -trimpath -tags=grpcnotrace -vet=off
+
 # What prints how long it took. The times stand together at the end of .ci/run.
 STEP := hack/step.sh
 
 .PHONY: check
 check: export CGO_ENABLED = 0
-check: export GOFLAGS = -trimpath -tags=grpcnotrace
+check: export GOFLAGS = $(TESTFLAGS)
 check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of the packages that it reaches
 	go vet ./...
 	go test -short $(UNITS)
@@ -75,11 +79,11 @@ TESTS := test-lint test-units test-processes test-monitoring test-race-units tes
 LANES ?= 1
 
 test $(TESTS): export CGO_ENABLED = 0
-test $(TESTS): export GOFLAGS = -trimpath -tags=grpcnotrace
+test $(TESTS): export GOFLAGS = $(TESTFLAGS)
 
 .PHONY: test $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
-	$(STEP) "format, vet" $(MAKE) fmt vet
+	$(STEP) "format" $(MAKE) fmt
 	$(MAKE) --no-print-directory -j$(LANES) $(TESTS)
 
 test-lint:
@@ -136,28 +140,29 @@ fmt:
 .PHONY: vet
 vet:
 	go vet -tags grpcnotrace,e2e,faults ./...
-	go -C bench vet ./...
-	for module in $(MODULES); do go -C $$module vet ./...; done
+	for module in $(MODULES) bench; do go -C $$module vet ./...; done
 
 .PHONY: lint
-lint: ## Run the linters of .golangci.yaml
+lint: ## Run the linters of .golangci.yaml, with vet among them
 	$(LINT) ./...
 	for module in $(filter-out $(UNLINTED),$(MODULES)); do (cd $$module && $(LINT) ./...); done
+	go -C bench vet ./...
 
-# Go's share of make java. Two go commands at a time would compile everything twice.
-.PHONY: java-programs
-java-programs: build
+# What the tests of java, python and rust start.
+.PHONY: programs
+programs: build
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+
+java python rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
+java python rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
+java python rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
 
 # Maven needs the network until one run has succeeded with these POMs. The oldest JOSDK
 # gets the tests of single deliveries; the equality of whole sequences is shown with the newest.
 MAVEN = mvn --batch-mode --no-transfer-progress $(if $(shell find java examples/java-webpage -name pom.xml -newer bin/java.resolved 2>&1),,--offline) -f java/pom.xml
 
 .PHONY: java
-java: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-java: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
-java: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
-java: java-programs ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
+java: programs ## Build and test java/ and its example: the client, JOSDK, Quarkus, Spring Boot (a JDK of at least 17, and Maven)
 	$(ALONE) $(MAVEN) -Pframeworks $(MVNFLAGS) verify
 	examples/java-webpage/image.sh bin/java-webpage
 	$(MAVEN) -Poldest -pl reschedule-josdk -am -Dtest='DeliverTest,FaultTest,RetryBySourceTest' -Dsurefire.failIfNoSpecifiedTests=false test
@@ -167,7 +172,7 @@ java: java-programs ## Build and test java/ and its example: the client, JOSDK, 
 # Networks and file systems of the test's own need root, and `make test` does not.
 .PHONY: faults
 faults: export CGO_ENABLED = 0
-faults: export GOFLAGS = -trimpath -tags=grpcnotrace
+faults: export GOFLAGS = $(TESTFLAGS)
 faults: ## As root: cut members of a real group off in network namespaces; let their disks hang and fill up
 	$(PROGRAMS) go test -count=1 -timeout 10m -tags grpcnotrace,faults -run '$(FAULTS)' -v ./test/replicated
 
@@ -183,11 +188,7 @@ chaos: ## Kill, stop and end members of a real group at random, for CHAOS (CHAOS
 
 # The first run needs the network, for the versions of python/requirements.txt.
 .PHONY: python
-python: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-python: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
-python: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
-python: build ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+python: programs ## Lint, type-check and test python/ and its example: kopf operators at zero (Python of at least 3.11)
 	hack/python.sh ruff format --check --quiet . ../examples/kopf ../examples/hooks
 	hack/python.sh ruff check --quiet . ../examples/kopf ../examples/hooks
 	hack/python.sh mypy
@@ -195,11 +196,7 @@ python: build ## Lint, type-check and test python/ and its example: kopf operato
 
 # Cargo.lock pins every crate; the first run needs the network.
 .PHONY: rust
-rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
-rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
-rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster
-rust: build ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -o bin/ ./test/internal/kube/cluster
+rust: programs ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
 	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && $(ALONE) cargo test --locked --quiet
 
 .PHONY: crash
