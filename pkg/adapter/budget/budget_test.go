@@ -241,9 +241,12 @@ func TestRandomClaims_KeepTheSums(t *testing.T) {
 		case 1:
 			c.Shrink(n)
 		default:
-			allowed := b.Allows(c.namespace, n)
+			allowed, ns := b.Allows(c.namespace, n), b.namespaces[c.namespace]
+			first := ns == nil || ns.sources[c.name] == nil // of the source
 			if ok := c.TryGrow(n); ok && n > 0 && !allowed {
 				t.Fatalf("seed %d: a namespace that may not take %d got it", seed, n)
+			} else if !ok && allowed && first {
+				t.Fatalf("seed %d: a namespace may take %d, and its source that holds nothing did not get it", seed, n)
 			} else if ok != (c.Held() == before+n) {
 				t.Fatalf("seed %d: granted %v, from %d to %d by %d", seed, ok, before, c.Held(), n)
 			} else if ns := b.namespaces[c.namespace]; ok && n > 0 && len(b.namespaces) == had && ns.held > n && ns.held > b.total/2 {

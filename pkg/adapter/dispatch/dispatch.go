@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -111,6 +110,8 @@ type Dispatcher struct {
 	lanes      map[*queue.Source]*lane
 	namespaces map[string]*namespace
 	waiting    []*namespace // with lanes that wait for a permit, in turn
+	round      uint64       // counts the events that may let a waiting lane start
+	rest       *time.Timer  // lets the rest of the waiting lanes try
 	inFlight   int
 	stopped    bool
 }
@@ -119,11 +120,12 @@ type Dispatcher struct {
 // lock, but for the counters.
 type lane struct {
 	source    *queue.Source
-	namespace *namespace // of the source's settings when the lane was made
+	namespace *namespace // of the source's settings when the lane was woken last
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
-	inFlight  int  // without dead letters
-	waits     bool // stands in namespace.waiting
+	inFlight  int    // without dead letters
+	waits     bool   // stands in namespace.waiting
+	tried     uint64 // the last round in which it tried to start
 	timer     *time.Timer
 	timerAt   time.Time
 	rate      rate
@@ -153,6 +155,11 @@ func New(cfg Config) (*Dispatcher, error) {
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
 	d.base, d.abort = context.WithCancelCause(context.Background())
 	d.awakening, d.asleep = context.WithCancel(d.base)
+	d.rest = newTimer(func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.tryWaiting()
+	})
 	var err error
 	if d.metrics, err = newMetrics(cfg.Meter, d); err != nil {
 		return nil, fmt.Errorf("dispatch: metrics: %w", err)
@@ -172,15 +179,23 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 		l = d.newLane(s)
 		d.lanes[s] = l
 	}
+	settings := s.Settings()
+	if settings.Namespace != l.namespace.name { // it has moved
+		d.leave(l)
+		l.namespace = d.join(settings.Namespace)
+	}
+	if l.waits && (settings.Suspend || s.NextAt().IsZero()) {
+		d.unwait(l)
+	}
 	d.pump(l)
-	if now := s.Settings().Ceilings; now != l.namespace.ceilings {
-		l.namespace.ceilings = now
+	if settings.Ceilings != l.namespace.ceilings {
+		l.namespace.ceilings = settings.Ceilings
 		d.turn()
 	}
 }
 
-func (d *Dispatcher) newLane(s *queue.Source) *lane {
-	name := s.Settings().Namespace
+// join returns the namespace for one more lane.
+func (d *Dispatcher) join(name string) *namespace {
 	ns := d.namespaces[name]
 	if ns == nil {
 		ns = &namespace{name: name}
@@ -192,7 +207,21 @@ func (d *Dispatcher) newLane(s *queue.Source) *lane {
 		d.namespaces[name] = ns
 	}
 	ns.lanes++
-	l := &lane{source: s, namespace: ns}
+	return ns
+}
+
+// leave takes a lane out of its namespace. Deliveries under way still count there.
+func (d *Dispatcher) leave(l *lane) {
+	d.unwait(l)
+	ns := l.namespace
+	if ns.lanes--; ns.lanes == 0 {
+		ns.timer.Stop()
+		delete(d.namespaces, ns.name)
+	}
+}
+
+func (d *Dispatcher) newLane(s *queue.Source) *lane {
+	l := &lane{source: s, namespace: d.join(s.Settings().Namespace)}
 	l.ctx, l.cancel = context.WithCancelCause(d.base)
 	l.timer = newTimer(func() { d.tick(l) })
 	return l
@@ -216,10 +245,7 @@ func (d *Dispatcher) Remove(s *queue.Source) {
 		l.timer.Stop()
 		l.cancel(ErrStopping)
 		delete(d.lanes, s)
-		if l.namespace.lanes--; l.namespace.lanes == 0 {
-			l.namespace.timer.Stop()
-			maps.DeleteFunc(d.namespaces, func(_ string, ns *namespace) bool { return ns == l.namespace })
-		}
+		d.leave(l)
 	}
 }
 
@@ -229,6 +255,7 @@ func (d *Dispatcher) Remove(s *queue.Source) {
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.mu.Lock()
 	d.stopped = true
+	d.rest.Stop()
 	for _, l := range d.lanes {
 		l.timer.Stop()
 	}
@@ -316,6 +343,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 		return nil
 	}
 	l.throttle.end()
+	p.namespace = ns
 	l.rate.take()
 	ns.rate.take()
 	l.inFlight++
@@ -346,7 +374,7 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		l.rate.giveBack()
-		l.namespace.rate.giveBack()
+		p.namespace.rate.giveBack()
 		d.release(l, p)
 		d.pump(l)
 		return nil
@@ -393,7 +421,7 @@ func (d *Dispatcher) release(l *lane, p *permit) {
 	if !p.letter {
 		l.inFlight--
 	}
-	l.namespace.inFlight--
+	p.namespace.inFlight--
 	d.inFlight--
 	d.turn()
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -32,7 +33,8 @@ func cost(s *schedule.Source, entry int64) int64 {
 // gives the rest back.
 type permit struct {
 	slot, memory budget.Claim
-	letter       bool // it is for a dead letter
+	namespace    *namespace // that it counts in
+	letter       bool       // it is for a dead letter
 }
 
 // permit takes a slot, and memory for the largest delivery of the source; nil when
@@ -71,6 +73,20 @@ func (d *Dispatcher) await(l *lane) {
 	d.enqueue(ns)
 }
 
+// unwait takes a lane out of the queue. The caller holds the lock.
+func (d *Dispatcher) unwait(l *lane) {
+	if !l.waits {
+		return
+	}
+	l.waits = false
+	ns := l.namespace
+	ns.waiting = slices.DeleteFunc(ns.waiting, func(other *lane) bool { return other == l })
+	if len(ns.waiting) == 0 {
+		ns.queued = false
+		d.waiting = slices.DeleteFunc(d.waiting, func(other *namespace) bool { return other == ns })
+	}
+}
+
 func (d *Dispatcher) enqueue(ns *namespace) {
 	if !ns.queued && len(ns.waiting) > 0 {
 		ns.queued = true
@@ -78,34 +94,52 @@ func (d *Dispatcher) enqueue(ns *namespace) {
 	}
 }
 
-// maxVain bounds how many lanes try in vain when a permit was given back. Lanes at
-// the front may have to go on waiting because they hold much, while a later one
-// may start.
-const maxVain = 16
+// maxVain bounds how many lanes and namespaces try in vain at one time. Lanes at the front may
+// have to go on waiting because they hold much, while a later one may start: the rest try
+// restWait later.
+const (
+	maxVain  = 16
+	restWait = time.Millisecond
+)
 
 // mayStart reports that a permit is left for a source of the namespace. Without this look all
 // of a namespace's lanes would try in vain whenever a permit is given back.
 func (d *Dispatcher) mayStart(ns *namespace) bool {
+	if most := ns.ceilings.MaxInFlight; most > 0 && ns.inFlight >= most {
+		return false
+	}
 	return d.slots.Allows(ns.name, 1) && d.memory.Allows(ns.name, baseCost+binaryCopies*maxEvent)
 }
 
-// turn lets waiting lanes try again, one of each namespace in turn. The caller holds
-// the lock.
+// turn lets each waiting lane try again, one of each namespace in turn, since a permit was given
+// back or a limit was raised. The caller holds the lock.
 func (d *Dispatcher) turn() {
-	for vain, full := 0, 0; vain < maxVain && full < len(d.waiting); {
+	d.round++
+	d.tryWaiting()
+}
+
+// tryWaiting lets the waiting lanes try that have not tried in this round. After maxVain that
+// try in vain it leaves the rest to the timer. The caller holds the lock.
+func (d *Dispatcher) tryWaiting() {
+	for vain, done := 0, 0; done < len(d.waiting) && !d.stopped; {
+		if vain == maxVain {
+			d.rest.Reset(restWait)
+			return
+		}
 		ns := d.waiting[0]
 		d.waiting = d.waiting[1:]
-		if !d.mayStart(ns) {
+		// Lanes that have tried stand at the end, so that all have when the first one has.
+		l := ns.waiting[0]
+		if l.tried == d.round || !d.mayStart(ns) {
 			d.waiting = append(d.waiting, ns) // its lanes keep their places
-			full++
+			done++
 			vain++
 			continue
 		}
-		full = 0
+		done = 0
 		ns.queued = false
-		l := ns.waiting[0]
 		ns.waiting = ns.waiting[1:]
-		l.waits = false
+		l.waits, l.tried = false, d.round
 		d.pump(l) // it waits at the end again if there is no permit for it yet
 		d.enqueue(ns)
 		if l.waits {

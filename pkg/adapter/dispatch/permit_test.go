@@ -110,6 +110,52 @@ func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 	})
 }
 
+// A namespace whose ceiling is reached goes on when its delivery has ended, however many others
+// wait for their own ceilings.
+func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.hang("well")
+		one := func(s *schedule.Source) { s.Ceilings.MaxInFlight = 1 }
+		for i := range 40 {
+			c.flood(c.source(fmt.Sprint("hung", i), in1(fmt.Sprint("ns", i), one)), 2)
+		}
+		c.flood(c.source("well", in1("well", one)), 5)
+		c.pass(time.Second)
+		if n := len(c.deliveries()) - 40; n != 5 {
+			t.Errorf("%d of 5 delivered", n)
+		}
+	})
+}
+
+// A namespace with a ceiling a second goes on, however many others wait for theirs.
+func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		for i := range 100 {
+			c.flood(c.source(fmt.Sprint("s", i), in1(fmt.Sprint("ns", i), func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 1 })), 5)
+		}
+		c.pass(5 * time.Second)
+		if n := len(c.deliveries()); n != 500 {
+			t.Errorf("%d of 500 delivered", n)
+		}
+	})
+}
+
+// A source that waits behind the ceiling of its namespace, and then moves to another one, does
+// not wait any more.
+func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.hang("well")
+		one := func(s *schedule.Source) { s.Ceilings.MaxInFlight = 1 }
+		c.flood(c.source("hung", in1("a", one)), 1)
+		c.flood(c.source("moves", in1("a", one)), 3)
+		c.d.Wake(c.source("moves", in1("well", nil)))
+		c.pass(time.Second)
+		if n := len(c.deliveries()) - 1; n != 3 {
+			t.Errorf("%d of 3 delivered", n)
+		}
+	})
+}
+
 func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 	// Large events reach the bound of bytes long before the bound of slots, small ones
 	// never do.

@@ -13,17 +13,23 @@ type rate struct {
 	at        time.Time // when left was true
 }
 
-// wait returns the time until the next start, 0 for now. A new limit begins with a
-// full second's worth.
+// wait returns the time until the next start, 0 for now. A first limit begins with a full
+// second's worth, and one that takes the place of another goes on with what is left: while the
+// sources of a namespace get a new limit, one after the other, calls come with either.
 func (r *rate) wait(perSecond int, now time.Time) time.Duration {
-	if perSecond != r.perSecond {
-		*r = rate{perSecond, float64(perSecond), now}
-	}
-	if perSecond <= 0 {
-		return 0
+	if r.perSecond > 0 {
+		limit := float64(r.perSecond)
+		r.left, r.at = min(limit, r.left+now.Sub(r.at).Seconds()*limit), now
 	}
 	limit := float64(perSecond)
-	r.left, r.at = min(limit, r.left+now.Sub(r.at).Seconds()*limit), now
+	switch {
+	case perSecond <= 0:
+		r.perSecond = 0
+		return 0
+	case r.perSecond <= 0:
+		r.left, r.at = limit, now
+	}
+	r.perSecond, r.left = perSecond, min(limit, r.left)
 	if r.left < 1 {
 		// Rounded up, with a nanosecond for what floats lose: a wait too short
 		// would be followed by another.
