@@ -26,8 +26,8 @@ func (m *Member) answerClock(w http.ResponseWriter) {
 		unavailable(w, "this member has not opened its log yet")
 		return
 	}
-	if m.fit() {
-		w.Header().Set(fitHeader, "true")
+	if f := m.fit(); f != unfit {
+		w.Header().Set(fitHeader, string(f))
 	}
 	_, _ = io.WriteString(w, strconv.FormatInt(m.log.Wall().UnixNano(), 10)) // a member that went away
 }
@@ -64,31 +64,31 @@ func (m *Member) compareClocks(ctx context.Context) {
 }
 
 // offset measures the wall clock of another member: it was read at some moment of the call.
-// fit: that member may take the shard over.
-func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, fit bool, err error) {
+// It also returns how fit that member is to take the shard over.
+func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, f fitness, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.url(name, clockPath), http.NoBody)
 	if err != nil {
-		return by, false, err
+		return by, unfit, err
 	}
 	before, began := m.log.Wall().Round(0), time.Now()
 	answer, err := m.client.Do(request)
 	if err != nil {
-		return by, false, err
+		return by, unfit, err
 	}
 	defer answer.Body.Close()
 	half := time.Since(began) / 2
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 32))
 	if err != nil {
-		return by, false, err
+		return by, unfit, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return by, false, fmt.Errorf("group: it answered %d", answer.StatusCode)
+		return by, unfit, fmt.Errorf("group: it answered %d", answer.StatusCode)
 	}
 	ns, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return by, false, fmt.Errorf("group: its clock: %w", err)
+		return by, unfit, fmt.Errorf("group: its clock: %w", err)
 	}
-	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, answer.Header.Get(fitHeader) != "", nil
+	return replica.Offset{By: time.Unix(0, ns).Sub(before) - half, Error: half}, fitness(answer.Header.Get(fitHeader)), nil
 }

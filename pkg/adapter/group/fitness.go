@@ -8,75 +8,121 @@ import (
 // fitHeader is on the answer to clockPath of a member that may take the shard over.
 const fitHeader = "Reschedule-Fit"
 
-// heirLife is how long a member counts as fit after it said so.
-const heirLife = 3 * time.Second
+// fitness is how fit a member is to take the shard over from an owner that should not own it.
+type fitness string
 
-// heirs are the other members that said that they are fit to own the shard.
+const (
+	unfit fitness = ""
+	// able has a clock that is right, and some space. ample has so much space that it takes
+	// over from a member that has none.
+	able  fitness = "able"
+	ample fitness = "ample"
+)
+
+const (
+	// heirLife is how long a member counts as fit after it said so.
+	heirLife = 3 * time.Second
+	// heirBehind is how long a fit member may have heard nothing of the owner, which it does
+	// each 0.15 s.
+	heirBehind = 2 * time.Second
+	// resignEvery is the least time between two attempts of a member to hand the shard over: if
+	// the heir cannot claim it, calls wait for seconds each time.
+	resignEvery = time.Minute
+)
+
+// heirs are the other members that said that they are fit to own the shard. The owner does not.
 type heirs struct {
-	mu  sync.Mutex
-	fit map[string]time.Time
+	mu   sync.Mutex
+	said map[string]saidFit
 }
 
-func (h *heirs) saw(member string, fit bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.fit == nil {
-		h.fit = map[string]time.Time{}
-	}
-	delete(h.fit, member)
-	if fit {
-		h.fit[member] = time.Now()
-	}
+type saidFit struct {
+	fitness
+	at time.Time
 }
 
-// any reports that a member besides the named one said lately that it is fit.
-func (h *heirs) any(besides string) bool {
+func (h *heirs) saw(member string, f fitness) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for member, at := range h.fit {
-		if member != besides && time.Since(at) < heirLife {
+	if h.said == nil {
+		h.said = map[string]saidFit{}
+	}
+	h.said[member] = saidFit{f, time.Now()}
+}
+
+// any reports that a member said lately that it is so fit, or fitter.
+func (h *heirs) any(least fitness) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, said := range h.said {
+		if time.Since(said.at) < heirLife && (said.fitness == ample || said.fitness == least) {
 			return true
 		}
 	}
 	return false
 }
 
-// fit reports that this member may take the shard over from one that should not own it.
-func (m *Member) fit() bool {
-	return m.joined.Load() && !m.leaving.Load() && m.group.CaughtUp() && !m.clocks.Off() && m.view.get().Ample()
+// fit is how fit this member is to take the shard over. It must be able to claim it now: it
+// hears of the owner, and what its own last tenure began has ended.
+func (m *Member) fit() fitness {
+	switch view := m.view.get(); {
+	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > heirBehind || m.clocks.Off() || view.Short():
+		return unfit
+	case view.Ample():
+		return ample
+	}
+	return able
 }
 
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
-	if m.clocks.Off() {
-		return true
+	return m.clocks.Off() || m.view.get().Short() && m.heirs.any(ample)
+}
+
+// whyResign is why this member should not own the shard while another one can, "": it may.
+func (m *Member) whyResign() string {
+	switch {
+	case m.clocks.Fast() && m.heirs.any(able):
+		return "its clock is ahead: what is due at a time would be delivered before it"
+	case m.clocks.Off():
+		// With a clock that is behind it goes on: one that jumps ahead makes delays shorter.
+		return ""
+	case m.view.get().Short() && m.heirs.any(ample):
+		return "its disk is nearly full"
 	}
-	owner, _, _ := m.group.Owner()
-	return m.view.get().Short() && m.heirs.any(owner.Member)
+	return ""
 }
 
 // resign hands the shard over to a member that is fit, if this one owns it and should not. It
 // returns when the tenure has ended.
 func (m *Member) resign() {
 	t := m.current()
-	if t == nil || !t.lease.Valid() || !m.heirs.any(m.cfg.Member) {
+	if t == nil || !t.lease.Valid() {
 		return
 	}
-	var why string
-	switch {
-	case m.clocks.Fast():
-		why = "its clock is ahead: what is due at a time would be delivered before it"
-		// With a clock that is behind it goes on: a clock that jumps ahead makes delays shorter.
-	case m.view.get().Short():
-		why = "its disk is nearly full"
-	default:
-		return
-	}
-	if t.finishing.Swap(true) {
+	why := m.whyResign()
+	if why == "" || !m.resigned.again(resignEvery) || t.finishing.Swap(true) {
 		return
 	}
 	m.cfg.Log.Warn("this member hands the shard over to another one", "why", why)
 	t.finish()
 	t.lease.Release(why)
+}
+
+// pause lets something happen from time to time.
+type pause struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// again reports that it did not happen for so long, and counts it as happening now.
+func (p *pause) again(every time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.last.IsZero() && time.Since(p.last) < every {
+		return false
+	}
+	p.last = time.Now()
+	return true
 }

@@ -41,6 +41,8 @@ type tenure struct {
 
 // own is replica.Config.Own.
 func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
+	m.owns.Store(true)
+	defer m.owns.Store(false)
 	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1), unwatch: func() {}}
 	if err := t.open(); err != nil {
 		t.close()
@@ -175,26 +177,36 @@ func (t *tenure) deliver() {
 		return
 	}
 	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
+	refused := t.closed || t.finishing.Load()
+	if !refused {
+		t.dispatch = d
+	}
+	t.mu.Unlock()
+	if refused {
+		d.Forget()
 		return
 	}
-	t.dispatch = d
-	t.mu.Unlock()
 	for _, s := range t.queue.Sources() {
 		d.Wake(s)
 	}
 }
 
-// cut ends the deliveries that are under way until ctx ends, and then all of them.
+// cut starts no more deliveries, and waits for the deliveries under way. When ctx ends first it
+// cuts them off. Of several calls at a time the first ctx to end does so: a lease may lapse
+// while a hand-over waits.
 func (t *tenure) cut(ctx context.Context) {
 	t.mu.Lock()
 	d := t.dispatch
-	t.dispatch = nil
 	t.mu.Unlock()
-	if d != nil {
-		d.Stop(ctx)
-		d.Forget()
+	if d == nil {
+		return
+	}
+	d.Stop(ctx)
+	d.Forget()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dispatch == d {
+		t.dispatch = nil
 	}
 }
 

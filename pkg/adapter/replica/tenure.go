@@ -133,6 +133,10 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 	t.extend(won.sent)
 	g.tenure.Store(t)
 	g.tenures.Add(1)
+	if g.leave.Load() { // the claim was on its way during HandOver
+		t.Release("this member leaves")
+		return nil
+	}
 	g.cfg.Logger.Info("this member owns the shard", "epoch", epoch, "applied", g.cfg.View.Applied(), "clockHeldBack", won.hold)
 	owning, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

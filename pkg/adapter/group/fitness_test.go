@@ -1,0 +1,116 @@
+package group
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// A member is an heir for as long as its word is fresh, and for what it is fit for.
+func TestHeirs_SaidLately(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var h heirs
+		for _, step := range []struct {
+			member      string
+			says        fitness
+			after       time.Duration
+			able, ample bool
+		}{
+			{"b", able, 0, true, false},
+			{"c", unfit, 0, true, false},
+			{"c", ample, 0, true, true},
+			{"b", unfit, 0, true, true},
+			{"c", unfit, 0, false, false},
+			{"c", "of another version", 0, false, false},
+			{"c", ample, heirLife - 1, true, true},
+			{"c", ample, heirLife, false, false},
+		} {
+			h.saw(step.member, step.says)
+			time.Sleep(step.after)
+			if gotAble, gotAmple := h.any(able), h.any(ample); gotAble != step.able || gotAmple != step.ample {
+				t.Errorf("%+v: able %v, ample %v", step, gotAble, gotAmple)
+			}
+		}
+	})
+}
+
+// hangs is a sink that does not answer, as a dispatch.Sender.
+type hangs struct{ underWay chan bool }
+
+func (h hangs) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome {
+	wrote, ok := a.Begin()
+	if !ok {
+		return schedule.Outcome{}
+	}
+	wrote()
+	h.underWay <- true
+	<-ctx.Done()
+	h.underWay <- false
+	return schedule.Outcome{Kind: schedule.Aborted}
+}
+
+// A lease that ends while a hand-over waits for a delivery cuts the delivery off: the next owner
+// may make it.
+func TestTenure_LeaseEndsDuringAHandOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		fatal := func(err error) { t.Errorf("fatal: %v", err) }
+		db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink := hangs{make(chan bool)}
+		m := &Member{cfg: Config{Drain: time.Hour, Log: slog.New(slog.DiscardHandler), Fatal: fatal, Deliver: dispatch.Config{Sender: sink}}}
+		tenure := &tenure{m: m, unwatch: func() {}}
+		if tenure.queue, err = queue.Open(queue.Config{Store: db, Fatal: fatal, Wake: tenure.wake}); err != nil {
+			t.Fatal(err)
+		}
+		if tenure.dispatch, err = dispatch.New(m.cfg.Deliver); err != nil {
+			t.Fatal(err)
+		}
+		s, err := tenure.queue.Set(&schedule.Source{UID: "s", Namespace: "ns", Name: "s", Sink: schedule.Target{URL: "http://sink"}, MaxInFlight: 1, MaxPending: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now time.Duration
+		if _, err := s.Schedule("k", &schedule.Request{Delay: &now}, nil); err != nil {
+			t.Fatal(err)
+		}
+		<-sink.underWay
+		waits, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		finished := make(chan struct{})
+		go func() {
+			tenure.cut(waits) // the hand-over
+			close(finished)
+		}()
+		synctest.Wait()
+		began := time.Now()
+		over, end := context.WithCancel(t.Context())
+		end()
+		go tenure.cut(over) // the lease has ended
+		if <-sink.underWay || time.Since(began) > 0 {
+			t.Errorf("the delivery was under way for %s after the end of the lease", time.Since(began))
+		}
+		<-finished
+		tenure.finishing.Store(true)
+		tenure.deliver() // as the lease comes back
+		if tenure.dispatch != nil {
+			t.Error("deliveries begin anew while the shard is handed over")
+		}
+		tenure.queue.Close()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
