@@ -81,7 +81,7 @@ func (j *judge) request(s *source, k *key, r *schedule.Request, random float64) 
 	if !ok {
 		return answer{code: schedule.CodeExhausted}
 	}
-	asked := now.Add(delay + time.Duration(math.Ceil(float64(delay)*r.Jitter*random)))
+	asked := now.Add(min(delay+time.Duration(math.Ceil(float64(delay)*r.Jitter*random)), schedule.MaxDuration))
 	n.dueAt = asked
 	if w := waiting; w != nil && (policy == schedule.Earliest && !asked.Before(w.dueAt) || policy == schedule.Latest && !asked.After(w.at())) {
 		a.result = schedule.Merged // the time stays, and between two attempts a sooner one is for the next attempt

@@ -458,9 +458,7 @@ func TestOwner_HandsOver(t *testing.T) {
 	g := start(t)
 	stop := g.write()
 	for _, member := range g.members {
-		ctx, cancel := context.WithCancel(context.Background())
-		defer cancel()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

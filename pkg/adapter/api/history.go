@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 )
@@ -56,6 +57,22 @@ func appendDuration(b []byte, d time.Duration) []byte {
 	return append(append(append(b, '"'), d.String()...), '"')
 }
 
+// maxDetail is the most bytes of an answer's body that are shown.
+const maxDetail = 1024
+
+// detail is the start of a body as text.
+func detail(data []byte) string {
+	text := strings.ToValidUTF8(string(data), "\uFFFD")
+	if len(text) <= maxDetail {
+		return text
+	}
+	end := maxDetail
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end]
+}
+
 // appendFailure writes the members of a failed attempt: error is one sentence, detail the
 // start of the answer's body.
 func appendFailure(b []byte, code int, data []byte) []byte {
@@ -67,7 +84,7 @@ func appendFailure(b []byte, code int, data []byte) []byte {
 	}
 	b = appendMember(b, "error", text)
 	if code != 0 {
-		b = appendMember(b, "detail", string(data))
+		b = appendMember(b, "detail", detail(data))
 	}
 	return b
 }

@@ -134,15 +134,29 @@ const (
 	wholeBody    = `"policy":"replace","jitter":0,"event":` + wholeEvent + `,"maxInterval":"1h","expiresAt":"2027-01-01T00:00:00Z","uid":"u","reason":"r"`
 )
 
+// denies is a guard that takes the token secret, and lets no caller do anything while it denies.
+type denies struct {
+	access.Guard
+	now bool
+}
+
+func (d *denies) Admit(r *http.Request, a access.Request) (access.Caller, error) {
+	if d.now {
+		return access.Caller{}, schedule.Refuse(schedule.CodeDenied, "no")
+	}
+	return d.Guard.Admit(r, a)
+}
+
 // TestOpenAPI_IsTrue makes calls that have every answer that the document
 // lists, and checks that each answer is one that the document lists.
 func TestOpenAPI_IsTrue(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
-	seen := map[string]bool{}
+	seen, deny := map[string]bool{}, false
 	call := func(change func(*edge), path, method, target, body string, headers ...string) {
 		t.Helper()
-		e := newEdge(t, func(c *Config) { c.Guard = access.NewTokens("secret") })
+		guard := &denies{Guard: access.NewTokens("secret")}
+		e := newEdge(t, func(c *Config) { c.Guard = guard })
 		e.put(t, "old", `{`+wholeBody+`,"delay":5}`, "Authorization", "Bearer secret")
 		e.put(t, "flying", `{"event":`+wholeEvent+`}`, "Authorization", "Bearer secret")
 		e.inFlight["flying"] = true
@@ -151,6 +165,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		e.letters["lost"] = kept("lost", 0, "dispatch error")
 		e.outcomes = []recent.Outcome{{At: now, Result: "retrying", Status: 503, Attempt: 1, Lateness: time.Millisecond, Cause: "v1/Secret/a/b"}, {At: now, Result: "delivered"}}
 		e.endEvents() // a stream ends at once
+		guard.now = deny
 		if change != nil {
 			change(e)
 		}
@@ -188,6 +203,9 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 			continue
 		}
 		call(nil, c.path, c.method, c.target, c.body, "Authorization", "Bearer wrong")
+		deny = true
+		call(nil, c.path, c.method, c.target, c.body)
+		deny = false
 		call(nil, c.path, c.method, strings.Replace(c.target, "/demo", "/none", 1), c.body)
 		call(failing(errors.New("broken")), c.path, c.method, c.target, c.body)
 	}

@@ -271,6 +271,11 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		unavailable(w, detailNoOwner)
 		return true
 	}
+	// The path goes on as it was sent: URL would encode it anew where a caller did not encode a
+	// character that should be, and %2F would be lost.
+	if raw := r.URL.RawPath; raw != "" && !strings.HasPrefix(raw, "//") {
+		out.URL.Opaque = raw
+	}
 	out.Header, out.Host, out.ContentLength = r.Header.Clone(), r.Host, r.ContentLength
 	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
 		out.Header.Del(h)

@@ -235,7 +235,7 @@ func TestJitter_NeverEarly(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Of 100 years a float64 knows the nanoseconds by the 512.
-				most := delay + time.Duration(float64(delay)*jitter) + 512
+				most := min(delay+time.Duration(float64(delay)*jitter)+512, MaxDuration)
 				if got := c.Entry.DueAt.Sub(t0); got < delay || got > most {
 					t.Errorf("delay %v, jitter %v, random %v: due in %v", delay, jitter, random, got)
 				}

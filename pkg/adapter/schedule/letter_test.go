@@ -53,6 +53,27 @@ func TestRun_DueNowAndNothingElse(t *testing.T) {
 	}
 }
 
+// The administrator's least wait holds for a run, and does not postpone a key.
+func TestRun_LeastWaitDoesNotPostpone(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cur         Entry
+		least, want time.Duration
+	}{
+		"waiting for less":  {waitingKey, 100 * time.Hour, waitingKey.DueAt.Sub(t0)},
+		"waiting for more":  {waitingKey, time.Second, time.Second},
+		"due":               {dueKey, time.Hour, 0},
+		"between attempts":  {betweenKey, time.Hour, betweenKey.RetryAt.Sub(t0)},
+		"without the least": {waitingKey, 0, 0},
+	} {
+		r := RunNow(Conditions{})
+		c := apply(t, &r, &tc.cur, false, &Source{Ceilings: Ceilings{MinDelay: tc.least}})
+		if got := c.Entry.At().Sub(t0); got != tc.want {
+			t.Errorf("%s: due in %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 // A run is followed by one more, whatever the delivery under way comes to.
 func TestRun_OnceMoreAfterADelivery(t *testing.T) {
 	t.Parallel()

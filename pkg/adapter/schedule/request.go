@@ -148,6 +148,12 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
+	if r.Run && waiting && at.After(cur.At()) { // the least wait does not postpone a key
+		at = cur.At()
+		if at.Before(in.Now) {
+			at = in.Now
+		}
+	}
 	e.DueAt = at
 	c.Supersedes = !r.Ingested || policy == Replace || policy == Latest
 	if waiting && !r.Run && (policy == Earliest || policy == Latest) {
@@ -254,12 +260,13 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 	return in.Now.Add(spread(delay, r.Jitter, in.Random)), nil
 }
 
-// spread adds up to that share of a wait to it.
+// spread adds up to that share of a wait to it. MaxDuration stays the most: what is due later
+// counts as a dead letter.
 func spread(wait time.Duration, share, random float64) time.Duration {
 	if share > 0 {
 		wait += time.Duration(math.Ceil(float64(wait) * share * random))
 	}
-	return wait
+	return min(wait, MaxDuration)
 }
 
 // interval is the maxInterval that gives the due time when the attempts are used up:

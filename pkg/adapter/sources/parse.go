@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func ReadFile(path string, config *ceilings.Config) ([]*schedule.Source, []Cut, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("sources: reading the file: %w", err)
 	}
-	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' {
+	if n := len(data); n > 0 && n <= MaxFileBytes && data[n-1] != '\n' && data[n-1] != '\r' && !json.Valid(data) {
 		return nil, nil, fmt.Errorf("sources: %s: its last line has no end: the file may be cut; write it whole, with a line end", path)
 	}
 	return parse(path, data, config)
