@@ -14,22 +14,26 @@ type rate struct {
 }
 
 // wait returns the time until the next start, 0 for now. A first limit begins with a full
-// second's worth, and one that takes the place of another goes on with what is left: while the
+// second's worth, and one that takes the place of another with the same share of it: while the
 // sources of a namespace get a new limit, one after the other, calls come with either.
 func (r *rate) wait(perSecond int, now time.Time) time.Duration {
 	if r.perSecond > 0 {
 		limit := float64(r.perSecond)
 		r.left, r.at = min(limit, r.left+now.Sub(r.at).Seconds()*limit), now
 	}
-	limit := float64(perSecond)
-	switch {
-	case perSecond <= 0:
+	if perSecond <= 0 {
 		r.perSecond = 0
 		return 0
-	case r.perSecond <= 0:
-		r.left, r.at = limit, now
 	}
-	r.perSecond, r.left = perSecond, min(limit, r.left)
+	limit := float64(perSecond)
+	switch r.perSecond {
+	case perSecond:
+	case 0:
+		r.left, r.at = limit, now
+	default:
+		r.left *= limit / float64(r.perSecond)
+	}
+	r.perSecond = perSecond
 	if r.left < 1 {
 		// Rounded up, with a nanosecond for what floats lose: a wait too short
 		// would be followed by another.

@@ -25,11 +25,11 @@ func TestRate_GrowsToOneSecondsWorth(t *testing.T) {
 		{2, time.Hour, false, 0},
 		{2, time.Hour, false, 0},
 		{2, time.Hour, false, 500 * time.Millisecond},
-		{1, time.Hour, false, time.Second}, // another limit goes on with what is left
+		{1, time.Hour, false, time.Second}, // another limit goes on with the share that is left
 		{4, time.Hour, false, 250 * time.Millisecond},
 		{4, time.Hour + time.Second, false, 0},
-		{1, time.Hour + time.Second, false, 0},
-		{4, time.Hour + time.Second, false, 250 * time.Millisecond},
+		{1, time.Hour + time.Second, false, 250 * time.Millisecond},
+		{4, time.Hour + time.Second, false, 0},
 		{0, time.Hour + time.Second, false, 0},
 		{1, time.Hour + time.Second, false, 0}, // a first one begins with a second's worth
 	} {
