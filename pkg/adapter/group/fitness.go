@@ -3,6 +3,8 @@ package group
 import (
 	"sync"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
 // fitHeader is on the answer to clockPath of a member that may take the shard over.
@@ -80,15 +82,16 @@ func (m *Member) unfitToClaim() bool {
 	return m.clocks.Off() || m.view.get().Short() && m.heirs.any(ample)
 }
 
-// whyResign is why this member should not own the shard while another one can, "": it may.
-func (m *Member) whyResign() string {
+// whyResign is why a member should not own the shard while an heir can, "": it may. short: its
+// disk is nearly full.
+func whyResign(clocks *replica.Clocks, short bool, heirs *heirs) string {
 	switch {
-	case m.clocks.Fast() && m.heirs.any(able):
+	case clocks.Fast() && heirs.any(able):
 		return "its clock is ahead: what is due at a time would be delivered before it"
-	case m.clocks.Off():
+	case clocks.Off():
 		// With a clock that is behind it goes on: one that jumps ahead makes delays shorter.
 		return ""
-	case m.view.get().Short() && m.heirs.any(ample):
+	case short && heirs.any(ample):
 		return "its disk is nearly full"
 	}
 	return ""
@@ -101,7 +104,7 @@ func (m *Member) resign() {
 	if t == nil || !t.lease.Valid() {
 		return
 	}
-	why := m.whyResign()
+	why := whyResign(m.clocks, m.view.get().Short(), &m.heirs)
 	if why == "" || !m.resigned.again(resignEvery) || t.finishing.Swap(true) {
 		return
 	}

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
@@ -39,6 +41,57 @@ func TestHeirs_SaidLately(t *testing.T) {
 			time.Sleep(step.after)
 			if gotAble, gotAmple := h.any(able), h.any(ample); gotAble != step.able || gotAmple != step.ample {
 				t.Errorf("%+v: able %v, ample %v", step, gotAble, gotAmple)
+			}
+		}
+	})
+}
+
+// An owner hands the shard over for a clock that is ahead or a disk that is nearly full, and only to
+// a member that is better off. With a clock that is behind it stays: nothing may be early.
+func TestOwner_ResignsForABetterHeir(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		by    time.Duration // the others' clocks less this one's
+		short bool
+		heir  fitness
+		want  string
+	}{
+		{0, false, ample, ""},
+		{0, true, ample, "disk"},
+		{0, true, able, ""},
+		{0, true, unfit, ""},
+		{-replica.OffLimit, false, ample, ""},
+		{-replica.OffLimit - 1, false, ample, "clock"},
+		{-replica.OffLimit - 1, false, able, "clock"},
+		{-replica.OffLimit - 1, false, unfit, ""},
+		{-replica.OffLimit - 1, true, able, "clock"},
+		{replica.OffLimit + 1, false, ample, ""},
+		{replica.OffLimit + 1, true, ample, ""},
+		{replica.OffLimit, true, ample, "disk"},
+	} {
+		clocks, others := replica.NewClocks("a", 2), heirs{}
+		clocks.Saw("b", replica.Offset{By: c.by})
+		clocks.Saw("c", replica.Offset{By: c.by})
+		others.saw("b", c.heir)
+		if got := whyResign(clocks, c.short, &others); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// A member hands the shard over at most once in a while, so that a hand-over to a member that cannot
+// claim it is not repeated for ever.
+func TestResign_OnceInAWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p pause
+		for _, step := range []struct {
+			after time.Duration
+			want  bool
+		}{{0, true}, {0, false}, {resignEvery - 1, false}, {1, true}, {time.Second, false}} {
+			time.Sleep(step.after)
+			if got := p.again(resignEvery); got != step.want {
+				t.Errorf("after %s more: %v", step.after, got)
 			}
 		}
 	})
