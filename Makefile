@@ -198,6 +198,7 @@ python: programs ## Lint, type-check and test python/ and its example: kopf oper
 
 # Cargo.lock pins every crate; the first run needs the network.
 .PHONY: rust
+rust: export RUST_BACKTRACE = 0
 rust: programs ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
 	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && $(ALONE) cargo test --locked --quiet
 
