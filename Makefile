@@ -12,7 +12,7 @@ JOBS ?= 1
 HOURS ?= 100000
 HOSTILE ?= 10m
 CHAOS ?= 1h
-FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|DiskHangs|DiskNearlyFull|DiskFull
+FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|RoughNetwork|DiskHangs|DiskFails|DiskNearlyFull|DiskFull
 PENDING ?= 1000000
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')

@@ -214,6 +214,48 @@ func TestOwner_DiskFull(t *testing.T) {
 	g.settled()
 }
 
+// An owner whose disk fails (fsync returns EIO) ends, and says why: what the disk did not
+// take is not acknowledged. The others go on. With a new disk it is a member again.
+func TestOwner_DiskFails(t *testing.T) {
+	var disks, below [3]string
+	g := startWith(t, func(g *group) {
+		for i := range disks {
+			disks[i], below[i] = g.weakDisk(i)
+		}
+	})
+	stop := g.write()
+	g.pass(time.Second)
+	i := g.owner()
+	failing := g.members[i]
+	g.shun(i)
+	ballast := filepath.Join(below[i], "ballast")
+	fill(t, ballast)
+	begun := time.Now()
+	g.recovery("the disk of the owner fails", begun)
+	select {
+	case <-failing.Exited():
+	case <-time.After(harness.Patience):
+		t.Fatalf("it goes on:\n%s", failing.Log())
+	}
+	t.Logf("it ended after %s", time.Since(begun).Round(time.Millisecond))
+	failing.AwaitLog(t, "input/output error")
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "umount", disks[i])
+	mountNew(t, image(below[i], i), disks[i])
+	g.launch(i)
+	g.ready(i)
+	g.shun(-1)
+	key := g.key()
+	g.put(key, time.Hour)
+	g.kill((i + 1) % 3)
+	g.put(g.key(), time.Hour)
+	g.known(i, key)
+	stop()
+	g.settled()
+}
+
 // While the disk of the owner is nearly full another member owns the shard, and no process
 // ends: new keys are taken. While the disks of all are, the owner stays, and says 507.
 func TestOwner_DiskNearlyFull(t *testing.T) {

@@ -144,25 +144,48 @@ func (n *network) heal(i int) {
 }
 
 // disk gives a member of a group that has not started a file system of its own.
-func (g *group) disk(i int) (dir string) {
+func (g *group) disk(i int) (dir string) { return g.diskOn(g.dir, i) }
+
+// weakDisk gives it one whose device cannot store more than is on it as soon as the directory
+// below is full: writes of new blocks fail with EIO, as on a broken disk.
+func (g *group) weakDisk(i int) (dir, below string) {
+	t := g.t
+	root(t, "mount", "umount")
+	below = filepath.Join(g.dir, "below-"+name(i))
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "mount", "-t", "tmpfs", "-o", "size=768m", "tmpfs", below)
+	t.Cleanup(func() { command(t, "umount", below) })
+	return g.diskOn(below, i), below
+}
+
+func (g *group) diskOn(below string, i int) (dir string) {
 	t := g.t
 	root(t, "mkfs.ext4", "mount", "umount", "fsfreeze")
-	image := filepath.Join(g.dir, name(i)+".ext4")
-	if err := os.WriteFile(image, nil, 0o600); err != nil {
+	if err := os.WriteFile(image(below, i), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(image, 640<<20); err != nil { // it takes what is written
+	if err := os.Truncate(image(below, i), 640<<20); err != nil { // it takes what is written
 		t.Fatal(err)
 	}
-	command(t, "mkfs.ext4", "-q", image)
 	dir = filepath.Join(g.dir, name(i))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "mount", "-o", "loop", image, dir)
+	mountNew(t, image(below, i), dir)
 	t.Cleanup(func() { command(t, "umount", dir) })
+	return dir
+}
+
+func image(below string, i int) string { return filepath.Join(below, name(i)+".ext4") }
+
+// mountNew makes a file system in the image, and mounts it.
+func mountNew(t testing.TB, image, dir string) {
+	t.Helper()
+	command(t, "mkfs.ext4", "-q", "-F", image)
+	command(t, "mount", "-o", "loop", image, dir)
 	if err := os.Remove(filepath.Join(dir, "lost+found")); err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }
