@@ -249,10 +249,11 @@ func cutDecimal(s string) (digits string, point int, ok bool) {
 }
 
 // ParseInstant reads an RFC 3339 instant, rounded up to the nanosecond, at
-// most 100 years after now.
+// most 100 years after now. Its T and Z may be lower-case (RFC 3339, section 5.6).
 func ParseInstant(field, s string, now time.Time) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil || !strictRFC3339(s) {
+	upper := strings.ToUpper(s)
+	t, err := time.Parse(time.RFC3339Nano, upper)
+	if err != nil || !strictRFC3339(upper) {
 		return time.Time{}, Invalid(field, "%.64q is not an RFC 3339 instant such as 2026-11-21T09:00:00Z", s)
 	}
 	if finerThanNano(s) {
@@ -269,7 +270,8 @@ func ParseInstant(field, s string, now time.Time) (time.Time, error) {
 
 // ParseTime reads the time attribute of an event: any RFC 3339 instant whose
 // form in UTC is one, with its offset. The year 1 is refused at its first
-// instant, which stands for no time.
+// instant, which stands for no time; a lower-case t or z, since the CloudEvents
+// SDK sends none.
 func ParseTime(field, s string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || !strictRFC3339(s) {

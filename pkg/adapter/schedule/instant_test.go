@@ -14,6 +14,7 @@ func TestParseInstant_RFC3339RoundedUp(t *testing.T) {
 	for in, want := range map[string]time.Time{
 		"2026-11-21T09:00:00Z":                    t0,
 		"2026-11-21T10:30:00+01:30":               t0,
+		"2026-11-21t09:00:00z":                    t0,
 		"2026-11-20T23:00:00-10:00":               t0,
 		"2026-11-21T09:00:00.5Z":                  t0.Add(500 * time.Millisecond),
 		"2026-11-21T09:00:00.000000001Z":          t0.Add(1),
