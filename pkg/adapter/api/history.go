@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // history is GET {address}/schedules/{key}/history.
@@ -57,16 +58,13 @@ func appendDuration(b []byte, d time.Duration) []byte {
 	return append(append(append(b, '"'), d.String()...), '"')
 }
 
-// maxDetail is the most bytes of an answer's body that are shown.
-const maxDetail = 1024
-
-// detail is the start of a body as text.
+// detail is the start of a body as text of at most schedule.MaxFailureData bytes.
 func detail(data []byte) string {
 	text := strings.ToValidUTF8(string(data), "\uFFFD")
-	if len(text) <= maxDetail {
+	if len(text) <= schedule.MaxFailureData {
 		return text
 	}
-	end := maxDetail
+	end := schedule.MaxFailureData
 	for !utf8.RuneStart(text[end]) {
 		end--
 	}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 )
 
@@ -97,6 +99,8 @@ func whyResign(clocks *replica.Clocks, short bool, heirs *heirs) string {
 	return ""
 }
 
+func newResignations() *rate.Limiter { return rate.NewLimiter(rate.Every(resignEvery), 1) }
+
 // resign hands the shard over to a member that is fit, if this one owns it and should not. It
 // returns when the tenure has ended.
 func (m *Member) resign() {
@@ -105,27 +109,10 @@ func (m *Member) resign() {
 		return
 	}
 	why := whyResign(m.clocks, m.view.get().Short(), &m.heirs)
-	if why == "" || !m.resigned.again(resignEvery) || t.finishing.Swap(true) {
+	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}
 	m.cfg.Log.Warn("this member hands the shard over to another one", "why", why)
 	t.finish()
 	t.lease.Release(why)
-}
-
-// pause lets something happen from time to time.
-type pause struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-// again reports that it did not happen for so long, and counts it as happening now.
-func (p *pause) again(every time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.last.IsZero() && time.Since(p.last) < every {
-		return false
-	}
-	p.last = time.Now()
-	return true
 }

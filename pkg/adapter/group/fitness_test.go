@@ -84,13 +84,13 @@ func TestOwner_ResignsForABetterHeir(t *testing.T) {
 func TestResign_OnceInAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var p pause
+		attempts := newResignations()
 		for _, step := range []struct {
 			after time.Duration
 			want  bool
 		}{{0, true}, {0, false}, {resignEvery - 1, false}, {1, true}, {time.Second, false}} {
 			time.Sleep(step.after)
-			if got := p.again(resignEvery); got != step.want {
+			if got := attempts.Allow(); got != step.want {
 				t.Errorf("after %s more: %v", step.after, got)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
@@ -32,26 +33,26 @@ const MaxBody = 4 << 20
 // Member is this adapter as one of a group. All of them have the state; one owns the shard,
 // answers calls and delivers, the others forward to it.
 type Member struct {
-	cfg      Config
-	view     *view
-	log      Log
-	group    *replica.Group
-	clocks   *replica.Clocks
-	heirs    heirs
-	resigned pause
-	client   *http.Client
-	slots    chan struct{} // calls that are forwarded
-	leaving  atomic.Bool   // the process ends
-	owns     atomic.Bool   // a tenure runs, or what it began has not ended
-	joined   atomic.Bool
-	attempt  atomic.Pointer[string]      // to join, of a member without a log
-	shard    atomic.Pointer[replica.Log] // once the log is open
-	api      atomic.Pointer[http.Handler]
-	cancel   context.CancelFunc
-	ended    chan struct{}
-	peers    *listener.Endpoint // for other members; nil before Join
-	serves   sync.WaitGroup     // of peers
-	serving  chan struct{}      // closed by Serve
+	cfg          Config
+	view         *view
+	log          Log
+	group        *replica.Group
+	clocks       *replica.Clocks
+	heirs        heirs
+	resignations *rate.Limiter
+	client       *http.Client
+	slots        chan struct{} // calls that are forwarded
+	leaving      atomic.Bool   // the process ends
+	owns         atomic.Bool   // a tenure runs, or what it began has not ended
+	joined       atomic.Bool
+	attempt      atomic.Pointer[string]      // to join, of a member without a log
+	shard        atomic.Pointer[replica.Log] // once the log is open
+	api          atomic.Pointer[http.Handler]
+	cancel       context.CancelFunc
+	ended        chan struct{}
+	peers        *listener.Endpoint // for other members; nil before Join
+	serves       sync.WaitGroup     // of peers
+	serving      chan struct{}      // closed by Serve
 
 	told         sync.Map     // names of members that said that their disks are empty
 	replacing    sync.Mutex   // another member
@@ -68,7 +69,7 @@ type Member struct {
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
-	m := &Member{cfg: cfg, wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
+	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
 	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}
 	if cfg.Migrate {
 		migrated, err := store.ToGroup(o)

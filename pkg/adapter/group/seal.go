@@ -51,11 +51,7 @@ func (m *Member) answerSeal(w http.ResponseWriter, _ *http.Request) {
 // seal ends deliveries and calls, and then the group. After an error the tenure ends by
 // itself, and the next one serves.
 func (t *tenure) seal() error {
-	t.finishing.Store(true)
-	go t.unwatch()
-	ctx, cancel := context.WithTimeout(context.Background(), t.m.cfg.Drain)
-	t.cut(ctx)
-	cancel()
+	t.quiesce()
 	t.drain(handover)
 	if err := t.store.Seal(); err != nil {
 		return err

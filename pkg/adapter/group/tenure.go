@@ -210,14 +210,19 @@ func (t *tenure) cut(ctx context.Context) {
 	}
 }
 
-// finish ends what the owner does, before the shard is handed over: first deliveries end,
-// while calls go on; then calls wait for the next owner.
-func (t *tenure) finish() {
+// quiesce ends watches and deliveries, while calls go on.
+func (t *tenure) quiesce() {
 	t.finishing.Store(true)
 	go t.unwatch() // the next owner goes on where the marks are
 	ctx, cancel := context.WithTimeout(context.Background(), t.m.cfg.Drain)
 	defer cancel()
 	t.cut(ctx)
+}
+
+// finish ends what the owner does, before the shard is handed over: first deliveries end,
+// while calls go on; then calls wait for the next owner.
+func (t *tenure) finish() {
+	t.quiesce()
 	t.m.log.StepDown()
 	t.drain(handover)
 }

@@ -70,8 +70,11 @@ type LastFailure struct {
 type Failure struct {
 	Dest string // the URL that refused
 	Code int    // HTTP status; 0 when there was no answer
-	Data []byte // start of the answer's body
+	Data []byte // start of the answer's body, at most MaxFailureData
 }
+
+// MaxFailureData is how many bytes of a failing answer are kept and shown.
+const MaxFailureData = 1024
 
 // At is when the next attempt may start.
 func (e *Entry) At() time.Time {

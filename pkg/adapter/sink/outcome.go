@@ -12,8 +12,7 @@ import (
 
 // The bounds of reading an answer: bytes, and time after its headers.
 const (
-	maxFailureData = 1024     // kept for the dead letter
-	maxDrain       = 64 << 10 // to use the connection again
+	maxDrain = 64 << 10 // bytes, to use the connection again
 
 	drainTime = time.Second
 	replyTime = 30 * time.Second
@@ -42,7 +41,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
 		limit.Reset(s.drainPatience)
-		data, _ = io.ReadAll(io.LimitReader(resp.Body, maxFailureData))
+		data, _ = io.ReadAll(io.LimitReader(resp.Body, schedule.MaxFailureData))
 		drain(resp)
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
@@ -85,7 +84,7 @@ func (r *route) failure(code int, data []byte) schedule.Failure {
 	return schedule.Failure{Dest: r.dest, Code: code, Data: clip(data)}
 }
 
-func clip(b []byte) []byte { return b[:min(len(b), maxFailureData)] }
+func clip(b []byte) []byte { return b[:min(len(b), schedule.MaxFailureData)] }
 
 // afterHeader is a Reschedule-After header.
 type afterHeader struct {

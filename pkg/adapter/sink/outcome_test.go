@@ -309,7 +309,7 @@ func TestAnswer_EndlessIsBounded(t *testing.T) {
 			}
 		})
 		s, _ := newSender(t)
-		if o := send(t, s, attempt(url)); o.Kind != want || len(o.Failure.Data) > maxFailureData {
+		if o := send(t, s, attempt(url)); o.Kind != want || len(o.Failure.Data) > schedule.MaxFailureData {
 			t.Errorf("%d: kind %d with %d bytes", code, o.Kind, len(o.Failure.Data))
 		}
 	}
