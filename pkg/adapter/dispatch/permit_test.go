@@ -140,7 +140,7 @@ func TestNamespace_OthersWaitForTheirRates(t *testing.T) {
 	})
 }
 
-// A source that waits behind the ceiling of its namespace, and then moves to another one, does
+// A source that waits behind the ceiling of its namespace, and then moves to another one with such a ceiling, does
 // not wait any more.
 func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 	bubble(t, 0, func(c *core) {
@@ -148,7 +148,7 @@ func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 		one := func(s *schedule.Source) { s.Ceilings.MaxInFlight = 1 }
 		c.flood(c.source("hung", in1("a", one)), 1)
 		c.flood(c.source("moves", in1("a", one)), 3)
-		c.d.Wake(c.source("moves", in1("well", nil)))
+		c.d.Wake(c.source("moves", in1("well", one)))
 		c.pass(time.Second)
 		if n := len(c.deliveries()) - 1; n != 3 {
 			t.Errorf("%d of 3 delivered", n)
