@@ -66,6 +66,7 @@ type group struct {
 	acked     map[string]time.Time // key → due time
 	arrived   map[string]int
 	under     map[string]bool
+	cutOff    int       // deliveries, by the adapter
 	last      time.Time // of a delivery
 	longest   time.Duration
 	strict    bool // no call may fail
@@ -191,6 +192,7 @@ func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Deliv
 		case <-r.Context().Done(): // it is not delivered
 			g.mu.Lock()
 			delete(g.under, d.Key)
+			g.cutOff++
 			g.mu.Unlock()
 			return
 		}
@@ -453,9 +455,9 @@ func TestGroup_AllKilled(t *testing.T) {
 }
 
 // SIGTERM of the owner hands the shard over: no call at another member fails, also while a
-// reader follows the events of a source.
+// reader follows the events of a source, and no delivery is cut off.
 func TestOwner_HandsOver(t *testing.T) {
-	g := start(t)
+	g := startWith(t, func(g *group) { g.hold = 50 * time.Millisecond })
 	stop := g.write()
 	for _, member := range g.members {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
@@ -483,6 +485,9 @@ func TestOwner_HandsOver(t *testing.T) {
 	g.pass(time.Second)
 	stop()
 	g.settled()
+	if g.cutOff > 0 {
+		t.Errorf("%d deliveries were cut off", g.cutOff)
+	}
 	t.Logf("the end of the owner took %s, the longest call %s", took.Round(time.Millisecond), g.longest.Round(time.Millisecond))
 	if g.longest > 2*time.Second {
 		t.Errorf("a call took %s", g.longest)
