@@ -35,7 +35,7 @@ type heard struct {
 	began        time.Duration
 }
 
-// hear takes a reading. anew: the owner is another one, whose clock was held back too.
+// hear takes a reading. anew: the owner may be another one, whose clock was held back too.
 func (h *heard) hear(r reading, anew bool) {
 	switch {
 	case anew || h.best.shard.IsZero():

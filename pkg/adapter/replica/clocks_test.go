@@ -84,3 +84,53 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 		})
 	}
 }
+
+// While a member is cut off, one whose clock is behind owns the shard and releases it. The
+// member then holds its own clock back, though it has heard of the release alone.
+func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ahead = 500 * time.Millisecond
+		log := replicatest.NewMemory(rand.New(rand.NewPCG(1, 2)), replicatest.Faults{})
+		a, b := log.Member(), log.Member()
+		owned := make(chan *replica.Tenure)
+		g := replica.New(replica.Config{
+			Member: "a", Members: []string{"a", "b", "c"}, Log: a, View: &view{check: func(uint64, string) {}}, Silence: silence,
+			Wall: func() time.Time { return time.Now().Add(ahead) },
+			Own: func(ctx context.Context, tenure *replica.Tenure) {
+				owned <- tenure
+				<-ctx.Done()
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := g.Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		<-owned
+		a.Cut(true, false)
+		time.Sleep(silence)
+		if err := b.Mark(ctx, "b", 0); err != nil { // from then on it has all of the log
+			t.Fatal(err)
+		}
+		seen, err := b.State(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epoch, err := b.Claim(ctx, seen, replica.Owner{Member: "b", Claim: "b/1", Clock: "b"}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Release(ctx, epoch, replica.Owner{Clock: "b"}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		a.Cut(false, false)
+		if after := (<-owned).Now().Sub(time.Now()); after > 0 {
+			t.Errorf("the shard's clock is %s ahead of the last owner's", after)
+		}
+		cancel()
+		running.Wait()
+	})
+}

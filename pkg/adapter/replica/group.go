@@ -275,7 +275,8 @@ func (g *Group) see(s State) {
 		g.state.Head, g.state.Last, g.state.Wall = s.Head, max(s.Last, g.state.Last), s.Wall
 		g.heard = g.cfg.Clock()
 		if !s.Wall.IsZero() {
-			g.shard.hear(reading{s.Wall, g.wall(), g.heard}, s.Epoch > g.state.Epoch && s.Owner.Member != "")
+			// A release too: it may be of an owner of which this member has heard nothing.
+			g.shard.hear(reading{s.Wall, g.wall(), g.heard}, s.Epoch > g.state.Epoch)
 		}
 		if g.caughtUp && g.cfg.View.Applied() >= g.state.Last {
 			g.current = g.heard
