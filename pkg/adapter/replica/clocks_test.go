@@ -61,7 +61,7 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 					clocks.Saw(other, replica.Offset{By: time.Second})
 				}
 				g := replica.New(replica.Config{
-					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,
+					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,
 					Own: func(ctx context.Context, _ *replica.Tenure) {
 						owner <- name
 						<-ctx.Done()
@@ -95,7 +95,7 @@ func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
 		a, b := log.Member(), log.Member()
 		owned := make(chan *replica.Tenure)
 		g := replica.New(replica.Config{
-			Member: "a", Members: []string{"a", "b", "c"}, Log: a, View: &view{check: func(uint64, string) {}}, Silence: silence,
+			Member: "a", Members: []string{"a", "b", "c"}, Log: a, View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence,
 			Wall: func() time.Time { return time.Now().Add(ahead) },
 			Own: func(ctx context.Context, tenure *replica.Tenure) {
 				owned <- tenure

@@ -60,6 +60,7 @@ type sabotage struct {
 	lease       float64 // another share for the lease
 	markUnsaved bool    // marks without a flush
 	notHeld     bool    // the clock of the shard is the owner's wall clock
+	endsLate    bool    // the lease lasts until the release has an answer
 }
 
 // Group is one member of a shard's group.

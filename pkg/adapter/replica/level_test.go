@@ -38,7 +38,7 @@ func TestGroup_OldProgramStops(t *testing.T) {
 		start := func(name string, level int) (*replica.Group, func()) {
 			v := views[name]
 			if v == nil {
-				v = &oldView{view: view{check: func(uint64, string) {}}}
+				v = &oldView{view: view{disk: &disk{}, check: func(uint64, string) {}}}
 				views[name] = v
 			}
 			v.level = level

@@ -188,9 +188,13 @@ func (t *Tenure) Release(why string) {
 	if t.ended.Load() {
 		return
 	}
-	// The lease ends before the release is sent: a member that claims then need not wait for it.
-	t.end(errors.New(why))
 	cfg := &t.g.cfg
+	// The lease ends before the release is sent: a member that claims then need not wait for it.
+	if cfg.sabotage.endsLate {
+		defer t.end(errors.New(why))
+	} else {
+		t.end(errors.New(why))
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
 	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.Held()}, t.Now()); err != nil {

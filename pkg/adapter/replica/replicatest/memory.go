@@ -17,8 +17,11 @@ import (
 
 // Faults are what a [Memory] does to the calls of its members.
 type Faults struct {
-	Lost    float64       // share of the changes whose call or answer is lost
-	Late    float64       // share of the lost changes that come true later
+	Lost float64 // share of the changes whose call or answer is lost
+	Late float64 // share of the lost changes that come true later
+	// Doubled is the share of the changes that come true a second time, later. etcd doubles
+	// none on its way; another log may.
+	Doubled float64
 	Delay   time.Duration // at most, of each message
 	Lenient bool          // claims compare the epoch only
 }
@@ -50,6 +53,7 @@ type stored struct {
 type change struct {
 	rev    int64
 	update replica.Update
+	state  replica.State // after it
 }
 
 // NewMemory returns an empty log.
@@ -87,14 +91,19 @@ func (m *Memory) Kept() int {
 }
 
 // Member returns the log as one member reaches it.
-func (m *Memory) Member() *Member { return &Member{m: m} }
+func (m *Memory) Member() *Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Member{m: m, random: rand.New(rand.NewPCG(m.random.Uint64(), 1))}
+}
 
 // Member is a replica.Log whose connection can be cut.
 type Member struct {
-	m    *Memory
-	seen int64 // the revision that this member has; it lags
-	cut  bool
-	deaf bool
+	m      *Memory
+	random *rand.Rand // of its own: what other members do changes little of this one's history
+	seen   int64      // the revision that this member has; it lags
+	cut    bool
+	deaf   bool
 }
 
 var _ replica.Log = (*Member)(nil)
@@ -106,6 +115,18 @@ func (l *Member) Cut(cut, deaf bool) {
 	l.cut, l.deaf = cut, deaf
 }
 
+// Restart returns the log as the member's next process reaches it, over the same network. It
+// may lack the newest changes that this process has seen. This one is cut off for good.
+func (l *Member) Restart() *Member {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	next := *l
+	next.seen = max(0, l.seen-l.random.Int64N(20))
+	next.random = rand.New(rand.NewPCG(l.random.Uint64(), 1))
+	l.cut = true
+	return &next
+}
+
 var errLost = errors.New("replicatest: no answer")
 
 // change runs do on the log, or loses it. do runs with the log locked, perhaps after change
@@ -114,12 +135,13 @@ func (l *Member) change(ctx context.Context, do func() (int64, error)) (int64, e
 	m := l.m
 	m.mu.Lock()
 	cut, deaf, f := l.cut, l.deaf, m.faults
-	lost := cut || m.random.Float64() < f.Lost
-	late := lost && !cut && m.random.Float64() < f.Late
-	before, after := m.delay(), m.delay()
-	half := m.random.IntN(2) == 0
+	lost := cut || l.random.Float64() < f.Lost
+	late := lost && !cut && l.random.Float64() < f.Late
+	doubled := !cut && l.random.Float64() < f.Doubled
+	before, after := l.delay(), l.delay()
+	half := l.random.IntN(2) == 0
 	m.mu.Unlock()
-	if late {
+	if late || doubled {
 		time.AfterFunc(10*before+10*after, func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -151,11 +173,12 @@ func (l *Member) change(ctx context.Context, do func() (int64, error)) (int64, e
 }
 
 // delay is called with the log locked.
-func (m *Memory) delay() time.Duration {
-	if m.faults.Delay <= 0 {
+func (l *Member) delay() time.Duration {
+	most := int64(l.m.faults.Delay)
+	if most <= 0 {
 		return 0
 	}
-	return time.Duration(m.random.Int64N(int64(m.faults.Delay)))
+	return time.Duration(l.random.Int64N(most))
 }
 
 func wait(ctx context.Context, d time.Duration) bool {
@@ -172,9 +195,18 @@ func wait(ctx context.Context, d time.Duration) bool {
 
 // put notes a change. The log is locked.
 func (m *Memory) put(u replica.Update) {
-	m.history = append(m.history, change{m.rev, u})
+	var before replica.State
+	if n := len(m.history); n > 0 {
+		before = m.history[n-1].state
+	}
+	m.history = append(m.history, change{m.rev, u, merge(before, u.State)})
 	close(m.changed)
 	m.changed = make(chan struct{})
+}
+
+// upTo is how many changes there were up to the revision. The log is locked.
+func (m *Memory) upTo(revision int64) int {
+	return sort.Search(len(m.history), func(i int) bool { return m.history[i].rev > revision })
 }
 
 // Append implements replica.Log.
@@ -251,10 +283,10 @@ func (l *Member) Read(_ context.Context, after uint64) (replica.Page, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := replica.Page{Revision: l.seen}
-	for _, seq := range slices.Sorted(maps.Keys(m.entries)) {
+	for seq := max(after, m.trimmed) + 1; seq <= m.last; seq++ {
 		e := m.entries[seq]
-		if seq <= after || e.rev > l.seen {
-			continue
+		if e.rev > l.seen {
+			break
 		}
 		if len(p.Entries) == 3 {
 			p.More = true
@@ -270,14 +302,10 @@ func (l *Member) State(context.Context) (replica.State, error) {
 	m := l.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var s replica.State
-	for _, c := range m.history {
-		if c.rev > l.seen {
-			break
-		}
-		s = merge(s, c.update.State)
+	if n := m.upTo(l.seen); n > 0 {
+		return m.history[n-1].state, nil
 	}
-	return s, nil
+	return replica.State{}, nil
 }
 
 func merge(s, u replica.State) replica.State {
@@ -299,12 +327,11 @@ func (l *Member) Follow(ctx context.Context, revision int64) <-chan replica.Upda
 			m.mu.Lock()
 			var next *change
 			if !l.cut && !l.deaf {
-				i := sort.Search(len(m.history), func(i int) bool { return m.history[i].rev > revision })
-				if i < len(m.history) {
+				if i := m.upTo(revision); i < len(m.history) {
 					next = &m.history[i]
 				}
 			}
-			changed, delay := m.changed, m.delay()
+			changed, delay := m.changed, l.delay()
 			m.mu.Unlock()
 			if next == nil {
 				select {
