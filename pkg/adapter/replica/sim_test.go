@@ -530,7 +530,7 @@ func seeds(t *testing.T, n uint64) (first, last uint64) {
 // shard. A seed plays the same faults again; the order of goroutines may differ.
 func TestGroup_KeepsItsPromises(t *testing.T) {
 	t.Parallel()
-	first, last := seeds(t, 60)
+	first, last := seeds(t, 45)
 	var all had
 	for seed := first; seed <= last; seed++ {
 		problems, one := simulate(t, seed, rough, nil)
