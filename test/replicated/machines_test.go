@@ -147,7 +147,7 @@ func (n *network) heal(i int) {
 func (g *group) disk(i int) (dir string) { return g.diskOn(g.dir, i) }
 
 // weakDisk gives it one whose device cannot store more than is on it as soon as the directory
-// below is full: writes of new blocks fail with EIO, as on a broken disk.
+// below is full: writes and fsync of new blocks fail, as on a broken disk.
 func (g *group) weakDisk(i int) (dir, below string) {
 	t := g.t
 	root(t, "mount", "umount")
