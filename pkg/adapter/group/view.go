@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/backup"
@@ -17,11 +18,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// view is the view of a member, which a copy of another member's may replace.
+// view is the view of a member, which a copy of another member's may replace. Its files are used
+// under mu. A replacement holds mu for as long as the disk takes, so calls read only the atomics
+// of current.
 type view struct {
 	options store.Options
 	mu      sync.RWMutex
-	current *store.View
+	current atomic.Pointer[store.View]
 }
 
 func openView(o store.Options) (*view, error) {
@@ -29,27 +32,29 @@ func openView(o store.Options) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{options: o, current: current}, nil
+	v := &view{options: o}
+	v.current.Store(current)
+	return v, nil
 }
 
 func (v *view) get() *store.View {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.current
+	return v.current.Load()
 }
 
 // History is read while no copy takes the place of the view.
 func (v *view) History() (string, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.current.History()
+	return v.current.Load().History()
 }
 
 // Sealed reports that the group has ended.
-func (v *view) Sealed() bool { return v.get().Sealed() }
+func (v *view) Sealed() bool { return v.current.Load().Sealed() }
 
 // Applied implements replica.View.
-func (v *view) Applied() uint64 { return v.get().Applied() }
+func (v *view) Applied() uint64 { return v.current.Load().Applied() }
 
 // Apply implements replica.View.
 func (v *view) Apply(seq uint64, batch []byte) error {
@@ -73,21 +78,21 @@ func (v *view) Usage() (free, reserve, used int64, known bool) { return v.get().
 func (v *view) replace() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.current.Close(); err != nil {
+	if err := v.current.Load().Close(); err != nil {
 		return err
 	}
 	replaced, err := store.ReplaceView(v.options)
 	if errors.Is(err, store.ErrOldCopy) {
 		refused := err
 		if replaced, err = store.OpenView(v.options); err == nil {
-			v.current = replaced
+			v.current.Store(replaced)
 			return refused
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoView, err)
 	}
-	v.current = replaced
+	v.current.Store(replaced)
 	return nil
 }
 

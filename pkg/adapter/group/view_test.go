@@ -8,7 +8,39 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
+
+// While a copy takes the place of the view, on a disk that hangs, a member knows how far it is:
+// it asks while it looks for the owner, to forward calls.
+func TestView_AnswersWhileItIsReplaced(t *testing.T) {
+	t.Parallel()
+	v, err := openView(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: func(err error) { t.Error(err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	v.mu.Lock() // as replace does
+	go func() {
+		defer close(answered)
+		if v.Applied() != 0 || v.Sealed() {
+			t.Error("it is not empty")
+		}
+	}()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the disk")
+	}
+	v.mu.Unlock()
+	<-answered
+	if err := v.get().Close(); err != nil {
+		t.Error(err)
+	}
+}
 
 // A sender that is silent for too long is given up. What the reader does between two reads is
 // not the sender's silence.
