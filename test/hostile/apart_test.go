@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"testing"
@@ -30,11 +31,11 @@ func apart(t *testing.T) {
 			}
 			seen[id], more = true, true
 			err = unix.SchedSetAttr(id, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: 1}, 0)
-			if err == unix.EPERM {
+			if errors.Is(err, unix.EPERM) {
 				t.Log("the neighbour shares the processors with the attackers: its threads may get no precedence")
 				return
 			}
-			if err != nil && err != unix.ESRCH {
+			if err != nil && !errors.Is(err, unix.ESRCH) {
 				t.Fatal(err)
 			}
 		}

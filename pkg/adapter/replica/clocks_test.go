@@ -127,7 +127,7 @@ func TestClocks_ReleaseByUnheardOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Cut(false, false)
-		if after := (<-owned).Now().Sub(time.Now()); after > 0 {
+		if after := time.Until((<-owned).Now()); after > 0 {
 			t.Errorf("the shard's clock is %s ahead of the last owner's", after)
 		}
 		cancel()
