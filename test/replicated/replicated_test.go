@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -304,30 +305,33 @@ func (g *group) owner() int {
 }
 
 // settled waits until all that was acknowledged has been delivered, for as long as ever more
-// of it is: callers are faster than a sink that works on each delivery.
+// of it is: callers are faster than a sink that works on each delivery. They have ended.
 func (g *group) settled() {
 	g.t.Helper()
+	var missing []string
+	g.mu.Lock()
+	total := len(g.acked)
+	for key, due := range g.acked {
+		if time.Until(due) < 10*time.Minute {
+			missing = append(missing, key)
+		}
+	}
+	g.mu.Unlock()
 	least, since := math.MaxInt, time.Now()
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for ; ; <-tick.C {
-		missing, n := "", 0
-		g.mu.Lock()
-		for key, due := range g.acked {
-			if g.arrived[key] == 0 && time.Until(due) < 10*time.Minute {
-				missing, n = key, n+1
-			}
-		}
-		total := len(g.acked)
+		g.mu.Lock() // shortly: the sink needs it, and a delivery has a timeout
+		missing = slices.DeleteFunc(missing, func(key string) bool { return g.arrived[key] > 0 })
 		g.mu.Unlock()
-		switch {
+		switch n := len(missing); {
 		case n == 0:
 			g.t.Logf("%d keys were acknowledged, and delivered", total)
 			return
 		case n < least:
 			least, since = n, time.Now()
 		case time.Since(since) > harness.Patience:
-			g.t.Fatalf("%d of %d keys were not delivered, %s among them", n, total, missing)
+			g.t.Fatalf("%d of %d keys were not delivered, %s among them", n, total, missing[0])
 		}
 	}
 }
