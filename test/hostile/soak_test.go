@@ -31,7 +31,6 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	budget := memoryBudget(t)
 	attacks := slices.Sorted(maps.Keys(assaults))
 	s := newStreet(t, harness.Pod(), t.TempDir(), len(evil), attacks...)
-	apart(t)
 	beside := max(5*time.Second, min(*lasts/10, time.Minute))
 	_, peak := s.live(t, beside, *lasts, beside)
 	if peak > budget {
