@@ -61,6 +61,40 @@ func (g *group) refuses(i int, key string) {
 	}
 }
 
+// ends waits until the member's process ends by itself.
+func ends(t *testing.T, a *harness.Adapter) {
+	t.Helper()
+	select {
+	case <-a.Exited():
+	case <-time.After(harness.Patience):
+		t.Fatalf("it goes on:\n%s", a.Log())
+	}
+}
+
+// comesBack starts a member that callers avoid, until one of the others may be lost.
+func (g *group) comesBack(i int) {
+	g.t.Helper()
+	g.launch(i)
+	g.ready(i)
+	g.shun(-1)
+	key := g.key()
+	g.put(key, time.Hour)
+	g.kill((i + 1) % 3)
+	g.put(g.key(), time.Hour)
+	g.known(i, key)
+}
+
+// killOwner kills the owner with -9 and starts it again, while the others go on.
+func (g *group) killOwner(what string) {
+	g.t.Helper()
+	i := g.owner()
+	begun := time.Now()
+	g.kill(i)
+	g.recovery(what, begun)
+	g.launch(i)
+	g.pass(2 * time.Second)
+}
+
 // An owner that is cut off from the others, also in one direction, delivers nothing and
 // answers 503, although callers and the sink reach it. The others go on.
 func TestOwner_CutOff(t *testing.T) {
@@ -142,12 +176,7 @@ func TestGroup_LossyNetwork(t *testing.T) {
 	}
 	stop := g.write()
 	g.pass(8 * time.Second)
-	i := g.owner()
-	begun := time.Now()
-	g.kill(i)
-	g.recovery("kill -9 of the owner in a network that loses packets", begun)
-	g.launch(i)
-	g.pass(2 * time.Second)
+	g.killOwner("kill -9 of the owner in a network that loses packets")
 	stop()
 	g.settled()
 }
@@ -194,23 +223,12 @@ func TestOwner_DiskFull(t *testing.T) {
 	fill(t, ballast)
 	begun := time.Now()
 	g.recovery("the disk of the owner is full", begun)
-	select {
-	case <-full.Exited():
-	case <-time.After(harness.Patience):
-		t.Fatalf("it goes on:\n%s", full.Log())
-	}
+	ends(t, full)
 	full.AwaitLog(t, "no space left on device")
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	g.launch(i)
-	g.ready(i)
-	g.shun(-1)
-	key := g.key()
-	g.put(key, time.Hour)
-	g.kill((i + 1) % 3)
-	g.put(g.key(), time.Hour)
-	g.known(i, key)
+	g.comesBack(i)
 	stop()
 	g.settled()
 }
@@ -233,11 +251,7 @@ func TestOwner_DiskFails(t *testing.T) {
 	fill(t, ballast)
 	begun := time.Now()
 	g.recovery("the disk of the owner fails", begun)
-	select {
-	case <-failing.Exited():
-	case <-time.After(harness.Patience):
-		t.Fatalf("it goes on:\n%s", failing.Log())
-	}
+	ends(t, failing)
 	t.Logf("it ended after %s", time.Since(begun).Round(time.Millisecond))
 	log := failing.AwaitLog(t, `"level":"fatal"`)
 	if !strings.Contains(log, "input/output error") && !strings.Contains(log, "no space left on device") {
@@ -248,14 +262,7 @@ func TestOwner_DiskFails(t *testing.T) {
 	}
 	command(t, "umount", disks[i])
 	mountNew(t, image(below[i], i), disks[i])
-	g.launch(i)
-	g.ready(i)
-	g.shun(-1)
-	key := g.key()
-	g.put(key, time.Hour)
-	g.kill((i + 1) % 3)
-	g.put(g.key(), time.Hour)
-	g.known(i, key)
+	g.comesBack(i)
 	stop()
 	g.settled()
 }

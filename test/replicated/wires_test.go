@@ -96,12 +96,7 @@ func TestGroup_RoughNetwork(t *testing.T) {
 	g.launchAll()
 	stop := g.write()
 	g.pass(5 * time.Second)
-	i := g.owner()
-	begun := time.Now()
-	g.kill(i)
-	g.recovery("kill -9 of the owner in a network that delays and reorders packets", begun)
-	g.launch(i)
-	g.pass(2 * time.Second)
+	g.killOwner("kill -9 of the owner in a network that delays and reorders packets")
 	stop()
 	g.settled()
 }
