@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -321,13 +322,16 @@ func TestFullDisk_RefusesAndRecovers(t *testing.T) {
 }
 
 // refused fills the disk until a change is refused: the store's own cleaning
-// may make room at any time.
+// may make room at any time. A change that the adapter let in just before the disk
+// was full waits for space, so each call has a bound; the next one is refused.
 func (s *source) refused(t *testing.T, filler string) {
 	t.Helper()
 	eventually(t, "507", func() bool {
 		fill(t, filler, 0)
-		r := s.call(t, http.MethodPut, "/schedules/refused", "")
-		if r.Status < 300 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := harness.Do(ctx, http.MethodPut, s.url()+harness.KeyPath("refused"), "")
+		if err != nil || r.Status < 300 {
 			return false
 		}
 		problem(t, r, http.StatusInsufficientStorage, "storage_full")

@@ -121,6 +121,12 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 		return err
 	}
 	defer s.leave()
+	// A change that waits for space holds the locks of its keys. A call must not join it.
+	if s.q.store.Waiting() {
+		if err := s.checkSpace(0, 0); err != nil {
+			return err
+		}
+	}
 	if err := s.markSpace(a.growth); err != nil {
 		return err
 	}

@@ -36,8 +36,9 @@ type DB struct {
 	gate      gate
 	copying   sync.Mutex // while there is a checkpoint
 	places    places
-	engine    limited // log lines about errors of the engine
-	stalls    limited // log lines about writes that wait for it
+	engine    limited     // log lines about errors of the engine
+	stalls    limited     // log lines about writes that wait for it
+	stalled   atomic.Bool // writes wait for it
 	revisions revisions
 	counters  counters
 	lazy      lazySync

@@ -161,7 +161,8 @@
 // beyond the reserve, at most 1 GiB) a namespace may hold only as much as is still
 // free, so that one that has filled the disk leaves a part to the others. If other
 // programs use that part too, a write to the log waits until there is space, and so
-// do its callers. A used-up quota is the same. No fsync is repeated, even if it
+// do its callers; or they wait for a flush that has no space. Space returns ErrFull to
+// all others meanwhile. A used-up quota is the same. No fsync is repeated, even if it
 // failed for lack of space: it ends the process. A compaction without space is given
 // up, and tried again.
 //

@@ -235,6 +235,37 @@ func TestFullDisk_IsReportedBeforehand(t *testing.T) {
 	})
 }
 
+// While flushes have no space and changes wait for them, Space refuses others.
+func TestFullDisk_FlushesThatFailRefuseChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		full := &failing{match: func(op errorfs.Op) bool { return isTable(op) && isWrite(op) }, err: syscall.ENOSPC}
+		mem := small(vfs.NewMem())
+		db := mustOpen(t, full.wrap(mem), "data")
+		defer db.Close()
+		full.on.Store(true)
+		var callers sync.WaitGroup
+		defer callers.Wait()
+		defer full.on.Store(false)
+		callers.Go(func() {
+			for i := range 3000 {
+				mustPut(t, db, fmt.Sprint(i), 4<<10)
+			}
+		})
+		for range 100 {
+			time.Sleep(time.Second) // fake: the changes run as far as they can
+			if err := db.Space(1, 1); !errors.Is(err, store.ErrFull) || !db.Waiting() || !db.Short() || db.Ample() {
+				t.Fatalf("while changes wait: %v", err)
+			}
+		}
+		full.on.Store(false)
+		callers.Wait()
+		if err := db.Space(1, 1); err != nil || db.Waiting() {
+			t.Errorf("with space again: %v", err)
+		}
+	})
+}
+
 // Close returns while the disk is full.
 func TestFullDisk_CloseEnds(t *testing.T) {
 	t.Parallel()

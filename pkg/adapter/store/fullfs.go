@@ -39,6 +39,7 @@ type fullFS struct {
 	vfs.FS
 	lost    func(error)  // called before the first write is dropped
 	waiting atomic.Int64 // writes that wait for space
+	gaveUp  atomic.Bool  // the last flush or compaction had no space
 	stopped chan struct{}
 	once    sync.Once
 	frozen  atomic.Bool
@@ -81,6 +82,7 @@ func (f *fullFS) try(name string, do func() error) error {
 		return err
 	}
 	if f.table(name) {
+		f.gaveUp.Store(true)
 		f.pause()
 		return err
 	}
@@ -213,6 +215,7 @@ func (f *fullFile) sync(do func() error) error {
 	}
 	err := do()
 	if IsFull(err) && f.fs.table(f.name) {
+		f.fs.gaveUp.Store(true)
 		f.fs.pause()
 	}
 	return err

@@ -100,9 +100,21 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				db.corruptAt(fmt.Sprintf("%s: %v", i.Path, i.Details), i.Details)
 			},
+			FlushEnd: func(i pebble.FlushInfo) {
+				if i.Err == nil {
+					db.full.gaveUp.Store(false)
+				}
+			},
+			CompactionEnd: func(i pebble.CompactionInfo) {
+				if i.Err == nil {
+					db.full.gaveUp.Store(false)
+				}
+			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
+				db.stalled.Store(true)
 				db.complain(&db.stalls, slog.LevelWarn, "store: writes wait for background work", i.Reason)
 			},
+			WriteStallEnd: func() { db.stalled.Store(false) },
 		},
 	}
 	p.DisableConsistencyCheck = o.lenient

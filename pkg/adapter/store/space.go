@@ -45,7 +45,7 @@ func (r *space) init(o *Options, fs vfs.FS, u vfs.DiskUsage) {
 // Space implements Store.
 func (db *DB) Space(growth, held int64) error {
 	r := &db.space
-	if db.full.waiting.Load() > 0 {
+	if db.Waiting() {
 		return ErrFull
 	}
 	if r.known && !r.allows(r.freeNow(), growth, held) {
@@ -54,15 +54,21 @@ func (db *DB) Space(growth, held int64) error {
 	return nil
 }
 
+// Waiting implements Store. A change waits for a write to the log, or for a flush that
+// was given up.
+func (db *DB) Waiting() bool {
+	return db.full.waiting.Load() > 0 || db.stalled.Load() && db.full.gaveUp.Load()
+}
+
 // Short reports that growth is refused, or will be soon: to all namespaces, or to large ones.
 func (db *DB) Short() bool {
-	return !db.space.leaves(db.space.scarce/4) || db.full.waiting.Load() > 0
+	return !db.space.leaves(db.space.scarce/4) || db.Waiting()
 }
 
 // Ample reports that no growth is refused for a good while. Between Short and Ample there is a
 // gap, so that little growth does not lead from one to the other.
 func (db *DB) Ample() bool {
-	return db.space.leaves(db.space.scarce) && db.full.waiting.Load() == 0
+	return db.space.leaves(db.space.scarce) && !db.Waiting()
 }
 
 // leaves reports that so much could be written before the first namespace may not grow.

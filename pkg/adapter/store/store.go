@@ -85,6 +85,9 @@ type Store interface {
 	// reserve. Call it before an Apply for a request, not for removals and outcomes.
 	Space(growth, held int64) error
 
+	// Waiting reports that changes wait for space on the disk. Space returns ErrFull then.
+	Waiting() bool
+
 	// Due appends to rows up to limit rows of the source that come after the
 	// position, ordered by position, with dead letters. more: there are others behind.
 	Due(rows []Row, source string, after Position, limit int) (_ []Row, more bool, err error)
