@@ -111,6 +111,7 @@ var cases = map[string]struct {
 	"well, then letter":               {Facts{Key: "k", DeadLetter: letter(400, ""), History: []Outcome{{At: at(-2 * time.Hour), Result: "delivered", Status: 200}}}, SinkRefuses, false, "was given up"},
 	"never seen":                      {Facts{Key: "k", Since: at(-2 * time.Hour)}, NeverSeen, false, "since 2h0m ago"},
 	"unreadable":                      {Facts{Key: "k", Unreadable: 2}, Unreadable, false, "2 records that it cannot read"},
+	"refused, disk nearly full":       {Facts{Key: "k", QuotaRefused: map[string]int64{"disk": 1}}, StorageFull, false, "1 change was refused with 507 since the adapter started because its disk was full, or nearly full"},
 	"refused by a quota":              {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
 	"refused, disk":                   {Facts{Key: "k", StorageFull: true}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
 

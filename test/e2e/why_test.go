@@ -117,6 +117,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 	}
 	ops.put("later/a", `{"delay":"1h"}`)
 	ops.put("never/a", fmt.Sprintf(`{"delay":"1h","expiresAt":%q}`, time.Now().Add(30*time.Minute).UTC().Format(time.RFC3339)))
+	ops.put("gone/a", fmt.Sprintf(`{"delay":"1h","expiresAt":%q}`, time.Now().Add(2*time.Second).UTC().Format(time.RFC3339Nano)))
 	busy.put("slow/a", `{}`)
 	eventually(t, patience, "slow/a is in flight", func() error {
 		if c := busy.counts(); c.InFlight != 1 {
@@ -149,6 +150,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		{"Delivered", []string{"ops", "done/a"}},
 		{"Waiting", []string{"ops", "later/a"}},
 		{"ExpiresFirst", []string{"ops", "never/a"}},
+		{"Expired", []string{"ops", "gone/a"}},
 		{"NeverSeen", []string{"ops", "unknown/a"}},
 		{"InFlight", []string{"busy", "slow/a"}},
 		{"AtMaxInFlight", []string{"busy", "second/a"}},

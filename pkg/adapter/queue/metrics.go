@@ -51,7 +51,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
 	fail(e)
 	refused, e := meter.Int64ObservableCounter("reschedule_quota_refused",
-		metric.WithDescription("Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace."))
+		metric.WithDescription("Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace, or the disk."))
 	fail(e)
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
