@@ -36,6 +36,8 @@ func TestGroup_LosesNothing(t *testing.T) {
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	stream := s.stream()
+	user := n.explainer()
+	const unite = "from three to one"
 	stream.flow(150) // slow runs are under way when the first step begins
 	var outages []outage
 	for _, step := range []struct {
@@ -70,7 +72,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
-		{"from three to one", n.unite},
+		{unite, n.unite},
 	} {
 		o := outage{from: time.Now()}
 		eventually(t, patience, step.name+": all are back", step.do())
@@ -78,10 +80,24 @@ func TestGroup_LosesNothing(t *testing.T) {
 		outages = append(outages, o)
 		stream.flow(100)
 		eventually(t, patience, step.name+": the cluster is well", n.well)
+		if step.name != unite {
+			eventually(t, patience, step.name+": doctor shows an owner and two standbys", user.seesMembers)
+		}
 		t.Logf("%s: callers had no answer for %s", step.name, stream.unanswered(o))
 	}
 	stream.end()
 	stream.judge(outages...)
+}
+
+// seesMembers is nil when doctor and top show the members of the group to a user of the command line.
+func (e *explainer) seesMembers() error {
+	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
+		out, err := exec.CommandContext(e.t.Context(), e.binary, command, "-n", e.name, "--as", e.user).CombinedOutput()
+		if text := string(out); strings.Count(text, want[0]) != 1 || strings.Count(text, want[1]) != groupMembers-1 {
+			return fmt.Errorf("%s: %v\n%s", command, err, text)
+		}
+	}
+	return nil
 }
 
 // singleAgain leaves the cluster with one adapter, and no volume, when the test ends.

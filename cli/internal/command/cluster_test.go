@@ -352,6 +352,56 @@ func TestDoctor_InACluster(t *testing.T) {
 	}
 }
 
+// doctor and top show the members of a group, who owns the shard, and how far the others are behind.
+func TestDoctor_MembersOfAGroup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":3},"status":{"readyReplicas":3}}`)
+	says := func(pod int, owner, majority, applied int, behind float64) {
+		c.put(fmt.Sprintf("%s/pods/reschedule-adapter-%d", system, pod), `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)
+		c.answers[fmt.Sprintf("GET reschedule-adapter-%d.knative-eventing:9090/metrics", pod)] = fmt.Sprintf(
+			"200 reschedule_shard_owner{shard=\"0\"} %d\nreschedule_shard_majority{shard=\"0\"} %d\nreschedule_shard_applied{shard=\"0\"} %d\nreschedule_shard_behind_seconds{shard=\"0\"} %v\n", owner, majority, applied, behind)
+	}
+	expect := func(exit int, top string, texts ...string) {
+		t.Helper()
+		code, out, errs := c.run(true, "doctor")
+		for _, text := range texts {
+			if code != exit || !strings.Contains(out, text) {
+				t.Errorf("%d, no %q in\n%s%s", code, text, out, errs)
+			}
+		}
+		if code, out, errs := c.run(true, "top"); code != 0 || !strings.Contains(out, top) {
+			t.Errorf("top: %d, no %q in\n%s%s", code, top, out, errs)
+		}
+	}
+	says(0, 0, 1, 98, 0.1)
+	says(1, 1, 1, 100, 0)
+	says(2, 0, 1, 40, 90)
+	expect(exitProblem, "Members of reschedule-adapter: 0 is 100ms behind, 1 owns the shard, 2 is 1m30s behind.",
+		"reschedule-adapter-1 owns the shard.", "It is a standby: it lacks 2 entries of the log, and may lack the changes of the last 100ms.",
+		"It is a standby, and may lack the changes of the last 1m30s.")
+
+	says(2, 0, 1, 100, 0.1)
+	expect(0, "2 is 100ms behind.", "It owns the shard, and has entry 100 of the log.")
+
+	says(1, 0, 0, 100, 7)
+	c.answers["GET reschedule-adapter-2.knative-eventing:9090/metrics"] = "500 "
+	for pod := range 3 {
+		if at := fmt.Sprintf("forwarded %s/pods/reschedule-adapter-%d/portforward", system, pod); !slices.Contains(c.calls, at) {
+			t.Errorf("no %q in %q", at, c.calls)
+		}
+	}
+	expect(exitProblem, "1 has no majority, 2 does not answer.", "It is not known which member owns the shard: 1 of 3 did not answer.",
+		"It is in touch with no majority of the group, and may lack the changes of the last 7s.", "It did not answer: GET /metrics was answered 500")
+	says(2, 0, 0, 100, 7)
+	expect(exitProblem, "2 has no majority.", "No member owns the shard")
+
+	says(1, 1, 1, 100, 0)
+	says(2, 0, 1, 100, 0.1)
+	c.refuse["GET "+podPath+"/portforward"] = 500 // the pod does not run: sources are asked through the next one
+	expect(exitProblem, "0 does not answer, 1 owns the shard", "Source web is healthy")
+}
+
 // An interruption ends a command that waits for input: an import, and a question.
 func TestInterrupt_EndsAWaitForInput(t *testing.T) {
 	t.Parallel()

@@ -95,7 +95,8 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		return nil, err
 	}
 	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, s.rights(ctx, objects)...)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.members(ctx, adapter))...)
+	found = append(found, s.rights(ctx, objects)...)
 	for _, o := range objects {
 		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
 		if adapter == nil || adapter.Ready > 0 {

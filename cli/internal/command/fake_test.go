@@ -98,7 +98,14 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		<-c.released
 		return
 	}
-	if strings.HasSuffix(r.URL.Path, "/portforward") && r.URL.Path == podPath+"/portforward" {
+	if pod, ok := strings.CutSuffix(r.URL.Path, "/portforward"); ok && (pod == podPath || c.objects[pod] != nil) {
+		c.mu.Lock()
+		status := c.refuse["GET "+r.URL.Path]
+		c.mu.Unlock()
+		if status != 0 {
+			refuseWith(w, status)
+			return
+		}
 		c.forward(w, r)
 		return
 	}
@@ -177,6 +184,9 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	what := r.Method + " " + r.URL.Path
+	if member := r.Method + " " + r.Host + r.URL.Path; c.answers[member] != "" { // of one pod
+		what = member
+	}
 	c.asked = append(c.asked, what+" "+r.Header.Get("Authorization"))
 	answer := c.answers[what]
 	if answer == "" {
@@ -227,7 +237,7 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.mu.Lock()
-	c.calls = append(c.calls, "forwarded over "+r.Header.Get("Upgrade"))
+	c.calls = append(c.calls, "forwarded over "+r.Header.Get("Upgrade"), "forwarded "+r.URL.Path)
 	c.mu.Unlock()
 	defer conn.Close()
 	for {

@@ -173,6 +173,11 @@ $ top -A --watch`,
 				if watch && e.colour {
 					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 				}
+				if s.config != nil && (o.format == "" || o.format == "wide") {
+					if members := s.members(cmd.Context(), s.adapterFacts(cmd.Context())); len(members) > 0 {
+						fmt.Fprintln(e.out, memberLine(members))
+					}
+				}
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {
 					if err == nil && failed > 0 {

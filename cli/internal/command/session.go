@@ -88,7 +88,7 @@ func (e *env) session() (*session, error) {
 	}
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
-	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace, done: make(chan struct{})}
+	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace, pods: pods, done: make(chan struct{})}
 	s.dialer = s.tunnel.dial
 	if e.dial != nil {
 		s.dialer = e.dial

@@ -27,6 +27,7 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 type tunnel struct {
 	config    *rest.Config
 	namespace string
+	pods      []string      // to try, in this order
 	done      chan struct{} // closed by close
 
 	mu   sync.Mutex
@@ -62,10 +63,11 @@ func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, err
 }
 
-// connect upgrades a connection to the first pod that accepts it.
+// connect upgrades a connection to the first pod that accepts it. The others of a group are
+// there when one is not.
 func (t *tunnel) connect(ctx context.Context) error {
 	var first error
-	for _, pod := range pods {
+	for _, pod := range t.pods {
 		conn, err := t.upgrade(ctx, pod)
 		if err == nil {
 			t.conn = conn
@@ -74,15 +76,17 @@ func (t *tunnel) connect(ctx context.Context) error {
 		if first == nil {
 			first = err
 		}
-		if !strings.Contains(err.Error(), "not found") || ctx.Err() != nil {
+		if forbidden(err) || ctx.Err() != nil {
 			break
 		}
 	}
-	if text := first.Error(); strings.Contains(text, "orbidden") {
+	if forbidden(first) {
 		return denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, first)
 	}
 	return unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, first)
 }
+
+func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden") }
 
 // upgrade tries WebSockets first, and then SPDY, which older API servers and some proxies
 // require.

@@ -365,18 +365,25 @@ func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
 	if address == "" {
 		return
 	}
+	_ = scrape(ctx, client, address, func(text io.Reader) { readMetrics(f, src, text) }) // what they would tell stays unknown
+}
+
+// scrape reads the metrics of an adapter.
+func scrape(ctx context.Context, client *http.Client, address string, read func(text io.Reader)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/metrics", http.NoBody)
 	if err != nil {
-		return
+		return err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return
+		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		readMetrics(f, src, io.LimitReader(resp.Body, maxMetrics))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET /metrics was answered %s", resp.Status)
 	}
+	read(io.LimitReader(resp.Body, maxMetrics))
+	return nil
 }
 
 func readMetrics(f *why.Facts, src *source, text io.Reader) {
