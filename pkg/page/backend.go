@@ -30,6 +30,9 @@ type Backend struct {
 	Transport http.RoundTripper
 	// Sources lists the sources that the caller may see, in any order; required.
 	Sources func(context.Context) ([]Source, error)
+	// Members asks the adapters of a replicated group; nil, or an empty group: there is
+	// only one adapter. It is called for each view of all sources, at most for viewTime.
+	Members func(context.Context) why.Group
 	// Now is the clock, nil = time.Now.
 	Now func() time.Time
 

@@ -58,7 +58,13 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 	shown := found[first:min(len(found), first+sourcesPerPage)]
 	rows := make([]markup, len(shown))
 	now := h.Now()
+	var group why.Group
+	var asked sync.WaitGroup
+	if h.Members != nil {
+		asked.Go(func() { group = h.Members(r.Context()) })
+	}
 	each(len(shown), func(i int) { rows[i] = h.sourceRow(r.Context(), shown[i], now) })
+	asked.Wait()
 
 	body := write(`<div class="title"><div><h1>Sources</h1><p class="sub">%s%s</p></div>
 <form class="search" role="search"><label for="q">Namespace or name</label><input id="q" name="q" type="search" value="%s" maxlength="200" autocomplete="off" spellcheck="false"><button type="submit">Find</button></form></div>
@@ -78,8 +84,40 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 		last := shown[len(shown)-1]
 		next = href("./", "q", search, "after", last.Namespace+"/"+last.Name)
 	}
-	body += pager(after != "", href("./", "q", search), next, "Sources")
+	body += pager(after != "", href("./", "q", search), next, "Sources") + members(group)
 	return &view{title: "Sources", body: body, live: true}, nil
+}
+
+// members shows a replicated group: who owns the shard, and how far the others are behind.
+func members(group why.Group) markup {
+	if len(group) == 0 {
+		return ""
+	}
+	sentence, problem := group.Sentence()
+	var rows []markup
+	for i := range group {
+		m := &group[i]
+		rows = append(rows, write(`<tr><th scope="row">%s</th><td data-label="State">%s</td><td class="what" data-label="Finding">%s</td></tr>`,
+			text(m.Pod), memberBadge(m), text(group.About(m))))
+	}
+	return write(`<section id="members" class="members" aria-labelledby="members-head" data-live><h2 id="members-head">Adapters</h2><p class="%s">%s</p>
+<table class="rows"><caption class="unseen">Adapters of the group</caption>
+<thead><tr><th scope="col">Member</th><th scope="col">State</th><th scope="col">Finding</th></tr></thead>
+<tbody>%s</tbody></table></section>`, when(problem, "banner bad")+when(!problem, "sub"), text(sentence), join(rows))
+}
+
+func memberBadge(m *why.Member) markup {
+	switch m.State() {
+	case why.MemberOwns:
+		return badge("good", "owner")
+	case why.MemberFollows:
+		return badge("idle", "standby")
+	case why.MemberLags:
+		return badge("warn", "behind")
+	case why.MemberAlone:
+		return badge("bad", "no majority")
+	}
+	return badge("bad", "no answer")
 }
 
 // pager are the links between the pages of a list.

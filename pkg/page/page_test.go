@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -190,6 +191,38 @@ func TestViews_Golden(t *testing.T) {
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s (go test ./pkg/page -update writes it):\n%s", name, diff)
 		}
+	}
+}
+
+// A replicated group: who owns the shard, and each member. Without an owner the view warns.
+func TestMembers_OfAGroup(t *testing.T) {
+	group := why.Group{
+		{Pod: "adapter-0", Majority: true, Applied: 98, Behind: 100 * time.Millisecond},
+		{Pod: "adapter-1", Majority: true, Owner: true, Applied: 100},
+		{Pod: "adapter-2", Silence: errors.New("<b>gone</b>\u202e")},
+	}
+	server := httptest.NewServer(&fakeAPI{})
+	t.Cleanup(server.Close)
+	page := Handler(Backend{
+		Base: server.URL, Sources: func(context.Context) ([]Source, error) { return nil, nil },
+		Members: func(context.Context) why.Group { return group },
+	})
+	expect := func(texts ...string) {
+		t.Helper()
+		body := do(page, "GET", "/", "").Body.String()
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				t.Errorf("no %q in\n%s", text, body)
+			}
+		}
+	}
+	expect(`<p class="sub"><bdi>adapter-1 owns the shard.</bdi></p>`, `<span class="badge good">owner</span>`, `<span class="badge idle">standby</span>`,
+		`it lacks 2 entries of the log`, `<span class="badge bad">no answer</span>`, `&lt;b&gt;gone&lt;/b&gt;`)
+	group[1].Owner, group[0].Behind, group[2] = false, time.Hour, why.Member{Pod: "adapter-2"}
+	expect(`<p class="banner bad"><bdi>No member owns the shard`, `<span class="badge warn">behind</span>`, `<span class="badge bad">no majority</span>`)
+	group = nil
+	if body := do(page, "GET", "/", "").Body.String(); strings.Contains(body, "members-head") {
+		t.Errorf("one adapter is shown as a group: %s", body)
 	}
 }
 

@@ -196,14 +196,15 @@ func (f *Facts) unseen(a *answer) *answer {
 	}
 	for _, name := range sorted(f.QuotaRefused) {
 		n := f.QuotaRefused[name]
-		switch {
-		case n > 0 && name == "disk":
+		if n <= 0 {
+			continue
+		}
+		if name == "disk" {
 			return a.say(StorageFull, false, "Key %q is not scheduled; %s refused with 507 since the adapter started because its disk was full, or nearly full while the namespace holds a large part of it, and the key may be one of them.",
 				f.Key, many(n, "change was", "changes were"))
-		case n > 0:
-			return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
-				f.Key, many(n, "change was", "changes were"), name)
 		}
+		return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
+			f.Key, many(n, "change was", "changes were"), name)
 	}
 	if f.Unreadable > 0 {
 		a.number("unreadable records", f.Unreadable)

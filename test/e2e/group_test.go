@@ -92,7 +92,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 // seesMembers is nil when doctor and top show the members of the group to a user of the command line.
 func (e *explainer) seesMembers() error {
 	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
-		out, _ := exec.CommandContext(e.t.Context(), e.binary, command, "-n", e.name, "--as", e.user).CombinedOutput() // doctor fails for other findings too
+		out, _ := e.command(command).CombinedOutput() // doctor fails for other findings too
 		if text := string(out); strings.Count(text, want[0]) != 1 || strings.Count(text, want[1]) != groupMembers-1 {
 			return fmt.Errorf("%s says\n%s", command, text)
 		}

@@ -67,9 +67,14 @@ type answer struct {
 	Problem         bool
 }
 
-// why asks the command line, as its user.
+// command is a command of the command line, as its user.
+func (e *explainer) command(args ...string) *exec.Cmd {
+	return exec.CommandContext(e.t.Context(), e.binary, append(args, "-n", e.name, "--as", e.user)...)
+}
+
+// why asks the command line.
 func (e *explainer) why(args ...string) (answer, error) {
-	cmd := exec.CommandContext(e.t.Context(), e.binary, append(append([]string{"why"}, args...), "-n", e.name, "--as", e.user, "-o", "json")...)
+	cmd := e.command(append([]string{"why", "-o", "json"}, args...)...)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()

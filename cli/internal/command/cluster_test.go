@@ -352,16 +352,49 @@ func TestDoctor_InACluster(t *testing.T) {
 	}
 }
 
+// group makes the adapter a group of three, and returns what sets the metrics of a member.
+func (c *cluster) group() (says func(pod, owner, majority, applied int, behind float64)) {
+	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":3},"status":{"readyReplicas":3}}`)
+	return func(pod, owner, majority, applied int, behind float64) {
+		c.put(fmt.Sprintf("%s/pods/reschedule-adapter-%d", system, pod), `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)
+		c.answers[metricsOf(pod)] = fmt.Sprintf(
+			"200 reschedule_shard_owner{shard=\"0\"} %d\nreschedule_shard_majority{shard=\"0\"} %d\nreschedule_shard_applied{shard=\"0\"} %d\nreschedule_shard_behind_seconds{shard=\"0\"} %v\n", owner, majority, applied, behind)
+	}
+}
+
+// metricsOf is the call of the metrics of a member.
+func metricsOf(pod int) string {
+	return fmt.Sprintf("GET reschedule-adapter-%d.knative-eventing:9090/metrics", pod)
+}
+
+// why asks the owner of the shard for its metrics: a standby knows of no refusal, and its
+// disk is another one.
+func TestWhy_AsksTheOwnerOfAGroup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	says := c.group()
+	for pod := range 3 {
+		says(pod, 0, 1, 100, 0)
+	}
+	says(1, 1, 1, 100, 0)
+	const full, refused = "reschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n", "reschedule_quota_refused_total{kn_source_namespace=\"ops\",kn_source_name=\"web\",quota=\"max-pending\"} 3\n"
+	c.answers[metricsOf(0)] += full
+	c.answers[metricsOf(1)] += refused
+	code, out, errs := c.run(true, "why", "web", "k")
+	if code != exitProblem || !strings.Contains(out, "3 changes were refused with 429") {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	c.answers[metricsOf(1)] += full
+	if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "disk") {
+		t.Errorf("with a full disk of the owner: %d: %s%s", code, out, errs)
+	}
+}
+
 // doctor and top show the members of a group, who owns the shard, and how far the others are behind.
 func TestDoctor_MembersOfAGroup(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":3},"status":{"readyReplicas":3}}`)
-	says := func(pod int, owner, majority, applied int, behind float64) {
-		c.put(fmt.Sprintf("%s/pods/reschedule-adapter-%d", system, pod), `{"apiVersion":"v1","kind":"Pod","metadata":{}}`)
-		c.answers[fmt.Sprintf("GET reschedule-adapter-%d.knative-eventing:9090/metrics", pod)] = fmt.Sprintf(
-			"200 reschedule_shard_owner{shard=\"0\"} %d\nreschedule_shard_majority{shard=\"0\"} %d\nreschedule_shard_applied{shard=\"0\"} %d\nreschedule_shard_behind_seconds{shard=\"0\"} %v\n", owner, majority, applied, behind)
-	}
+	says := c.group()
 	expect := func(exit int, top string, texts ...string) {
 		t.Helper()
 		code, out, errs := c.run(true, "doctor")
@@ -385,7 +418,7 @@ func TestDoctor_MembersOfAGroup(t *testing.T) {
 	expect(0, "2 is 100ms behind.", "It owns the shard, and has entry 100 of the log.")
 
 	says(1, 0, 0, 100, 7)
-	c.answers["GET reschedule-adapter-2.knative-eventing:9090/metrics"] = "500 "
+	c.answers[metricsOf(2)] = "500 "
 	for pod := range 3 {
 		if at := fmt.Sprintf("forwarded %s/pods/reschedule-adapter-%d/portforward", system, pod); !slices.Contains(c.calls, at) {
 			t.Errorf("no %q in %q", at, c.calls)

@@ -170,13 +170,15 @@ $ top -A --watch`,
 				if err != nil {
 					return err
 				}
+				var group why.Group
+				if s.config != nil && (o.format == "" || o.format == "wide") {
+					group = s.members(cmd.Context(), s.adapterSet(cmd.Context()))
+				}
 				if watch && e.colour {
 					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 				}
-				if s.config != nil && (o.format == "" || o.format == "wide") {
-					if members := s.members(cmd.Context(), s.adapterFacts(cmd.Context())); len(members) > 0 {
-						fmt.Fprintln(e.out, memberLine(members))
-					}
+				if len(group) > 0 {
+					fmt.Fprintln(e.out, memberLine(group))
 				}
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {

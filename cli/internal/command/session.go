@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,8 +41,10 @@ type session struct {
 	config *rest.Config // nil without a cluster
 	api    dynamic.Interface
 	tunnel *tunnel
-	dialer dialer
 	tokens map[string]string // by audience
+
+	findOwner sync.Once
+	owner     string // the pod that owns the shard of a group, after ownerOf
 }
 
 // source is one source, and how to call it.
@@ -86,14 +89,15 @@ func (e *env) session() (*session, error) {
 	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
 		return nil, err
 	}
+	s.tunnel = s.forward(pods...)
+	return s, nil
+}
+
+// forward is a port-forward to the first of the pods that accepts one.
+func (s *session) forward(pods ...string) *tunnel {
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
-	s.tunnel = &tunnel{config: endless, namespace: e.systemNamespace, pods: pods, done: make(chan struct{})}
-	s.dialer = s.tunnel.dial
-	if e.dial != nil {
-		s.dialer = e.dial
-	}
-	return s, nil
+	return &tunnel{config: endless, namespace: s.systemNamespace, pods: pods, direct: s.env.dial, done: make(chan struct{})}
 }
 
 func (s *session) close() {
@@ -214,7 +218,7 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 	if a := o.Status.Address; a != nil && a.URL != "" {
 		address, certificates = a.URL, a.CACerts
 	}
-	client, err := s.http(certificates)
+	client, err := s.http(s.tunnel, certificates)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +228,7 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 
 // http is a client whose connections go through the tunnel, whatever the host: TLS
 // compares the certificate with the host of the address.
-func (s *session) http(certificates string) (*http.Client, error) {
+func (s *session) http(through *tunnel, certificates string) (*http.Client, error) {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			port := httpPort
@@ -234,7 +238,7 @@ func (s *session) http(certificates string) (*http.Client, error) {
 			case strings.HasSuffix(address, ":9090"):
 				port = metricsPort
 			}
-			return s.dialer(ctx, port)
+			return through.dial(ctx, port)
 		},
 		MaxIdleConnsPerHost: 4,
 	}

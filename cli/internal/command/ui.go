@@ -17,12 +17,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/reschedule-dev/reschedule/pkg/page"
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 const (
-	// objectsAge is how old the objects may be that the page shows, tokensAge the tokens:
-	// they are valid for ten minutes.
+	// objectsAge is how old the objects may be that the page shows, groupAge the members of
+	// a group, whose metrics may be megabytes, and tokensAge the tokens: they are valid for
+	// ten minutes.
 	objectsAge = 5 * time.Second
+	groupAge   = 10 * time.Second
 	tokensAge  = 8 * time.Minute
 )
 
@@ -71,7 +74,7 @@ func (e *env) servePage(ctx context.Context, port uint16, r *remote) error {
 	}
 	secret := rand.Text()
 	server := &http.Server{
-		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Now: e.now})),
+		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Members: r.group, Now: e.now})),
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -95,6 +98,27 @@ type remote struct {
 	foundAt time.Time
 	tokenAt time.Time
 	clients map[string]http.RoundTripper // by certificates
+
+	asking  sync.Mutex
+	members why.Group
+	askedAt time.Time
+}
+
+// group returns the members of a group, which may be some seconds old. One view asks, and
+// the others wait for it.
+func (r *remote) group(ctx context.Context) why.Group {
+	if r.config == nil {
+		return nil
+	}
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	if r.now().Sub(r.askedAt) > groupAge {
+		all := r.session.members(ctx, r.adapterSet(ctx))
+		if ctx.Err() == nil { // else the view was left, and no member had time to answer
+			r.members, r.askedAt = all, r.now()
+		}
+	}
+	return r.members
 }
 
 // look returns the objects, which may be some seconds old.
@@ -205,7 +229,7 @@ func (r *remote) route(call *http.Request) (*url.URL, string, http.RoundTripper,
 		return nil, "", nil, fmt.Errorf("status.address of the source: %w", err)
 	}
 	if r.clients[certificates] == nil {
-		client, err := r.http(certificates)
+		client, err := r.http(r.tunnel, certificates)
 		if err != nil {
 			return nil, "", nil, err
 		}

@@ -142,6 +142,32 @@ func TestUI_WithoutTheRight(t *testing.T) {
 	}
 }
 
+// The page shows the members of a group, who owns the shard, and who does not answer.
+func TestUI_MembersOfAGroup(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	says := c.group()
+	says(0, 0, 1, 98, 0.1)
+	says(1, 1, 1, 100, 0)
+	says(2, 0, 1, 100, 0)
+	c.answers[metricsOf(2)] = "500 "
+	e, config := c.env(true, nil, nil), c.kubeconfig()
+	address, end := served(t, e, "--kubeconfig", config)
+	browser, base := signedIn(t, address)
+	_, view := visit(t, browser, base, "")
+	for _, text := range []string{
+		"reschedule-adapter-1 owns the shard.", "It owns the shard, and has entry 100 of the log.",
+		"It is a standby: it lacks 2 entries of the log", "GET /metrics was answered 500",
+	} {
+		if !strings.Contains(view, text) {
+			t.Errorf("no %q in %s", text, view)
+		}
+	}
+	if code := end(); code != 0 {
+		t.Errorf("it ends with status %d", code)
+	}
+}
+
 // Without a cluster the page shows the sources that are named, with the token of the file.
 func TestUI_WithoutACluster(t *testing.T) {
 	t.Parallel()

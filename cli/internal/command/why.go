@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -298,6 +299,20 @@ func deadLetter(l *sdk.DeadLetter) *why.DeadLetter {
 
 // adapterFacts reads the adapter's StatefulSet and pods; nil without the rights.
 func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
+	a := s.adapterSet(ctx)
+	if a == nil {
+		return nil
+	}
+	for i := range min(a.Wanted, len(pods)) {
+		if pod, err := s.api.Resource(podResource).Namespace(s.systemNamespace).Get(ctx, pods[i], metav1.GetOptions{}); err == nil {
+			podFacts(a, pod)
+		}
+	}
+	return a
+}
+
+// adapterSet reads the adapter's StatefulSet alone; nil without the rights.
+func (s *session) adapterSet(ctx context.Context) *why.Adapter {
 	set, err := s.api.Resource(statefulSets).Namespace(s.systemNamespace).Get(ctx, adapterName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return &why.Adapter{Missing: true}
@@ -310,13 +325,7 @@ func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
 		wanted = 1
 	}
 	ready, _, _ := unstructured.NestedInt64(set.Object, "status", "readyReplicas")
-	a := &why.Adapter{Wanted: int(wanted), Ready: int(ready)}
-	for i := range min(a.Wanted, len(pods)) {
-		if pod, err := s.api.Resource(podResource).Namespace(s.systemNamespace).Get(ctx, pods[i], metav1.GetOptions{}); err == nil {
-			podFacts(a, pod)
-		}
-	}
-	return a
+	return &why.Adapter{Wanted: int(wanted), Ready: int(ready)}
 }
 
 // podFacts adds why a pod does not run, and its restarts.
@@ -352,20 +361,23 @@ func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
 const maxMetrics = 64 << 20
 
 // metrics reads what only the adapter's metrics show: a full disk, refusals, unreadable
-// records, the limits in force, and whether a source without an object is suspended.
+// records, the limits in force, and whether a source without an object is suspended. What
+// they do not tell stays unknown.
 func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
-	address, client := s.metricsServer, &http.Client{Timeout: s.requestTimeout}
-	if s.config != nil {
-		var err error
-		if client, err = s.http(""); err != nil {
-			return
+	read := func(text io.Reader) { readMetrics(f, src, text) }
+	if s.config == nil {
+		if s.metricsServer != "" {
+			_ = scrape(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer, read)
 		}
-		address = "http://" + adapterName + "." + s.systemNamespace + ":9090"
-	}
-	if address == "" {
 		return
 	}
-	_ = scrape(ctx, client, address, func(text io.Reader) { readMetrics(f, src, text) }) // what they would tell stays unknown
+	if owner := s.ownerOf(ctx, f.Adapter); owner != "" {
+		_ = s.scrapePod(ctx, owner, read)
+		return
+	}
+	if client, err := s.http(s.tunnel, ""); err == nil {
+		_ = scrape(ctx, client, s.metricsAddress(adapterName), read)
+	}
 }
 
 // scrape reads the metrics of an adapter.
@@ -395,14 +407,10 @@ func readMetrics(f *why.Facts, src *source, text io.Reader) {
 	limits := map[string]*int64{
 		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
 	}
-	lines := bufio.NewScanner(text)
-	for lines.Scan() {
-		name, labels, value, ok := sample(lines.Text())
-		if !ok {
-			continue
-		}
+	for s := range samples(text) {
+		labels, value := s.labels, s.value
 		mine := labels["kn_source_namespace"] == src.namespace && labels["kn_source_name"] == src.name
-		switch name {
+		switch s.name {
 		case "reschedule_storage_free_bytes":
 			free = value
 		case "reschedule_storage_reserve_bytes":
@@ -434,22 +442,38 @@ func readMetrics(f *why.Facts, src *source, text io.Reader) {
 	f.StorageFull = reserve > 0 && free < reserve
 }
 
-// sample reads a line of the metrics, name{label="value",…} number, whose values have no
-// escapes where it matters.
-func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
+// sample is a line of the metrics: name{label="value",…} number.
+type sample struct {
+	name   string
+	labels map[string]string // whose values have no escapes where it matters
+	value  float64
+}
+
+// samples are the lines of the metrics that can be read.
+func samples(text io.Reader) iter.Seq[sample] {
+	return func(yield func(sample) bool) {
+		for lines := bufio.NewScanner(text); lines.Scan(); {
+			if s, ok := readSample(lines.Text()); ok && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+func readSample(line string) (s sample, ok bool) {
 	head, number, ok := cutLast(line, " ")
 	if !ok || strings.HasPrefix(line, "#") {
-		return "", nil, 0, false
+		return s, false
 	}
 	value, err := strconv.ParseFloat(number, 64)
 	name, list, _ := strings.Cut(strings.TrimSuffix(head, "}"), "{")
-	labels = map[string]string{}
+	labels := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {
 		if label, quoted, ok := strings.Cut(pair, "="); ok {
 			labels[label] = strings.Trim(quoted, `"`)
 		}
 	}
-	return name, labels, value, err == nil
+	return sample{name, labels, value}, err == nil
 }
 
 func cutLast(s, mark string) (before, after string, found bool) {

@@ -68,6 +68,12 @@ func (f *fullFS) pause() bool {
 	}
 }
 
+// giveUp ends a flush or a compaction without space, after the pause.
+func (f *fullFS) giveUp() {
+	f.gaveUp.Store(true)
+	f.pause()
+}
+
 // try repeats do while there is no space, or, for a table, once pauses. On a frozen
 // disk a table has no space, and do is skipped for everything else.
 func (f *fullFS) try(name string, do func() error) error {
@@ -82,8 +88,7 @@ func (f *fullFS) try(name string, do func() error) error {
 		return err
 	}
 	if f.table(name) {
-		f.gaveUp.Store(true)
-		f.pause()
+		f.giveUp()
 		return err
 	}
 	f.waiting.Add(1)
@@ -215,8 +220,7 @@ func (f *fullFile) sync(do func() error) error {
 	}
 	err := do()
 	if IsFull(err) && f.fs.table(f.name) {
-		f.fs.gaveUp.Store(true)
-		f.fs.pause()
+		f.fs.giveUp()
 	}
 	return err
 }

@@ -73,6 +73,11 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 	if total > 0 {
 		mem = min(mem, max(total/32, 1<<20))
 	}
+	ended := func(err error) {
+		if err == nil {
+			db.full.gaveUp.Store(false)
+		}
+	}
 	p := &pebble.Options{
 		FS:                          fs,
 		ReadOnly:                    o.ReadOnly,
@@ -100,16 +105,8 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			DataCorruption: func(i pebble.DataCorruptionInfo) {
 				db.corruptAt(fmt.Sprintf("%s: %v", i.Path, i.Details), i.Details)
 			},
-			FlushEnd: func(i pebble.FlushInfo) {
-				if i.Err == nil {
-					db.full.gaveUp.Store(false)
-				}
-			},
-			CompactionEnd: func(i pebble.CompactionInfo) {
-				if i.Err == nil {
-					db.full.gaveUp.Store(false)
-				}
-			},
+			FlushEnd:      func(i pebble.FlushInfo) { ended(i.Err) },
+			CompactionEnd: func(i pebble.CompactionInfo) { ended(i.Err) },
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 				db.stalled.Store(true)
 				db.complain(&db.stalls, slog.LevelWarn, "store: writes wait for background work", i.Reason)
