@@ -86,6 +86,7 @@ func views() map[string]string {
 		"long key":       at("key", "ns", "team-a", "name", "hostile", "key", strings.Repeat("w", 512)), // breaks nowhere by itself
 		"hostile letter": at("letter", "ns", "team-a", "name", "hostile", "key", hostile[0]), "live": at("live", "ns", "ops", "name", "git-repos"),
 		"confirm": at("confirm", "ns", "shop", "name", "mail", "what", "discard"), "missing": at("source", "ns", "no", "name", "none"),
+		"group": group.URL,
 	}
 }
 
@@ -400,30 +401,36 @@ func million(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pictures are the views that docs/page.md shows.
-var pictures = []struct {
-	name, scheme, view string
-	pairs              []string
-	wide, high         int64
-}{
-	{"page-sources", "light", "", nil, 1180, 480},
-	{"page-source", "light", "source", []string{"ns", "ops", "name", "git-repos"}, 1180, 960},
-	{"page-source-dark", "dark", "source", []string{"ns", "ops", "name", "git-repos"}, 1180, 960},
-	{"page-key", "light", "key", []string{"ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop"}, 1180, 640},
-	{"page-key-dark", "dark", "key", []string{"ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop"}, 1180, 640},
-	{"page-dead", "light", "source", []string{"ns", "shop", "name", "mail", "tab", "dead"}, 1180, 900},
-	{"page-live", "dark", "live", []string{"ns", "shop", "name", "mail"}, 1180, 520},
-	{"page-phone", "light", "key", []string{"ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop"}, 360, 760},
+// picture is a view that docs/page.md shows.
+type picture struct {
+	name, scheme, address string
+	wide, high            int64
+}
+
+func pictures() []picture {
+	repos := at("source", "ns", "ops", "name", "git-repos")
+	shop := at("key", "ns", "ops", "name", "git-repos", "key", "GitRepo/team-a/shop")
+	return []picture{
+		{"page-sources", "light", at(""), 1180, 480},
+		{"page-members", "light", group.URL, 1180, 600},
+		{"page-source", "light", repos, 1180, 960},
+		{"page-source-dark", "dark", repos, 1180, 960},
+		{"page-key", "light", shop, 1180, 640},
+		{"page-key-dark", "dark", shop, 1180, 640},
+		{"page-dead", "light", at("source", "ns", "shop", "name", "mail", "tab", "dead"), 1180, 900},
+		{"page-live", "dark", at("live", "ns", "shop", "name", "mail"), 1180, 520},
+		{"page-phone", "light", shop, 360, 760},
+	}
 }
 
 // The pictures of the documentation are there, and small. make screenshots writes them.
 func TestPage_Pictures(t *testing.T) {
 	const docs = "../../docs/images"
-	for _, p := range pictures {
+	for _, p := range pictures() {
 		file := filepath.Join(docs, p.name+".png")
 		if *screenshots {
 			ctx := tabOf(t)
-			must(ctx, t, chromedp.EmulateViewport(p.wide, p.high), scheme(p.scheme), chromedp.Navigate(at(p.view, p.pairs...)), chromedp.WaitReady(chromedp.CSS("main")))
+			must(ctx, t, chromedp.EmulateViewport(p.wide, p.high), scheme(p.scheme), chromedp.Navigate(p.address), chromedp.WaitReady(chromedp.CSS("main")))
 			if err := os.WriteFile(file, get(ctx, t, chromedp.CaptureScreenshot()), 0o644); err != nil {
 				t.Fatal(err)
 			}

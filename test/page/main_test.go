@@ -5,9 +5,11 @@ package page
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +20,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	web "github.com/reschedule-dev/reschedule/pkg/page"
+	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -32,6 +36,8 @@ var (
 	browser context.Context
 	adapter *harness.Adapter
 	sink    = harness.NewSink()
+	// group is the page of a replicated group, whose third member does not answer.
+	group *httptest.Server
 )
 
 func TestMain(m *testing.M) {
@@ -51,6 +57,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer sink.Close()
+	defer group.Close()
 	defer adapter.Kill() // first: the sink answers some deliveries only when the adapter is gone
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.Flag("hide-scrollbars", true), chromedp.Flag("force-device-scale-factor", "1"))...)
@@ -97,7 +104,25 @@ func setUp(dir string) error {
 	if err != nil {
 		return err
 	}
+	group = httptest.NewServer(web.Loopback(web.Guard{}, web.Handler(web.Backend{Base: adapter.URL, Sources: sources, Members: members})))
 	return fill()
+}
+
+// sources are a few of the adapter's sources.
+func sources(context.Context) (found []web.Source, err error) {
+	for _, name := range []string{"backups", "builds", "certificates"} {
+		found = append(found, web.Source{Namespace: "ops", Name: name})
+	}
+	return found, nil
+}
+
+// members have each state but one: a member that lags.
+func members(context.Context) why.Group {
+	return why.Group{
+		{Pod: "reschedule-adapter-0", Majority: true, Applied: 184_460, Behind: 40 * time.Millisecond},
+		{Pod: "reschedule-adapter-1", Majority: true, Owner: true, Applied: 184_467},
+		{Pod: "reschedule-adapter-2", Silence: errors.New("dial tcp 10.42.2.17:9090: connection refused")},
+	}
 }
 
 // manifests are the sources: namespace, name, and the rest of the spec.
