@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 // problem is the exit code of why when there is a problem.
@@ -92,6 +96,18 @@ func (e *explainer) why(args ...string) (answer, error) {
 	return a, nil
 }
 
+// names waits until why names the cause.
+func (e *explainer) names(cause string, args ...string) {
+	e.t.Helper()
+	eventually(e.t, patience, cause, func() error {
+		a, err := e.why(args...)
+		if err == nil && a.Cause != cause {
+			err = fmt.Errorf("why %v says %s: %s", args, a.Cause, a.Sentence)
+		}
+		return err
+	})
+}
+
 // A user who has edit and the Role of the command line learns from why alone why a key
 // has not run.
 func TestWhy_NamesEachFault(t *testing.T) {
@@ -161,15 +177,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		{"AtMaxInFlight", []string{"busy", "second/a"}},
 		{"Quota", []string{"full"}},
 	} {
-		t.Run(c.cause, func(t *testing.T) {
-			eventually(t, patience, c.cause, func() error {
-				a, err := e.why(c.args...)
-				if err == nil && a.Cause != c.cause {
-					err = fmt.Errorf("why %v says %s: %s", c.args, a.Cause, a.Sentence)
-				}
-				return err
-			})
-		})
+		t.Run(c.cause, func(*testing.T) { e.names(c.cause, c.args...) })
 	}
 }
 
@@ -230,13 +238,57 @@ func TestWhy_AdapterAtZero(t *testing.T) {
 	e.kubectl("-n", system, "scale", deployment, "--replicas=0")
 	e.kubectl("-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component="+controller, "--timeout=2m")
 	e.kubectl("-n", system, "scale", set, "--replicas=0")
-	for _, args := range [][]string{{"ops"}, {"ops", "a"}} {
-		eventually(t, patience, "AdapterAtZero", func() error {
-			a, err := e.why(args...)
-			if err == nil && a.Cause != "AdapterAtZero" {
-				err = fmt.Errorf("why %v says %s: %s", args, a.Cause, a.Sentence)
+	e.names("AdapterAtZero", "ops")
+	e.names("AdapterAtZero", "ops", "a")
+}
+
+// An adapter whose disk is full. The disk is a small one in memory, in place of the
+// volume, so other sources see no schedules meanwhile, and the test is not parallel.
+func TestWhy_StorageFull(t *testing.T) {
+	n := newNamespace(t, "why-disk")
+	e := n.explainer()
+	ops := n.source("ops", toService("recorder"))
+	const set = "statefulset/reschedule-adapter"
+	rollout := []string{"-n", system, "rollout", "status", set, "--timeout=3m"}
+	patched := func(patch string) []string {
+		return []string{"-n", system, "patch", set, "--type=json", "-p", patch}
+	}
+	t.Cleanup(func() {
+		for _, args := range [][]string{
+			patched(`[{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},{"op":"remove","path":"/spec/template/spec/volumes/0"}]`), rollout,
+		} {
+			if out, err := exec.Command("kubectl", args...).CombinedOutput(); err != nil {
+				t.Errorf("kubectl %v: %v\n%s", args, err, out)
 			}
-			return err
-		})
+		}
+	})
+	e.kubectl(patched(`[{"op":"test","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},
+		{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"small"},
+		{"op":"add","path":"/spec/template/spec/volumes/0","value":{"name":"small","emptyDir":{"medium":"Memory","sizeLimit":"64Mi"}}}]`)...)
+	e.kubectl(rollout...)
+
+	e.names("Idle", "ops")
+	// Random data, which cannot be compressed. A request is near the bound of a body.
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := 0; ; i++ {
+		data := make([]byte, 200<<10)
+		for j := range data {
+			data[j] = byte(random.Uint32())
+		}
+		body, err := json.Marshal(map[string]any{"delay": "1h", "event": map[string]any{"datacontenttype": "application/octet-stream", "data_base64": data}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := ops.call("PUT", harness.KeyPath(fmt.Sprintf("key-%d", i)), string(body)); r.Status == http.StatusInsufficientStorage {
+			break
+		} else if r.Status != http.StatusCreated || i > 1000 {
+			t.Fatalf("key %d: %d %s", i, r.Status, r.Body)
+		}
+	}
+	e.names("StorageFull", "ops")
+	e.names("StorageFull", "ops", "absent")
+	e.names("Waiting", "ops", "key-0")
+	if r := ops.call("DELETE", harness.KeyPath("key-0"), ""); r.Status != http.StatusNoContent {
+		t.Errorf("removing a key from a full disk: %d %s", r.Status, r.Body)
 	}
 }
