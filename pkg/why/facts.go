@@ -36,6 +36,9 @@ type Facts struct {
 	// StorageFull says that less is free on the adapter's disk than it keeps back: it
 	// answers changes that grow with 507.
 	StorageFull bool
+	// NamespaceFull says that the disk is nearly full and that the namespace of the source
+	// holds its share: changes of the namespace that grow are answered with 507.
+	NamespaceFull bool
 	// StoredBytes is what quotas count of the source, 0 = unknown.
 	StoredBytes int64
 	// Unreadable is how many stored records the adapter could not read.

@@ -254,6 +254,9 @@ func (f *Facts) full(a *answer) *answer {
 	if f.StorageFull {
 		return a.say(StorageFull, false, "The adapter's disk is full: new keys, and events that grow, are refused with 507.")
 	}
+	if f.NamespaceFull {
+		return a.say(StorageFull, false, "The adapter's disk is nearly full, and the namespace of source %s holds a large part of it: its new keys, and events that grow, are refused with 507.", f.Name)
+	}
 	for _, name := range sorted(f.QuotaRefused) {
 		if n := f.QuotaRefused[name]; n > 0 {
 			a.add("refused by "+name, fmt.Sprintf("%d since the adapter started", n))

@@ -151,14 +151,15 @@ var cases = map[string]struct {
 	"source, failing": {Facts{Source: ready(func(s *Source) {
 		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "status 500"})
 	})}, SinkFails, false, "status 500."},
-	"source, dead letters": {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, "")}, SinkRefuses, false, "has given up events"},
-	"source full":          {Facts{Source: ready(nil), Counts: &Counts{Pending: 1000}}, Quota, false, "limits.maxPending (1000 keys)"},
-	"source, bytes":        {Facts{Source: ready(func(s *Source) { s.MaxBytes = 1000 }), StoredBytes: 990}, Quota, false, "990 of 1000 bytes"},
-	"source, disk":         {Facts{Source: ready(nil), StorageFull: true}, StorageFull, false, "refused with 507"},
-	"source, past quota":   {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
-	"source, all slots":    {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
-	"source, rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
-	"source, queued":       {Facts{Counts: busy(nil)}, Queued, false, "the source may be suspended, or at its limits."},
+	"source, dead letters":  {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, "")}, SinkRefuses, false, "has given up events"},
+	"source full":           {Facts{Source: ready(nil), Counts: &Counts{Pending: 1000}}, Quota, false, "limits.maxPending (1000 keys)"},
+	"source, bytes":         {Facts{Source: ready(func(s *Source) { s.MaxBytes = 1000 }), StoredBytes: 990}, Quota, false, "990 of 1000 bytes"},
+	"source, disk":          {Facts{Source: ready(nil), StorageFull: true}, StorageFull, false, "refused with 507"},
+	"source, share of disk": {Facts{Source: ready(nil), Counts: &Counts{}, NamespaceFull: true}, StorageFull, false, "The adapter's disk is nearly full, and the namespace of source s holds a large part"},
+	"source, past quota":    {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
+	"source, all slots":     {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
+	"source, rate limited":  {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
+	"source, queued":        {Facts{Counts: busy(nil)}, Queued, false, "the source may be suspended, or at its limits."},
 }
 
 // Each state that a source and a key can be in has its cause.

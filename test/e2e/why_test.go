@@ -267,6 +267,10 @@ func TestWhy_StorageFull(t *testing.T) {
 		{"op":"add","path":"/spec/template/spec/volumes/0","value":{"name":"small","emptyDir":{"medium":"Memory","sizeLimit":"64Mi"}}}]`)...)
 	e.kubectl(rollout...)
 
+	eventually(t, patience, "the Service knows the new pod", func() error {
+		_, err := ops.try("GET", "", "")
+		return err
+	})
 	e.names("Idle", "ops")
 	// Random data, which cannot be compressed. A request is near the bound of a body.
 	random := rand.New(rand.NewPCG(1, 2))

@@ -62,6 +62,18 @@ func TestWhy_InACluster(t *testing.T) {
 		"disk full": {func(c *cluster) {
 			c.answers["GET /metrics"] = "200 # HELP x\nreschedule_storage_free_bytes{otel_scope_name=\"a\"} 1.5e+07\nreschedule_storage_reserve_bytes 1.6e+07\n"
 		}, "web", "StorageFull", "507"},
+		"share of the disk": {func(c *cluster) {
+			c.answers["GET /metrics"] = "200 reschedule_storage_free_bytes 2.1e+07\nreschedule_storage_reserve_bytes 2e+07\n" +
+				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1e+05\n" +
+				"reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 9e+05\n" +
+				"reschedule_quota_refused_total{kn_source_name=\"other\",kn_source_namespace=\"ops\",quota=\"disk\"} 1\n"
+		}, "web", "StorageFull", "nearly full"},
+		"share of another namespace": {func(c *cluster) {
+			c.answers["GET /metrics"] = "200 reschedule_storage_free_bytes 2.1e+07\nreschedule_storage_reserve_bytes 2e+07\n" +
+				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 9e+05\n" +
+				"reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"shop\"} 1e+09\n" +
+				"reschedule_quota_refused_total{kn_source_name=\"web\",kn_source_namespace=\"ops\",quota=\"disk\"} 1\n"
+		}, "web", "Healthy", "is healthy"},
 		"quota of bytes": {func(c *cluster) {
 			c.answers["GET /metrics"] = "200 reschedule_stored_bytes{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1.04e+06\n" +
 				"reschedule_stored_bytes{kn_source_name=\"other\",kn_source_namespace=\"ops\"} 1\n"
