@@ -43,15 +43,40 @@ func (a *Adapter) makePage(guard access.Guard) access.Guard {
 		}}
 		guard = pageGuard{page: access.NewTokens(own.Bearer), others: guard}
 	}
+	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{
+		Base: "http://localhost", Transport: transportTo(a.Addr), Sources: a.pageSources, Metrics: pageMetrics(transportTo(a.AdminAddr)),
+	})))
+	a.page.Store(&handler)
+	return guard
+}
+
+// transportTo leads to one of the adapter's own listeners, whatever the host.
+func transportTo(own func() string) *http.Transport {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
 	transport.MaxIdleConnsPerHost = 8
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, reachable(a.calls[0].Addr().String()))
+		return new(net.Dialer).DialContext(ctx, network, reachable(own()))
 	}
-	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{Base: "http://localhost", Transport: transport, Sources: a.pageSources})))
-	a.page.Store(&handler)
-	return guard
+	return transport
+}
+
+// pageMetrics adds what only the metrics show: a full disk, and quotas.
+func pageMetrics(transport http.RoundTripper) func(context.Context, *why.Facts) {
+	return func(ctx context.Context, f *why.Facts) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", http.NoBody)
+		if err != nil {
+			return
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return // the view has the error of the schedule API, or the user has left it
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			f.ReadMetrics(resp.Body)
+		}
+	}
 }
 
 // reachable is an address of this machine that leads to a listener on all addresses.

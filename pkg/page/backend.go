@@ -33,6 +33,10 @@ type Backend struct {
 	// Members asks the adapters of a replicated group; nil, or an empty group: there is
 	// only one adapter. It is called for each view of all sources, at most for viewTime.
 	Members func(context.Context) why.Group
+	// Metrics adds to the facts what only the metrics of the adapter show, such as a full
+	// disk; nil: that stays unknown. It is called for each view of a source or a key, at
+	// most for viewTime.
+	Metrics func(context.Context, *why.Facts)
 	// Now is the clock, nil = time.Now.
 	Now func() time.Time
 

@@ -33,8 +33,10 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 	var n counts
 	var past history
 	var dead letter
+	now := h.Now()
+	f := h.facts(s, now)
 	errs := make([]error, 4)
-	each(len(errs), func(i int) {
+	each(len(errs)+1, func(i int) {
 		switch i {
 		case 0:
 			errs[i] = h.get(r.Context(), s, path, &k)
@@ -44,6 +46,8 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 			errs[i] = h.get(r.Context(), s, path+"/history", &past)
 		case 3:
 			errs[i] = h.get(r.Context(), s, "/deadletters/"+segment(name), &dead)
+		case 4:
+			h.Metrics(r.Context(), &f)
 		}
 	})
 	absent, noLetter := isStatus(errs[0], http.StatusNotFound), isStatus(errs[3], http.StatusNotFound)
@@ -52,8 +56,7 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 			return nil, err
 		}
 	}
-	now := h.Now()
-	f := why.Facts{Now: now, Namespace: s.Namespace, Name: s.Name, Source: &s.Source, Counts: facts(&n), Key: name, Since: past.Since}
+	f.Key, f.Counts, f.Since = name, facts(&n), past.Since
 	for _, o := range past.Items {
 		late, _ := time.ParseDuration(o.Lateness)
 		took, _ := time.ParseDuration(o.Duration)

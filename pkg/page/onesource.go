@@ -76,7 +76,8 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 	var table markup
 	var failed error
 	now := h.Now()
-	each(5, func(i int) {
+	f := h.facts(s, now)
+	each(6, func(i int) {
 		switch i {
 		case 0:
 			table, err = h.table(r, s, &tabs[at], now)
@@ -97,12 +98,14 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 					l.letter = &newest
 				}
 			}
+		case 5:
+			h.Metrics(r.Context(), &f)
 		}
 	})
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	f := why.Facts{Now: now, Namespace: s.Namespace, Name: s.Name, Source: &s.Source, Counts: facts(&l.counts)}
+	f.Counts = facts(&l.counts)
 	if l.trouble != nil {
 		f.Record = l.trouble.record()
 	}
@@ -118,6 +121,13 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 		done(r), answer(why.Explain(f)), tiles(&l.counts, now), dueChart(l.ahead, l.more, now), l.recent.chart(now),
 		tabLinks(s, at, &l.counts), h.filter(r, s, &tabs[at]), table)
 	return &view{title: s.Namespace + "/" + s.Name, crumbs: all, body: body, live: true}, nil
+}
+
+// facts are the ones that are known before a call. The object is a copy, which the metrics
+// may complete.
+func (h *handler) facts(s *Source, now time.Time) why.Facts {
+	object := s.Source
+	return why.Facts{Now: now, Namespace: s.Namespace, Name: s.Name, Source: &object}
 }
 
 // silent is the view of a source about which the schedule API says nothing.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 //go:embed assets/style.css assets/page.js assets/icon.svg
@@ -57,6 +59,9 @@ type crumb struct {
 func Handler(b Backend) http.Handler {
 	if b.Now == nil {
 		b.Now = time.Now
+	}
+	if b.Metrics == nil {
+		b.Metrics = func(context.Context, *why.Facts) {}
 	}
 	h := &handler{
 		Backend: b, views: make(chan struct{}, viewsAtOnce), proof: rand.Text(), origins: http.NewCrossOriginProtection(),

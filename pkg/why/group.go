@@ -56,14 +56,24 @@ func (m *Member) Problem() bool { return m.State() != MemberOwns && m.State() !=
 // Group is all members of a group.
 type Group []Member
 
+// Owner is the pod that owns the shard, empty if none is known.
+func (g Group) Owner() string {
+	for i := range g {
+		if g[i].State() == MemberOwns {
+			return g[i].Pod
+		}
+	}
+	return ""
+}
+
 // Sentence says who owns the shard, and whether the lack of an owner is a problem.
 func (g Group) Sentence() (text string, problem bool) {
+	if owner := g.Owner(); owner != "" {
+		return owner + " owns the shard.", false
+	}
 	silent := 0
-	for _, m := range g {
-		switch m.State() {
-		case MemberOwns:
-			return m.Pod + " owns the shard.", false
-		case MemberSilent:
+	for i := range g {
+		if g[i].State() == MemberSilent {
 			silent++
 		}
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// pageFlags are the flags of an adapter with the page, and one source.
+// pageFlags are the flags of an adapter with the page, and one source, which may store a mebibyte.
 func pageFlags(t *testing.T, more ...string) []string {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sources.yaml")
-	if err := os.WriteFile(file, []byte(manifests(&source{name: "paged"})), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(manifests(&source{name: "paged", spec: "limits: {maxBytes: 1Mi}"})), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return harness.Flags(file, filepath.Join(dir, "data"), more...)
@@ -67,6 +67,26 @@ func TestPage_OpenAsTheAPI(t *testing.T) {
 	}
 	if reply := look(t, "GET", shared.Admin+"/page/", ""); reply.Status != http.StatusNotFound || shared.Page != "" {
 		t.Errorf("without --ui: %d, %q", reply.Status, shared.Page)
+	}
+}
+
+// The page knows what only the metrics show: that a source has used up its bytes.
+func TestPage_KnowsAFullQuota(t *testing.T) {
+	t.Parallel()
+	a := harness.Start(t, pageFlags(t, "--ui")...)
+	at := a.URL + "/" + namespace + "/paged"
+	view := a.Page + "source?" + url.Values{"ns": {namespace}, "name": {"paged"}}.Encode()
+	event := `{"delay":"1h","event":{"data":"` + strings.Repeat("x", 249<<10) + `"}}`
+	if body := look(t, "GET", view, "").Body; strings.Contains(string(body), "limits.maxBytes") {
+		t.Errorf("an empty source: %s", body)
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		if reply := look(t, "PUT", at+harness.KeyPath(key), event); reply.Status != http.StatusCreated {
+			t.Fatalf("%s: %d %s", key, reply.Status, reply.Body)
+		}
+	}
+	if body := look(t, "GET", view, "").Body; !strings.Contains(string(body), "has reached limits.maxBytes") {
+		t.Errorf("a full source: %s", body)
 	}
 }
 

@@ -364,6 +364,9 @@ func TestDoctor_InACluster(t *testing.T) {
 	}
 }
 
+// fullDisk are the metrics of an adapter whose disk is full.
+const fullDisk = "reschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n"
+
 // group makes the adapter a group of three, and returns what sets the metrics of a member.
 func (c *cluster) group() (says func(pod, owner, majority, applied int, behind float64)) {
 	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":3},"status":{"readyReplicas":3}}`)
@@ -389,14 +392,14 @@ func TestWhy_AsksTheOwnerOfAGroup(t *testing.T) {
 		says(pod, 0, 1, 100, 0)
 	}
 	says(1, 1, 1, 100, 0)
-	const full, refused = "reschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n", "reschedule_quota_refused_total{kn_source_namespace=\"ops\",kn_source_name=\"web\",quota=\"max-pending\"} 3\n"
-	c.answers[metricsOf(0)] += full
+	const refused = "reschedule_quota_refused_total{kn_source_namespace=\"ops\",kn_source_name=\"web\",quota=\"max-pending\"} 3\n"
+	c.answers[metricsOf(0)] += fullDisk
 	c.answers[metricsOf(1)] += refused
 	code, out, errs := c.run(true, "why", "web", "k")
 	if code != exitProblem || !strings.Contains(out, "3 changes were refused with 429") {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}
-	c.answers[metricsOf(1)] += full
+	c.answers[metricsOf(1)] += fullDisk
 	if code, out, errs := c.run(true, "why", "web", "k"); code != exitProblem || !strings.Contains(out, "disk") {
 		t.Errorf("with a full disk of the owner: %d: %s%s", code, out, errs)
 	}

@@ -36,13 +36,7 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 // shard, since a standby knows of no refusal. It is empty where no owner is known. The
 // session asks once.
 func (s *session) ownerOf(ctx context.Context, a *why.Adapter) string {
-	s.findOwner.Do(func() {
-		for _, m := range s.members(ctx, a) {
-			if m.State() == why.MemberOwns {
-				s.owner = m.Pod
-			}
-		}
-	})
+	s.findOwner.Do(func() { s.owner = s.members(ctx, a).Owner() })
 	return s.owner
 }
 
@@ -50,7 +44,7 @@ func (s *session) askMember(ctx context.Context, m *why.Member) error {
 	ctx, cancel := context.WithTimeout(ctx, memberPatience)
 	defer cancel()
 	known := false
-	err := s.scrapePod(ctx, m.Pod, func(text io.Reader) { known = readMember(m, text) })
+	err := s.scrapePod(ctx, m.Pod, func(text io.Reader) { known = m.ReadMetrics(text) })
 	if err == nil && !known {
 		err = errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")
 	}
@@ -72,23 +66,6 @@ func (s *session) scrapePod(ctx context.Context, pod string, read func(text io.R
 // metricsAddress is the address of the metrics for a client that goes through a tunnel.
 func (s *session) metricsAddress(host string) string {
 	return "http://" + host + "." + s.systemNamespace + ":" + strconv.Itoa(metricsPort)
-}
-
-// readMember reads the metrics, and reports that they are of an adapter in a group.
-func readMember(m *why.Member, text io.Reader) (known bool) {
-	for s := range samples(text) {
-		switch s.name {
-		case "reschedule_shard_owner":
-			known, m.Owner = true, s.value > 0
-		case "reschedule_shard_majority":
-			m.Majority = s.value > 0
-		case "reschedule_shard_applied":
-			m.Applied = int64(s.value)
-		case "reschedule_shard_behind_seconds":
-			m.Behind = time.Duration(s.value * float64(time.Second)).Round(10 * time.Millisecond)
-		}
-	}
-	return known
 }
 
 // memberFindings are the lines of doctor about a group: the group, and each member.

@@ -1,10 +1,13 @@
 package command
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -74,7 +77,7 @@ func (e *env) servePage(ctx context.Context, port uint16, r *remote) error {
 	}
 	secret := rand.Text()
 	server := &http.Server{
-		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Members: r.group, Now: e.now})),
+		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Members: r.group, Metrics: r.metrics, Now: e.now})),
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -102,6 +105,47 @@ type remote struct {
 	asking  sync.Mutex
 	members why.Group
 	askedAt time.Time
+
+	reading sync.Mutex
+	lines   map[string]metricLines // by namespace
+}
+
+// metricLines are the lines of the metrics about a namespace, and about the disk.
+type metricLines struct {
+	text   string
+	readAt time.Time
+}
+
+// metrics adds to the facts what the metrics show, which may be some seconds old. One view
+// of a namespace reads them, and the others wait for it.
+func (r *remote) metrics(ctx context.Context, f *why.Facts) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	now := r.now()
+	maps.DeleteFunc(r.lines, func(_ string, l metricLines) bool { return now.Sub(l.readAt) > groupAge })
+	known, ok := r.lines[f.Namespace]
+	if !ok {
+		asked, cancel := context.WithTimeout(ctx, memberPatience)
+		defer cancel()
+		var kept strings.Builder
+		_ = r.session.metrics(asked, r.group(asked).Owner(), func(text io.Reader) { // else what they show stays unknown
+			for lines := bufio.NewScanner(text); lines.Scan(); {
+				if line := lines.Text(); strings.HasPrefix(line, "reschedule_storage_") || strings.Contains(line, strconv.Quote(f.Namespace)) {
+					kept.WriteString(line)
+					kept.WriteByte('\n')
+				}
+			}
+		})
+		if ctx.Err() != nil { // the view was left, and the adapter had no time to answer
+			return
+		}
+		known = metricLines{kept.String(), now}
+		if r.lines == nil {
+			r.lines = map[string]metricLines{}
+		}
+		r.lines[f.Namespace] = known
+	}
+	f.ReadMetrics(strings.NewReader(known.text))
 }
 
 // group returns the members of a group, which may be some seconds old. One view asks, and

@@ -151,6 +151,8 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 	says(1, 1, 1, 100, 0)
 	says(2, 0, 1, 100, 0)
 	c.answers[metricsOf(2)] = "500 "
+	c.answers[metricsOf(0)] += fullDisk
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
 	e, config := c.env(true, nil, nil), c.kubeconfig()
 	address, end := served(t, e, "--kubeconfig", config)
 	browser, base := signedIn(t, address)
@@ -163,8 +165,34 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 			t.Errorf("no %q in %s", text, view)
 		}
 	}
+	// The disk is the one of the owner.
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
+		t.Errorf("the source, while the disk of a standby is full: %s", view)
+	}
 	if code := end(); code != 0 {
 		t.Errorf("it ends with status %d", code)
+	}
+}
+
+// The page knows a full disk and quotas from the metrics, which it reads once for some seconds.
+func TestUI_AFullDisk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	c.answers["GET /metrics"] = "200 " + fullDisk
+	e, config := c.env(true, nil, nil), c.kubeconfig()
+	address, end := served(t, e, "--kubeconfig", config)
+	browser, base := signedIn(t, address)
+	for range 2 {
+		if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "disk is full") {
+			t.Errorf("the source: %s", view)
+		}
+	}
+	if code := end(); code != 0 {
+		t.Errorf("it ends with status %d", code)
+	}
+	if n := strings.Count(strings.Join(c.asked, "\n"), "GET /metrics"); n != 1 {
+		t.Errorf("the metrics were read %d times: %q", n, c.asked)
 	}
 }
 

@@ -1,15 +1,12 @@
 package command
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -180,7 +177,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 		s.askKey(ctx, f, src)
 	}
 	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		s.metrics(ctx, f, src)
+		_ = s.metrics(ctx, s.ownerOf(ctx, f.Adapter), f.ReadMetrics) // else what they show stays unknown
 	}
 	return interrupted(ctx)
 }
@@ -360,24 +357,23 @@ func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
 // maxMetrics bounds what is read of the metrics.
 const maxMetrics = 64 << 20
 
-// metrics reads what only the adapter's metrics show: a full disk, refusals, unreadable
-// records, the limits in force, and whether a source without an object is suspended. What
-// they do not tell stays unknown.
-func (s *session) metrics(ctx context.Context, f *why.Facts, src *source) {
-	read := func(text io.Reader) { readMetrics(f, src, text) }
-	if s.config == nil {
-		if s.metricsServer != "" {
-			_ = scrape(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer, read)
-		}
-		return
+// metrics reads the metrics of the adapter: of the pod that owns the shard of a group, if it
+// is known. There are none without a cluster and without --metrics-server.
+func (s *session) metrics(ctx context.Context, owner string, read func(text io.Reader)) error {
+	switch {
+	case s.config == nil && s.metricsServer == "":
+		return nil
+	case s.config == nil:
+		return scrape(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer, read)
+	case owner != "":
+		return s.scrapePod(ctx, owner, read)
 	}
-	if owner := s.ownerOf(ctx, f.Adapter); owner != "" {
-		_ = s.scrapePod(ctx, owner, read)
-		return
+	client, err := s.http(s.tunnel, "")
+	if err != nil {
+		return err
 	}
-	if client, err := s.http(s.tunnel, ""); err == nil {
-		_ = scrape(ctx, client, s.metricsAddress(adapterName), read)
-	}
+	defer client.CloseIdleConnections()
+	return scrape(ctx, client, s.metricsAddress(adapterName), read)
 }
 
 // scrape reads the metrics of an adapter.
@@ -396,99 +392,4 @@ func scrape(ctx context.Context, client *http.Client, address string, read func(
 	}
 	read(io.LimitReader(resp.Body, maxMetrics))
 	return nil
-}
-
-func readMetrics(f *why.Facts, src *source, text io.Reader) {
-	var free, reserve, held, refused float64 // the last two of the namespace
-	known := f.Source
-	if known == nil {
-		known = &why.Source{} // without a cluster
-	}
-	limits := map[string]*int64{
-		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
-	}
-	for s := range samples(text) {
-		labels, value := s.labels, s.value
-		near := labels["kn_source_namespace"] == src.namespace
-		mine := near && labels["kn_source_name"] == src.name
-		switch s.name {
-		case "reschedule_storage_free_bytes":
-			free = value
-		case "reschedule_storage_reserve_bytes":
-			reserve = value
-		case "reschedule_storage_corrupt_total":
-			f.Unreadable = int64(value)
-		case "reschedule_stored_bytes":
-			if near {
-				held += value
-			}
-			if mine {
-				f.StoredBytes = int64(value)
-			}
-		case "reschedule_source_suspended":
-			if mine && f.Source == nil {
-				known.Suspended = value > 0
-				f.Source = known
-			}
-		case "reschedule_limit":
-			if limit := limits[labels["limit"]]; mine && limit != nil {
-				*limit = int64(value)
-			}
-		case "reschedule_quota_refused_total":
-			if near && labels["quota"] == "disk" {
-				refused += value
-			}
-			if mine && value > 0 {
-				if f.QuotaRefused == nil {
-					f.QuotaRefused = map[string]int64{}
-				}
-				f.QuotaRefused[labels["quota"]] += int64(value)
-			}
-		}
-	}
-	f.StorageFull = reserve > 0 && free < reserve
-	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
-	// event that was refused may be a little larger than the rest of the share.
-	f.NamespaceFull = reserve > 0 && refused > 0 && held >= 0.95*(free-reserve)
-}
-
-// sample is a line of the metrics: name{label="value",…} number.
-type sample struct {
-	name   string
-	labels map[string]string // whose values have no escapes where it matters
-	value  float64
-}
-
-// samples are the lines of the metrics that can be read.
-func samples(text io.Reader) iter.Seq[sample] {
-	return func(yield func(sample) bool) {
-		for lines := bufio.NewScanner(text); lines.Scan(); {
-			if s, ok := readSample(lines.Text()); ok && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
-func readSample(line string) (s sample, ok bool) {
-	head, number, ok := cutLast(line, " ")
-	if !ok || strings.HasPrefix(line, "#") {
-		return s, false
-	}
-	value, err := strconv.ParseFloat(number, 64)
-	name, list, _ := strings.Cut(strings.TrimSuffix(head, "}"), "{")
-	labels := map[string]string{}
-	for pair := range strings.SplitSeq(list, ",") {
-		if label, quoted, ok := strings.Cut(pair, "="); ok {
-			labels[label] = strings.Trim(quoted, `"`)
-		}
-	}
-	return sample{name, labels, value}, err == nil
-}
-
-func cutLast(s, mark string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, mark); i >= 0 {
-		return s[:i], s[i+len(mark):], true
-	}
-	return s, "", false
 }
