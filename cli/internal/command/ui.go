@@ -125,10 +125,11 @@ func (r *remote) metrics(ctx context.Context, f *why.Facts) {
 	maps.DeleteFunc(r.lines, func(_ string, l metricLines) bool { return now.Sub(l.readAt) > groupAge })
 	known, ok := r.lines[f.Namespace]
 	if !ok {
+		owner := r.group(ctx).Owner()
 		asked, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
 		var kept strings.Builder
-		_ = r.session.metrics(asked, r.group(asked).Owner(), func(text io.Reader) { // else what they show stays unknown
+		_ = r.session.metrics(asked, owner, func(text io.Reader) { // else what they show stays unknown
 			for lines := bufio.NewScanner(text); lines.Scan(); {
 				if line := lines.Text(); strings.HasPrefix(line, "reschedule_storage_") || strings.Contains(line, strconv.Quote(f.Namespace)) {
 					kept.WriteString(line)
