@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -253,7 +254,7 @@ func TestWhy_StorageFull(t *testing.T) {
 	patched := func(patch string) []string {
 		return []string{"-n", system, "patch", set, "--type=json", "-p", patch}
 	}
-	t.Cleanup(func() {
+	restore := sync.OnceFunc(func() {
 		for _, args := range [][]string{
 			patched(`[{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},{"op":"remove","path":"/spec/template/spec/volumes/0"}]`), rollout,
 		} {
@@ -262,15 +263,17 @@ func TestWhy_StorageFull(t *testing.T) {
 			}
 		}
 	})
+	t.Cleanup(restore)
+	answers := func() error { // a Service learns a new pod a little later
+		_, err := ops.try("GET", "", "")
+		return err
+	}
 	e.kubectl(patched(`[{"op":"test","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},
 		{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"small"},
 		{"op":"add","path":"/spec/template/spec/volumes/0","value":{"name":"small","emptyDir":{"medium":"Memory","sizeLimit":"64Mi"}}}]`)...)
 	e.kubectl(rollout...)
 
-	eventually(t, patience, "the Service knows the new pod", func() error {
-		_, err := ops.try("GET", "", "")
-		return err
-	})
+	eventually(t, patience, "the adapter on a small disk answers", answers)
 	e.names("Idle", "ops")
 	// Random data, which cannot be compressed. A request is near the bound of a body.
 	random := rand.New(rand.NewPCG(1, 2))
@@ -295,4 +298,6 @@ func TestWhy_StorageFull(t *testing.T) {
 	if r := ops.call("DELETE", harness.KeyPath("key-0"), ""); r.Status != http.StatusNoContent {
 		t.Errorf("removing a key from a full disk: %d %s", r.Status, r.Body)
 	}
+	restore()
+	eventually(t, patience, "the adapter on its volume answers", answers)
 }
