@@ -60,9 +60,7 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 	now := h.Now()
 	var group why.Group
 	var asked sync.WaitGroup
-	if h.Members != nil {
-		asked.Go(func() { group = h.Members(r.Context()) })
-	}
+	asked.Go(func() { group = h.Members(r.Context()) })
 	each(len(shown), func(i int) { rows[i] = h.sourceRow(r.Context(), shown[i], now) })
 	asked.Wait()
 

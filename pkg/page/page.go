@@ -60,6 +60,9 @@ func Handler(b Backend) http.Handler {
 	if b.Now == nil {
 		b.Now = time.Now
 	}
+	if b.Members == nil {
+		b.Members = func(context.Context) why.Group { return nil }
+	}
 	if b.Metrics == nil {
 		b.Metrics = func(context.Context, *why.Facts) {}
 	}

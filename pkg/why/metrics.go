@@ -102,12 +102,12 @@ func samples(text io.Reader) iter.Seq[sample] {
 }
 
 func readSample(line string) (s sample, ok bool) {
-	head, number, ok := cutLast(line, " ")
-	if !ok || strings.HasPrefix(line, "#") {
+	end := strings.LastIndexByte(line, ' ')
+	if end < 0 || strings.HasPrefix(line, "#") {
 		return s, false
 	}
-	value, err := strconv.ParseFloat(number, 64)
-	name, list, _ := strings.Cut(strings.TrimSuffix(head, "}"), "{")
+	value, err := strconv.ParseFloat(line[end+1:], 64)
+	name, list, _ := strings.Cut(strings.TrimSuffix(line[:end], "}"), "{")
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {
 		if label, quoted, ok := strings.Cut(pair, "="); ok {
@@ -115,11 +115,4 @@ func readSample(line string) (s sample, ok bool) {
 		}
 	}
 	return sample{name, labels, value}, err == nil
-}
-
-func cutLast(s, mark string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, mark); i >= 0 {
-		return s[:i], s[i+len(mark):], true
-	}
-	return s, "", false
 }

@@ -98,9 +98,9 @@ func (e *explainer) why(args ...string) (answer, error) {
 }
 
 // names waits until why names the cause.
-func (e *explainer) names(cause string, args ...string) {
-	e.t.Helper()
-	eventually(e.t, patience, cause, func() error {
+func (e *explainer) names(t *testing.T, cause string, args ...string) {
+	t.Helper()
+	eventually(t, patience, cause, func() error {
 		a, err := e.why(args...)
 		if err == nil && a.Cause != cause {
 			err = fmt.Errorf("why %v says %s: %s", args, a.Cause, a.Sentence)
@@ -178,7 +178,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		{"AtMaxInFlight", []string{"busy", "second/a"}},
 		{"Quota", []string{"full"}},
 	} {
-		t.Run(c.cause, func(*testing.T) { e.names(c.cause, c.args...) })
+		t.Run(c.cause, func(t *testing.T) { e.names(t, c.cause, c.args...) })
 	}
 }
 
@@ -190,6 +190,17 @@ func (e *explainer) kubectl(args ...string) string {
 		e.t.Fatalf("kubectl %v: %v", args, err)
 	}
 	return strings.TrimSpace(string(out))
+}
+
+// restore runs kubectl in the system's namespace with each of the arguments, also after the
+// context of the test has ended.
+func (e *explainer) restore(all ...[]string) {
+	e.t.Helper()
+	for _, args := range all {
+		if out, err := exec.Command("kubectl", append([]string{"-n", system}, args...)...).CombinedOutput(); err != nil {
+			e.t.Errorf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
 }
 
 // stranger returns the arguments of why about a source for a caller who has another token, and a port-forward.
@@ -227,20 +238,14 @@ func TestWhy_AdapterAtZero(t *testing.T) {
 	const deployment, set = "deployment/reschedule-controller", "statefulset/reschedule-adapter"
 	replicas := e.kubectl("-n", system, "get", deployment, "-o", "jsonpath={.spec.replicas}")
 	t.Cleanup(func() {
-		for _, args := range [][]string{
-			{"scale", set, "--replicas=1"}, {"scale", deployment, "--replicas=" + replicas},
-			{"rollout", "status", set, "--timeout=3m"}, {"rollout", "status", deployment, "--timeout=3m"},
-		} {
-			if out, err := exec.Command("kubectl", append([]string{"-n", system}, args...)...).CombinedOutput(); err != nil {
-				t.Errorf("kubectl %v: %v\n%s", args, err, out)
-			}
-		}
+		e.restore([]string{"scale", set, "--replicas=1"}, []string{"scale", deployment, "--replicas=" + replicas},
+			[]string{"rollout", "status", set, "--timeout=3m"}, []string{"rollout", "status", deployment, "--timeout=3m"})
 	})
 	e.kubectl("-n", system, "scale", deployment, "--replicas=0")
 	e.kubectl("-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component="+controller, "--timeout=2m")
 	e.kubectl("-n", system, "scale", set, "--replicas=0")
-	e.names("AdapterAtZero", "ops")
-	e.names("AdapterAtZero", "ops", "a")
+	e.names(t, "AdapterAtZero", "ops")
+	e.names(t, "AdapterAtZero", "ops", "a")
 }
 
 // An adapter whose disk is full. The disk is a small one in memory, in place of the
@@ -250,32 +255,23 @@ func TestWhy_StorageFull(t *testing.T) {
 	e := n.explainer()
 	ops := n.source("ops", toService("recorder"))
 	const set = "statefulset/reschedule-adapter"
-	rollout := []string{"-n", system, "rollout", "status", set, "--timeout=3m"}
-	patched := func(patch string) []string {
-		return []string{"-n", system, "patch", set, "--type=json", "-p", patch}
-	}
+	rollout := []string{"rollout", "status", set, "--timeout=3m"}
 	restore := sync.OnceFunc(func() {
-		for _, args := range [][]string{
-			patched(`[{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},{"op":"remove","path":"/spec/template/spec/volumes/0"}]`), rollout,
-		} {
-			if out, err := exec.Command("kubectl", args...).CombinedOutput(); err != nil {
-				t.Errorf("kubectl %v: %v\n%s", args, err, out)
-			}
-		}
+		e.restore([]string{"patch", set, "--type=json", "-p", `[{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},{"op":"remove","path":"/spec/template/spec/volumes/0"}]`}, rollout)
 	})
 	t.Cleanup(restore)
 	answers := func() error { // a Service learns a new pod a little later
 		_, err := ops.try("GET", "", "")
 		return err
 	}
-	e.kubectl(patched(`[{"op":"test","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},
+	e.kubectl("-n", system, "patch", set, "--type=json", "-p", `[{"op":"test","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},
 		{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"small"},
-		{"op":"add","path":"/spec/template/spec/volumes/0","value":{"name":"small","emptyDir":{"medium":"Memory","sizeLimit":"64Mi"}}}]`)...)
-	e.kubectl(rollout...)
+		{"op":"add","path":"/spec/template/spec/volumes/0","value":{"name":"small","emptyDir":{"medium":"Memory","sizeLimit":"64Mi"}}}]`)
+	e.kubectl(append([]string{"-n", system}, rollout...)...)
 
 	eventually(t, patience, "the adapter on a small disk answers", answers)
-	e.names("Idle", "ops")
-	// Random data, which cannot be compressed. A request is near the bound of a body.
+	e.names(t, "Idle", "ops")
+	// Random data, which cannot be compressed.
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := 0; ; i++ {
 		data := make([]byte, 200<<10)
@@ -292,9 +288,9 @@ func TestWhy_StorageFull(t *testing.T) {
 			t.Fatalf("key %d: %d %s", i, r.Status, r.Body)
 		}
 	}
-	e.names("StorageFull", "ops")
-	e.names("StorageFull", "ops", "absent")
-	e.names("Waiting", "ops", "key-0")
+	e.names(t, "StorageFull", "ops")
+	e.names(t, "StorageFull", "ops", "absent")
+	e.names(t, "Waiting", "ops", "key-0")
 	if r := ops.call("DELETE", harness.KeyPath("key-0"), ""); r.Status != http.StatusNoContent {
 		t.Errorf("removing a key from a full disk: %d %s", r.Status, r.Body)
 	}

@@ -116,7 +116,7 @@ func sources(context.Context) (found []web.Source, err error) {
 	return found, nil
 }
 
-// members have each state but one: a member that lags.
+// members are a standby, the owner, and a member that does not answer.
 func members(context.Context) why.Group {
 	return why.Group{
 		{Pod: "reschedule-adapter-0", Majority: true, Applied: 184_460, Behind: 40 * time.Millisecond},

@@ -405,6 +405,25 @@ func TestWhy_AsksTheOwnerOfAGroup(t *testing.T) {
 	}
 }
 
+// doctor asks each member once, for its own lines and for the sources together.
+func TestDoctor_AsksEachMemberOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	says := c.group()
+	for pod := range 3 {
+		says(pod, 0, 1, 100, 0)
+	}
+	says(1, 1, 1, 100, 0)
+	if code, out, errs := c.run(true, "doctor"); code != 0 {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	for _, standby := range []int{0, 2} {
+		if n := strings.Count(strings.Join(c.asked, "\n"), metricsOf(standby)); n != 1 {
+			t.Errorf("member %d was asked %d times: %q", standby, n, c.asked)
+		}
+	}
+}
+
 // doctor and top show the members of a group, who owns the shard, and how far the others are behind.
 func TestDoctor_MembersOfAGroup(t *testing.T) {
 	t.Parallel()

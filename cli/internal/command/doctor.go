@@ -95,7 +95,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		return nil, err
 	}
 	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.members(ctx, adapter))...)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.membersOnce(ctx, adapter))...)
 	found = append(found, s.rights(ctx, objects)...)
 	for _, o := range objects {
 		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}

@@ -32,12 +32,10 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 	return all
 }
 
-// ownerOf is the pod whose metrics are the ones of the sources: in a group the owner of the
-// shard, since a standby knows of no refusal. It is empty where no owner is known. The
-// session asks once.
-func (s *session) ownerOf(ctx context.Context, a *why.Adapter) string {
-	s.findOwner.Do(func() { s.owner = s.members(ctx, a).Owner() })
-	return s.owner
+// membersOnce is members for a command that looks once: the session asks once.
+func (s *session) membersOnce(ctx context.Context, a *why.Adapter) why.Group {
+	s.asked.Do(func() { s.known = s.members(ctx, a) })
+	return s.known
 }
 
 func (s *session) askMember(ctx context.Context, m *why.Member) error {

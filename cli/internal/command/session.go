@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -43,8 +44,8 @@ type session struct {
 	tunnel *tunnel
 	tokens map[string]string // by audience
 
-	findOwner sync.Once
-	owner     string // the pod that owns the shard of a group, after ownerOf
+	asked sync.Once
+	known why.Group // after membersOnce
 }
 
 // source is one source, and how to call it.

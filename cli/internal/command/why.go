@@ -177,7 +177,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 		s.askKey(ctx, f, src)
 	}
 	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		_ = s.metrics(ctx, s.ownerOf(ctx, f.Adapter), f.ReadMetrics) // else what they show stays unknown
+		_ = s.metrics(ctx, s.membersOnce(ctx, f.Adapter).Owner(), f.ReadMetrics) // else what they show stays unknown
 	}
 	return interrupted(ctx)
 }
@@ -357,8 +357,8 @@ func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
 // maxMetrics bounds what is read of the metrics.
 const maxMetrics = 64 << 20
 
-// metrics reads the metrics of the adapter: of the pod that owns the shard of a group, if it
-// is known. There are none without a cluster and without --metrics-server.
+// metrics reads the metrics of the adapter: in a group of the owner of the shard, if it is
+// known, since a standby knows of no refusal. There are none without a cluster and without --metrics-server.
 func (s *session) metrics(ctx context.Context, owner string, read func(text io.Reader)) error {
 	switch {
 	case s.config == nil && s.metricsServer == "":
