@@ -25,6 +25,9 @@ const (
 	bodyGrace = 10 * time.Second
 	bodyRate  = 64 << 10
 	bodyTime  = time.Minute
+	// Of a body that is too large, so much is read and dropped, for so long.
+	skipBytes = 32 << 20
+	skipTime  = 2 * time.Second
 )
 
 // readBody reads the request's body behind what b has room for. Memory follows
@@ -68,6 +71,9 @@ func (c *call) readBody(b []byte) ([]byte, error) {
 				if announced > int64(len(b)) {
 					return b, c.readError(io.ErrUnexpectedEOF)
 				}
+				if int64(len(b)) > most {
+					return b, c.tooLarge()
+				}
 				_ = deadline.SetReadDeadline(time.Time{}) // the server sets the next
 				return b, nil
 			}
@@ -86,7 +92,19 @@ func (c *call) unread(err error) error {
 	return err
 }
 
+// skip reads the rest of a body that is a little too large: a client that reads no answer
+// before its last byte is sent would see a broken connection in place of the refusal. A
+// client that waits for 100 Continue has sent nothing, and must not begin.
+func (c *call) skip() {
+	if c.r.ContentLength > skipBytes || c.r.Header.Get("Expect") != "" {
+		return
+	}
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(skipTime)) // HTTP always can
+	_, _ = io.CopyN(io.Discard, c.r.Body, skipBytes)
+}
+
 func (c *call) tooLarge() error {
+	c.skip()
 	return c.unread(schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", c.cfg.MaxBody))
 }
 

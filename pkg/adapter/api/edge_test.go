@@ -110,6 +110,8 @@ func TestBody_IsBounded(t *testing.T) {
 		"that is small":              {smallBody, padded(smallBody), 201},
 		"that is small, unannounced": {-1, padded(smallBody), 201},
 		"of a byte more":             {-1, padded(most + 1), 413},
+		"of a byte, then its end":    {-1, iotest.DataErrReader(padded(most + 1)), 413},
+		"of many more":               {-1, padded(most + 2<<20), 413},
 		"announced too large":        {10 << 30, unread{t}, 413},
 		"that ends early":            {100, padded(99), 400},
 		"that never begins":          {100, strings.NewReader(""), 400},

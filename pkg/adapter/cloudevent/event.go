@@ -2,6 +2,7 @@ package cloudevent
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -37,13 +38,16 @@ func (p *parts) event() (*schedule.Event, error) {
 		if _, ok := p.attributes["specversion"]; !ok {
 			return nil, schedule.Invalid("specversion", "is missing: not a CloudEvent")
 		}
-		return nil, schedule.Invalid("specversion", "%.64v is neither 1.0 nor 0.3", p.attributes["specversion"])
+		return nil, schedule.Invalid("specversion", "%.64q is neither 1.0 nor 0.3", fmt.Sprint(p.attributes["specversion"]))
 	}
 	if version == spec.V03 {
 		delete(p.attributes, "datacontentencoding") // the data is decoded below
 		if _, ok := p.attributes["dataschema"]; ok {
 			return nil, schedule.Invalid("dataschema", "is not part of version 0.3, which has schemaurl")
 		}
+	}
+	if _, ok := p.attributes["data"]; ok {
+		return nil, schedule.Invalid("data", "is not an attribute: the JSON format has the data under this name")
 	}
 	ec := version.NewContext()
 	for _, name := range slices.Sorted(maps.Keys(p.attributes)) {

@@ -77,6 +77,20 @@ func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
 	}
 }
 
+// A reply that does not end was waited for longer than delivery.timeout.
+func TestAnswer_EndsWithTheTimeout(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, half(func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") }, 200))
+	s, _ := newSender(t) // its patience with a reply is half a minute
+	start := time.Now()
+	if got := send(t, s, attempt(url, withTimeout(impatient))); got.Kind != schedule.Succeeded {
+		t.Errorf("the outcome is %v: the status has decided", got.Kind)
+	}
+	if took := time.Since(start); took > replyTime/2 {
+		t.Errorf("the attempt took %s, with a timeout of %s", took, impatient)
+	}
+}
+
 func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	// A 2xx whose connection breaks before its last byte is done: repeating it

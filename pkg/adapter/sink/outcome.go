@@ -30,9 +30,9 @@ func kind(status int) schedule.OutcomeKind {
 	return schedule.Rejected
 }
 
-// read turns the answer into an outcome. The status decides. limit is the timer that
+// read turns the answer into an outcome. The status decides. limit
 // ends the attempt; it is set anew for the rest of the answer.
-func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit *time.Timer) schedule.Outcome {
+func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit limit) schedule.Outcome {
 	defer resp.Body.Close()
 	o := schedule.Outcome{Kind: kind(resp.StatusCode), Status: resp.StatusCode}
 	if o.Kind == schedule.Succeeded {
@@ -40,7 +40,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	}
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
-		limit.Reset(s.drainPatience)
+		limit.allow(s.drainPatience)
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, schedule.MaxFailureData))
 		drain(resp)
 	}
@@ -58,16 +58,16 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
 
 // success reads a 2xx: the occurrence is done even if the rest cannot be read.
-func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit *time.Timer) schedule.Outcome {
+func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit limit) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded, Status: resp.StatusCode}
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
 	o.Never = header.never
 	if !o.Never && asks(resp.Header) {
-		limit.Reset(s.replyPatience)
+		limit.allow(s.replyPatience)
 		o.Again = s.reply(ctx, a, resp, hasHeader)
 	}
 	if resp.Body != http.NoBody {
-		limit.Reset(s.drainPatience)
+		limit.allow(s.drainPatience)
 		drain(resp)
 	}
 	if hasHeader && !o.Never {

@@ -116,8 +116,8 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := time.AfterFunc(timeout, func() { cancel(errTimeout) })
-	defer limit.Stop()
+	limit := limit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
+	defer limit.timer.Stop()
 	way := s.conns.newPassage(limited, a.Begin)
 	defer way.end()
 
@@ -132,8 +132,17 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	return o
 }
 
-// attempt makes the request over way; limit is the timer that ends it.
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit *time.Timer) schedule.Outcome {
+// limit ends an attempt when delivery.timeout has passed, or sooner while its answer is read.
+type limit struct {
+	end   time.Time
+	timer *time.Timer
+}
+
+// allow lets the next step take d, but not beyond the end.
+func (l limit) allow(d time.Duration) { l.timer.Reset(min(d, time.Until(l.end))) }
+
+// attempt makes the request over way, within limit.
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit limit) schedule.Outcome {
 	r, err := s.route(a.Target)
 	if err != nil {
 		return failed(a, err)
