@@ -76,17 +76,21 @@ ALONE := flock $(CURDIR)/Makefile
 # -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
 # once, as a release is; the race detector wants cgo. go test runs a package again when an
 # input has changed: its tests open every file that counts, or read a variable that holds
-# the checksum of a program.
-TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release test-python test-rust
+# the checksum of a program. The tests with processes come last, since they wait until no other command starts
+# controllers, such as make languages in .ci/run.
+TESTS := test-lint test-units test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-processes
+# After these, two at a time, what compiles, links and compares, and knows no time.
+COMPARISONS := test-release test-generated test-bench
 LANES ?= 1
 
-test $(TESTS): export CGO_ENABLED = 0
-test $(TESTS): export GOFLAGS = $(TESTFLAGS)
+test $(TESTS) $(COMPARISONS): export CGO_ENABLED = 0
+test $(TESTS) $(COMPARISONS): export GOFLAGS = $(TESTFLAGS)
 
-.PHONY: test $(TESTS)
+.PHONY: test $(TESTS) $(COMPARISONS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
 	$(MAKE) --no-print-directory -j$(LANES) $(TESTS)
+	$(MAKE) --no-print-directory -j2 --output-sync=target $(COMPARISONS)
 
 test-lint:
 	$(STEP) "linters" $(MAKE) lint
@@ -128,10 +132,11 @@ test-bench:
 test-release:
 	$(STEP) "a release" hack/test-release.sh
 
-test-python:
-	$(STEP) "kopf" $(MAKE) python
-
-test-rust:
+# What needs another toolchain than Go's. .ci/run has it beside make test.
+.PHONY: languages
+languages: ## Test what is written in other languages: java, python, rust
+	$(STEP) "java" $(MAKE) java
+	$(STEP) "kopf, python" $(MAKE) python
 	$(STEP) "kube-rs" $(MAKE) rust
 
 .PHONY: fmt
@@ -205,7 +210,8 @@ python: programs ## Lint, type-check and test python/ and its example: kopf oper
 .PHONY: rust
 rust: export RUST_BACKTRACE = 0
 rust: programs ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
-	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && $(ALONE) cargo test --locked --quiet
+	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && \
+		cargo test --locked --quiet --no-run && $(ALONE) cargo test --locked --quiet
 
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
