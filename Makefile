@@ -71,26 +71,21 @@ PROGRAMS := hack/with-programs.sh
 # The lock is on this file, since make locks nothing: the go command locks each go.mod that it reads.
 ALONE := flock $(CURDIR)/Makefile
 
-# The steps of make test, LANES at a time: one, because tests of times and limits need
-# the processors for themselves on a small machine. The race detector runs where this project has concurrency of its own, with
-# -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
-# once, as a release is; the race detector wants cgo. go test runs a package again when an
-# input has changed: its tests open every file that counts, or read a variable that holds
-# the checksum of a program. The tests with processes come last, since they wait until no other command starts
-# controllers, such as make languages in .ci/run.
-TESTS := test-lint test-units test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-processes
-# After these, two at a time, what compiles, links and compares, and knows no time.
-COMPARISONS := test-release test-generated test-bench
-LANES ?= 1
+# The steps of make test, LANES at a time: two, because the tests with processes mostly wait while linters and compilers
+# compute; only times that a machine under such a load keeps are tested. The race detector runs where this project has
+# concurrency of its own, with -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
+# once, as a release is; the race detector wants cgo. go test runs a package again when an input has changed: its tests
+# open every file that counts, or read a variable that holds the checksum of a program.
+TESTS := test-lint test-processes test-units test-race-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
+LANES ?= 2
 
-test $(TESTS) $(COMPARISONS): export CGO_ENABLED = 0
-test $(TESTS) $(COMPARISONS): export GOFLAGS = $(TESTFLAGS)
+test $(TESTS): export CGO_ENABLED = 0
+test $(TESTS): export GOFLAGS = $(TESTFLAGS)
 
-.PHONY: test $(TESTS) $(COMPARISONS)
+.PHONY: test $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
-	$(MAKE) --no-print-directory -j$(LANES) $(TESTS)
-	$(MAKE) --no-print-directory -j2 --output-sync=target $(COMPARISONS)
+	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(TESTS)
 
 test-lint:
 	$(STEP) "linters" $(MAKE) lint
