@@ -22,9 +22,9 @@ MODULES := sdk cli examples/config-watcher examples/metacontroller test/operator
 # Manager for them, which takes minutes.
 UNLINTED := test/operators/helm test/operators tools/olm
 # A cache for each path of a checkout: a shared one remembers the paths of another, which no
-# exclusion matches. It outlives the checkout, since a first run takes 15 minutes.
+# exclusion matches. It outlives the checkout, since a first run takes some minutes.
 LINTCACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/reschedule-lint$(subst /,-,$(CURDIR))
-LINT := GOLANGCI_LINT_CACHE=$(LINTCACHE) go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint run --config $(CURDIR)/.golangci.yaml
+LINT := GOLANGCI_LINT_CACHE=$(LINTCACHE) bin/lint run
 
 .PHONY: help
 help: ## Print this
@@ -71,14 +71,13 @@ PROGRAMS := hack/with-programs.sh
 # The lock is on this file, since make locks nothing: the go command locks each go.mod that it reads.
 ALONE := flock $(CURDIR)/Makefile
 
-# The steps of make test, LANES at a time: one, because tests of times and limits need
-# the processors for themselves on a small machine. The race detector runs where this project has concurrency of its own, with
-# -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
-# once, as a release is; the race detector wants cgo. go test runs a package again when an
-# input has changed: its tests open every file that counts, or read a variable that holds
-# the checksum of a program.
-TESTS := test-lint test-units test-processes test-monitoring test-race-units test-race-processes test-race-sdk test-modules test-page test-generated test-bench test-release test-python test-rust
-LANES ?= 1
+# The steps of make test, LANES at a time: two, because the tests with processes mostly wait while linters and compilers
+# compute; only times that a machine under such a load keeps are tested. The race detector runs where this project has
+# concurrency of its own, with -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
+# once, as a release is; the race detector wants cgo. go test runs a package again when an input has changed: its tests
+# open every file that counts, or read a variable that holds the checksum of a program.
+TESTS := test-lint test-processes test-units test-race-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
+LANES ?= 2
 
 test $(TESTS): export CGO_ENABLED = 0
 test $(TESTS): export GOFLAGS = $(TESTFLAGS)
@@ -86,7 +85,7 @@ test $(TESTS): export GOFLAGS = $(TESTFLAGS)
 .PHONY: test $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
-	$(MAKE) --no-print-directory -j$(LANES) $(TESTS)
+	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(TESTS)
 
 test-lint:
 	$(STEP) "linters" $(MAKE) lint
@@ -128,10 +127,11 @@ test-bench:
 test-release:
 	$(STEP) "a release" hack/test-release.sh
 
-test-python:
-	$(STEP) "kopf" $(MAKE) python
-
-test-rust:
+# What needs another toolchain than Go's. .ci/run has it beside make test.
+.PHONY: languages
+languages: ## Test what is written in other languages: java, python, rust
+	$(STEP) "java" $(MAKE) java
+	$(STEP) "kopf, python" $(MAKE) python
 	$(STEP) "kube-rs" $(MAKE) rust
 
 .PHONY: fmt
@@ -145,10 +145,15 @@ vet:
 	for module in $(MODULES) bench; do go -C $$module vet ./...; done
 
 .PHONY: lint
-lint: ## Run the linters of .golangci.yaml, with vet among them
+lint: bin/lint ## Run the linters of .golangci.yaml, with vet among them
 	$(LINT) ./...
-	for module in $(filter-out $(UNLINTED),$(MODULES)); do (cd $$module && $(LINT) ./...); done
+	GOWORK=$(CURDIR)/tools/lint/go.work $(LINT) $(patsubst %,./%/...,$(filter-out $(UNLINTED),$(MODULES)))
 	go -C bench vet ./...
+
+# Without the commit in it: the linters' cache is of one build.
+.PHONY: bin/lint
+bin/lint:
+	CGO_ENABLED=0 go -C tools build -trimpath -buildvcs=false -o $(CURDIR)/bin/ ./lint
 
 # What the tests of java, python and rust start.
 .PHONY: programs
@@ -200,7 +205,8 @@ python: programs ## Lint, type-check and test python/ and its example: kopf oper
 .PHONY: rust
 rust: export RUST_BACKTRACE = 0
 rust: programs ## Lint and test examples/kube-rs: an operator with kube-rs at zero (Rust)
-	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && $(ALONE) cargo test --locked --quiet
+	cd examples/kube-rs && cargo fmt --check && cargo clippy --locked --quiet --all-targets -- -D warnings && \
+		cargo test --locked --quiet --no-run && $(ALONE) cargo test --locked --quiet
 
 .PHONY: crash
 crash: ## Kill the real adapter N times in mid-work and look for what is lost (N=1000 JOBS=1)
