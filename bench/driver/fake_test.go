@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type fake struct {
 	forget   int64         // keys that a kill loses
 	failItem bool          // the last item of every bulk call is refused
 	stall    time.Duration // of a PUT of a key that is there
+	broken   bool          // it does not start
 
 	stores sync.Map // by directory
 }
@@ -53,6 +55,9 @@ type fakeRequest struct {
 }
 
 func (f *fake) start(_ context.Context, c adapterConfig) (*service, error) {
+	if f.broken {
+		return nil, errors.New("broken")
+	}
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -85,12 +90,8 @@ func (f *fake) accept(store *fakeStore, sink string, r fakeRequest) {
 		return
 	}
 	time.AfterFunc(time.Until(r.DueAt)+f.late, func() {
-		request, _ := http.NewRequest(http.MethodPost, "http://"+sink+"/", strings.NewReader(string(r.Event.Data)))
-		request.Header.Set("Ce-Reschedulekey", r.Key)
-		if answer, err := http.DefaultClient.Do(request); err == nil { // otherwise the test is over
-			answer.Body.Close()
-			store.pending.Add(-1)
-		}
+		deliver(sink, r.Key, r.Event.Data)
+		store.pending.Add(-1)
 	})
 }
 
@@ -125,29 +126,24 @@ func (f *fake) handler(store *fakeStore, sink string) http.Handler {
 }
 
 // scenarioOf runs one scenario with small numbers against a fake.
-func scenarioOf(t *testing.T, name string, f *fake, change func(*bench)) *report.Result {
+func scenarioOf(t *testing.T, name string, f *fake) *report.Result {
 	t.Helper()
 	b := &bench{dir: t.TempDir(), start: f.start, say: t.Logf, redis: redisServer{absent: "not here"}, postgres: postgresServer{absent: "not here"}}
 	b.sizes = sizes{
 		rounds: 2, warm: 5 * time.Millisecond, window: 250 * time.Millisecond, callers: 4, batch: 10, burst: 200,
-		pending: 2500, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond,
+		pending: 400, lateRate: 200, lateFor: time.Second, lateRounds: 1, lead: 400 * time.Millisecond,
 		sources: []int{1, 3}, pendings: []int{100, 300}, churn: 100 * time.Millisecond, churnWindow: 300 * time.Millisecond,
 		settle: time.Second, settleEvery: time.Millisecond, restarts: 2, idle: 60 * time.Millisecond, deliverLimit: 5 * time.Second,
 	}
-	if change != nil {
-		change(b)
+	var found *report.Result
+	err := b.runAll(t.Context(), regexp.MustCompile(name), func(r *report.Result) error {
+		found = r
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, s := range scenarios {
-		if s.name == name {
-			r, err := b.measure(t.Context(), s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
-	}
-	t.Fatalf("no scenario %q", name)
-	return nil
+	return found
 }
 
 // verdict finds a bar by the beginning of its text.
@@ -160,22 +156,4 @@ func verdict(t *testing.T, bars []report.Bar, wants string) report.Verdict {
 	}
 	t.Fatalf("no bar %q in %+v", wants, bars)
 	return ""
-}
-
-// Disk space is counted in blocks.
-func TestDiskBytes_CountsBlocks(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "file")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	f.Write(make([]byte, 100_000))
-	if err := f.Sync(); err != nil { // blocks are allocated late
-		t.Fatal(err)
-	}
-	if n, err := diskBytes(filepath.Dir(file)); err != nil || n < 100_000 || n > 200_000 {
-		t.Errorf("%d bytes, %v", n, err)
-	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -14,104 +13,53 @@ import (
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-// Put compares all contestants and marks the absent ones.
-func TestPut_AbsentContestants(t *testing.T) {
+// Each fault of an adapter fails the bar that is there for it, and a side that is absent is not measured.
+func TestScenarios_FaultsFailBars(t *testing.T) {
 	t.Parallel()
-	r := scenarioOf(t, "put", new(fake), nil)
-	for i, want := range []string{adapterName, bareName, pebbleName, redisName, postgresName} {
-		if r.Rows[i][0] != want || (r.Rows[i][1] == "not here") != (i >= 3) {
-			t.Errorf("row %d is %q, want %q", i, r.Rows[i], want)
-		}
-	}
-	if above, atLeast := verdict(t, r.Bars, "above PostgreSQL"), verdict(t, r.Bars, "at least 60"); above != report.NotMeasured || atLeast == report.NotMeasured {
-		t.Errorf("above PostgreSQL, which is absent: %s; at least 60 %%: %s", above, atLeast)
-	}
-	// Without an adapter the ceilings are measured.
-	r = scenarioOf(t, "put", new(fake), func(b *bench) { b.start, _ = findAdapter(t.Context(), "-", "") })
-	if v := verdict(t, r.Bars, "at least 60"); v != report.NotMeasured || r.Chart.Bars[0].Label != bareName {
-		t.Errorf("at least 60 %%: %s, chart %v", v, r.Chart.Bars)
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		scenario string
+		fake     *fake
+		bar      string // its beginning
+		want     report.Verdict
+		row      string // what a row of the table has
+	}{
+		{"put", &fake{}, "above PostgreSQL", report.NotMeasured, "PostgreSQL not here"},
+		{"put", &fake{broken: true}, "at least 60", report.NotMeasured, "adapter failed in round 1: broken"},
+		{"bulk", &fake{failItem: true}, "at least a fifth", report.NotMeasured, "quota_exceeded"},
+		{"burst", &fake{}, "nothing early", report.Pass, ""},
+		{"burst", &fake{late: -200 * ms}, "nothing early", report.Fail, ""},
+		{"lateness", &fake{}, "nothing early", report.Pass, ""},
+		{"lateness", &fake{late: -200 * ms}, "nothing early", report.Fail, ""},
+		{"growth", &fake{}, "a PUT costs", report.NotMeasured, "3 300"}, // a fake takes no CPU time
+		{"churn", &fake{}, "every key", report.Pass, "longest call"},
+		{"churn", &fake{stall: 110 * ms}, "no call", report.Fail, ""},
+		{"memory", &fake{rss: 99e6}, "memory", report.Pass, "99.0 MB"},
+		{"memory", &fake{rss: 101e6}, "memory", report.Fail, "101.0 MB"},
+		{"memory", &fake{forget: 1}, "nothing acknowledged", report.Fail, ""},
+		{"memory", &fake{late: 1100 * ms}, "deliveries", report.Fail, ""},
+		{"idle", &fake{}, "no CPU", report.Pass, ""},
+		{"idle", &fake{idleCPU: 0.01}, "no CPU", report.Fail, ""},
+	} {
+		t.Run(fmt.Sprintf("%s %s %s", test.scenario, test.bar, test.want), func(t *testing.T) {
+			t.Parallel()
+			r := scenarioOf(t, test.scenario, test.fake)
+			if got := verdict(t, r.Bars, test.bar); got != test.want {
+				t.Errorf("%s: %v", got, r.Bars)
+			}
+			if rows := fmt.Sprint(r.Rows); !strings.Contains(rows, test.row) {
+				t.Errorf("no row has %q: %s", test.row, rows)
+			}
+		})
 	}
 }
 
-// A refused item of a bulk call fails the round, and the row says why.
-func TestBulk_RefusedItems(t *testing.T) {
+// Lateness is taken from each one's due time: from the first it would be half of the second that they take.
+func TestLateness_FromEachDueTime(t *testing.T) {
 	t.Parallel()
-	if v := verdict(t, scenarioOf(t, "bulk", new(fake), nil).Bars, "at least a fifth"); v == report.NotMeasured {
-		t.Errorf("at least a fifth: %s", v)
-	}
-	bad := scenarioOf(t, "bulk", &fake{failItem: true}, nil)
-	if v := verdict(t, bad.Bars, "at least a fifth"); v != report.NotMeasured || !strings.Contains(bad.Rows[0][1], "quota_exceeded") {
-		t.Errorf("with refused items: %s: %q", v, bad.Rows[0])
-	}
-}
-
-// Burst measures both sides and finds early deliveries.
-func TestBurst_EarlyDeliveries(t *testing.T) {
-	t.Parallel()
-	r := scenarioOf(t, "burst", new(fake), nil)
-	if early, atLeast := verdict(t, r.Bars, "nothing early"), verdict(t, r.Bars, "at least 70"); early != report.Pass || atLeast == report.NotMeasured {
-		t.Errorf("nothing early: %s; at least 70 %%: %s: %v", early, atLeast, r.Rows)
-	}
-	if v := verdict(t, scenarioOf(t, "burst", &fake{late: -200 * time.Millisecond}, nil).Bars, "nothing early"); v != report.Fail {
-		t.Errorf("200 ms early: %s", v)
-	}
-}
-
-// Lateness is taken from each due time, and finds early deliveries.
-func TestLateness_EarlyDeliveries(t *testing.T) {
-	t.Parallel()
-	for late, want := range map[time.Duration]report.Verdict{0: report.Pass, 500 * time.Millisecond: report.Pass, -200 * time.Millisecond: report.Fail} {
-		r := scenarioOf(t, "lateness", &fake{late: late}, func(b *bench) { b.pending = 100 })
-		if p99, early := verdict(t, r.Bars, "p99 under 5 ms"), verdict(t, r.Bars, "nothing early"); p99 == report.NotMeasured || early != want {
-			t.Errorf("%s late: p99: %s, early: %s, want %s: %v", late, p99, early, want, r.Rows)
-		}
-		p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]
-		if least := float64(late.Milliseconds()); p50 < least || p50 > least+400 {
-			// Taken from the first due time instead of each one's own it would be half of the second that they take.
-			t.Errorf("p50 of %v ms with deliveries %s late", p50, late)
-		}
-	}
-}
-
-// Growth has a row for each size.
-func TestGrowth_Rows(t *testing.T) {
-	t.Parallel()
-	r := scenarioOf(t, "growth", new(fake), nil)
-	if len(r.Rows) != 4 || r.Rows[3][0] != "3" || r.Rows[3][1] != "300" || len(r.Chart.Lines) != 6 {
-		t.Errorf("rows %v, %d lines", r.Rows, len(r.Chart.Lines))
-	}
-}
-
-// Churn finds a call that stalls.
-func TestChurn_Stall(t *testing.T) {
-	t.Parallel()
-	r := scenarioOf(t, "churn", &fake{stall: 110 * time.Millisecond}, func(b *bench) { b.pending = 40 })
-	if stalls, kept := verdict(t, r.Bars, "no call"), verdict(t, r.Bars, "every key"); stalls != report.Fail || kept != report.Pass {
-		t.Errorf("a stall of 110 ms: %s; every key: %s", stalls, kept)
-	}
-}
-
-// Memory compares with an empty store, and finds a key that a kill loses.
-func TestMemory_LostKey(t *testing.T) {
-	t.Parallel()
-	for _, bar := range scenarioOf(t, "memory", &fake{rss: 99e6}, nil).Bars {
-		if bar.Verdict != report.Pass {
-			t.Errorf("%+v", bar)
-		}
-	}
-	r := scenarioOf(t, "memory", &fake{rss: 101e6, forget: 1}, nil)
-	if more, lost := verdict(t, r.Bars, "memory"), verdict(t, r.Bars, "nothing acknowledged"); more != report.Fail || lost != report.Fail {
-		t.Errorf("memory: %s, lost: %s", more, lost)
-	}
-}
-
-// Idle finds an adapter that uses CPU.
-func TestIdle_BusyAdapter(t *testing.T) {
-	t.Parallel()
-	for share, want := range map[float64]report.Verdict{0: report.Pass, 0.01: report.Fail} {
-		if v := verdict(t, scenarioOf(t, "idle", &fake{idleCPU: share}, nil).Bars, "no CPU"); v != want {
-			t.Errorf("%v of a core: %s", share, v)
-		}
+	r := scenarioOf(t, "lateness", &fake{late: 500 * time.Millisecond})
+	if p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]; p50 < 500 || p50 > 900 {
+		t.Errorf("p50 of %v ms with deliveries 500 ms late", p50)
 	}
 }
 
@@ -128,13 +76,7 @@ func TestSink_FirstArrivals(t *testing.T) {
 	}
 	began := time.Now().UnixNano()
 	for _, index := range []uint32{100, 101, 101, 102, 99} {
-		request, _ := http.NewRequest(http.MethodPost, "http://"+s.addr, strings.NewReader("{}"))
-		request.Header.Set("Ce-Reschedulekey", load.Key(index))
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil || answer.StatusCode != http.StatusAccepted {
-			t.Fatal(answer, err)
-		}
-		answer.Body.Close()
+		deliver(s.addr, load.Key(index), nil)
 	}
 	got, err := awaitSink(t.Context(), s.addr, 2, time.Millisecond, time.Second)
 	if err != nil || got.Seen != 2 || got.Repeats != 1 || got.Header.Get("Ce-Reschedulekey") != load.Key(100) {
@@ -148,48 +90,35 @@ func TestSink_FirstArrivals(t *testing.T) {
 	}
 }
 
-// A failed job returns the reason.
-func TestJob_Fails(t *testing.T) {
-	t.Parallel()
-	err := job(t.Context(), "pebble", pebbleConfig{Dir: "/dev/null"}, new(jobTally))
-	if err == nil || !strings.Contains(err.Error(), "not a directory") {
-		t.Errorf("err = %v", err)
+// deliver posts an event.
+func deliver(addr, key string, data []byte) {
+	request, _ := http.NewRequest(http.MethodPost, "http://"+addr+"/", strings.NewReader(string(data)))
+	request.Header.Set("Ce-Reschedulekey", key)
+	if answer, err := http.DefaultClient.Do(request); err == nil { // otherwise the test is over
+		answer.Body.Close()
 	}
 }
 
-// CPU time and memory are read from the kernel, and no condition is missing.
+// CPU time, memory, and disk space are read from the kernel, and no condition is missing.
 func TestConditions_Complete(t *testing.T) {
 	t.Parallel()
-	before := ownCPU()
+	dir, before := t.TempDir(), ownCPU()
 	u, err := processUsage(os.Getpid())
 	if err != nil || u.rss < 1e6 || u.cpu < before-time.Second || u.cpu > ownCPU()+time.Second {
 		t.Errorf("%+v, %v", u, err)
 	}
-	c, err := conditions(t.TempDir())
+	c, err := conditions(dir)
 	if err != nil || c.CPU == "" || c.Kernel == "" || c.FileSystem == "unknown" || c.Cores < 1 || c.MemoryGB <= 0 || c.FsyncP50 <= 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
-}
-
-// Each batch for a store has keys of its own and one row an item, as go-redis and pgx send it.
-func TestUpsert_OneRowAnItem(t *testing.T) {
-	t.Parallel()
-	if got := upsert(2); !strings.Contains(got, "VALUES ($1, $2, $3), ($4, $5, $6) ON CONFLICT") {
-		t.Error(got)
+	f, err := os.Create(dir + "/file")
+	if err != nil {
+		t.Fatal(err)
 	}
-	seen := map[uint32]bool{}
-	open := callersOf(3, 10, 7, func(c *caller) (load.Op, func(), error) {
-		for range 4 {
-			seen[c.next()] = true
-		}
-		return nil, nil, errors.ErrUnsupported
-	})
-	for i := range 3 {
-		open(i)
-	}
-	for i := range uint32(12) {
-		if !seen[7+10*i] {
-			t.Errorf("no call has the keys from %d on: %s", 7+10*i, fmt.Sprint(seen))
-		}
+	defer f.Close()
+	f.Write(make([]byte, 100_000))
+	f.Sync() // blocks are allocated late
+	if n, err := diskBytes(dir); err != nil || n < 100_000 || n > 200_000 {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
