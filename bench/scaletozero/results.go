@@ -85,7 +85,11 @@ func (i *idle) each(part string) cost {
 	if p.Pods == 0 {
 		return cost{}
 	}
-	return p.Rate.times(1 / p.Pods).plus(shim.Rate.times(1 / max(shim.Pods, 1)))
+	c := p.Rate.times(1 / p.Pods)
+	if shim.Pods > 0 { // on average: it may be less than one
+		c = c.plus(shim.Rate.times(1 / shim.Pods))
+	}
+	return c
 }
 
 // pod returns the idle cost a second of one of the part's pods alone.

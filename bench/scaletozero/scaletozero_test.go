@@ -236,6 +236,7 @@ func TestResults_IdleAndWakes(t *testing.T) {
 		{"foretold from zero", results.Run.Used[serverless], results.foretold(serverless)},
 		{"trace", [][2]float64{{0, 0}, {60, 0}, {120, 40}}, r.trace(from, at(120), 60, serverless, "expiry-serverless-0")},
 		{"idle", cost{50, 40, 0.001}, idleOf(used, from, to).each(resident)},
+		{"idle of a pod that was there for a while", cost{22, 22, 0.0175}, idleOf(used, from, to).each(serverless)},
 	} {
 		if diff := cmp.Diff(c.want, c.got, close9); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.what, diff)
