@@ -115,15 +115,18 @@ func (a *adapter) do(step func() error) {
 	}
 }
 
-// start starts the adapter and returns the time from the exec until it was ready.
-func (a *adapter) start(ctx context.Context) (ready time.Duration) {
+// get is do for a step that finds something.
+func get[T any](a *adapter, step func(*service) (T, error)) (found T) {
 	a.do(func() (err error) {
-		if a.running, err = a.b.start(ctx, a.config); err == nil {
-			ready = a.running.ready
-		}
+		found, err = step(a.running)
 		return err
 	})
-	return ready
+	return found
+}
+
+// start starts the adapter.
+func (a *adapter) start(ctx context.Context) {
+	a.running = get(a, func(*service) (*service, error) { return a.b.start(ctx, a.config) })
 }
 
 // stop ends the adapter in order. It also ends one whose scenario failed, which would disturb the next.
@@ -145,12 +148,8 @@ func (a *adapter) kill() {
 	})
 }
 
-func (a *adapter) usage() (u usage) {
-	a.do(func() (err error) {
-		u, err = a.running.usage()
-		return err
-	})
-	return u
+func (a *adapter) usage() usage {
+	return get(a, func(s *service) (usage, error) { return s.usage() })
 }
 
 // pending returns how many keys of the one source are pending.
@@ -160,12 +159,8 @@ func (a *adapter) pending() int64 {
 	return counts.Pending
 }
 
-func (a *adapter) disk() (n int64) {
-	a.do(func() (err error) {
-		n, err = diskBytes(a.config.Dir)
-		return err
-	})
-	return n
+func (a *adapter) disk() int64 {
+	return get(a, func(*service) (int64, error) { return diskBytes(a.config.Dir) })
 }
 
 // state is the memory and the disk space of an idle adapter.

@@ -112,10 +112,17 @@ func ratio(a, b *contestant) (spread, bool) {
 	return byRound(a, b, func(a, b outcome) float64 { return a.rate / b.rate })
 }
 
-// bar holds the first to at least a share of the second.
-func bar(wants string, a, b *contestant, share float64) report.Bar {
+// target is a share of another contestant's rate that the adapter must reach.
+type target struct {
+	wants string // in words
+	of    string // name of the other
+	share float64
+}
+
+// bar holds the adapter to a target.
+func (t target) bar(a, b *contestant) report.Bar {
 	r, ok := ratio(a, b)
-	return report.Reached(wants, fmt.Sprintf("%.0f %% (%.0f–%.0f)", r.median*100, r.low*100, r.high*100), ok, r.median >= share)
+	return report.Reached(t.wants, fmt.Sprintf("%.0f %% (%.0f–%.0f)", r.median*100, r.low*100, r.high*100), ok, r.median >= t.share)
 }
 
 // earliestBar holds the adapter to deliver nothing before its time.
@@ -123,26 +130,34 @@ func earliestBar(measured bool, earliest time.Duration) report.Bar {
 	return report.Reached("nothing early", "earliest "+report.Short(earliest)+" after", measured, earliest >= 0)
 }
 
-// rateTable is the table of a contest over rates; the first contestant is the adapter.
-func rateTable(unit, cpu string, contestants []*contestant) (header []string, rows [][]string) {
+// rateResult writes a contest over rates into the result: table, bars and chart. The first contestant is the adapter.
+func rateResult(r *report.Result, chart, unit, cpu string, targets []target, contestants []*contestant) {
+	r.Header = []string{"", unit, "least–most", "adapter ÷ it", "call p50 / p99", cpu}
+	r.Chart = &report.Chart{Title: chart, Unit: "/s"}
+	shares := map[string]float64{}
+	for _, t := range targets {
+		other := slices.IndexFunc(contestants, func(c *contestant) bool { return c.name == t.of })
+		r.Bars = append(r.Bars, t.bar(contestants[0], contestants[other]))
+		shares[t.of] = t.share
+	}
 	for i, c := range contestants {
 		if !c.measured() {
-			rows = append(rows, []string{c.name, c.absent, "", "", "", ""})
+			r.Rows = append(r.Rows, []string{c.name, c.absent, "", "", "", ""})
 			continue
 		}
 		rate, against, calls := spreadOf(c.outcomes, rateOf), "–", "–"
-		if r, ok := ratio(contestants[0], c); ok && i > 0 {
-			against = fmt.Sprintf("%.2f (%.2f–%.2f)", r.median, r.low, r.high)
+		if times, ok := ratio(contestants[0], c); ok && i > 0 {
+			against = fmt.Sprintf("%.2f (%.2f–%.2f)", times.median, times.low, times.high)
 		}
 		if p50 := c.median(func(o outcome) time.Duration { return o.p50 }); p50 > 0 {
 			calls = report.Short(p50) + " / " + report.Short(c.median(func(o outcome) time.Duration { return o.p99 }))
 		}
-		rows = append(rows, []string{
+		r.Rows = append(r.Rows, []string{
 			c.name, report.Thousands(rate.median), report.Thousands(rate.low) + "–" + report.Thousands(rate.high), against, calls,
 			perItem(c.median(func(o outcome) time.Duration { return o.client })) + " / " + perItem(c.median(func(o outcome) time.Duration { return o.server })),
 		})
+		r.Chart.Bars = append(r.Chart.Bars, report.ChartBar{Label: c.name, Value: rate.median, Low: rate.low, High: rate.high, Ours: i == 0, Target: rate.median * shares[c.name]})
 	}
-	return []string{"", unit, "least–most", "adapter ÷ it", "call p50 / p99", cpu}, rows
 }
 
 func perItem(d time.Duration) string {
@@ -150,15 +165,4 @@ func perItem(d time.Duration) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f µs", float64(d)/1e3)
-}
-
-// rateChart draws the same table. The targets are the shares that the first must reach, by name.
-func rateChart(title string, contestants []*contestant, targets map[string]float64) *report.Chart {
-	chart := &report.Chart{Title: title, Unit: "/s"}
-	for i, c := range contestants {
-		if r := spreadOf(c.outcomes, rateOf); c.measured() {
-			chart.Bars = append(chart.Bars, report.ChartBar{Label: c.name, Value: r.median, Low: r.low, High: r.high, Ours: i == 0, Target: r.median * targets[c.name]})
-		}
-	}
-	return chart
 }

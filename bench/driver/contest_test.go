@@ -59,7 +59,7 @@ func TestBar_RoundByRound(t *testing.T) {
 		{rates(59, 59, 90), rates(100, 100, 100), report.Fail},
 		{rates(60), rates(), report.NotMeasured},
 	} {
-		if got := bar("", test.a, test.b, 0.6).Verdict; got != test.want {
+		if got := (target{share: 0.6}).bar(test.a, test.b).Verdict; got != test.want {
 			t.Errorf("bar(%v, %v) = %s, want %s", test.a.outcomes, test.b.outcomes, got, test.want)
 		}
 	}

@@ -56,15 +56,15 @@ func burst(ctx context.Context, b *bench, dir string, r *report.Result) error {
 		count(b.burst, "due at one instant"), textData,
 		fmt.Sprintf("%d connections (the adapter's default maxInFlight)", connections), fmt.Sprintf("%d rounds, interleaved", b.rounds),
 	}
-	r.Header, r.Rows = rateTable("deliveries/s", "CPU per delivery, sender / sink", []*contestant{adapter, bare})
-	r.Header[4] = ""
+	rateResult(r, "Due at one instant: deliveries a second", "deliveries/s", "CPU per delivery, sender / sink",
+		[]target{{"at least 70 % of a bare net/http client", bare.name, 0.7}}, []*contestant{adapter, bare})
+	r.Header[4] = "" // no calls
+	r.Bars = append(r.Bars, earliestBar(adapter.measured(), run.earliest))
 	r.Notes = []string{
 		"From the first arrival at the sink to the last, counted by the sink, a net/http server in its own process that answers 202. " +
 			"The bare client posts the headers that it saw the adapter send, with new keys and as much data, and forgets. " +
 			fmt.Sprintf("Earliest arrival after the due time: %s; deliveries that came twice: %d.", report.Short(run.earliest), run.repeats),
 	}
-	r.Bars = []report.Bar{bar("at least 70 % of a bare net/http client", adapter, bare, 0.7), earliestBar(adapter.measured(), run.earliest)}
-	r.Chart = rateChart("Due at one instant: deliveries a second", []*contestant{adapter, bare}, map[string]float64{bare.name: 0.7})
 	return nil
 }
 
@@ -161,10 +161,7 @@ func lateness(ctx context.Context, b *bench, dir string, r *report.Result) error
 	adapter := &contestant{name: adapterName, round: func(ctx context.Context, round int) (o outcome, _ error) {
 		a := b.adapter(dir, sink.addr, 1)
 		a.start(ctx)
-		a.do(func() (err error) {
-			o, err = a.deliverSteadily(ctx, sink, round, n, every)
-			return err
-		})
+		o = get(a, func(*service) (outcome, error) { return a.deliverSteadily(ctx, sink, round, n, every) })
 		return o, a.stop()
 	}}
 	queue := &contestant{name: "client-go's queue", round: func(ctx context.Context, _ int) (outcome, error) {

@@ -40,10 +40,7 @@ func memory(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	m.ready = full.restartAll(ctx, func(i int) { full.fill(ctx, firstIndex(i+1), more, true, farWhen()) })
 	m.restarted = full.settled(ctx)
 	m.kept = full.pending()
-	full.do(func() (err error) {
-		m.delivered, err = b.firstDelivery(ctx, full.running, sink)
-		return err
-	})
+	m.delivered = get(full, func(s *service) (time.Duration, error) { return b.firstDelivery(ctx, s, sink) })
 	if err := full.stop(); err != nil {
 		return err
 	}
@@ -104,9 +101,11 @@ func (a *adapter) restartAll(ctx context.Context, before func(i int)) spread {
 	for i := range a.b.restarts {
 		before(i)
 		a.kill()
-		ready := a.start(ctx)
-		a.b.say("  ready after %s", report.Short(ready))
-		all = append(all, ready)
+		a.start(ctx)
+		if a.err == nil {
+			a.b.say("  ready after %s", report.Short(a.running.ready))
+			all = append(all, a.running.ready)
+		}
 	}
 	return spreadOf(all, func(d time.Duration) time.Duration { return d })
 }
@@ -186,12 +185,11 @@ func churn(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	most := before
 	line := report.ChartLine{Label: "p99 of a PUT", Ours: true}
 	for began := time.Now(); a.err == nil && time.Since(began) < b.churn; {
-		a.do(func() error {
-			o, err := measured(ctx, load.Load{Callers: b.callers, For: b.churnWindow}, a.running, open)
-			windows = append(windows, o)
-			return err
+		o := get(a, func(s *service) (outcome, error) {
+			return measured(ctx, load.Load{Callers: b.callers, For: b.churnWindow}, s, open)
 		})
-		o, disk := windows[len(windows)-1], a.disk()
+		disk := a.disk()
+		windows = append(windows, o)
 		puts, most = puts+o.rate*b.churnWindow.Seconds(), max(most, disk)
 		line.Points = append(line.Points, [2]float64{float64(len(windows)) * b.churnWindow.Seconds(), float64(o.p99) / 1e6})
 		b.say("  %s PUT/s, p99 %s, longest %s, %s on disk", report.Thousands(o.rate), report.Short(o.p99), report.Short(o.longest), megabytes(disk))
@@ -266,14 +264,8 @@ func growth(ctx context.Context, b *bench, dir string, r *report.Result) error {
 			filled = pending
 			a.quiet(ctx)
 			c := cell{sources: sources, pending: pending}
-			a.do(func() (err error) {
-				c.put, err = b.drive(ctx, a.running, 3*i+1, httpOp(a.running.addr, sources, 1))
-				return err
-			})
-			a.do(func() (err error) {
-				c.bulk, err = b.drive(ctx, a.running, 3*i+2, httpOp(a.running.addr, sources, b.batch))
-				return err
-			})
+			c.put = get(a, func(s *service) (outcome, error) { return b.drive(ctx, s, 3*i+1, httpOp(s.addr, sources, 1)) })
+			c.bulk = get(a, func(s *service) (outcome, error) { return b.drive(ctx, s, 3*i+2, httpOp(s.addr, sources, b.batch)) })
 			a.quiet(ctx)
 			c.delivery = run.adapter(ctx, a, 3*i+3)
 			row := []string{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -22,19 +23,15 @@ const (
 
 // put: single durable writes.
 func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	return b.writes(ctx, dir, r, 1, "PUT/s", "Durable PUT: calls a second", func(adapter, bare, _, _, postgres *contestant) ([]report.Bar, map[string]float64) {
-		return []report.Bar{bar("at least 60 % of bare net/http", adapter, bare, 0.6), bar("above PostgreSQL", adapter, postgres, 1)},
-			map[string]float64{bareName: 0.6, postgresName: 1}
-	})
+	return b.writes(ctx, dir, r, 1, "PUT/s", "Durable PUT: calls a second",
+		target{"at least 60 % of bare net/http", bareName, 0.6}, target{"above PostgreSQL", postgresName, 1})
 }
 
 // bulkPost: many writes a call.
 func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error {
 	r.Parameters = []string{fmt.Sprintf("%d items a call", b.batch)}
-	return b.writes(ctx, dir, r, b.batch, "items/s", "Bulk POST: items a second", func(adapter, _, pebble, redis, _ *contestant) ([]report.Bar, map[string]float64) {
-		return []report.Bar{bar("above Redis with its own batching", adapter, redis, 1), bar("at least a fifth of bare Pebble", adapter, pebble, 0.2)},
-			map[string]float64{redisName: 1, pebbleName: 0.2}
-	})
+	return b.writes(ctx, dir, r, b.batch, "items/s", "Bulk POST: items a second",
+		target{"above Redis with its own batching", redisName, 1}, target{"at least a fifth of bare Pebble", pebbleName, 0.2})
 }
 
 func (b *bench) writeParameters() []string {
@@ -50,29 +47,26 @@ const writeNote = "The bare server reads the body and gives an answer of the sam
 	"for a batch one ZADD and one HSET of all its items, and one INSERT of as many rows."
 
 // writes compares the adapter with the other contestants.
-func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch int, unit, title string,
-	bars func(adapter, bare, pebble, redis, postgres *contestant) ([]report.Bar, map[string]float64),
-) error {
+func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch int, unit, chart string, targets ...target) error {
 	answer := b.answerOf(ctx, dir, batch)
-	httpOf := func(s *service, round int) (outcome, error) { return b.drive(ctx, s, round, httpOp(s.addr, 1, batch)) }
-	all := []*contestant{
-		{name: adapterName, round: func(ctx context.Context, round int) (o outcome, _ error) {
-			a := b.adapter(dir, noSink, 1)
-			a.start(ctx)
-			a.do(func() (err error) {
-				o, err = httpOf(a.running, round)
-				return err
-			})
-			return o, a.stop()
-		}},
-		{name: bareName, round: func(ctx context.Context, round int) (outcome, error) {
-			s, err := server(ctx, "bare", answer)
+	// served is a contestant that is a server.
+	served := func(name, absent string, start func(context.Context) (*service, error), op func(ctx context.Context, addr string, batch int) batchOp) *contestant {
+		return &contestant{name: name, absent: absent, round: func(ctx context.Context, round int) (outcome, error) {
+			s, err := start(ctx)
 			if err != nil {
 				return outcome{}, err
 			}
-			defer s.stop()
-			return httpOf(s, round)
-		}},
+			o, err := b.drive(ctx, s, round, op(ctx, s.addr, batch))
+			return o, errors.Join(err, s.stop())
+		}}
+	}
+	overHTTP := func(_ context.Context, addr string, batch int) batchOp { return httpOp(addr, 1, batch) }
+	in := func(name string, start func(context.Context, string) (*service, error)) func(context.Context) (*service, error) {
+		return func(ctx context.Context) (*service, error) { return start(ctx, filepath.Join(dir, name)) }
+	}
+	all := []*contestant{
+		served(adapterName, "", func(ctx context.Context) (*service, error) { return b.start(ctx, b.adapter(dir, noSink, 1).config) }, overHTTP),
+		served(bareName, "", func(ctx context.Context) (*service, error) { return server(ctx, "bare", answer) }, overHTTP),
 		{name: pebbleName, round: func(ctx context.Context, round int) (outcome, error) {
 			config := pebbleConfig{Dir: filepath.Join(dir, "pebble"), Batch: batch, First: firstIndex(round), Load: b.load()}
 			var found jobTally
@@ -81,32 +75,15 @@ func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch 
 			}
 			return outcomeOf(found.Tally, 0, found.CPU)
 		}},
-		{name: redisName, absent: b.redis.absent, round: func(ctx context.Context, round int) (outcome, error) {
-			s, err := b.redis.start(ctx, filepath.Join(dir, "redis"))
-			if err != nil {
-				return outcome{}, err
-			}
-			defer s.stop()
-			return b.drive(ctx, s, round, redisOp(ctx, s.addr, batch))
-		}},
-		{name: postgresName, absent: b.postgres.absent, round: func(ctx context.Context, round int) (outcome, error) {
-			s, err := b.postgres.start(ctx, filepath.Join(dir, "postgres"))
-			if err != nil {
-				return outcome{}, err
-			}
-			defer s.stop()
-			return b.drive(ctx, s, round, postgresOp(ctx, s.addr, batch))
-		}},
+		served(redisName, b.redis.absent, in("redis", b.redis.start), redisOp),
+		served(postgresName, b.postgres.absent, in("postgres", b.postgres.start), postgresOp),
 	}
 	if err := b.contest(ctx, b.rounds, all...); err != nil {
 		return err
 	}
-	var targets map[string]float64
-	r.Bars, targets = bars(all[0], all[1], all[2], all[3], all[4])
 	r.Parameters = append(r.Parameters, b.writeParameters()...)
-	r.Header, r.Rows = rateTable(unit, "CPU per item, client / server", all)
 	r.Notes = []string{writeNote}
-	r.Chart = rateChart(title, all, targets)
+	rateResult(r, chart, unit, "CPU per item, client / server", targets, all)
 	return nil
 }
 
@@ -193,19 +170,15 @@ func (b *bench) answerOf(ctx context.Context, dir string, batch int) serverConfi
 	}
 	a := b.adapter(filepath.Join(dir, "answer"), noSink, 1)
 	a.start(ctx)
-	a.do(func() (err error) {
-		client := load.NewClient(a.running.addr)
+	c.Answer = string(get(a, func(s *service) ([]byte, error) {
+		client := load.NewClient(s.addr)
 		defer client.Close()
 		first, when := firstIndex(maxRounds), load.In(writeDelay)
-		var answer []byte
 		if batch > 1 {
-			answer, err = bulk(client, schedulesPath(0, 1), maker.AppendBulk(nil, first, batch, func(uint32) load.When { return when }), batch)
-		} else {
-			answer, err = put1(client, putPath(first, 1), maker.AppendPut(nil, when), c.Status)
+			return bulk(client, schedulesPath(0, 1), maker.AppendBulk(nil, first, batch, func(uint32) load.When { return when }), batch)
 		}
-		c.Answer = string(answer)
-		return err
-	})
+		return put1(client, putPath(first, 1), maker.AppendPut(nil, when), c.Status)
+	}))
 	if err := a.stop(); err != nil {
 		b.say("  no answer of an adapter to copy (%v): the bare server makes one up", err)
 		c.Answer = `{"key":"` + load.Key(0) + `","status":201,"revision":184467,"result":"created","state":"waiting","dueAt":"2026-11-21T09:00:00.123456789Z",` +
