@@ -65,10 +65,10 @@ func small(pending int) sizes {
 	return s
 }
 
-// scenario is one row of the table of RESULTS.md.
+// scenario is one row of the table of RESULTS.md. It has a directory and a sink of its own.
 type scenario struct {
 	name, title string
-	run         func(ctx context.Context, b *bench, dir string, r *report.Result) error
+	run         func(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error
 }
 
 var scenarios = []scenario{
@@ -123,8 +123,13 @@ func (b *bench) measure(ctx context.Context, s scenario) (*report.Result, error)
 	if c.FsyncP50 < 20*time.Microsecond {
 		b.say("  an fsync of %s is too fast to reach a disk: the figures do not hold for a durable disk", c.FsyncP50)
 	}
+	sink, err := server(ctx, "sink", serverConfig{})
+	if err != nil {
+		return nil, err
+	}
+	defer sink.stop()
 	r := &report.Result{Name: s.name, Title: s.title, TakenAt: time.Now(), Conditions: c}
-	if err := s.run(ctx, b, dir, r); err != nil {
+	if err := s.run(ctx, b, dir, sink, r); err != nil {
 		return nil, fmt.Errorf("driver: %s: %w", s.name, err)
 	}
 	r.Took = time.Since(r.TakenAt).Round(time.Second).String()

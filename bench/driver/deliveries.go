@@ -35,12 +35,7 @@ type burstRun struct {
 }
 
 // burst: many due at one instant.
-func burst(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	sink, err := server(ctx, "sink", serverConfig{})
-	if err != nil {
-		return err
-	}
-	defer sink.stop()
+func burst(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error {
 	run := &burstRun{b: b, sink: sink, n: b.burst, lead: b.lead, header: exampleHeader(), earliest: 1<<63 - 1}
 	adapter := &contestant{name: adapterName, round: func(ctx context.Context, round int) (o outcome, _ error) {
 		a := b.adapter(dir, sink.addr, 1)
@@ -145,12 +140,7 @@ func exampleHeader() http.Header {
 }
 
 // lateness: a steady rate beside many that are due far away.
-func lateness(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	sink, err := server(ctx, "sink", serverConfig{})
-	if err != nil {
-		return err
-	}
-	defer sink.stop()
+func lateness(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error {
 	filling := b.adapter(dir, noSink, 1)
 	filling.start(ctx)
 	filling.fill(ctx, firstIndex(maxRounds-1), b.pending, false, farWhen())

@@ -14,12 +14,7 @@ import (
 )
 
 // memory: the cost of many far-away schedules.
-func memory(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	sink, err := server(ctx, "sink", serverConfig{})
-	if err != nil {
-		return err
-	}
-	defer sink.stop()
+func memory(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error {
 	// Before each kill more is written, so that the log has records that are not in the tables yet.
 	more := min(100_000, max(b.pending/10, 1))
 
@@ -130,7 +125,7 @@ func (b *bench) firstDelivery(ctx context.Context, s, sink *service) (time.Durat
 }
 
 // idle: the cost of an adapter with nothing due.
-func idle(ctx context.Context, b *bench, dir string, r *report.Result) error {
+func idle(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
 	a := b.adapter(dir, noSink, 1)
 	a.start(ctx)
 	a.do(func() error { return sleep(ctx, b.idle/6) }) // the work after a start is not idleness
@@ -161,7 +156,7 @@ const churnDelay = 5 * time.Minute
 
 // churn: the same keys are scheduled anew, in turn, as fast as the adapter takes them. This
 // is a day of operators that reschedule each key every few minutes, in ten minutes.
-func churn(ctx context.Context, b *bench, dir string, r *report.Result) error {
+func churn(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
 	a := b.adapter(dir, noSink, 1)
 	a.start(ctx)
 	when := load.In(churnDelay)
@@ -245,12 +240,7 @@ var growthCosts = []struct {
 }
 
 // growth: what a call and a delivery cost with more pending, and with more sources.
-func growth(ctx context.Context, b *bench, dir string, r *report.Result) error {
-	sink, err := server(ctx, "sink", serverConfig{})
-	if err != nil {
-		return err
-	}
-	defer sink.stop()
+func growth(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error {
 	run := &burstRun{b: b, sink: sink, n: max(b.burst/5, 10), lead: 3 * b.lead}
 	r.Parameters = append(b.writeParameters(), count(run.n, "due at one instant"))
 	r.Header = []string{"sources", "pending", "PUT/s", "bulk items/s", "deliveries/s", "CPU per PUT", "CPU per bulk item", "CPU per delivery"}

@@ -22,13 +22,13 @@ const (
 )
 
 // put: single durable writes.
-func put(ctx context.Context, b *bench, dir string, r *report.Result) error {
+func put(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
 	return b.writes(ctx, dir, r, 1, "PUT/s", "Durable PUT: calls a second",
 		target{"at least 60 % of bare net/http", bareName, 0.6}, target{"above PostgreSQL", postgresName, 1})
 }
 
 // bulkPost: many writes a call.
-func bulkPost(ctx context.Context, b *bench, dir string, r *report.Result) error {
+func bulkPost(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
 	r.Parameters = []string{fmt.Sprintf("%d items a call", b.batch)}
 	return b.writes(ctx, dir, r, b.batch, "items/s", "Bulk POST: items a second",
 		target{"above Redis with its own batching", redisName, 1}, target{"at least a fifth of bare Pebble", pebbleName, 0.2})

@@ -89,8 +89,10 @@ func run(ctx context.Context, stdin, name string, args ...string) (string, error
 // operators has the number of operators of each form.
 type operators map[string]int
 
+type form struct{ name, manifest string }
+
 // forms has the forms in their order, and which manifest of the example each is made of.
-var forms = []struct{ name, manifest string }{
+var forms = []form{
 	{resident, "resident.yaml"},
 	{serverless, "serverless.yaml"}, {warmed, "serverless.yaml"}, {defaults, "serverless.yaml"},
 	{fed, "apiserversource.yaml"}, {shared, "apiserversource.yaml"},
@@ -98,7 +100,7 @@ var forms = []struct{ name, manifest string }{
 
 // isForm says whether a part is a form of the operator.
 func isForm(part string) bool {
-	return slices.ContainsFunc(forms, func(f struct{ name, manifest string }) bool { return f.name == part })
+	return slices.ContainsFunc(forms, func(f form) bool { return f.name == part })
 }
 
 // atZeroForm says whether a part is a form that has no pod while idle.

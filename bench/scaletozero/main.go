@@ -23,7 +23,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -211,10 +210,6 @@ func (b *bench) idle(ctx context.Context) error {
 	}
 	b.results.Conditions = b.conditions
 	b.results.Idle = idleOf(r.between(r.began, r.ended), r.began, r.ended)
-	for _, name := range slices.Sorted(maps.Keys(b.results.Idle.Parts)) {
-		p := b.results.Idle.Parts[name]
-		log.Printf("%-22s %4.1f: %6.1f MB and %6.1f of programs, %6.2f thousandths of a core", name, p.Pods, p.Rate.Memory/1e6, p.Rate.Text/1e6, p.Rate.CPU*1e3)
-	}
 	return nil
 }
 
@@ -244,17 +239,8 @@ func (b *bench) wakes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w := wakesOf(r.between(r.began, r.ended), r.began, r.ended, b.results.Idle, deliveries(jobs))
-	w.Late = r.late
-	b.results.Wakes = w
-	for form, n := range w.Asked {
-		one := w.of(form)
-		log.Printf("%-12s %2d deliveries, %2d pods: %.0f MB·s and %.0f of programs, %.3f s of CPU each; deleted late by %.2f s",
-			form, n, len(w.Pods[form]), one.Memory/1e6, one.Text/1e6, one.CPU, w.Late[form])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.Extra)) {
-		log.Printf("%-22s %.3f s of CPU each", name, w.Extra[name])
-	}
+	b.results.Wakes = wakesOf(r.between(r.began, r.ended), r.began, r.ended, b.results.Idle, deliveries(jobs))
+	b.results.Wakes.Late = r.late
 	return nil
 }
 
@@ -273,9 +259,5 @@ func (b *bench) run(ctx context.Context) error {
 		v.Traces[form] = r.trace(r.began, r.ended, 2, form, namespace(form, 0))
 	}
 	b.results.Run = v
-	for _, name := range slices.Sorted(maps.Keys(v.Used)) {
-		want, got := b.results.foretold(name), v.Used[name]
-		log.Printf("%-14s foretold %.0f MB·s, %.2f s; measured %.0f MB·s, %.2f s", name, want.bytes()/1e6, want.CPU, got.bytes()/1e6, got.CPU)
-	}
 	return nil
 }
