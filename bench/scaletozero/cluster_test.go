@@ -21,7 +21,7 @@ func TestCluster_API(t *testing.T) {
 		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"uid":"u","name":"p","namespace":"expiry-fed-0"}}]}`,
 		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"n"},"status":{"capacity":{"cpu":"2","memory":"24683656Ki"},
 			"nodeInfo":{"kernelVersion":"6","containerRuntimeVersion":"containerd://1","kubeletVersion":"v1"}}}]}`,
-		"/api/v1/nodes/n/proxy/metrics/cadvisor": `container_memory_rss{container="",id="/pod` + uid + `",image="",name="",namespace="a",pod="b"} 7 1` + "\n",
+		"/api/v1/nodes/n/proxy/metrics/cadvisor":                                    `container_memory_rss{container="",id="/pod` + uid + `",image="",name="",namespace="a",pod="b"} 7 1` + "\n",
 		"/apis/apps/v1/namespaces/knative-eventing/deployments/eventing-controller": `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"labels":{"app.kubernetes.io/version":"9"}}}`,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -43,9 +43,10 @@ func TestCluster_API(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		for _, kind := range []string{"ADDED", "DELETED"} {
-			fmt.Fprintf(w, `{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"expiry-fed-0","creationTimestamp":%q,"labels":{"expires-after":"8s"}}}}`+"\n",
-				kind, time.Now().Add(-10*time.Second).UTC().Format(time.RFC3339))
+		w.Header().Set("Content-Type", "application/json")
+		for _, event := range [][2]string{{"ADDED", "1h"}, {"DELETED", "8s"}, {"ADDED", "1h"}} {
+			fmt.Fprintf(w, `{"type":%q,"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"namespace":"expiry-fed-0","creationTimestamp":%q,"labels":{"expires-after":%q}}}}`+"\n",
+				event[0], time.Now().Add(-10*time.Second).UTC().Format(time.RFC3339), event[1])
 		}
 	})
 	server := httptest.NewServer(mux)
