@@ -2,53 +2,40 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log"
 	"os"
-	"path/filepath"
+	"regexp"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-// adapters starts adapters: the product's binary, in tests a fake.
-type adapters interface {
-	start(ctx context.Context, c adapterConfig) (*service, time.Duration, error)
-}
-
-// children starts the driver's own child processes, in tests within the test's process.
-type children interface {
-	server(kind string, config any) (*service, error)
-	job(ctx context.Context, kind string, config, found any) error
-}
-
 // bench has what the scenarios share.
 type bench struct {
+	sizes
 	dir      string // on the measured disk; each scenario has a directory in it
-	adapters adapters
-	children children
+	start    starter
 	redis    redisServer
 	postgres postgresServer
 	say      func(format string, args ...any)
+}
 
-	// put and bulk, and the rounds of burst
-	rounds       int
-	warm, window time.Duration
+// sizes are the numbers of the scenarios.
+type sizes struct {
+	rounds       int           // of put, bulk and burst
+	warm, window time.Duration // of put, bulk and growth
 	callers      int
 	batch        int // items of a bulk call
+	burst        int // due at one instant
 
-	burst int // due at one instant
-
-	// lateness
 	lateRate   int // due a second
 	lateFor    time.Duration
 	lateRounds int
 	lead       time.Duration // between the end of scheduling and the first due time
 
-	// growth
-	sources []int // how many
-	sizes   []int // how many are pending, growing
-
+	sources, pendings  []int // of growth
 	churn, churnWindow time.Duration
 
 	pending      int           // far away, in lateness and memory; the keys of churn
@@ -59,27 +46,29 @@ type bench struct {
 	deliverLimit time.Duration // until all deliveries of a round arrived
 }
 
-func newBench(s settings) *bench {
-	b := &bench{
-		children: childProcesses{}, redis: findRedis(), postgres: findPostgres(), say: log.Printf,
-		sources: []int{1, 100, 10_000}, sizes: []int{10_000, s.pending}, churn: 10 * time.Minute, churnWindow: 10 * time.Second,
-		rounds: s.rounds, warm: time.Second, window: 5 * time.Second, callers: 64, batch: 100, burst: 100_000,
+func full(pending int) sizes {
+	return sizes{
+		rounds: 5, warm: time.Second, window: 5 * time.Second, callers: 64, batch: 100, burst: 100_000,
 		lateRate: 1000, lateFor: 30 * time.Second, lateRounds: 3, lead: 5 * time.Second,
-		pending: s.pending, settle: 3 * time.Minute, settleEvery: 3 * time.Second, restarts: 5, idle: time.Minute, deliverLimit: 2 * time.Minute,
+		sources: []int{1, 100, 10_000}, pendings: []int{10_000, pending}, churn: 10 * time.Minute, churnWindow: 10 * time.Second,
+		pending: pending, settle: 3 * time.Minute, settleEvery: 3 * time.Second, restarts: 5, idle: time.Minute, deliverLimit: 2 * time.Minute,
 	}
-	if s.smoke {
-		b.rounds, b.warm, b.window, b.burst = 1, 100*time.Millisecond, 300*time.Millisecond, 1000
-		b.lateRate, b.lateFor, b.lateRounds, b.lead = 100, time.Second, 1, time.Second
-		b.sources, b.sizes, b.churn, b.churnWindow = []int{1, 10}, []int{100, 1000}, time.Second, 200*time.Millisecond
-		b.pending, b.settle, b.restarts, b.idle = min(s.pending, 1000), time.Second, 1, time.Second
-	}
-	return b
 }
 
-// scenario is one row of the table of RESULTS.md.
+// small has the sizes of a run that only shows that all of it works.
+func small(pending int) sizes {
+	s := full(pending)
+	s.rounds, s.warm, s.window, s.burst = 1, 100*time.Millisecond, 300*time.Millisecond, 1000
+	s.lateRate, s.lateFor, s.lateRounds, s.lead = 100, time.Second, 1, time.Second
+	s.sources, s.pendings, s.churn, s.churnWindow = []int{1, 10}, []int{100, 1000}, time.Second, 200*time.Millisecond
+	s.settle, s.restarts, s.idle = time.Second, 1, time.Second
+	return s
+}
+
+// scenario is one row of the table of RESULTS.md. It has a directory and a sink of its own.
 type scenario struct {
 	name, title string
-	run         func(ctx context.Context, b *bench, dir string, r *report.Result) error
+	run         func(ctx context.Context, b *bench, dir string, sink *service, r *report.Result) error
 }
 
 var scenarios = []scenario{
@@ -93,37 +82,69 @@ var scenarios = []scenario{
 	{"idle", "Idle: one source, nothing due", idle},
 }
 
+// runAll measures and saves the scenarios that match. When one fails, the others are measured all the same.
+func (b *bench) runAll(ctx context.Context, wanted *regexp.Regexp, save func(*report.Result) error) error {
+	var failed error
+	for _, s := range scenarios {
+		if !wanted.MatchString(s.name) {
+			continue
+		}
+		r, err := b.measure(ctx, s)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			b.say("%v", err)
+			failed = errors.Join(failed, err)
+			continue
+		}
+		for _, bar := range r.Bars {
+			b.say("  %s: %s: %s", bar.Verdict, bar.Wants, bar.Got)
+		}
+		if err := save(r); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
 // measure runs one scenario in a directory of its own, which it removes.
-func (b *bench) measure(ctx context.Context, s scenario, c report.Conditions) (*report.Result, error) {
-	dir, err := os.MkdirTemp(b.dir, s.name)
+func (b *bench) measure(ctx context.Context, s scenario) (*report.Result, error) {
+	dir, err := scratch(b.dir, s.name)
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	c, err := conditions(dir)
 	if err != nil {
 		return nil, fmt.Errorf("driver: %w", err)
 	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o711); err != nil { // PostgreSQL does not run as root
-		return nil, fmt.Errorf("driver: %w", err)
+	b.say("%s: %s (%s)", s.name, s.title, c)
+	if c.FsyncP50 < 20*time.Microsecond {
+		b.say("  an fsync of %s is too fast to reach a disk: the figures do not hold for a durable disk", c.FsyncP50)
 	}
-	began := time.Now()
-	r := &report.Result{Name: s.name, Title: s.title, TakenAt: began, Conditions: c}
-	if err := s.run(ctx, b, dir, r); err != nil {
+	sink, err := server(ctx, "sink", serverConfig{})
+	if err != nil {
+		return nil, err
+	}
+	defer sink.stop()
+	r := &report.Result{Name: s.name, Title: s.title, TakenAt: time.Now(), Conditions: c}
+	if err := s.run(ctx, b, dir, sink, r); err != nil {
 		return nil, fmt.Errorf("driver: %s: %w", s.name, err)
 	}
-	r.Took = time.Since(began).Round(time.Second).String()
+	r.Took = time.Since(r.TakenAt).Round(time.Second).String()
 	return r, nil
 }
 
-// withAdapter runs fn beside an adapter with the data in dir/adapter. The data stay.
-func (b *bench) withAdapter(ctx context.Context, dir, sink string, fn func(*service) error) error {
-	s, _, err := b.adapters.start(ctx, adapterConfig{Dir: filepath.Join(dir, "adapter"), Sink: sink})
-	if err != nil {
-		return err
-	}
-	err = fn(s)
-	if stopErr := s.stop(); err == nil {
-		err = stopErr
-	}
-	return err
-}
+// Parameters that several scenarios list.
+var (
+	textData = fmt.Sprintf("%d B of random text as data", load.PayloadBytes)
+	keySize  = fmt.Sprintf("keys of %d B", load.KeyBytes)
+)
+
+func count(n int, what string) string { return report.Thousands(n) + " " + what }
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
 
 // sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {

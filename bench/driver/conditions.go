@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,7 @@ import (
 )
 
 // conditions describes the machine and the disk of dir.
-func conditions(dir, repo string) (report.Conditions, error) {
+func conditions(dir string) (report.Conditions, error) {
 	c := report.Conditions{Cores: runtime.NumCPU(), Go: runtime.Version(), CPU: runtime.GOARCH, Commit: "unknown", FileSystem: fileSystem(dir)}
 	if out, err := exec.Command("git", "-C", repo, "describe", "--always", "--dirty").Output(); err == nil {
 		c.Commit = cmp.Or(strings.TrimSpace(string(out)), c.Commit)
@@ -29,7 +28,7 @@ func conditions(dir, repo string) (report.Conditions, error) {
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
-		return c, fmt.Errorf("driver: %w", err)
+		return c, err
 	}
 	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
 		c.CPU = cmp.Or(cpus[0].ModelName, c.CPU)
@@ -41,23 +40,17 @@ func conditions(dir, repo string) (report.Conditions, error) {
 		c.LoadBefore = average.Load1
 	}
 	times, err := fsyncTimes(dir, 300)
-	if err != nil {
-		return c, err
-	}
 	c.FsyncP50, c.FsyncP99 = load.Percentile(times, 0.5), load.Percentile(times, 0.99)
-	return c, nil
+	return c, err
 }
 
 // fileSystem returns the type of the file system that has dir.
 func fileSystem(dir string) string {
-	mounts, mountsErr := procfs.GetMounts()
-	dir, err := filepath.Abs(dir)
-	if err != nil || mountsErr != nil {
-		return "unknown"
-	}
 	best, kind := "", "unknown"
+	mounts, _ := procfs.GetMounts()
+	dir, err := filepath.Abs(dir)
 	for _, m := range mounts {
-		inside := m.MountPoint == "/" || dir == m.MountPoint || strings.HasPrefix(dir, m.MountPoint+"/")
+		inside := err == nil && strings.HasPrefix(dir+"/", strings.TrimSuffix(m.MountPoint, "/")+"/")
 		if inside && len(m.MountPoint) >= len(best) {
 			best, kind = m.MountPoint, m.FSType
 		}
@@ -66,22 +59,20 @@ func fileSystem(dir string) string {
 }
 
 // fsyncTimes measures an fsync of 4 KiB on the disk of dir. The times are sorted.
-func fsyncTimes(dir string, n int) ([]time.Duration, error) {
+func fsyncTimes(dir string, n int) (times []time.Duration, err error) {
 	f, err := os.CreateTemp(dir, "fsync")
 	if err != nil {
-		return nil, fmt.Errorf("driver: measuring fsync: %w", err)
+		return nil, err
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	block := make([]byte, 4096)
-	times := make([]time.Duration, 0, n)
 	for range n {
-		if _, err := f.Write(block); err != nil {
-			return nil, fmt.Errorf("driver: measuring fsync: %w", err)
+		if _, err := f.Write(make([]byte, 4096)); err != nil {
+			return nil, err
 		}
 		began := time.Now()
 		if err := f.Sync(); err != nil {
-			return nil, fmt.Errorf("driver: measuring fsync: %w", err)
+			return nil, err
 		}
 		times = append(times, time.Since(began))
 	}
@@ -90,9 +81,8 @@ func fsyncTimes(dir string, n int) ([]time.Duration, error) {
 }
 
 // diskBytes returns the disk space of a directory.
-func diskBytes(dir string) (int64, error) {
-	var total int64
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+func diskBytes(dir string) (total int64, err error) {
+	err = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		var s unix.Stat_t
 		if err == nil {
 			err = unix.Lstat(path, &s)
@@ -103,8 +93,5 @@ func diskBytes(dir string) (int64, error) {
 		total += s.Blocks * 512
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("driver: measuring the data directory: %w", err)
-	}
-	return total, nil
+	return total, err
 }

@@ -6,17 +6,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 	"golang.org/x/sys/unix"
 )
 
-// contestant is one side of a comparison.
+// contestant is one side of a comparison, with its outcomes over all rounds.
 type contestant struct {
 	name   string
 	absent string // why it does not take part, "" when it does
 	// round measures once. It starts and stops its processes, so that no other
 	// contestant runs meanwhile.
-	round func(ctx context.Context, round int) (outcome, error)
+	round    func(ctx context.Context, round int) (outcome, error)
+	outcomes []outcome
 }
 
 // outcome is one measurement.
@@ -28,117 +30,134 @@ type outcome struct {
 	late           []time.Duration // sorted; of the lateness scenario
 }
 
-// standing has the outcomes of a contestant over all rounds.
-type standing struct {
-	name   string
-	absent string
-	rounds []outcome
+// outcomeOf returns what a load and the CPU time that it took say about an item.
+func outcomeOf(t load.Tally, client, server time.Duration) (outcome, error) {
+	items := time.Duration(t.Items)
+	if items == 0 {
+		return outcome{}, fmt.Errorf("no call ended within %s", t.Elapsed)
+	}
+	return outcome{rate: t.Rate(), p50: t.P50, p99: t.P99, longest: t.Longest, client: client / items, server: server / items}, nil
 }
+
+// roundIndexes is how many keys a round may use; two rounds never share one.
+const roundIndexes = 20_000_000
+
+// maxRounds keeps every index within 32 bits.
+const maxRounds = 200
+
+func firstIndex(round int) uint32 { return uint32(round) * roundIndexes }
 
 // contest runs the rounds interleaved, A B C A B C, so that a slow phase of the
 // machine affects all contestants. A contestant that fails once is excluded.
-func contest(ctx context.Context, rounds int, contestants []contestant, say func(string, ...any)) ([]standing, error) {
-	standings := make([]standing, len(contestants))
-	for i, c := range contestants {
-		standings[i] = standing{name: c.name, absent: c.absent}
-	}
+func (b *bench) contest(ctx context.Context, rounds int, contestants ...*contestant) error {
 	for round := range rounds {
-		for i, c := range contestants {
-			if standings[i].absent != "" {
+		for _, c := range contestants {
+			if c.absent != "" {
 				continue
 			}
 			unix.Sync() // the writes of the contestant before must not slow this one
 			o, err := c.round(ctx, round)
 			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
+				return context.Cause(ctx)
 			}
 			if err != nil {
-				standings[i].absent = fmt.Sprintf("failed in round %d: %v", round+1, err)
-				standings[i].rounds = nil
-				say("  round %d/%d %s: %v", round+1, rounds, c.name, err)
+				c.absent, c.outcomes = fmt.Sprintf("failed in round %d: %v", round+1, err), nil
+				b.say("  round %d/%d %s: %v", round+1, rounds, c.name, err)
 				continue
 			}
-			standings[i].rounds = append(standings[i].rounds, o)
-			say("  round %d/%d %s: %s/s", round+1, rounds, c.name, report.Thousands(o.rate))
+			c.outcomes = append(c.outcomes, o)
+			b.say("  round %d/%d %s: %s/s", round+1, rounds, c.name, report.Thousands(o.rate))
 		}
 	}
-	return standings, nil
+	return nil
 }
 
-func (s standing) measured() bool { return s.absent == "" && len(s.rounds) > 0 }
+func (c *contestant) measured() bool { return len(c.outcomes) > 0 }
 
 // spread is a median with the least and the most.
 type spread struct{ median, low, high float64 }
 
-func spreadOf(values []float64) spread {
+// spreadOf returns the spread of a number over values.
+func spreadOf[V any, N ~float64 | ~int64](values []V, of func(V) N) spread {
 	if len(values) == 0 {
 		return spread{}
 	}
-	values = slices.Sorted(slices.Values(values))
-	n := len(values)
-	return spread{median: (values[(n-1)/2] + values[n/2]) / 2, low: values[0], high: values[n-1]}
+	var sorted []float64
+	for _, v := range values {
+		sorted = append(sorted, float64(of(v)))
+	}
+	slices.Sort(sorted)
+	n := len(sorted)
+	return spread{median: (sorted[(n-1)/2] + sorted[n/2]) / 2, low: sorted[0], high: sorted[n-1]}
 }
 
-func (s standing) rates() spread {
-	var values []float64
-	for _, o := range s.rounds {
-		values = append(values, o.rate)
-	}
-	return spreadOf(values)
-}
+func rateOf(o outcome) float64 { return o.rate }
 
 // median returns the median of a time over the rounds.
-func (s standing) median(of func(outcome) time.Duration) time.Duration {
-	var values []float64
-	for _, o := range s.rounds {
-		values = append(values, float64(of(o)))
-	}
-	return time.Duration(spreadOf(values).median)
+func (c *contestant) median(of func(outcome) time.Duration) time.Duration {
+	return time.Duration(spreadOf(c.outcomes, of).median)
 }
 
-// ratio compares round by round: within a round the conditions were the same.
-func ratio(a, b standing) (spread, bool) {
-	if !a.measured() || !b.measured() {
-		return spread{}, false
-	}
+// byRound compares two contestants round by round: a slow phase of the machine
+// then affects both sides.
+func byRound(a, b *contestant, compare func(a, b outcome) float64) (s spread, ok bool) {
 	var values []float64
-	for i := range min(len(a.rounds), len(b.rounds)) {
-		if b.rounds[i].rate > 0 {
-			values = append(values, a.rounds[i].rate/b.rounds[i].rate)
-		}
+	for i := range min(len(a.outcomes), len(b.outcomes)) {
+		values = append(values, compare(a.outcomes[i], b.outcomes[i]))
 	}
-	return spreadOf(values), len(values) > 0
+	return spreadOf(values, func(v float64) float64 { return v }), len(values) > 0
 }
 
-// bar holds the first to at least a share of the second.
-func bar(wants string, a, b standing, share float64) report.Bar {
+func ratio(a, b *contestant) (spread, bool) {
+	return byRound(a, b, func(a, b outcome) float64 { return a.rate / b.rate })
+}
+
+// target is a share of another contestant's rate that the adapter must reach.
+type target struct {
+	wants string // in words
+	of    string // name of the other
+	share float64
+}
+
+// bar holds the adapter to a target.
+func (t target) bar(a, b *contestant) report.Bar {
 	r, ok := ratio(a, b)
-	return report.Reached(wants, fmt.Sprintf("%.0f %% (%.0f–%.0f)", r.median*100, r.low*100, r.high*100), ok, r.median >= share)
+	return report.Reached(t.wants, fmt.Sprintf("%.0f %% (%.0f–%.0f)", r.median*100, r.low*100, r.high*100), ok, r.median >= t.share)
 }
 
-// rateTable is the table of a contest over rates; the first contestant is the adapter.
-func rateTable(unit string, standings []standing) (header []string, rows [][]string) {
-	header = []string{"", unit, "least–most", "adapter ÷ it", "call p50 / p99", "CPU per item, client / server"}
-	for i, s := range standings {
-		if !s.measured() {
-			rows = append(rows, []string{s.name, s.absent, "", "", "", ""})
+// earliestBar holds the adapter to deliver nothing before its time.
+func earliestBar(measured bool, earliest time.Duration) report.Bar {
+	return report.Reached("nothing early", "earliest "+report.Short(earliest)+" after", measured, earliest >= 0)
+}
+
+// rateResult writes a contest over rates into the result: table, bars and chart. The first contestant is the adapter.
+func rateResult(r *report.Result, chart, unit, cpu string, targets []target, contestants []*contestant) {
+	r.Header = []string{"", unit, "least–most", "adapter ÷ it", "call p50 / p99", cpu}
+	r.Chart = &report.Chart{Title: chart, Unit: "/s"}
+	shares := map[string]float64{}
+	for _, t := range targets {
+		other := slices.IndexFunc(contestants, func(c *contestant) bool { return c.name == t.of })
+		r.Bars = append(r.Bars, t.bar(contestants[0], contestants[other]))
+		shares[t.of] = t.share
+	}
+	for i, c := range contestants {
+		if !c.measured() {
+			r.Rows = append(r.Rows, []string{c.name, c.absent, "", "", "", ""})
 			continue
 		}
-		rate, against := s.rates(), "–"
-		if r, ok := ratio(standings[0], s); ok && i > 0 {
-			against = fmt.Sprintf("%.2f (%.2f–%.2f)", r.median, r.low, r.high)
+		rate, against, calls := spreadOf(c.outcomes, rateOf), "–", "–"
+		if times, ok := ratio(contestants[0], c); ok && i > 0 {
+			against = fmt.Sprintf("%.2f (%.2f–%.2f)", times.median, times.low, times.high)
 		}
-		calls := "–"
-		if p50 := s.median(func(o outcome) time.Duration { return o.p50 }); p50 > 0 {
-			calls = report.Short(p50) + " / " + report.Short(s.median(func(o outcome) time.Duration { return o.p99 }))
+		if p50 := c.median(func(o outcome) time.Duration { return o.p50 }); p50 > 0 {
+			calls = report.Short(p50) + " / " + report.Short(c.median(func(o outcome) time.Duration { return o.p99 }))
 		}
-		rows = append(rows, []string{
-			s.name, report.Thousands(rate.median), report.Thousands(rate.low) + "–" + report.Thousands(rate.high), against, calls,
-			perItem(s.median(func(o outcome) time.Duration { return o.client })) + " / " +
-				perItem(s.median(func(o outcome) time.Duration { return o.server })),
+		r.Rows = append(r.Rows, []string{
+			c.name, report.Thousands(rate.median), report.Thousands(rate.low) + "–" + report.Thousands(rate.high), against, calls,
+			perItem(c.median(func(o outcome) time.Duration { return o.client })) + " / " + perItem(c.median(func(o outcome) time.Duration { return o.server })),
 		})
+		r.Chart.Bars = append(r.Chart.Bars, report.ChartBar{Label: c.name, Value: rate.median, Low: rate.low, High: rate.high, Ours: i == 0, Target: rate.median * shares[c.name]})
 	}
-	return header, rows
 }
 
 func perItem(d time.Duration) string {
@@ -146,19 +165,4 @@ func perItem(d time.Duration) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.1f µs", float64(d)/1e3)
-}
-
-// rateChart draws the same table. The targets are the shares that the first must reach, by name.
-func rateChart(title, unit string, standings []standing, targets map[string]float64) *report.Chart {
-	chart := &report.Chart{Title: title, Unit: unit}
-	for i, s := range standings {
-		if !s.measured() {
-			continue
-		}
-		r := s.rates()
-		chart.Bars = append(chart.Bars, report.ChartBar{
-			Label: s.name, Value: r.median, Low: r.low, High: r.high, Ours: i == 0, Target: r.median * targets[s.name],
-		})
-	}
-	return chart
 }

@@ -6,8 +6,8 @@
 // everything stays on loopback, is bounded in time and count, and is removed
 // when the run is over.
 //
-// Each scenario is a file; contest.go has the turns and the arithmetic. The
-// adapter is built from the repository and runs as a process. So do the bare
+// bench.go has the table of scenarios, contest.go the turns and the arithmetic.
+// The adapter is built from the repository and runs as a process. So do the bare
 // ceilings, which are this program again (child.go). It needs Linux, for /proc
 // and for the CPU affinity. Redis and PostgreSQL take part when they are
 // installed. Package report writes the results, package load makes the load.
@@ -20,12 +20,12 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"syscall"
-	"time"
 
 	"github.com/reschedule-dev/reschedule/bench/report"
 	"golang.org/x/sys/unix"
@@ -36,162 +36,124 @@ const repo, cores = "..", 2
 
 func main() {
 	log.SetFlags(log.Ltime)
-	var err error
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	run := drive
 	if len(os.Args) > 1 && os.Args[1] == "child" {
-		err = child(os.Args[2:])
-	} else {
-		err = drive(os.Args[1:])
+		run = child
 	}
+	err := run(ctx, os.Args[1:])
+	cancel()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		log.Fatal(err)
 	}
 }
 
-// settings are the flags.
-type settings struct {
-	scenarios            *regexp.Regexp
-	dir, adapter         string
-	rounds, pending      int
-	smoke, onlyRendering bool
-}
-
-func parseFlags(args []string) (settings, error) {
+func drive(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("driver", flag.ContinueOnError)
-	var s settings
 	run := flags.String("run", ".", "which scenarios: a regular expression over put, bulk, burst, lateness, growth, churn, memory, idle")
-	flags.StringVar(&s.dir, "dir", "/var/tmp", "the directory of the data: on a real disk, not in memory")
-	flags.StringVar(&s.adapter, "adapter", "", "an adapter binary to measure instead of building one; - for none: only the ceilings")
-	flags.IntVar(&s.rounds, "rounds", 5, "rounds of put, bulk and burst")
-	flags.IntVar(&s.pending, "pending", 1_000_000, "schedules pending far away in lateness, growth and memory, and the keys of churn; up to 10,000,000")
-	flags.BoolVar(&s.smoke, "smoke", false, "run everything with small numbers and print the page, to see that it works")
-	flags.BoolVar(&s.onlyRendering, "render", false, "measure nothing, only write RESULTS.md and the plots from results/")
+	parent := flags.String("dir", "/var/tmp", "the directory of the data: on a real disk, not in memory")
+	binary := flags.String("adapter", "", "an adapter binary to measure instead of building one; - for none: only the ceilings")
+	pending := flags.Int("pending", 1_000_000, "schedules pending far away in lateness, growth and memory, and the keys of churn; up to 10,000,000")
+	smoke := flags.Bool("smoke", false, "run everything with small numbers and print the page, to see that it works")
+	rendering := flags.Bool("render", false, "measure nothing, only write RESULTS.md and the plots from results/")
 	if err := flags.Parse(args); err != nil {
-		return s, err
-	}
-	if s.rounds < 1 || s.rounds >= maxRounds/2 {
-		return s, fmt.Errorf("driver: -rounds is %d: want 1 to %d", s.rounds, maxRounds/2-1)
-	}
-	if s.pending < 0 || s.pending > 10_000_000 {
-		return s, fmt.Errorf("driver: -pending is %d: want 0 to 10000000", s.pending)
-	}
-	var err error
-	if s.scenarios, err = regexp.Compile(*run); err != nil {
-		return s, fmt.Errorf("driver: -run: %w", err)
-	}
-	return s, nil
-}
-
-func drive(args []string) error {
-	s, err := parseFlags(args)
-	if err != nil {
 		return err
 	}
-	if s.onlyRendering {
+	if *pending < 0 || *pending > 10_000_000 {
+		return fmt.Errorf("driver: -pending is %d: want 0 to 10000000", *pending)
+	}
+	wanted, err := regexp.Compile(*run)
+	if err != nil {
+		return fmt.Errorf("driver: -run: %w", err)
+	}
+	if *rendering {
 		return render()
 	}
 	if err := confine(cores); err != nil {
 		return err
 	}
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer cancel()
-	dir, err := os.MkdirTemp(s.dir, "reschedule-bench")
+	dir, err := scratch(*parent, "reschedule-bench")
 	if err != nil {
-		return fmt.Errorf("driver: %w", err)
-	}
-	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o711); err != nil { // PostgreSQL does not run as root
-		return fmt.Errorf("driver: %w", err)
-	}
-	if kind := fileSystem(dir); kind == "tmpfs" || kind == "ramfs" {
-		return fmt.Errorf("driver: -dir %s is a %s, where an fsync does nothing: choose a directory on a disk", s.dir, kind)
-	}
-	b := newBench(s)
-	b.dir = dir
-	if b.adapters, err = findAdapter(ctx, s.adapter, dir); err != nil {
 		return err
 	}
-	return b.runAll(ctx, s)
+	defer os.RemoveAll(dir)
+	if kind := fileSystem(dir); kind == "tmpfs" || kind == "ramfs" {
+		return fmt.Errorf("driver: -dir %s is a %s, where an fsync does nothing: choose a directory on a disk", *parent, kind)
+	}
+	b := &bench{dir: dir, sizes: full(*pending), redis: findRedis(), postgres: findPostgres(), say: log.Printf}
+	if *smoke {
+		b.sizes = small(min(*pending, 1000))
+	}
+	if b.start, err = findAdapter(ctx, *binary, dir); err != nil {
+		return err
+	}
+	save := func(r *report.Result) error {
+		// Saved at once: the next scenario may fail, and takes long.
+		return errors.Join(report.Save(filepath.Join("results", r.Name+".json"), r), render())
+	}
+	if *smoke {
+		save = func(r *report.Result) error {
+			page, err := report.Markdown([]*report.Result{r})
+			fmt.Println(page)
+			return err
+		}
+	}
+	return b.runAll(ctx, wanted, save)
+}
+
+// scratch makes a directory. PostgreSQL, which does not run as root, may pass through it.
+func scratch(parent, name string) (string, error) {
+	dir, err := os.MkdirTemp(parent, name)
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		return "", fmt.Errorf("driver: %w", err)
+	}
+	return dir, nil
 }
 
 // findAdapter returns the adapter of the flag: built from the repository, a binary, or none.
-func findAdapter(ctx context.Context, file, dir string) (adapters, error) {
-	switch file {
-	case "":
+func findAdapter(ctx context.Context, file, dir string) (starter, error) {
+	if file == "-" {
+		return func(context.Context, adapterConfig) (*service, error) { return nil, errors.New("the ceilings only") }, nil
+	}
+	if file == "" {
 		log.Print("building the adapter")
-		return buildAdapter(ctx, repo, dir)
-	case "-":
-		return noAdapter{}, nil
-	}
-	absolute, err := filepath.Abs(file)
-	if err != nil {
-		return nil, fmt.Errorf("driver: %w", err)
-	}
-	return adapterBinary{file: absolute}, nil
-}
-
-// runAll measures the scenarios that match. When one fails, the others are measured all the same.
-func (b *bench) runAll(ctx context.Context, wanted settings) error {
-	var failed error
-	for _, s := range scenarios {
-		if !wanted.scenarios.MatchString(s.name) {
-			continue
-		}
-		c, err := conditions(b.dir, repo)
-		if err != nil {
-			return err
-		}
-		log.Printf("%s: %s (%s)", s.name, s.title, c)
-		if c.FsyncP50 < 20*time.Microsecond {
-			log.Printf("  an fsync of %s is too fast to reach a disk: the figures do not hold for a durable disk", c.FsyncP50)
-		}
-		r, err := b.measure(ctx, s, c)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			log.Print(err)
-			failed = errors.Join(failed, err)
-			continue
-		}
-		for _, bar := range r.Bars {
-			log.Printf("  %s: %s: %s", bar.Verdict, bar.Wants, bar.Got)
-		}
-		if wanted.smoke {
-			fmt.Println(report.Markdown([]*report.Result{r}))
-			continue
-		}
-		// Saved at once: the next scenario may fail, and takes long.
-		if err := report.Save("results", r); err != nil {
-			return err
-		}
-		if err := render(); err != nil {
-			return err
+		file = filepath.Join(dir, "adapter")
+		cmd := exec.CommandContext(ctx, "go", "build", "-C", repo, "-tags", "grpcnotrace", "-o", file, "./cmd/adapter")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("driver: building the adapter: %w: %s", err, out)
 		}
 	}
-	return failed
+	file, err := filepath.Abs(file)
+	return adapterBinary(file).start, err
 }
 
 // render writes the page and the plots from the saved results.
 func render() error {
-	var names []string
+	var results []*report.Result
 	for _, s := range scenarios {
-		names = append(names, s.name)
+		r := new(report.Result)
+		if err := report.Load(filepath.Join("results", s.name+".json"), r); err != nil {
+			return err
+		}
+		if r.Name == "" {
+			continue // never measured
+		}
+		results = append(results, r)
+		if r.Chart != nil {
+			if err := report.Draw(filepath.Join("plots", r.Name+".svg"), r.Chart); err != nil {
+				return err
+			}
+		}
 	}
-	results, err := report.Load("results", names)
+	page, err := report.Markdown(results)
 	if err != nil {
 		return err
 	}
-	if err := report.Plot("plots", results); err != nil {
-		return err
-	}
-	return report.Update("RESULTS.md", results)
-}
-
-// noAdapter is for a run with the ceilings only.
-type noAdapter struct{}
-
-func (noAdapter) start(context.Context, adapterConfig) (*service, time.Duration, error) {
-	return nil, 0, errors.New("the ceilings only")
+	return report.Replace("RESULTS.md", page)
 }
 
 // confine limits the driver and its children to the first n cores. The Go
@@ -211,11 +173,8 @@ func confine(n int) error {
 			want.Set(i)
 		}
 	}
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		return fmt.Errorf("driver: %w", err)
-	}
 	self, err := os.Executable()
-	if err != nil {
+	if err := errors.Join(err, unix.SchedSetaffinity(0, &want)); err != nil {
 		return fmt.Errorf("driver: %w", err)
 	}
 	return fmt.Errorf("driver: %w", syscall.Exec(self, os.Args, os.Environ()))

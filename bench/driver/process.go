@@ -1,19 +1,22 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"github.com/reschedule-dev/reschedule/bench/load"
 )
 
 const (
@@ -31,108 +34,87 @@ type usage struct {
 
 // service is a running contestant: a process, in tests a server within the test's own.
 type service struct {
-	addr, admin string // host:port
-	usage       func() (usage, error)
-	stop        func() error // in order
-	kill        func() error // as kill -9
+	addr       string // host:port
+	ready      time.Duration
+	usage      func() (usage, error)
+	stop, kill func() error // in order, and as kill -9
 }
 
-// process is a child process. The kernel kills it when the driver dies.
-type process struct {
-	cmd    *exec.Cmd
-	stdout *bufio.Reader
-	stderr *tail
-	ended  chan struct{}
-	err    error
-}
-
-func startProcess(cmd *exec.Cmd) (*process, error) {
+// serve starts a server and waits until it is ready. The kernel kills it when the driver dies.
+func serve(ctx context.Context, cmd *exec.Cmd, addr string, stop os.Signal, every time.Duration, isReady func() bool) (*service, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	p := &process{cmd: cmd, stderr: new(tail), ended: make(chan struct{})}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("driver: %w", err)
+	stderr := new(tail)
+	cmd.Stderr = stderr
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, err
 	}
-	cmd.Stdout, cmd.Stderr = write, p.stderr
-	p.stdout = bufio.NewReader(read)
-	err = cmd.Start()
-	write.Close()
-	if err != nil {
-		read.Close()
-		return nil, fmt.Errorf("driver: %w", err)
-	}
+	ended := make(chan struct{})
 	go func() {
-		p.err = cmd.Wait()
-		close(p.ended)
+		defer close(ended)
+		_ = cmd.Wait() // ProcessState has it
 	}()
-	return p, nil
-}
-
-// discardStdout keeps the process from blocking on a full pipe.
-func (p *process) discardStdout() { go io.Copy(io.Discard, p.stdout) }
-
-// signal sends the signal and waits for the end. After stopGrace it kills the process.
-func (p *process) signal(s os.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("driver: %w", err)
-	}
-	select {
-	case <-p.ended:
-		return nil
-	case <-time.After(stopGrace):
-		p.cmd.Process.Kill()
-		<-p.ended
-		return fmt.Errorf("driver: %s did not end within %s of %s", p.cmd.Path, stopGrace, s)
-	}
-}
-
-func (p *process) service(addr, admin string) *service {
-	return &service{
-		addr: addr, admin: admin,
-		usage: func() (usage, error) { return processUsage(p.cmd.Process.Pid) },
-		stop:  func() error { return p.signal(syscall.SIGTERM) },
-		kill:  func() error { return p.signal(syscall.SIGKILL) },
-	}
-}
-
-// waitFor polls until check is true. If that takes too long or the process
-// ends, it returns an error and no process is left.
-func (p *process) waitFor(ctx context.Context, what string, every time.Duration, check func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for !check() {
+	end := func(s os.Signal) error {
+		if err := cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
 		select {
-		case <-p.ended:
-			return fmt.Errorf("driver: %s ended before %s: %w: %s", p.cmd.Path, what, p.err, p.stderr)
-		case <-ctx.Done():
-			p.signal(syscall.SIGKILL)
-			return fmt.Errorf("driver: %s: no %s within %s: %s", p.cmd.Path, what, readyLimit, p.stderr)
+		case <-ended:
+			return nil
+		case <-time.After(stopGrace):
+			cmd.Process.Kill()
+			<-ended
+			return fmt.Errorf("%s did not end within %s of %s", cmd.Path, stopGrace, s)
+		}
+	}
+	starting, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for tick := time.NewTicker(every); !isReady(); {
+		select {
+		case <-ended:
+			return nil, fmt.Errorf("%s ended before it was ready: %s: %s", cmd.Path, cmd.ProcessState, *stderr)
+		case <-starting.Done():
+			return nil, errors.Join(fmt.Errorf("%s was not ready within %s", cmd.Path, readyLimit), end(syscall.SIGKILL))
 		case <-tick.C:
 		}
 	}
-	return nil
+	return &service{
+		addr: addr, ready: time.Since(began),
+		usage: func() (usage, error) { return processUsage(cmd.Process.Pid) },
+		stop:  func() error { return end(stop) },
+		kill:  func() error { return end(syscall.SIGKILL) },
+	}, nil
+}
+
+// tail keeps the last part of a process's output, for the error about its end.
+type tail []byte
+
+func (t *tail) Write(b []byte) (int, error) {
+	const limit = 2048
+	*t = append(*t, b...)
+	*t = (*t)[max(len(*t)-limit, 0):]
+	return len(b), nil
 }
 
 // processUsage reads /proc, where the kernel counts CPU time in hundredths of a second.
 func processUsage(pid int) (usage, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return usage{}, fmt.Errorf("driver: %w", err)
+		return usage{}, err
 	}
 	stat, err := p.Stat()
 	if err != nil {
-		return usage{}, fmt.Errorf("driver: %w", err)
+		return usage{}, err
 	}
-	u := usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), rss: int64(stat.ResidentMemory())}
-	if io, err := p.IO(); err == nil { // not for another user's process
-		u.written = int64(io.WriteBytes)
-	}
-	return u, nil
+	io, _ := p.IO() // not for another user's process
+	return usage{cpu: cpuTime(stat), rss: int64(stat.ResidentMemory()), written: int64(io.WriteBytes)}, nil
+}
+
+func cpuTime(stat procfs.ProcStat) time.Duration {
+	return time.Duration(stat.CPUTime() * float64(time.Second))
 }
 
 // familyUsage adds the CPU time of the children of a process: PostgreSQL serves
@@ -143,15 +125,12 @@ func familyUsage(pid int) (usage, error) {
 		return total, err
 	}
 	all, err := procfs.AllProcs()
-	if err != nil {
-		return usage{}, fmt.Errorf("driver: %w", err)
-	}
 	for _, p := range all {
 		if stat, err := p.Stat(); err == nil && stat.PPID == pid {
-			total.cpu += time.Duration(stat.CPUTime() * float64(time.Second))
+			total.cpu += cpuTime(stat)
 		}
 	}
-	return total, nil
+	return total, err
 }
 
 // ownCPU returns the CPU time of the driver, which is the client in most scenarios.
@@ -163,25 +142,43 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// tail keeps the last part of a process's output, for the error about its end.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(b []byte) (int, error) {
-	const limit = 2048
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, b...)
-	if over := len(t.text) - limit; over > 0 {
-		t.text = append(t.text[:0], t.text[over:]...)
+// freeAddr returns a loopback address without a listener. Its port lies below the ports of
+// outgoing connections, so that no connection takes it before the program listens.
+func freeAddr() (string, error) {
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000))
+		l, err := net.Listen("tcp", address)
+		if err == nil {
+			return address, l.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return "", err
+		}
 	}
-	return len(b), nil
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
+// listens says whether a server accepts connections.
+func listens(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+var control = &http.Client{Timeout: load.CallTimeout}
+
+// getJSON reads an answer of a service.
+func getJSON(addr, path string, into any) error {
+	answer, err := control.Get("http://" + addr + path)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %.300s (%w)", path, answer.Status, bytes.TrimSpace(text), err)
+	}
+	return json.Unmarshal(text, into)
 }

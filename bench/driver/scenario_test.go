@@ -1,147 +1,124 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/bench/load"
 	"github.com/reschedule-dev/reschedule/bench/report"
 )
 
-// Put compares all contestants and marks the absent ones.
-func TestPut_AbsentContestants(t *testing.T) {
+// Each fault of an adapter fails the bar that is there for it, and a side that is absent is not measured.
+func TestScenarios_FaultsFailBars(t *testing.T) {
 	t.Parallel()
-	r := measured(t, "put", new(fakeAdapters), nil)
-	if got := len(r.Rows); got != 5 {
-		t.Fatalf("%d rows, want 5: %v", got, r.Rows)
-	}
-	for i, want := range []string{adapterName, bareName, pebbleName, redisName, postgresName} {
-		if r.Rows[i][0] != want {
-			t.Errorf("row %d is %q, want %q", i, r.Rows[i][0], want)
-		}
-		if absent := r.Rows[i][1] == "not here"; absent != (i >= 3) {
-			t.Errorf("row %d says %q", i, r.Rows[i][1])
-		}
-	}
-	if v := verdict(t, r, "above PostgreSQL"); v != report.NotMeasured {
-		t.Errorf("above PostgreSQL, which is absent: %s", v)
-	}
-	if v := verdict(t, r, "at least 60"); v == report.NotMeasured {
-		t.Errorf("at least 60 %%: %s", v)
-	}
-}
-
-// A refused item of a bulk call fails the round.
-func TestBulk_RefusedItems(t *testing.T) {
-	t.Parallel()
-	good := measured(t, "bulk", new(fakeAdapters), nil)
-	if v := verdict(t, good, "at least a fifth"); v == report.NotMeasured {
-		t.Errorf("at least a fifth: %s", v)
-	}
-	bad := measured(t, "bulk", &fakeAdapters{failItem: true}, nil)
-	if v := verdict(t, bad, "at least a fifth"); v != report.NotMeasured {
-		t.Errorf("with refused items: %s", v)
-	}
-	if !strings.Contains(bad.Rows[0][1], "quota_exceeded") {
-		t.Errorf("the row does not say why: %q", bad.Rows[0][1])
-	}
-}
-
-// Burst measures both sides and finds early deliveries.
-func TestBurst_EarlyDeliveries(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "burst", new(fakeAdapters), nil)
-	if v := verdict(t, r, "nothing early"); v != report.Pass {
-		t.Errorf("nothing early: %s", v)
-	}
-	if v := verdict(t, r, "at least 70"); v == report.NotMeasured {
-		t.Errorf("at least 70 %%: %s: %v", v, r.Rows)
-	}
-	r = measured(t, "burst", &fakeAdapters{late: -200 * time.Millisecond}, nil)
-	if v := verdict(t, r, "nothing early"); v != report.Fail {
-		t.Errorf("200 ms early: %s", v)
-	}
-}
-
-// Lateness compares with the queue and finds early deliveries.
-func TestLateness_EarlyDeliveries(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		late  time.Duration
-		early report.Verdict
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		scenario string
+		fake     *fake
+		bar      string // its beginning
+		want     report.Verdict
+		row      string // what a row of the table has
 	}{
-		"on time":      {0, report.Pass},
-		"500 ms late":  {500 * time.Millisecond, report.Pass},
-		"200 ms early": {-200 * time.Millisecond, report.Fail},
+		{"put", &fake{}, "above PostgreSQL", report.NotMeasured, "PostgreSQL not here"},
+		{"put", &fake{broken: true}, "at least 60", report.NotMeasured, "adapter failed in round 1: broken"},
+		{"bulk", &fake{failItem: true}, "at least a fifth", report.NotMeasured, "quota_exceeded"},
+		{"burst", &fake{}, "nothing early", report.Pass, ""},
+		{"burst", &fake{late: -200 * ms}, "nothing early", report.Fail, ""},
+		{"lateness", &fake{}, "nothing early", report.Pass, ""},
+		{"lateness", &fake{late: -200 * ms}, "nothing early", report.Fail, ""},
+		{"growth", &fake{}, "a PUT costs", report.NotMeasured, "3 300"}, // a fake takes no CPU time
+		{"churn", &fake{}, "every key", report.Pass, "longest call"},
+		{"churn", &fake{stall: 110 * ms}, "no call", report.Fail, ""},
+		{"memory", &fake{rss: 99e6}, "memory", report.Pass, "99.0 MB"},
+		{"memory", &fake{rss: 101e6}, "memory", report.Fail, "101.0 MB"},
+		{"memory", &fake{forget: 1}, "nothing acknowledged", report.Fail, ""},
+		{"memory", &fake{late: 1100 * ms}, "deliveries", report.Fail, ""},
+		{"idle", &fake{}, "no CPU", report.Pass, ""},
+		{"idle", &fake{idleCPU: 0.01}, "no CPU", report.Fail, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s %s %s", test.scenario, test.bar, test.want), func(t *testing.T) {
 			t.Parallel()
-			r := measured(t, "lateness", &fakeAdapters{late: test.late}, func(b *bench) { b.pending = 100 })
-			if v := verdict(t, r, "p99 under 5 ms"); v == report.NotMeasured {
-				t.Errorf("p99: %s: %v", v, r.Rows)
+			r := scenarioOf(t, test.scenario, test.fake)
+			if got := verdict(t, r.Bars, test.bar); got != test.want {
+				t.Errorf("%s: %v", got, r.Bars)
 			}
-			if p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]; test.early == report.Pass &&
-				(p50 < float64(test.late.Milliseconds()) || p50 > float64(test.late.Milliseconds())+400) {
-				// Taken from the first due time instead of each one's own it would be half of the second that they take.
-				t.Errorf("p50 of %v ms with deliveries %s late", p50, test.late)
-			}
-			if v := verdict(t, r, "nothing early"); v != test.early {
-				t.Errorf("early: %s, want %s: %v", v, test.early, r.Rows)
+			if rows := fmt.Sprint(r.Rows); !strings.Contains(rows, test.row) {
+				t.Errorf("no row has %q: %s", test.row, rows)
 			}
 		})
 	}
 }
 
-// Memory compares with an empty store, and each bar can fail.
-func TestMemory_EachBar(t *testing.T) {
+// Lateness is taken from each one's due time: from the first it would be half of the second that they take.
+func TestLateness_FromEachDueTime(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		fake  *fakeAdapters
-		fails string // the beginning of the only bar that fails
-	}{
-		"all well":          {fake: &fakeAdapters{rss: 99e6, ready: 1900 * time.Millisecond}},
-		"too much memory":   {fake: &fakeAdapters{rss: 101e6}, fails: "memory"},
-		"too much disk":     {fake: &fakeAdapters{disk: 2500 * 288 * 2}, fails: "disk"},
-		"too slow a start":  {fake: &fakeAdapters{ready: 2100 * time.Millisecond}, fails: "ready"},
-		"a kill loses some": {fake: &fakeAdapters{forget: 1}, fails: "nothing acknowledged"},
-		"late deliveries":   {fake: &fakeAdapters{late: 1100 * time.Millisecond}, fails: "deliveries go on"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := measured(t, "memory", test.fake, nil)
-			for _, bar := range r.Bars {
-				want := report.Pass
-				if test.fails != "" && strings.HasPrefix(bar.Wants, test.fails) {
-					want = report.Fail
-				}
-				if bar.Verdict != want {
-					t.Errorf("%s: %s (%s), want %s", bar.Wants, bar.Verdict, bar.Got, want)
-				}
-			}
-		})
+	r := scenarioOf(t, "lateness", &fake{late: 500 * time.Millisecond})
+	if p50 := r.Chart.Curves[0].Values[slices.Index(report.Percentiles, 0.5)]; p50 < 500 || p50 > 900 {
+		t.Errorf("p50 of %v ms with deliveries 500 ms late", p50)
 	}
 }
 
-// Idle finds an adapter that uses CPU.
-func TestIdle_BusyAdapter(t *testing.T) {
+// The sink stores the first arrival of each key.
+func TestSink_FirstArrivals(t *testing.T) {
 	t.Parallel()
-	if v := verdict(t, measured(t, "idle", new(fakeAdapters), nil), "no CPU"); v != report.Pass {
-		t.Errorf("idle: %s", v)
+	s, err := server(t.Context(), "sink", serverConfig{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if v := verdict(t, measured(t, "idle", &fakeAdapters{idleCPU: 0.01}, nil), "no CPU"); v != report.Fail {
-		t.Errorf("one per cent of a core: %s", v)
+	defer s.stop()
+	if err := resetSink(s.addr, 100, 2); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now().UnixNano()
+	for _, index := range []uint32{100, 101, 101, 102, 99} {
+		deliver(s.addr, load.Key(index), nil)
+	}
+	got, err := awaitSink(t.Context(), s.addr, 2, time.Millisecond, time.Second)
+	if err != nil || got.Seen != 2 || got.Repeats != 1 || got.Header.Get("Ce-Reschedulekey") != load.Key(100) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if len(got.At) != 2 || got.At[0] < began || got.At[1] < got.At[0] {
+		t.Errorf("arrivals %v", got.At)
+	}
+	if u, err := s.usage(); err != nil || u.rss < 1e6 {
+		t.Errorf("usage = %+v, %v", u, err)
 	}
 }
 
-// Without an adapter the ceilings are measured.
-func TestPut_CeilingsOnly(t *testing.T) {
-	t.Parallel()
-	r := measured(t, "put", new(fakeAdapters), func(b *bench) { b.adapters = noAdapter{} })
-	if v := verdict(t, r, "at least 60"); v != report.NotMeasured {
-		t.Errorf("at least 60 %%: %s", v)
+// deliver posts an event.
+func deliver(addr, key string, data []byte) {
+	request, _ := http.NewRequest(http.MethodPost, "http://"+addr+"/", strings.NewReader(string(data)))
+	request.Header.Set("Ce-Reschedulekey", key)
+	if answer, err := http.DefaultClient.Do(request); err == nil { // otherwise the test is over
+		answer.Body.Close()
 	}
-	if r.Rows[1][1] == "" || r.Chart.Bars[0].Label != bareName {
-		t.Errorf("the bare server is missing: %v %v", r.Rows[1], r.Chart.Bars)
+}
+
+// CPU time, memory, and disk space are read from the kernel, and no condition is missing.
+func TestConditions_Complete(t *testing.T) {
+	t.Parallel()
+	dir, before := t.TempDir(), ownCPU()
+	u, err := processUsage(os.Getpid())
+	if err != nil || u.rss < 1e6 || u.cpu < before-time.Second || u.cpu > ownCPU()+time.Second {
+		t.Errorf("%+v, %v", u, err)
+	}
+	c, err := conditions(dir)
+	if err != nil || c.CPU == "" || c.Kernel == "" || c.FileSystem == "unknown" || c.Cores < 1 || c.MemoryGB <= 0 || c.FsyncP50 <= 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	f, err := os.Create(dir + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	f.Write(make([]byte, 100_000))
+	f.Sync() // blocks are allocated late
+	if n, err := diskBytes(dir); err != nil || n < 100_000 || n > 200_000 {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// PayloadBytes is how much data each event carries.
-const PayloadBytes = 256
-
-// KeyBytes is how long each key is.
-const KeyBytes = len("GitRepo/01234567/site-0123456789")
+// PayloadBytes is how much data each event carries, KeyBytes how long each key is.
+const (
+	PayloadBytes = 256
+	KeyBytes     = len("GitRepo/01234567/site-0123456789")
+)
 
 // Key returns the key of an index. Indexes that follow each other are far apart
 // in key order, as the keys of independent objects are: a store that only ever
@@ -25,13 +25,18 @@ func Key(index uint32) string {
 
 // Index reads the index back from a key.
 func Index(key string) (uint32, bool) {
-	at := strings.LastIndexByte(key, '-')
-	if at < 0 {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(key[at+1:], 10, 32)
-	return uint32(n), err == nil
+	n, err := strconv.ParseUint(key[strings.LastIndexByte(key, '-')+1:], 10, 32)
+	return uint32(n), err == nil && strings.Contains(key, "-")
 }
+
+// When is the time of an occurrence, as a member of a JSON object.
+type When string
+
+// In returns the time after a delay.
+func In(d time.Duration) When { return When(`"delay":"` + d.String() + `"`) }
+
+// At returns an instant.
+func At(t time.Time) When { return When(`"dueAt":"` + t.UTC().Format(time.RFC3339Nano) + `"`) }
 
 // Maker makes requests with random data. Not safe for concurrent use.
 type Maker struct {
@@ -45,9 +50,7 @@ type Maker struct {
 }
 
 // NewMaker returns a Maker with random data from the seed.
-func NewMaker(seed uint64) *Maker {
-	return &Maker{random: rand.New(rand.NewPCG(seed, 0))}
-}
+func NewMaker(seed uint64) *Maker { return &Maker{random: rand.New(rand.NewPCG(seed, 0))} }
 
 // Random returns random bytes. The next call overwrites them.
 func (m *Maker) Random() []byte {
@@ -59,71 +62,41 @@ func (m *Maker) Random() []byte {
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// AppendEvent appends the event attributes as a JSON object.
-func (m *Maker) AppendEvent(b []byte) []byte {
-	raw := m.Random()
-	if m.Binary {
-		b = append(b, `{"type":"dev.example.bench","datacontenttype":"application/octet-stream","data_base64":"`...)
-		b = base64.StdEncoding.AppendEncode(b, raw)
-		return append(b, `"}`...)
-	}
-	b = append(b, `{"type":"dev.example.bench","data":`...)
-	return append(appendText(b, raw), '}')
-}
-
-// AppendData appends the data of an event as the sink receives it.
-func (m *Maker) AppendData(b []byte) []byte { return appendText(b, m.Random()) }
-
-func appendText(b, raw []byte) []byte {
+// AppendData appends the data of an event as the sink receives it: text.
+func (m *Maker) AppendData(b []byte) []byte {
 	b = append(b, '"')
-	for _, c := range raw[:PayloadBytes-2] {
+	for _, c := range m.Random()[:PayloadBytes-2] {
 		b = append(b, letters[c%64])
 	}
 	return append(b, '"')
 }
 
-// When is the time of an occurrence: an instant, or a delay when there is none.
-type When struct {
-	Delay time.Duration
-	At    time.Time
-}
-
-func (w When) append(b []byte) []byte {
-	if w.At.IsZero() {
-		b = append(b, `"delay":"`...)
-		b = append(b, w.Delay.String()...)
-	} else {
-		b = append(b, `"dueAt":"`...)
-		b = w.At.UTC().AppendFormat(b, time.RFC3339Nano)
+// AppendEvent appends the event attributes as a JSON object.
+func (m *Maker) AppendEvent(b []byte) []byte {
+	if m.Binary {
+		b = append(b, `{"type":"dev.example.bench","datacontenttype":"application/octet-stream","data_base64":"`...)
+		return append(base64.StdEncoding.AppendEncode(b, m.Random()), `"}`...)
 	}
-	return append(b, '"')
+	return append(m.AppendData(append(b, `{"type":"dev.example.bench","data":`...)), '}')
 }
 
 // AppendPut appends the body of a PUT.
 func (m *Maker) AppendPut(b []byte, when When) []byte {
-	b = append(b, '{')
-	b = when.append(b)
-	b = append(b, `,"event":`...)
-	b = m.AppendEvent(b)
-	return append(b, '}')
+	b = append(append(append(b, '{'), when...), `,"event":`...)
+	return append(m.AppendEvent(b), '}')
 }
 
 // AppendBulk appends the body of a bulk POST of n keys from the index first on.
 // The function when returns the time of each.
 func (m *Maker) AppendBulk(b []byte, first uint32, n int, when func(index uint32) When) []byte {
 	b = append(b, `{"items":[`...)
-	for i := range n {
-		index := first + uint32(i)
+	for i := range uint32(n) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"key":"`...)
-		b = append(b, Key(index)...)
-		b = append(b, `",`...)
-		b = when(index).append(b)
-		b = append(b, `,"event":`...)
-		b = m.AppendEvent(b)
-		b = append(b, '}')
+		b = append(append(append(b, `{"key":"`...), Key(first+i)...), `",`...)
+		b = append(append(b, when(first+i)...), `,"event":`...)
+		b = append(m.AppendEvent(b), '}')
 	}
 	return append(b, `]}`...)
 }

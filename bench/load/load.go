@@ -10,6 +10,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -102,14 +103,9 @@ func repeat(ctx context.Context, op Op, from, to time.Time) (items int64, took [
 
 // Percentile returns the smallest of the sorted values that at least the share
 // p of them does not exceed, zero when there are none.
-func Percentile[T any](sorted []T, p float64) T {
-	var zero T
-	if len(sorted) == 0 {
-		return zero
+func Percentile[T any](sorted []T, p float64) (value T) {
+	if len(sorted) > 0 {
+		value = sorted[max(int(math.Ceil(p*float64(len(sorted))))-1, 0)]
 	}
-	n := int(p * float64(len(sorted)))
-	if float64(n) < p*float64(len(sorted)) {
-		n++
-	}
-	return sorted[min(max(n-1, 0), len(sorted)-1)]
+	return value
 }

@@ -1,11 +1,11 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"math"
 	"os"
-	"path/filepath"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -63,7 +63,7 @@ var (
 	otherColor  = color.RGBA{R: 0xa9, G: 0xb4, B: 0xc0, A: 0xff}
 	quietColor  = color.RGBA{R: 0x59, G: 0x63, B: 0x6e, A: 0xff}
 	targetColor = color.RGBA{R: 0xb3, G: 0x26, B: 0x1e, A: 0xff}
-	sans        = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	small       = font.Font{Typeface: "Liberation", Variant: "Sans", Size: 10}
 )
 
 // Draw writes the charts into one SVG file, below each other.
@@ -78,32 +78,13 @@ func Draw(file string, charts ...*Chart) error {
 		}
 		p.Draw(draw.Crop(tiles.At(draw.New(canvas), 0, i), 8, -16, 8, -8))
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	_, err = canvas.WriteTo(f)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
+	var svg bytes.Buffer
+	_, err := canvas.WriteTo(&svg)
+	if err == nil {
+		err = os.WriteFile(file, svg.Bytes(), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
-	}
-	return nil
-}
-
-// Plot writes the plots of the results that have one.
-func Plot(dir string, results []*Result) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	for _, r := range results {
-		if r.Chart == nil {
-			continue
-		}
-		if err := Draw(filepath.Join(dir, r.Name+".svg"), r.Chart); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -112,9 +93,9 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	p := plot.New()
 	p.Title.Text, p.Title.Padding = c.Title, 8
 	p.X.Label.Text, p.Y.Label.Text = c.Note, c.Unit
-	p.Title.TextStyle.Font = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Weight: 2, Size: 12}
+	p.Title.TextStyle.Font = font.Font{Typeface: small.Typeface, Variant: small.Variant, Weight: 2, Size: 12}
 	for _, style := range []*text.Style{&p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		style.Font = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Size: 10}
+		style.Font = small
 	}
 	p.Legend.Top, p.Legend.Left, p.Legend.XOffs, p.Legend.Padding = true, true, 8, 2
 	switch {
@@ -128,43 +109,37 @@ func (c *Chart) plot() (*plot.Plot, error) {
 
 // addBars draws bars from the top down, each with its spread and its value.
 func (c *Chart) addBars(p *plot.Plot) error {
-	var names []string
-	var texts plotter.XYLabels
+	p.X.Label.Text = "median; thin line: least to most of the rounds; red: the bars that the adapter must reach"
+	p.Y.Label.Text = ""
+	names := make([]string, len(c.Bars))
+	var values plotter.XYLabels
 	var spreads struct {
 		plotter.XYs
 		plotter.XErrors
 	}
-	var targets []plotter.XYs
-	most, asked := 0.0, 0.0
+	most, asked := 1/1.2, 0.0
 	for _, b := range c.Bars {
 		most, asked = max(most, b.Value, b.High, b.Target), max(asked, b.Target)
 	}
+	p.X.Min, p.X.Max = 0, most*1.2
 	for i, b := range c.Bars {
-		at := float64(len(c.Bars) - 1 - i)
+		row := len(c.Bars) - 1 - i
 		bar, err := plotter.NewBarChart(plotter.Values{b.Value}, 16)
 		if err != nil {
 			return err
 		}
-		bar.Horizontal, bar.XMin, bar.LineStyle.Width, bar.Color = true, at, 0, otherColor
+		bar.Horizontal, bar.XMin, bar.LineStyle.Width, bar.Color = true, float64(row), 0, otherColor
 		end := max(b.Value, b.High)
 		if b.Ours {
 			bar.Color, end = oursColor, max(end, asked)
 		}
 		p.Add(bar)
-		names = append([]string{b.Label}, names...)
-		spreads.XYs = append(spreads.XYs, plotter.XY{X: b.Value, Y: at})
+		names[row] = b.Label
+		spreads.XYs = append(spreads.XYs, plotter.XY{X: b.Value, Y: float64(row)})
 		spreads.XErrors = append(spreads.XErrors, struct{ Low, High float64 }{b.Low - b.Value, b.High - b.Value})
-		texts.XYs = append(texts.XYs, plotter.XY{X: end, Y: at})
-		texts.Labels = append(texts.Labels, "  "+Thousands(b.Value)+" "+c.Unit)
-		for j, ours := range c.Bars {
-			if row := float64(len(c.Bars) - 1 - j); ours.Ours && b.Target > 0 {
-				targets = append(targets, plotter.XYs{{X: b.Target, Y: row - 0.4}, {X: b.Target, Y: row + 0.4}})
-			}
-		}
+		values.XYs = append(values.XYs, plotter.XY{X: end, Y: float64(row)})
+		values.Labels = append(values.Labels, "  "+Thousands(b.Value)+" "+c.Unit)
 	}
-	p.X.Label.Text = "median; thin line: least to most of the rounds; red: the bars that the adapter must reach"
-	p.Y.Label.Text = ""
-	p.X.Min, p.X.Max = 0, max(most*1.2, 1)
 	if len(c.Bars) == 0 {
 		return nil
 	}
@@ -174,17 +149,21 @@ func (c *Chart) addBars(p *plot.Plot) error {
 	if err != nil {
 		return err
 	}
-	labels, err := plotter.NewLabels(texts)
+	labels, err := plotter.NewLabels(values)
 	if err != nil {
 		return err
 	}
 	for i := range labels.TextStyle {
-		labels.TextStyle[i].Font, labels.TextStyle[i].YAlign = font.Font{Typeface: sans.Typeface, Variant: sans.Variant, Size: 10}, text.YCenter
+		labels.TextStyle[i].Font, labels.TextStyle[i].YAlign = small, text.YCenter
 	}
 	p.Add(errorBars, labels)
-	for _, points := range targets {
-		if err := addLine(p, points, targetColor, nil, ""); err != nil {
-			return err
+	for _, b := range c.Bars {
+		for i, ours := range c.Bars {
+			if row := float64(len(c.Bars) - 1 - i); ours.Ours && b.Target > 0 {
+				if err := addLine(p, plotter.XYs{{X: b.Target, Y: row - 0.4}, {X: b.Target, Y: row + 0.4}}, targetColor, nil, ""); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -195,10 +174,10 @@ func (c *Chart) addCurves(p *plot.Plot) error {
 	low, high := math.Inf(1), 0.0
 	for _, curve := range c.Curves {
 		for _, v := range curve.Values {
+			high = max(high, v)
 			if v > 0 {
 				low = min(low, v)
 			}
-			high = max(high, v)
 		}
 	}
 	if high == 0 {
@@ -206,29 +185,24 @@ func (c *Chart) addCurves(p *plot.Plot) error {
 	}
 	floor := math.Pow(10, math.Floor(math.Log10(low)))
 	ceiling := max(math.Pow(10, math.Ceil(math.Log10(high))), floor*10)
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	var ticks plot.ConstantTicks
 	for i, share := range Percentiles {
-		label := fmt.Sprintf("p%g", share*100)
-		if share == 1 {
-			label = "max"
-		}
-		ticks = append(ticks, plot.Tick{Value: float64(i), Label: label})
+		ticks = append(ticks, plot.Tick{Value: float64(i), Label: fmt.Sprintf("p%g", share*100)})
 	}
-	p.X.Tick.Marker = ticks
-	p.X.Label.Text = "all rounds together"
-	p.Add(plotter.NewGrid())
+	ticks[len(ticks)-1].Label = "max"
+	p.X.Tick.Marker, p.X.Label.Text = ticks, "all rounds together"
+	lines := &Chart{}
 	for _, curve := range c.Curves {
-		var points plotter.XYs
+		line := ChartLine{Label: curve.Label, Ours: curve.Ours}
 		for i, v := range curve.Values {
-			points = append(points, plotter.XY{X: float64(i), Y: max(v, floor)})
+			line.Points = append(line.Points, [2]float64{float64(i), max(v, floor)})
 		}
-		if err := addLine(p, points, lineColor(curve.Ours), nil, curve.Label); err != nil {
-			return err
-		}
+		lines.Lines = append(lines.Lines, line)
 	}
+	err := lines.addLines(p)
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Y.Min, p.Y.Max = floor, ceiling
-	return nil
+	return err
 }
 
 // addLines draws lines from the origin, and the marks on them.
@@ -237,16 +211,20 @@ func (c *Chart) addLines(p *plot.Plot) error {
 	most, dashed := 1.0, 0
 	for _, l := range c.Lines {
 		var points plotter.XYs
+		for _, at := range l.Points {
+			points = append(points, plotter.XY{X: at[0], Y: at[1]})
+			most = max(most, at[1])
+		}
 		var dashes []vg.Length
 		if l.Dashed { // each dashed line has its own pattern
 			dashes = [][]vg.Length{{5, 3}, {1.5, 3}}[dashed%2]
 			dashed++
 		}
-		for _, at := range l.Points {
-			points = append(points, plotter.XY{X: at[0], Y: at[1]})
-			most = max(most, at[1])
+		colour := quietColor
+		if l.Ours {
+			colour = oursColor
 		}
-		if err := addLine(p, points, lineColor(l.Ours), dashes, l.Label); err != nil {
+		if err := addLine(p, points, colour, dashes, l.Label); err != nil {
 			return err
 		}
 	}
@@ -263,21 +241,13 @@ func (c *Chart) addLines(p *plot.Plot) error {
 	if err != nil {
 		return err
 	}
-	dots.Shape = draw.CircleGlyph{}
 	labels, err := plotter.NewLabels(marks)
 	if err != nil {
 		return err
 	}
-	labels.Offset = vg.Point{X: -12, Y: 5}
+	dots.Shape, labels.Offset = draw.CircleGlyph{}, vg.Point{X: -12, Y: 5}
 	p.Add(dots, labels)
 	return nil
-}
-
-func lineColor(ours bool) color.Color {
-	if ours {
-		return oursColor
-	}
-	return quietColor
 }
 
 // addLine draws one line; one without points is left out.

@@ -10,85 +10,62 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
-func example() *Result {
-	return &Result{
-		Name: "put", Title: "Durable PUT", TakenAt: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC), Took: "1m0s",
-		Conditions: Conditions{CPU: "CPU", Cores: 2, FsyncP50: 300 * time.Microsecond},
-		Parameters: []string{"64 callers"}, Header: []string{"", "PUT/s"}, Rows: [][]string{{"adapter", "a|b"}},
-		Bars: []Bar{
-			Reached("at least 60 %", "70 %", true, true), Reached("above <X>", "50 %", true, false), Reached("above Y", "", false, true),
-		},
-		Chart: &Chart{Title: "PUT & <more>", Unit: "/s", Bars: []ChartBar{
-			{Label: "adapter", Value: 30, Low: 20, High: 40, Ours: true}, {Label: "bare", Value: 43, Low: 43, High: 43, Target: 25},
-		}},
-	}
-}
-
-// The page has bars, tables and conditions.
-func TestMarkdown_Contents(t *testing.T) {
+// The page and the plots of the committed results are the committed ones.
+func TestMarkdown_CommittedResults(t *testing.T) {
 	t.Parallel()
-	page := Markdown([]*Result{example()})
-	for _, want := range []string{
-		"| [put](#put) | at least 60 % | 70 % | ✅ pass |", "| ❌ **FAIL** |", "| above Y | – | not measured |",
-		"## put", `| adapter | a\|b |`, "![PUT & <more>](plots/put.svg)", "2026-11-21 09:00 UTC", "p50 0.30 ms", "64 callers",
-	} {
-		if !strings.Contains(page, want) {
-			t.Errorf("the page lacks %q:\n%s", want, page)
-		}
-	}
-}
-
-// Only the text between the markers is replaced.
-func TestBetween_KeepsTheRest(t *testing.T) {
-	t.Parallel()
-	page := "head\n" + begin + "\nold\n" + end + "\ntail\n"
-	once, err := between(page, "new")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "head\n" + begin + "\n\nnew\n" + end + "\ntail\n"; once != want {
-		t.Errorf("%q, want %q", once, want)
-	}
-	if twice, err := between(once, "new"); err != nil || twice != once {
-		t.Errorf("a second time: %q, %v", twice, err)
-	}
-	for _, bad := range []string{"", begin, end, end + begin} {
-		if _, err := between(bad, "new"); err == nil {
-			t.Errorf("between(%q) is no error", bad)
-		}
-	}
-}
-
-// Saved results can be loaded, in the order of the names.
-func TestLoad_InOrder(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, name := range []string{"put", "bulk", "other"} {
-		r := example()
-		r.Name = name
-		if err := Save(dir, r); err != nil {
+	var results []*Result
+	for _, name := range []string{"put", "bulk", "burst", "lateness", "growth", "churn", "memory", "idle"} {
+		r := new(Result)
+		if err := Load(filepath.Join("..", "results", name+".json"), r); err != nil {
 			t.Fatal(err)
 		}
+		results = append(results, r)
+		if r.Chart == nil {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "plot.svg")
+		if err := Draw(file, r.Chart); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := os.ReadFile(file)
+		if want, err := os.ReadFile(filepath.Join("..", "plots", name+".svg")); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the plot of %s is another, %v", name, err)
+		}
 	}
-	results, err := Load(dir, []string{"bulk", "absent", "put"})
+	generated, err := Markdown(results)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(results) != 2 || results[0].Name != "bulk" {
-		t.Fatalf("%+v", results)
-	}
-	if diff := cmp.Diff(example(), results[1]); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "put.json"), []byte("{"), 0o600); err != nil {
+	committed, err := os.ReadFile(filepath.Join("..", "RESULTS.md"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir, []string{"put"}); err == nil {
-		t.Error("a broken file is no error")
+	if page, err := between(string(committed), generated); err != nil || page != string(committed) {
+		t.Errorf("%v: the page has\n%s", err, generated)
+	}
+}
+
+// A cell keeps its bar and its line, and each verdict is marked.
+func TestMarkdown_Cells(t *testing.T) {
+	t.Parallel()
+	r := &Result{
+		Name: "put", Rows: [][]string{{"a|b\nc"}},
+		Bars: []Bar{Reached("one", "70 %", true, true), Reached("two", "50 %", true, false), Reached("three", "", false, true)},
+	}
+	page, err := Markdown([]*Result{r})
+	for _, want := range []string{
+		`| a\|b c |`, "| [put](#put) | one | 70 % | ✅ pass |", "| two | 50 % | ❌ **FAIL** |", "| three | – | not measured |",
+	} {
+		if err != nil || !strings.Contains(page, want) {
+			t.Errorf("%v: the page lacks %q:\n%s", err, want, page)
+		}
+	}
+	for _, bad := range []string{"", begin, end, end + begin} {
+		if _, err := between(bad, page); err == nil {
+			t.Errorf("between(%q) is no error", bad)
+		}
 	}
 }
 
@@ -99,35 +76,25 @@ func TestDraw_WellFormed(t *testing.T) {
 	for i := range values {
 		values[i] = float64(i) - 1 // also early ones
 	}
-	lines := &Chart{Title: "MB & hours", Note: "hours", Unit: "MB", Lines: []ChartLine{
-		{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}, Ours: true}, {Label: "same", Points: [][2]float64{{0, 1}, {1, 30}}, Dashed: true}, {Label: "none"},
-	}, Marks: []ChartMark{{0.5, 15, "here & there"}}}
-	for name, charts := range map[string][]*Chart{
-		"bars": {example().Chart}, "no bars": {{Title: "none"}},
-		"curves":      {{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}}},
-		"flat curves": {{Title: "late", Unit: "ms", Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}}},
-		"lines":       {lines, {Title: "nothing"}},
+	for name, chart := range map[string]*Chart{
+		"nothing": {Title: "none & <less>"}, "a bar of nothing": {Bars: []ChartBar{{Label: "adapter", Ours: true}}},
+		"curves":      {Curves: []ChartCurve{{Label: "adapter", Values: values, Ours: true}, {Label: "queue", Values: values}}},
+		"flat curves": {Curves: []ChartCurve{{Label: "adapter", Values: make([]float64, len(Percentiles))}}},
+		"lines":       {Lines: []ChartLine{{Label: "one", Points: [][2]float64{{0, 1}, {1, 30}}}, {Label: "none"}}, Marks: []ChartMark{{0.5, 15, "here & there"}}},
 	} {
 		file := filepath.Join(t.TempDir(), "plot.svg")
-		if err := Draw(file, charts...); err != nil {
+		if err := Draw(file, chart); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Inf")) {
+			t.Errorf("%s: %v, or not a number in\n%s", name, err, text)
 		}
-		decoder := xml.NewDecoder(bytes.NewReader(text))
-		for {
-			_, err := decoder.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v:\n%s", name, err, text)
-			}
+		for decoder := xml.NewDecoder(bytes.NewReader(text)); err == nil; {
+			_, err = decoder.Token()
 		}
-		if bytes.Contains(text, []byte("NaN")) || bytes.Contains(text, []byte("Inf")) {
-			t.Errorf("%s: not a number in\n%s", name, text)
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v:\n%s", name, err, text)
 		}
 	}
 }

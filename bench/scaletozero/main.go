@@ -23,7 +23,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -31,7 +30,15 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/bench/report"
 )
+
+// repo is the repository: the program runs in its directory bench.
+const repo = ".."
+
+// every is the interval between readings.
+const every = time.Second
 
 func main() {
 	log.SetFlags(log.Ltime)
@@ -45,19 +52,12 @@ func main() {
 
 // bench has what the steps share.
 type bench struct {
-	cluster  *cluster
-	meter    meter
-	repo     string
-	knative  string
-	n        operators
-	every    time.Duration
-	settle   time.Duration
-	idleFor  time.Duration
-	wakesFor time.Duration
-	runFor   time.Duration
-	results  *results
-
-	conditions conditions // saved by idle, the same for the other steps
+	cluster                           cluster
+	read                              meter
+	n                                 operators
+	settle, idleFor, wakesFor, runFor time.Duration
+	results                           *results
+	conditions                        conditions // saved by idle, the same for the other steps
 }
 
 type step struct {
@@ -65,26 +65,27 @@ type step struct {
 	do   func(*bench, context.Context) error
 }
 
+// steps are in the order of a whole measurement.
 var steps = []step{
-	{"deploy", func(b *bench, ctx context.Context) error { return deploy(ctx, b.repo, b.n) }},
+	{"deploy", func(b *bench, ctx context.Context) error { return deploy(ctx, b.n) }},
 	{"idle", (*bench).idle}, {"wakes", (*bench).wakes}, {"run", (*bench).run},
 	{"clean", func(b *bench, ctx context.Context) error { return undeploy(ctx, b.n) }},
-	{"render", func(b *bench, _ context.Context) error { return render(b.repo, b.results) }},
+	{"render", func(b *bench, _ context.Context) error { return render(repo, b.results) }},
 }
 
 func measure(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("scaletozero", flag.ContinueOnError)
-	b := &bench{n: operators{}}
-	flags.StringVar(&b.repo, "repo", "..", "the repository with the example, the page and the plot")
-	flags.StringVar(&b.knative, "knative", "", "the version of Knative, if the cluster does not have it")
+	b := &bench{n: operators{}, results: new(results)}
+	knative := flags.String("knative", "", "the version of Knative, if the cluster does not have it")
 	from := flags.String("from", "", "node: the kernel's own counters, when the pods run on this machine; kubelet: its metrics, 10 to 15 s old; unset: the node when it can")
-	residents := flags.Int("residents", 3, "operators that run all the time")
-	serverlesses := flags.Int("serverless", 3, "operators at zero, as the example has them")
-	warms := flags.Int("warmed", 2, "operators at zero with warm-up")
-	feds := flags.Int("fed", 1, "operators at zero behind an ApiServerSource each")
-	defaultses := flags.Int("defaults", 2, "operators at zero with Knative's own settings")
-	shareds := flags.Int("shared", 1, "operators at zero behind a shared ApiServerSource and a Broker")
-	flags.DurationVar(&b.every, "every", time.Second, "the interval between readings")
+	counts := map[string]*int{
+		resident:   flags.Int("residents", 3, "operators that run all the time"),
+		serverless: flags.Int("serverless", 3, "operators at zero, as the example has them"),
+		warmed:     flags.Int("warmed", 2, "operators at zero with warm-up"),
+		fed:        flags.Int("fed", 1, "operators at zero behind an ApiServerSource each"),
+		defaults:   flags.Int("defaults", 2, "operators at zero with Knative's own settings"),
+		shared:     flags.Int("shared", 1, "operators at zero behind a shared ApiServerSource and a Broker"),
+	}
 	flags.DurationVar(&b.settle, "settle", 3*time.Minute, "the wait before idle, until the started pods have come to rest")
 	flags.DurationVar(&b.idleFor, "idle-for", 5*time.Minute, "the duration of idle")
 	flags.DurationVar(&b.wakesFor, "wakes-for", 8*time.Minute, "the duration of wakes")
@@ -92,23 +93,21 @@ func measure(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b.n[resident], b.n[serverless], b.n[warmed], b.n[defaults], b.n[fed], b.n[shared] = *residents, *serverlesses, *warms, *defaultses, *feds, *shareds
+	for form, n := range counts {
+		b.n[form] = *n
+	}
 	todo := flags.Args()
 	if len(todo) == 0 {
 		for _, s := range steps {
 			todo = append(todo, s.name)
 		}
 	}
-	file := filepath.Join(b.repo, "bench", "scaletozero", "results.json")
-	var err error
-	if b.results, err = load(file); err != nil {
+	file := filepath.Join("scaletozero", "results.json")
+	if err := report.Load(file, b.results); err != nil {
 		return err
 	}
 	if !slices.Equal(todo, []string{"render"}) {
-		if b.cluster, err = connect(ctx); err != nil {
-			return err
-		}
-		if err := b.chooseMeter(ctx, *from); err != nil {
+		if err := b.connect(ctx, *from, *knative); err != nil {
 			return err
 		}
 	}
@@ -121,72 +120,80 @@ func measure(ctx context.Context, args []string) error {
 		if err := steps[i].do(b, ctx); err != nil {
 			return err
 		}
-		if err := b.results.save(file); err != nil {
+		if err := report.Save(file, b.results); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chooseMeter uses the kernel's counters if they have pods of the cluster.
-func (b *bench) chooseMeter(ctx context.Context, from string) error {
-	here := node{cgroups: "/sys/fs/cgroup", proc: "/proc"}
-	b.meter = b.cluster.kubelets
-	meterName := "the kubelet's metrics, 10 to 15 s old"
+// connect finds the cluster, and uses the kernel's counters if they have pods of it.
+func (b *bench) connect(ctx context.Context, from, knative string) (err error) {
+	if b.cluster, err = connect(); err != nil {
+		return err
+	}
+	if b.conditions, err = b.cluster.conditions(ctx, knative); err != nil {
+		return err
+	}
+	b.read, b.conditions.Meter = b.cluster.kubelets, "the kubelet's metrics, 10 to 15 s old"
 	if from != "kubelet" {
 		pods, err := b.cluster.pods(ctx)
 		if err != nil {
 			return err
 		}
+		here := node{cgroups: "/sys/fs/cgroup", proc: "/proc"}
 		readings, err := here.read(ctx)
 		if err != nil {
 			return err
 		}
-		seen := slices.ContainsFunc(pods, func(p metadata) bool { _, ok := readings[subject{podOf, p.UID}]; return ok })
-		switch {
-		case seen:
-			b.meter, meterName = here.read, "the kernel's counters, read every "+b.every.String()
-		case from == "node":
+		for _, p := range pods {
+			if _, seen := readings[subject{podOf, string(p.UID)}]; seen {
+				b.read, b.conditions.Meter = here.read, "the kernel's counters, read every "+every.String()
+			}
+		}
+		if from == "node" && !strings.HasPrefix(b.conditions.Meter, "the kernel") {
 			return errors.New("scaletozero: -from node: no pod of the cluster has a cgroup on this machine: use -from kubelet")
 		}
 	}
-	c, err := b.cluster.conditions(ctx, b.repo, b.knative)
-	if err != nil {
-		return err
-	}
-	c.Meter = meterName
-	b.conditions = c
-	log.Printf("%s; %s; %s", c.Node, strings.Join(c.Versions, ", "), c.Meter)
+	log.Printf("%s; %s; %s", b.conditions.Node, strings.Join(b.conditions.Versions, ", "), b.conditions.Meter)
 	return nil
 }
 
-// during records while do runs, and returns the record with its begin and its end.
-func (b *bench) during(ctx context.Context, do func(context.Context) error) (*record, map[string][]float64, time.Time, time.Time, error) {
+// recorded is what was recorded while a step did its work.
+type recorded struct {
+	*record
+	began, ended time.Time
+	late         map[string][]float64
+}
+
+// during records while do runs.
+func (b *bench) during(ctx context.Context, do func(context.Context) error) (recorded, error) {
 	recording, stop := context.WithCancel(ctx)
 	defer stop()
-	r := newRecord(b.meter)
-	if err := r.once(ctx, b.cluster, true); err != nil {
-		return nil, nil, time.Time{}, time.Time{}, err
+	r := recorded{record: newRecord(b.read)}
+	if err := errors.Join(r.once(ctx), r.name(ctx, b.cluster)); err != nil {
+		return r, err
 	}
 	kept := make(chan struct{})
 	late := make(chan map[string][]float64, 1)
 	go func() {
 		defer close(kept)
-		r.keep(recording, b.cluster, b.every)
+		r.keep(recording, b.cluster, every)
 	}()
 	go func() { late <- b.cluster.lateness(recording) }()
-	began := time.Now()
+	r.began = time.Now()
 	err := do(ctx)
-	ended := time.Now()
+	r.ended = time.Now()
 	if err == nil {
-		err = wait(ctx, 2*b.every) // one more reading after the end
+		err = wait(ctx, 2*every) // one more reading after the end
 	}
 	stop()
 	<-kept
 	if r.missed > 0 {
 		log.Printf("%d readings failed", r.missed)
 	}
-	return r, <-late, began, ended, err
+	r.late = <-late
+	return r, err
 }
 
 func (b *bench) idle(ctx context.Context) error {
@@ -197,122 +204,60 @@ func (b *bench) idle(ctx context.Context) error {
 	if err := wait(ctx, b.settle); err != nil {
 		return err
 	}
-	r, _, began, ended, err := b.during(ctx, func(ctx context.Context) error { return wait(ctx, b.idleFor) })
+	r, err := b.during(ctx, func(ctx context.Context) error { return wait(ctx, b.idleFor) })
 	if err != nil {
 		return err
 	}
 	b.results.Conditions = b.conditions
-	b.results.Idle = idleOf(r.between(began, ended), began, ended)
-	for _, name := range slices.Sorted(maps.Keys(b.results.Idle.Parts)) {
-		p := b.results.Idle.Parts[name]
-		log.Printf("%-22s %4.1f: %6.1f MB and %6.1f of programs, %6.2f thousandths of a core", name, p.Pods, p.Rate.Memory/1e6, p.Rate.Text/1e6, p.Rate.CPU*1e3)
-	}
+	b.results.Idle = idleOf(r.between(r.began, r.ended), r.began, r.ended)
 	return nil
 }
 
-// gap is more than the time from a delivery until an operator is at zero again.
-var gap = map[string]time.Duration{resident: 80 * time.Second, serverless: 80 * time.Second, warmed: 80 * time.Second, fed: 80 * time.Second, shared: 80 * time.Second, defaults: 2 * time.Minute}
-
-// cycles returns the jobs of the step wakes: each operator is woken, its ConfigMap
-// expires when it is at zero again, and so on; operators take turns.
-func cycles(n operators, long time.Duration) ([]job, map[string]int) {
-	var jobs []job
-	asked := map[string]int{}
-	k := 0
-	for _, form := range forms {
-		for i := range n[form] {
-			begin := 5 * time.Second * time.Duration(k)
-			k++
-			for at := begin; at+2*gap[form] <= long; at += 2 * gap[form] {
-				jobs = append(jobs, job{ns: namespace(form, i), after: at, lives: gap[form]})
-				asked[form] += 2
-			}
-		}
+// deliver does the jobs and waits until all operators are at zero again and for a while longer.
+func (b *bench) deliver(ctx context.Context, jobs []job, long, longer time.Duration) (recorded, error) {
+	if err := b.cluster.atZero(ctx); err != nil {
+		return recorded{}, err
 	}
-	return jobs, asked
+	log.Printf("%d ConfigMaps in %s", len(jobs), long)
+	return b.during(ctx, func(ctx context.Context) error {
+		if err := b.cluster.work(ctx, jobs, long); err != nil {
+			return err
+		}
+		if err := b.cluster.atZero(ctx); err != nil {
+			return err
+		}
+		return wait(ctx, longer)
+	})
 }
 
 func (b *bench) wakes(ctx context.Context) error {
 	if b.results.Idle == nil {
 		return errors.New("scaletozero: wakes is measured above idle: run the step idle first")
 	}
-	if err := b.cluster.atZero(ctx); err != nil {
-		return err
-	}
-	jobs, asked := cycles(b.n, b.wakesFor)
-	log.Printf("%d ConfigMaps in %s", len(jobs), b.wakesFor)
-	r, late, began, ended, err := b.during(ctx, func(ctx context.Context) error {
-		if err := b.cluster.work(ctx, jobs, b.wakesFor); err != nil {
-			return err
-		}
-		if err := b.cluster.atZero(ctx); err != nil {
-			return err
-		}
-		return wait(ctx, 5*time.Second)
-	})
+	jobs := cycles(b.n, b.wakesFor)
+	r, err := b.deliver(ctx, jobs, b.wakesFor, 5*time.Second)
 	if err != nil {
 		return err
 	}
-	w := wakesOf(r.between(began, ended), began, ended, b.results.Idle, asked)
-	w.Late = late
-	b.results.Wakes = w
-	for form, n := range asked {
-		one := w.of(form)
-		log.Printf("%-12s %2d deliveries, %2d pods: %.0f MB·s and %.0f of programs, %.3f s of CPU each; deleted late by %.2f s",
-			form, n, len(w.Pods[form]), one.Memory/1e6, one.Text/1e6, one.CPU, late[form])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.Extra)) {
-		log.Printf("%-22s %.3f s of CPU each", name, w.Extra[name])
-	}
+	b.results.Wakes = wakesOf(r.between(r.began, r.ended), r.began, r.ended, b.results.Idle, deliveries(jobs))
+	b.results.Wakes.Late = r.late
 	return nil
-}
-
-// sparse returns the jobs of the step run: in each operator two ConfigMaps, one
-// after the other, that live for a quarter of the time; operators take turns.
-func sparse(n operators, long time.Duration) ([]job, map[string]int) {
-	var jobs []job
-	asked := map[string]int{}
-	for _, form := range forms {
-		for i := range n[form] {
-			begin := long/48 + time.Duration(i)*long/48
-			for _, at := range []time.Duration{begin, begin + long/2} {
-				jobs = append(jobs, job{ns: namespace(form, i), after: at, lives: (long / 4).Round(time.Second)})
-				asked[form] += 2
-			}
-		}
-	}
-	return jobs, asked
 }
 
 func (b *bench) run(ctx context.Context) error {
 	if b.results.Idle == nil || b.results.Wakes == nil {
 		return errors.New("scaletozero: run is compared with idle and wakes: run these steps first")
 	}
-	if err := b.cluster.atZero(ctx); err != nil {
-		return err
-	}
-	jobs, asked := sparse(b.n, b.runFor)
-	log.Printf("%d ConfigMaps in %s", len(jobs), b.runFor)
-	r, late, began, ended, err := b.during(ctx, func(ctx context.Context) error {
-		if err := b.cluster.work(ctx, jobs, b.runFor); err != nil {
-			return err
-		}
-		return b.cluster.atZero(ctx)
-	})
+	jobs := sparse(b.n, b.runFor)
+	r, err := b.deliver(ctx, jobs, b.runFor, 0)
 	if err != nil {
 		return err
 	}
-	v := runOf(r.between(began, ended), began, ended, asked)
-	v.Late = late
+	v := runOf(r.between(r.began, r.ended), r.began, r.ended, deliveries(jobs))
+	v.Late = r.late
 	for _, form := range []string{resident, serverless, defaults} {
-		v.Traces[form] = r.trace(began, ended, 2*time.Second, func(s subject, pod metadata) bool {
-			return s.kind == podOf && pod.Namespace == namespace(form, 0) && podPart(pod) == form
-		})
+		v.Traces[form] = r.trace(r.began, r.ended, 2, form, namespace(form, 0))
 	}
 	b.results.Run = v
-	for _, name := range slices.Sorted(maps.Keys(v.Used)) {
-		want, got := b.results.foretold(name), v.Used[name]
-		log.Printf("%-14s foretold %.0f MB·s, %.2f s; measured %.0f MB·s, %.2f s", name, want.bytes()/1e6, want.CPU, got.bytes()/1e6, got.CPU)
-	}
 	return nil
 }

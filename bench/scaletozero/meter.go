@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // reading is the usage of a subject up to now.
@@ -36,6 +40,7 @@ type meter func(ctx context.Context) (map[subject]reading, error)
 
 var podDir = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(\.slice)?$`)
 
+// podUID returns the uid of the pod with a control group, or "".
 func podUID(dir string) string {
 	m := podDir.FindStringSubmatch(dir)
 	if m == nil {
@@ -49,11 +54,58 @@ type node struct {
 	cgroups, proc string // /sys/fs/cgroup and /proc
 }
 
+// groups is a version of control groups: where its counters are, and their names.
+type groups struct {
+	cpuDir, cpuFile, cpuField string
+	second                    float64 // of the CPU counter
+	memoryDir, memoryFile     string
+	cacheField                string // of memory.stat: pages of files
+}
+
+func (n node) groups() groups {
+	for _, name := range []string{"cpuacct", "cpu,cpuacct"} {
+		dir := filepath.Join(n.cgroups, name)
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return groups{dir, "cpuacct.usage", "", 1e9, filepath.Join(n.cgroups, "memory"), "memory.usage_in_bytes", "total_cache"}
+		}
+	}
+	return groups{n.cgroups, "cpu.stat", "usage_usec", 1e6, n.cgroups, "memory.current", "file"}
+}
+
+// read returns the usage of the pod with a control group below cpuDir.
+func (g groups) read(dir string) (reading, error) {
+	memory := filepath.Join(g.memoryDir, strings.TrimPrefix(dir, g.cpuDir))
+	cpu, cpuErr := fields(filepath.Join(dir, g.cpuFile))
+	usage, usageErr := fields(filepath.Join(memory, g.memoryFile))
+	stat, statErr := fields(filepath.Join(memory, "memory.stat"))
+	return reading{cpu: cpu[g.cpuField] / g.second, memory: usage[""] - stat[g.cacheField]}, errors.Join(cpuErr, usageErr, statErr)
+}
+
+// fields reads a file of names with numbers. A number alone has the name "".
+func fields(file string) (map[string]float64, error) {
+	text, err := os.ReadFile(file)
+	values := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		if !found {
+			name, value = "", name
+		}
+		values[name], _ = strconv.ParseFloat(value, 64)
+	}
+	return values, err
+}
+
+var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+
 func (n node) read(context.Context) (map[subject]reading, error) {
+	proc, err := procfs.NewFS(n.proc)
+	if err != nil {
+		return nil, fmt.Errorf("scaletozero: %w", err)
+	}
 	readings := map[subject]reading{}
 	sandboxes := map[string]string{} // id of each container and sandbox to the uid of its pod
-	hierarchy, version2 := n.hierarchy()
-	err := filepath.WalkDir(hierarchy, func(dir string, d fs.DirEntry, err error) error {
+	g := n.groups()
+	err = filepath.WalkDir(g.cpuDir, func(dir string, d fs.DirEntry, err error) error {
 		if err != nil { // it ended meanwhile
 			return fs.SkipDir
 		}
@@ -61,7 +113,7 @@ func (n node) read(context.Context) (map[subject]reading, error) {
 		if uid == "" || !d.IsDir() {
 			return nil
 		}
-		r, err := n.pod(dir, version2)
+		r, err := g.read(dir)
 		if err != nil {
 			return fs.SkipDir
 		}
@@ -69,156 +121,76 @@ func (n node) read(context.Context) (map[subject]reading, error) {
 		for _, container := range containers {
 			if id := containerID.FindString(container.Name()); id != "" {
 				sandboxes[id] = uid
-				r.text += n.text(filepath.Join(dir, container.Name()))
+				r.text += text(proc, filepath.Join(dir, container.Name()))
 			}
 		}
 		readings[subject{podOf, uid}] = r
 		return fs.SkipDir
 	})
+	if err == nil {
+		err = processes(proc, readings, sandboxes)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("scaletozero: %w", err)
 	}
-	return readings, n.processes(readings, sandboxes)
-}
-
-// hierarchy returns the directory of the CPU counters: of version 1, or the only one of version 2.
-func (n node) hierarchy() (dir string, version2 bool) {
-	for _, name := range []string{"cpuacct", "cpu,cpuacct"} {
-		if dir := filepath.Join(n.cgroups, name); isDir(dir) {
-			return dir, false
-		}
-	}
-	return n.cgroups, true
-}
-
-func isDir(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.IsDir()
-}
-
-func (n node) pod(dir string, version2 bool) (reading, error) {
-	if version2 {
-		cpu, err := fields(filepath.Join(dir, "cpu.stat"))
-		if err != nil {
-			return reading{}, err
-		}
-		usage, err := number(filepath.Join(dir, "memory.current"))
-		if err != nil {
-			return reading{}, err
-		}
-		stat, err := fields(filepath.Join(dir, "memory.stat"))
-		return reading{cpu: cpu["usage_usec"] / 1e6, memory: usage - stat["file"]}, err
-	}
-	nanoseconds, err := number(filepath.Join(dir, "cpuacct.usage"))
-	if err != nil {
-		return reading{}, err
-	}
-	root, _ := n.hierarchy()
-	below, err := filepath.Rel(root, dir)
-	if err != nil {
-		return reading{}, err
-	}
-	memory := filepath.Join(n.cgroups, "memory", below)
-	usage, err := number(filepath.Join(memory, "memory.usage_in_bytes"))
-	if err != nil {
-		return reading{}, err
-	}
-	stat, err := fields(filepath.Join(memory, "memory.stat"))
-	return reading{cpu: nanoseconds / 1e9, memory: usage - stat["total_cache"]}, err
+	return readings, nil
 }
 
 // text returns the bytes of files that the processes of a container have mapped. The
 // control group does not have them: it counts a page for its first reader, often the
 // container runtime.
-func (n node) text(container string) float64 {
-	processes, _ := os.ReadFile(filepath.Join(container, "cgroup.procs"))
-	sum := 0.0
-	for pid := range strings.FieldsSeq(string(processes)) {
-		if status, err := fields(filepath.Join(n.proc, pid, "status")); err == nil {
-			sum += status["RssFile"] * 1024
+func text(proc procfs.FS, container string) float64 {
+	pids, _ := os.ReadFile(filepath.Join(container, "cgroup.procs"))
+	sum := uint64(0)
+	for pid := range strings.FieldsSeq(string(pids)) {
+		n, _ := strconv.Atoi(pid)
+		if p, err := proc.Proc(n); err == nil {
+			status, _ := p.NewStatus() // zero when it ended meanwhile
+			sum += status.RssFile
 		}
 	}
-	return sum
+	return float64(sum)
 }
 
-// number reads a file with one number.
-func number(file string) (float64, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
-}
-
-// fields reads a file of names with numbers.
-func fields(file string) (map[string]float64, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) >= 2 {
-			values[strings.TrimSuffix(f[0], ":")], _ = strconv.ParseFloat(f[1], 64)
-		}
-	}
-	return values, nil
-}
-
-var (
-	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
-	// programs of the node and of the control plane; the kernel cuts their names.
-	programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
-)
+// programs of the node and of the control plane; the kernel cuts their names.
+var programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
 
 // processes adds the shims of pods and the programs of Kubernetes.
-func (n node) processes(readings map[subject]reading, sandboxes map[string]string) error {
-	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
+func processes(proc procfs.FS, readings map[subject]reading, sandboxes map[string]string) error {
+	all, err := proc.AllProcs()
 	if err != nil {
-		return fmt.Errorf("scaletozero: %w", err)
+		return err
 	}
-	for _, dir := range dirs {
-		name, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err != nil {
-			continue // it ended meanwhile
-		}
-		program := strings.TrimSpace(string(name))
+	for _, p := range all {
+		program, _ := p.Comm()
 		switch {
 		case program == "containerd-shim":
-			arguments, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-			uid := sandboxes[containerID.FindString(string(arguments))]
-			memory, err := fields(filepath.Join(dir, "smaps_rollup"))
+			arguments, _ := p.CmdLine()
+			uid := sandboxes[containerID.FindString(strings.Join(arguments, " "))]
+			memory, err := p.ProcSMapsRollup()
 			if uid == "" || err != nil {
 				continue
 			}
-			own := (memory["Private_Clean"] + memory["Private_Dirty"]) * 1024 // other shims share the rest
-			readings[subject{shimOf, uid}] = reading{cpu: processCPU(dir), memory: own}
+			own := memory.PrivateClean + memory.PrivateDirty // other shims share the rest
+			readings[subject{shimOf, uid}] = reading{cpu: cpuTime(p), memory: float64(own)}
 		case slices.Contains(programs, program):
-			status, err := fields(filepath.Join(dir, "status"))
+			status, err := p.NewStatus()
 			if err != nil {
-				continue
+				continue // it ended meanwhile
 			}
 			r := readings[subject{processOf, program}]
-			r.cpu += processCPU(dir)
-			r.memory += status["RssAnon"] * 1024
-			r.text += status["RssFile"] * 1024
-			readings[subject{processOf, program}] = r
+			readings[subject{processOf, program}] = reading{r.cpu + cpuTime(p), r.memory + float64(status.RssAnon), r.text + float64(status.RssFile)}
 		}
 	}
 	return nil
 }
 
-// processCPU is the user and system time of a process, in Linux' hundredths of a second.
-func processCPU(dir string) float64 {
-	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
-	_, after, _ := strings.Cut(string(text), ") ") // the name may hold spaces
-	f := strings.Fields(after)
-	if len(f) < 13 {
+func cpuTime(p procfs.Proc) float64 {
+	stat, err := p.Stat()
+	if err != nil {
 		return 0
 	}
-	user, _ := strconv.ParseFloat(f[11], 64)
-	system, _ := strconv.ParseFloat(f[12], 64)
-	return (user + system) / 100
+	return stat.CPUTime()
 }
 
 // kubelets reads the metrics of the kubelets of all nodes, from any machine. A
@@ -226,43 +198,43 @@ func processCPU(dir string) float64 {
 // seconds of a pod's life are missing, and memory between two samples is a
 // straight line. The metrics lack shims and the cluster's own processes, and of
 // mapped files they have only the pages that the pod was the first to read.
-func (c *cluster) kubelets(ctx context.Context) (map[subject]reading, error) {
-	var nodes struct{ Items []struct{ Metadata metadata } }
-	if err := c.get(ctx, "/api/v1/nodes", &nodes); err != nil {
-		return nil, err
+func (c cluster) kubelets(ctx context.Context) (map[subject]reading, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("scaletozero: %w", err)
 	}
 	readings := map[subject]reading{}
 	for _, n := range nodes.Items {
-		text, err := c.text(ctx, "/api/v1/nodes/"+n.Metadata.Name+"/proxy/metrics/cadvisor")
+		metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", n.Name, "proxy/metrics/cadvisor").DoRaw(ctx)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("scaletozero: %w", err)
 		}
-		cadvisor(string(text), readings)
+		cadvisor(string(metrics), readings)
 	}
 	return readings, nil
 }
 
-var cadvisorLine = regexp.MustCompile(`^(container_cpu_usage_seconds_total|container_memory_rss|container_memory_mapped_file)\{container="",(.*)\} (\S+)`)
+// cadvisorLine is a line about a whole pod: it names no container, no image and no sandbox.
+var cadvisorLine = regexp.MustCompile(`^container_(cpu_usage_seconds_total|memory_rss|memory_mapped_file)\{container="",(?:.*,)?id="([^"]*)",image="",name="",.*\} (\S+)`)
 
-// cadvisor adds the lines about whole pods: they name no container, no image and no sandbox.
-func cadvisor(text string, readings map[subject]reading) {
-	for line := range strings.Lines(text) {
+func cadvisor(metrics string, readings map[subject]reading) {
+	for line := range strings.Lines(metrics) {
 		m := cadvisorLine.FindStringSubmatch(line)
-		if m == nil || !strings.Contains(m[2], `image=""`) || !strings.Contains(m[2], `name=""`) {
+		if m == nil {
 			continue
 		}
-		_, id, _ := strings.Cut(m[2], `id="`)
-		id, _, _ = strings.Cut(id, `"`)
-		uid := podUID(id)
+		uid := podUID(m[2])
 		value, err := strconv.ParseFloat(m[3], 64)
 		if uid == "" || err != nil {
 			continue
 		}
 		r := readings[subject{podOf, uid}]
 		switch m[1] {
-		case "container_cpu_usage_seconds_total":
+		case "cpu_usage_seconds_total":
 			r.cpu = value
-		case "container_memory_rss":
+		case "memory_rss":
 			r.memory = value
 		default:
 			r.text = value

@@ -1,13 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"math"
-	"os"
-	"slices"
 	"strings"
 	"time"
 )
@@ -71,32 +65,6 @@ type sparseRun struct {
 	Traces  map[string][][2]float64 // of one operator of a form: seconds, bytes
 }
 
-func load(file string) (*results, error) {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return new(results), nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("scaletozero: %w", err)
-	}
-	r := new(results)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("scaletozero: reading %s: %w", file, err)
-	}
-	return r, nil
-}
-
-func (r *results) save(file string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return fmt.Errorf("scaletozero: %w", err)
-	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
-		return fmt.Errorf("scaletozero: %w", err)
-	}
-	return nil
-}
-
 // idleOf adds up the usage in a time without deliveries.
 func idleOf(used []usage, from, to time.Time) *idle {
 	seconds := to.Sub(from).Seconds()
@@ -118,10 +86,16 @@ func (i *idle) each(part string) cost {
 		return cost{}
 	}
 	c := p.Rate.times(1 / p.Pods)
-	if shim.Pods > 0 {
+	if shim.Pods > 0 { // on average: it may be less than one
 		c = c.plus(shim.Rate.times(1 / shim.Pods))
 	}
 	return c
+}
+
+// pod returns the idle cost a second of one of the part's pods alone.
+func (i *idle) pod(part string) cost {
+	p := i.Parts[part]
+	return p.Rate.times(1 / max(p.Pods, 1))
 }
 
 // all returns the idle cost a second of several parts, with the runtime's processes beside their pods.
@@ -154,7 +128,7 @@ func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int)
 		}
 	}
 	for _, u := range used {
-		if u.kind == podOf && u.complete && slices.Contains(atZeroForms, u.part) {
+		if u.kind == podOf && u.complete && atZeroForm(u.part) {
 			w.Pods[u.part] = append(w.Pods[u.part], podLife{Seconds: u.seconds, Pod: u.cost, Shim: shims[u.name]})
 		}
 	}
@@ -163,7 +137,7 @@ func wakesOf(used []usage, from, to time.Time, idle *idle, asked map[string]int)
 		switch of := strings.TrimPrefix(name, shimOf+" "); {
 		case name == resident:
 			w.CPU[resident] = extra / float64(max(asked[resident], 1))
-		case !slices.Contains(atZeroForms, of):
+		case !atZeroForm(of):
 			w.Extra[name] = extra / float64(max(deliveries, 1))
 		}
 	}
@@ -182,13 +156,13 @@ func (w *wakes) of(form string) cost {
 	return sum.times(1 / float64(max(w.Asked[form], 1)))
 }
 
-// elsewhere returns the CPU time of one delivery in other pods and processes.
-func (w *wakes) elsewhere(parts ...string) float64 {
+// life returns the seconds that the pod of a delivery exists.
+func (r *results) life(form string) float64 {
 	sum := 0.0
-	for _, p := range parts {
-		sum += w.Extra[p] + w.Extra[shimOf+" "+p]
+	for _, life := range r.Wakes.Pods[form] {
+		sum += life.Seconds
 	}
-	return sum
+	return sum / float64(max(r.Wakes.Asked[form], 1))
 }
 
 // hour returns the cost of one operator in an hour with so many deliveries, without shared parts.
@@ -215,7 +189,7 @@ func runOf(used []usage, began, ended time.Time, asked map[string]int) *sparseRu
 		Pods: map[string]int{}, There: map[string]float64{}, Used: map[string]cost{}, Traces: map[string][][2]float64{},
 	}
 	for _, u := range used {
-		if name := podPart(u.pod); slices.Contains(forms, name) || name == watcher || name == sharedWatcher {
+		if name := podPart(u.pod); isForm(name) || name == watcher || name == sharedWatcher {
 			r.Used[name] = r.Used[name].plus(u.cost)
 			if u.kind == podOf {
 				r.Pods[name]++

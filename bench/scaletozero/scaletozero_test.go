@@ -1,12 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,21 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/reschedule-dev/reschedule/bench/report"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var (
 	close9 = cmpopts.EquateApprox(0, 1e-9)
-	start  = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
+	began  = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 )
 
-func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+func at(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 
 // The cost of a time is the part of the series within it.
 func TestSeries_CostOfATime(t *testing.T) {
 	t.Parallel()
-	s := series{
-		{at(10), reading{cpu: 1, memory: 100, text: 50}}, {at(12), reading{cpu: 2, memory: 200, text: 50}}, {at(20), reading{cpu: 2, memory: 200, text: 50}},
-	}
+	s := series{{10, reading{cpu: 1, memory: 100, text: 50}}, {12, reading{cpu: 2, memory: 200, text: 50}}, {20, reading{cpu: 2, memory: 200, text: 50}}}
 	for name, c := range map[string]struct {
 		from, to float64
 		older    bool
@@ -43,7 +41,7 @@ func TestSeries_CostOfATime(t *testing.T) {
 		"from its beginning":            {10, 12, false, cost{300, 100, 2}},
 		"from its beginning, but older": {10, 12, true, cost{300, 100, 1}},
 	} {
-		if diff := cmp.Diff(c.want, s.between(at(c.from), at(c.to), c.older), close9); diff != "" {
+		if diff := cmp.Diff(c.want, s.between(c.from, c.to, c.older), close9); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -55,10 +53,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,46 +63,42 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestNode_BothCgroupVersions(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("ab", 32)
+	rest := strings.Repeat(" 0", 37) + "\n" // of a line of stat, after the times
 	proc := map[string]string{
-		"7/comm": "containerd-shim\n", "7/cmdline": "containerd-shim-runc-v2\x00-id\x00" + id + "\x00", "7/stat": "7 (containerd-shim) S 1 1 1 0 -1 0 0 0 0 0 20 10 0 0",
-		"7/smaps_rollup": "Rss: 9000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 3 kB\n",
-		"8/comm":         "kubelet\n", "8/stat": "8 (kubelet) S 1 1 1 0 -1 0 0 0 0 0 100 50 0 0", "8/status": "VmRSS: 5 kB\nRssAnon: 2 kB\nRssFile: 3 kB\n",
-		"9/comm": "operator\n", "9/status": "RssFile: 7 kB\n",
+		"7/comm": "containerd-shim\n", "7/cmdline": "containerd-shim-runc-v2\x00-id\x00" + id + "\x00", "7/stat": "7 (containerd-shim) S 1 1 1 0 -1 0 0 0 0 0 20 10" + rest,
+		"7/smaps_rollup": "5500-7ff [rollup]\nRss:  9000 kB\nPrivate_Clean:  1 kB\nPrivate_Dirty:  3 kB\n",
+		"8/comm":         "kubelet\n", "8/stat": "8 (kubelet) S 1 1 1 0 -1 0 0 0 0 0 100 50" + rest, "8/status": "VmRSS:\t5 kB\nRssAnon:\t2 kB\nRssFile:\t3 kB\n",
+		"9/comm": "operator\n", "9/status": "RssFile:\t7 kB\n",
 	}
+	one, two := "kubepods/burstable/pod"+uid, "kubepods.slice/kubepods-pod"+strings.ReplaceAll(uid, "-", "_")+".slice"
 	for name, files := range map[string]map[string]string{
 		"version 1, cgroupfs": {
-			"cpuacct/kubepods/burstable/pod" + uid + "/cpuacct.usage":              "2500000000\n",
-			"cpuacct/kubepods/burstable/pod" + uid + "/" + id + "/cgroup.procs":    "9\n10\n",
-			"memory/kubepods/burstable/pod" + uid + "/memory.usage_in_bytes":       "1000\n",
-			"memory/kubepods/burstable/pod" + uid + "/memory.stat":                 "cache 1\ntotal_cache 600\ntotal_inactive_file 200\n",
+			"cpuacct/" + one + "/cpuacct.usage":                                    "2500000000\n",
+			"cpuacct/" + one + "/" + id + "/cgroup.procs":                          "9\n10\n",
+			"memory/" + one + "/memory.usage_in_bytes":                             "1000\n",
+			"memory/" + one + "/memory.stat":                                       "cache 1\ntotal_cache 600\ntotal_inactive_file 200\n",
 			"cpuacct/kubepods/burstable/pod" + uid[:30] + "/not-one/cpuacct.usage": "1\n",
 			"cpuacct/kubepods/podffffffff-1111-2222-3333-444444444444/without-any": "",
 		},
 		"version 2, systemd": {
-			"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cpu.stat":                                     "usage_usec 2500000\nuser_usec 1\n",
-			"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/memory.current":                               "1000\n",
-			"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/memory.stat":                                  "anon 1\nfile 600\ninactive_file 200\n",
-			"kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/cri-containerd-" + id + ".scope/cgroup.procs": "9\n10\n",
+			two + "/cpu.stat":       "usage_usec 2500000\nuser_usec 1\n",
+			two + "/memory.current": "1000\n",
+			two + "/memory.stat":    "anon 1\nfile 600\ninactive_file 200\n",
+			two + "/cri-containerd-" + id + ".scope/cgroup.procs": "9\n10\n",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := node{cgroups: t.TempDir(), proc: t.TempDir()}
-			write(t, n.cgroups, files)
-			write(t, n.proc, proc)
-			got, err := n.read(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := map[subject]reading{
-				{podOf, uid}:           {cpu: 2.5, memory: 400, text: 7168},
-				{shimOf, uid}:          {cpu: 0.3, memory: 4096},
-				{processOf, "kubelet"}: {cpu: 1.5, memory: 2048, text: 3072},
-			}
-			if diff := cmp.Diff(want, got, close9, cmp.AllowUnexported(subject{}, reading{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+		n := node{cgroups: t.TempDir(), proc: t.TempDir()}
+		write(t, n.cgroups, files)
+		write(t, n.proc, proc)
+		got, err := n.read(t.Context())
+		want := map[subject]reading{
+			{podOf, uid}:           {cpu: 2.5, memory: 400, text: 7168},
+			{shimOf, uid}:          {cpu: 0.3, memory: 4096},
+			{processOf, "kubelet"}: {cpu: 1.5, memory: 2048, text: 3072},
+		}
+		if diff := cmp.Diff(want, got, close9, cmp.AllowUnexported(subject{}, reading{})); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
 	}
 }
 
@@ -131,34 +122,29 @@ container_memory_mapped_file{container="",id="/",image="",name="",namespace="",p
 // Every pod belongs to its part.
 func TestPart_OfPods(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		namespace, name string
-		labels          map[string]string
-		want            string
-	}{
-		{"expiry-resident-0", "expiry-1", nil, resident},
-		{"expiry-serverless-2", "expiry-00001-deployment-1", nil, serverless},
-		{"expiry-serverless-2", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, watcher},
-		{"expiry-fed-0", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, watcher},
-		{"expiry-shared-0", "apiserversource-1", map[string]string{"eventing.knative.dev/source": "apiserver-source-controller"}, sharedWatcher},
-		{"knative-eventing", "reschedule-adapter-0", map[string]string{"app.kubernetes.io/component": "reschedule-adapter"}, adapter},
-		{"knative-eventing", "reschedule-controller-1", map[string]string{"app.kubernetes.io/component": "reschedule-controller"}, controller},
-		{"knative-eventing", "eventing-webhook-1", nil, eventing},
-		{"knative-eventing", "mt-broker-filter-1", nil, broker},
-		{"knative-serving", "activator-1", nil, activator},
-		{"knative-serving", "autoscaler-1", nil, autoscaler},
-		{"knative-serving", "autoscaler-hpa-1", nil, serving},
-		{"knative-serving", "controller-1", nil, serving},
-		{"knative-serving", "traefik-1", nil, ingress},
-		{"kourier-system", "3scale-kourier-gateway-1", nil, ingress},
-		{"other", "expiry-1", nil, ""},
+	source, component := "eventing.knative.dev/source", "app.kubernetes.io/component"
+	for _, c := range []struct{ namespace, name, label, value, want string }{
+		{"expiry-resident-0", "expiry-1", "", "", resident},
+		{"expiry-serverless-2", "expiry-00001-deployment-1", "", "", serverless},
+		{"expiry-serverless-2", "apiserversource-1", source, "apiserver-source-controller", watcher},
+		{"expiry-fed-0", "apiserversource-1", source, "apiserver-source-controller", watcher},
+		{"expiry-shared-0", "apiserversource-1", source, "apiserver-source-controller", sharedWatcher},
+		{"knative-eventing", "reschedule-adapter-0", component, "reschedule-adapter", adapter},
+		{"knative-eventing", "reschedule-controller-1", component, "reschedule-controller", controller},
+		{"knative-eventing", "eventing-webhook-1", "", "", eventing},
+		{"knative-eventing", "mt-broker-filter-1", "", "", broker},
+		{"knative-serving", "activator-1", "", "", activator},
+		{"knative-serving", "autoscaler-1", "", "", autoscaler},
+		{"knative-serving", "autoscaler-hpa-1", "", "", serving},
+		{"knative-serving", "controller-1", "", "", serving},
+		{"knative-serving", "traefik-1", "", "", ingress},
+		{"kourier-system", "3scale-kourier-gateway-1", "", "", ingress},
+		{"other", "expiry-1", "", "", ""},
 	} {
-		pod := metadata{Namespace: c.namespace, Name: c.name, Labels: c.labels}
-		if got := part(subject{podOf, ""}, pod); got != c.want {
-			t.Errorf("%s/%s is of %q, want %q", c.namespace, c.name, got, c.want)
-		}
-		if got := part(subject{shimOf, ""}, pod); c.want != "" && got != "shim "+c.want || c.want == "" && got != "" {
-			t.Errorf("the shim of %s/%s is of %q", c.namespace, c.name, got)
+		pod := metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, Labels: map[string]string{c.label: c.value}}
+		shim := strings.TrimSuffix("shim "+c.want, "shim ")
+		if got := part(subject{podOf, ""}, pod); got != c.want || part(subject{shimOf, ""}, pod) != shim || part(subject{processOf, ""}, pod) != kubernetesItself {
+			t.Errorf("%s/%s is of %q, want %q; its shim of %q", c.namespace, c.name, got, c.want, part(subject{shimOf, ""}, pod))
 		}
 	}
 }
@@ -166,30 +152,24 @@ func TestPart_OfPods(t *testing.T) {
 // The manifest of each form is made of the example.
 func TestManifestOf_EachForm(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		form, file    string
-		with, without []string
-	}{
-		{resident, "resident.yaml", []string{"kind: Deployment", "namespace: ns", "  name: ns\n"}, nil},
-		{serverless, "serverless.yaml", []string{"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher", "  watch:"}, []string{"warmUp"}},
-		{warmed, "serverless.yaml", []string{"spec:\n  warmUp: 4s\n  sink:"}, nil},
-		{fed, "apiserversource.yaml", []string{"kind: ApiServerSource", "timeoutSeconds"}, nil},
-		{defaults, "serverless.yaml", []string{"kind: Service\n"}, []string{"autoscaling.knative.dev/window", "timeoutSeconds:"}},
-		{shared, "apiserversource.yaml", []string{"kind: Trigger", "name: changes", "kind: RescheduleSource"}, []string{"name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"}},
-	} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "test", "expiry", "config", c.file))
+	has := map[string][]string{ // with "-" in front: has not
+		resident:   {"kind: Deployment", "namespace: ns", "  name: ns\n"},
+		serverless: {"autoscaling.knative.dev/window", "timeoutSeconds", "name: expiry-watcher", "  watch:", "-warmUp"},
+		warmed:     {"spec:\n  warmUp: 4s\n  sink:"},
+		fed:        {"kind: ApiServerSource", "timeoutSeconds"},
+		defaults:   {"kind: Service\n", "-autoscaling.knative.dev/window", "-timeoutSeconds:"},
+		shared:     {"kind: Trigger", "name: changes", "kind: RescheduleSource", "-name: expiry\n  namespace: ns\nspec:\n  serviceAccountName"},
+	}
+	for _, form := range forms {
+		text, err := os.ReadFile(filepath.Join("..", "..", "test", "expiry", "config", form.manifest))
 		if err != nil {
 			t.Fatal(err)
 		}
-		manifest := manifestOf(c.form, string(text), "ns")
-		for _, want := range c.with {
-			if !strings.Contains(manifest, want) {
-				t.Errorf("%s lacks %q:\n%s", c.form, want, manifest)
-			}
-		}
-		for _, unwanted := range append(c.without, "namespace: expiry\n") {
-			if strings.Contains(manifest, unwanted) {
-				t.Errorf("%s has %q:\n%s", c.form, unwanted, manifest)
+		manifest := manifestOf(form.name, string(text), "ns")
+		for _, want := range append(has[form.name], "-namespace: expiry\n") {
+			unwanted, not := strings.CutPrefix(want, "-")
+			if strings.Contains(manifest, unwanted) == not {
+				t.Errorf("%s: want %q:\n%s", form.name, want, manifest)
 			}
 		}
 	}
@@ -198,102 +178,84 @@ func TestManifestOf_EachForm(t *testing.T) {
 // No operator is woken before it is at zero again, or after the end.
 func TestJobs_LeaveTimeToReachZero(t *testing.T) {
 	t.Parallel()
-	n := operators{resident: 2, serverless: 3, defaults: 2, shared: 1}
 	const long = 24 * time.Minute
-	for name, plan := range map[string]func(operators, time.Duration) ([]job, map[string]int){"wakes": cycles, "run": sparse} {
-		jobs, asked := plan(n, long)
-		woken := map[string][]time.Duration{}
+	for name, plan := range map[string]func(operators, time.Duration) []job{"wakes": cycles, "run": sparse} {
+		jobs := plan(operators{resident: 2, serverless: 3, defaults: 2, shared: 1}, long)
+		last := map[string]time.Duration{}
 		for _, j := range jobs {
-			woken[j.ns] = append(woken[j.ns], j.after, j.after+j.lives)
-		}
-		total := 0
-		for ns, times := range woken {
-			total += len(times)
-			slices.Sort(times)
-			for i := range times {
-				if i > 0 && times[i]-times[i-1] < 80*time.Second {
-					t.Errorf("%s: %s is woken at %s and %s", name, ns, times[i-1], times[i])
-				}
+			if before, woken := last[j.ns]; woken && j.after-before < 80*time.Second || j.lives < 80*time.Second {
+				t.Errorf("%s: %s is woken at %s after %s, for %s", name, j.ns, j.after, before, j.lives)
 			}
-			if end := times[len(times)-1]; end > long {
-				t.Errorf("%s: %s is woken at %s", name, ns, end)
+			if last[j.ns] = j.after + j.lives; last[j.ns] > long {
+				t.Errorf("%s: %s is woken at %s", name, j.ns, last[j.ns])
 			}
 		}
 		sum := 0
-		for v := range maps.Values(asked) {
-			sum += v
+		for _, n := range deliveries(jobs) {
+			sum += n
 		}
-		if len(woken) != 8 || total != sum {
-			t.Errorf("%s: %d operators are woken %d times, which counts as %d", name, len(woken), total, sum)
+		if len(last) != 8 || 2*len(jobs) != sum {
+			t.Errorf("%s: %d operators have %d jobs, which count as %d", name, len(last), len(jobs), sum)
 		}
 	}
 }
 
 // history returns a record with one pod of each kind.
-func history() (*record, time.Time, time.Time) {
+func history() *record {
 	r := newRecord(nil)
+	r.began = began
 	add := func(name, namespace string, older bool, samples series) {
-		r.pods[name] = metadata{UID: name, Name: name, Namespace: namespace}
-		r.series[subject{podOf, name}] = samples
-		r.older[subject{podOf, name}] = older
+		r.pods[name] = metav1.ObjectMeta{Name: name, Namespace: namespace}
+		r.series[subject{podOf, name}], r.older[subject{podOf, name}] = samples, older
 	}
-	add("stays", "expiry-resident-0", true, series{{at(0), reading{10, 50, 40}}, {at(1000), reading{11, 50, 40}}})
-	add("comes-and-goes", "expiry-serverless-0", false, series{{at(100), reading{0.5, 20, 20}}, {at(140), reading{0.6, 20, 20}}})
-	add("foreign", "other", true, series{{at(0), reading{10, 50, 40}}, {at(1000), reading{11, 50, 40}}})
-	r.series[subject{shimOf, "comes-and-goes"}] = series{{at(100), reading{0.1, 2, 2}}, {at(140), reading{0.1, 2, 2}}}
-	return r, at(0), at(1000)
+	add("stays", "expiry-resident-0", true, series{{0, reading{10, 50, 40}}, {1000, reading{11, 50, 40}}})
+	add("comes-and-goes", "expiry-serverless-0", false, series{{100, reading{0.5, 20, 20}}, {140, reading{0.6, 20, 20}}})
+	add("foreign", "other", true, series{{0, reading{10, 50, 40}}, {1000, reading{11, 50, 40}}})
+	r.series[subject{shimOf, "comes-and-goes"}] = series{{100, reading{0.1, 2, 2}}, {140, reading{0.1, 2, 2}}}
+	return r
 }
 
 // Idle usage and the cost of a wake are kept apart.
 func TestResults_IdleAndWakes(t *testing.T) {
 	t.Parallel()
-	r, from, to := history()
+	r, asked := history(), map[string]int{resident: 2, serverless: 1}
+	from, to := at(0), at(1000)
 	used := r.between(from, to)
 	quiet := &idle{Parts: map[string]partIdle{resident: {Pods: 1, Rate: cost{50, 40, 0.0005}}}}
-	w := wakesOf(used, from, to, quiet, map[string]int{resident: 2, serverless: 1})
-	if diff := cmp.Diff(map[string][]podLife{serverless: {{40, cost{800, 800, 0.6}, cost{80, 80, 0.1}}}}, w.Pods, close9); diff != "" {
-		t.Errorf("pods (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(cost{CPU: 0.25}, w.of(resident), close9); diff != "" {
-		t.Errorf("a wake of the resident (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(cost{880, 880, 0.7}, w.of(serverless), close9); diff != "" {
-		t.Errorf("a wake from zero (-want +got):\n%s", diff)
-	}
-	results := &results{Idle: quiet, Wakes: w}
-	if diff := cmp.Diff(cost{50 * 3600, 40 * 3600, 1.8 + 1}, results.hour(resident, 4), close9); diff != "" {
-		t.Errorf("an hour of the resident (-want +got):\n%s", diff)
-	}
-	results.Run = runOf(used, from, to, map[string]int{resident: 2, serverless: 1})
-	if diff := cmp.Diff(map[string]cost{resident: {50000, 40000, 1}, serverless: {880, 880, 0.7}}, results.Run.Used, close9); diff != "" {
-		t.Errorf("the run (-want +got):\n%s", diff)
-	}
-	for name, used := range results.Run.Used {
-		if diff := cmp.Diff(used, results.foretold(name), close9); diff != "" {
-			t.Errorf("foretold of %s (-measured +got):\n%s", name, diff)
+	results := &results{Idle: quiet, Wakes: wakesOf(used, from, to, quiet, asked), Run: runOf(used, from, to, asked)}
+	for _, c := range []struct {
+		what      string
+		want, got any
+	}{
+		{"pods", map[string][]podLife{serverless: {{40, cost{800, 800, 0.6}, cost{80, 80, 0.1}}}}, results.Wakes.Pods},
+		{"a wake of the resident", cost{CPU: 0.25}, results.Wakes.of(resident)},
+		{"a wake from zero", cost{880, 880, 0.7}, results.Wakes.of(serverless)},
+		{"an hour of the resident", cost{50 * 3600, 40 * 3600, 1.8 + 1}, results.hour(resident, 4)},
+		{"the run", map[string]cost{resident: {50000, 40000, 1}, serverless: {880, 880, 0.7}}, results.Run.Used},
+		{"foretold of the resident", results.Run.Used[resident], results.foretold(resident)},
+		{"foretold from zero", results.Run.Used[serverless], results.foretold(serverless)},
+		{"trace", [][2]float64{{0, 0}, {60, 0}, {120, 40}}, r.trace(from, at(120), 60, serverless, "expiry-serverless-0")},
+		{"idle", cost{50, 40, 0.001}, idleOf(used, from, to).each(resident)},
+		{"idle of a pod that was there for a while", cost{22, 22, 0.0175}, idleOf(used, from, to).each(serverless)},
+	} {
+		if diff := cmp.Diff(c.want, c.got, close9); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.what, diff)
 		}
-	}
-	points := r.trace(from, at(120), 60*time.Second, func(s subject, pod metadata) bool { return pod.Namespace == "expiry-serverless-0" && s.kind == podOf })
-	if diff := cmp.Diff([][2]float64{{0, 0}, {60, 0}, {120, 40}}, points, close9); diff != "" {
-		t.Errorf("trace (-want +got):\n%s", diff)
 	}
 }
 
 // A failed reading leaves a gap.
 func TestRecord_FailedReading(t *testing.T) {
 	t.Parallel()
-	fails := true
+	failed := errors.New("no answer")
 	r := newRecord(func(context.Context) (map[subject]reading, error) {
-		if fails {
-			return nil, errors.New("no answer")
-		}
-		return map[subject]reading{{podOf, uid}: {cpu: 1}}, nil
+		return map[subject]reading{{podOf, uid}: {cpu: 1}}, failed
 	})
-	if err := r.once(t.Context(), nil, false); err == nil {
+	if err := r.once(t.Context()); err == nil {
 		t.Error("nothing was read, and no error")
 	}
-	fails = false
-	if err := r.once(t.Context(), nil, false); err != nil || len(r.series) != 1 || !r.older[subject{podOf, uid}] {
+	failed = nil
+	if err := r.once(t.Context()); err != nil || len(r.series) != 1 || !r.older[subject{podOf, uid}] {
 		t.Errorf("%v, %d series", err, len(r.series))
 	}
 }
@@ -312,52 +274,35 @@ func TestFrom_LeastOperators(t *testing.T) {
 	}
 }
 
-// The page and the charts have numbers only.
-func TestPage_NumbersOnly(t *testing.T) {
+// The committed page and plot are made of the committed results.
+func TestRender_CommittedResults(t *testing.T) {
 	t.Parallel()
-	r := &results{
-		Idle: &idle{Parts: map[string]partIdle{
-			resident: {Pods: 2, Rate: cost{10e6, 40e6, 0.001}}, shimOf + " " + resident: {Pods: 2, Rate: cost{Memory: 6e6}}, watcher: {Pods: 1, Rate: cost{8e6, 39e6, 0.001}},
-			adapter: {Pods: 1, Rate: cost{18e6, 33e6, 0.001}}, controller: {Pods: 1, Rate: cost{17e6, 47e6, 0.001}},
-		}},
-		Wakes: &wakes{
-			Asked: map[string]int{serverless: 2, resident: 2}, Extra: map[string]float64{kubernetes: 2, activator: 0.1}, CPU: map[string]float64{resident: 0.01},
-			Pods: map[string][]podLife{serverless: {{40, cost{400e6, 1600e6, 0.2}, cost{120e6, 0, 0}}, {44, cost{400e6, 1600e6, 0.2}, cost{120e6, 0, 0}}}},
-			Late: map[string][]float64{serverless: {1.5}},
-		},
+	r, repo, page, plot := new(results), t.TempDir(), filepath.Join("docs", "scale-to-zero.md"), filepath.Join("docs", "images", "scale-to-zero.svg")
+	if err := report.Load("results.json", r); err != nil {
+		t.Fatal(err)
 	}
-	for _, run := range []*sparseRun{nil, {Seconds: 1440, Asked: map[string]int{serverless: 4}, Traces: map[string][][2]float64{serverless: {{0, 0}, {60, 1e6}}}}} {
-		r.Run = run
-		text := page(r) + drawn(t, overOperators(r))
-		if run != nil {
-			text += drawn(t, overTime(r))
+	write(t, repo, map[string]string{page: strings.Join([]string{beginMark, "old", endMark}, "\n"), plot: ""})
+	if err := render(repo, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{page, plot} {
+		got, _ := os.ReadFile(filepath.Join(repo, file))
+		want, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil || !bytes.Contains(want, bytes.TrimSpace(got)) {
+			t.Errorf("%s, %v: it lacks\n%s", file, err, got)
 		}
-		for _, bad := range []string{"NaN", "Inf", "%!"} {
-			if strings.Contains(text, bad) {
-				t.Errorf("%s in\n%s", bad, text)
-			}
-		}
-		for _, want := range []string{
-			"| the operator, resident | each operator | 1 | 5 | 20 | 3 |", "| 2 | 2 | 42 (40 to 44) | 2120 (2120 to 2120) |", "controllers of Kubernetes 2000;",
-			"Resident it takes 100.8 GB·s", "from 48 deliveries an hour on", "| 25 MB, measured | 4 | 1 | 5 |",
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("the page lacks %q:\n%s", want, text)
-			}
+	}
+	// A form that was not measured has no number either.
+	r.Run, r.Wakes.Pods[defaults], r.Wakes.Pods[fed] = nil, nil, nil
+	if err := render(repo, r); err != nil {
+		t.Fatal(err)
+	}
+	got, _ := os.ReadFile(filepath.Join(repo, page))
+	for _, bad := range []string{"NaN", "Inf", "%!", "Does it add up", "behind an ApiServerSource |"} {
+		if bytes.Contains(got, []byte(bad)) {
+			t.Errorf("%s in\n%s", bad, got)
 		}
 	}
 }
 
-// drawn returns a chart as SVG.
-func drawn(t *testing.T, chart *report.Chart) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "plot.svg")
-	if err := report.Draw(file, chart); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
+const beginMark, endMark = "<!-- results:begin, generated by the driver: do not edit between here -->", "<!-- results:end -->"
