@@ -365,7 +365,9 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 						}
 						continue
 					}
-					fmt.Fprintln(e.out, e.happened(v))
+					if _, err := fmt.Fprintln(e.out, e.happened(v)); err != nil {
+						return err
+					}
 				}
 				return nil
 			})
