@@ -244,9 +244,13 @@ func (f *Facts) whole() *answer {
 	case c.Pending+c.InFlight == 0:
 		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight.", f.Name)
 	case c.NextDueAt.IsZero() && c.InFlight == 0:
-		return a.say(Queued, true, "Source %s is healthy: %s due, and deliveries begin now.", f.Name, many(c.Pending, "key is", "keys are"))
+		return a.say(Queued, true, "Source %s is healthy: %s just become due.", f.Name, many(c.Pending, "key has", "keys have"))
 	case c.NextDueAt.IsZero():
-		return a.say(Healthy, true, "Source %s is healthy: %s in flight.", f.Name, many(c.InFlight, "delivery is", "deliveries are"))
+		due := ""
+		if c.Due > 0 {
+			due = ", and " + many(c.Due, "key has", "keys have") + " just become due"
+		}
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s.", f.Name, many(c.InFlight, "delivery is", "deliveries are"), due)
 	}
 	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt))
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -119,7 +120,7 @@ func TestOutput_FullDevice(t *testing.T) {
 			e := c.env(false, fullDevice{}, &errs)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if code := e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())); code != exitOther || !strings.Contains(errs.String(), "no space left") {
+			if code := e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())); code != exitOther || ctx.Err() != nil || !strings.Contains(errs.String(), "no space left") {
 				t.Errorf("%d: %s", code, &errs)
 			}
 		})
@@ -152,5 +153,30 @@ func TestWhy_WithoutMetrics(t *testing.T) {
 	c.answers["GET /metrics"] = "503 "
 	if code, out, errs := c.run(false, "why", "web"); code != 0 || !strings.Contains(out, "not known") {
 		t.Errorf("%d: %s%s", code, out, errs)
+	}
+}
+
+// Flags with few values complete them.
+func TestComplete_ValuesOfFlags(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for args, want := range map[string]string{
+		"key list --state": "waiting due retrying inflight", "key list --order": "key due", "key set --policy": "replace earliest latest keep fail",
+		"import --policy": "replace earliest latest keep fail", "create --conflict-policy": "replace earliest latest keep fail",
+		"update --backoff-policy": "linear exponential", "why -o": "json yaml",
+	} {
+		var out strings.Builder
+		if code := c.env(false, &out, io.Discard).run(t.Context(), append(append([]string{"__complete"}, strings.Fields(args)...), "")); code != 0 || !strings.HasPrefix(out.String(), strings.ReplaceAll(want, " ", "\n")+"\n:") {
+			t.Errorf("%s: %d, %q", args, code, out.String())
+		}
+	}
+}
+
+// Flags that contradict each other are wrong usage.
+func TestSuspend_NotWithNoSuspend(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	if code, _, errs := c.run(false, "update", "web", "--suspend", "--no-suspend"); code != exitUsage {
+		t.Errorf("%d, %s", code, errs)
 	}
 }

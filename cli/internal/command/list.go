@@ -91,7 +91,9 @@ $ describe git-repos`,
 			if o.format != "" && err == nil {
 				return o.printOne(e.out, counts)
 			}
-			e.described(src, counts, err)
+			if err == nil || src.object != nil {
+				e.described(src, counts, err)
+			}
 			return err
 		})
 	c.ValidArgsFunction = e.completeSources

@@ -181,6 +181,9 @@ func (e *env) command(use, short, example string, args cobra.PositionalArgs, run
 			if err := args(cmd, given); err != nil {
 				return usage("%w; see %s --help", err, cmd.CommandPath())
 			}
+			if err := cmd.ValidateFlagGroups(); err != nil { // else cobra would, and it is no error of usage then
+				return usage("%w", err)
+			}
 			return nil
 		}
 	}
