@@ -130,26 +130,57 @@ func hangUp(conn httpstream.Connection) {
 	_ = conn.Close()
 }
 
-// connect upgrades a connection to the first pod that accepts it. The others of a group are
-// there when one is not.
+// podTime is how long a pod is waited for before the next one is tried too.
+const podTime = 2 * time.Second
+
+// connect upgrades a connection to a pod, the first one if it accepts. The others of a group
+// are there when it does not, or hangs as on a machine that is gone.
 func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
-	var first error
-	for _, pod := range t.pods {
-		conn, err := t.upgrade(ctx, pod)
-		if err == nil {
-			return conn, nil
-		}
-		if first == nil {
-			first = err
-		}
-		if forbidden(err) || ctx.Err() != nil {
-			break
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		conn httpstream.Connection
+		err  error
+	}
+	results, errs := make(chan result), make([]error, len(t.pods))
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var failed error
+	for tried, ended := 0, 0; ended < len(t.pods) && failed == nil; {
+		select {
+		case <-next.C:
+			if tried < len(t.pods) {
+				i := tried
+				go func() {
+					conn, err := t.upgrade(ctx, t.pods[i])
+					errs[i] = err
+					select {
+					case results <- result{conn, err}:
+					case <-ctx.Done():
+						if err == nil { // another pod was faster
+							hangUp(conn)
+						}
+					}
+				}()
+				tried++
+				next.Reset(podTime)
+			}
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, nil
+			}
+			if ended++; forbidden(r.err) {
+				return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, r.err)
+			}
+			next.Reset(0)
+		case <-ctx.Done():
+			failed = ctx.Err()
 		}
 	}
-	if forbidden(first) {
-		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, first)
+	if failed == nil {
+		failed = errs[0]
 	}
-	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, first)
+	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
 }
 
 func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden") }

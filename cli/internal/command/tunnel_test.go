@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,5 +40,21 @@ func TestTunnel_GivenUpIsClosed(t *testing.T) {
 				t.Error("the port-forward is still there")
 			}
 		})
+	}
+}
+
+// A group is reached although its first pod hangs, as on a machine that is gone.
+func TestTunnel_FirstPodHangs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.group()(1, 1, 1, 100, 0)
+	c.hangs = "-adapter-0/portforward"
+	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+	select {
+	case <-c.gone:
+	case <-time.After(10 * time.Second):
+		t.Error("the port-forward that hangs is still there")
 	}
 }
