@@ -83,3 +83,15 @@ func TestFacts_CountAhead(t *testing.T) {
 		}
 	}
 }
+
+// An instant is put in words, seen from now.
+func TestWhen_Words(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Hour: "in 1h0m", time.Second: "in 1s", time.Millisecond: "now", 0: "now", -time.Millisecond: "just now", -time.Second: "1s ago", -50 * time.Hour: "2d2h ago",
+	} {
+		if got := When(now, at(d)); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}
