@@ -43,8 +43,13 @@ func (a *Adapter) makePage(guard access.Guard) access.Guard {
 		}}
 		guard = pageGuard{page: access.NewTokens(own.Bearer), others: guard}
 	}
+	admin := &http.Client{Transport: transportTo(a.AdminAddr)}
 	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{
-		Base: "http://localhost", Transport: transportTo(a.Addr), Sources: a.pageSources, Metrics: pageMetrics(transportTo(a.AdminAddr)),
+		Base: "http://localhost", Transport: transportTo(a.Addr), Sources: a.pageSources,
+		Metrics: func(ctx context.Context) *why.Metrics {
+			m, _ := page.ReadMetrics(ctx, admin, "http://localhost") // on an error the view has the one of the schedule API
+			return m
+		},
 	})))
 	a.page.Store(&handler)
 	return guard
@@ -59,24 +64,6 @@ func transportTo(own func() string) *http.Transport {
 		return new(net.Dialer).DialContext(ctx, network, reachable(own()))
 	}
 	return transport
-}
-
-// pageMetrics adds what only the metrics show: a full disk, and quotas.
-func pageMetrics(transport http.RoundTripper) func(context.Context, *why.Facts) {
-	return func(ctx context.Context, f *why.Facts) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", http.NoBody)
-		if err != nil {
-			return
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			return // the view has the error of the schedule API, or the user has left it
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode == http.StatusOK {
-			f.ReadMetrics(resp.Body)
-		}
-	}
 }
 
 // reachable is an address of this machine that leads to a listener on all addresses.

@@ -33,10 +33,10 @@ type Backend struct {
 	// Members asks the adapters of a replicated group; nil, or an empty group: there is
 	// only one adapter. It is called for each view of all sources, at most for viewTime.
 	Members func(context.Context) why.Group
-	// Metrics adds to the facts what only the metrics of the adapter show, such as a full
-	// disk; nil: that stays unknown. It is called for each view of a source or a key, at
-	// most for viewTime.
-	Metrics func(context.Context, *why.Facts)
+	// Metrics reads the metrics of the adapter, which alone show a full disk, for example; see
+	// [ReadMetrics]. Nil, or nil metrics: that stays unknown. It is called for each view of
+	// a source or a key, at most for viewTime.
+	Metrics func(context.Context) *why.Metrics
 	// Now is the clock, nil = time.Now.
 	Now func() time.Time
 
@@ -55,6 +55,8 @@ type problem struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
+	// answered is the status of the schedule API, 0 = it did not answer.
+	answered int
 }
 
 func (p *problem) Error() string {
@@ -189,8 +191,13 @@ func (h *handler) do(r *http.Request) (*http.Response, error) {
 	if body, err := io.ReadAll(io.LimitReader(resp.Body, problemBytes)); err == nil {
 		_ = json.Unmarshal(body, p) // else the status says what there is to say
 	}
-	p.Status = resp.StatusCode
+	p.Status, p.answered = resp.StatusCode, resp.StatusCode
 	return nil, p
+}
+
+// unreadable is the problem of an answer that the schedule API would not give.
+func unreadable(resp *http.Response, err error) error {
+	return &problem{Status: http.StatusBadGateway, Detail: "The answer of the schedule API cannot be read: " + err.Error(), answered: resp.StatusCode}
 }
 
 // call makes a call and reads its answer into out, unless that is nil.
@@ -211,7 +218,7 @@ func (h *handler) call(ctx context.Context, method string, s *Source, path strin
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return &problem{Status: http.StatusBadGateway, Detail: "The answer of the schedule API cannot be read: " + err.Error()}
+		return unreadable(resp, err)
 	}
 	return nil
 }
@@ -264,9 +271,29 @@ func list[T any](ctx context.Context, h *handler, s *Source, path string, query 
 		}
 	}()
 	if err != nil {
-		return nil, "", &problem{Status: http.StatusBadGateway, Detail: "The answer of the schedule API cannot be read: " + err.Error()}
+		return nil, "", unreadable(resp, err)
 	}
 	return items, next, nil
+}
+
+// maxMetrics bounds what is read of the metrics.
+const maxMetrics = 64 << 20
+
+// ReadMetrics reads the metrics of the adapter at the address of its admin listener.
+func ReadMetrics(ctx context.Context, client *http.Client, address string) (*why.Metrics, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("page: reading metrics: %w", err)
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET /metrics was answered %s", resp.Status)
+	}
+	return why.ReadMetrics(io.LimitReader(resp.Body, maxMetrics)), nil
 }
 
 // source finds the source that a request names.

@@ -47,7 +47,7 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 		case 3:
 			errs[i] = h.get(r.Context(), s, "/deadletters/"+segment(name), &dead)
 		case 4:
-			h.Metrics(r.Context(), &f)
+			f.Add(h.Metrics(r.Context()))
 		}
 	})
 	absent, noLetter := isStatus(errs[0], http.StatusNotFound), isStatus(errs[3], http.StatusNotFound)
@@ -96,10 +96,9 @@ func (h *handler) ahead(r *http.Request, s *Source, k *row, f *why.Facts) {
 	}
 	f.AheadKnown, f.AheadMore = true, next != ""
 	for _, other := range rows {
-		if other.DueAt.Before(k.DueAt) {
-			f.Ahead++
-		} else {
+		if !f.CountAhead(other.Key, other.DueAt, other.NextAttemptAt) {
 			f.AheadMore = false
+			return
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 				}
 			}
 		case 5:
-			h.Metrics(r.Context(), &f)
+			f.Add(h.Metrics(r.Context()))
 		}
 	})
 	if err = cmp.Or(err, failed); err != nil {
@@ -136,10 +136,7 @@ func (h *handler) silent(s *Source, err error) (*view, error) {
 	if !ok || p.Status == http.StatusUnauthorized {
 		return nil, err
 	}
-	refusal := &why.Refusal{Status: p.Status, Code: p.Code, Detail: p.Detail}
-	if p.Code == "" {
-		refusal.Status = 0
-	}
+	refusal := &why.Refusal{Status: p.answered, Code: p.Code, Detail: p.Detail}
 	a := why.Explain(why.Facts{Now: h.Now(), Namespace: s.Namespace, Name: s.Name, Source: &s.Source, Refusal: refusal})
 	return &view{title: s.Namespace + "/" + s.Name, crumbs: all, live: true, body: write(`<h1><span class="ns">%s/</span>%s</h1><div id="summary" data-live>%s</div>`, s.Namespace, s.Name, answer(a))}, nil
 }

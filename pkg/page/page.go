@@ -64,7 +64,7 @@ func Handler(b Backend) http.Handler {
 		b.Members = func(context.Context) why.Group { return nil }
 	}
 	if b.Metrics == nil {
-		b.Metrics = func(context.Context, *why.Facts) {}
+		b.Metrics = func(context.Context) *why.Metrics { return nil }
 	}
 	h := &handler{
 		Backend: b, views: make(chan struct{}, viewsAtOnce), proof: rand.Text(), origins: http.NewCrossOriginProtection(),

@@ -531,18 +531,6 @@ func TestEvents_EndWithTheRight(t *testing.T) {
 	}
 }
 
-// An API that does not answer is a sentence on the page, not an empty one.
-func TestViews_WithoutTheAPI(t *testing.T) {
-	api := httptest.NewServer(http.NotFoundHandler())
-	api.Close()
-	page := Handler(Backend{Base: api.URL, Sources: func(context.Context) ([]Source, error) { return []Source{ops}, nil }})
-	for _, target := range []string{"/", "/source?ns=ops&name=repos", "/key?ns=ops&name=repos&key=k"} {
-		if body := do(page, "GET", target, "").Body.String(); !strings.Contains(body, "cannot be reached") {
-			t.Errorf("%s: %s", target, body)
-		}
-	}
-}
-
 // A value stands in quotes wherever it is part of an attribute: html.EscapeString is
 // enough there, and between tags, and nowhere else.
 func TestMarkup_ValuesStandInQuotes(t *testing.T) {

@@ -43,6 +43,9 @@ type Facts struct {
 	StoredBytes int64
 	// Unreadable is how many stored records the adapter could not read.
 	Unreadable int64
+	// Unmeasured is why the metrics of the adapter were not read, so that the disk, refusals
+	// and unreadable records are unknown; "" if they were.
+	Unmeasured string
 }
 
 // Source is the source object.

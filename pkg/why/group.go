@@ -1,6 +1,7 @@
 package why
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -33,6 +34,20 @@ type Member struct {
 	Applied  int64         // the number of the last entry of the log that it has
 	Behind   time.Duration // for how long it may have missed changes
 	Silence  error         // it did not answer, and all else is unknown
+	Metrics  *Metrics      // what these fields come from, nil if it did not answer
+}
+
+// NewMember is the adapter in the pod, by its metrics, or by the error of reading them.
+func NewMember(pod string, metrics *Metrics, err error) Member {
+	switch {
+	case err != nil:
+		return Member{Pod: pod, Silence: err}
+	case !metrics.grouped:
+		return Member{Pod: pod, Silence: errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")}
+	}
+	m := metrics.member
+	m.Pod, m.Metrics = pod, metrics
+	return m
 }
 
 // State is the state of the member.
@@ -56,20 +71,20 @@ func (m *Member) Problem() bool { return m.State() != MemberOwns && m.State() !=
 // Group is all members of a group.
 type Group []Member
 
-// Owner is the pod that owns the shard, empty if none is known.
-func (g Group) Owner() string {
+// Owner is the member that owns the shard, nil if none is known.
+func (g Group) Owner() *Member {
 	for i := range g {
 		if g[i].State() == MemberOwns {
-			return g[i].Pod
+			return &g[i]
 		}
 	}
-	return ""
+	return nil
 }
 
 // Sentence says who owns the shard, and whether the lack of an owner is a problem.
 func (g Group) Sentence() (text string, problem bool) {
-	if owner := g.Owner(); owner != "" {
-		return owner + " owns the shard.", false
+	if owner := g.Owner(); owner != nil {
+		return owner.Pod + " owns the shard.", false
 	}
 	silent := 0
 	for i := range g {
@@ -95,9 +110,9 @@ func (g Group) About(m *Member) string {
 	case MemberLags:
 		return fmt.Sprintf("It is a standby, and may lack the changes of the last %s.", m.Behind)
 	}
-	newest := m.Applied
-	for _, other := range g {
-		newest = max(newest, other.Applied)
+	owner := g.Owner()
+	if owner == nil { // it may have entries that no other member has
+		return fmt.Sprintf("It is a standby with entry %d of the log, and may lack the changes of the last %s.", m.Applied, m.Behind)
 	}
-	return fmt.Sprintf("It is a standby: it lacks %d entries of the log, and may lack the changes of the last %s.", newest-m.Applied, m.Behind)
+	return fmt.Sprintf("It is a standby: it lacks %d entries of the log, and may lack the changes of the last %s.", max(0, owner.Applied-m.Applied), m.Behind)
 }

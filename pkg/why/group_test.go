@@ -11,7 +11,7 @@ import (
 // minute behind.
 func TestMember_States(t *testing.T) {
 	t.Parallel()
-	newest := Member{Pod: "newest", Majority: true, Applied: 100}
+	owner := Member{Pod: "owner", Owner: true, Majority: true, Applied: 100}
 	for name, c := range map[string]struct {
 		member  Member
 		state   MemberState
@@ -20,14 +20,13 @@ func TestMember_States(t *testing.T) {
 	}{
 		"owner":          {Member{Owner: true, Majority: true, Applied: 42}, MemberOwns, false, "It owns the shard, and has entry 42 of the log."},
 		"standby":        {Member{Majority: true, Applied: 93, Behind: 40 * time.Millisecond}, MemberFollows, false, "it lacks 7 entries of the log, and may lack the changes of the last 40ms."},
-		"newest":         {Member{Majority: true, Applied: 101}, MemberFollows, false, "it lacks 0 entries"},
 		"a minute late":  {Member{Majority: true, Behind: farBehind}, MemberFollows, false, "of the last 1m0s."},
 		"later":          {Member{Majority: true, Behind: farBehind + 1}, MemberLags, true, "of the last 1m0.000000001s."},
 		"alone":          {Member{Behind: time.Hour}, MemberAlone, true, "in touch with no majority"},
 		"silent":         {Member{Owner: true, Silence: errors.New("refused")}, MemberSilent, true, "It did not answer: refused."},
 		"owner, a while": {Member{Owner: true, Majority: true, Behind: time.Hour}, MemberOwns, false, "It owns the shard"},
 	} {
-		about := Group{newest, c.member}.About(&c.member)
+		about := Group{owner, c.member}.About(&c.member)
 		if got := c.member.State(); got != c.state || c.member.Problem() != c.problem || !strings.Contains(about, c.about) {
 			t.Errorf("%s: %s, %v, %q", name, got, c.member.Problem(), about)
 		}
@@ -51,5 +50,15 @@ func TestGroup_Sentence(t *testing.T) {
 		if text, problem := c.group.Sentence(); !strings.Contains(text, c.text) || problem != c.problem {
 			t.Errorf("%v: %q, %v", c.group, text, problem)
 		}
+	}
+}
+
+// With a silent owner it is not known what a standby lacks: the newest standby would lack
+// nothing.
+func TestMember_OwnerIsSilent(t *testing.T) {
+	t.Parallel()
+	newest, owner := Member{Pod: "a", Majority: true, Applied: 100, Behind: time.Second}, Member{Pod: "b", Silence: errors.New("refused")}
+	if about := (Group{newest, owner}).About(&newest); strings.Contains(about, "lacks") || !strings.Contains(about, "with entry 100 of the log, and may lack the changes of the last 1s.") {
+		t.Errorf("%q", about)
 	}
 }

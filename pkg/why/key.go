@@ -142,6 +142,18 @@ func (f *Facts) due(a *answer) *answer {
 	return a.say(Queued, false, "Key %q has been due for %s and no delivery of it has begun%s%s.", f.Key, Short(late), ahead, f.hint())
 }
 
+// CountAhead counts a key of the list of due keys if it is delivered before the record,
+// and reports whether the next one may be. The list is in the order of deliveries.
+func (f *Facts) CountAhead(key string, dueAt, nextAttemptAt time.Time) (more bool) {
+	if key == f.Key || dueAt.After(f.Record.DueAt) {
+		return false
+	}
+	if !nextAttemptAt.After(f.Now) { // else others go first
+		f.Ahead++
+	}
+	return true
+}
+
 // absent answers about a key that is neither scheduled nor in flight.
 func (f *Facts) absent() *answer {
 	a := new(answer)
@@ -214,11 +226,14 @@ func (f *Facts) unseen(a *answer) *answer {
 	if f.Source != nil && f.Source.When != "" {
 		a.add("spec.ingest.when", f.Source.When)
 	}
-	since := ""
+	since, refused := "", ""
 	if !f.Since.IsZero() {
 		since = fmt.Sprintf(" since %s", When(f.Now, f.Since))
 	}
-	return a.say(NeverSeen, false, "Key %q is not scheduled, and no outcome of it is known%s: it was never scheduled, or cancelled, or its last outcome is forgotten.", f.Key, since)
+	if f.Unmeasured != "" {
+		refused = "or refused by a quota or a full disk, "
+	}
+	return a.say(NeverSeen, false, "Key %q is not scheduled, and no outcome of it is known%s: it was never scheduled, %sor cancelled, or its last outcome is forgotten.", f.Key, since, refused)
 }
 
 // outcome adds an item of the history to the evidence.

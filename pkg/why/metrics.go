@@ -9,78 +9,119 @@ import (
 	"time"
 )
 
-// ReadMetrics adds what only the metrics of the adapter show: a full disk, refusals,
-// unreadable records, the limits in force, and whether a source without an object is
-// suspended. What they do not show stays unknown. The source must not be shared.
-func (f *Facts) ReadMetrics(text io.Reader) {
-	var free, reserve, held, refused float64 // the last two of the namespace
-	known := f.Source
-	if known == nil {
-		known = &Source{} // without a cluster
-	}
-	limits := map[string]*int64{
-		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
-	}
-	for s := range samples(text) {
-		labels, value := s.labels, s.value
-		near := labels["kn_source_namespace"] == f.Namespace
-		mine := near && labels["kn_source_name"] == f.Name
-		switch s.name {
-		case "reschedule_storage_free_bytes":
-			free = value
-		case "reschedule_storage_reserve_bytes":
-			reserve = value
-		case "reschedule_storage_corrupt_total":
-			f.Unreadable = int64(value)
-		case "reschedule_stored_bytes":
-			if near {
-				held += value
-			}
-			if mine {
-				f.StoredBytes = int64(value)
-			}
-		case "reschedule_source_suspended":
-			if mine && f.Source == nil {
-				known.Suspended = value > 0
-				f.Source = known
-			}
-		case "reschedule_limit":
-			if limit := limits[labels["limit"]]; mine && limit != nil {
-				*limit = int64(value)
-			}
-		case "reschedule_quota_refused_total":
-			if near && labels["quota"] == "disk" {
-				refused += value
-			}
-			if mine && value > 0 {
-				if f.QuotaRefused == nil {
-					f.QuotaRefused = map[string]int64{}
-				}
-				f.QuotaRefused[labels["quota"]] += int64(value)
-			}
-		}
-	}
-	f.StorageFull = reserve > 0 && free < reserve
-	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
-	// event that was refused may be a little larger than the rest of the share.
-	f.NamespaceFull = reserve > 0 && refused > 0 && held >= 0.95*(free-reserve)
+// Metrics is what the metrics of one adapter say: about its disk, about each of its sources,
+// and about the group that it belongs to.
+type Metrics struct {
+	free, reserve float64
+	unreadable    int64
+	sources       map[sourceName]*measured
+	grouped       bool // it belongs to a group
+	member        Member
 }
 
-// ReadMetrics reads the metrics of the member, and reports that they are of an adapter in a group.
-func (m *Member) ReadMetrics(text io.Reader) (known bool) {
+type sourceName struct{ namespace, name string }
+
+// measured is what the metrics say of a source.
+type measured struct {
+	stored    float64
+	refused   map[string]int64 // by quota
+	suspended *bool
+	limits    map[string]int64
+}
+
+// ReadMetrics reads the metrics of an adapter. What they do not show stays unknown.
+func ReadMetrics(text io.Reader) *Metrics {
+	m := &Metrics{sources: map[sourceName]*measured{}}
 	for s := range samples(text) {
 		switch s.name {
+		case "reschedule_storage_free_bytes":
+			m.free = s.value
+		case "reschedule_storage_reserve_bytes":
+			m.reserve = s.value
+		case "reschedule_storage_corrupt_total":
+			m.unreadable = int64(s.value)
+		case "reschedule_stored_bytes":
+			m.of(s).stored = s.value
+		case "reschedule_source_suspended":
+			m.of(s).suspended = new(s.value > 0)
+		case "reschedule_limit":
+			m.of(s).limits[s.labels["limit"]] = int64(s.value)
+		case "reschedule_quota_refused_total":
+			m.of(s).refused[s.labels["quota"]] += int64(s.value)
 		case "reschedule_shard_owner":
-			known, m.Owner = true, s.value > 0
+			m.grouped, m.member.Owner = true, s.value > 0
 		case "reschedule_shard_majority":
-			m.Majority = s.value > 0
+			m.member.Majority = s.value > 0
 		case "reschedule_shard_applied":
-			m.Applied = int64(s.value)
+			m.member.Applied = int64(s.value)
 		case "reschedule_shard_behind_seconds":
-			m.Behind = time.Duration(s.value * float64(time.Second)).Round(10 * time.Millisecond)
+			m.member.Behind = time.Duration(s.value * float64(time.Second)).Round(10 * time.Millisecond)
 		}
 	}
+	return m
+}
+
+func (m *Metrics) of(s sample) *measured {
+	name := sourceName{s.labels["kn_source_namespace"], s.labels["kn_source_name"]}
+	if m.sources[name] == nil {
+		m.sources[name] = &measured{refused: map[string]int64{}, limits: map[string]int64{}}
+	}
+	return m.sources[name]
+}
+
+// Source is what the metrics say of a source whose object is unknown, nil if they do not
+// know it: whether it is suspended, and its limits.
+func (m *Metrics) Source(namespace, name string) *Source {
+	if m == nil || m.sources[sourceName{namespace, name}] == nil || m.sources[sourceName{namespace, name}].suspended == nil {
+		return nil
+	}
+	s := m.sources[sourceName{namespace, name}]
+	known := &Source{Suspended: *s.suspended}
+	s.limit(known)
 	return known
+}
+
+// limit sets the limits in force, which may be lower than the ones in the object.
+func (s *measured) limit(known *Source) {
+	for name, limit := range map[string]*int64{
+		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
+	} {
+		if inForce, ok := s.limits[name]; ok {
+			*limit = inForce
+		}
+	}
+}
+
+// Add adds what only the metrics of the adapter show: a full disk, refusals, unreadable
+// records, the limits in force, and whether a source without an object is suspended. The
+// source of the facts must not be shared. Nil metrics add that all this is unknown.
+func (f *Facts) Add(m *Metrics) {
+	if m == nil {
+		f.Unmeasured = "the metrics of the adapter could not be read"
+		return
+	}
+	if f.Source == nil {
+		f.Source = m.Source(f.Namespace, f.Name)
+	}
+	var held float64 // of the namespace
+	var refused int64
+	for name, s := range m.sources {
+		if name.namespace == f.Namespace {
+			held += s.stored
+			refused += s.refused["disk"]
+		}
+	}
+	if s := m.sources[sourceName{f.Namespace, f.Name}]; s != nil {
+		f.StoredBytes, f.QuotaRefused = int64(s.stored), s.refused
+		if f.Source != nil {
+			s.limit(f.Source)
+		}
+	}
+	f.Unreadable = m.unreadable
+	f.StorageFull = m.reserve > 0 && m.free < m.reserve
+	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
+	// event that was refused may be a little larger than the rest of the share.
+	f.NamespaceFull = m.reserve > 0 && refused > 0 && held >= 0.95*(m.free-m.reserve)
 }
 
 // sample is a line of the metrics: name{label="value",…} number.
@@ -108,6 +149,9 @@ func readSample(line string) (s sample, ok bool) {
 	}
 	value, err := strconv.ParseFloat(line[end+1:], 64)
 	name, list, _ := strings.Cut(strings.TrimSuffix(line[:end], "}"), "{")
+	if !strings.HasPrefix(name, "reschedule_") || strings.HasSuffix(name, "_bucket") {
+		return s, false // most lines
+	}
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(list, ",") {
 		if label, quoted, ok := strings.Cut(pair, "="); ok {

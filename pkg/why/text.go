@@ -33,13 +33,15 @@ func (a *answer) time(name string, now, at time.Time) *answer {
 
 func (a *answer) number(name string, n int64) *answer { return a.add(name, fmt.Sprint(n)) }
 
-// When is an instant seen from now: "in 4m12s", "3h0m ago", "now".
+// When is an instant seen from now: "in 4m12s", "3h0m ago", "now", "just now".
 func When(now, at time.Time) string {
 	switch d := at.Sub(now); {
 	case d >= time.Second:
 		return "in " + Short(d)
 	case d <= -time.Second:
 		return Short(-d) + " ago"
+	case d < 0:
+		return "just now"
 	}
 	return "now"
 }

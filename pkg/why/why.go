@@ -162,18 +162,18 @@ func (f *Facts) refused() *answer {
 	}
 	a.add("detail", r.Detail)
 	switch {
-	case r.Status == 404 && r.Code == "":
-		return a.say(APIFails, false, "The address of source %s leads to another server: %s", f.Name, sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
 	case r.Status == 403:
 		return a.say(Denied, false, "You may not read the schedules of %s: %s", f.Name, sentence(r.Detail))
+	case r.Status == 0, r.Status >= 502 && r.Status <= 504:
+		return a.say(AdapterNotReady, false, "The adapter does not answer: %s", sentence(r.Detail))
+	case r.Code == "": // each refusal of the schedule API has one
+		return a.say(APIFails, false, "The address of source %s leads to another server: %s", f.Name, sentence(r.Detail))
 	case r.Status == 404:
 		return a.say(UnknownSource, false, "The adapter does not know source %s yet: %s", f.Name, sentence(r.Detail))
 	case r.Status == 507:
 		return a.say(StorageFull, false, "The adapter's disk is full, so it refuses changes: %s", sentence(r.Detail))
-	case r.Status == 0, r.Status == 503:
-		return a.say(AdapterNotReady, false, "The adapter does not answer: %s", sentence(r.Detail))
 	}
 	return a.say(APIFails, false, "The schedule API refuses to answer: %s", sentence(r.Detail))
 }
@@ -243,8 +243,14 @@ func (f *Facts) whole() *answer {
 		return a.say(Healthy, true, "Nothing is known to be wrong with source %s.", f.Name)
 	case c.Pending+c.InFlight == 0:
 		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight.", f.Name)
+	case c.NextDueAt.IsZero() && c.InFlight == 0:
+		return a.say(Queued, true, "Source %s is healthy: %s just become due.", f.Name, many(c.Pending, "key has", "keys have"))
 	case c.NextDueAt.IsZero():
-		return a.say(Healthy, true, "Source %s is healthy: %s in flight.", f.Name, many(c.InFlight, "delivery is", "deliveries are"))
+		due := ""
+		if c.Due > 0 {
+			due = ", and " + many(c.Due, "key has", "keys have") + " just become due"
+		}
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s.", f.Name, many(c.InFlight, "delivery is", "deliveries are"), due)
 	}
 	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt))
 }
@@ -256,6 +262,9 @@ func (f *Facts) full(a *answer) *answer {
 	}
 	if f.NamespaceFull {
 		return a.say(StorageFull, false, "The adapter's disk is nearly full, and the namespace of source %s holds a large part of it: its new keys, and events that grow, are refused with 507.", f.Name)
+	}
+	if f.Unmeasured != "" {
+		a.add("disk and quotas", "not known: "+f.Unmeasured)
 	}
 	for _, name := range sorted(f.QuotaRefused) {
 		if n := f.QuotaRefused[name]; n > 0 {

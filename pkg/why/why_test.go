@@ -144,10 +144,14 @@ var cases = map[string]struct {
 	"all slots":    {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Counts: busy(func(c *Counts) { c.InFlight = 100 }), Ahead: 1000, AheadKnown: true, AheadMore: true}, AtMaxInFlight, false, "all 100 slots of limits.maxInFlight are taken; more than 1000 keys"},
 	"rate limited": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Key: "k", Record: &Record{State: "due", DueAt: at(-time.Minute)}, Counts: busy(nil)}, AtMaxPerSecond, false, "only 5 deliveries"},
 
-	"source idle":       {Facts{Source: ready(nil), Adapter: running, Counts: &Counts{}}, Idle, true, "Nothing waits"},
-	"source healthy":    {Facts{Source: ready(nil), Counts: &Counts{Pending: 2, NextDueAt: at(time.Hour)}}, Healthy, true, "2 keys wait, the next one is due in 1h0m"},
-	"source delivers":   {Facts{Source: ready(nil), Counts: &Counts{InFlight: 1}}, Healthy, true, "1 delivery is in flight"},
-	"source, sink down": {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.Retrying = 300 }), Record: retrying(0, down)}, SinkDown, false, "(key \"k\" and 299 other keys)"},
+	"source idle":            {Facts{Source: ready(nil), Adapter: running, Counts: &Counts{}}, Idle, true, "Nothing waits"},
+	"source healthy":         {Facts{Source: ready(nil), Counts: &Counts{Pending: 2, NextDueAt: at(time.Hour)}}, Healthy, true, "2 keys wait, the next one is due in 1h0m"},
+	"source, all due":        {Facts{Source: ready(nil), Counts: &Counts{Pending: 3, Due: 3, OldestDueAt: at(-time.Second)}}, Queued, true, "is healthy: 3 keys have just become due."},
+	"source, no metrics":     {Facts{Source: ready(nil), Counts: &Counts{}, Unmeasured: "x"}, Idle, true, "Nothing waits"},
+	"key, no metrics":        {Facts{Key: "k", Unmeasured: "x"}, NeverSeen, false, "it was never scheduled, or refused by a quota or a full disk, or cancelled"},
+	"source, all slots, now": {Facts{Source: ready(nil), Counts: &Counts{Pending: 1, Due: 1, InFlight: 2, OldestDueAt: at(-time.Second)}}, Healthy, true, "2 deliveries are in flight, and 1 key has just become due."},
+	"source delivers":        {Facts{Source: ready(nil), Counts: &Counts{InFlight: 1}}, Healthy, true, "1 delivery is in flight"},
+	"source, sink down":      {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.Retrying = 300 }), Record: retrying(0, down)}, SinkDown, false, "(key \"k\" and 299 other keys)"},
 	"source, failing": {Facts{Source: ready(func(s *Source) {
 		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "status 500"})
 	})}, SinkFails, false, "status 500."},

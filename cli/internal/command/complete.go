@@ -15,6 +15,14 @@ const (
 	completions    = 50
 )
 
+// choices completes the values of a flag.
+func choices(c *cobra.Command, flag string, values ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// policies are what becomes of a key that waits already.
+var policies = []string{"replace", "earliest", "latest", "keep", "fail"}
+
 // completeSources completes the names of sources.
 func (e *env) completeSources(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)

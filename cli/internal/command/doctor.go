@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,7 @@ type finding struct {
 func (e *env) doctor() *cobra.Command {
 	var o *output
 	var all bool
+	var timeout time.Duration
 	c := e.command("doctor [NAME...]", "Look at the adapter, your rights and each source, and say what is wrong", `
 $ doctor
 $ doctor -A`,
@@ -37,13 +39,17 @@ $ doctor -A`,
 				return err
 			}
 			defer s.close()
-			findings, err := s.diagnose(cmd.Context(), args, all)
-			if err != nil {
+			var findings []finding
+			if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
+				findings, err = s.diagnose(ctx, args, all)
+				return err
+			}); err != nil {
 				return err
 			}
 			return e.printFindings(o, findings)
 		})
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
+	timeoutFlag(c, &timeout)
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "json", "yaml", "name", "ndjson")
 	return c
@@ -95,21 +101,23 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		return nil, err
 	}
 	adapter := s.adapterFacts(ctx)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.membersOnce(ctx, adapter))...)
+	group, _ := s.measured(ctx, adapter)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(group)...)
 	found = append(found, s.rights(ctx, objects)...)
-	for _, o := range objects {
+	sources := make([]finding, len(objects))
+	eachOf(len(objects), func(i int) {
+		o := objects[i]
 		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
 		if adapter == nil || adapter.Ready > 0 {
-			src, err := s.connect(ctx, o, objects)
-			if err != nil {
+			if src, err := s.connect(ctx, o, objects); err != nil {
 				f.Refusal = refusal(err)
-			} else if err := s.ask(ctx, &f, src); err != nil {
-				return nil, err
+			} else {
+				_ = s.ask(ctx, &f, src) // interrupted: see below
 			}
 		}
-		found = append(found, judged(f))
-	}
-	return found, nil
+		sources[i] = judged(f)
+	})
+	return append(found, sources...), interrupted(ctx)
 }
 
 // judged is what why says of a source.
@@ -148,10 +156,10 @@ func (s *session) rights(ctx context.Context, objects []*object) []finding {
 	}
 	seen := map[string]bool{}
 	for _, o := range objects {
-		if !seen[o.Namespace] {
-			seen[o.Namespace] = true
-			wanted = append(wanted, right{o.Namespace, "create", "", "serviceaccounts", "token", s.serviceAccount,
-				"the ClusterRole edit of Kubernetes has it"})
+		in, account := s.account(o.Namespace)
+		if !seen[in] {
+			seen[in] = true
+			wanted = append(wanted, right{in, "create", "", "serviceaccounts", "token", account, "the ClusterRole edit of Kubernetes has it"})
 		}
 	}
 	reviews := schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}

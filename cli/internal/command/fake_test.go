@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,12 +38,19 @@ type cluster struct {
 	calls   []string                  // method and path, with the body of a TokenRequest
 	tokens  [][]string                // the audiences of each token
 	answers map[string]string         // of the adapter, by method and path: a status and a body
+	once    map[string]string         // the same, and each is given once
+	reviews []string                  // what was asked about: namespace/resource/subresource/name
 	asked   []string                  // the adapter's calls
 	// hangs is a part of the path of calls that get no answer, of the API server or the adapter.
 	hangs    string
 	released chan struct{} // ends them
 	// onlySPDY is an API server without port-forwards over WebSocket.
 	onlySPDY bool
+	// late is when port-forwards are accepted, nil = at once; mute ones answer no stream.
+	late chan struct{}
+	mute bool
+	// gone has an item for each call that hangs and for each port-forward, once it is over.
+	gone chan struct{}
 }
 
 const (
@@ -56,12 +64,12 @@ const (
 
 // newCluster has one source, ops/web, which is Ready, and an adapter that runs.
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, objects: map[string]map[string]any{}, refuse: map[string]int{}, answers: map[string]string{}}
+	c := &cluster{t: t, objects: map[string]map[string]any{}, refuse: map[string]int{}, answers: map[string]string{}, once: map[string]string{}}
 	c.api = httptest.NewServer(http.HandlerFunc(c.serve))
 	c.adapter = httptest.NewServer(http.HandlerFunc(c.serveAdapter))
 	t.Cleanup(c.api.Close)
 	t.Cleanup(c.adapter.Close)
-	c.released = make(chan struct{})
+	c.released, c.gone = make(chan struct{}), make(chan struct{}, 100)
 	t.Cleanup(func() { close(c.released) })
 	c.source("ops", "web", nil)
 	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":1},"status":{"readyReplicas":1}}`)
@@ -95,7 +103,11 @@ func (c *cluster) source(namespace, name string, change func(o map[string]any)) 
 // serve is the API server.
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	if c.hangs != "" && strings.Contains(r.URL.Path, c.hangs) {
-		<-c.released
+		select {
+		case <-c.released:
+		case <-r.Context().Done():
+			c.over()
+		}
 		return
 	}
 	if pod, ok := strings.CutSuffix(r.URL.Path, "/portforward"); ok && (pod == podPath || c.objects[pod] != nil) {
@@ -130,6 +142,14 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		sent["status"] = map[string]any{"token": "token-for-" + strings.Join(request.Spec.Audiences, ",")}
 		reply(w, 201, sent)
 	case strings.HasSuffix(r.URL.Path, "/selfsubjectaccessreviews"):
+		var review struct {
+			Spec struct {
+				ResourceAttributes struct{ Namespace, Resource, Subresource, Name string }
+			}
+		}
+		_ = json.Unmarshal(body, &review)
+		a := review.Spec.ResourceAttributes
+		c.reviews = append(c.reviews, strings.Join([]string{a.Namespace, a.Resource, a.Subresource, a.Name}, "/"))
 		sent["status"] = map[string]any{"allowed": c.refuse["GET /review"] == 0}
 		reply(w, 201, sent)
 	case r.Method == http.MethodPost && sent["metadata"] != nil:
@@ -188,10 +208,8 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 		what = member
 	}
 	c.asked = append(c.asked, what+" "+r.Header.Get("Authorization"))
-	answer := c.answers[what]
-	if answer == "" {
-		answer = notFound
-	}
+	answer := cmp.Or(c.once[what], c.answers[what], notFound)
+	delete(c.once, what)
 	var status int
 	_, _ = fmt.Sscan(answer, &status)
 	_, body, _ := strings.Cut(answer, " ")
@@ -215,14 +233,35 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 		return nil
 	}
 	var conn httpstream.Connection
-	switch overSockets := strings.EqualFold(r.Header.Get("Upgrade"), "websocket"); {
-	case overSockets && c.onlySPDY:
+	overSockets := strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+	if overSockets && c.onlySPDY {
 		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	defer c.over()
+	if c.late != nil {
+		<-c.late
+	}
+	switch {
+	case c.mute && !overSockets:
+		if _, err := httpstream.Handshake(r, w, []string{portforward.PortForwardProtocolV1Name}); err != nil {
+			return
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", spdy.HeaderSpdy31)
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		if raw, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_, _ = io.Copy(io.Discard, raw)
+		}
 		return
 	case overSockets:
 		upgrader := websocket.Upgrader{Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1}}
 		socket, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
+			return
+		}
+		if c.mute {
+			_, _ = io.Copy(io.Discard, socket.NetConn())
 			return
 		}
 		if conn, err = spdy.NewServerConnection(portforward.NewTunnelingConnection("server", socket), accept); err != nil {
@@ -247,6 +286,14 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 		case <-conn.CloseChan():
 			return
 		}
+	}
+}
+
+// over tells a test that a call that hung, or a port-forward, has ended. Most tests do not look.
+func (c *cluster) over() {
+	select {
+	case c.gone <- struct{}{}:
+	default:
 	}
 }
 
@@ -296,6 +343,21 @@ func (c *cluster) env(forwarded bool, out, errs io.Writer) *env {
 		e.dial = c.direct
 	}
 	return e
+}
+
+// session is a session whose calls go through the port-forward.
+func (c *cluster) session() *session {
+	c.t.Helper()
+	e := c.env(true, io.Discard, io.Discard)
+	if err := e.root().ParseFlags([]string{"--kubeconfig", c.kubeconfig()}); err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := e.session()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(s.close)
+	return s
 }
 
 // direct is a connection to the adapter without a port-forward.

@@ -128,6 +128,8 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 	f.Lookup("overdue").NoOptDefVal = "1m"
 	f.StringVar(&prefix, "prefix", "", "only keys that begin with it")
 	f.StringVar(&order, "order", "", "key or due")
+	choices(c, "state", "waiting", "due", "retrying", "inflight")
+	choices(c, "order", "key", "due")
 	f.IntVar(&limit, "limit", 100, "keys at most")
 	f.BoolVar(&all, "all", false, "all keys")
 	c.ValidArgsFunction = e.completeSources
@@ -299,6 +301,7 @@ $ key set git-repos GitRepo/team-a/site --at 2030-01-01T06:00:00Z --data @event.
 	f.StringVar(&expires, "expires-at", "", "not delivered from this instant on, RFC 3339")
 	f.StringVar(&interval, "max-interval", "", "due again after this once a run succeeded and asked for nothing; 0s is off")
 	f.Uint64Var(&revision, "if-match", 0, "only if the key has this revision")
+	choices(c, "policy", policies...)
 	c.ValidArgsFunction = e.completeKeys
 	o = outputFlags(c, "json", "yaml")
 	return c
@@ -365,7 +368,9 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 						}
 						continue
 					}
-					fmt.Fprintln(e.out, e.happened(v))
+					if _, err := fmt.Fprintln(e.out, e.happened(v)); err != nil {
+						return err
+					}
 				}
 				return nil
 			})

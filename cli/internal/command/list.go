@@ -91,7 +91,9 @@ $ describe git-repos`,
 			if o.format != "" && err == nil {
 				return o.printOne(e.out, counts)
 			}
-			e.described(src, counts, err)
+			if err == nil || src.object != nil {
+				e.described(src, counts, err)
+			}
 			return err
 		})
 	c.ValidArgsFunction = e.completeSources
@@ -149,7 +151,7 @@ type topped struct {
 func (e *env) top() *cobra.Command {
 	var o *output
 	var all, watch bool
-	var every time.Duration
+	var every, timeout time.Duration
 	c := e.command("top [NAME...]", "Show the counts of sources as they are now, the ones in trouble first", `
 $ top
 $ top -A --watch`,
@@ -165,14 +167,20 @@ $ top -A --watch`,
 			if watch && o.format != "" && o.format != "wide" && o.format != "ndjson" {
 				return usage("--watch prints a table or ndjson")
 			}
+			if every <= 0 {
+				return usage("--interval: %s is not a positive duration such as 2s", every)
+			}
 			for {
-				lines, err := s.counted(cmd.Context(), args, all)
-				if err != nil {
-					return err
-				}
+				var lines []topped
 				var group why.Group
-				if s.config != nil && (o.format == "" || o.format == "wide") {
-					group = s.members(cmd.Context(), s.adapterSet(cmd.Context()))
+				if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
+					if s.config != nil && (o.format == "" || o.format == "wide") {
+						group = s.members(ctx, s.adapterSet(ctx))
+					}
+					lines, err = s.counted(ctx, args, all)
+					return err
+				}); err != nil {
+					return err
 				}
 				if watch && e.colour {
 					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
@@ -197,6 +205,7 @@ $ top -A --watch`,
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted")
 	c.Flags().DurationVar(&every, "interval", 2*time.Second, "with --watch: time between two")
+	timeoutFlag(c, &timeout)
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
@@ -208,30 +217,31 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 		if len(names) == 0 {
 			return nil, usage("top needs names with --server: an adapter does not list its sources")
 		}
-		var lines []topped
-		for _, name := range names {
-			src, err := s.standalone(name)
-			if err != nil {
+		sources := make([]*source, len(names))
+		for i, name := range names {
+			var err error
+			if sources[i], err = s.standalone(name); err != nil {
 				return nil, err
 			}
-			lines = append(lines, src.count(ctx))
 		}
-		return lines, nil
+		lines := make([]topped, len(names))
+		eachOf(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
+		return lines, interrupted(ctx)
 	}
 	objects, err := s.chosen(ctx, names, all)
 	if err != nil {
 		return nil, err
 	}
-	var lines []topped
-	for _, o := range objects {
-		src, err := s.connect(ctx, o, objects)
-		if err != nil {
-			lines = append(lines, topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()})
-			continue
+	lines := make([]topped, len(objects))
+	eachOf(len(objects), func(i int) {
+		o := objects[i]
+		if src, err := s.connect(ctx, o, objects); err != nil {
+			lines[i] = topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()}
+		} else {
+			lines[i] = src.count(ctx)
 		}
-		lines = append(lines, src.count(ctx))
-	}
-	return lines, ctx.Err()
+	})
+	return lines, interrupted(ctx)
 }
 
 // chosen are the objects with the names, or all.

@@ -2,14 +2,14 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
@@ -22,48 +22,73 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 		return nil
 	}
 	all := make(why.Group, min(a.Wanted, len(pods)))
-	var wait sync.WaitGroup
-	for i := range all {
-		m := &all[i]
-		m.Pod = pods[i]
-		wait.Go(func() { m.Silence = s.askMember(ctx, m) })
-	}
-	wait.Wait()
+	eachOf(len(all), func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, memberPatience)
+		defer cancel()
+		metrics, err := s.scrapePod(ctx, pods[i])
+		all[i] = why.NewMember(pods[i], metrics, err)
+	})
 	return all
 }
 
-// membersOnce is members for a command that looks once: the session asks once.
-func (s *session) membersOnce(ctx context.Context, a *why.Adapter) why.Group {
-	s.asked.Do(func() { s.known = s.members(ctx, a) })
-	return s.known
+// measured are the members, and the metrics of the adapter, for a command that looks once:
+// the session asks once.
+func (s *session) measured(ctx context.Context, a *why.Adapter) (why.Group, *why.Metrics) {
+	s.asked.Do(func() {
+		s.group = s.members(ctx, a)
+		s.known = s.metrics(ctx, s.group)
+	})
+	return s.group, s.known
 }
 
-func (s *session) askMember(ctx context.Context, m *why.Member) error {
-	ctx, cancel := context.WithTimeout(ctx, memberPatience)
-	defer cancel()
-	known := false
-	err := s.scrapePod(ctx, m.Pod, func(text io.Reader) { known = m.ReadMetrics(text) })
-	if err == nil && !known {
-		err = errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")
+// metrics reads the metrics of the adapter: in a group they are the ones of the owner of the
+// shard, since a standby knows of no refusal. Nil: they are not known.
+func (s *session) metrics(ctx context.Context, group why.Group) *why.Metrics {
+	var m *why.Metrics
+	switch owner := group.Owner(); {
+	case owner != nil:
+		return owner.Metrics
+	case len(group) > 0 || s.config == nil && s.metricsServer == "":
+	case s.config == nil:
+		m, _ = page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
+	default:
+		m, _ = s.scrape(ctx, s.tunnel, adapterName)
 	}
-	return err
+	return m
 }
 
 // scrapePod reads the metrics of one adapter of a group, by a port-forward of its own.
-func (s *session) scrapePod(ctx context.Context, pod string, read func(text io.Reader)) error {
+func (s *session) scrapePod(ctx context.Context, pod string) (*why.Metrics, error) {
 	t := s.forward(pod)
 	defer t.close()
-	client, err := s.http(t, "")
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
-	return scrape(ctx, client, s.metricsAddress(pod), read)
+	return s.scrape(ctx, t, pod)
 }
 
-// metricsAddress is the address of the metrics for a client that goes through a tunnel.
-func (s *session) metricsAddress(host string) string {
-	return "http://" + host + "." + s.systemNamespace + ":" + strconv.Itoa(metricsPort)
+// scrape reads the metrics of the adapter at the end of a tunnel.
+func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*why.Metrics, error) {
+	client, err := s.http(through, "")
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	return page.ReadMetrics(ctx, client, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
+}
+
+// atOnce is how many sources or members are asked at one time.
+const atOnce = 8
+
+// eachOf calls f for 0 to n-1, some at a time.
+func eachOf(n int, f func(i int)) {
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i := range n {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wait.Wait()
 }
 
 // memberFindings are the lines of doctor about a group: the group, and each member.

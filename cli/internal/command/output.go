@@ -37,7 +37,7 @@ func outputFlags(c *cobra.Command, formats ...string) *output {
 		help += ", jsonpath=TEMPLATE"
 	}
 	c.Flags().StringVarP(&o.format, "output", "o", "", help)
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	choices(c, "output", formats...)
 	if slices.Contains(formats, "name") {
 		c.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	}

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -56,6 +57,8 @@ func terminal(f any) bool {
 // run runs the command with these arguments.
 func (e *env) run(ctx context.Context, args []string) int {
 	e.in = &interruptible{ctx: ctx, from: e.in}
+	printed := &printer{w: e.out}
+	e.out = printed
 	root := e.root()
 	if e.completesKubectl {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -64,7 +67,24 @@ func (e *env) run(ctx context.Context, args []string) int {
 	root.SetIn(e.in)
 	root.SetOut(e.out)
 	root.SetErr(e.err)
-	return e.exit(ctx, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if printed.err != nil && (err == nil || codeOf(err) == exitProblem) { // an answer that was not printed is none
+		err = fmt.Errorf("writing the output: %w", printed.err)
+	}
+	return e.exit(ctx, err)
+}
+
+// printer remembers the first error of the output, and writes no more after it.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) Write(b []byte) (n int, err error) {
+	if p.err == nil {
+		n, p.err = p.w.Write(b)
+	}
+	return n, p.err
 }
 
 // interruptible is a reader that ends with the context: a read of a terminal does not. It
@@ -160,6 +180,9 @@ func (e *env) command(use, short, example string, args cobra.PositionalArgs, run
 		c.Args = func(cmd *cobra.Command, given []string) error {
 			if err := args(cmd, given); err != nil {
 				return usage("%w; see %s --help", err, cmd.CommandPath())
+			}
+			if err := cmd.ValidateFlagGroups(); err != nil { // else cobra would, and it is no error of usage then
+				return usage("%w", err)
 			}
 			return nil
 		}

@@ -42,10 +42,13 @@ type session struct {
 	config *rest.Config // nil without a cluster
 	api    dynamic.Interface
 	tunnel *tunnel
-	tokens map[string]string // by audience
+
+	issuing sync.Mutex
+	tokens  map[string]grant // by audience
 
 	asked sync.Once
-	known why.Group // after membersOnce
+	group why.Group // after measured
+	known *why.Metrics
 }
 
 // source is one source, and how to call it.
@@ -59,7 +62,7 @@ func (s *source) String() string { return s.namespace + "/" + s.name }
 
 // session connects. It makes no call yet.
 func (e *env) session() (*session, error) {
-	s := &session{env: e, tokens: map[string]string{}}
+	s := &session{env: e, tokens: map[string]grant{}}
 	loader := e.flags.ToRawKubeConfigLoader()
 	if e.server != "" {
 		s.namespace = *e.flags.Namespace
@@ -98,26 +101,16 @@ func (e *env) session() (*session, error) {
 func (s *session) forward(pods ...string) *tunnel {
 	endless := rest.CopyConfig(s.config)
 	endless.Timeout = 0 // a port-forward lasts
-	return &tunnel{config: endless, namespace: s.systemNamespace, pods: pods, direct: s.env.dial, done: make(chan struct{})}
+	t := newTunnel(endless, s.systemNamespace, pods...)
+	t.direct = s.env.dial
+	return t
 }
 
 func (s *session) close() {
-	if s.tunnel == nil {
-		return
-	}
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
+	if s.tunnel != nil {
 		s.tunnel.close()
-	}()
-	select { // it waits for a stream that is being opened, and the process ends now
-	case <-closed:
-	case <-time.After(closeTime):
 	}
 }
-
-// closeTime is how long the end of a session waits for its port-forward.
-const closeTime = time.Second
 
 // cluster requires a cluster.
 func (s *session) cluster(what string) error {
@@ -211,8 +204,7 @@ func (s *session) standalone(name string) (*source, error) {
 // connect makes the client of a source. The others are sources that will be called too:
 // their token is the same one.
 func (s *session) connect(ctx context.Context, o *object, others []*object) (*source, error) {
-	token, err := s.tokenFor(ctx, o, others)
-	if err != nil {
+	if _, err := s.tokenFor(ctx, o, others, ""); err != nil {
 		return nil, err
 	}
 	address, certificates := fmt.Sprintf("http://%s.%s/%s/%s", adapterName, s.systemNamespace, o.Namespace, o.Name), ""
@@ -223,7 +215,8 @@ func (s *session) connect(ctx context.Context, o *object, others []*object) (*so
 	if err != nil {
 		return nil, err
 	}
-	c, err := sdk.New(address, sdk.WithToken(token), sdk.WithRetryBudget(2*time.Second), sdk.WithHTTPClient(client))
+	client.Transport = &authorized{s, o, others, client.Transport}
+	c, err := sdk.New(address, sdk.WithRetryBudget(2*time.Second), sdk.WithHTTPClient(client))
 	return &source{namespace: o.Namespace, name: o.Name, object: o, Client: c}, err
 }
 
@@ -253,33 +246,91 @@ func (s *session) http(through *tunnel, certificates string) (*http.Client, erro
 	return &http.Client{Transport: t, Timeout: s.requestTimeout}, nil
 }
 
-// tokenFor returns a token for the source, by one request for all sources of the namespace.
-func (s *session) tokenFor(ctx context.Context, o *object, others []*object) (string, error) {
-	if token := s.tokens[o.audience()]; token != "" {
-		return token, nil
+// authorized adds a token to the calls of a source, and renews it in time: a command can
+// last longer than a token.
+type authorized struct {
+	*session
+	object *object
+	others []*object
+	next   http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *authorized) RoundTrip(call *http.Request) (*http.Response, error) {
+	for refused := ""; ; {
+		token, err := a.tokenFor(call.Context(), a.object, a.others, refused)
+		if err != nil {
+			return nil, err
+		}
+		try := call.Clone(call.Context())
+		if refused != "" && call.GetBody != nil {
+			if try.Body, err = call.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		try.Header.Set("Authorization", "Bearer "+token)
+		resp, err := a.next.RoundTrip(try)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized || refused != "" || call.Body != nil && call.GetBody == nil {
+			return resp, err
+		}
+		resp.Body.Close()
+		refused = token
+	}
+}
+
+// The API server issues tokens for ten minutes at least. They are renewed before.
+const (
+	tokenTime = 10 * time.Minute
+	tokenAge  = 8 * time.Minute
+)
+
+// grant is a token, and when it was requested.
+type grant struct {
+	token string
+	at    time.Time
+}
+
+// tokenFor returns a token for the source, other than the one that was refused, by one
+// request for all sources of the namespace.
+func (s *session) tokenFor(ctx context.Context, o *object, others []*object, refused string) (string, error) {
+	s.issuing.Lock()
+	defer s.issuing.Unlock()
+	now := s.now()
+	good := func(audience string) bool {
+		g := s.tokens[audience]
+		return g.token != "" && g.token != refused && now.Sub(g.at) < tokenAge
+	}
+	if good(o.audience()) {
+		return s.tokens[o.audience()].token, nil
 	}
 	audiences := []string{o.audience()}
 	for _, other := range others {
-		if a := other.audience(); other.Namespace == o.Namespace && s.tokens[a] == "" && len(audiences) < maxAudiences && !slices.Contains(audiences, a) {
+		if a := other.audience(); other.Namespace == o.Namespace && !good(a) && len(audiences) < maxAudiences && !slices.Contains(audiences, a) {
 			audiences = append(audiences, a)
 		}
 	}
-	token, err := s.requestToken(ctx, o.Namespace, audiences, 10*time.Minute)
+	token, err := s.requestToken(ctx, o.Namespace, audiences, tokenTime)
 	if err != nil {
 		return "", err
 	}
 	for _, a := range audiences {
-		s.tokens[a] = token
+		s.tokens[a] = grant{token, now}
 	}
 	return token, nil
 }
 
+// account is the service account whose tokens call the schedule API of sources of a
+// namespace.
+func (e *env) account(namespace string) (in, name string) {
+	if of, name, ok := strings.Cut(e.serviceAccount, "/"); ok {
+		return of, name
+	}
+	return namespace, e.serviceAccount
+}
+
 // requestToken is a TokenRequest.
 func (s *session) requestToken(ctx context.Context, namespace string, audiences []string, lifetime time.Duration) (string, error) {
-	account := s.serviceAccount
-	if of, name, ok := strings.Cut(account, "/"); ok {
-		namespace, account = of, name
-	}
+	namespace, account := s.account(namespace)
 	list := make([]any, len(audiences))
 	for i, a := range audiences {
 		list[i] = a

@@ -125,6 +125,7 @@ a duration. An import that stops leaves FILE.resume, from which --resume goes on
 	f := c.Flags()
 	f.StringVarP(&file, "filename", "f", "", "file to read, - for the standard input")
 	f.StringVar(&policy, "policy", string(sdk.Keep), "when a key waits already: replace, earliest, latest, keep, fail")
+	choices(c, "policy", policies...)
 	f.StringVar(&spread, "spread", "", "time over which keys that are due in the past are spread")
 	f.BoolVar(&resume, "resume", false, "go on where an import of FILE stopped")
 	f.BoolVar(&dryRun, "dry-run", false, "read the file, and change nothing")

@@ -6,10 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,25 +27,56 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 type tunnel struct {
 	config    *rest.Config
 	namespace string
-	pods      []string      // to try, in this order
-	direct    dialer        // of tests, in place of the port-forward
-	done      chan struct{} // closed by close
+	pods      []string        // to try, in this order
+	direct    dialer          // of tests, in place of the port-forward
+	open      context.Context // until close; a transport dials on for calls that have ended
+	close     context.CancelFunc
 
-	mu   sync.Mutex
+	turn chan struct{} // one slot: who has it may use what is below
 	conn httpstream.Connection
 	next int // the number of the next stream
+}
+
+// newTunnel makes a tunnel to the first of the pods that accepts one.
+func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
+	t := &tunnel{config: config, namespace: namespace, pods: pods, turn: make(chan struct{}, 1)}
+	t.open, t.close = context.WithCancel(context.Background())
+	return t
 }
 
 // pods are the names to try: one adapter, or a group of three.
 var pods = []string{"reschedule-adapter-0", "reschedule-adapter-1", "reschedule-adapter-2"}
 
-// dial opens a stream to a port of the pod.
+// dialTime is how long one dial may take.
+const dialTime = 30 * time.Second
+
+// dial opens a stream to a port of the pod. It ends with the tunnel.
 func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	if t.direct != nil {
 		return t.direct(ctx, port)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	defer context.AfterFunc(t.open, cancel)()
+	conn, number, err := t.connection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := within(ctx, func() (net.Conn, error) { return stream(conn, number, port) }, func(c net.Conn) { _ = c.Close() })
+	if err != nil {
+		hangUp(conn) // the next dial connects again
+	}
+	return c, err
+}
+
+// connection is the connection to a pod, and the number of a stream.
+func (t *tunnel) connection(ctx context.Context) (httpstream.Connection, int, error) {
+	select {
+	case t.turn <- struct{}{}:
+		defer func() { <-t.turn }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
 	if t.conn != nil {
 		select {
 		case <-t.conn.CloseChan():
@@ -54,40 +85,102 @@ func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 		}
 	}
 	if t.conn == nil {
-		if err := t.connect(ctx); err != nil {
-			return nil, err
+		conn, err := t.connect(ctx)
+		if err != nil {
+			return nil, 0, err
 		}
+		context.AfterFunc(t.open, func() { hangUp(conn) })
+		t.conn = conn
 	}
 	t.next++
-	c, err := t.stream(port)
-	if err != nil {
-		_ = t.conn.Close() // the next dial connects again
-		t.conn = nil
-	}
-	return c, err
+	return t.conn, t.next, nil
 }
 
-// connect upgrades a connection to the first pod that accepts it. The others of a group are
-// there when one is not.
-func (t *tunnel) connect(ctx context.Context) error {
-	var first error
-	for _, pod := range t.pods {
-		conn, err := t.upgrade(ctx, pod)
-		if err == nil {
-			t.conn = conn
-			return nil
+// within is what do returns, or the error of the context if that ends before. Then late
+// is called with what do makes in the end.
+func within[T any](ctx context.Context, do func() (T, error), late func(T)) (T, error) {
+	type result struct {
+		made T
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		made, err := do()
+		select {
+		case done <- result{made, err}:
+		case <-ctx.Done():
+			if err == nil {
+				late(made)
+			}
 		}
-		if first == nil {
-			first = err
-		}
-		if forbidden(err) || ctx.Err() != nil {
-			break
+	}()
+	select {
+	case r := <-done:
+		return r.made, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// hangUp closes a connection. Close alone waits for the streams that the other side has
+// not answered; an idle connection forgets them.
+func hangUp(conn httpstream.Connection) {
+	conn.SetIdleTimeout(time.Millisecond)
+	_ = conn.Close()
+}
+
+// podTime is how long a pod is waited for before the next one is tried too.
+const podTime = 2 * time.Second
+
+// connect upgrades a connection to a pod, the first one if it accepts. The others of a group
+// are there when it does not, or hangs as on a machine that is gone.
+func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		conn httpstream.Connection
+		err  error
+	}
+	results, errs := make(chan result), make([]error, len(t.pods))
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var failed error
+	for tried, ended := 0, 0; ended < len(t.pods) && failed == nil; {
+		select {
+		case <-next.C:
+			if tried < len(t.pods) {
+				i := tried
+				go func() {
+					conn, err := t.upgrade(ctx, t.pods[i])
+					errs[i] = err
+					select {
+					case results <- result{conn, err}:
+					case <-ctx.Done():
+						if err == nil { // another pod was faster
+							hangUp(conn)
+						}
+					}
+				}()
+				tried++
+				next.Reset(podTime)
+			}
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, nil
+			}
+			if ended++; forbidden(r.err) {
+				return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, r.err)
+			}
+			next.Reset(0)
+		case <-ctx.Done():
+			failed = ctx.Err()
 		}
 	}
-	if forbidden(first) {
-		return denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, first)
+	if failed == nil {
+		failed = errs[0]
 	}
-	return unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, first)
+	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
 }
 
 func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden") }
@@ -95,37 +188,43 @@ func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden"
 // upgrade tries WebSockets first, and then SPDY, which older API servers and some proxies
 // require.
 func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection, error) {
-	at, err := podURL(t.config, t.namespace, pod, "portforward")
+	config := rest.CopyConfig(t.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &ending{ctx, next} })
+	at, err := podURL(config, t.namespace, pod, "portforward")
 	if err != nil {
 		return nil, err
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(t.config)
+	transport, upgrader, err := spdy.RoundTripperFor(config)
 	if err != nil {
 		return nil, err
 	}
 	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
-	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, t.config)
+	sockets, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, config)
 	if err != nil {
 		return nil, err
 	}
 	both := portforward.NewFallbackDialerForStreaming(sockets, old, knowsNoSockets)
-	type result struct {
-		conn httpstream.Connection
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() { // the dialer knows no context
+	return within(ctx, func() (httpstream.Connection, error) {
 		conn, _, err := both.Dial(portforward.PortForwardProtocolV1Name)
-		done <- result{conn, err}
-	}()
-	select {
-	case r := <-done:
-		return r.conn, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-t.done: // a transport goes on dialling for calls that have ended
-		return nil, net.ErrClosed
-	}
+		return conn, err
+	}, hangUp)
+}
+
+// ending gives a context to the requests of the dialers, which know none. The dialers wait
+// for an answer without it: a connection over WebSocket is closed when the context ends.
+type ending struct {
+	ctx  context.Context
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (e *ending) RoundTrip(call *http.Request) (*http.Response, error) {
+	stop := func() bool { return true }
+	ctx := httptrace.WithClientTrace(e.ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		stop = context.AfterFunc(e.ctx, func() { _ = got.Conn.Close() })
+	}})
+	defer func() { stop() }()
+	return e.next.RoundTrip(call.WithContext(ctx))
 }
 
 // podURL is the address of a subresource of a pod.
@@ -143,23 +242,22 @@ func knowsNoSockets(err error) bool {
 }
 
 // stream opens the two streams of a connection: data, and errors of the kubelet.
-func (t *tunnel) stream(port int) (net.Conn, error) {
+func stream(conn httpstream.Connection, number, port int) (net.Conn, error) {
 	header := http.Header{}
 	header.Set(corev1.StreamType, corev1.StreamTypeError)
 	header.Set(corev1.PortHeader, strconv.Itoa(port))
-	header.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(t.next))
-	faults, err := t.conn.CreateStream(header)
+	header.Set(corev1.PortForwardRequestIDHeader, strconv.Itoa(number))
+	faults, err := conn.CreateStream(header)
 	if err != nil {
 		return nil, err
 	}
 	_ = faults.Close() // nothing is written to it
 	header.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := t.conn.CreateStream(header)
+	data, err := conn.CreateStream(header)
 	if err != nil {
-		t.conn.RemoveStreams(faults)
+		conn.RemoveStreams(faults)
 		return nil, err
 	}
-	conn := t.conn
 	c := &streamConn{data: data, remove: func() {
 		_ = faults.Reset()
 		conn.RemoveStreams(faults, data)
@@ -179,17 +277,6 @@ func (t *tunnel) stream(port int) (net.Conn, error) {
 		_ = in.CloseWithError(err)
 	}()
 	return c, nil
-}
-
-// close ends the port-forward.
-func (t *tunnel) close() {
-	close(t.done)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.conn != nil {
-		_ = t.conn.Close()
-		t.conn = nil
-	}
 }
 
 // streamConn is a stream as a connection. It has no deadlines: the calls have contexts. It

@@ -1,13 +1,10 @@
 package command
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,12 +21,10 @@ import (
 )
 
 const (
-	// objectsAge is how old the objects may be that the page shows, groupAge the members of
-	// a group, whose metrics may be megabytes, and tokensAge the tokens: they are valid for
-	// ten minutes.
+	// objectsAge is how old the objects may be that the page shows, and metricsAge the
+	// metrics, which may be megabytes.
 	objectsAge = 5 * time.Second
-	groupAge   = 10 * time.Second
-	tokensAge  = 8 * time.Minute
+	metricsAge = 10 * time.Second
 )
 
 // ui is the command of that name.
@@ -77,7 +72,7 @@ func (e *env) servePage(ctx context.Context, port uint16, r *remote) error {
 	}
 	secret := rand.Text()
 	server := &http.Server{
-		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Members: r.group, Metrics: r.metrics, Now: e.now})),
+		Handler:           page.Loopback(page.Guard{Secret: secret}, page.Handler(page.Backend{Base: "http://" + adapterName, Transport: r, Sources: r.sources, Members: r.members, Metrics: r.metrics, Now: e.now})),
 		ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -99,71 +94,47 @@ type remote struct {
 	mu      sync.Mutex
 	found   map[string]*object // by namespace/name
 	foundAt time.Time
-	tokenAt time.Time
 	clients map[string]http.RoundTripper // by certificates
 
 	asking  sync.Mutex
-	members why.Group
 	askedAt time.Time
-
-	reading sync.Mutex
-	lines   map[string]metricLines // by namespace
+	group   why.Group
+	known   *why.Metrics
 }
 
-// metricLines are the lines of the metrics about a namespace, and about the disk.
-type metricLines struct {
-	text   string
-	readAt time.Time
-}
-
-// metrics adds to the facts what the metrics show, which may be some seconds old. One view
-// of a namespace reads them, and the others wait for it.
-func (r *remote) metrics(ctx context.Context, f *why.Facts) {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	now := r.now()
-	maps.DeleteFunc(r.lines, func(_ string, l metricLines) bool { return now.Sub(l.readAt) > groupAge })
-	known, ok := r.lines[f.Namespace]
-	if !ok {
-		owner := r.group(ctx).Owner()
-		asked, cancel := context.WithTimeout(ctx, memberPatience)
-		defer cancel()
-		var kept strings.Builder
-		_ = r.session.metrics(asked, owner, func(text io.Reader) { // else what they show stays unknown
-			for lines := bufio.NewScanner(text); lines.Scan(); {
-				if line := lines.Text(); strings.HasPrefix(line, "reschedule_storage_") || strings.Contains(line, strconv.Quote(f.Namespace)) {
-					kept.WriteString(line)
-					kept.WriteByte('\n')
-				}
-			}
-		})
-		if ctx.Err() != nil { // the view was left, and the adapter had no time to answer
-			return
-		}
-		known = metricLines{kept.String(), now}
-		if r.lines == nil {
-			r.lines = map[string]metricLines{}
-		}
-		r.lines[f.Namespace] = known
-	}
-	f.ReadMetrics(strings.NewReader(known.text))
-}
-
-// group returns the members of a group, which may be some seconds old. One view asks, and
-// the others wait for it.
-func (r *remote) group(ctx context.Context) why.Group {
-	if r.config == nil {
-		return nil
-	}
+// measure asks the members of a group, and reads the metrics. Both may be some seconds old.
+// One view asks, and the others wait for it.
+func (r *remote) measure(ctx context.Context) (why.Group, *why.Metrics) {
 	r.asking.Lock()
 	defer r.asking.Unlock()
-	if r.now().Sub(r.askedAt) > groupAge {
-		all := r.session.members(ctx, r.adapterSet(ctx))
-		if ctx.Err() == nil { // else the view was left, and no member had time to answer
-			r.members, r.askedAt = all, r.now()
+	if r.now().Sub(r.askedAt) > metricsAge {
+		ctx, cancel := context.WithTimeout(ctx, 2*memberPatience)
+		defer cancel()
+		var group why.Group
+		if r.config != nil {
+			group = r.session.members(ctx, r.adapterSet(ctx))
 		}
+		asked, end := context.WithTimeout(ctx, memberPatience)
+		defer end()
+		known := r.session.metrics(asked, group)
+		if errors.Is(ctx.Err(), context.Canceled) { // the view was left, and the adapter had no time to answer
+			return r.group, r.known
+		}
+		r.group, r.known, r.askedAt = group, known, r.now()
 	}
-	return r.members
+	return r.group, r.known
+}
+
+// members are the members of a group for the page.
+func (r *remote) members(ctx context.Context) why.Group {
+	group, _ := r.measure(ctx)
+	return group
+}
+
+// metrics are the metrics for the page.
+func (r *remote) metrics(ctx context.Context) *why.Metrics {
+	_, known := r.measure(ctx)
+	return known
 }
 
 // look returns the objects, which may be some seconds old.
@@ -201,7 +172,11 @@ func (r *remote) sources(ctx context.Context) ([]page.Source, error) {
 			if err != nil {
 				return nil, err
 			}
-			known = append(known, page.Source{Namespace: src.namespace, Name: src.name})
+			shown := page.Source{Namespace: src.namespace, Name: src.name}
+			if s := r.metrics(ctx).Source(src.namespace, src.name); s != nil {
+				shown.Source = *s
+			}
+			known = append(known, shown)
 		}
 		return known, nil
 	}
@@ -220,50 +195,42 @@ func (r *remote) sources(ctx context.Context) ([]page.Source, error) {
 
 // RoundTrip makes a call of the page.
 func (r *remote) RoundTrip(call *http.Request) (*http.Response, error) {
-	to, token, transport, err := r.route(call)
+	to, transport, err := r.route(call)
 	if err != nil {
 		return nil, err
 	}
 	call = call.Clone(call.Context())
 	call.URL.Scheme, call.URL.Host, call.Host = to.Scheme, to.Host, ""
-	if token != "" {
-		call.Header.Set("Authorization", "Bearer "+token)
+	if r.tokenFile != "" {
+		b, err := os.ReadFile(r.tokenFile) // it may be replaced while the page is open
+		if err != nil {
+			return nil, err
+		}
+		call.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
 	}
 	return transport.RoundTrip(call)
 }
 
-// route finds where a call goes, and with which token.
-func (r *remote) route(call *http.Request) (*url.URL, string, http.RoundTripper, error) {
+// route finds where a call goes, and how.
+func (r *remote) route(call *http.Request) (*url.URL, http.RoundTripper, error) {
 	if r.config == nil {
 		to, err := url.Parse(r.server)
-		if err != nil || r.tokenFile == "" {
-			return to, "", http.DefaultTransport, err
-		}
-		b, err := os.ReadFile(r.tokenFile) // it may be replaced while the page is open
-		return to, strings.TrimSpace(string(b)), http.DefaultTransport, err
+		return to, http.DefaultTransport, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	objects, err := r.look(call.Context())
 	if err != nil {
-		return nil, "", nil, err
+		return nil, nil, err
 	}
 	parts := strings.SplitN(call.URL.Path, "/", 4)
 	o := objects[parts[1]+"/"+parts[2]]
 	if o == nil {
-		return nil, "", nil, errors.New("the source is gone")
-	}
-	if r.now().Sub(r.tokenAt) > tokensAge {
-		clear(r.tokens)
-		r.tokenAt = r.now()
+		return nil, nil, errors.New("the source is gone")
 	}
 	var others []*object
 	for _, other := range objects {
 		others = append(others, other)
-	}
-	token, err := r.tokenFor(call.Context(), o, others)
-	if err != nil {
-		return nil, "", nil, err
 	}
 	address, certificates := "http://"+adapterName+"."+r.systemNamespace, ""
 	if a := o.Status.Address; a != nil && a.URL != "" {
@@ -271,17 +238,17 @@ func (r *remote) route(call *http.Request) (*url.URL, string, http.RoundTripper,
 	}
 	to, err := url.Parse(address)
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("status.address of the source: %w", err)
+		return nil, nil, fmt.Errorf("status.address of the source: %w", err)
 	}
 	if r.clients[certificates] == nil {
 		client, err := r.http(r.tunnel, certificates)
 		if err != nil {
-			return nil, "", nil, err
+			return nil, nil, err
 		}
 		if r.clients == nil {
 			r.clients = map[string]http.RoundTripper{}
 		}
 		r.clients[certificates] = client.Transport
 	}
-	return to, token, r.clients[certificates], nil
+	return to, &authorized{r.session, o, others, r.clients[certificates]}, nil
 }

@@ -13,14 +13,18 @@ import (
 	"testing"
 )
 
-// served starts the command and returns the address that it prints, and what ends it.
-func served(t *testing.T, e *env, args ...string) (address string, end func() int) {
+// page starts the command and returns the address that it prints, and what ends it.
+func (c *cluster) page(forwarded bool, args ...string) (address string, end func()) {
+	t := c.t
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	r, w := io.Pipe()
 	var stderr strings.Builder
-	e.out, e.err = w, &stderr
+	e := c.env(forwarded, w, &stderr)
+	if !slices.Contains(args, "--server") {
+		args = append(args, "--kubeconfig", c.kubeconfig())
+	}
 	code := make(chan int, 1)
 	go func() {
 		code <- e.run(ctx, append([]string{"ui"}, args...))
@@ -32,9 +36,12 @@ func served(t *testing.T, e *env, args ...string) (address string, end func() in
 		t.Fatalf("it says %q, status %d, and %s", line, <-code, &stderr)
 	}
 	go func() { _, _ = io.Copy(io.Discard, r) }()
-	return address, func() int {
+	return address, func() {
+		t.Helper()
 		cancel()
-		return <-code
+		if code := <-code; code != 0 {
+			t.Errorf("it ends with status %d", code)
+		}
 	}
 }
 
@@ -70,13 +77,14 @@ func newBrowser(t *testing.T) *http.Client {
 	return &http.Client{Jar: jar}
 }
 
-// signedIn is a browser that has opened the printed address, and the address of the page.
-func signedIn(t *testing.T, address string) (browser *http.Client, base string) {
-	t.Helper()
-	browser = newBrowser(t)
-	visit(t, browser, address, "")
+// open is a browser with the page open, the address of the page, and what ends the command.
+func (c *cluster) open(forwarded bool, args ...string) (browser *http.Client, base string, end func()) {
+	c.t.Helper()
+	address, end := c.page(forwarded, args...)
+	browser = newBrowser(c.t)
+	visit(c.t, browser, address, "")
 	base, _, _ = strings.Cut(address, "?")
-	return browser, base
+	return browser, base, end
 }
 
 // The page shows the sources of the namespace through the port-forward. Only the browser
@@ -87,8 +95,7 @@ func TestUI_InACluster(t *testing.T) {
 	c.source("ops", "shop", func(o map[string]any) { o["spec"].(map[string]any)["suspend"] = true })
 	c.source("other", "web", nil)
 	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	e, config := c.env(true, nil, nil), c.kubeconfig()
-	address, end := served(t, e, "--kubeconfig", config)
+	address, end := c.page(true)
 	base, _, _ := strings.Cut(address, "?")
 	browser := newBrowser(t)
 	if status, _ := visit(t, browser, base, ""); status != http.StatusUnauthorized {
@@ -113,9 +120,7 @@ func TestUI_InACluster(t *testing.T) {
 	if status, _ := visit(t, &http.Client{}, address, ""); status != http.StatusForbidden {
 		t.Errorf("the printed address in another browser: status %d", status)
 	}
-	if code := end(); code != 0 {
-		t.Errorf("it ends with status %d", code)
-	}
+	end()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.tokens) != 1 || len(c.tokens[0]) != 2 {
@@ -131,15 +136,11 @@ func TestUI_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.refuse["POST /token"] = http.StatusForbidden
-	e, config := c.env(true, nil, nil), c.kubeconfig()
-	address, end := served(t, e, "--kubeconfig", config)
-	browser, base := signedIn(t, address)
+	browser, base, end := c.open(true)
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "kubectl create role") {
 		t.Errorf("the source: %s", view)
 	}
-	if code := end(); code != 0 {
-		t.Errorf("it ends with status %d", code)
-	}
+	end()
 }
 
 // The page shows the members of a group, who owns the shard, and who does not answer.
@@ -153,9 +154,7 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 	c.answers[metricsOf(2)] = "500 "
 	c.answers[metricsOf(0)] += fullDisk
 	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
-	e, config := c.env(true, nil, nil), c.kubeconfig()
-	address, end := served(t, e, "--kubeconfig", config)
-	browser, base := signedIn(t, address)
+	browser, base, end := c.open(true)
 	_, view := visit(t, browser, base, "")
 	for _, text := range []string{
 		"reschedule-adapter-1 owns the shard.", "It owns the shard, and has entry 100 of the log.",
@@ -169,9 +168,7 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
 		t.Errorf("the source, while the disk of a standby is full: %s", view)
 	}
-	if code := end(); code != 0 {
-		t.Errorf("it ends with status %d", code)
-	}
+	end()
 }
 
 // The page knows a full disk and quotas from the metrics, which it reads once for some seconds.
@@ -180,17 +177,13 @@ func TestUI_AFullDisk(t *testing.T) {
 	c := newCluster(t)
 	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
 	c.answers["GET /metrics"] = "200 " + fullDisk
-	e, config := c.env(true, nil, nil), c.kubeconfig()
-	address, end := served(t, e, "--kubeconfig", config)
-	browser, base := signedIn(t, address)
+	browser, base, end := c.open(true)
 	for range 2 {
 		if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "disk is full") {
 			t.Errorf("the source: %s", view)
 		}
 	}
-	if code := end(); code != 0 {
-		t.Errorf("it ends with status %d", code)
-	}
+	end()
 	if n := strings.Count(strings.Join(c.asked, "\n"), "GET /metrics"); n != 1 {
 		t.Errorf("the metrics were read %d times: %q", n, c.asked)
 	}
@@ -205,19 +198,33 @@ func TestUI_WithoutACluster(t *testing.T) {
 	if err := os.WriteFile(token, []byte("mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e := c.env(false, nil, nil)
-	address, end := served(t, e, "web", "--server", c.adapter.URL, "--namespace", "ops", "--token-file", token)
-	browser, base := signedIn(t, address)
+	browser, base, end := c.open(false, "web", "--server", c.adapter.URL, "--namespace", "ops", "--token-file", token)
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
 		t.Errorf("the source: %s", view)
 	}
-	if code := end(); code != 0 {
-		t.Errorf("it ends with status %d", code)
-	}
+	end()
 	if !slices.Contains(c.asked, "GET /ops/web Bearer mine") {
 		t.Errorf("the adapter had %q", c.asked)
 	}
 	if code, _, errs := c.run(false, "ui", "--server", c.adapter.URL); code != exitUsage || !strings.Contains(errs, "adapter --ui") {
 		t.Errorf("without a name: status %d: %s", code, errs)
 	}
+}
+
+// Without a cluster only the metrics show that a source is suspended, and its limits: it is
+// not late then.
+func TestUI_SuspendedWithoutACluster(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /ops/web"] = `200 {"pending":3,"due":3,"inFlight":0,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":"2026-01-01T00:00:00Z"}`
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	c.answers["GET /metrics"] = "200 reschedule_source_suspended{kn_source_name=\"web\",kn_source_namespace=\"ops\"} 1\n"
+	browser, base, end := c.open(false, "web", "--server", c.adapter.URL, "--namespace", "ops", "--metrics-server", c.adapter.URL)
+	if _, view := visit(t, browser, base, ""); !strings.Contains(view, ">suspended<") || strings.Contains(view, ">late<") {
+		t.Errorf("the sources: %s", view)
+	}
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "is suspended, so it delivers nothing: 3 keys are due") {
+		t.Errorf("the source: %s", view)
+	}
+	end()
 }

@@ -2,12 +2,11 @@ package command
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,16 +40,11 @@ $ why git-repos GitRepo/team-a/site`,
 					return usage("KEY is empty: leave it out to ask about the source")
 				}
 			}
-			if timeout <= 0 {
-				return usage("--timeout: %s is not a positive duration such as %s", timeout, whyTime)
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			f, err := s.facts(ctx, args[0], key)
-			if errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
-				return unavailable("the API server did not answer within %s (--timeout)", timeout)
-			}
-			if err != nil {
+			var f why.Facts
+			if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
+				f, err = s.facts(ctx, args[0], key)
+				return err
+			}); err != nil {
 				return err
 			}
 			return e.answer(o, why.Explain(f))
@@ -58,13 +52,32 @@ $ why git-repos GitRepo/team-a/site`,
 	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
 and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem.`
 	c.ValidArgsFunction = e.completeKeys
-	c.Flags().DurationVar(&timeout, "timeout", whyTime, "how long all calls together may take; what has no answer by then stays unknown")
+	timeoutFlag(c, &timeout)
 	o = outputFlags(c, "json", "yaml")
 	return c
 }
 
-// whyTime bounds why: a component that hangs is an answer too.
-const whyTime = 20 * time.Second
+// lookTime bounds a look: a component that hangs is an answer too.
+const lookTime = 20 * time.Second
+
+func timeoutFlag(c *cobra.Command, timeout *time.Duration) {
+	c.Flags().DurationVar(timeout, "timeout", lookTime, "how long all calls together may take; what has no answer by then stays unknown")
+}
+
+// limited looks, with a limit for all of its calls together. Only the API server can keep
+// it from finding out anything.
+func limited(ctx context.Context, timeout time.Duration, look func(context.Context) error) error {
+	if timeout <= 0 {
+		return usage("--timeout: %s is not a positive duration such as %s", timeout, lookTime)
+	}
+	within, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := look(within)
+	if errors.Is(err, context.DeadlineExceeded) || err != nil && within.Err() != nil && ctx.Err() == nil {
+		return unavailable("the API server did not answer within %s (--timeout)", timeout)
+	}
+	return err
+}
 
 // answer prints an answer of why.
 func (e *env) answer(o *output, a why.Answer) error {
@@ -135,8 +148,11 @@ func refusal(err error) *why.Refusal {
 		return &why.Refusal{Status: refused.Status, Code: string(refused.Code), Detail: refused.Detail}
 	}
 	r := &why.Refusal{}
-	if codeOf(err) == exitDenied {
+	switch {
+	case codeOf(err) == exitDenied:
 		r.Status = http.StatusForbidden
+	case isNoAnswer(err):
+		r.Status = http.StatusOK
 	}
 	// The text around them names calls and addresses that the user did not type.
 	var own *exitError
@@ -149,6 +165,13 @@ func refusal(err error) *why.Refusal {
 	}
 	r.Detail = why.CallError(err)
 	return r
+}
+
+// isNoAnswer reports that a server answered, but not as a source does.
+func isNoAnswer(err error) bool {
+	var syntax *json.SyntaxError
+	var other *json.UnmarshalTypeError
+	return errors.As(err, &syntax) || errors.As(err, &other)
 }
 
 // interrupted is the error of a context that the user ended. One whose time is over is
@@ -177,7 +200,11 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 		s.askKey(ctx, f, src)
 	}
 	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		_ = s.metrics(ctx, s.membersOnce(ctx, f.Adapter).Owner(), f.ReadMetrics) // else what they show stays unknown
+		_, m := s.measured(ctx, f.Adapter)
+		f.Add(m)
+		if s.config == nil && s.metricsServer == "" {
+			f.Unmeasured = "--metrics-server was not given"
+		}
 	}
 	return interrupted(ctx)
 }
@@ -240,17 +267,13 @@ func (s *session) askKey(ctx context.Context, f *why.Facts, src *source) {
 	const most = 1000
 	f.AheadKnown = true
 	for k, err := range src.List(ctx, sdk.ListOptions{State: sdk.Due, Order: sdk.ByDue, PageSize: most}) {
-		switch {
-		case err != nil:
+		if err != nil {
 			f.AheadKnown = false
 			return
-		case k.Key == f.Key || !k.DueAt.Before(f.Record.DueAt):
-			return
-		case f.Ahead == most:
-			f.AheadMore = true
+		}
+		if f.AheadMore = f.Ahead == most; f.AheadMore || !f.CountAhead(k.Key, k.DueAt, k.NextAttemptAt) {
 			return
 		}
-		f.Ahead++
 	}
 }
 
@@ -352,44 +375,4 @@ func podFacts(a *why.Adapter, pod *unstructured.Unstructured) {
 			a.Waiting = fmt.Sprint(condition["message"])
 		}
 	}
-}
-
-// maxMetrics bounds what is read of the metrics.
-const maxMetrics = 64 << 20
-
-// metrics reads the metrics of the adapter: in a group of the owner of the shard, if it is
-// known, since a standby knows of no refusal. There are none without a cluster and without --metrics-server.
-func (s *session) metrics(ctx context.Context, owner string, read func(text io.Reader)) error {
-	switch {
-	case s.config == nil && s.metricsServer == "":
-		return nil
-	case s.config == nil:
-		return scrape(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer, read)
-	case owner != "":
-		return s.scrapePod(ctx, owner, read)
-	}
-	client, err := s.http(s.tunnel, "")
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
-	return scrape(ctx, client, s.metricsAddress(adapterName), read)
-}
-
-// scrape reads the metrics of an adapter.
-func scrape(ctx context.Context, client *http.Client, address string, read func(text io.Reader)) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/metrics", http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET /metrics was answered %s", resp.Status)
-	}
-	read(io.LimitReader(resp.Body, maxMetrics))
-	return nil
 }

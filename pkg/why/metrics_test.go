@@ -1,0 +1,97 @@
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const metrics = `# HELP x
+go_goroutines 12
+reschedule_storage_free_bytes{otel_scope_name="a"} 3e+07
+reschedule_storage_reserve_bytes 1e+07
+reschedule_storage_corrupt_total 2
+reschedule_source_suspended{kn_source_name="a",kn_source_namespace="ops"} 1
+reschedule_limit{kn_source_name="a",kn_source_namespace="ops",limit="limits.maxPending"} 3
+reschedule_stored_bytes{kn_source_name="a",kn_source_namespace="ops"} 1.9e+07
+reschedule_stored_bytes{kn_source_name="b",kn_source_namespace="ops"} 5e+06
+reschedule_quota_refused_total{kn_source_name="b",kn_source_namespace="ops",quota="disk"} 1
+reschedule_quota_refused_total{kn_source_name="a",kn_source_namespace="ops",quota="limits.maxPending"} 4
+reschedule_source_suspended{kn_source_name="a",kn_source_namespace="shop"} 0
+`
+
+// The metrics of an adapter, read once, are what each source gets of it.
+func TestMetrics_OfEachSource(t *testing.T) {
+	t.Parallel()
+	m := ReadMetrics(strings.NewReader(metrics))
+	a := Facts{Namespace: "ops", Name: "a"}
+	a.Add(m)
+	if !a.Source.Suspended || a.Source.MaxPending != 3 || a.StoredBytes != 1.9e7 || a.QuotaRefused["limits.maxPending"] != 4 || !a.NamespaceFull || a.StorageFull || a.Unreadable != 2 || a.Unmeasured != "" {
+		t.Errorf("%+v, %+v", a, a.Source)
+	}
+	shop := Facts{Namespace: "shop", Name: "a"}
+	shop.Add(m)
+	if shop.Source == nil || shop.Source.Suspended || shop.NamespaceFull || shop.StoredBytes != 0 {
+		t.Errorf("%+v", shop)
+	}
+	other := Facts{Namespace: "shop", Name: "z"}
+	other.Add(m)
+	if other.Source != nil || m.Source("shop", "z") != nil {
+		t.Errorf("a source that the metrics do not have: %+v", other)
+	}
+	none := Facts{}
+	none.Add(nil)
+	if none.Unmeasured == "" || (*Metrics)(nil).Source("ops", "a") != nil {
+		t.Error("metrics that were not read are unknown")
+	}
+}
+
+// A member is read from its metrics; without the ones of a group it is no member.
+func TestMember_FromMetrics(t *testing.T) {
+	t.Parallel()
+	const grouped = "reschedule_shard_owner{shard=\"0\"} 1\nreschedule_shard_majority 1\nreschedule_shard_applied 42\nreschedule_shard_behind_seconds 0.124\n"
+	m := NewMember("pod-1", ReadMetrics(strings.NewReader(grouped)), nil)
+	if m.Pod != "pod-1" || m.State() != MemberOwns || m.Applied != 42 || m.Behind != 120*time.Millisecond || m.Metrics == nil {
+		t.Errorf("%+v", m)
+	}
+	if m := NewMember("pod-1", ReadMetrics(strings.NewReader(metrics)), nil); m.State() != MemberSilent {
+		t.Errorf("%+v", m)
+	}
+}
+
+// Keys that became due at the same time are in front of the key in the order of the list;
+// one that waits for another attempt is not.
+func TestFacts_CountAhead(t *testing.T) {
+	t.Parallel()
+	f := Facts{Now: now, Key: "k", Record: &Record{DueAt: at(-time.Minute)}}
+	for _, c := range []struct {
+		key  string
+		due  time.Time
+		next time.Time
+		more bool
+		n    int
+	}{
+		{"z", at(-time.Hour), time.Time{}, true, 1},
+		{"retrying", at(-time.Hour), at(time.Second), true, 1},
+		{"tries now", at(-time.Hour), at(-time.Second), true, 2},
+		{"a", at(-time.Minute), time.Time{}, true, 3},
+		{"k", at(-time.Minute), time.Time{}, false, 3},
+		{"l", at(-time.Second), time.Time{}, false, 3},
+	} {
+		if more := f.CountAhead(c.key, c.due, c.next); more != c.more || f.Ahead != c.n {
+			t.Errorf("%s: %t, %d, want %t, %d", c.key, more, f.Ahead, c.more, c.n)
+		}
+	}
+}
+
+// An instant is put in words, seen from now.
+func TestWhen_Words(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		time.Hour: "in 1h0m", time.Second: "in 1s", time.Millisecond: "now", 0: "now", -time.Millisecond: "just now", -time.Second: "1s ago", -50 * time.Hour: "2d2h ago",
+	} {
+		if got := When(now, at(d)); got != want {
+			t.Errorf("%s: %q, want %q", d, got, want)
+		}
+	}
+}
