@@ -64,7 +64,7 @@ func TestDoctorAndTop_EndInTime(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			for _, name := range strings.SplitSeq("abcdefghijklmnopqrst", "") {
+			for name := range strings.SplitSeq("abcdefghijklmnopqrst", "") {
 				c.source("ops", "z-"+name, nil)
 			}
 			c.hangs = "/ops/z-"
