@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # Builds the programs that tests start, and runs a command with their paths in the
-# environment: with-programs.sh [-race] COMMAND...
+# environment: with-programs.sh [-race] COMMAND... With -race it is the adapter alone, which is
+# the only one that tests with the race detector start.
 #
 # Each path holds the checksum of its program. The tests read these variables, so go test
 # runs them again when a program has changed, and reuses their result when none has.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=$root/bin/test cgo=0 race=()
+programs=$root/bin/test cgo=0 race=() names=(adapter adapter-replicated controller)
 if [ "$1" = -race ]; then
-    programs=$root/bin/test-race cgo=1 race=(-race)
+    programs=$root/bin/test-race cgo=1 race=(-race) names=(adapter)
     shift
 fi
 mkdir -p "$programs"
 exec 9>"$programs/lock" # two runs at a time would write the same files
 flock 9
 # Without the commit in them: a commit alone changes no program.
-CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" ./cmd/...
-for name in adapter adapter-replicated controller; do
+CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" "${names[@]/#/./cmd/}"
+used=()
+for name in "${names[@]}"; do
     sum=$(sha256sum <"$programs/built/$name")
     binary=$programs/$name-${sum:0:16}
     if [ ! -e "$binary" ]; then
@@ -25,9 +27,9 @@ for name in adapter adapter-replicated controller; do
     fi
     name=${name^^}
     export "${name//-/_}_BINARY=$binary"
+    used+=(! -path "$binary")
 done
 # Another run may still use an older one, so it goes a day after it was built.
-find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +1440 ! -path "$ADAPTER_BINARY" ! -path "$CONTROLLER_BINARY" \
-    ! -path "$ADAPTER_REPLICATED_BINARY" -delete
+find "$programs" -maxdepth 1 -type f -name "*-*" -mmin +1440 "${used[@]}" -delete
 exec 9>&-
 exec "$@"

@@ -125,6 +125,7 @@ func (c *calls) promise(g *group) {
 // A member shows how far the other members' clocks are ahead of its own, and says so when its
 // own is wrong.
 func TestMember_MeasuresClocks(t *testing.T) {
+	t.Parallel()
 	program := skewed(t)
 	g := startWith(t, func(g *group) {
 		g.process = func(i int) harness.Process { // c's is ten seconds ahead

@@ -59,6 +59,7 @@ func (g *group) known(i int, key string) {
 // A member that has lost its disk joins again by itself while callers write, with all that
 // was acknowledged: then another one may be lost.
 func TestMember_LostDisk(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	stop := g.write()
 	g.pass(time.Second)
@@ -106,6 +107,7 @@ func (g *group) metric(i int, name string) float64 {
 // A member that is away while more is written than the log keeps takes a copy of another
 // member's view: the log is trimmed meanwhile.
 func TestMember_AwayBeyondTheLog(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	owner := g.owner()
 	away := (owner + 1) % 3
@@ -154,6 +156,7 @@ func TestMember_AwayBeyondTheLog(t *testing.T) {
 
 // A replacement that is cut off at any moment goes on at the next start.
 func TestMember_ReplacementCutOff(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	late := g.key()
 	g.put(late, 24*time.Hour)
@@ -176,6 +179,7 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 // Where two of three have lost their disks no member knows all that was acknowledged: they
 // refuse, and say what to do.
 func TestGroup_TwoLostDisks(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	g.put(g.key(), time.Hour)
 	g.lose(1)
@@ -197,6 +201,7 @@ func TestGroup_TwoLostDisks(t *testing.T) {
 
 // A back-up of any member, restored into three empty directories, is a new group.
 func TestGroup_Restored(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	late := g.key()
 	g.put(late, 24*time.Hour)

@@ -117,6 +117,7 @@ func (h *history) call(g *group, client int, c change, begun time.Time) {
 // Calls at all members, while members are killed, stopped and ended, are as calls of one
 // adapter, one after the other: GET sees the last change, PUT knows whether there was one.
 func TestGroup_IsLinearisable(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	stop := g.write() // deliveries show that the group goes on
 	h, begun := &history{}, time.Now()

@@ -78,6 +78,7 @@ const (
 // A single adapter becomes three, and one again, with the commands of the documentation and
 // kill -9 at each end: nothing acknowledged is lost, nothing is delivered early or twice.
 func TestMigrate_ThereAndBack(t *testing.T) {
+	t.Parallel()
 	g := prepare(t, func(*group) {})
 	g.single(0)
 	late := g.key()
@@ -172,6 +173,7 @@ func (g *group) writeUntilSealed() (end func()) {
 
 // Without the seal the directory of a member is not taken, and it goes on as a member's.
 func TestMigrate_WithoutTheSeal(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	late := g.key()
 	g.put(late, 24*time.Hour)
@@ -193,6 +195,7 @@ func TestMigrate_WithoutTheSeal(t *testing.T) {
 
 // A member of a sealed group takes part in no other one: what it has is old.
 func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	g.mustRun(0, seal)
 	for i := range g.members {
@@ -237,6 +240,7 @@ func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
 // A first start in which one member was admitted and died before the others were goes on: its
 // log has promised nothing.
 func TestGroup_FirstStartCutOff(t *testing.T) {
+	t.Parallel()
 	g := prepare(t, func(*group) {})
 	var others []*http.Server
 	for _, peer := range strings.Split(g.peers, ",")[1:] { // two members that were not admitted yet
@@ -292,6 +296,7 @@ func TestGroup_FirstStartCutOff(t *testing.T) {
 
 // A first start that is cut off again and again goes on with the data.
 func TestMigrate_FirstStartCutOff(t *testing.T) {
+	t.Parallel()
 	g := prepare(t, func(*group) {})
 	g.single(0)
 	late := g.key()

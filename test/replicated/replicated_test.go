@@ -430,6 +430,7 @@ func TestOwner_Paused(t *testing.T) {
 
 // kill -9 of all: what was acknowledged is there when two of them are back.
 func TestGroup_AllKilled(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	stop := g.write()
 	g.pass(2 * time.Second)
@@ -550,6 +551,7 @@ func (g *group) disturb(lasting time.Duration) {
 
 // The single adapter names the program that can be one of a group.
 func TestReplicated_SingleAdapterRefuses(t *testing.T) {
+	t.Parallel()
 	log := harness.Refused(t, "--standalone", "--sources", "x", "--data-dir", t.TempDir(), "--replicated", "--member", "a", "--peers", "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3")
 	if !strings.Contains(log, "adapter-replicated") {
 		t.Error(log)

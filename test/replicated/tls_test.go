@@ -140,6 +140,7 @@ func serials(t *testing.T, log string, client map[string][]byte, trusted ...*aut
 // The certificate of the members is renewed while callers write, without a restart; the
 // authority too, with a rolling restart for the log's port. Calls go on, and nothing is lost.
 func TestGroup_CertificatesRenewed(t *testing.T) {
+	t.Parallel()
 	old, other := newAuthority(t, "old"), newAuthority(t, "new")
 	dir := filepath.Join(t.TempDir(), "peers")
 	files := old.member(2)
@@ -211,6 +212,7 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 // Members whose addresses are IPv6's alone are a group, and listen for IPv4 too where the
 // listening address names no host.
 func TestGroup_IPv6(t *testing.T) {
+	t.Parallel()
 	loopback := "127.0.0.1" // of a machine without IPv6
 	if probe, err := net.ListenPacket("udp6", "[::1]:0"); err == nil {
 		loopback = "::1"
