@@ -8,7 +8,7 @@ export CRANE=$BIN/crane
 
 mkdir -p "$MANIFESTS"
 cd "$ROOT"
-key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,traefik,knative}/*; } | sha256sum)
+key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,knative}/* $(find tools/traefik -type f | sort); } | sha256sum)
 if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -61,5 +61,22 @@ eventing=$(dir eventing) networking=$(dir networking)
 # A module has no symbolic links: what those of Knative's config point at is named here.
 resolve knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
 resolve knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
-resolve traefik traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
+
+# Traefik has the clients of 180 services of names and of Amazon ECS: half of what is compiled
+# for it. It is built from copies of two modules, in which tools/traefik/without is in their place.
+copies=$CACHE/traefik
+rm -rf "$copies"
+mkdir -p "$copies"
+cp tools/traefik/go.{mod,sum} "$copies"
+# without MODULE PACKAGE NAME
+without() {
+    go -C tools/traefik mod download "$1"
+    cp -r --no-preserve=mode "$(go -C tools/traefik list -m -f '{{.Dir}}' "$1")" "$copies/$3"
+    rm "$copies/$3/$2"/*.go
+    cp "tools/traefik/without/$3"/*.go "$copies/$3/$2"
+    go mod edit -replace "$1=$copies/$3" "$copies/go.mod"
+}
+without github.com/go-acme/lego/v4 providers/dns dns
+without github.com/traefik/traefik/v3 pkg/provider/ecs ecs
+GOFLAGS="${GOFLAGS:-} -modfile=$copies/go.mod" resolve traefik traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
 echo "$key" >"$MANIFESTS/.key"
