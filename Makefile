@@ -141,7 +141,7 @@ fmt:
 
 .PHONY: vet
 vet:
-	go vet -tags grpcnotrace,e2e,faults ./...
+	go vet -tags grpcnotrace,e2e,nodes,faults ./...
 	for module in $(MODULES) bench; do go -C $$module vet ./...; done
 
 .PHONY: lint

@@ -23,7 +23,7 @@ stamp="-X $v.gitVersion=$kubernetes -X $v.gitMajor=$major -X $v.gitMinor=$minor 
 
 build ko ko github.com/google/ko
 build crane ko github.com/google/go-containerregistry/cmd/crane
-build registry registry github.com/distribution/distribution/v3/cmd/registry
+build registry registry .
 build etcd etcd go.etcd.io/etcd/server/v3
 for program in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubectl; do
     build $program kubernetes k8s.io/kubernetes/cmd/$program "$stamp"

@@ -5,20 +5,17 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ "${1:-}" = --for-up ] || alone
-# With its first process end all of the node's, its mounts, and its end of the cable.
-if running node; then
-    say "ending the node"
-    kill -9 "$(pid_of node.init)" 2>/dev/null || stop node
-    for ((i = 0; i < 100; i++)); do
-        running node || break
-        sleep 0.1
-    done
-fi
-stop registry
-ip link delete "$CABLE" 2>/dev/null || true
-for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*/; do
-    [ ! -d "$hierarchy/kubepods" ] || find "$hierarchy/kubepods" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+# With its first process end all of a node's, its mounts, and its end of the cable.
+for number in {0..9}; do
+    name=$(node_name "$number")
+    if running "$name"; then say "ending $name"; fi
+    halt "$name"
+    ip link delete "$CABLE$number" 2>/dev/null || true
+    if ((number)); then remove_cgroups "/$name"; fi
 done
+remove_cgroups /kubepods
+stop registry
+for range in "$NODE_CIDR" "$POD_CIDR"; do ip route delete blackhole "$range" 2>/dev/null || true; done
 if [ -f "$STATE/sysctl" ]; then sysctl -qp "$STATE/sysctl"; fi
 rm -rf --one-file-system "$STATE"
 rmdir /var/lib/cni 2>/dev/null || true

@@ -8,7 +8,7 @@ export CRANE=$BIN/crane
 
 mkdir -p "$MANIFESTS"
 cd "$ROOT"
-key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,traefik,knative}/*; } | sha256sum)
+key=$({ go version; cat hack/base-image.sh hack/cluster/{images.sh,.ko.yaml} hack/cluster/manifests/* tools/{kubernetes,coredns,knative}/* $(find tools/traefik -type f | sort); } | sha256sum)
 if [ "$(cat "$MANIFESTS/.key" 2>/dev/null)" = "$key" ] && crane digest "$REGISTRY/ubi8/ubi:latest" >/dev/null 2>&1; then exit 0; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -40,13 +40,13 @@ programs "$work/python" /usr/bin/python3 "$library"/lib-dynload/*.so
 tar -C / --exclude={__pycache__,test,idlelib,lib2to3,'config-*',sitecustomize.py} -c "${library#/}" | tar -C "$work/python" -x
 image library/python:3-slim "$work/python"
 
-# resolve MODULE WHAT FILES...: builds the images that the manifests name, in the module
-# below tools/ that has their programs.
+# resolve DIRECTORY WHAT FILES...: builds the images that the manifests name, in the module that has
+# their programs.
 resolve() {
-    local module=$1 what=$2
+    local directory=$1 what=$2
     shift 2
     say "building the images of $what"
-    if ! (cd "tools/$module" && KO_DOCKER_REPO=$REGISTRY/$module ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
+    if ! (cd "$directory" && KO_DOCKER_REPO=$REGISTRY/${directory##*/} ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
         >"$work/$what.yaml" 2>"$work/$what.log"; then
         cat "$work/$what.log" >&2
         fail "the images of $what could not be built"
@@ -56,10 +56,27 @@ resolve() {
 dir() { go -C tools/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
 
 go -C tools/knative mod download knative.dev/{eventing,serving,networking,caching}
-resolve coredns coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
+resolve tools/coredns coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
 eventing=$(dir eventing) networking=$(dir networking)
 # A module has no symbolic links: what those of Knative's config point at is named here.
-resolve knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
-resolve knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
-resolve traefik traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
+resolve tools/knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
+resolve tools/knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
+
+# Traefik has the clients of 180 services of names and of Amazon ECS: half of what is compiled
+# for it. It is built from copies of two modules, in which tools/traefik/without is in their place.
+copies=$CACHE/traefik
+rm -rf "$copies"
+mkdir -p "$copies"
+cp tools/traefik/go.{mod,sum} "$copies"
+# without MODULE PACKAGE NAME
+without() {
+    go -C tools/traefik mod download "$1"
+    cp -r --no-preserve=mode "$(go -C tools/traefik list -m -f '{{.Dir}}' "$1")" "$copies/$3"
+    rm "$copies/$3/$2"/*.go
+    cp "tools/traefik/without/$3"/*.go "$copies/$3/$2"
+    go mod edit -replace "$1=$copies/$3" "$copies/go.mod"
+}
+without github.com/go-acme/lego/v4 providers/dns dns
+without github.com/traefik/traefik/v3 pkg/provider/ecs ecs
+resolve "$copies" traefik "$ROOT/hack/cluster/manifests/traefik.yaml"
 echo "$key" >"$MANIFESTS/.key"

@@ -1,22 +1,14 @@
 #!/usr/bin/env bash
 # Applies what runs as pods: DNS, Knative Eventing and Serving, the ingress, and volumes;
 # and waits until all of it is there.
-# shellcheck source=hack/cluster/lib.sh
-source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=hack/cluster/node.sh
+source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
 # On the server's side: others write Knative's aggregated roles as well.
 apply() { quietly "kubectl apply" kubectl apply --server-side --force-conflicts "$@"; }
 
-# Volumes, as a machine of its own would offer them. Local ones can be given to the group
-# of a pod, others of the host's cannot.
-{
-    cat "$ROOT/hack/cluster/manifests/storage.yaml"
-    for i in {1..20}; do
-        mkdir -p "$STATE/volumes/$i"
-        sed "s|NAME|volume-$i|; s|DIRECTORY|$STATE/volumes/$i|" "$ROOT/hack/cluster/manifests/volume.yaml"
-    done
-} >"$STATE/storage.yaml"
-apply -f "$STATE/storage.yaml" -f "$MANIFESTS/coredns.yaml"
+apply -f "$ROOT/hack/cluster/manifests/storage.yaml" -f "$MANIFESTS/coredns.yaml"
+volumes 0 20
 
 say "applying Knative"
 # Objects of kinds that these define come after them.

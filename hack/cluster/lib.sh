@@ -2,9 +2,10 @@
 # What the scripts of this directory share: names, addresses, and how something is
 # started and waited for. Sourced, not run.
 #
-# The node is a set of namespaces (network, mounts, processes, host name), not a machine.
+# A node is a set of namespaces (network, mounts, processes, host name), not a machine.
 # Whatever runs in it ends with its first process, and its mounts and addresses end
-# with it. It has no route but to the host's end of its cable, so nothing leaves it.
+# with it. It has no route but to other nodes, by the host's end of its cable, so nothing
+# leaves the machine.
 
 # shellcheck disable=SC2034 # used by those that source this
 set -euo pipefail
@@ -17,13 +18,19 @@ STATE=/var/lib/reschedule-cluster
 BIN=$CACHE/bin
 MANIFESTS=$CACHE/manifests
 
-HOST_IP=10.99.0.1 # of the cable between host and node
-NODE_IP=10.99.0.2
-POD_CIDR=10.244.0.0/24
+# Nodes have numbers. The first is 0 and has the control plane; worker.sh makes others.
+node_name() { if (($1)); then echo "worker$1"; else echo node; fi; }
+host_ip() { echo "10.99.0.$((4 * $1 + 1))"; } # of the cable between host and node
+node_ip() { echo "10.99.0.$((4 * $1 + 2))"; }
+pod_cidr() { echo "10.244.$1.0/24"; }
+HOST_IP=$(host_ip 0)
+NODE_IP=$(node_ip 0)
+NODE_CIDR=10.99.0.0/24
+POD_CIDR=10.244.0.0/16
 SERVICE_CIDR=10.96.0.0/16
 KUBERNETES_IP=10.96.0.1
 DNS_IP=10.96.0.10
-CABLE=reschedule0 # the host's end
+CABLE=reschedule # and the number of the node: the host's end
 
 # What a proxy of the machine cannot reach.
 export NO_PROXY=${NO_PROXY:+$NO_PROXY,}$HOST_IP,$NODE_IP
@@ -106,8 +113,49 @@ await() {
     done
 }
 
-# in_node COMMAND...: in the namespaces of the node.
-in_node() { nsenter --target "$(pid_of node.init)" --mount --net --pid --uts "$@"; }
+# in_node NODE COMMAND...: in the namespaces of a node.
+in_node() {
+    local name=$1
+    shift
+    nsenter --target "$(pid_of "$name.init")" --mount --net --pid --uts "$@"
+}
+
+# start_in NODE NAME COMMAND...: in a node, as NODE.NAME.
+start_in() {
+    local node=$1 name=$2
+    shift 2
+    start "$node.$name" nsenter --target "$(pid_of "$node.init")" --mount --net --pid --uts "$@"
+}
+
+booted() { running "$1" && [ -f "$STATE/pid/$1.booted" ]; }
+
+# halt NODE: ends all that runs in it at once, with its mounts and its end of the cable.
+halt() {
+    local name=$1 process
+    rm -f "$STATE/pid/$name".{booted,ready}
+    if running "$name"; then
+        if running "$name.init"; then kill -9 "$(pid_of "$name.init")" 2>/dev/null || true; else stop "$name"; fi
+    fi
+    for process in "$STATE/pid/$name" "$STATE/pid/$name".*; do
+        for ((i = 0; i < 100; i++)); do
+            running "${process##*/}" || break
+            sleep 0.1
+        done
+    done
+    rm -f "$STATE/pid/$name" "$STATE/pid/$name".*
+}
+
+# cgroups: the hierarchies of control groups.
+cgroups() {
+    if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo /sys/fs/cgroup; else printf '%s\n' /sys/fs/cgroup/*/; fi
+}
+# remove_cgroups GROUP: and those below it. Their processes have ended.
+remove_cgroups() {
+    local hierarchy
+    for hierarchy in $(cgroups); do
+        [ ! -d "$hierarchy$1" ] || find "$hierarchy$1" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+    done
+}
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
 crane() { "$BIN/crane" "$@"; }

@@ -11,12 +11,12 @@ fi
 here=$ROOT/hack/cluster
 "$here/packages.sh"
 alone
-if [ -d "$STATE" ] && ! { running node && [ -f "$STATE/network" ]; }; then
+if [ -d "$STATE" ] && ! booted node; then
     say "removing what is left of a cluster that has ended, or was not finished"
     "$here/down.sh" --for-up
 fi
 "$here/build.sh"
-"$here/node.sh"
+"$here/control.sh"
 "$here/images.sh"
 "$here/knative.sh"
 cat >"$STATE/env" <<ENV

@@ -16,7 +16,8 @@
 // What is missing in the cluster is told at the start, and fails; nothing is
 // skipped. Tests that disturb the others (they kill the adapter, or change
 // Knative's settings) are not parallel. All files but this one have the build
-// tag e2e.
+// tag e2e; nodes_test.go, which takes nodes away, has the tag nodes too, for the
+// cluster of make cluster-up.
 //
 // What single calls do is left to test/blackbox, what the API server refuses
 // to test/cluster.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -185,10 +186,19 @@ func (r *recorder) tell(w http.ResponseWriter, req *http.Request) {
 	r.answers[a.Path] = a
 }
 
-// client waits less than the API server's proxy does, which the call came by.
+// client waits less than the API server's proxy does, which the call came by, and as long for a
+// node that does not answer as the clients of this project do.
 var client = http.Client{
 	Timeout:       20 * time.Second,
+	Transport:     patient(),
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+func patient() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	t.ResponseHeaderTimeout = 15 * time.Second
+	return t
 }
 
 // call makes a call. One that gets no answer is 502 with the reason.
