@@ -28,7 +28,7 @@ func (a *Adapter) Stop() error {
 				return
 			}
 			err = nil
-		case <-time.After(drainAll):
+		case <-time.After(drainAll + a.cfg.drainPod()):
 		}
 		a.cfg.Log.Warn("the disk delayed the end: what could not be written was not acknowledged")
 	})
@@ -39,6 +39,7 @@ func (a *Adapter) Stop() error {
 func (a *Adapter) end() error {
 	if a.member != nil {
 		a.member.Leave()
+		<-time.After(a.cfg.drainPod())
 	}
 	watching := make(chan struct{})
 	go func() {

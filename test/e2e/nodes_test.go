@@ -75,7 +75,7 @@ func TestGroup_NodeLost(t *testing.T) {
 			}
 			return func() error { return n.replaced(pod) }
 		}},
-		{name: "all pods are replaced, one after the other", do: func(*corev1.Pod) func() error {
+		{name: "all pods are replaced, one after the other", calm: true, do: func(*corev1.Pod) func() error {
 			before := n.podsOf(system, memberLabel)
 			if err := kubectl(t.Context(), "-n", system, "rollout", "restart", "statefulset/"+adapter); err != nil {
 				t.Fatal(err)

@@ -109,6 +109,9 @@ func (m *Member) Route(api http.Handler) http.Handler {
 			api.ServeHTTP(w, r)
 			return
 		}
+		if m.leaving.Load() { // the caller's next call must go to another member
+			w.Header().Set("Connection", "close")
+		}
 		var f *forwarding
 		deadline := time.NewTimer(patience)
 		defer deadline.Stop()
