@@ -89,7 +89,7 @@ func Group(s *appsv1.StatefulSet, uid types.UID) (group int, placed bool) {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(uid)) // it never fails
-	return int(h.Sum32() % uint32(groups)), true
+	return int(uint64(h.Sum32()) * uint64(groups) >> 32), true // its last bits are poor
 }
 
 // Replicas is the number of replicas in the spec; the API's default is 1.
