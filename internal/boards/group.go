@@ -2,31 +2,32 @@ package boards
 
 var group = Board{
 	UID: "reschedule-group", Title: "RescheduleSource / Group",
-	Description: "Three adapters that keep the schedules together: who owns the shard, who is behind, do their clocks agree? Empty where the adapter is alone.",
+	Description: "Three adapters that keep the schedules together, or several such groups: who owns the shard, who is behind, do their clocks agree? Empty where the adapter is alone.",
 	Variables:   []Variable{{"job", "Job", "label_values(reschedule_shard_owner, job)", true}},
 	Rows: []Row{
 		{"Now", []Panel{
-			{"Members", "Members that answer; 3 is normal.", "short", true, one(`count(reschedule_shard_owner`+of+`)`, "members")},
-			{"Owners", "Members that own the shard; 1 is normal.", "short", true, one(`sum(reschedule_shard_owner`+of+`)`, "owners")},
-			{"With a majority", "Members whose log has a majority; 3 is normal. With 0 nothing is scheduled or delivered.", "short", true, one(`sum(reschedule_shard_majority`+of+`)`, "members")},
+			{"Members", "Members of each group that answer; 3 is normal.", "short", true, one(`count by (shard) (reschedule_shard_owner`+of+`)`, "group {{shard}}")},
+			{"Owners", "Members of each group that own its shard; 1 is normal.", "short", true, one(`sum by (shard) (reschedule_shard_owner`+of+`)`, "group {{shard}}")},
+			{"With a majority", "Members of each group whose log has a majority; 3 is normal. With 0 nothing of its sources is scheduled or delivered.", "short", true,
+				one(`sum by (shard) (reschedule_shard_majority`+of+`)`, "group {{shard}}")},
 		}},
 		{"Ownership and the log", []Panel{
-			{"Owner", "1 for the member that owns the shard.", "short", false, one(`reschedule_shard_owner`+of, "{{instance}}")},
+			{"Owner", "1 for the member that owns the shard of its group.", "short", false, one(`reschedule_shard_owner`+of, "{{instance}}")},
 			{"Changes of the owner", "How often a member became the owner, an hour.", "short", false,
 				one(`3600 * sum by (instance) (rate(reschedule_shard_tenures_total`+of+`[$__rate_interval]))`, "{{instance}}")},
 			{"Behind", "For how long a member may have missed changes.", "s", false, one(`reschedule_shard_behind_seconds`+of, "{{instance}}")},
 			{"Entries behind", "Entries of the log that another member has applied, and this one has not.", "short", false,
-				one(`scalar(max(reschedule_shard_applied`+of+`)) - reschedule_shard_applied`+of, "{{instance}}")},
+				one(`max by (shard) (reschedule_shard_applied`+of+`) - on (shard) group_right () reschedule_shard_applied`+of, "{{instance}}")},
 			{"Entries kept", "Entries of the log that are kept for a member that is away, and of the last seconds.", "short", false,
-				one(`max(reschedule_shard_applied`+of+`) - max(reschedule_shard_trimmed`+of+`)`, "kept")},
+				one(`max by (shard) (reschedule_shard_applied`+of+`) - max by (shard) (reschedule_shard_trimmed`+of+`)`, "group {{shard}}")},
 			{"Copies of views", "Copies that a member took of another one's view, and that it began to send.", "short", false, []Query{
 				{`sum by (instance) (increase(reschedule_shard_copied_total` + of + `[$__rate_interval]))`, "{{instance}} took"},
 				{`sum by (instance) (increase(reschedule_shard_sent_total` + of + `[$__rate_interval]))`, "{{instance}} sent"},
 			}},
 		}},
 		{"Calls and clocks", []Panel{
-			{"Forwarded calls", "Calls that a member sent to the owner, by what became of them.", "reqps", false,
-				one(`sum by (result) (rate(reschedule_forwarded_total`+of+`[$__rate_interval]))`, "{{result}}")},
+			{"Forwarded calls", "Calls that a member sent to the owner of a group, by what became of them.", "reqps", false,
+				one(`sum by (shard, result) (rate(reschedule_forwarded_total`+of+`[$__rate_interval]))`, "group {{shard}} {{result}}")},
 			{"Clocks", "How far the clocks of two members differ.", "s", false, one(`abs(reschedule_clock_offset_seconds`+of+`)`, "{{instance}} and {{peer}}")},
 			{"Clock held back", "How far the owner holds its clock back, so that nothing is early after a failover.", "s", false,
 				one(`reschedule_shard_clock_held_seconds`+of, "{{instance}}")},

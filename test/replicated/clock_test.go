@@ -142,7 +142,7 @@ func TestMember_MeasuresClocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := string(r.Body)
-		if strings.Contains(text, `reschedule_clock_offset_seconds{peer="c"} 9.9`) || strings.Contains(text, `reschedule_clock_offset_seconds{peer="c"} 10`) {
+		if strings.Contains(text, `reschedule_clock_offset_seconds{peer="c",shard="0"} 9.9`) || strings.Contains(text, `reschedule_clock_offset_seconds{peer="c",shard="0"} 10`) {
 			break
 		}
 		<-tick.C

@@ -93,7 +93,7 @@ func (g *group) metric(i int, name string) float64 {
 		g.t.Fatal(err)
 	}
 	for line := range strings.Lines(string(r.Body)) {
-		if text, is := strings.CutPrefix(line, name+" "); is {
+		if text, is := strings.CutPrefix(line, name+g.shardLabel()+" "); is {
 			value, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil {
 				g.t.Fatal(err)

@@ -82,7 +82,7 @@ func (h *history) call(g *group, client int, c change, begun time.Time) {
 	}
 	o := porcupine.Operation{ClientId: client, Input: c, Call: time.Since(begun).Nanoseconds()}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	r, err := harness.Do(ctx, c.method, g.anyURL()+"/tests/s/schedules/"+c.key, body)
+	r, err := harness.Do(ctx, c.method, g.anyURL()+g.path()+"/schedules/"+c.key, body)
 	cancel()
 	o.Return = time.Since(begun).Nanoseconds()
 	answer := change{}
@@ -120,6 +120,14 @@ func TestGroup_IsLinearisable(t *testing.T) {
 	t.Parallel()
 	g := start(t)
 	stop := g.write() // deliveries show that the group goes on
+	judge(g, min(*chaos, 5*time.Minute))
+	stop()
+	g.settled()
+}
+
+// judge disturbs the group while callers make calls, and judges their history.
+func judge(g *group, lasting time.Duration) {
+	t := g.t
 	h, begun := &history{}, time.Now()
 	ctx, cancel := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
@@ -134,10 +142,9 @@ func TestGroup_IsLinearisable(t *testing.T) {
 			}
 		})
 	}
-	g.disturb(min(*chaos, 5*time.Minute))
+	g.disturb(lasting)
 	cancel()
 	callers.Wait()
-	stop()
 	unknown := 0
 	for _, o := range h.operations {
 		if o.Output.(change).unknown {
@@ -156,5 +163,4 @@ func TestGroup_IsLinearisable(t *testing.T) {
 		}
 		t.Errorf("the history is %s", result)
 	}
-	g.settled()
 }

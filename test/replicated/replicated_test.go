@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 const manifest = `apiVersion: sources.reschedule.dev/v1alpha1
 kind: RescheduleSource
-metadata: {name: s, namespace: tests}
+metadata: {name: %s, namespace: tests, annotations: {sources.reschedule.dev/group: "%d"}}
 spec:
   sink: {uri: %q}
   delivery: {backoffDelay: PT0.05S, timeout: PT5S}
@@ -52,6 +52,9 @@ spec:
 // group is three processes, the sink, and what callers know.
 type group struct {
 	t       testing.TB
+	shard   int    // the number of the group
+	source  string // the name of its source
+	beside  *group // whose members callers call too
 	sink    *harness.Sink
 	dir     string
 	sources string
@@ -91,7 +94,7 @@ func startWith(t testing.TB, set func(g *group)) *group {
 
 // prepare makes a group whose members are not started.
 func prepare(t testing.TB, set func(g *group)) *group {
-	g := &group{t: t, sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
+	g := &group{t: t, source: "s", sink: harness.NewSink(), dir: t.TempDir(), acked: map[string]time.Time{}, arrived: map[string]int{}, under: map[string]bool{}, from: map[string]time.Time{}, avoid: -1, delivered: make(chan struct{})}
 	g.process, g.host = func(int) harness.Process { return harness.Process{Binary: program()} }, "127.0.0.1"
 	g.more = func(int) []string { return nil }
 	set(g)
@@ -109,7 +112,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 			t.Fatal(err)
 		}
 		g.ports[i] = port
-		peers = append(peers, name(i)+"="+net.JoinHostPort(g.host, port))
+		peers = append(peers, name(3*g.shard+i)+"="+net.JoinHostPort(g.host, port))
 	}
 	g.peers = strings.Join(peers, ",")
 	t.Cleanup(func() {
@@ -117,7 +120,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 			if a != nil {
 				a.Kill()
 				if t.Failed() {
-					t.Logf("%s said:\n%s", name(i), a.Log())
+					t.Logf("%s said:\n%s", name(3*g.shard+i), a.Log())
 				}
 			}
 		}
@@ -128,7 +131,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 // deliverTo writes the manifest of the source.
 func (g *group) deliverTo(url string) {
 	g.sources = filepath.Join(g.dir, "sources.yaml")
-	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, url+"/s"), 0o600); err != nil {
+	if err := os.WriteFile(g.sources, fmt.Appendf(nil, manifest, g.source, g.shard, url+"/s"), 0o600); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -149,7 +152,7 @@ func (g *group) launchAll() {
 func name(i int) string { return string(rune('a' + i)) }
 
 func (g *group) flags(i int) []string {
-	own := append([]string{"--replicated", "--member", name(i), "--peers", g.peers}, g.more(i)...)
+	own := append([]string{"--replicated", "--member", name(3*g.shard + i), "--peers", g.peers}, g.more(i)...)
 	return harness.Flags(g.sources, filepath.Join(g.dir, name(i)), own...)
 }
 
@@ -205,6 +208,12 @@ func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Deliv
 	g.mu.Unlock()
 }
 
+// path is the address of the source.
+func (g *group) path() string { return "/tests/" + g.source }
+
+// shardLabel is the label of the metrics of a group.
+func (g *group) shardLabel() string { return fmt.Sprintf(`{shard="%d"}`, g.shard) }
+
 var keys struct {
 	sync.Mutex
 	n int
@@ -217,8 +226,16 @@ func (g *group) key() string {
 	return fmt.Sprintf("k%06d", keys.n)
 }
 
-// url is the address of a member that runs, at random.
+// url is the address of a member that runs, at random, also of the group beside this one.
 func (g *group) url() string {
+	if g.beside != nil && rand.IntN(2) == 0 {
+		return g.beside.own()
+	}
+	return g.own()
+}
+
+// own is the address of a member of this group.
+func (g *group) own() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
@@ -234,7 +251,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 	for time.Since(begun) < harness.Patience {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		r, err := harness.Do(ctx, http.MethodPut, g.url()+"/tests/s/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay), g.headers...)
+		r, err := harness.Do(ctx, http.MethodPut, g.url()+g.path()+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay), g.headers...)
 		cancel()
 		g.mu.Lock()
 		if g.strict {

@@ -29,6 +29,12 @@ type path struct {
 	namespace, name, key string
 }
 
+// SourceOf are the namespace and the name of the source that a request is about, "": none.
+func SourceOf(u *url.URL) (namespace, name string) {
+	p := splitPath(u)
+	return p.namespace, p.name
+}
+
 // splitPath splits on the slashes that were sent as slashes. Nothing is
 // cleaned: "..", "." and "" are segments like any other.
 //

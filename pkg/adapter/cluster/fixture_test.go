@@ -47,7 +47,7 @@ func object(name string, change ...func(*v1alpha1.RescheduleSource)) *v1alpha1.R
 		Namespace: "ops", Name: name, UID: types.UID(name + "-1"), Generation: 1,
 	}}
 	o.Spec.Sink.Ref = &duckv1.KReference{APIVersion: "v1", Kind: "Service", Name: "sink"}
-	o.Status.SinkURI = apis.HTTP("sink.ops")
+	o.Status.SinkURI, o.Status.ObservedGeneration = apis.HTTP("sink.ops"), 1
 	for _, c := range change {
 		c(o)
 	}

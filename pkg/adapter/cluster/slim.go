@@ -53,7 +53,7 @@ func (s *slimSources) slim(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
 		status := &source.Status
 		status.Conditions = targetsGone(status)
-		status.CloudEventAttributes, status.Annotations = nil, nil
+		status.CloudEventAttributes, status.Annotations = nil, groupOnly(status.Annotations)
 		status.AddressStatus = duckv1.AddressStatus{}
 		status.AppliedEventPoliciesStatus = eventingduckv1.AppliedEventPoliciesStatus{}
 		s.share(&status.SinkCACerts)
@@ -64,6 +64,14 @@ func (s *slimSources) slim(o any) (any, error) {
 		}
 	}
 	return slim(o)
+}
+
+// groupOnly keeps the group of adapters that has the source.
+func groupOnly(annotations map[string]string) map[string]string {
+	if group, is := annotations[v1alpha1.GroupAnnotation]; is {
+		return map[string]string{v1alpha1.GroupAnnotation: group}
+	}
+	return nil
 }
 
 // targetsGone keeps the conditions for targets that do not exist.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -58,9 +59,9 @@ func run(args []string, version string, replication group.Settings) error {
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "`N` deliveries of all sources together (default 4096)")
 	flags.BoolVar(&cfg.Profiling, "profiling", false, "serve /debug/pprof on the admin address")
 	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
-	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together; only adapter-replicated can")
+	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together, or one of several such groups; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
-	peers := flags.String("peers", "", "with --replicated: the logs of all three adapters, a=`HOST:PORT`,b=…,c=…; the same for each")
+	peers := flags.String("peers", "", "with --replicated: the logs of all adapters, a=`HOST:PORT`,b=…,c=…; the same for each. Each three, in this order, are a group with a log of its own; more are only ever appended, three at a time")
 	flags.StringVar(&replication.PeerListen, "peer-listen", "", "with --replicated: the `ADDRESS` of the log (default the one in --peers)")
 	flags.StringVar(&replication.ForwardListen, "forward-listen", "", "with --replicated: the `ADDRESS` for calls that another adapter forwards (default the port behind the one in --peers)")
 	flags.StringVar(&replication.TLSDir, "peer-tls-dir", "", "with --replicated: `DIR`ectory with tls.crt, tls.key and ca.crt for both; required beyond loopback")
@@ -121,18 +122,18 @@ func run(args []string, version string, replication group.Settings) error {
 	})
 }
 
-// parsePeers reads a=host:port,b=host:port.
-func parsePeers(text string) (map[string]string, error) {
-	peers := map[string]string{}
+// parsePeers reads a=host:port,b=host:port, whose order counts.
+func parsePeers(text string) ([]group.Peer, error) {
+	var peers []group.Peer
 	for part := range strings.SplitSeq(text, ",") {
 		name, address, ok := strings.Cut(part, "=")
 		if !ok || name == "" || address == "" {
 			return nil, fmt.Errorf("--peers %q: want a=host:port,b=host:port,c=host:port", text)
 		}
-		if peers[name] != "" {
+		if slices.ContainsFunc(peers, func(p group.Peer) bool { return p.Name == name }) {
 			return nil, fmt.Errorf("--peers names member %s twice", name)
 		}
-		peers[name] = address
+		peers = append(peers, group.Peer{Name: name, Address: address})
 	}
 	return peers, nil
 }

@@ -42,7 +42,7 @@ var errLostMajority = errors.New("group: more than one member has lost its disk:
 
 // answerAdmission says what this member knows. Before it knows, it answers 503.
 func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
-	if name := r.URL.Query().Get("empty"); m.cfg.Peers[name] != "" {
+	if name := r.URL.Query().Get("empty"); m.cfg.peers[name] != "" {
 		m.told.Store(name, true)
 	}
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
@@ -280,7 +280,7 @@ const replaceTime = 15 * time.Second
 // that member, that it has lost its disk, and while all others take part.
 func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
 	member, attempt := r.URL.Query().Get("member"), r.URL.Query().Get("attempt")
-	if _, is := m.cfg.Peers[member]; !is || member == m.cfg.Member || attempt == "" {
+	if _, is := m.cfg.peers[member]; !is || member == m.cfg.Member || attempt == "" {
 		http.Error(w, "member is not another member, or attempt is missing", http.StatusBadRequest)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	t.Parallel()
 	m, err := Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: Settings{
-		Member: "a", Peers: map[string]string{"a": "127.0.0.1:1", "admitted": "127.0.0.1:2", "replaceable": "127.0.0.1:3"},
+		Member: "a", peers: map[string]string{"a": "127.0.0.1:1", "admitted": "127.0.0.1:2", "replaceable": "127.0.0.1:3"},
 	}})
 	if err != nil {
 		t.Fatal(err)

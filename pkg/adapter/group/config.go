@@ -19,11 +19,15 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
+// Peer is a member of a group, and the address of its log.
+type Peer struct{ Name, Address string }
+
 // Settings say which member of which group this one is.
 type Settings struct {
-	// Member is the name of this one, Peers are the addresses of the logs of all.
+	// Member is the name of this one, Peers are all: the first three are group 0, the next
+	// three group 1. More are only ever appended.
 	Member string
-	Peers  map[string]string
+	Peers  []Peer
 	// PeerListen is where to listen for the other members' logs, default the address in Peers.
 	PeerListen string
 	// ForwardListen is where to listen for calls that other members forward, default the
@@ -36,12 +40,16 @@ type Settings struct {
 	// Promised reports that the log in a data directory may have promised something to other
 	// members. One that has not is as good as none. Required with Open.
 	Promised func(dataDir string) (bool, error)
+
+	// Check fills these in: the number of this member's group, and its members' addresses.
+	shard int
+	peers map[string]string
 }
 
 // LogOptions are what a log needs.
 type LogOptions struct {
 	Dir, Member, Listen, TLSDir string
-	Peers                       map[string]string
+	Peers                       map[string]string // of this member's group
 	// Replaces: this member takes the place of one that lost its disk, see Log.Replace.
 	Replaces bool
 	Log      *slog.Logger
@@ -102,38 +110,51 @@ const silence = 600 * time.Millisecond
 // errNoLog names the program that has the log.
 var errNoLog = errors.New("adapter: --replicated is of another program, adapter-replicated: etcd's server is linked only into that one, since it costs memory by being there")
 
-// Check refuses settings that are not of a group of three, and fills in what is left out.
+// Check refuses settings that are not of groups of three, and fills in what is left out.
 func (s *Settings) Check() error {
 	if s.Open == nil {
 		return errNoLog
 	}
-	if len(s.Peers) != 3 {
-		return fmt.Errorf("adapter: --peers has %d members, want 3, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", len(s.Peers))
+	if n := len(s.Peers); n == 0 || n%members != 0 {
+		return fmt.Errorf("adapter: --peers has %d members, want three for each group, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", n)
 	}
-	own, is := s.Peers[s.Member]
-	if !is {
+	own := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.Name == s.Member })
+	if own < 0 {
 		return fmt.Errorf("adapter: --member %q is not in --peers", s.Member)
 	}
-	for name, address := range s.Peers {
-		host, port, err := net.SplitHostPort(address)
+	for _, p := range s.Peers {
+		host, port, err := net.SplitHostPort(p.Address)
 		if err != nil {
-			return fmt.Errorf("adapter: --peers: member %s: %w", name, err)
+			return fmt.Errorf("adapter: --peers: member %s: %w", p.Name, err)
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
-			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", name, port)
+			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", p.Name, port)
 		}
-		if local, err := listener.IsLoopback(address); err != nil || !local && s.TLSDir == "" {
-			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", name, host)
+		if local, err := listener.IsLoopback(p.Address); err != nil || !local && s.TLSDir == "" {
+			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", p.Name, host)
 		}
 	}
+	s.shard, s.peers = own/members, map[string]string{}
+	for _, p := range s.of(s.shard) {
+		s.peers[p.Name] = p.Address
+	}
 	if s.ForwardListen == "" {
-		s.ForwardListen = forwardAddress(own)
+		s.ForwardListen = forwardAddress(s.Peers[own].Address)
 	}
 	if local, err := listener.IsLoopback(s.ForwardListen); err != nil || !local && s.TLSDir == "" {
 		return fmt.Errorf("adapter: --forward-listen %s is not on loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt", s.ForwardListen)
 	}
 	return nil
 }
+
+// members is how many members a group has.
+const members = 3
+
+// groups is how many groups there are.
+func (s *Settings) groups() int { return len(s.Peers) / members }
+
+// of are the members of a group.
+func (s *Settings) of(shard int) []Peer { return s.Peers[shard*members : (shard+1)*members] }
 
 // forwardAddress is where the member with the log at the address takes forwarded calls: the
 // port behind it.
@@ -143,15 +164,15 @@ func forwardAddress(peer string) string {
 	return net.JoinHostPort(host, strconv.Itoa(n+1))
 }
 
-// others are the names of the other members, sorted.
+// others are the names of the other members of the group, sorted.
 func (s *Settings) others() []string {
-	names := slices.Sorted(maps.Keys(s.Peers))
+	names := slices.Sorted(maps.Keys(s.peers))
 	return slices.DeleteFunc(names, func(name string) bool { return name == s.Member })
 }
 
-// url is a path on the port of another member for members.
+// url is a path on the port for members of another member of the group.
 func (s *Settings) url(member, path string) string {
-	return s.scheme() + "://" + forwardAddress(s.Peers[member]) + path
+	return s.scheme() + "://" + forwardAddress(s.peers[member]) + path
 }
 
 func (s *Settings) scheme() string {

@@ -33,6 +33,7 @@ const (
 const (
 	detailNoOwner = "no adapter owns the source at the moment: nothing was changed; try again"
 	detailUnknown = "the adapter that owned the source went away during the call: whether something was changed is unknown; PUT and DELETE may be repeated"
+	detailNoGroup = "no group of adapters has the source yet: nothing was changed; try again"
 	detailSealed  = "the group of adapters was sealed: nothing was changed, and nothing is any more; an administrator moves its data on"
 	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
 )
@@ -87,22 +88,29 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		case r.URL.Path == sealPath && r.Method == http.MethodPost:
 			m.answerSeal(w, r)
 			return
+		case r.URL.Path == ownerPath:
+			m.nameOwner(w)
+			return
 		}
 		setSecured(r)
-		if t := m.current(); t.enter() {
-			t.serve(api, w, r)
-			return
-		}
-		if m.view.Sealed() {
-			unavailable(w, detailSealed)
-			return
+		// A member that has heard less than the sender may take the source for another group's.
+		if m.destination(r) == (own{m}) {
+			if t := m.current(); t.enter() {
+				t.serve(api, w, r)
+				return
+			}
+			if m.view.Sealed() {
+				unavailable(w, detailSealed)
+				return
+			}
 		}
 		w.Header().Set(notOwner, "true")
+		m.nameOwner(w)
 		unavailable(w, detailNoOwner)
 	})
 }
 
-// Route answers a call here or at the owner. While there is none it waits.
+// Route answers a call here or at the owner, also of another group. While there is none it waits.
 func (m *Member) Route(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi.json" {
@@ -116,13 +124,23 @@ func (m *Member) Route(api http.Handler) http.Handler {
 		deadline := time.NewTimer(patience)
 		defer deadline.Stop()
 		for {
-			if m.view.Sealed() {
+			d := m.destination(r)
+			if d == nil { // the source is new
+				select {
+				case <-deadline.C:
+					unavailable(w, detailNoGroup)
+					return
+				case <-r.Context().Done():
+					return
+				case <-time.After(lookAgain):
+				}
+				continue
+			}
+			if d.number() == m.cfg.shard && m.view.Sealed() {
 				unavailable(w, detailSealed)
 				return
 			}
-			m.mu.Lock()
-			t, changed := m.tenure, m.changed
-			m.mu.Unlock()
+			t, changed := d.here()
 			if (f == nil || f.whole) && t.enter() {
 				if f != nil {
 					f.rewind(r)
@@ -130,14 +148,14 @@ func (m *Member) Route(api http.Handler) http.Handler {
 				t.serve(api, w, r)
 				return
 			}
-			owner, _, moved := m.group.Owner()
-			if owner.Member != "" && owner.Member != m.cfg.Member {
+			owner, moved := d.owner()
+			if owner != "" {
 				if f == nil {
 					select {
-					case m.slots <- struct{}{}:
-						defer func() { <-m.slots }()
+					case d.slots() <- struct{}{}:
+						defer func() { <-d.slots() }()
 					default:
-						m.count(r.Context(), resultBusy)
+						m.count(r.Context(), d, resultBusy)
 						unavailable(w, detailBusy)
 						return
 					}
@@ -146,18 +164,22 @@ func (m *Member) Route(api http.Handler) http.Handler {
 						unavailable(w, "the body could not be read")
 						return
 					}
+					if !f.whole {
+						d.locate(r.Context())
+						owner, moved = d.owner()
+					}
 				}
-				if m.forward(w, r, f, owner.Address, moved) {
+				if m.forward(w, r, f, d, owner, moved) {
 					return
 				}
 			}
 			select {
 			case <-deadline.C:
-				m.count(r.Context(), resultNoOwner)
+				m.count(r.Context(), d, resultNoOwner)
 				unavailable(w, detailNoOwner)
 				return
 			case <-r.Context().Done():
-				m.count(r.Context(), resultGone)
+				m.count(r.Context(), d, resultGone)
 				return
 			case <-changed:
 			case <-moved:
@@ -225,6 +247,7 @@ type forwarding struct {
 	rest  io.Reader // the body behind head
 	whole bool      // head is all of the body: it can be sent again
 	again bool
+	dead  string // a member that could not be reached
 }
 
 func newForwarding(r *http.Request) (*forwarding, error) {
@@ -242,9 +265,9 @@ func (f *forwarding) rewind(r *http.Request) { r.Body = io.NopCloser(bytes.NewRe
 
 // forward sends the call to the owner. It returns false if the call did nothing there and
 // can be sent again.
-func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, address string, moved <-chan struct{}) bool {
+func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, moved <-chan struct{}) bool {
 	if f.again && !f.whole {
-		m.count(r.Context(), resultNoOwner)
+		m.count(r.Context(), d, resultNoOwner)
 		unavailable(w, detailNoOwner)
 		return true
 	}
@@ -254,10 +277,17 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	answered := make(chan struct{})
 	defer close(answered)
 	go func() { // an owner that stands still does not answer: the next one ends the wait
-		select {
-		case <-answered:
-			return
-		case <-moved:
+		doubts := time.NewTicker(doubtAfter)
+		defer doubts.Stop()
+		for waiting := true; waiting; {
+			select {
+			case <-answered:
+				return
+			case <-moved:
+				waiting = false
+			case <-doubts.C:
+				d.doubt(ctx, address)
+			}
 		}
 		select {
 		case <-answered:
@@ -293,21 +323,30 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		var dial *net.OpError
 		switch {
 		case r.Context().Err() != nil:
-			m.count(r.Context(), resultGone)
+			m.count(r.Context(), d, resultGone)
 			return true
 		case reads, errors.As(err, &dial) && dial.Op == "dial":
+			f.dead = address
+			d.refused(address, "")
 			return false // it was not sent, or changes nothing
 		}
-		m.count(r.Context(), resultUnknown)
+		m.count(r.Context(), d, resultUnknown)
 		w.Header().Set(notOwner, "unknown")
 		unavailable(w, detailUnknown)
 		return true
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" && f.whole {
-		return false
+	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" {
+		hint := answer.Header.Get(ownerHeader)
+		if hint == f.dead { // the member has not heard of its end
+			hint = ""
+		}
+		d.refused(address, hint)
+		if f.whole {
+			return false
+		}
 	}
-	m.count(r.Context(), resultAnswered)
+	m.count(r.Context(), d, resultAnswered)
 	for name, values := range answer.Header {
 		if name != "Connection" && name != "Transfer-Encoding" {
 			w.Header()[name] = values

@@ -29,7 +29,7 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := httptest.NewRecorder()
-		if !m.forward(answer, sent, f, strings.TrimPrefix(owner.URL, "http://"), nil) || answer.Code != http.StatusOK {
+		if !m.forward(answer, sent, f, own{m}, strings.TrimPrefix(owner.URL, "http://"), nil) || answer.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s", target, answer.Code, answer.Body)
 		}
 		if got.URL.Path != sent.URL.Path || got.URL.RawPath != sent.URL.RawPath || got.URL.RawQuery != sent.URL.RawQuery {

@@ -41,9 +41,10 @@ type Member struct {
 	heirs        heirs
 	resignations *rate.Limiter
 	client       *http.Client
-	slots        chan struct{} // calls that are forwarded
-	leaving      atomic.Bool   // the process ends
-	owns         atomic.Bool   // a tenure runs, or what it began has not ended
+	slots        chan struct{} // calls that are forwarded in this group
+	foreign      map[int]*foreign
+	leaving      atomic.Bool // the process ends
+	owns         atomic.Bool // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
 	shard        atomic.Pointer[replica.Log] // once the log is open
@@ -61,7 +62,8 @@ type Member struct {
 
 	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
-	wanted  map[string]*schedule.Source
+	wanted  map[string]*schedule.Source // by uid, of all groups
+	byPath  map[string]*schedule.Source
 	tenure  *tenure
 	changed chan struct{}
 }
@@ -69,7 +71,12 @@ type Member struct {
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
-	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
+	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}, foreign: map[int]*foreign{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
+	for shard := range cfg.groups() {
+		if shard != cfg.shard {
+			m.foreign[shard] = newForeign(m, shard)
+		}
+	}
 	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}
 	if cfg.Migrate {
 		migrated, err := store.ToGroup(o)
@@ -137,7 +144,7 @@ func (m *Member) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.Peers, Log: m.cfg.Log,
+	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.peers, Log: m.cfg.Log,
 		Stopped: func(err error) {
 			if !m.cfg.Stopping() {
 				m.cfg.Fatal(err)
@@ -150,7 +157,7 @@ func (m *Member) Join(ctx context.Context) error {
 	m.shard.Store(&shard)
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
-		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.Peers)), Address: forwardAddress(m.cfg.Peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
 		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
@@ -242,10 +249,15 @@ func (m *Member) serveTenure(t *tenure) {
 	m.changed = make(chan struct{})
 }
 
-func (m *Member) sources() []*schedule.Source {
+// known are the sources of all groups, served those of this one.
+func (m *Member) known() []*schedule.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.wanted))
+}
+
+func (m *Member) served() []*schedule.Source {
+	return slices.DeleteFunc(m.known(), func(s *schedule.Source) bool { return !m.hasSource(s) })
 }
 
 // handover is how long the owner waits for calls under way before it hands the shard over.
@@ -318,13 +330,17 @@ func (m *Member) Close() error {
 	return err
 }
 
-// SetSource puts a source in force.
+// SetSource puts a source in force. The other groups' are known, so that calls find them.
 func (m *Member) SetSource(s *schedule.Source) error {
 	m.mu.Lock()
-	m.wanted[s.UID] = s
+	if before := m.wanted[s.UID]; before != nil && before.Group != schedule.Unplaced && before.Group != s.Group {
+		m.mu.Unlock()
+		return fmt.Errorf("group: source %s: it is in group %d, and cannot be moved to group %d: its schedules stay there; put the number back", s.Path(), before.Group, s.Group)
+	}
+	m.wanted[s.UID], m.byPath[s.Path()] = s, s
 	t := m.tenure
 	m.mu.Unlock()
-	if t == nil {
+	if t == nil || !m.hasSource(s) {
 		return nil
 	}
 	return passing(m.bring(t, s.UID))
@@ -347,11 +363,15 @@ func (m *Member) bring(t *tenure, uid string) error {
 func (m *Member) RemoveSource(uid string) error {
 	m.setting.Lock()
 	m.mu.Lock()
+	s := m.wanted[uid]
 	delete(m.wanted, uid)
+	if s != nil && m.byPath[s.Path()] == s {
+		delete(m.byPath, s.Path())
+	}
 	t := m.tenure
 	m.mu.Unlock()
 	m.setting.Unlock()
-	if t == nil {
+	if t == nil || s != nil && !m.hasSource(s) {
 		m.cfg.Log.Info("source removed; its schedules are purged by the owner", "uid", uid)
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -22,9 +23,10 @@ const (
 func (m *Member) observe() error {
 	meter := m.cfg.Meter
 	var failed error
+	shard := metric.WithAttributes(shardLabel(m.cfg.shard))
 	observed := func(value func() int64) metric.Int64ObservableOption {
 		return metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(value())
+			o.Observe(value(), shard)
 			return nil
 		})
 	}
@@ -53,11 +55,11 @@ func (m *Member) observe() error {
 	counter("reschedule_shard_tenures", "How often this adapter became the owner of the shard.", m.group.Tenures)
 	counter("reschedule_shard_copied", "Copies of another member's view that took the place of this adapter's.", m.copied.Load)
 	counter("reschedule_shard_sent", "Copies of its view that this adapter began to send to other members.", m.sent.Load)
-	seconds("reschedule_shard_behind", "For how long this adapter may have missed changes of the shard; 0: it is the owner.", func(o metric.Float64Observer) { o.Observe(m.group.Behind().Seconds()) })
-	seconds("reschedule_shard_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.Held().Seconds()) })
+	seconds("reschedule_shard_behind", "For how long this adapter may have missed changes of the shard; 0: it is the owner.", func(o metric.Float64Observer) { o.Observe(m.group.Behind().Seconds(), shard) })
+	seconds("reschedule_shard_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.Held().Seconds(), shard) })
 	seconds("reschedule_clock_offset", "How far the wall clock of another member is ahead of this adapter's, as measured in the last seconds.", func(o metric.Float64Observer) {
 		for peer, offset := range m.clocks.Offsets() {
-			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)))
+			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)), shard)
 		}
 	})
 	var err error
@@ -76,6 +78,9 @@ func one(is bool) int64 {
 }
 
 // count counts a call that this member does not answer itself.
-func (m *Member) count(ctx context.Context, result string) {
-	m.forwarded.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("result", result)))
+func (m *Member) count(ctx context.Context, d destination, result string) {
+	m.forwarded.Add(context.WithoutCancel(ctx), 1, metric.WithAttributes(attribute.String("result", result), shardLabel(d.number())))
 }
+
+// shardLabel is the number of a group.
+func shardLabel(shard int) attribute.KeyValue { return attribute.String("shard", strconv.Itoa(shard)) }

@@ -56,7 +56,7 @@ func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 		return
 	}
 	m.serveTenure(t)
-	for _, s := range m.sources() { // they may have changed meanwhile
+	for _, s := range m.served() { // they may have changed meanwhile
 		if err := passing(m.bring(t, s.UID)); err != nil {
 			m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 		}
@@ -85,7 +85,7 @@ func (t *tenure) open() (err error) {
 		}
 		t.unwatch = sync.OnceFunc(t.watches.Close)
 	}
-	for _, s := range t.m.sources() { // they are watched once the tenure serves
+	for _, s := range t.m.served() { // they are watched once the tenure serves
 		if _, err := t.queue.Set(s); err != nil {
 			return err
 		}
@@ -122,7 +122,10 @@ func (t *tenure) purgeGone() error {
 	for _, s := range t.queue.Sources() {
 		unknown = append(unknown, s.Settings().UID)
 	}
-	for _, s := range t.m.sources() {
+	for _, s := range t.m.known() {
+		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {
+			t.m.cfg.Log.Error("this group has schedules of a source that is said to be in another group, where they are not delivered: put the number of the group back", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "said", s.Group)
+		}
 		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })
 	}
 	if len(unknown) == 0 {

@@ -19,6 +19,9 @@ const (
 type Source struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
+	// Group is the number of the group of adapters that has the source, or Unplaced. It has no
+	// meaning for an adapter that is alone.
+	Group int
 
 	Sink       Target
 	DeadLetter *Target
@@ -60,6 +63,9 @@ type Source struct {
 
 	Watch *Watch // nil: the source watches nothing
 }
+
+// Unplaced is the group of a source that no group has yet.
+const Unplaced = -1
 
 // Ceilings are the administrator's bounds of a namespace, over the sum of its
 // sources; 0 = none.

@@ -105,3 +105,15 @@ func TestFile_ConnectRefusesABadFile(t *testing.T) {
 		}
 	}
 }
+
+// A source says which group has it; without that the first one does.
+func TestParse_Group(t *testing.T) {
+	t.Parallel()
+	for annotation, want := range map[string]int{"": 0, "0": 0, "7": 7} {
+		text := strings.Replace(manifestOf("a", ""), "{name: a}", "{name: a, annotations: {sources.reschedule.dev/group: '"+annotation+"'}}", 1)
+		all, err := Parse("x", []byte(text), nil)
+		if err != nil || len(all) != 1 || all[0].Group != want {
+			t.Errorf("%q: %v, %v", annotation, all, err)
+		}
+	}
+}

@@ -127,7 +127,8 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 // memory of the informer, must say that there is no source.
 func (s *Scaler) wanted(ctx context.Context, adapter *appsv1.StatefulSet) (int32, error) {
 	if resources.IsReplicated(adapter) {
-		return resources.Members, nil
+		groups, err := resources.Groups(adapter)
+		return resources.Pods(groups), err
 	}
 	now := resources.Replicas(adapter)
 	known, err := s.sources.List(labels.Everything())

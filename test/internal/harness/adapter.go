@@ -144,10 +144,12 @@ func (a *Adapter) Kill() {
 	<-a.exited
 }
 
+var ownerLine = regexp.MustCompile(`(?m)^reschedule_shard_owner\{[^}]*\} 1$`)
+
 // OwnsShard reports whether the adapter, one of a group, says that it owns the shard.
 func (a *Adapter) OwnsShard(ctx context.Context) bool {
 	r, err := Do(ctx, http.MethodGet, a.Admin+"/metrics", "")
-	return err == nil && strings.Contains(string(r.Body), "\nreschedule_shard_owner 1")
+	return err == nil && ownerLine.Match(r.Body)
 }
 
 // Signal sends a signal.

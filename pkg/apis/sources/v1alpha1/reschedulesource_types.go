@@ -108,6 +108,10 @@ type RescheduleSourceSpec struct {
 type Access string
 
 // The kinds of access.
+// GroupAnnotation has the number of the group of adapters that has the source: in the status of
+// an object, where only the controller writes it, and standalone in the metadata of a manifest.
+const GroupAnnotation = "sources.reschedule.dev/group"
+
 const (
 	// AccessNamespace admits every ServiceAccount of the source's namespace, and
 	// callers that RBAC admits.
