@@ -113,8 +113,8 @@ func TestKustomize_Components(t *testing.T) {
 	}
 }
 
-// withComponent is the base with a component.
-func withComponent(t *testing.T, component string) map[string]any {
+// withComponent is the base with components.
+func withComponent(t *testing.T, components ...string) map[string]any {
 	t.Helper()
 	dir := t.TempDir()
 	config, err := filepath.Abs(configDir)
@@ -124,7 +124,10 @@ func withComponent(t *testing.T, component string) map[string]any {
 	if config, err = filepath.Rel(dir, config); err != nil {
 		t.Fatal(err)
 	}
-	text := "resources: [" + config + "]\ncomponents: [" + config + "/" + component + "]\n"
+	for i, c := range components {
+		components[i] = config + "/" + c
+	}
+	text := "resources: [" + config + "]\ncomponents: [" + strings.Join(components, ", ") + "]\n"
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

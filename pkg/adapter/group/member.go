@@ -249,7 +249,7 @@ func (m *Member) serveTenure(t *tenure) {
 	m.changed = make(chan struct{})
 }
 
-// known are the sources of all groups, served those of this one.
+// known are the sources of all groups, served are the ones of this group.
 func (m *Member) known() []*schedule.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
