@@ -1,6 +1,6 @@
 // etcd, which test/internal/kube builds and runs below kube-apiserver. It is a
 // module of its own because its server pins libraries, gRPC among them, to
-// versions that are neither ours nor those of Kubernetes.
+// versions that neither the root module nor Kubernetes has.
 module github.com/reschedule-dev/reschedule/tools/etcd
 
 go 1.24

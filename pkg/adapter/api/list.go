@@ -62,7 +62,7 @@ func page[T any](c *call, o queue.ListOptions, read func(queue.ListOptions) ([]T
 		for i := range items {
 			total += size(&items[i])
 		}
-		if b, err = c.room(b, total); err != nil {
+		if b, err = c.reserve(b, total); err != nil {
 			return err
 		}
 		if err := c.compute(c.encoding, total); err != nil {

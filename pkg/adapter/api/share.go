@@ -118,9 +118,9 @@ func (c *call) grow(n int64) error {
 	return nil
 }
 
-// room returns b with room for n bytes more, for which it takes a share when
-// the answer is not small any more.
-func (c *call) room(b []byte, n int) ([]byte, error) {
+// reserve returns b with capacity for n bytes more. Once the answer is not small any
+// more, it takes a share for them.
+func (c *call) reserve(b []byte, n int) ([]byte, error) {
 	if cap(b)-len(b) >= n {
 		return b, nil
 	}
