@@ -33,7 +33,7 @@ func (c *call) list() error {
 		return err
 	}
 	if o.ByDue && o.Prefix != "" || o.State != "" && o.State != queue.InFlight {
-		settings := c.src.Settings()
+		settings := c.src.Spec()
 		scan := c.scans.Claim(settings.Namespace, settings.Name)
 		defer scan.Release()
 		if !c.waitFor(&scan, 1) {

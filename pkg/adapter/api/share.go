@@ -81,7 +81,7 @@ func (c *call) compute(all *turns.Turns, n int) (err error) {
 	if n < turns.LongBytes {
 		return nil
 	}
-	settings := c.src.Settings()
+	settings := c.src.Spec()
 	if c.turn, err = all.Take(c.r.Context(), settings.Namespace, settings.Name); err != nil {
 		return noTurn()
 	}
