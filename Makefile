@@ -30,8 +30,8 @@ LINT := GOLANGCI_LINT_CACHE=$(LINTCACHE) bin/lint run
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# grpcnotrace leaves out a debug page of gRPC's that nobody serves, whose templates keep
-# the linker from leaving out every method that nobody calls: a fifth of the adapter.
+# grpcnotrace leaves out a debug page of gRPC's, which no program here serves. Its templates
+# make the linker keep methods without a caller: a fifth of the adapter.
 .PHONY: build
 build: ## Build bin/adapter and bin/controller
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
@@ -256,8 +256,8 @@ verify: ## Check that what is generated is up to date and the modules are whole
 	go test -count=1 -run 'StateMachine' ./pkg/adapter/schedule
 	@if [ -n "$$(git status --porcelain)" ]; then echo "not committed:"; git status --short; exit 1; fi
 
-# The targets of clusters take that of KUBECONFIG, with the registry of KO_DOCKER_REPO, or
-# else that of cluster-up.
+# The targets of clusters use the cluster of KUBECONFIG, with the registry of KO_DOCKER_REPO,
+# or else the cluster of cluster-up.
 .PHONY: cluster-up
 cluster-up: ## Bring up Kubernetes and Knative on this machine (Linux, root), or what is missing of it
 	hack/cluster/up.sh

@@ -60,7 +60,7 @@ refused make-release.sh "COSIGN_KEY is not set"
 COSIGN_KEY=$work/none refused make-release.sh "cannot be read"
 KO_DEFAULTBASEIMAGE=example.com/base:latest refused make-release.sh "has no digest"
 touch "$repository/left-over"
-refused make-release.sh "the tree is not that of $version; commit or remove: ?? left-over"
+refused make-release.sh "the tree is not the one of $version; commit or remove: ?? left-over"
 rm "$repository/left-over"
 git -C "$repository" tag v0.0.0
 VERSION=v0.0.0 refused make-release.sh 'CHANGELOG.md has no section "## [0.0.0] - 2'

@@ -58,7 +58,7 @@ dir() { go -C tools/knative list -m -f '{{.Dir}}' "knative.dev/$1"; }
 go -C tools/knative mod download knative.dev/{eventing,serving,networking,caching}
 resolve tools/coredns coredns "$ROOT/hack/cluster/manifests/coredns.yaml"
 eventing=$(dir eventing) networking=$(dir networking)
-# A module has no symbolic links: what those of Knative's config point at is named here.
+# A module has no symbolic links: the targets of the links in Knative's config are named here.
 resolve tools/knative eventing "$eventing"/config/{core,channels/in-memory-channel,brokers/mt-channel-broker} "$eventing/third_party/eventing-integrations-latest"
 resolve tools/knative serving "$(dir serving)/config/core" "$networking/config/"{certificate,domain-claim,ingress,serverlessservice,config-network}.yaml "$(dir caching)/config/image.yaml"
 

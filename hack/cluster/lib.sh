@@ -7,7 +7,7 @@
 # with it. It has no route but to other nodes, by the host's end of its cable, so nothing
 # leaves the machine.
 
-# shellcheck disable=SC2034 # used by those that source this
+# shellcheck disable=SC2034 # used by the scripts that source this
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

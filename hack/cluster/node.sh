@@ -83,7 +83,7 @@ join() {
   "ipam": {"type": "host-local", "dataDir": "$dir/cni/addresses", "ranges": [[{"subnet": "$(pod_cidr "$number")"}]], "routes": [{"dst": "0.0.0.0/0"}]}
 }]}
 JSON
-    # The others are those of images which Knative's suites and our examples name; images.sh makes
+    # The others have images that Knative's suites and our examples name; images.sh makes
     # some in their place.
     for host in "$REGISTRY" registry.access.redhat.com docker.io; do
         mkdir -p "$dir/containerd/certs.d/$host"

@@ -3,6 +3,7 @@ package house
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -14,7 +15,7 @@ const maxWidth = 120
 // worst is the phrases that CONTRIBUTING.md asks to avoid. A comment may break
 // one over two lines.
 var worst = regexp.MustCompile(strings.ReplaceAll(
-	`(?i)\b(?:those (?:that|of)|that of|whoever|somebody|nobody|anybody|mended|(?:is|are) to be)\b`, " ", `\s+(?://\s*)?`))
+	`(?i)\b(?:those (?:that|of)|that of|whoever|somebody|nobody|anybody|mended|(?:is|are) to be)\b`, " ", `\s+(?:(?://|#|\*)\s*)?`))
 
 // The pages are in plain English: none has one of the worst phrases.
 func TestMarkdown_PlainEnglish(t *testing.T) {
@@ -49,6 +50,35 @@ func TestGo_PlainEnglish(t *testing.T) {
 		for _, at := range worst.FindAllStringIndex(text, -1) {
 			t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", f.path, 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]])
 		}
+	}
+}
+
+// others are the kinds of files, beside Go and Markdown, whose comments and messages a
+// person writes.
+var others = []string{".yaml", ".sh", ".py", ".java", ".js", ".rs", ".mod"}
+
+// unread are the files of these kinds that are kept as they are.
+var unread = map[string]bool{
+	"test/cluster/testdata/reschedule-0.1.0.yaml": true, // a release
+}
+
+// So are manifests, scripts, and programs in other languages.
+func TestOthers_PlainEnglish(t *testing.T) {
+	t.Parallel()
+	noBody := regexp.MustCompile(`\bnoBody\b`) // a name of Java's library
+	read := 0
+	for name, text := range readTree(t).texts {
+		if unread[name] || path.Base(name) != "Makefile" && !slices.Contains(others, path.Ext(name)) {
+			continue
+		}
+		read++
+		text = noBody.ReplaceAllString(text, "")
+		for _, at := range worst.FindAllStringIndex(text, -1) {
+			t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]])
+		}
+	}
+	if read < 100 {
+		t.Errorf("only %d files were read", read)
 	}
 }
 

@@ -93,7 +93,7 @@ func (a *Adapter) pageSources(context.Context) ([]page.Source, error) {
 	all := a.queue.Sources()
 	found := make([]page.Source, 0, len(all))
 	for _, q := range all {
-		s := q.Settings()
+		s := q.Spec()
 		found = append(found, page.Source{Namespace: s.Namespace, Name: s.Name, Source: why.Source{
 			Suspended: s.Suspend, SinkURI: s.Sink.URL, Timeout: s.Delivery.Timeout, MaxInFlight: int64(s.MaxInFlight), MaxPerSecond: int64(s.MaxPerSecond),
 			MaxPending: s.MaxPending, When: s.IngestWhen,

@@ -138,7 +138,7 @@ func (a *Adapter) watchChanged(uid string) {
 		return
 	}
 	if s, ok := q.Find(uid); ok {
-		a.origin.WatchChanged(s.Settings())
+		a.origin.WatchChanged(s.Spec())
 	}
 }
 

@@ -248,7 +248,7 @@ class Operator:
 
 
 def free_port() -> int:
-    """Finds a port below those of outgoing connections: none takes it before the operator listens."""
+    """Finds a port below the range of outgoing connections: none takes it before the operator listens."""
     while True:
         port = random.randrange(15000, 30000)
         with socket.socket() as s, contextlib.suppress(OSError):

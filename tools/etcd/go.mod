@@ -1,6 +1,6 @@
 // etcd, which test/internal/kube builds and runs below kube-apiserver. It is a
 // module of its own because its program needs libraries that the adapter does
-// not. The other versions are those of the root module, whose adapter-replicated
+// not. The other versions are the versions of the root module, whose adapter-replicated
 // has the same server in it, so that both are compiled once.
 module github.com/reschedule-dev/reschedule/tools/etcd
 

@@ -26,17 +26,17 @@ const (
 // audit logs a change that an admitted caller asked for, and what became of it, if the source
 // wants that. The key of cancelAll is the prefix.
 func (c *call) audit(verb, key, result string) {
-	if !c.src.Settings().Audit {
+	if !c.src.Spec().Audit {
 		return
 	}
 	c.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "a change was asked for", slog.Group("audit",
-		"user", cmp.Or(c.caller.User, peer(c.r)), "verb", verb, "source", c.src.Settings().Path(), "key", key, "result", result))
+		"user", cmp.Or(c.caller.User, peer(c.r)), "verb", verb, "source", c.src.Spec().Path(), "key", key, "result", result))
 }
 
 // auditError logs a change that an admitted caller asked for and did not get, with its
 // status and code.
 func (c *call) auditError(verb, key string, err error) {
-	if !c.src.Settings().Audit {
+	if !c.src.Spec().Audit {
 		return
 	}
 	code := schedule.CodeUnavailable

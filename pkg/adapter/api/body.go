@@ -30,8 +30,8 @@ const (
 	skipTime  = 2 * time.Second
 )
 
-// readBody reads the request's body behind what b has room for. Memory follows
-// what has arrived, never what was announced.
+// readBody reads the request's body into b, which it makes larger where needed. Memory
+// follows what has arrived, never what was announced.
 func (c *call) readBody(b []byte) ([]byte, error) {
 	announced := c.r.ContentLength
 	most := c.cfg.MaxBody

@@ -243,7 +243,7 @@ func (c *call) counts() error {
 	b = append(b, `,"watched":`...)
 	watched := int64(0)
 	if c.cfg.Watched != nil {
-		watched = c.cfg.Watched(c.src.Settings().UID)
+		watched = c.cfg.Watched(c.src.Spec().UID)
 	}
 	b = strconv.AppendInt(b, watched, 10)
 	c.send(http.StatusOK, typeJSON, append(b, "}\n"...))

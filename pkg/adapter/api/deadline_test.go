@@ -69,7 +69,7 @@ func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 
 func TestRefusedRequest_HasLittleTimeToBeRead(t *testing.T) {
 	t.Parallel()
-	// A request for which there was no room does not stay while its caller does
+	// A request for which there was no memory does not stay while its caller does
 	// not read the answer.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.Requests = 64 << 10 })

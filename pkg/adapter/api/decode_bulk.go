@@ -9,7 +9,7 @@ import (
 // maxItems bounds a bulk call.
 const maxItems = 1000
 
-// pooledItems is the largest batch whose room is kept for later requests.
+// pooledItems is the largest batch whose memory is kept for later requests.
 const pooledItems = 256
 
 var bulkFields = names{"items"}

@@ -60,7 +60,7 @@ func (c *call) send(status int, contentType []string, body []byte) {
 const streamBytes = 32 << 10
 
 // stream sends what there is of the answer once it is much, and returns the
-// room for the rest: an answer that must come whatever the budget says.
+// buffer for the rest: an answer that must come whatever the budget says.
 func (c *call) stream(b []byte) []byte {
 	if len(b) < streamBytes {
 		return b
@@ -77,8 +77,8 @@ func (c *call) stream(b []byte) []byte {
 
 // tag sets the ETag of a key's answer.
 func (c *call) tag(revision uint64) {
-	var room [24]byte
-	b := append(room[:0], '"')
+	var buf [24]byte
+	b := append(buf[:0], '"')
 	b = strconv.AppendUint(b, revision, 10)
 	c.w.Header()["Etag"] = []string{string(append(b, '"'))}
 }

@@ -35,7 +35,7 @@ func (c *call) events() error {
 	if err := c.noQuery(); err != nil {
 		return err
 	}
-	settings := c.src.Settings()
+	settings := c.src.Spec()
 	of, from := c.following.Claim(settings.Namespace, settings.Name), c.followers.Claim(peer(c.r), peer(c.r))
 	defer of.Release()
 	defer from.Release()

@@ -230,7 +230,7 @@ func (f *fake) RedriveLetters(ctx context.Context, prefix string, _ queue.ClaimM
 
 func (f *fake) ScheduleTogether([]queue.Item) error { return nil }
 
-func (f *fake) Settings() *schedule.Source { return f.settings }
+func (f *fake) Spec() *schedule.Source { return f.settings }
 
 func (f *fake) Counts() (queue.Counts, error) {
 	f.Lock()

@@ -22,7 +22,7 @@ func (c *call) history() error {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	b, err := c.room(buf.b, 64+len(outcomes)*(256+512))
+	b, err := c.reserve(buf.b, 64+len(outcomes)*(256+512))
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (c *call) list() error {
 		return err
 	}
 	if o.ByDue && o.Prefix != "" || o.State != "" && o.State != queue.InFlight {
-		settings := c.src.Settings()
+		settings := c.src.Spec()
 		scan := c.scans.Claim(settings.Namespace, settings.Name)
 		defer scan.Release()
 		if !c.waitFor(&scan, 1) {
@@ -62,7 +62,7 @@ func page[T any](c *call, o queue.ListOptions, read func(queue.ListOptions) ([]T
 		for i := range items {
 			total += size(&items[i])
 		}
-		if b, err = c.room(b, total); err != nil {
+		if b, err = c.reserve(b, total); err != nil {
 			return err
 		}
 		if err := c.compute(c.encoding, total); err != nil {

@@ -42,7 +42,7 @@ func (c *call) resync() error {
 	}
 	until, deadline := time.Now().Add(resyncTime), http.NewResponseController(c.w)
 	_, _ = deadline.SetWriteDeadline(until), deadline.SetReadDeadline(until) // HTTP always can
-	n, err := c.cfg.Resync(c.r.Context(), c.src.Settings().UID, prefix, over)
+	n, err := c.cfg.Resync(c.r.Context(), c.src.Spec().UID, prefix, over)
 	if err = c.audited(auditResync, prefix, err, "scheduled "+strconv.Itoa(n)); err != nil {
 		return err
 	}

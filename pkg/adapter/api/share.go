@@ -81,7 +81,7 @@ func (c *call) compute(all *turns.Turns, n int) (err error) {
 	if n < turns.LongBytes {
 		return nil
 	}
-	settings := c.src.Settings()
+	settings := c.src.Spec()
 	if c.turn, err = all.Take(c.r.Context(), settings.Namespace, settings.Name); err != nil {
 		return noTurn()
 	}
@@ -118,9 +118,9 @@ func (c *call) grow(n int64) error {
 	return nil
 }
 
-// room returns b with room for n bytes more, for which it takes a share when
-// the answer is not small any more.
-func (c *call) room(b []byte, n int) ([]byte, error) {
+// reserve returns b with capacity for n bytes more. Once the answer is not small any
+// more, it takes a share for them.
+func (c *call) reserve(b []byte, n int) ([]byte, error) {
 	if cap(b)-len(b) >= n {
 		return b, nil
 	}

@@ -179,7 +179,7 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 		l = d.newLane(s)
 		d.lanes[s] = l
 	}
-	settings := s.Settings()
+	settings := s.Spec()
 	if settings.Namespace != l.namespace.name { // it has moved
 		d.leave(l)
 		l.namespace = d.join(settings.Namespace)
@@ -221,7 +221,7 @@ func (d *Dispatcher) leave(l *lane) {
 }
 
 func (d *Dispatcher) newLane(s *queue.Source) *lane {
-	l := &lane{source: s, namespace: d.join(s.Settings().Namespace)}
+	l := &lane{source: s, namespace: d.join(s.Spec().Namespace)}
 	l.ctx, l.cancel = context.WithCancelCause(d.base)
 	l.timer = newTimer(func() { d.tick(l) })
 	return l
@@ -301,7 +301,7 @@ func (d *Dispatcher) admit(l *lane) *permit {
 	if d.stopped || l.closed || l.waits {
 		return nil
 	}
-	settings := l.source.Settings()
+	settings := l.source.Spec()
 	nextAt := l.source.NextAt()
 	if settings.Suspend || nextAt.IsZero() {
 		l.throttle.end()

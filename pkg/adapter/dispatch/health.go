@@ -92,7 +92,7 @@ func (d *Dispatcher) Health(s *queue.Source) Health {
 	}
 	h, turned := l.health.look(d.cfg.Now().Round(0))
 	if turned && d.cfg.Failing != nil {
-		d.cfg.Failing(s.Settings(), h)
+		d.cfg.Failing(s.Spec(), h)
 	}
 	return h
 }

@@ -113,7 +113,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(memory, d.memory.Used())
 		for _, l := range d.all() {
-			settings := l.source.Settings()
+			settings := l.source.Spec()
 			with := func(label, value string) metric.MeasurementOption {
 				return metric.WithAttributeSet(queue.Labels(settings, attribute.String(label, value)))
 			}

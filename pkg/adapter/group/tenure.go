@@ -120,7 +120,7 @@ func (t *tenure) purgeGone() error {
 		return passing(err)
 	}
 	for _, s := range t.queue.Sources() {
-		unknown = append(unknown, s.Settings().UID)
+		unknown = append(unknown, s.Spec().UID)
 	}
 	for _, s := range t.m.known() {
 		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {

@@ -14,7 +14,7 @@ import (
 
 // Source is the part of a [queue.Source] that events need.
 type Source interface {
-	Settings() *schedule.Source
+	Spec() *schedule.Source
 	// ScheduleTogether schedules all items or none.
 	ScheduleTogether(items []queue.Item) error
 }
@@ -80,7 +80,7 @@ func (r *Receiver) Remove(uid string) {
 // asked for once it is on stable storage. It keeps the body. Expressions end with
 // ctx. A judge that is not nil is asked about each event.
 func (r *Receiver) Ingest(ctx context.Context, src Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error) {
-	settings := src.Settings()
+	settings := src.Spec()
 	rules := r.find(settings.UID)
 	switch {
 	case rules.tally == nil:

@@ -20,7 +20,7 @@ type fakeSource struct {
 	err      error
 }
 
-func (f *fakeSource) Settings() *schedule.Source { return f.settings }
+func (f *fakeSource) Spec() *schedule.Source { return f.settings }
 
 func (f *fakeSource) ScheduleTogether(items []queue.Item) error {
 	for _, item := range items {

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authn "k8s.io/api/authentication/v1"
-	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -23,71 +21,35 @@ const accountErrorLife = time.Second
 // these tokens never leave this package.
 type accountTokens struct {
 	request TokenRequester
-	cache   *lru.LRUExpireCache
-	flights singleflight.Group
-	calls   *CallQueue
+	kept    *tokenCache
 }
 
 func newAccountTokens(request TokenRequester) *accountTokens {
-	return &accountTokens{
-		request: request, cache: lru.NewLRUExpireCache(maxTokens),
-		calls: NewCallQueue(CallLimit{Slots: maxTokenRequests, Share: maxTokenShare, Wait: CallTimeout, Take: CallTimeout}),
-	}
+	return &accountTokens{request: request, kept: newTokenCache(accountErrorLife)}
 }
 
 // get returns a token of the account.
 func (t *accountTokens) get(ctx context.Context, a objects.Account) (string, error) {
-	if token, err, ok := t.cached(a); ok {
-		return token, err
-	}
-	result := t.flights.DoChan(a.User(), func() (any, error) {
-		if token, err, ok := t.cached(a); ok {
-			return token, err
-		}
-		var token string
-		err := t.calls.Do(context.WithoutCancel(ctx), a.Namespace, func(ctx context.Context) (err error) {
-			token, err = t.fetch(ctx, a)
-			return err
-		})
-		if err != nil {
-			t.cache.Add(a, err, accountErrorLife)
-		}
-		return token, err
+	return t.kept.get(ctx, a.User(), a.Namespace, func(ctx context.Context) (string, time.Duration, error) {
+		return t.fetch(ctx, a)
 	})
-	select {
-	case r := <-result:
-		return r.Val.(string), r.Err
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
 }
 
-func (t *accountTokens) cached(a objects.Account) (token string, err error, ok bool) {
-	switch v, _ := t.cache.Get(a); v := v.(type) {
-	case string:
-		return v, nil, true
-	case error:
-		return "", v, true
-	}
-	return "", nil, false
-}
-
-// fetch requests a token for the API server's own audience, and keeps it for 80 % of
-// its life.
-func (t *accountTokens) fetch(ctx context.Context, a objects.Account) (string, error) {
+// fetch requests a token for the API server's own audience, which is used for 80 % of its
+// life.
+func (t *accountTokens) fetch(ctx context.Context, a objects.Account) (string, time.Duration, error) {
 	seconds := int64(tokenLife / time.Second)
 	answer, err := t.request(ctx, cache.ObjectName{Namespace: a.Namespace, Name: a.Name}, &authn.TokenRequest{
 		Spec: authn.TokenRequestSpec{ExpirationSeconds: &seconds},
 	})
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	if answer.Status.Token == "" {
-		return "", errors.New("the answer of the API server has no token")
+		return "", 0, errors.New("the answer of the API server has no token")
 	}
-	t.cache.Add(a, answer.Status.Token, time.Until(answer.Status.ExpirationTimestamp.Time)*4/5)
-	return answer.Status.Token, nil
+	return answer.Status.Token, time.Until(answer.Status.ExpirationTimestamp.Time) * 4 / 5, nil
 }
 
 // drop forgets a token that the API server did not take: its account was made again.
-func (t *accountTokens) drop(a objects.Account) { t.cache.Remove(a) }
+func (t *accountTokens) drop(a objects.Account) { t.kept.drop(a.User()) }

@@ -8,9 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	authn "k8s.io/api/authentication/v1"
-	lru "k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -24,12 +22,6 @@ const (
 	// tokenErrorLife caches an error, so that a source which gets no token does not
 	// request one with every delivery.
 	tokenErrorLife = 5 * time.Second
-	// maxTokenRequests are under way at once, maxTokenShare of them for the
-	// sources of one namespace.
-	maxTokenRequests = 32
-	maxTokenShare    = 4
-	// maxTokens bounds the cache, at some 1.5 KiB each.
-	maxTokens = 16_384
 )
 
 // Tokens requests tokens of service accounts and caches them while they can be
@@ -37,19 +29,13 @@ const (
 type Tokens struct {
 	request   TokenRequester
 	forbidden APIAudiences
-	cache     *lru.LRUExpireCache
-	flights   singleflight.Group
-	calls     *CallQueue
+	kept      *tokenCache
 }
 
 // NewTokens returns an empty cache. It never requests a token for one of the
 // forbidden audiences.
 func NewTokens(request TokenRequester, forbidden APIAudiences) *Tokens {
-	return &Tokens{
-		request: request, forbidden: forbidden, cache: lru.NewLRUExpireCache(maxTokens),
-		// A namespace with thousands of audiences waits behind itself.
-		calls: NewCallQueue(CallLimit{Slots: maxTokenRequests, Share: maxTokenShare, Wait: CallTimeout, Take: CallTimeout}),
-	}
+	return &Tokens{request: request, forbidden: forbidden, kept: newTokenCache(tokenErrorLife)}
 }
 
 // APIAudiences are the audiences of the API server. A sink that received a token
@@ -85,45 +71,13 @@ func (t *Tokens) Get(ctx context.Context, src *schedule.Source, audience string)
 			"set spec.sink.audience to the audience of the sink", account, audience)
 	}
 	key := src.UID + "\n" + account + "\n" + audience
-	if token, err, ok := t.cached(key); ok {
-		return token, err
-	}
-	result := t.flights.DoChan(key, func() (any, error) {
-		if token, err, ok := t.cached(key); ok { // of the flight before this one
-			return token, err
-		}
-		var token string
-		var life time.Duration
-		// The first caller may give up, but others wait for the same token.
-		err := t.calls.Do(context.WithoutCancel(ctx), src.Namespace, func(ctx context.Context) (err error) {
-			token, life, err = t.fetch(ctx, src, audience)
-			return err
-		})
-		switch {
-		case err != nil:
-			err = fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, err)
-			t.cache.Add(key, err, tokenErrorLife)
-		case life > 0:
-			t.cache.Add(key, token, life)
-		}
-		return token, err
+	token, err := t.kept.get(ctx, key, src.Namespace, func(ctx context.Context) (string, time.Duration, error) {
+		return t.fetch(ctx, src, audience)
 	})
-	select {
-	case r := <-result:
-		return r.Val.(string), r.Err
-	case <-ctx.Done():
-		return "", fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, context.Cause(ctx))
+	if err != nil {
+		return "", fmt.Errorf("kube: token of service account %s for audience %q: %w", account, audience, err)
 	}
-}
-
-func (t *Tokens) cached(key string) (token string, err error, ok bool) {
-	switch v, _ := t.cache.Get(key); v := v.(type) {
-	case string:
-		return v, nil, true
-	case error:
-		return "", v, true
-	}
-	return "", nil, false
+	return token, nil
 }
 
 // fetch requests a token, and returns how long it can be used.

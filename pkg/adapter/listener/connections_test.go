@@ -190,7 +190,7 @@ func (w *world) wait(t *testing.T, number int) <-chan error {
 
 func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	t.Parallel()
-	// A new connection finds no room where all others are being answered, and are
+	// A new connection is refused where all others are being answered, and are
 	// of its own peer, or of one that would have fewer then.
 	w := newWorld(t, 3, 1<<20)
 	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 2)}

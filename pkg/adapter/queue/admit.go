@@ -154,7 +154,7 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 // many.
 func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, error) {
 	defer s.lockItems(items)()
-	settings, now := s.Settings(), s.now()
+	settings, now := s.Spec(), s.now()
 	keys, of, n, err := s.openAll(items, now, a)
 	if err != nil {
 		return 0, err

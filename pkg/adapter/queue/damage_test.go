@@ -93,7 +93,7 @@ func TestSweep_GoesPastWhatItCannotDrop(t *testing.T) {
 			}
 		}
 		// Once the source is set, its rows are dropped too.
-		settings := *s.Settings()
+		settings := *s.Spec()
 		settings.UID, settings.Name = "absent", "absent"
 		back, err := s.q.Set(&settings)
 		if err != nil {
@@ -310,7 +310,7 @@ func TestPages_ShareTheirBudget(t *testing.T) {
 		defer done()
 		fill(t, s, 1000, time.Now().Add(time.Hour))
 		for i := range 7 {
-			settings := *s.Settings()
+			settings := *s.Spec()
 			settings.UID, settings.Name = fmt.Sprint(i), fmt.Sprint(i)
 			if _, err := s.q.Set(&settings); err != nil {
 				t.Fatal(err)

@@ -33,7 +33,7 @@ func (s *Source) Take() (*Delivery, error) {
 		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
-	settings := s.Settings()
+	settings := s.Spec()
 	if settings.Suspend {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (s *Source) later(row timer.Row, err error) {
 		return
 	}
 	s.again.Add(1)
-	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Settings().Path(), "key", row.Key, "error", err)
+	s.q.cfg.Log.Error("an entry cannot be read; trying again", "source", s.Spec().Path(), "key", row.Key, "error", err)
 	s.q.work.Go(func() {
 		select {
 		case <-s.q.stop:
@@ -202,7 +202,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	if err != nil {
 		return "", false, s.q.fatal(err)
 	}
-	stored, settings, now := cur, s.Settings(), s.now()
+	stored, settings, now := cur, s.Spec(), s.now()
 	if cur != nil && !f.Own && cur.Expired(now) { // the waiting occurrence has expired, swept or not
 		cur = nil
 		s.expired.Add(1)

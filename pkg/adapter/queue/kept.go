@@ -312,7 +312,7 @@ func (s *Source) redriven(key string, a *admission) (bool, error) {
 	if err != nil || !s.isKept(letter) {
 		return false, err
 	}
-	settings, now := s.Settings(), s.now()
+	settings, now := s.Spec(), s.now()
 	k := keyState{key: key}
 	if err := s.open(&k, now, false); err != nil {
 		return false, err
@@ -339,7 +339,7 @@ func (s *Source) trimKept() {
 		return
 	}
 	defer s.leave()
-	letters := s.Settings().Letters
+	letters := s.Spec().Letters
 	s.kept.Lock()
 	rows, err := s.keptRows(nil, int(s.kept.count.Load()))
 	s.kept.Unlock()
@@ -349,7 +349,7 @@ func (s *Source) trimKept() {
 		}
 	}
 	if err != nil {
-		s.q.cfg.Log.Error("the dead letters of a source could not be brought in line with its settings", "source", s.Settings().Path(), "error", err)
+		s.q.cfg.Log.Error("the dead letters of a source could not be brought in line with its settings", "source", s.Spec().Path(), "error", err)
 	}
 }
 

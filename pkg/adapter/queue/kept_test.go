@@ -113,7 +113,7 @@ func TestKept_UntilItsAge(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		again, err := q.Set(s.Settings())
+		again, err := q.Set(s.Spec())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestKept_FollowsItsSettings(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		set := func(keep int, age time.Duration) {
-			n := *s.Settings()
+			n := *s.Spec()
 			n.Letters = schedule.Letters{Keep: keep, MaxAge: age}
 			if _, err := s.q.Set(&n); err != nil {
 				t.Fatal(err)

@@ -81,7 +81,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			if err != nil {
 				continue // removed meanwhile
 			}
-			settings := s.Settings()
+			settings := s.Spec()
 			labels := metric.WithAttributeSet(Labels(settings))
 			with := func(label, value string) metric.MeasurementOption {
 				return metric.WithAttributeSet(Labels(settings, attribute.String(label, value)))

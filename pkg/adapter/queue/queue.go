@@ -169,7 +169,7 @@ func (q *Queue) Set(settings *schedule.Source) (*Source, error) {
 	s, ok := q.sources[settings.UID]
 	trim := !ok
 	if ok {
-		trim = s.Settings().Letters != settings.Letters
+		trim = s.Spec().Letters != settings.Letters
 		if old := s.settings.Swap(settings); old.Path() != settings.Path() && q.byPath[old.Path()] == s {
 			delete(q.byPath, old.Path())
 		}
@@ -208,8 +208,8 @@ func (q *Queue) Remove(uid string) error {
 	q.mu.Lock()
 	s := q.sources[uid]
 	delete(q.sources, uid)
-	if s != nil && q.byPath[s.Settings().Path()] == s {
-		delete(q.byPath, s.Settings().Path())
+	if s != nil && q.byPath[s.Spec().Path()] == s {
+		delete(q.byPath, s.Spec().Path())
 	}
 	q.mu.Unlock()
 	if s != nil {

@@ -52,7 +52,7 @@ func (q *Queue) move(s *Source) {
 	defer s.gate.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if namespace := s.Settings().Namespace; namespace != s.tenant.namespace && !s.removed.Load() {
+	if namespace := s.Spec().Namespace; namespace != s.tenant.namespace && !s.removed.Load() {
 		q.part(s)
 		q.join(s, namespace)
 	}

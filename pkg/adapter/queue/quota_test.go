@@ -116,8 +116,8 @@ func (h *house) check(when string) {
 			h.t.Fatalf("%s: source %s holds %d keys of %d bytes; counted are %d of %d, in the store %d (%v)",
 				when, s.uid, keys, bytes, s.keys.Load(), s.bytes.Load(), stored, err)
 		}
-		n := namespaces[s.Settings().Namespace]
-		namespaces[s.Settings().Namespace] = total{n.keys + keys, n.bytes + bytes}
+		n := namespaces[s.Spec().Namespace]
+		namespaces[s.Spec().Namespace] = total{n.keys + keys, n.bytes + bytes}
 	}
 	if len(namespaces) != len(h.q.tenants) {
 		h.t.Fatalf("%s: %d namespaces are counted, want %d", when, len(h.q.tenants), len(namespaces))

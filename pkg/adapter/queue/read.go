@@ -196,8 +196,8 @@ func (s *Source) FirstAt() (time.Time, error) {
 		return time.Time{}, err
 	}
 	defer s.leave()
-	var room [1]store.Row
-	rows, _, err := s.q.store.Due(room[:0], s.uid, store.Position{}, 1)
+	var first [1]store.Row
+	rows, _, err := s.q.store.Due(first[:0], s.uid, store.Position{}, 1)
 	if len(rows) == 0 {
 		return time.Time{}, err
 	}

@@ -38,7 +38,7 @@ func (s *Source) rememberEnd(key string, attempt uint32, result string) {
 		return
 	}
 	now := s.now()
-	s.q.history.Add(s.Settings().Namespace, s.uid, key, recent.Outcome{At: now, Result: result, Attempt: attempt})
+	s.q.history.Add(s.Spec().Namespace, s.uid, key, recent.Outcome{At: now, Result: result, Attempt: attempt})
 	if feed := s.feed.Feed(); feed != nil {
 		feed.Add(recent.Event{Kind: recent.Ended, Key: key, At: now, Attempt: attempt, Result: result})
 	}
@@ -63,7 +63,7 @@ func (s *Source) History(key string) ([]recent.Outcome, time.Time, error) {
 		return nil, time.Time{}, err
 	}
 	defer s.leave()
-	outcomes, since := s.q.history.Get(s.Settings().Namespace, s.uid, key)
+	outcomes, since := s.q.history.Get(s.Spec().Namespace, s.uid, key)
 	return outcomes, since, nil
 }
 

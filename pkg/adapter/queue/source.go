@@ -78,15 +78,15 @@ func (s *Source) resize(rows int) {
 	s.page.Unlock()
 }
 
-// Settings are the source's settings now in force.
-func (s *Source) Settings() *schedule.Source { return s.settings.Load() }
+// Spec is what the source asks for now.
+func (s *Source) Spec() *schedule.Source { return s.settings.Load() }
 
 // enter guards a call against Remove. After nil the caller must call leave.
 func (s *Source) enter() error {
 	s.gate.RLock()
 	if s.removed.Load() {
 		s.gate.RUnlock()
-		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Settings().Path())
+		return schedule.Refuse(schedule.CodeNotFound, "there is no RescheduleSource %s any more", s.Spec().Path())
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (s *Source) NextAt() time.Time {
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
-	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.hasSlot(s.Settings()) {
+	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.hasSlot(s.Spec()) {
 		return s.now()
 	}
 	at, ok := s.page.Head()
@@ -256,7 +256,7 @@ func (s *Source) load() {
 			return
 		}
 		if err != nil {
-			s.q.cfg.Log.Error("the due index cannot be read; trying again", "source", s.Settings().Path(), "error", err)
+			s.q.cfg.Log.Error("the due index cannot be read; trying again", "source", s.Spec().Path(), "error", err)
 			select {
 			case <-time.After(time.Second):
 				s.loaded()

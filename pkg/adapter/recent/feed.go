@@ -104,7 +104,7 @@ func (a *Feeds) Follow(slot *Slot, after uint64, resume bool) (w *Follower, ok b
 	defer a.mu.Unlock()
 	f := a.feeds[slot]
 	if f == nil {
-		if !a.room() {
+		if !a.makeSlot() {
 			return nil, false
 		}
 		a.numbers++
@@ -129,8 +129,8 @@ func (a *Feeds) Follow(slot *Slot, after uint64, resume bool) (w *Follower, ok b
 	return w, ok
 }
 
-// room makes room for one more feed: the feed that was left longest ago gives way.
-func (a *Feeds) room() bool {
+// makeSlot makes a slot free for one more feed: it ends the feed that was left longest ago.
+func (a *Feeds) makeSlot() bool {
 	var oldest *Slot
 	for slot, f := range a.feeds {
 		if f.followers == 0 && (oldest == nil || f.left.Before(a.feeds[oldest].left)) {

@@ -71,7 +71,7 @@ func TestLarge_OthersGoOn(t *testing.T) {
 		st := s.resources[0].stream("ops", nil)
 		for _, gone := range []bool{false, true} {
 			o := &objects.Object{Namespace: "ops", Name: "huge", UID: "u", Version: "1", TooLarge: true}
-			if err := st.compare(context.Background(), &st.batch, nil, o, gone, true, "1"); err != nil || len(st.batch.changes) > 0 {
+			if err := st.compare(context.Background(), &st.batch, comparison{object: o, gone: gone, known: true, version: "1"}); err != nil || len(st.batch.changes) > 0 {
 				t.Errorf("%v, %v", st.batch.changes, err)
 			}
 		}

@@ -179,7 +179,7 @@ func (l *listing) object(ctx context.Context, o *objects.Object) error {
 		return nil
 	}
 	_, complete := l.s.r.rows.covers(o.Namespace, l.s.r.cfg.Selector)
-	if err := l.s.compare(ctx, &l.batch, before, o, false, complete, ""); err != nil {
+	if err := l.s.compare(ctx, &l.batch, comparison{before: before, object: o, known: complete}); err != nil {
 		return err
 	}
 	if l.batch.full() {

@@ -14,7 +14,7 @@ import (
 // reasonResync is the reason of an occurrence that a resync made.
 const reasonResync = "resync"
 
-// resyncMost is the longest wait of a resync that exceeds a quota: deliveries make room.
+// resyncMost is the longest wait of a resync that exceeds a quota: deliveries free a part of it.
 const resyncMost = 30 * time.Second
 
 // Resync schedules the keys with the prefix of all objects once, spread over a time

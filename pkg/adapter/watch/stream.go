@@ -257,38 +257,44 @@ func (s *stream) event(ctx context.Context, t objects.EventType, o *objects.Obje
 	if err != nil {
 		return err
 	}
-	return s.compare(ctx, &s.batch, before, o, t == objects.Deleted, true, o.Version)
+	return s.compare(ctx, &s.batch, comparison{before: before, object: o, gone: t == objects.Deleted, known: true, version: o.Version})
 }
 
-// compare adds what an object means to the batch. known: a list was complete, so an
-// object without a mark is new.
-func (s *stream) compare(ctx context.Context, b *batch, before *store.Mark, o *objects.Object, gone, known bool, version string) error {
-	now, err := s.sight(ctx, o)
+// comparison is an object and what is known about it before it is looked at.
+type comparison struct {
+	before  *store.Mark // nil: it has none
+	object  *objects.Object
+	gone    bool   // it was deleted
+	known   bool   // a list was complete, so an object without a mark is new
+	version string // how far the watch has come with it; "" in a list
+}
+
+// compare adds what an object means to the batch.
+func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
+	now, err := s.sight(ctx, c.object)
 	if err != nil {
 		return err
 	}
 	if now == nil { // it cannot be read
-		if !gone || before == nil {
+		if !c.gone || c.before == nil {
 			return nil
 		}
-		now = &sighting{path: o.Path(), uid: o.UID, version: o.Version}
+		now = &sighting{path: c.object.Path(), uid: c.object.UID, version: c.object.Version}
 	}
-	d := decide(s.r.cfg.Kind, before, now, gone)
+	d := decide(s.r.cfg.Kind, c.before, now, c.gone)
 	if d.verb == "" {
 		return nil
 	}
 	w := s.r.s.settings.Load().Watch
-	if w == nil || before != nil || gone || known || !now.created.Before(w.Since) {
-		b.add(s.r.change(d, now, 0, version))
-		return nil
+	change := s.r.change(d, now, 0, c.version)
+	if w != nil && c.before == nil && !c.gone && !c.known && now.created.Before(w.Since) {
+		// One change has one delay: each key has its own time.
+		for i := range change.items {
+			delay := spread(change.items[i].Key, w.ResyncOver)
+			change.items[i].Request.Delay = &delay
+		}
 	}
-	// One change has one delay: each key has its own time.
-	c := s.r.change(d, now, 0, version)
-	for i := range c.items {
-		delay := spread(c.items[i].Key, w.ResyncOver)
-		c.items[i].Request.Delay = &delay
-	}
-	b.add(c)
+	b.add(change)
 	return nil
 }
 

@@ -27,7 +27,7 @@ function tick() {
   }
 }
 
-/** Follows a view: its live parts are loaded again, unless somebody works in them. */
+/** Follows a view: its live parts are loaded again, unless the user works in them. */
 function follow(every) {
   const button = document.createElement("button");
   button.type = "button";

@@ -98,11 +98,11 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 			lookAtAll()
 		}
 	})))
-	must(accounts.Informer().AddEventHandler(untombed(cache.FilteringResourceEventHandler{
+	must(accounts.Informer().AddEventHandler(withLastState(cache.FilteringResourceEventHandler{
 		FilterFunc: controller.FilterController(&v1alpha1.RescheduleSource{}),
 		Handler:    controller.HandleAll(impl.EnqueueControllerOf),
 	})))
-	must(policies.Informer().AddEventHandler(untombed(auth.EventPolicyEventHandler(
+	must(policies.Informer().AddEventHandler(withLastState(auth.EventPolicyEventHandler(
 		sources.GetIndexer(), v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind).GroupKind(), impl.EnqueueKey))))
 	return impl
 }
@@ -140,16 +140,16 @@ func onChange[T any, O interface {
 	*T
 	metav1.Object
 }](f func(before, after O)) cache.ResourceEventHandler {
-	return untombed(cache.ResourceEventHandlerFuncs{
+	return withLastState(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f(nil, o.(O)) },
 		UpdateFunc: func(before, after any) { f(before.(O), after.(O)) },
 		DeleteFunc: func(o any) { f(o.(O), nil) },
 	})
 }
 
-// untombed passes h the last known state of an object that was deleted while the
+// withLastState passes h the last known state of an object that was deleted while the
 // watch was broken. Eventing's and Knative's handlers ignore such deletions.
-func untombed(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+func withLastState(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    h.OnAdd,
 		UpdateFunc: h.OnUpdate,

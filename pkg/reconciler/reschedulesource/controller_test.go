@@ -367,7 +367,7 @@ func TestScaler_Queued(t *testing.T) {
 func TestUntombed_LastKnownState(t *testing.T) {
 	t.Parallel()
 	var got []any
-	h := untombed(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got = append(got, o) }})
+	h := withLastState(cache.ResourceEventHandlerFuncs{DeleteFunc: func(o any) { got = append(got, o) }})
 	a, b := account(), account()
 	h.OnDelete(a)
 	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "ops/x", Obj: b})

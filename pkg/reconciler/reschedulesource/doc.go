@@ -4,9 +4,10 @@
 //
 // It guarantees that the status of a source names everything that is missing. A
 // step that fails does not hide the other steps, and the last known URL of a
-// sink stays in the status while the sink cannot be found. The adapter writes
-// status.pending and nextDueAt; the reconciler neither overwrites them nor runs
-// when they change. The adapter has one replica while there is a source, and
+// sink stays in the status while the sink cannot be found. The adapter writes the
+// counts and times of the status, and its reports deliveries and watch; the reconciler
+// overwrites none of them. It runs when a report changes, and not when a count or a time
+// does. The adapter has one replica while there is a source, and
 // none otherwise. The ClusterRole reschedule-adapter-watch names each account that a
 // source names in spec.watch, and no other.
 //

@@ -35,7 +35,7 @@ async def run(
 ) -> tuple[list[float], bool]:
     """Runs the timers that are due, and returns the seconds to the next times, and whether one of them is a retry.
 
-    timers are those that match the object, others those that do not: their records are removed.
+    timers match the object. The others do not match it: their records are removed.
     """
     delays: list[float] = []
     retry = False

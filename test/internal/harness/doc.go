@@ -6,7 +6,7 @@
 // wait ends: with what was waited for, or after [Patience] with the adapter's
 // log.
 //
-// It knows nothing of the adapter's rooms, on purpose: a test on it has the
+// It knows nothing of the adapter's packages, on purpose: a test on it has the
 // contract only.
 package harness
 

@@ -37,9 +37,9 @@ final class BoundedBody implements HttpResponse.BodySubscriber<byte[]> {
   @Override
   public void onNext(List<ByteBuffer> buffers) {
     for (ByteBuffer b : buffers) {
-      int room = max - bytes.size();
-      byte[] chunk = new byte[Math.min(room, b.remaining())];
-      boolean more = b.remaining() > room;
+      int free = max - bytes.size();
+      byte[] chunk = new byte[Math.min(free, b.remaining())];
+      boolean more = b.remaining() > free;
       b.get(chunk);
       bytes.write(chunk, 0, chunk.length);
       if (more) {

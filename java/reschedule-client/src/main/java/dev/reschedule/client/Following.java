@@ -112,12 +112,12 @@ public final class Following implements Iterator<LiveEvent>, AutoCloseable {
     String kind = "";
     StringBuilder data = new StringBuilder();
     try {
-      int room = MAX_EVENT;
-      for (String line = body.line(room, silence); line != null; line = body.line(room, silence)) {
+      int free = MAX_EVENT;
+      for (String line = body.line(free, silence); line != null; line = body.line(free, silence)) {
         int colon = line.indexOf(':');
         String name = colon < 0 ? line : line.substring(0, colon);
         String value = colon < 0 ? "" : line.substring(colon + 1).replaceFirst("^ ", "");
-        room = Math.max(0, room - line.length());
+        free = Math.max(0, free - line.length());
         switch (name) {
           case "id" -> id = checkId(value);
           case "event" -> kind = value;
@@ -137,7 +137,7 @@ public final class Following implements Iterator<LiveEvent>, AutoCloseable {
         }
         id = null;
         kind = "";
-        room = MAX_EVENT;
+        free = MAX_EVENT;
       }
     } catch (IllegalArgumentException | DateTimeException e) {
       throw Calls.noStream(e.getMessage(), e);

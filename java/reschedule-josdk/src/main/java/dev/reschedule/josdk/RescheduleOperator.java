@@ -126,7 +126,7 @@ public class RescheduleOperator extends Operator {
     return this;
   }
 
-  /** Listens on another port than that of the environment variable PORT, which is 8080 by default; 0 is any. */
+  /** Listens on this port instead of the one in the environment variable PORT (default 8080); 0 is any free port. */
   public RescheduleOperator withPort(int number) {
     port = number;
     return this;

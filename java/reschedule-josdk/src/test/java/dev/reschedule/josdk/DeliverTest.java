@@ -213,7 +213,7 @@ class DeliverTest {
     deliver(changed("update", "a"));
     assertEquals(2, runs.size());
     deliver(cause("a", "v1/Secret/" + ns + "/x"));
-    assertEquals(2, runs.size(), "nobody is asked about it any more");
+    assertEquals(2, runs.size(), "the reconciler is not called for it any more");
   }
 
   /** Deliveries that share a list each find the change of their own object. */

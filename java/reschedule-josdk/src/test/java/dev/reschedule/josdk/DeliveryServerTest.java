@@ -140,7 +140,7 @@ class DeliveryServerTest {
     assertEquals(200, send(request().GET()).statusCode());
   }
 
-  /** A sender that does not read its answer stops nobody but itself. */
+  /** A sender that does not read its answer does not hold up other senders. */
   @Test
   void unreadAnswersStopNobody() throws Exception {
     CompletableFuture<Answer> run = new CompletableFuture<>();
