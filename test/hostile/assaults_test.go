@@ -28,6 +28,7 @@ func numbered(name string, n int, sink, spec string) (sources []source) {
 const (
 	hangingSources = 13 // enough to take every slot of delivery, when only sources are told apart
 	largeSources   = 20
+	loopSources    = 13
 	rowSources     = 13
 	largeAfter     = 10 * time.Second
 	trickling      = 200  // keys
@@ -63,6 +64,15 @@ var assaults = map[string]assault{
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
 				a.call(ctx, "hang", http.MethodPost, fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, ""))
+			})
+		},
+	},
+	// Keys that are due again as soon as they were delivered.
+	"loop": {
+		sources: numbered("loop", loopSources, "loop", ""),
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 50*time.Millisecond, loopSources, func(n int) {
+				a.call(ctx, "loop", http.MethodPost, fmt.Sprintf("loop-%d/schedules", n%loopSources), items("l", 0, 20, ""))
 			})
 		},
 	},
