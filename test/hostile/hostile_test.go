@@ -160,6 +160,8 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 		"idle":    {5, attackFor},
 		"bodies":  {1, attackFor},
 		"streams": {5, attackFor},
+		"trickle": {1, shortly},
+		"rows":    {1, shortly},
 	} {
 		t.Run(attack, func(t *testing.T) {
 			newStreet(t, harness.Pod(), t.TempDir(), by.namespaces, attack).live(t, quietFor, by.lasts, afterFor)
