@@ -289,6 +289,7 @@ func (w *world) receive(rw http.ResponseWriter, req *http.Request) {
 type expectation struct {
 	supply   supply
 	ingested bool
+	stored   func(*schedule.Entry) bool // nil: any
 	entry    *schedule.Entry
 }
 
@@ -382,6 +383,8 @@ func (w *world) check(source string, expected map[string]*expectation) {
 		switch {
 		case err != nil || !ok:
 			w.t.Errorf("%s, key %q, %+v: accepted, and not there: %v", source, key, x.supply.attributes, err)
+		case x.stored != nil && !x.stored(v.Entry):
+			w.t.Errorf("%s, key %q: what was accepted beside the event is not stored: %+v", source, key, v.Entry)
 		case x.entry == nil:
 			x.entry = v.Entry
 		case !x.entry.Event.Equal(v.Event):
@@ -450,6 +453,49 @@ func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectat
 	return next
 }
 
+// wish is what a request asks for beside its event: the start of a JSON object, and what must be stored
+// of it. It is due within an hour; it expires, and maxInterval brings it back, after the test.
+func (w *world) wish(r *rand.Rand) (fields []byte, stored func(*schedule.Entry) bool) {
+	ask := map[string]any{}
+	for _, name := range []string{"reason", "uid"} {
+		if r.IntN(2) == 0 {
+			ask[name] = text(r)
+		}
+	}
+	if r.IntN(2) == 0 {
+		ask["maxInterval"] = pick(r, "1000h", "PT2000H", "0s", "-1s", "soon")
+	}
+	if r.IntN(2) == 0 {
+		ask["policy"] = pick(r, "replace", "earliest", "latest", "keep", "fail", text(r))
+	}
+	if r.IntN(2) == 0 {
+		ask["jitter"] = pick[any](r, 0, 0.5, 1, 1.5, -1, text(r))
+	}
+	if r.IntN(2) == 0 {
+		ask["expiresAt"] = pick(r, w.now().Add(365*24*time.Hour).Format(time.RFC3339Nano), text(r))
+	}
+	switch r.IntN(4) {
+	case 0:
+		ask["delay"] = pick[any](r, "30m", 1800, 0.5, "PT1M", -1, text(r))
+	case 1:
+		ask["dueAt"] = pick(r, w.now().Add(time.Minute).Format(time.RFC3339Nano), text(r))
+	case 2:
+		ask["backoff"] = map[string]any{"base": pick(r, "1s", text(r)), "factor": pick[any](r, 1, 2.5, 0, text(r)), "cap": "1h"}
+	}
+	var b bytes.Buffer
+	for name, value := range ask {
+		raw, _ := json.Marshal(value) // texts and numbers
+		fmt.Fprintf(&b, "%q:%s,", name, raw)
+	}
+	return b.Bytes(), func(e *schedule.Entry) bool {
+		uid, _ := ask["uid"].(string)
+		reason, _ := ask["reason"].(string)
+		_, expires := ask["expiresAt"]
+		_, interval := ask["maxInterval"]
+		return e.UID == uid && e.Reason == reason && e.ExpiresAt.IsZero() == !expires && (e.MaxInterval != nil) == interval
+	}
+}
+
 func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 	// What is accepted, of requests, events and replies, survives a restart
 	// unchanged and reaches a sink in both modes; what is not names its field.
@@ -490,19 +536,20 @@ func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 			delete(s.attributes, "datacontenttype")
 		}
 		event := s.object(r, all)
+		fields, stored := w.wish(r)
 		json := http.Header{"Content-Type": {"application/json"}}
 		for source, of := range expected {
 			accepted := false
 			if i%2 == 0 {
-				accepted = w.call(http.MethodPut, "/ns/"+source+"/schedules/"+url.PathEscape(key), json.Clone(), fmt.Appendf(nil, `{"event":%s}`, event))
+				accepted = w.call(http.MethodPut, "/ns/"+source+"/schedules/"+url.PathEscape(key), json.Clone(), fmt.Appendf(nil, `{%s"event":%s}`, fields, event))
 			} else {
 				name := jsonText(key)
-				w.call(http.MethodPost, "/ns/"+source+"/schedules", json.Clone(), fmt.Appendf(nil, `{"items":[{"key":%s,"event":%s}]}`, name, event))
+				w.call(http.MethodPost, "/ns/"+source+"/schedules", json.Clone(), fmt.Appendf(nil, `{"items":[{%s"key":%s,"event":%s}]}`, fields, name, event))
 				found, _ := w.a.queue.Lookup("ns", source)
 				_, accepted, _ = found.Get(key)
 			}
 			if accepted {
-				of[key] = &expectation{supply: s}
+				of[key] = &expectation{supply: s, stored: stored}
 			}
 		}
 	}
@@ -534,52 +581,4 @@ func jsonText(s string) []byte {
 		panic(err)
 	}
 	return b
-}
-
-func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
-	t.Parallel()
-	// Whatever spec.ceOverrides is accepted arrives in both modes; what is not
-	// is refused with the name of the field.
-	r := seeded(t)
-	w := &world{t: t, answer: func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusNoContent) }}
-	srv := httptest.NewServer(http.HandlerFunc(w.receive))
-	defer srv.Close()
-	sender := sink.New(sink.Config{Log: slog.New(slog.DiscardHandler)})
-	defer sender.Close()
-	accepted := 0
-	for range 300 {
-		overrides := map[string]string{}
-		for range 1 + r.IntN(2) {
-			overrides[pick(r, "team", "x", "data", "time", "subject", "a-b", "é", "Odd", "datacontenttype", "traceparent", "rescheduleattempt", "id", text(r))] = text(r)
-		}
-		names, err := json.Marshal(overrides)
-		if err != nil {
-			t.Fatal(err)
-		}
-		set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion":"sources.reschedule.dev/v1alpha1","kind":"RescheduleSource","metadata":{"name":"a","namespace":"ns"},
-			"spec":{"sink":{"uri":%q},"ceOverrides":{"extensions":%s},"delivery":{"format":%q}}}`, srv.URL, names, pick(r, "json", "binary")), nil)
-		if err != nil {
-			if !strings.Contains(err.Error(), "ceOverrides.extensions") {
-				t.Errorf("%s: %v names no field", names, err)
-			}
-			continue
-		}
-		accepted++
-		w.got = nil
-		entry := &schedule.Entry{Revision: 1, Occurrence: 1, DueAt: time.Now()}
-		if a, _ := schedule.NewAttempt(set[0], "key", entry, "store"); sender.Send(t.Context(), a).Kind != schedule.Succeeded || len(w.got) != 1 {
-			t.Errorf("%s: not delivered", names)
-			continue
-		}
-		x := expectation{supply: supply{attributes: map[string]any{}}}
-		for name, value := range overrides {
-			x.supply.attributes[name] = value
-		}
-		if wrong := x.same(&w.got[0], w.binary); wrong != "" {
-			t.Errorf("%s: %s", names, wrong)
-		}
-	}
-	if accepted < 10 {
-		t.Errorf("only %d were accepted", accepted)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"knative.dev/pkg/observability/tracing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -203,6 +205,30 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	q.Close()
 	if err := db.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// damaged is a disk on which corrupt places were met.
+type damaged struct{ disk }
+
+func (damaged) Corrupt() int64                     { return 3 }
+func (damaged) Usage() (int64, int64, int64, bool) { return 0, 0, 0, false }
+
+// The corrupt places that the store has met are what the metric says.
+func TestMetrics_CorruptPlacesAreCounted(t *testing.T) {
+	t.Parallel()
+	tm := newTelemetry()
+	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	a := &Adapter{telemetry: tm, disk: damaged{}, events: new(ingest.Receiver)}
+	if err := a.observe(); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(tm.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if text := w.Body.String(); !strings.Contains(text, "\nreschedule_storage_corrupt_total 3\n") {
+		t.Errorf("the metric does not say 3:\n%s", text)
 	}
 }
 

@@ -28,9 +28,12 @@ func numbered(name string, n int, sink, spec string) (sources []source) {
 const (
 	hangingSources = 13 // enough to take every slot of delivery, when only sources are told apart
 	largeSources   = 20
+	loopSources    = 13
 	rowSources     = 13
 	largeAfter     = 10 * time.Second
 	trickling      = 200  // keys
+	manySources    = 200  // of a namespace
+	idleSecured    = 150  // connections with TLS of a namespace; five take more than there are
 	idleEach       = 1000 // connections of a namespace to each port; five take more than there are
 )
 
@@ -63,6 +66,15 @@ var assaults = map[string]assault{
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
 				a.call(ctx, "hang", http.MethodPost, fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, ""))
+			})
+		},
+	},
+	// Keys that are due again as soon as they were delivered.
+	"loop": {
+		sources: numbered("loop", loopSources, "loop", ""),
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 50*time.Millisecond, loopSources, func(n int) {
+				a.call(ctx, "loop", http.MethodPost, fmt.Sprintf("loop-%d/schedules", n%loopSources), items("l", 0, 20, ""))
 			})
 		},
 	},
@@ -122,6 +134,48 @@ var assaults = map[string]assault{
 		}
 		both.Wait()
 	}},
+	// Connections with TLS that stay and ask for nothing.
+	"idle-tls": {run: func(ctx context.Context, a *attacker) {
+		a.hold(ctx, "idle-tls", a.TLS, idleSecured, func(conn net.Conn) error {
+			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+				return err
+			}
+			return http2.NewFramer(conn, nil).WriteSettings()
+		}, nil, false)
+	}},
+	// Streams of live events that are hardly read, and histories, of a source whose keys change.
+	"followers": {
+		sources: []source{{"followers", "ok", ""}},
+		run: func(ctx context.Context, a *attacker) {
+			var all sync.WaitGroup
+			for _, path := range []string{"events", "schedules/f1/history"} {
+				all.Go(func() {
+					ask := func(conn net.Conn) error {
+						_, err := fmt.Fprintf(conn, "GET /%s/followers/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace, path)
+						return err
+					}
+					more := ask
+					if path == "events" {
+						more = nil // the answer does not end
+					}
+					a.hold(ctx, "followers", a.URL, 30, ask, more, path == "events")
+				})
+			}
+			a.each(ctx, 500*time.Millisecond, 100, func(int) {
+				a.call(ctx, "followers", http.MethodPost, "followers/schedules", items("f", 0, 20, ""))
+			})
+			all.Wait()
+		},
+	},
+	// A thousand sources of all namespaces together, each with a key.
+	"thousand": {
+		sources: numbered("thousand", manySources, "ok", ""),
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 5*time.Millisecond, manySources, func(n int) {
+				a.call(ctx, "thousand", http.MethodPut, fmt.Sprintf("thousand-%d/schedules/k", n%manySources), `{"delay":"1s"}`)
+			})
+		},
+	},
 	// Bodies that come a byte at a time: some say how long they are, some do not.
 	"bodies": {
 		sources: []source{{"bodies", "ok", ""}},

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -27,6 +28,10 @@ type street struct {
 	gang  *gang
 	order order
 }
+
+// onlyTheRate leaves of the shipped ceilings the deliveries a second: the attacks must be
+// survived without the others, and no part of the adapter bounds this one.
+const onlyTheRate = "{max-pending: 0, max-bytes: 0, max-in-flight: 0, max-timeout: 0s}\n"
 
 // evil are the namespaces of the attackers.
 var evil = []string{"evil-1", "evil-2", "evil-3", "evil-4", "evil-5"}
@@ -53,7 +58,11 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Adapter = process.Start(t, harness.Flags(file, data, "--tls-listen", secure, "--tls-dir", certificate(t))...)
+	config := filepath.Join(t.TempDir(), "ceilings.yaml")
+	if err := os.WriteFile(config, []byte(onlyTheRate), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Adapter = process.Start(t, harness.Flags(file, data, "--config", config, "--tls-listen", secure, "--tls-dir", certificate(t))...)
 	s.url, s.admin = s.URL+"/good/neighbour", s.Admin
 	s.order = order{Attacks: attacks, Namespaces: evil[:n], URL: s.URL, Admin: s.Admin, TLS: "https://" + secure}
 	return s
@@ -133,7 +142,8 @@ func certificate(t *testing.T) (dir string) {
 const (
 	quietFor  = time.Second
 	attackFor = 8 * time.Second
-	afterFor  = 2 * time.Second
+	shortly   = 3 * time.Second // for an attack that is at its worst at once
+	afterFor  = time.Second
 )
 
 // One way to harm by itself, from as many namespaces as it takes to end an
@@ -150,10 +160,24 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 		"idle":    {5, attackFor},
 		"bodies":  {1, attackFor},
 		"streams": {5, attackFor},
+		"trickle": {1, shortly},
+		"rows":    {1, shortly},
 	} {
 		t.Run(attack, func(t *testing.T) {
 			newStreet(t, harness.Pod(), t.TempDir(), by.namespaces, attack).live(t, quietFor, by.lasts, afterFor)
 		})
+	}
+}
+
+// A sink that asks for its keys again at once gets the deliveries a second of its namespace, and
+// no more. Without the ceiling it took both processors.
+func TestLoop_IsBoundedByTheCeiling(t *testing.T) {
+	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "loop")
+	start := time.Now()
+	answers, _ := s.live(t, quietFor, shortly, afterFor)
+	n, most := answers["deliveries"]["loop"], int((time.Since(start).Seconds()+1)*float64(ceilings.Shipped.MaxPerSecond))
+	if n == 0 || n > most {
+		t.Errorf("%d deliveries of the attackers, of at most %d", n, most)
 	}
 }
 

@@ -83,6 +83,10 @@ func (s *sinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch way {
 	case "hang":
 		// Nothing at all.
+	case "loop": // the key is due again at once
+		w.Header().Set("Reschedule-After", "0s")
+		w.WriteHeader(http.StatusNoContent)
+		return
 	case "reply": // an event of 1 MB, but for its last bytes
 		select {
 		case <-s.slow:

@@ -52,8 +52,20 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	e.do("POST", base, "{}", "Authorization", auth)
 	e.do("DELETE", base+"/schedules/k", "", "Authorization", auth)
 	e.do("DELETE", base+"/schedules?prefix=b", "", "Authorization", auth)
+	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)
+	e.do("POST", base+"/schedules/k/run", "", "Authorization", auth)
+	e.do("POST", base+"/schedules/missing/run", "", "Authorization", auth)
+	letter := &schedule.Entry{DeadLetter: &schedule.DeadLetter{}}
+	e.letters = map[string]*schedule.Entry{"d1": letter, "d2": letter, "d3": letter, "e1": letter}
+	e.do("DELETE", base+"/deadletters/d1", "", "Authorization", auth)
+	e.do("POST", base+"/deadletters/d2/redrive", "", "Authorization", auth)
+	e.do("DELETE", base+"/deadletters?prefix=d", "", "Authorization", auth)
+	e.do("POST", base+"/deadletters/redrive?prefix=e", "", "Authorization", auth)
+	e.do("POST", base+"/resync", `{"prefix":"w"}`, "Authorization", auth)
 	e.do("GET", base+"/schedules/k", "", "Authorization", auth)
+	e.do("GET", base+"/deadletters", "", "Authorization", auth)
 	e.do("PUT", base+"/schedules/k", "{}", "Authorization", "Bearer wrong")
+	e.do("POST", base+"/schedules/k/run", "", "Authorization", "Bearer wrong")
 	const head = `audit.user="token in line 2" audit.verb=`
 	want := []string{
 		head + `schedule audit.source=default/demo audit.key=k audit.result=created`,
@@ -66,6 +78,14 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 		head + `event audit.source=default/demo audit.key="" audit.result="400 invalid_argument"`,
 		head + `cancel audit.source=default/demo audit.key=k audit.result=cancelled`,
 		head + `cancelAll audit.source=default/demo audit.key=b audit.result="deleted 1"`,
+		head + `schedule audit.source=default/demo audit.key=k audit.result=created`,
+		head + `run audit.source=default/demo audit.key=k audit.result=replaced`,
+		head + `run audit.source=default/demo audit.key=missing audit.result="404 not_found"`,
+		head + `discard audit.source=default/demo audit.key=d1 audit.result=discarded`,
+		head + `redrive audit.source=default/demo audit.key=d2 audit.result=redriven`,
+		head + `discard audit.source=default/demo audit.key=d audit.result="deleted 1"`,
+		head + `redrive audit.source=default/demo audit.key=e audit.result="redriven 1"`,
+		head + `resync audit.source=default/demo audit.key=w audit.result="scheduled 7"`,
 	}
 	if d := cmp.Diff(want, lines()); d != "" {
 		t.Error(d)

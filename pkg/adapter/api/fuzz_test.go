@@ -4,14 +4,35 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
+
+// bounded makes a call whose memory and time follow from the size of its body. The bounds are coarse:
+// what grows faster than the body takes seconds, and many megabytes.
+func bounded(t *testing.T, body []byte, call func() *httptest.ResponseRecorder) *httptest.ResponseRecorder {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := time.Now()
+	w := call()
+	took := time.Since(start)
+	runtime.ReadMemStats(&after)
+	if n, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+512*len(body)); n > most {
+		t.Fatalf("%d bytes allocated for a body of %d", n, len(body))
+	}
+	if most := time.Second + time.Duration(len(body))*10*time.Microsecond; took > most {
+		t.Fatalf("%s for a body of %d bytes", took, len(body))
+	}
+	return w
+}
 
 // FuzzPut wants of every body: an answer that is JSON, a request within its
 // bounds when it is accepted, and the same event when its answer is sent back.
@@ -20,12 +41,13 @@ func FuzzPut(f *testing.F) {
 		``, `{}`, `null`, `{"delay":1.5}`, `{` + wholeBody + `}`, `{"backoff":{"base":"1s","factor":2,"cap":"1h","maxAttempts":3}}`,
 		`{"event":{"data":{"a":[1,"\u00e9"]},"x":5}}`, `{"event":{"data_base64":"/wA="}}`, `{"event":{"datacontenttype":"text/plain","data":"\ud83d\ude00"}}`,
 		`{"dueAt":"2026-11-21T09:00:00.123456789Z","jitter":1}`, `{"delay":1e400}`, `{"event":{"data":{"a":1,"a":2}}}`, `{"de\u006cay":1}`,
+		`{"event":{"data":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}}`, `{` + strings.Repeat(`"x":1,`, 9000) + `"y":2}`,
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e := newEdge(t)
-		w := e.do("PUT", base+"/schedules/k", string(body))
+		w := bounded(t, body, func() *httptest.ResponseRecorder { return e.do("PUT", base+"/schedules/k", string(body)) })
 		if !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("answer %q", w.Body)
 		}
@@ -62,12 +84,13 @@ func FuzzBulk(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `{"items":[]}`, `{"items":[{"key":"a"},{"key":"b","delay":"x"},1,null,{"key":"a","event":{"data":1}}]}`, `{"items":[{"key":"a"},]}`,
 		`{"items":[{"key":"a"}],"items":[]}`, `{"items":[{"x":{"y":[1]},"key":"a","key":"b"}]}`,
+		`{"items":[` + strings.Repeat(`{},`, 900) + `1]}`,
 	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e := newEdge(t)
-		w := e.do("POST", base+"/schedules", string(body))
+		w := bounded(t, body, func() *httptest.ResponseRecorder { return e.do("POST", base+"/schedules", string(body)) })
 		if w.Code != 200 {
 			if w.Code != 400 || !json.Valid(w.Body.Bytes()) || len(e.requests) != 0 {
 				t.Fatalf("%d %q, %d requests", w.Code, w.Body, len(e.requests))

@@ -251,7 +251,12 @@ func FuzzRead(f *testing.F) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
+		start := time.Now()
 		events, err := Read(h, []byte(body))
+		// Coarse, for a busy machine: what grows faster than the body takes seconds.
+		if took, most := time.Since(start), time.Second+time.Duration(len(body)+len(value))*10*time.Microsecond; took > most {
+			t.Fatalf("%s for a body of %d bytes", took, len(body))
+		}
 		runtime.ReadMemStats(&after)
 		// An event and a reply cost memory by their size, whatever is in them.
 		if n, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20+256*(len(body)+len(value))); n > most {

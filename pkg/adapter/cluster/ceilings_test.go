@@ -23,7 +23,8 @@ func TestCeilings_FollowConfigReschedule(t *testing.T) {
 			expect(t, what+": maxPending of a", maxPending, r.registry.source("a-1").MaxPending)
 			expect(t, what+": ceilings of b", namespace, r.registry.source("b-1").Ceilings)
 		}
-		shipped := schedule.Ceilings{MaxPending: ceilings.Shipped.MaxPending, MaxBytes: ceilings.Shipped.MaxBytes, MaxInFlight: int(ceilings.Shipped.MaxInFlight)}
+		shipped := schedule.Ceilings{MaxPending: ceilings.Shipped.MaxPending, MaxBytes: ceilings.Shipped.MaxBytes, MaxInFlight: int(ceilings.Shipped.MaxInFlight),
+			MaxPerSecond: int(ceilings.Shipped.MaxPerSecond)}
 		limits("without a ConfigMap", ceilings.Shipped.MaxPending, shipped)
 
 		own := shipped

@@ -108,6 +108,10 @@ func (d *Dispatcher) mayStart(ns *namespace) bool {
 	if most := ns.ceilings.MaxInFlight; most > 0 && ns.inFlight >= most {
 		return false
 	}
+	if wait := ns.rate.wait(ns.ceilings.MaxPerSecond, time.Now()); wait > 0 {
+		ns.timer.Reset(wait)
+		return false
+	}
 	return d.slots.Allows(ns.name, 1) && d.memory.Allows(ns.name, baseCost+binaryCopies*maxEvent)
 }
 

@@ -110,6 +110,47 @@ func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
 	})
 }
 
+// The deliveries a second of a namespace go to its sources in turn: one whose many keys are due
+// again at once leaves the others their share, and another namespace is not late.
+func TestNamespace_RateIsSharedInTurn(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			o := schedule.Outcome{Kind: schedule.Succeeded}
+			if a.Source.UID == "loop" {
+				o.Again = &schedule.Again{}
+			}
+			return time.Millisecond, o
+		}
+		ten := in1("a", func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 10 })
+		c.flood(c.source("loop", ten), 200)
+		c.pass(2 * time.Second)
+		before := len(c.deliveries())
+		for _, name := range []string{"few", "fewer"} {
+			c.flood(c.source(name, ten), 40)
+		}
+		well := c.source("well", in1("b", nil))
+		for range 9 {
+			c.put(well, "k", in(time.Second))
+			c.pass(time.Second)
+		}
+		by := map[string]int{}
+		for _, s := range c.deliveries()[before:] {
+			by[s.Source]++
+			if s.Source == "well" && s.At%time.Second > time.Millisecond {
+				t.Errorf("another namespace was delivered at %s", s.At)
+			}
+		}
+		for _, name := range []string{"loop", "few", "fewer"} {
+			if n := by[name]; n < 29 || n > 31 {
+				t.Errorf("%s got %d of 90 deliveries", name, n)
+			}
+		}
+		if by["well"] != 9 {
+			t.Errorf("another namespace got %d of 9 deliveries", by["well"])
+		}
+	})
+}
+
 // A namespace whose ceiling is reached goes on when its delivery has ended, however many others
 // wait for their own ceilings.
 func TestNamespace_OthersWaitForTheirCeilings(t *testing.T) {

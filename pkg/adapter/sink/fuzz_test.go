@@ -2,6 +2,10 @@ package sink
 
 import (
 	"errors"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +36,51 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if d := parseRetryAfter(s, now); d < 0 || d > schedule.MaxDuration {
 			t.Fatalf("%q: %s", s, d)
+		}
+	})
+}
+
+// FuzzReply wants of every event in an answer that its time and its data are within their bounds, and
+// that reading it takes memory and time by its size. The bounds of both are coarse.
+func FuzzReply(f *testing.F) {
+	const required = `"specversion":"1.0","id":"i","source":"/s","type":"t"`
+	for _, body := range []string{
+		`{` + required + `,"rescheduleafter":"5m","data":{"a":1}}`, `{` + required + `,"rescheduleat":"2026-11-21T09:00:00Z","data_base64":"aGk="}`,
+		`{` + required + `,"rescheduleafter":"5m","data":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`,
+		`{` + required + `,` + strings.Repeat(`"x":1,`, 9000) + `"y":2}`, `{` + required + `,"rescheduleafter":"-1","reschedulekey":"k"}`,
+	} {
+		f.Add("application/cloudevents+json", "", "", body)
+	}
+	f.Add("application/cloudevents-batch+json", "", "", "["+strings.Repeat(`{"specversion":"1.0","id":"i","source":"/s","type":"t"},`, 900)+"1]")
+	f.Add("text/plain", "1.0", "1h", strings.Repeat("x", schedule.MaxDataBytes+1))
+	s := New(Config{Log: slog.New(slog.DiscardHandler)})
+	f.Cleanup(s.Close)
+	f.Fuzz(func(t *testing.T, media, version, after, body string) {
+		h := http.Header{"Content-Type": {media}}
+		if version != "" {
+			for name, value := range map[string]string{"Ce-Specversion": version, "Ce-Id": "i", "Ce-Source": "/s", "Ce-Type": "t", "Ce-Rescheduleafter": after} {
+				h.Set(name, value)
+			}
+		}
+		a := attempt("http://sink.example")
+		size := len(body) + len(after)
+		var before, end runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		again := s.replied(&a, h, []byte(body), false)
+		took := time.Since(start)
+		runtime.ReadMemStats(&end)
+		if n := end.TotalAlloc - before.TotalAlloc; n > uint64(1<<20+256*size) {
+			t.Fatalf("%d bytes allocated for a reply of %d", n, size)
+		}
+		if took > time.Second+time.Duration(size)*10*time.Microsecond {
+			t.Fatalf("%s for a reply of %d bytes", took, size)
+		}
+		if again == nil {
+			return
+		}
+		if again.After < 0 || again.After > schedule.MaxDuration || again.Reply != nil && len(again.Reply.Data) > schedule.MaxDataBytes {
+			t.Fatalf("%+v", again)
 		}
 	})
 }

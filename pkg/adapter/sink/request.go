@@ -80,7 +80,7 @@ func (e *unsendableError) Error() string { return "sink: the event cannot be sen
 func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*http.Request, error) {
 	c := s.constants(a.Source)
 	d := cloudevent.Describe(a, c.eventSource)
-	h := make(http.Header, 18+len(d.Extensions)+len(c.overrides))
+	h := make(http.Header, 19+len(d.Extensions)+len(c.overrides))
 	body := d.Data
 	// A sink would take data of the type of an event for the event itself.
 	if a.Source.Delivery.Structured || cloudevent.IsMedia(d.DataContentType) {
@@ -110,6 +110,10 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 		Method: http.MethodPost, URL: r.url, Host: r.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(body)),
 	}
+	// Without a value it is not sent. It lets the transport repeat a POST at once when a connection
+	// that was used before ends without a byte of an answer: most often the sink closed it while it
+	// was idle. The occurrence's id is the same, and Attempt.Begin is asked again.
+	h["Idempotency-Key"] = nil
 	// GetBody lets the transport repeat a request.
 	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
 	if len(body) > 0 {

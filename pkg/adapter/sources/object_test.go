@@ -100,13 +100,13 @@ func TestFromObject_CutsToTheCeilings(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := Parse("f", []byte(manifestOf("a", "limits: {maxPending: 99, maxBytes: 1Gi, maxInFlight: 99}\ndelivery: {timeout: PT59.999999999S}")+
-		"---\n"+manifestOf("b", "delivery: {timeout: P1D}")), config)
+		"---\n"+manifestOf("b", "limits: {maxPerSecond: 8}\ndelivery: {timeout: P1D}")), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := schedule.Ceilings{MaxPending: 10, MaxBytes: 1 << 20, MaxInFlight: 2, MaxPerSecond: 7, MinDelay: 2 * time.Second}
 	a, b := got[0], got[1]
-	if a.Ceilings != want || a.MaxPending != 10 || a.MaxBytes != 1<<20 || a.MaxInFlight != 2 || a.MaxPerSecond != 7 || a.Delivery.Timeout != time.Minute-1 {
+	if a.Ceilings != want || a.MaxPending != 10 || a.MaxBytes != 1<<20 || a.MaxInFlight != 2 || a.MaxPerSecond != 0 || a.Delivery.Timeout != time.Minute-1 {
 		t.Errorf("a source that names much: %+v", a)
 	}
 	if b.Ceilings != want || b.MaxPending != 3 || b.MaxBytes != 1<<20 || b.MaxInFlight != 2 || b.MaxPerSecond != 7 || b.Delivery.Timeout != time.Minute {

@@ -38,14 +38,16 @@ type Limits struct {
 
 // Shipped are the values of keys that are absent. They fit the adapter as
 // config installs it, with a volume of 10 GiB and memory of 1 GiB: a namespace
-// may take a fifth of the volume and of the ten million keys that it holds, and
-// half of the deliveries.
+// may take a fifth of the volume and of the ten million keys that it holds, half
+// of the deliveries, and about a sixth of the deliveries a second that two
+// processors make: a sink that answers Reschedule-After: 0s would take all of them.
 var Shipped = Ceilings{
-	MaxPending:  2_000_000,
-	MaxBytes:    2 << 30,
-	MaxInFlight: 2048,
-	MaxTimeout:  time.Hour,
-	Default:     none.Default,
+	MaxPending:   2_000_000,
+	MaxBytes:     2 << 30,
+	MaxInFlight:  2048,
+	MaxPerSecond: 2000,
+	MaxTimeout:   time.Hour,
+	Default:      none.Default,
 }
 
 // none has no ceilings: the limits that a source names are its own.
@@ -109,12 +111,13 @@ func (c Ceilings) Limits(spec *v1alpha1.RescheduleSourceSpec) (Limits, []Cut) {
 	if lower(&limits.MaxInFlight, named.MaxInFlight, c.MaxInFlight) {
 		cut("limits.maxInFlight", number(*named.MaxInFlight), keyMaxInFlight, number(c.MaxInFlight))
 	}
-	if lower(&limits.MaxPerSecond, named.MaxPerSecond, c.MaxPerSecond) {
-		wanted := number(*named.MaxPerSecond)
-		if *named.MaxPerSecond == 0 {
-			wanted = "0, no limit,"
-		}
-		cut("limits.maxPerSecond", wanted, keyMaxPerSecond, number(c.MaxPerSecond))
+	// A source without a rate of its own gets none from the ceiling: that holds for the
+	// sum of the namespace, and nothing is cut that the source asks for.
+	if named.MaxPerSecond != nil {
+		limits.MaxPerSecond = *named.MaxPerSecond
+	}
+	if limits.MaxPerSecond > 0 && lower(&limits.MaxPerSecond, named.MaxPerSecond, c.MaxPerSecond) {
+		cut("limits.maxPerSecond", number(*named.MaxPerSecond), keyMaxPerSecond, number(c.MaxPerSecond))
 	}
 	var timeout *time.Duration
 	if spec.Delivery != nil {

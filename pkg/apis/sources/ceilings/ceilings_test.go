@@ -147,7 +147,7 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 		"default-max-pending": "100", "default-max-in-flight": "7", "default-timeout": "30s",
 	}).For("ops")
 	limits, cuts := c.Limits(&v1alpha1.RescheduleSourceSpec{})
-	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 7, MaxPerSecond: 30, Timeout: 30 * time.Second}); limits != want || cuts != nil {
+	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 7, Timeout: 30 * time.Second}); limits != want || cuts != nil {
 		t.Errorf("nothing named: %+v %v", limits, cuts)
 	}
 
@@ -163,7 +163,7 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30, Timeout: time.Minute}); limits != want || cuts != nil {
 		t.Errorf("at the ceilings: %+v %v", limits, cuts)
 	}
-	limits, cuts = c.Limits(named(11, 2<<30, 21, 0, "PT1M1S", "4s", "PT4S"))
+	limits, cuts = c.Limits(named(11, 2<<30, 21, 31, "PT1M1S", "4s", "PT4S"))
 	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30, Timeout: time.Minute}); limits != want {
 		t.Errorf("above the ceilings: %+v", limits)
 	}
@@ -175,12 +175,15 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 		"limits.maxPending: 11 is cut to 10 (max-pending)",
 		"limits.maxBytes: 2Gi is cut to 1Gi (max-bytes)",
 		"limits.maxInFlight: 21 is cut to 20 (max-in-flight)",
-		"limits.maxPerSecond: 0, no limit, is cut to 30 (max-per-second)",
+		"limits.maxPerSecond: 31 is cut to 30 (max-per-second)",
 		"delivery.timeout: PT1M1S is cut to 1m0s (max-timeout)",
 		"delay: 4s is raised to 5s (min-delay)",
 		"maxInterval: PT4S is raised to 5s (min-delay)",
 	}, told); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if limits, cuts := c.Limits(named(1, 1, 1, 0, "PT1S", "5s", "5s")); limits.MaxPerSecond != 0 || cuts != nil {
+		t.Errorf("no rate of its own: %+v %v", limits, cuts)
 	}
 	if _, cuts := none.Limits(named(1<<52, 1<<60, 1<<30, 0, "P36525D", "1s", "1s")); cuts != nil {
 		t.Errorf("without ceilings: %v", cuts)

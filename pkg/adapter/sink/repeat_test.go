@@ -1,0 +1,93 @@
+package sink
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// closing is a sink that answers the first request of each connection and keeps it open, and
+// closes it when the next one comes, as one does whose idle timeout ends at that moment.
+func closing(t *testing.T, answersFirst bool) (url string, requests func() int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan struct{}, 100)
+	read := func(in *bufio.Reader) bool {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Header.Values("Idempotency-Key") != nil {
+			t.Error("the sink sees a header that is for the transport")
+		}
+		got <- struct{}{}
+		return true
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				if !read(in) || !answersFirst {
+					return
+				}
+				_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+				read(in)
+			}()
+		}
+	}()
+	t.Cleanup(func() { l.Close() })
+	return "http://" + l.Addr().String(), func() int { return len(got) }
+}
+
+// A sink that closes a connection while a request is on its way made a failed attempt of it,
+// which cost the key a retry and its backoff.
+func TestReusedConnection_ClosedIsNoFailedAttempt(t *testing.T) {
+	t.Parallel()
+	url, requests := closing(t, true)
+	s, _ := newSender(t)
+	a := attempt(url)
+	begun, most := 0, 100
+	a.Begin = func() (func(), bool) {
+		begun++
+		return func() {}, begun <= most
+	}
+	for range 2 {
+		if o := send(t, s, a); o.Kind != schedule.Succeeded {
+			t.Errorf("%+v", o)
+		}
+	}
+	if n := requests(); n != 3 || begun != 3 {
+		t.Errorf("the sink got %d requests, of 3; Begin was asked %d times", n, begun)
+	}
+	// A change in between calls off the repetition: no byte of it is sent.
+	most = begun + 1
+	if o := send(t, s, a); o.Kind != schedule.Aborted {
+		t.Errorf("called off: %+v", o)
+	}
+	if n := requests(); n != 4 {
+		t.Errorf("the sink got %d requests, of 4", n)
+	}
+}
+
+// A new connection that the sink closes is a failed attempt: it is not repeated.
+func TestNewConnection_ClosedIsAFailedAttempt(t *testing.T) {
+	t.Parallel()
+	url, requests := closing(t, false)
+	s, _ := newSender(t)
+	if o := send(t, s, attempt(url)); o.Kind != schedule.Failed || requests() != 1 {
+		t.Errorf("%+v after %d requests", o, requests())
+	}
+}

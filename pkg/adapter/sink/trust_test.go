@@ -1,0 +1,34 @@
+package sink
+
+import (
+	"crypto/x509"
+	"net/http"
+	"testing"
+)
+
+// A transport that is made while the trust changes has the new roots, or is dropped by the change.
+// When the transports were dropped first, one that was made in between kept the old roots.
+func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	t.Cleanup(s.Close)
+	if _, err := s.transport(""); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	dropped := 0
+	s.transports.evicted = func(*http.Transport) { // called in the change, by the drop
+		dropped++
+		if s.roots.Load() != roots {
+			t.Error("transports are dropped before the new roots are there")
+		}
+	}
+	s.Trust(roots)
+	s.transports.evicted = (*http.Transport).CloseIdleConnections
+	if dropped != 1 {
+		t.Errorf("%d transports are dropped", dropped)
+	}
+	if transport, err := s.transport(""); err != nil || transport.TLSClientConfig.RootCAs != roots {
+		t.Errorf("the next transport has other roots: %v", err)
+	}
+}
