@@ -83,12 +83,14 @@ func TestGroup_NodeLost(t *testing.T) {
 			return func() error { return n.allReplaced(before) }
 		}},
 	} {
+		before := outage{from: time.Now()} // a hand-over on a busy machine may cut deliveries off
 		pod := n.ownerOnWorker()
+		before.to = time.Now()
 		failed := stream.repeated()
-		o := outage{from: time.Now()}
+		o := outage{from: before.to}
 		eventually(t, patience, step.name+": all are back", step.do(pod))
 		o.to = time.Now()
-		outages = append(outages, o)
+		outages = append(outages, before, o)
 		stream.flow(50)
 		t.Logf("%s: callers had no answer for %s, all were back after %s; calls that were repeated before: %v, after: %v",
 			step.name, stream.unanswered(o), o.to.Sub(o.from).Round(time.Second), failed, stream.repeated())
