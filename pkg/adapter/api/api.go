@@ -222,7 +222,7 @@ func (c *call) serve() error {
 	if c.cfg.Guard == nil || c.caller.User != "" {
 		c.claim = c.bytes.Claim(p.namespace, p.name)
 	} else {
-		c.claim = c.bytes.Claim(strangers, peer(c.r))
+		c.claim = c.bytes.Claim(strangers, Peer(c.r))
 	}
 	switch p.kind {
 	case pathKey, pathRun, pathHistory, pathLetter, pathRedriveAll, pathRedrive:

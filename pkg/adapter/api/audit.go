@@ -30,7 +30,7 @@ func (c *call) audit(verb, key, result string) {
 		return
 	}
 	c.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "a change was asked for", slog.Group("audit",
-		"user", cmp.Or(c.caller.User, peer(c.r)), "verb", verb, "source", c.src.Spec().Path(), "key", key, "result", result))
+		"user", cmp.Or(c.caller.User, Peer(c.r)), "verb", verb, "source", c.src.Spec().Path(), "key", key, "result", result))
 }
 
 // auditError logs a change that an admitted caller asked for and did not get, with its

@@ -36,11 +36,11 @@ func (c *call) events() error {
 		return err
 	}
 	settings := c.src.Spec()
-	of, from := c.following.Claim(settings.Namespace, settings.Name), c.followers.Claim(peer(c.r), peer(c.r))
+	of, from := c.following.Claim(settings.Namespace, settings.Name), c.followers.Claim(Peer(c.r), Peer(c.r))
 	defer of.Release()
 	defer from.Release()
 	if !of.TryGrow(1) || !from.TryGrow(1) {
-		return schedule.Refuse(schedule.CodeUnavailable, "too many callers follow the events of %s, or events of any source from %s", settings.Path(), peer(c.r))
+		return schedule.Refuse(schedule.CodeUnavailable, "too many callers follow the events of %s, or events of any source from %s", settings.Path(), Peer(c.r))
 	}
 	after, resume := c.lastEvent()
 	f, whole, err := c.src.Follow(after, resume)

@@ -40,8 +40,8 @@ const (
 // peer counts as a source of it. No namespace of a cluster is named so.
 const strangers = ""
 
-// peer is the address of the other side without the port.
-func peer(r *http.Request) string {
+// Peer is the address of the other side without the port.
+func Peer(r *http.Request) string {
 	if i := strings.LastIndexByte(r.RemoteAddr, ':'); i >= 0 {
 		return r.RemoteAddr[:i]
 	}
@@ -57,7 +57,7 @@ func (c *call) enter() error {
 			size += 2 * int64(len(name)+len(v))
 		}
 	}
-	from := peer(c.r)
+	from := Peer(c.r)
 	c.share = c.shares.Claim(from, from)
 	if c.share.TryGrow(size) || size <= waitBytes && c.waitFor(&c.share, size) {
 		return nil

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -24,10 +26,15 @@ const (
 	// a body that each keeps to be sent to another owner.
 	maxForwarded = 512
 	maxReplay    = 64 << 10
+	// headTime is how long the first maxReplay bytes of a body may take. A call holds a slot
+	// meanwhile.
+	headTime = 10 * time.Second
 	// notOwner marks an answer of a member that does not own the shard: it did nothing.
 	notOwner = "Reschedule-Not-Owner"
-	// secured marks a forwarded call that came with TLS.
+	// secured marks a forwarded call that came with TLS, and caller has the address that it came
+	// from. A caller cannot set them: the member that forwards writes them.
 	secured = "Reschedule-Secured"
+	caller  = "Reschedule-Caller"
 )
 
 const (
@@ -37,6 +44,9 @@ const (
 	detailSealed  = "the group of adapters was sealed: nothing was changed, and nothing is any more; an administrator moves its data on"
 	detailBusy    = "too many calls are on their way to the owner of the source: nothing was changed; try again"
 )
+
+// newSlots are the slots of calls that are forwarded to one group.
+func newSlots() *budget.Budget { return budget.New(maxForwarded, nil) }
 
 // forwarder is the client that forwards calls.
 func forwarder(files *peerTLS) *http.Client {
@@ -93,6 +103,7 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 			return
 		}
 		setSecured(r)
+		setCaller(r)
 		// A member that has heard less than the sender may take the source for another group's.
 		if m.destination(r) == (own{m}) {
 			if t := m.current(); t.enter() {
@@ -111,10 +122,10 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 }
 
 // Route answers a call here or at the owner, also of another group. While there is none it waits.
-func (m *Member) Route(api http.Handler) http.Handler {
+func (m *Member) Route(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi.json" {
-			api.ServeHTTP(w, r)
+			handler.ServeHTTP(w, r)
 			return
 		}
 		if m.leaving.Load() { // the caller's next call must go to another member
@@ -145,23 +156,23 @@ func (m *Member) Route(api http.Handler) http.Handler {
 				if f != nil {
 					f.rewind(r)
 				}
-				t.serve(api, w, r)
+				t.serve(handler, w, r)
 				return
 			}
 			owner, moved := d.owner()
 			if owner != "" {
 				if f == nil {
-					select {
-					case d.slots() <- struct{}{}:
-						defer func() { <-d.slots() }()
-					default:
+					slot := d.slots().Claim(api.Peer(r), "")
+					if !slot.TryGrow(1) {
 						m.count(r.Context(), d, resultBusy)
 						unavailable(w, detailBusy)
 						return
 					}
+					defer slot.Release()
 					var err error
-					if f, err = newForwarding(r); err != nil {
-						unavailable(w, "the body could not be read")
+					if f, err = newForwarding(w, r); err != nil {
+						w.Header().Set("Connection", "close")
+						unavailable(w, "the body could not be read: its first bytes must arrive within "+headTime.String())
 						return
 					}
 					if !f.whole {
@@ -250,7 +261,11 @@ type forwarding struct {
 	dead  string // a member that could not be reached
 }
 
-func newForwarding(r *http.Request) (*forwarding, error) {
+// newForwarding reads the head of the body. The time for the rest is bounded by the owner.
+func newForwarding(w http.ResponseWriter, r *http.Request) (*forwarding, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(headTime)) // HTTP always can
+	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
 	f := &forwarding{rest: r.Body}
 	var err error
 	if f.head, err = io.ReadAll(io.LimitReader(r.Body, maxReplay+1)); err != nil {
@@ -314,6 +329,7 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		out.Header.Del(h)
 	}
 	out.Header.Del(secured)
+	out.Header.Set(caller, r.RemoteAddr)
 	if r.TLS != nil {
 		out.Header.Set(secured, "true")
 	}
@@ -368,6 +384,15 @@ func setSecured(r *http.Request) {
 	case r.TLS == nil:
 		r.TLS = &tls.ConnectionState{}
 	}
+}
+
+// setCaller gives a forwarded call the address of its caller, for the shares of peers and the
+// audit lines. The connection has the one of the member.
+func setCaller(r *http.Request) {
+	if from := r.Header.Get(caller); from != "" {
+		r.RemoteAddr = from
+	}
+	r.Header.Del(caller)
 }
 
 // copyAnswer copies the body, of a stream as it comes.

@@ -24,7 +24,7 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 		"/n/s/schedules/é%2Fhistory", "/n/s/schedules/a|b^{c}%2F\"d\"", "/n/s/schedules/%C3%A9", "/n/s/schedules/%252F", "/n/s/schedules//é%2F",
 	} {
 		sent := httptest.NewRequest(http.MethodPut, target, strings.NewReader("{}"))
-		f, err := newForwarding(sent)
+		f, err := newForwarding(httptest.NewRecorder(), sent)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,7 @@ type Member struct {
 	heirs        heirs
 	resignations *rate.Limiter
 	client       *http.Client
-	slots        chan struct{} // calls that are forwarded in this group
+	slots        *budget.Budget // calls that are forwarded in this group
 	foreign      map[int]*foreign
 	leaving      atomic.Bool // the process ends
 	owns         atomic.Bool // a tenure runs, or what it began has not ended
@@ -71,7 +71,7 @@ type Member struct {
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
-	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}, foreign: map[int]*foreign{}, changed: make(chan struct{}), slots: make(chan struct{}, maxForwarded), ended: make(chan struct{}), serving: make(chan struct{})}
+	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}, foreign: map[int]*foreign{}, changed: make(chan struct{}), slots: newSlots(), ended: make(chan struct{}), serving: make(chan struct{})}
 	for shard := range cfg.groups() {
 		if shard != cfg.shard {
 			m.foreign[shard] = newForeign(m, shard)

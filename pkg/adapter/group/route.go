@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -30,8 +31,8 @@ type destination interface {
 	doubt(ctx context.Context, address string)
 	// locate looks for the owner before a call that can be sent once.
 	locate(ctx context.Context)
-	// slots are held by calls that are forwarded.
-	slots() chan struct{}
+	// slots are held by calls that are forwarded, of one peer a quarter at most.
+	slots() *budget.Budget
 }
 
 // own is the group of this member. The log says who owns the shard.
@@ -56,7 +57,7 @@ func (d own) owner() (string, <-chan struct{}) {
 func (own) refused(_, _ string)               {}
 func (own) doubt(_ context.Context, _ string) {}
 func (own) locate(context.Context)            {}
-func (d own) slots() chan struct{}            { return d.m.slots }
+func (d own) slots() *budget.Budget           { return d.m.slots }
 
 // foreign is another group, whose log this member does not read. It remembers which member
 // answered as the owner, and learns of another one from the members' answers.
@@ -64,7 +65,7 @@ type foreign struct {
 	m       *Member
 	shard   int
 	members []string // their addresses for forwarded calls
-	held    chan struct{}
+	held    *budget.Budget
 	asking  sync.Mutex
 
 	mu    sync.Mutex
@@ -74,7 +75,7 @@ type foreign struct {
 }
 
 func newForeign(m *Member, shard int) *foreign {
-	f := &foreign{m: m, shard: shard, held: make(chan struct{}, maxForwarded), moved: make(chan struct{})}
+	f := &foreign{m: m, shard: shard, held: newSlots(), moved: make(chan struct{})}
 	for _, p := range m.cfg.of(shard) {
 		f.members = append(f.members, forwardAddress(p.Address))
 	}
@@ -83,7 +84,7 @@ func newForeign(m *Member, shard int) *foreign {
 
 func (f *foreign) number() int                      { return f.shard }
 func (f *foreign) here() (*tenure, <-chan struct{}) { return nil, nil }
-func (f *foreign) slots() chan struct{}             { return f.held }
+func (f *foreign) slots() *budget.Budget            { return f.held }
 
 func (f *foreign) owner() (string, <-chan struct{}) {
 	f.mu.Lock()

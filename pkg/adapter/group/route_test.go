@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -296,5 +297,64 @@ func TestSettings_Groups(t *testing.T) {
 	}
 	if s.shard != 1 || len(s.peers) != members || s.peers["d"] != "127.0.0.1:106" || !slices.Equal(s.others(), []string{"d", "f"}) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A peer with many calls under way leaves slots for the calls of other peers.
+func TestForeign_PeersShareSlots(t *testing.T) {
+	t.Parallel()
+	m, f := newFar(t)
+	still := make(chan struct{})
+	f.owner, f.still = 0, still
+	var under sync.WaitGroup
+	for range maxForwarded / 2 {
+		under.Go(func() { f.callFrom(m, "192.0.2.2:1") })
+	}
+	for m.foreign[1].held.Used() < maxForwarded/4 {
+		runtime.Gosched()
+	}
+	if answer := f.callFrom(m, "192.0.2.2:2"); answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), detailBusy) {
+		t.Errorf("the peer with a quarter of the slots got one more: %d %s", answer.Code, answer.Body)
+	}
+	other := make(chan int)
+	go func() { other <- f.callFrom(m, "192.0.2.3:1").Code }()
+	close(still)
+	if status := <-other; status != http.StatusOK {
+		t.Errorf("another peer got %d", status)
+	}
+	under.Wait()
+	if used := m.foreign[1].held.Used(); used != 0 {
+		t.Errorf("%d slots are kept", used)
+	}
+}
+
+func (f *far) callFrom(m *Member, peer string) *httptest.ResponseRecorder {
+	answer := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}"))
+	r.RemoteAddr = peer
+	m.Route(nil).ServeHTTP(answer, r)
+	return answer
+}
+
+// The owner sees the address of the caller, and not the one of the member that forwards.
+func TestForwarded_HasTheCallersAddress(t *testing.T) {
+	t.Parallel()
+	var got *http.Request
+	owner := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
+	t.Cleanup(owner.Close)
+	m := &Member{client: forwarder(nil)}
+	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
+	t.Cleanup(m.client.CloseIdleConnections)
+	sent := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}"))
+	sent.RemoteAddr = "192.0.2.7:99"
+	sent.Header.Set(caller, "192.0.2.8:1") // a caller cannot pass for another one
+	call, err := newForwarding(httptest.NewRecorder(), sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.forward(httptest.NewRecorder(), sent, call, own{m}, strings.TrimPrefix(owner.URL, "http://"), nil)
+	setCaller(got)
+	if got.RemoteAddr != "192.0.2.7:99" || got.Header.Get(caller) != "" {
+		t.Errorf("the owner sees %s, header %q", got.RemoteAddr, got.Header.Get(caller))
 	}
 }
