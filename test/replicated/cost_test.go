@@ -23,10 +23,10 @@ type spent struct {
 	each  []time.Duration
 }
 
-// drive lets callers schedule keys for some seconds, so many a call, and returns what an item
-// costs each process.
-func (g *group) drive(processes []*harness.Adapter, at []string, batch int) spent {
-	const callers, lasting = 32, 5 * time.Second
+// drive lets callers schedule keys for some seconds, so many a call, at the addresses of a
+// source, and returns what an item costs each process.
+func (g *group) drive(processes []*harness.Adapter, at []string, batch int, lasting time.Duration) spent {
+	const callers = 32
 	ctx, cancel := context.WithTimeout(context.Background(), lasting)
 	defer cancel()
 	before := make([]time.Duration, len(processes))
@@ -39,7 +39,7 @@ func (g *group) drive(processes []*harness.Adapter, at []string, batch int) spen
 	for caller := range callers {
 		all.Go(func() {
 			for ctx.Err() == nil {
-				url := at[caller%len(at)] + "/tests/s/schedules"
+				url := at[caller%len(at)] + "/schedules"
 				method, body := http.MethodPut, fmt.Sprintf(`{"delay":"24h","event":{"data":%q}}`, data)
 				if batch > 1 {
 					list := make([]string, batch)
@@ -60,7 +60,7 @@ func (g *group) drive(processes []*harness.Adapter, at []string, batch int) spen
 		})
 	}
 	all.Wait()
-	s := spent{items: items.Load() / int64(lasting/time.Second)}
+	s := spent{items: items.Load() * int64(time.Second) / int64(lasting)}
 	for i, a := range processes {
 		s.each = append(s.each, (a.ProcessorTime(g.t)-before[i])/time.Duration(max(items.Load(), 1)))
 	}
@@ -81,15 +81,90 @@ func BenchmarkGroup_Cost(b *testing.B) {
 	for _, batch := range []int{1, 100} {
 		var alone, direct, forwarded []spent
 		for range 3 {
-			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL}, batch))
-			direct = append(direct, g.drive(members, []string{members[0].URL}, batch))
-			forwarded = append(forwarded, g.drive(members, []string{members[1].URL}, batch))
+			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, batch, 5*time.Second))
+			direct = append(direct, g.drive(members, []string{members[0].URL + g.path()}, batch, 5*time.Second))
+			forwarded = append(forwarded, g.drive(members, []string{members[1].URL + g.path()}, batch, 5*time.Second))
 		}
 		b.Logf("%d a call: an item costs one adapter %s (%d/s); called at the owner %s (%d/s); called at the first follower %s (%d/s): owner, followers",
 			batch, median(alone).each, median(alone).items, median(direct).each, median(direct).items, median(forwarded).each, median(forwarded).items)
 	}
 	if g.owner() != owner {
 		b.Error("the shard went to another member meanwhile")
+	}
+}
+
+// What a change costs where there are several groups, called at its owner, at a member that
+// follows the owner, at a member of another group, and at any member. The groups are started
+// anew for each round, in turns.
+func BenchmarkGroups_Cost(b *testing.B) {
+	sizes := []int{1, 2, 4}
+	type run struct {
+		size, batch int
+		at          string
+	}
+	all := map[run][]spent{}
+	var order []run
+	for range 3 {
+		for _, size := range sizes {
+			groups := startGroups(b, size)
+			var processes []*harness.Adapter // owners first
+			owners := make([]int, size)
+			for i, g := range groups {
+				owners[i] = g.owner()
+				processes = append(processes, g.members[owners[i]])
+			}
+			at := map[string][]string{}
+			for i, g := range groups {
+				beside := groups[(i+1)%size]
+				for n, a := range g.members {
+					if n != owners[i] {
+						processes = append(processes, a)
+					}
+				}
+				at["owner"] = append(at["owner"], g.members[owners[i]].URL+g.path())
+				at["follower"] = append(at["follower"], g.members[(owners[i]+1)%3].URL+g.path())
+				if size > 1 {
+					at["another group"] = append(at["another group"], beside.members[(owners[(i+1)%size]+1)%3].URL+g.path())
+				}
+			}
+			for n := range 3 * size { // so that the callers of each source are spread
+				for _, g := range groups {
+					at["any member"] = append(at["any member"], groups[n/3].members[n%3].URL+g.path())
+				}
+			}
+			for _, batch := range []int{1, 100} {
+				for _, where := range []string{"owner", "follower", "another group", "any member"} {
+					if at[where] == nil {
+						continue
+					}
+					r := run{size, batch, where}
+					if all[r] == nil {
+						order = append(order, r)
+					}
+					all[r] = append(all[r], groups[0].drive(processes, at[where], batch, 3*time.Second))
+				}
+			}
+			for i, g := range groups {
+				if g.owner() != owners[i] {
+					b.Errorf("shard %d went to another member meanwhile", i)
+				}
+				for n := range g.members {
+					g.kill(n)
+				}
+			}
+		}
+	}
+	for _, r := range order {
+		s := median(all[r])
+		var owners, others time.Duration
+		for i, each := range s.each {
+			if i < r.size {
+				owners += each
+			} else {
+				others += each
+			}
+		}
+		b.Logf("%d groups, %d a call, at %s: an item costs the owners %s, the others %s, all %s (%d/s)", r.size, r.batch, r.at, owners, others, owners+others, s.items)
 	}
 }
 
