@@ -141,7 +141,9 @@ func BenchmarkGroups_Cost(b *testing.B) {
 					if all[r] == nil {
 						order = append(order, r)
 					}
-					all[r] = append(all[r], groups[0].drive(processes, at[where], batch, 3*time.Second))
+					s := groups[0].drive(processes, at[where], batch, 3*time.Second)
+					all[r] = append(all[r], s)
+					b.Logf("%v: %d/s", r, s.items)
 				}
 			}
 			for i, g := range groups {

@@ -6,22 +6,34 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
 // FreePort finds a port without a listener, for a program that must be told its port. It
 // lies below the ports that systems give to outgoing connections: a port that listens on
 // 127.0.0.1:0 and is closed again may belong to a connection of another test by the time
-// the program listens on it.
+// the program listens on it. No port is given twice: the first program may not listen yet.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		port := 15000 + rand.IntN(15000)
+		if !give(port) {
+			continue
+		}
 		var l net.Listener
 		if l, err = net.Listen("tcp", ":"+strconv.Itoa(port)); err == nil {
 			return port, l.Close()
 		}
 	}
 	return 0, fmt.Errorf("harness: no free port: %w", err)
+}
+
+var given sync.Map
+
+// give reports that a port was not given before.
+func give(port int) bool {
+	_, was := given.LoadOrStore(port, true)
+	return !was
 }
 
 // FreeAddress is a loopback address with a port of FreePort.
@@ -36,6 +48,9 @@ func FreePair() (string, error) {
 		port, err := FreePort()
 		if err != nil {
 			return "", err
+		}
+		if !give(port + 1) {
+			continue
 		}
 		next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+1))
 		if err == nil {
