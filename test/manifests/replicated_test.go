@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -59,6 +61,65 @@ func TestReplicated_TheWayBack(t *testing.T) {
 	}
 	if diff := cmp.Diff(single.Spec, set.Spec); diff != "" {
 		t.Errorf("(-single +the way back):\n%s", diff)
+	}
+}
+
+// The kustomization that docs/replication.md has for two groups has six members, the first three
+// as before, and a certificate with all names. Pods leave one at a time.
+func TestReplicated_TwoGroups(t *testing.T) {
+	t.Parallel()
+	config, err := filepath.Abs(configDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if config, err = filepath.Rel(dir, config); err != nil {
+		t.Fatal(err)
+	}
+	var way []string
+	for _, text := range page(t, "replication.md")["Kustomization"] {
+		if strings.Contains(text, "reschedule-adapter-5") {
+			way = append(way, strings.ReplaceAll(strings.Replace(text, "[config]", "["+config+"]", 1), "- config/", "- "+config+"/"))
+		}
+	}
+	if len(way) != 1 {
+		t.Fatalf("%d kustomizations have six members", len(way))
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(way[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	built := kustomize(t, dir)
+	set := typed[appsv1.StatefulSet](t, built["StatefulSet/reschedule-adapter"])
+	three := typed[appsv1.StatefulSet](t, withComponent(t, "replicated")["StatefulSet/reschedule-adapter"])
+	if set.Annotations["sources.reschedule.dev/replicated"] != "6" || !is(set.Spec.Replicas, int32(6)) {
+		t.Errorf("the controller would scale it: %v, %v", set.Annotations, set.Spec.Replicas)
+	}
+	peers := func(s appsv1.StatefulSet) (last string) {
+		for _, arg := range container(t, s.Spec.Template, "adapter").Args {
+			if text, is := strings.CutPrefix(arg, "--peers="); is {
+				last = text // it counts
+			}
+		}
+		return last
+	}
+	if !strings.HasPrefix(peers(set), peers(three)+",") {
+		t.Errorf("the first three are others: %s", peers(set))
+	}
+	var names []string
+	for i, peer := range strings.Split(peers(set), ",") {
+		name := fmt.Sprintf("%s-%d", set.Name, i)
+		names = append(names, name+"."+set.Spec.ServiceName)
+		if want := name + "=" + names[i] + ":7400"; peer != want {
+			t.Errorf("member %d is %s, want %s", i, peer, want)
+		}
+	}
+	certificate := built["Certificate/reschedule-adapter-peers"].(map[string]any)["spec"].(map[string]any)["dnsNames"]
+	if got := fmt.Sprint(certificate); len(names) != 6 || got != fmt.Sprint(names) {
+		t.Errorf("%d members; the certificate is for %s", len(names), got)
+	}
+	budget := typed[policyv1.PodDisruptionBudget](t, built["PodDisruptionBudget/reschedule-adapter"])
+	if budget.Spec.MaxUnavailable.IntValue() != 1 {
+		t.Errorf("%v pods may be gone", budget.Spec.MaxUnavailable)
 	}
 }
 

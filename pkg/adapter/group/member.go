@@ -249,13 +249,14 @@ func (m *Member) serveTenure(t *tenure) {
 	m.changed = make(chan struct{})
 }
 
-// known are the sources of all groups, served those of this one.
+// known are the sources of all groups.
 func (m *Member) known() []*schedule.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.wanted))
 }
 
+// served are the sources of this member's group.
 func (m *Member) served() []*schedule.Source {
 	return slices.DeleteFunc(m.known(), func(s *schedule.Source) bool { return !m.hasSource(s) })
 }
