@@ -1,5 +1,6 @@
 // Command adapter-replicated is the adapter with etcd's server in it: with --replicated,
-// three of them keep the schedules together, and go on when one is gone.
+// three of them keep the schedules together, and go on when one is gone. There may be several
+// such groups.
 package main
 
 import (

@@ -160,16 +160,14 @@ func TestTwoGroups_AppendMembers(t *testing.T) {
 	if !strings.HasPrefix(args[len(old)], old[peers]+",") {
 		t.Errorf("the peers are %s, before %s: the members of the first group have moved", args[len(old)], old[peers])
 	}
-	want := old[peers]
-	names := []any{}
+	var names []any
+	var all []string
 	for i := range 6 {
-		name := fmt.Sprintf("%s-%d", set.Name, i)
-		names = append(names, name+"."+set.Spec.ServiceName)
-		if i >= 3 {
-			want += "," + name + "=" + name + "." + set.Spec.ServiceName + ":7400"
-		}
+		name := fmt.Sprintf("%s-%d.%s", set.Name, i, set.Spec.ServiceName)
+		names = append(names, name)
+		all = append(all, fmt.Sprintf("%s-%d=%s:7400", set.Name, i, name))
 	}
-	if args[len(old)] != want {
+	if want := "--peers=" + strings.Join(all, ","); args[len(old)] != want {
 		t.Errorf("the peers are %s, want %s", args[len(old)], want)
 	}
 	certificate := six["Certificate/reschedule-adapter-peers"].(map[string]any)["spec"].(map[string]any)

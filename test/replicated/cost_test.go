@@ -23,10 +23,9 @@ type spent struct {
 	each  []time.Duration
 }
 
-// drive lets callers schedule keys for some seconds, so many a call, at the addresses of a
+// drive lets so many callers schedule keys for some seconds, so many a call, at the addresses of a
 // source, and returns what an item costs each process.
-func (g *group) drive(processes []*harness.Adapter, at []string, batch int, lasting time.Duration) spent {
-	const callers = 32
+func (g *group) drive(processes []*harness.Adapter, at []string, callers, batch int, lasting time.Duration) spent {
 	ctx, cancel := context.WithTimeout(context.Background(), lasting)
 	defer cancel()
 	before := make([]time.Duration, len(processes))
@@ -81,9 +80,9 @@ func BenchmarkGroup_Cost(b *testing.B) {
 	for _, batch := range []int{1, 100} {
 		var alone, direct, forwarded []spent
 		for range 3 {
-			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, batch, 5*time.Second))
-			direct = append(direct, g.drive(members, []string{members[0].URL + g.path()}, batch, 5*time.Second))
-			forwarded = append(forwarded, g.drive(members, []string{members[1].URL + g.path()}, batch, 5*time.Second))
+			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, 32, batch, 5*time.Second))
+			direct = append(direct, g.drive(members, []string{members[0].URL + g.path()}, 32, batch, 5*time.Second))
+			forwarded = append(forwarded, g.drive(members, []string{members[1].URL + g.path()}, 32, batch, 5*time.Second))
 		}
 		b.Logf("%d a call: an item costs one adapter %s (%d/s); called at the owner %s (%d/s); called at the first follower %s (%d/s): owner, followers",
 			batch, median(alone).each, median(alone).items, median(direct).each, median(direct).items, median(forwarded).each, median(forwarded).items)
@@ -94,7 +93,8 @@ func BenchmarkGroup_Cost(b *testing.B) {
 }
 
 // What a change costs where there are several groups, called at its owner, at a member that
-// follows the owner, at a member of another group, and at any member. The groups are started
+// follows the owner, at a member of another group, and at any member; and of one group while the
+// others do nothing, which shows what they take from each other on one machine. The groups are started
 // anew for each round, in turns.
 func BenchmarkGroups_Cost(b *testing.B) {
 	sizes := []int{1, 2, 4}
@@ -127,13 +127,16 @@ func BenchmarkGroups_Cost(b *testing.B) {
 					at["another group"] = append(at["another group"], beside.members[(owners[(i+1)%size]+1)%3].URL+g.path())
 				}
 			}
+			if size > 1 {
+				at["one owner, while the other groups are idle"] = at["owner"][:1]
+			}
 			for n := range 3 * size { // so that the callers of each source are spread
 				for _, g := range groups {
 					at["any member"] = append(at["any member"], groups[n/3].members[n%3].URL+g.path())
 				}
 			}
 			for _, batch := range []int{1, 100} {
-				for _, where := range []string{"owner", "follower", "another group", "any member"} {
+				for _, where := range []string{"owner", "follower", "another group", "any member", "one owner, while the other groups are idle"} {
 					if at[where] == nil {
 						continue
 					}
@@ -141,7 +144,12 @@ func BenchmarkGroups_Cost(b *testing.B) {
 					if all[r] == nil {
 						order = append(order, r)
 					}
-					s := groups[0].drive(processes, at[where], batch, 3*time.Second)
+					// As many for each group: the appends of few callers hold fewer changes each.
+					callers := 32 * size
+					if len(at[where]) < size {
+						callers = 32
+					}
+					s := groups[0].drive(processes, at[where], callers, batch, 3*time.Second)
 					all[r] = append(all[r], s)
 					b.Logf("%v: %d/s", r, s.items)
 				}

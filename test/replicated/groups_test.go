@@ -49,7 +49,7 @@ func startGroups(t testing.TB, n int) []*group {
 }
 
 // Any member of any group answers each call for any source, the streams too. A source that no
-// member knows is not there.
+// member knows is 404.
 func TestGroups_AnyMemberAnswers(t *testing.T) {
 	groups := startGroups(t, 2)
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)

@@ -22,8 +22,13 @@
 // A new group may begin with what one member has: the empty ones take a copy before they
 // join. A group ends with a seal, after which its owner writes and delivers nothing.
 //
+// There may be several groups, each with a log of its own. A source is in one of them, and the
+// members of the others forward its calls there. They do not read that log: they remember which
+// member answered as the owner, and a refusal names another one. While an owner is silent, they
+// ask the others.
+//
 // # What it leaves to others
 //
-// Who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and
+// Which group has a source (sources), who owns the shard (replica), the log (etcdlog, through [Settings]), the state (store), and
 // the addresses for callers (adapter).
 package group

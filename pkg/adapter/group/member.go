@@ -256,6 +256,7 @@ func (m *Member) known() []*schedule.Source {
 	return slices.Collect(maps.Values(m.wanted))
 }
 
+// served are the sources of this member's group.
 func (m *Member) served() []*schedule.Source {
 	return slices.DeleteFunc(m.known(), func(s *schedule.Source) bool { return !m.hasSource(s) })
 }
