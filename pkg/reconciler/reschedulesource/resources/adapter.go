@@ -88,7 +88,7 @@ func Group(s *appsv1.StatefulSet, uid types.UID) (group int, placed bool) {
 		return 0, true
 	}
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(uid)) // it never fails
+	_, _ = h.Write([]byte(uid))                                // it never fails
 	return int(uint64(h.Sum32()) * uint64(groups) >> 32), true // its last bits are poor
 }
 
