@@ -274,6 +274,10 @@ deploy: ## Install into the cluster, as ko apply -f config/ does
 e2e: cluster-up deploy ## Run the tests with pods in the cluster, and bring up what is missing (E2E='-run Wake -v')
 	E2E='$(E2E)' hack/e2e.sh
 
+.PHONY: e2e-nodes
+e2e-nodes: cluster-up deploy ## Take nodes of that cluster away under three adapters
+	NODES=1 E2E='-run TestGroup_NodeLost' hack/e2e.sh
+
 .PHONY: release
 release: ## Make the release of the tag of this commit, signed: images in KO_DOCKER_REPO, files in dist (docs/releases.md)
 	hack/make-release.sh

@@ -13,7 +13,7 @@ rm -rf "$E2E_LOGS"
 mkdir -p "$E2E_LOGS"
 
 tags=e2e,grpcnotrace
-if [ "$KUBECONFIG" = /var/lib/reschedule-cluster/kubeconfig/admin ]; then tags+=,nodes; fi # its nodes can be taken away
+if [ -n "${NODES:-}" ]; then tags+=,nodes; fi # for the cluster of make cluster-up, whose nodes can be taken away
 
 # run NAME DIRECTORY FLAGS...
 run() {
