@@ -70,21 +70,21 @@ const (
 
 // The parts of the 15 s that stopping may take: open requests, deliveries
 // under way, and the rest for the store; and all of it, should the disk hang. One of a
-// group in a cluster takes podDrain longer.
+// group in a cluster forwards for longer.
 const (
 	drainRequests   = 2 * time.Second
 	drainDeliveries = 8 * time.Second
 	drainAll        = 13 * time.Second
-	podDrain        = 3 * time.Second
+	forwardOn       = 3 * time.Second
 )
 
-// drainPod is how long the adapter goes on forwarding calls when it ends: each node must
+// forwardsOn is how long the adapter goes on forwarding calls when it ends: each node must
 // hear first that the Service has a pod less.
-func (c *Config) drainPod() time.Duration {
+func (c *Config) forwardsOn() time.Duration {
 	if c.Replication == nil || c.Kubernetes == nil {
 		return 0
 	}
-	return podDrain
+	return forwardOn
 }
 
 func (c *Config) complete() error {

@@ -28,7 +28,7 @@ func (a *Adapter) Stop() error {
 				return
 			}
 			err = nil
-		case <-time.After(drainAll + a.cfg.drainPod()):
+		case <-time.After(drainAll + a.cfg.forwardsOn()):
 		}
 		a.cfg.Log.Warn("the disk delayed the end: what could not be written was not acknowledged")
 	})
@@ -39,7 +39,7 @@ func (a *Adapter) Stop() error {
 func (a *Adapter) end() error {
 	if a.member != nil {
 		a.member.Leave()
-		<-time.After(a.cfg.drainPod())
+		<-time.After(a.cfg.forwardsOn())
 	}
 	watching := make(chan struct{})
 	go func() {

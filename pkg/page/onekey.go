@@ -36,7 +36,7 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 	now := h.Now()
 	f := h.facts(s, now)
 	errs := make([]error, 4)
-	each(len(errs)+1, func(i int) {
+	Each(len(errs)+1, func(i int) {
 		switch i {
 		case 0:
 			errs[i] = h.get(r.Context(), s, path, &k)

@@ -77,7 +77,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 	var failed error
 	now := h.Now()
 	f := h.facts(s, now)
-	each(6, func(i int) {
+	Each(6, func(i int) {
 		switch i {
 		case 0:
 			table, err = h.table(r, s, &tabs[at], now)

@@ -15,14 +15,14 @@ import (
 
 const (
 	sourcesPerPage = 50
-	// callsAtOnce is how many calls a view makes at one time.
+	// callsAtOnce is how many calls a view, or a command, makes at one time.
 	callsAtOnce = 8
 	// late is how long a key may be overdue before a source is shown as late.
 	late = 5 * time.Second
 )
 
-// each calls f for 0 to n-1, some at a time.
-func each(n int, f func(i int)) {
+// Each calls f for 0 to n-1, some at a time, and returns when all have returned.
+func Each(n int, f func(i int)) {
 	var wait sync.WaitGroup
 	slots := make(chan struct{}, callsAtOnce)
 	for i := range n {
@@ -61,7 +61,7 @@ func (h *handler) sourcesView(r *http.Request) (*view, error) {
 	var group why.Group
 	var asked sync.WaitGroup
 	asked.Go(func() { group = h.Members(r.Context()) })
-	each(len(shown), func(i int) { rows[i] = h.sourceRow(r.Context(), shown[i], now) })
+	Each(len(shown), func(i int) { rows[i] = h.sourceRow(r.Context(), shown[i], now) })
 	asked.Wait()
 
 	body := write(`<div class="title"><div><h1>Sources</h1><p class="sub">%s%s</p></div>

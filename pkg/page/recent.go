@@ -146,7 +146,7 @@ func (h *handler) lateness(ctx context.Context, s *Source, events []event) []tim
 		}
 	}
 	late := make([]time.Duration, len(keys))
-	each(len(keys), func(i int) {
+	Each(len(keys), func(i int) {
 		late[i] = -1
 		var past history
 		if h.get(ctx, s, "/schedules/"+segment(keys[i])+"/history", &past) != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
@@ -105,7 +106,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(group)...)
 	found = append(found, s.rights(ctx, objects)...)
 	sources := make([]finding, len(objects))
-	eachOf(len(objects), func(i int) {
+	page.Each(len(objects), func(i int) {
 		o := objects[i]
 		f := why.Facts{Now: s.now(), Namespace: o.Namespace, Name: o.Name, Source: o.facts(), Adapter: adapter}
 		if adapter == nil || adapter.Ready > 0 {

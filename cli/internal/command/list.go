@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -225,7 +226,7 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 			}
 		}
 		lines := make([]topped, len(names))
-		eachOf(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
+		page.Each(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
 		return lines, interrupted(ctx)
 	}
 	objects, err := s.chosen(ctx, names, all)
@@ -233,7 +234,7 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 		return nil, err
 	}
 	lines := make([]topped, len(objects))
-	eachOf(len(objects), func(i int) {
+	page.Each(len(objects), func(i int) {
 		o := objects[i]
 		if src, err := s.connect(ctx, o, objects); err != nil {
 			lines[i] = topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()}

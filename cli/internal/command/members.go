@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/page"
@@ -22,7 +21,7 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
 		return nil
 	}
 	all := make(why.Group, min(a.Wanted, len(pods)))
-	eachOf(len(all), func(i int) {
+	page.Each(len(all), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
 		metrics, err := s.scrapePod(ctx, pods[i])
@@ -72,23 +71,6 @@ func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*wh
 	}
 	defer client.CloseIdleConnections()
 	return page.ReadMetrics(ctx, client, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
-}
-
-// atOnce is how many sources or members are asked at one time.
-const atOnce = 8
-
-// eachOf calls f for 0 to n-1, some at a time.
-func eachOf(n int, f func(i int)) {
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
-	for i := range n {
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			f(i)
-		})
-	}
-	wait.Wait()
 }
 
 // memberFindings are the lines of doctor about a group: the group, and each member.

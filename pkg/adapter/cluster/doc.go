@@ -34,7 +34,8 @@
 // objects, each in its own second, and patches the status where it differs: the counts
 // pending, inFlight, retrying and watched, the times nextDueAt and oldestDueAt, and the
 // report deliveries. A change of status.watch is patched within two seconds. nextDueAt is
-// rounded up to the second: at that instant the key is due. config-logging, config-features, config-reschedule and the trust bundles
+// rounded up to the second: at that instant the key is due. config-logging,
+// config-features, config-reschedule and the trust bundles
 // are followed; config-observability is read at the start.
 //
 // It leaves to others: resolving sinks and conditions (the controller), the calls

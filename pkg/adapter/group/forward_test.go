@@ -14,11 +14,7 @@ import (
 func TestForwarded_KeepsThePath(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
-	owner := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
-	t.Cleanup(owner.Close)
-	m := &Member{client: forwarder(nil)}
-	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
-	t.Cleanup(m.client.CloseIdleConnections)
+	m, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
 	for _, target := range []string{
 		"/n/s/schedules/k", "/n/s/schedules/k?limit=1&x=%2F", "/n/s/schedules/GitRepo%2Fteam%2Fsite", "/n/s/schedules/GitRepo%2Fteam%2Fsité",
 		"/n/s/schedules/é%2Fhistory", "/n/s/schedules/a|b^{c}%2F\"d\"", "/n/s/schedules/%C3%A9", "/n/s/schedules/%252F", "/n/s/schedules//é%2F",
@@ -29,11 +25,22 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := httptest.NewRecorder()
-		if !m.forward(answer, sent, f, own{m}, strings.TrimPrefix(owner.URL, "http://"), nil) || answer.Code != http.StatusOK {
+		if !m.forward(answer, sent, f, own{m}, owner, nil) || answer.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s", target, answer.Code, answer.Body)
 		}
 		if got.URL.Path != sent.URL.Path || got.URL.RawPath != sent.URL.RawPath || got.URL.RawQuery != sent.URL.RawQuery {
 			t.Errorf("%s came as %q, %q, query %q", target, got.URL.Path, got.URL.RawPath, got.URL.RawQuery)
 		}
 	}
+}
+
+// newSending returns a member that forwards, and the address of an owner that answers so.
+func newSending(t *testing.T, answer http.HandlerFunc) (m *Member, owner string) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	m = &Member{client: forwarder(nil)}
+	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
+	t.Cleanup(m.client.CloseIdleConnections)
+	return m, strings.TrimPrefix(server.URL, "http://")
 }

@@ -340,11 +340,7 @@ func (f *far) callFrom(m *Member, peer string) *httptest.ResponseRecorder {
 func TestForwarded_HasTheCallersAddress(t *testing.T) {
 	t.Parallel()
 	var got *http.Request
-	owner := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r }))
-	t.Cleanup(owner.Close)
-	m := &Member{client: forwarder(nil)}
-	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
-	t.Cleanup(m.client.CloseIdleConnections)
+	m, owner := newSending(t, func(_ http.ResponseWriter, r *http.Request) { got = r })
 	sent := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}"))
 	sent.RemoteAddr = "192.0.2.7:99"
 	sent.Header.Set(caller, "192.0.2.8:1") // a caller cannot pass for another one
@@ -352,7 +348,7 @@ func TestForwarded_HasTheCallersAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.forward(httptest.NewRecorder(), sent, call, own{m}, strings.TrimPrefix(owner.URL, "http://"), nil)
+	m.forward(httptest.NewRecorder(), sent, call, own{m}, owner, nil)
 	setCaller(got)
 	if got.RemoteAddr != "192.0.2.7:99" || got.Header.Get(caller) != "" {
 		t.Errorf("the owner sees %s, header %q", got.RemoteAddr, got.Header.Get(caller))

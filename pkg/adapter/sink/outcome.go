@@ -30,9 +30,9 @@ func kind(status int) schedule.OutcomeKind {
 	return schedule.Rejected
 }
 
-// read turns the answer into an outcome. The status decides. limit
-// ends the attempt; it is set anew for the rest of the answer.
-func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit limit) schedule.Outcome {
+// read turns the answer into an outcome. The status decides. limit ends the
+// attempt; it is set anew for the rest of the answer.
+func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *http.Response, limit timeLimit) schedule.Outcome {
 	defer resp.Body.Close()
 	o := schedule.Outcome{Kind: kind(resp.StatusCode), Status: resp.StatusCode}
 	if o.Kind == schedule.Succeeded {
@@ -58,7 +58,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 func drain(resp *http.Response) { _, _ = io.CopyN(io.Discard, resp.Body, maxDrain+1) }
 
 // success reads a 2xx: the occurrence is done even if the rest cannot be read.
-func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit limit) schedule.Outcome {
+func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Response, limit timeLimit) schedule.Outcome {
 	o := schedule.Outcome{Kind: schedule.Succeeded, Status: resp.StatusCode}
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
 	o.Never = header.never

@@ -116,7 +116,7 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := limit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
+	limit := timeLimit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
 	defer limit.timer.Stop()
 	way := s.conns.newPassage(limited, a.Begin)
 	defer way.end()
@@ -132,17 +132,17 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	return o
 }
 
-// limit ends an attempt when delivery.timeout has passed, or sooner while its answer is read.
-type limit struct {
+// timeLimit ends an attempt when delivery.timeout has passed, or sooner while its answer is read.
+type timeLimit struct {
 	end   time.Time
 	timer *time.Timer
 }
 
 // allow lets the next step take d, but not beyond the end.
-func (l limit) allow(d time.Duration) { l.timer.Reset(min(d, time.Until(l.end))) }
+func (l timeLimit) allow(d time.Duration) { l.timer.Reset(min(d, time.Until(l.end))) }
 
 // attempt makes the request over way, within limit.
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit limit) schedule.Outcome {
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit timeLimit) schedule.Outcome {
 	r, err := s.route(a.Target)
 	if err != nil {
 		return failed(a, err)
