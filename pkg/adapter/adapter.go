@@ -271,9 +271,12 @@ func (a *Adapter) serve() error {
 	if a.cfg.Page {
 		guard = a.makePage(guard)
 	}
-	lookup, maxBody := a.lookup()
+	lookup := a.queue.Lookup
+	if a.member != nil {
+		lookup = a.member.Lookup
+	}
 	handler := api.New(api.Config{
-		Lookup: lookup, MaxBody: maxBody, Ingest: a.events, Guard: guard, Local: guard == nil,
+		Lookup: lookup, Ingest: a.events, Guard: guard, Local: guard == nil,
 		Log: a.cfg.Log, Meter: a.telemetry.meter, Tracer: a.telemetry.tracer, Resync: a.resync, Watched: a.watched,
 	})
 	calls, err := a.listen(a.cfg.Listen, a.server(handler), a.connections.plain)
@@ -305,14 +308,6 @@ func (a *Adapter) serve() error {
 		a.answer(e)
 	}
 	return nil
-}
-
-// lookup is how calls find a source, and how large they may be, 0 = the default.
-func (a *Adapter) lookup() (func(namespace, name string) (*queue.Source, bool), int64) {
-	if a.member != nil {
-		return a.member.Lookup, group.MaxBody
-	}
-	return a.queue.Lookup, 0
 }
 
 // server serves the schedule API on a public address.

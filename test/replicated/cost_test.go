@@ -23,10 +23,17 @@ type spent struct {
 	each  []time.Duration
 }
 
-// drive lets so many callers schedule keys for some seconds, so many a call, at the addresses of a
-// source, and returns what an item costs each process.
-func (g *group) drive(processes []*harness.Adapter, at []string, callers, batch int, lasting time.Duration) spent {
-	ctx, cancel := context.WithTimeout(context.Background(), lasting)
+// load is how callers schedule keys.
+type load struct {
+	callers int
+	batch   int           // keys a call
+	every   time.Duration // each caller begins a call so often, 0 = when the last one has ended
+	lasting time.Duration
+}
+
+// drive schedules keys at the addresses of a source, and returns what an item costs each process.
+func (g *group) drive(processes []*harness.Adapter, at []string, l load) spent {
+	ctx, cancel := context.WithTimeout(context.Background(), l.lasting)
 	defer cancel()
 	before := make([]time.Duration, len(processes))
 	for i, a := range processes {
@@ -35,13 +42,17 @@ func (g *group) drive(processes []*harness.Adapter, at []string, callers, batch 
 	data := strings.Repeat("d", 256)
 	var items atomic.Int64
 	var all sync.WaitGroup
-	for caller := range callers {
+	for caller := range l.callers {
 		all.Go(func() {
-			for ctx.Err() == nil {
+			for next := time.Now().Add(l.every * time.Duration(caller) / time.Duration(l.callers)); ctx.Err() == nil; { // one after the other
+				if l.every > 0 {
+					next = next.Add(l.every)
+					time.Sleep(time.Until(next))
+				}
 				url := at[caller%len(at)] + "/schedules"
 				method, body := http.MethodPut, fmt.Sprintf(`{"delay":"24h","event":{"data":%q}}`, data)
-				if batch > 1 {
-					list := make([]string, batch)
+				if l.batch > 1 {
+					list := make([]string, l.batch)
 					for i := range list {
 						list[i] = fmt.Sprintf(`{"key":%q,"delay":"24h","event":{"data":%q}}`, g.key(), data)
 					}
@@ -54,17 +65,35 @@ func (g *group) drive(processes []*harness.Adapter, at []string, callers, batch 
 					g.t.Errorf("%s: %v %d %s", method, err, r.Status, r.Body)
 					return
 				}
-				items.Add(int64(batch))
+				items.Add(int64(l.batch))
 			}
 		})
 	}
 	all.Wait()
-	s := spent{items: items.Load() * int64(time.Second) / int64(lasting)}
+	s := spent{items: items.Load() * int64(time.Second) / int64(l.lasting)}
 	for i, a := range processes {
 		s.each = append(s.each, (a.ProcessorTime(g.t)-before[i])/time.Duration(max(items.Load(), 1)))
 	}
 	return s
 }
+
+// rest returns how many processors the processes keep busy without a call.
+func rest(b *testing.B, processes []*harness.Adapter, lasting time.Duration) float64 {
+	b.Helper()
+	var spent time.Duration
+	for _, a := range processes {
+		spent -= a.ProcessorTime(b)
+	}
+	time.Sleep(lasting) // what is measured is what happens meanwhile
+	for _, a := range processes {
+		spent += a.ProcessorTime(b)
+	}
+	return spent.Seconds() / lasting.Seconds()
+}
+
+// pace is how often each caller begins a call where machines must not be busy: 32 callers of a group make 500
+// calls a second.
+const pace = 64 * time.Millisecond
 
 // What a change costs one adapter, the owner of a group, and the members that follow or
 // forward it. It judges only that no call fails.
@@ -78,11 +107,12 @@ func BenchmarkGroup_Cost(b *testing.B) {
 	owner := g.owner()
 	members := []*harness.Adapter{g.members[owner], g.members[(owner+1)%3], g.members[(owner+2)%3]}
 	for _, batch := range []int{1, 100} {
+		l := load{callers: 32, batch: batch, lasting: 5 * time.Second}
 		var alone, direct, forwarded []spent
 		for range 3 {
-			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, 32, batch, 5*time.Second))
-			direct = append(direct, g.drive(members, []string{members[0].URL + g.path()}, 32, batch, 5*time.Second))
-			forwarded = append(forwarded, g.drive(members, []string{members[1].URL + g.path()}, 32, batch, 5*time.Second))
+			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, l))
+			direct = append(direct, g.drive(members, []string{members[0].URL + g.path()}, l))
+			forwarded = append(forwarded, g.drive(members, []string{members[1].URL + g.path()}, l))
 		}
 		b.Logf("%d a call: an item costs one adapter %s (%d/s); called at the owner %s (%d/s); called at the first follower %s (%d/s): owner, followers",
 			batch, median(alone).each, median(alone).items, median(direct).each, median(direct).items, median(forwarded).each, median(forwarded).items)
@@ -94,13 +124,15 @@ func BenchmarkGroup_Cost(b *testing.B) {
 
 // What a change costs where there are several groups, called at its owner, at a member that
 // follows the owner, at a member of another group, and at any member; and of one group while the
-// others do nothing, which shows what they take from each other on one machine. The groups are started
-// anew for each round, in turns.
+// others do nothing, which shows what they take from each other on one machine. Twice for a PUT: as fast as the
+// machine can, and at a rate for each group that leaves processors idle, as a machine for each member does. The
+// groups are started anew for each round, in turns.
 func BenchmarkGroups_Cost(b *testing.B) {
 	sizes := []int{1, 2, 4}
 	type run struct {
 		size, batch int
 		at          string
+		paced       bool
 	}
 	all := map[run][]spent{}
 	var order []run
@@ -135,25 +167,29 @@ func BenchmarkGroups_Cost(b *testing.B) {
 					at["any member"] = append(at["any member"], groups[n/3].members[n%3].URL+g.path())
 				}
 			}
-			for _, batch := range []int{1, 100} {
+			for _, kind := range []run{{batch: 1}, {batch: 100}, {batch: 1, paced: true}} {
 				for _, where := range []string{"owner", "follower", "another group", "any member", "one owner, while the other groups are idle"} {
 					if at[where] == nil {
 						continue
 					}
-					r := run{size, batch, where}
+					r := run{size, kind.batch, where, kind.paced}
 					if all[r] == nil {
 						order = append(order, r)
 					}
 					// As many for each group: the appends of few callers hold fewer changes each.
-					callers := 32 * size
+					l := load{callers: 32 * size, batch: r.batch, lasting: 3 * time.Second}
 					if len(at[where]) < size {
-						callers = 32
+						l.callers = 32
 					}
-					s := groups[0].drive(processes, at[where], callers, batch, 3*time.Second)
+					if r.paced {
+						l.every = pace
+					}
+					s := groups[0].drive(processes, at[where], l)
 					all[r] = append(all[r], s)
 					b.Logf("%v: %d/s", r, s.items)
 				}
 			}
+			b.Logf("%d groups without a call: all spend %.1f %% of a processor", size, rest(b, processes, 3*time.Second)*100)
 			for i, g := range groups {
 				if g.owner() != owners[i] {
 					b.Errorf("shard %d went to another member meanwhile", i)
@@ -174,7 +210,11 @@ func BenchmarkGroups_Cost(b *testing.B) {
 				others += each
 			}
 		}
-		b.Logf("%d groups, %d a call, at %s: an item costs the owners %s, the others %s, all %s (%d/s)", r.size, r.batch, r.at, owners, others, owners+others, s.items)
+		paced := ""
+		if r.paced {
+			paced = ", 500 calls a second for each group"
+		}
+		b.Logf("%d groups, %d a call, at %s%s: an item costs the owners %s, the others %s, all %s (%d/s)", r.size, r.batch, r.at, paced, owners, others, owners+others, s.items)
 	}
 }
 

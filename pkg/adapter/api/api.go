@@ -38,7 +38,6 @@ type Config struct {
 	Log *slog.Logger     // nil means slog.Default
 	Now func() time.Time // nil means time.Now
 
-	MaxBody int64 // bytes of a request's body, default 16 MiB
 	// Budget bounds the bytes that bodies and answers hold at one time, default
 	// 128 MiB; Requests what all requests under way hold beside that, default
 	// 32 MiB.
@@ -55,8 +54,10 @@ type Config struct {
 	Tracer trace.Tracer
 }
 
+// maxBody bounds a request's body.
+const maxBody = 16 << 20
+
 const (
-	defaultMaxBody    = 16 << 20
 	defaultBudget     = 128 << 20
 	defaultRequests   = 32 << 20
 	defaultBudgetWait = 5 * time.Second
@@ -121,9 +122,6 @@ func newHandler(cfg Config) *handler {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.MaxBody <= 0 {
-		cfg.MaxBody = defaultMaxBody
 	}
 	if cfg.Budget <= 0 {
 		cfg.Budget = defaultBudget

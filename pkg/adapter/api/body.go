@@ -34,7 +34,7 @@ const (
 // follows what has arrived, never what was announced.
 func (c *call) readBody(b []byte) ([]byte, error) {
 	announced := c.r.ContentLength
-	most := c.cfg.MaxBody
+	most := int64(maxBody)
 	switch {
 	case announced > most:
 		return b, c.tooLarge()
@@ -105,7 +105,7 @@ func (c *call) skip() {
 
 func (c *call) tooLarge() error {
 	c.skip()
-	return c.unread(schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", c.cfg.MaxBody))
+	return c.unread(schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", int64(maxBody)))
 }
 
 // readError says why the body could not be read.

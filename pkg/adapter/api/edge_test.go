@@ -93,7 +93,7 @@ func (u unread) Read([]byte) (int, error) {
 // A body is bounded.
 func TestBody_IsBounded(t *testing.T) {
 	t.Parallel()
-	const most = defaultMaxBody
+	const most = maxBody
 	padded := func(n int) io.Reader { return strings.NewReader("{}" + strings.Repeat(" ", n-2)) }
 	for name, tt := range map[string]struct {
 		length int64

@@ -222,7 +222,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 	}
 	full := &schedule.Error{Code: schedule.CodeStorageFull, Detail: "full", RetryAfter: time.Second}
 	quota := schedule.Refuse(schedule.CodeQuota, "quota")
-	huge := strings.Repeat(" ", defaultMaxBody+1)
+	huge := strings.Repeat(" ", maxBody+1)
 	for _, c := range []struct{ path, method, target, body string }{
 		{pathOfResync, "POST", base + "/resync", "{}"}, {pathOf, "POST", base, "x"}, {pathOfAll, "POST", all, `{"items":[{"key":"k"}]}`}, {pathOfKey, "PUT", all + "/k", "{}"},
 	} {

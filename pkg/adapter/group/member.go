@@ -26,10 +26,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 )
 
-// MaxBody bounds a request's body: a call is one entry of the log, and the log keeps a
-// number of entries in memory.
-const MaxBody = 4 << 20
-
 // Member is this adapter as one of a group. All of them have the state; one owns the shard,
 // answers calls and delivers, the others forward to it.
 type Member struct {

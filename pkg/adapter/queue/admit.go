@@ -14,6 +14,15 @@ type Item struct {
 	Request schedule.Request
 }
 
+// brings is the size of an entry with the event that the item brings, 0 without one.
+func (i *Item) brings() int64 {
+	if i.Request.Event == nil {
+		return 0
+	}
+	e := schedule.Entry{Event: i.Request.Event}
+	return e.Size(i.Key)
+}
+
 // Scheduled is the answer to an [Item]: either Err or the rest.
 type Scheduled struct {
 	Result schedule.Result
@@ -45,8 +54,8 @@ func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (S
 }
 
 // ScheduleAll applies the items in order, accepts or refuses each alone, and returns
-// once all of them are durable. If their keys hold large events it goes page by page,
-// and a crash may lose the last pages. Its error, like the error of Schedule, is
+// once all of them are durable. If they bring large events, or their keys hold some, it
+// goes page by page, and a crash may lose the last pages. Its error, like the error of Schedule, is
 // about all items. The views have at most a MiB of events that the items did not
 // bring; beyond that a view has no event.
 func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
@@ -64,8 +73,9 @@ const (
 	// smallEntry is the size up to which an entry is read without a claim of memory;
 	// of many keys it is smallEntries on average.
 	smallEntry, smallEntries = 4 << 10, 1 << 10
-	// pageBytes ends a page of a call whose keys hold large events. Inherited events
-	// are written once more, so a page is in memory two or three times.
+	// pageBytes ends a page of a call that brings large events, or whose keys hold some:
+	// one change of the store, which a group's log keeps in memory. Inherited events are
+	// written once more, so a page is in memory two or three times.
 	pageBytes = 512 << 10
 	// A large entry claims entryCopies times its size: as it was, in the store's
 	// batch, and in the answer, as base64 at worst. A page claims pageMemory, which
@@ -100,12 +110,15 @@ var errLarge = errors.New("queue: the entries are large")
 // are durable.
 func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
 	a.outlines, a.needs = a.together, pageMemory
+	brought := int64(0)
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
+		brought += items[i].brings()
 	}
-	err := s.admitAll(items, out, a)
-	if !errors.Is(err, errLarge) {
-		return err
+	if a.together || len(items) == 1 || brought <= pageBytes {
+		if err := s.admitAll(items, out, a); !errors.Is(err, errLarge) {
+			return err
+		}
 	}
 	if claim != nil {
 		if err := claim(a.needs); err != nil {
@@ -270,7 +283,8 @@ func (s *Source) decide(k *keyState, r *schedule.Request, out *Scheduled, settin
 
 // openAll reads the entries of the items' keys, each key once. of has the index of
 // each item's key; it is nil when there is one item. With memory claimed
-// for large entries it ends after the n-th item, when it holds a page of them.
+// for large entries it ends after the n-th item, when it holds a page of them, with the
+// events that the items bring.
 func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyState, of []int, n int, _ error) {
 	if len(items) == 1 {
 		k := keyState{key: items[0].Key}
@@ -305,6 +319,9 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 			}
 		}
 		of[i], n = at, i+1
+		if oneByOne && !a.together {
+			held += items[i].brings()
+		}
 	}
 	if !oneByOne {
 		if !a.outlines && held > int64(len(items))*smallEntries {

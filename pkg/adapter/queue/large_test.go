@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,6 +137,35 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	}
 	if out[20].View.Event != items[20].Request.Event {
 		t.Error("the event that came in is not in the answer")
+	}
+}
+
+func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
+	t.Parallel()
+	// The log of a group keeps changes in memory, so a call of 16 MiB must not be one of them.
+	var a *applies
+	s, done := open(t, func(c *Config, _ *schedule.Source) {
+		a = &applies{Store: c.Store}
+		c.Store = a
+	})
+	defer done()
+	items := make([]Item, 40)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprintf("k%02d", i), Request: schedule.Request{Event: large(byte(i))}}
+	}
+	asked := 0
+	out, err := s.ScheduleAll(items, func(int64) error { asked++; return nil })
+	if err != nil || asked != 1 {
+		t.Fatalf("%v, and memory was claimed %d times", err, asked)
+	}
+	for i := range items {
+		if v, _, err := s.Get(items[i].Key); err != nil || out[i].Err != nil || !v.Event.Equal(large(byte(i))) {
+			t.Errorf("%s: %v %v", items[i].Key, err, out[i].Err)
+		}
+	}
+	want := slices.Repeat([]string{"6 changes 0 marks"}, 6) // 600 KiB: the sixth event exceeds a page
+	if want = append(want, "4 changes 0 marks"); !slices.Equal(a.seen, want) {
+		t.Errorf("the call made %q", a.seen)
 	}
 }
 
