@@ -23,8 +23,8 @@ type spent struct {
 	each  []time.Duration
 }
 
-// load is how callers schedule keys.
-type load struct {
+// workload is how callers schedule keys.
+type workload struct {
 	callers int
 	batch   int           // keys a call
 	every   time.Duration // each caller begins a call so often, 0 = when the last one has ended
@@ -32,7 +32,7 @@ type load struct {
 }
 
 // drive schedules keys at the addresses of a source, and returns what an item costs each process.
-func (g *group) drive(processes []*harness.Adapter, at []string, l load) spent {
+func (g *group) drive(processes []*harness.Adapter, at []string, l workload) spent {
 	ctx, cancel := context.WithTimeout(context.Background(), l.lasting)
 	defer cancel()
 	before := make([]time.Duration, len(processes))
@@ -107,7 +107,7 @@ func BenchmarkGroup_Cost(b *testing.B) {
 	owner := g.owner()
 	members := []*harness.Adapter{g.members[owner], g.members[(owner+1)%3], g.members[(owner+2)%3]}
 	for _, batch := range []int{1, 100} {
-		l := load{callers: 32, batch: batch, lasting: 5 * time.Second}
+		l := workload{callers: 32, batch: batch, lasting: 5 * time.Second}
 		var alone, direct, forwarded []spent
 		for range 3 {
 			alone = append(alone, g.drive([]*harness.Adapter{single}, []string{single.URL + g.path()}, l))
@@ -177,7 +177,7 @@ func BenchmarkGroups_Cost(b *testing.B) {
 						order = append(order, r)
 					}
 					// As many for each group: the appends of few callers hold fewer changes each.
-					l := load{callers: 32 * size, batch: r.batch, lasting: 3 * time.Second}
+					l := workload{callers: 32 * size, batch: r.batch, lasting: 3 * time.Second}
 					if len(at[where]) < size {
 						l.callers = 32
 					}
