@@ -47,7 +47,7 @@ func (g *group) drive(processes []*harness.Adapter, at []string, l workload) spe
 			for next := time.Now().Add(l.every * time.Duration(caller) / time.Duration(l.callers)); ctx.Err() == nil; { // one after the other
 				if l.every > 0 {
 					next = next.Add(l.every)
-					time.Sleep(time.Until(next))
+					<-time.After(time.Until(next))
 				}
 				url := at[caller%len(at)] + "/schedules"
 				method, body := http.MethodPut, fmt.Sprintf(`{"delay":"24h","event":{"data":%q}}`, data)
@@ -84,7 +84,7 @@ func rest(b *testing.B, processes []*harness.Adapter, lasting time.Duration) flo
 	for _, a := range processes {
 		spent -= a.ProcessorTime(b)
 	}
-	time.Sleep(lasting) // what is measured is what happens meanwhile
+	<-time.After(lasting) // what is measured is what happens meanwhile
 	for _, a := range processes {
 		spent += a.ProcessorTime(b)
 	}
