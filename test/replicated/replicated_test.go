@@ -445,29 +445,6 @@ func TestOwner_Paused(t *testing.T) {
 	g.settled()
 }
 
-// The largest body that a single adapter takes is taken by each member too.
-func TestGroup_LargestBody(t *testing.T) {
-	t.Parallel()
-	g := start(t)
-	data := strings.Repeat("d", 250<<10)
-	for _, member := range g.members {
-		var items []string
-		var last string
-		for range 65 {
-			last = g.key()
-			items = append(items, fmt.Sprintf(`{"key":%q,"delay":"24h","event":{"data":%q}}`, last, data))
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
-		r, err := harness.Do(ctx, http.MethodPost, member.URL+g.path()+"/schedules", `{"items":[`+strings.Join(items, ",")+`]}`)
-		if err != nil || r.Status != http.StatusOK || strings.Contains(string(r.Body), `"code"`) {
-			t.Errorf("a bulk call of 16 MiB: %v %.300v", err, r)
-		} else if r, err = harness.Do(ctx, http.MethodGet, g.own()+g.path()+"/schedules/"+last, ""); err != nil || !strings.Contains(string(r.Body), data) {
-			t.Errorf("its last key: %v %.300v", err, r)
-		}
-		cancel()
-	}
-}
-
 // kill -9 of all: what was acknowledged is there when two of them are back.
 func TestGroup_AllKilled(t *testing.T) {
 	t.Parallel()
