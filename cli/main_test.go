@@ -31,11 +31,21 @@ const asCommand = "RESCHEDULE_TEST_AS_COMMAND"
 // The adapter that the tests share.
 var adapterURL, metricsURL, tokenFile, sourcesDir string
 
+// ceilings are the administrator's limits of namespaces.
+const ceilings = `
+namespaces:
+  slots: {max-in-flight: 1}
+  rate: {max-per-second: 1}
+  full: {max-pending: 2}
+  cut: {max-pending: 1}
+  busy: {max-pending: 1}
+`
+
 // manifests are the sources of the tests, each with a sink that has one fault.
 const manifests = `
 apiVersion: sources.reschedule.dev/v1alpha1
 kind: RescheduleSource
-metadata: {name: %s, namespace: default}
+metadata: {name: %s, namespace: %s}
 spec: {sink: {uri: "%s"}, delivery: {backoffDelay: PT0.2S%s}%s}
 ---
 `
@@ -65,6 +75,9 @@ func sink(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	case "/401":
 		w.WriteHeader(http.StatusUnauthorized)
+	case "/302":
+		w.Header().Set("Location", "/ok")
+		w.WriteHeader(http.StatusFound)
 	case "/400":
 		w.WriteHeader(http.StatusBadRequest)
 		fmt.Fprint(w, "no such \x1b[31muser")
@@ -105,20 +118,37 @@ func withAdapter(tests func() int) (code int, err error) {
 		{"from", server.URL + "/ok", "", ", suspend: true"},
 		{"to", server.URL + "/ok", "", ", suspend: true"},
 		{"letters", server.URL + "/400"},
+		{"moved", server.URL + "/302"},
+		{"tls", "https" + strings.TrimPrefix(server.URL, "http") + "/ok"},
+		{"lost", server.URL + "/400", "", ", deadLetters: {keep: 0}"},
+		{"passed", server.URL + "/400", ", deadLetterSink: {uri: '" + server.URL + "/ok'}"},
+		{"returned", server.URL + "/400", ", deadLetterSink: {uri: '" + server.URL + "/400'}"},
+		{"slots/a", server.URL + "/slow", ", timeout: PT1H"},
+		{"busy/a", server.URL + "/slow", ", timeout: PT1H"},
+		{"slots/b", server.URL + "/ok"},
+		{"rate/a", server.URL + "/ok"},
+		{"full/a", server.URL + "/ok"},
+		{"full/b", server.URL + "/ok"},
+		{"cut/a", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 5}"},
 	} {
-		fmt.Fprintf(sources, manifests, s[0], s[1], s[2], s[3])
+		namespace, name, found := strings.Cut(s[0], "/")
+		if !found {
+			namespace, name = "default", s[0]
+		}
+		fmt.Fprintf(sources, manifests, name, namespace, s[1], s[2], s[3])
 	}
 	sourcesDir = dir
 	file := filepath.Join(dir, "sources.yaml")
 	tokenFile = filepath.Join(dir, "token")
-	err = errors.Join(os.WriteFile(file, []byte(sources.String()), 0o600), os.WriteFile(tokenFile, []byte("secret\n"), 0o600),
+	config := filepath.Join(dir, "config.yaml")
+	err = errors.Join(os.WriteFile(file, []byte(sources.String()), 0o600), os.WriteFile(config, []byte(ceilings), 0o600), os.WriteFile(tokenFile, []byte("secret\n"), 0o600),
 		os.WriteFile(filepath.Join(dir, "wrong"), []byte("wrong\n"), 0o600))
 	if err != nil {
 		return 0, err
 	}
 	args := []string{
 		"--standalone", "--sources", file, "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-		"--token-file", tokenFile,
+		"--token-file", tokenFile, "--config", config,
 	}
 	// The shell ends the adapter when its input ends, which it does also when this process
 	// is killed.
@@ -225,25 +255,31 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"sink down":          {[]string{"down", "k", "--in", "0s"}, []string{"down"}, "SinkDown", 8, "connection refused"},
-		"sink down, a key":   {[]string{"down", "a/b", "--in", "0s"}, []string{"down", "a/b"}, "SinkDown", 8, "waits for its next attempt"},
-		"sink slow":          {[]string{"slow", "k", "--in", "0s"}, []string{"slow"}, "SinkSlow", 8, "did not answer within delivery.timeout"},
-		"sink throttles":     {[]string{"throttled", "k", "--in", "0s"}, []string{"throttled", "k"}, "SinkThrottles", 8, "429"},
-		"sink fails":         {[]string{"fails", "k", "--in", "0s"}, []string{"fails"}, "SinkFails", 8, "503"},
-		"sink refuses":       {[]string{"refuses", "k", "--in", "0s"}, []string{"refuses"}, "SinkRefuses", 8, "given up"},
-		"sink refuses a key": {[]string{"refuses", "k2", "--in", "0s"}, []string{"refuses", "k2"}, "SinkRefuses", 8, "kept as a dead letter"},
-		"sink denies":        {[]string{"denies", "k", "--in", "0s"}, []string{"denies", "k"}, "SinkDenies", 8, "token or the identity"},
-		"suspended":          {[]string{"still", "k", "--in", "0s"}, []string{"still"}, "Suspended", 8, "is suspended"},
-		"suspended, a key":   {[]string{"still", "k2", "--in", "0s"}, []string{"still", "k2"}, "Suspended", 8, "is not delivered because"},
-		"in flight":          {[]string{"hangs", "k", "--in", "0s"}, []string{"hangs", "k"}, "InFlight", 0, "being delivered now"},
-		"waiting":            {[]string{"ok", "later", "--in", "1h", "--reason", "tea"}, []string{"ok", "later"}, "Waiting", 0, "tea"},
-		"delivered":          {[]string{"ok", "now", "--in", "0s"}, []string{"ok", "now"}, "Delivered", 0, "the sink answered 200"},
-		"expired":            {[]string{"down", "old", "--in", "0s", "--expires-at", "soon"}, []string{"down", "old"}, "Expired", 8, "expiresAt had passed"},
-		"cancelled":          {[]string{"ok", "gone", "--in", "1h"}, []string{"ok", "gone"}, "Deleted", 0, "was cancelled"},
-		"never seen":         {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
-		"quota":              {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
-		"quota, the source":  {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 key)"},
-		"no such source":     {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
+		"sink down":           {[]string{"down", "k", "--in", "0s"}, []string{"down"}, "SinkDown", 8, "connection refused"},
+		"sink down, a key":    {[]string{"down", "a/b", "--in", "0s"}, []string{"down", "a/b"}, "SinkDown", 8, "waits for its next attempt"},
+		"sink slow":           {[]string{"slow", "k", "--in", "0s"}, []string{"slow"}, "SinkSlow", 8, "did not answer within delivery.timeout"},
+		"sink throttles":      {[]string{"throttled", "k", "--in", "0s"}, []string{"throttled", "k"}, "SinkThrottles", 8, "429"},
+		"sink fails":          {[]string{"fails", "k", "--in", "0s"}, []string{"fails"}, "SinkFails", 8, "503"},
+		"sink refuses":        {[]string{"refuses", "k", "--in", "0s"}, []string{"refuses"}, "SinkRefuses", 8, "given up"},
+		"sink refuses a key":  {[]string{"refuses", "k2", "--in", "0s"}, []string{"refuses", "k2"}, "SinkRefuses", 8, "kept as a dead letter"},
+		"sink redirects":      {[]string{"moved", "k", "--in", "0s"}, []string{"moved", "k"}, "SinkRefuses", 8, "the sink answered 302 Found: redirects are not followed"},
+		"sink without TLS":    {[]string{"tls", "k", "--in", "0s"}, []string{"tls", "k"}, "SinkDown", 8, "the port of the sink speaks no TLS"},
+		"dropped":             {[]string{"lost", "k", "--in", "0s"}, []string{"lost"}, "GivenUp", 8, "has dropped 1 event since the adapter started"},
+		"to the letter sink":  {[]string{"passed", "k", "--in", "0s"}, []string{"passed"}, "GivenUp", 8, "they went to the dead letter sink"},
+		"letter refused":      {[]string{"returned", "k", "--in", "0s"}, []string{"returned"}, "SinkRefuses", 8, "the dead letter sink refuses or does not answer"},
+		"letter refused, key": {[]string{"returned", "k2", "--in", "0s"}, []string{"returned", "k2"}, "SinkRefuses", 8, "as the dead letter sink refused it"},
+		"sink denies":         {[]string{"denies", "k", "--in", "0s"}, []string{"denies", "k"}, "SinkDenies", 8, "token or the identity"},
+		"suspended":           {[]string{"still", "k", "--in", "0s"}, []string{"still"}, "Suspended", 8, "is suspended"},
+		"suspended, a key":    {[]string{"still", "k2", "--in", "0s"}, []string{"still", "k2"}, "Suspended", 8, "is not delivered because"},
+		"in flight":           {[]string{"hangs", "k", "--in", "0s"}, []string{"hangs", "k"}, "InFlight", 0, "being delivered now"},
+		"waiting":             {[]string{"ok", "later", "--in", "1h", "--reason", "tea"}, []string{"ok", "later"}, "Waiting", 0, "tea"},
+		"delivered":           {[]string{"ok", "now", "--in", "0s"}, []string{"ok", "now"}, "Delivered", 0, "the sink answered 200"},
+		"expired":             {[]string{"down", "old", "--in", "0s", "--expires-at", "soon"}, []string{"down", "old"}, "Expired", 8, "expiresAt had passed"},
+		"cancelled":           {[]string{"ok", "gone", "--in", "1h"}, []string{"ok", "gone"}, "Deleted", 0, "was cancelled"},
+		"never seen":          {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
+		"quota":               {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
+		"quota, the source":   {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 key)"},
+		"no such source":      {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

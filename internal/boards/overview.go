@@ -54,6 +54,8 @@ var overview = Board{
 				{`sum(reschedule_dead_letters_in_flight` + of + `) or vector(0)`, "in flight"},
 				{`sum(reschedule_dead_letters_kept` + of + `) or vector(0)`, "kept"},
 			}},
+			{"Last event given up", "How long ago an event was dropped, kept, or sent to a dead letter sink, since the adapter started.", "s", false,
+				one(`time() - max by (result) (reschedule_given_up_timestamp_seconds`+of+`)`, "{{result}}")},
 			{"Deliveries of dead letters", "Attempts to deliver dead letters to their sinks, by what became of them.", "ops", false,
 				one(`sum by (result) (rate(reschedule_dead_letter_deliveries_total`+of+`[$__rate_interval]))`, "{{result}}")},
 		}},

@@ -11,6 +11,15 @@ func limitOf(name string) string {
 	return `max(reschedule_limit{kn_source_namespace="$namespace", kn_source_name="$source", limit="` + name + `"})`
 }
 
+// ofNamespace has what the sources of the namespace have together, and the limit that they
+// share. Each adapter that delivers counts for itself: the greatest sum is the one to see.
+func ofNamespace(metric, legend, limit string) []Query {
+	return []Query{
+		{`max(sum by (job, instance) (` + metric + its + `))`, legend},
+		{`max(reschedule_namespace_limit{kn_source_namespace="$namespace", limit="` + limit + `"}) or vector(0)`, "limit"},
+	}
+}
+
 var source = Board{
 	UID: "reschedule-source", Title: "RescheduleSource / Source",
 	Description: "One source: what comes in, what goes out, and what holds it up.",
@@ -57,8 +66,8 @@ var source = Board{
 			}},
 			{"Limits that hold up due keys", "The part of the time that due keys wait for a limit: the source's own, the one of its namespace, or the adapter's.", "percentunit", false,
 				one(`sum by (limit) (rate(reschedule_throttled_seconds_total`+this+`[$__rate_interval])) or vector(0)`, "{{limit}}")},
-			{"Keys", "Pending ones, and limits.maxPending.", "short", false, []Query{
-				{`max(reschedule_pending` + this + `)`, "pending"},
+			{"Keys", "Pending and in flight, and limits.maxPending.", "short", false, []Query{
+				{`max(reschedule_stored_keys` + this + `)`, "keys"},
 				{limitOf("limits.maxPending"), "limit"},
 			}},
 			{"Stored bytes", "As quotas count them, and limits.maxBytes if it is set.", "bytes", false, []Query{
@@ -69,6 +78,9 @@ var source = Board{
 				one(`sum by (quota) (rate(reschedule_quota_refused_total`+this+`[$__rate_interval])) or vector(0)`, "{{quota}}")},
 		}},
 		{"Its namespace, and what it watches", []Panel{
+			{"Keys of the namespace", "Of all its sources, pending and in flight, and max-pending.", "short", false, ofNamespace("reschedule_stored_keys", "keys", "max-pending")},
+			{"Stored bytes of the namespace", "Of all its sources, as quotas count them, and max-bytes.", "bytes", false, ofNamespace("reschedule_stored_bytes", "stored", "max-bytes")},
+			{"In flight of the namespace", "Deliveries of keys of all its sources, and max-in-flight.", "short", false, ofNamespace("reschedule_in_flight", "in flight", "max-in-flight")},
 			{"Lateness", "How long after its time an attempt starts; all sources of the namespace.", "s", false, quantiles("reschedule_lateness_seconds", its, "")},
 			{"Answers of sinks", "How long an attempt takes, until the answer is read; all sources of the namespace.", "s", false,
 				quantiles("reschedule_delivery_duration_seconds", its, "")},

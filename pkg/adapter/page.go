@@ -46,7 +46,7 @@ func (a *Adapter) makePage(guard access.Guard) access.Guard {
 	admin := &http.Client{Transport: transportTo(a.AdminAddr)}
 	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{
 		Base: "http://localhost", Transport: transportTo(a.Addr), Sources: a.pageSources,
-		Metrics: func(ctx context.Context) *why.Metrics {
+		Metrics: func(ctx context.Context, _, _ string) *why.Metrics {
 			m, _ := page.ReadMetrics(ctx, admin, "http://localhost") // on an error the view has the one of the schedule API
 			return m
 		},

@@ -152,6 +152,7 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings := schedule.Source{UID: "u", Namespace: "ns", Name: "s", MaxInFlight: 1, MaxPending: 10,
+		Ceilings: schedule.Ceilings{MaxPending: 50, MaxPerSecond: 7},
 		Delivery: schedule.Delivery{BackoffDelay: 10 * time.Hour, Linear: true}}
 	s, err := q.Set(&settings)
 	if err != nil {
@@ -180,9 +181,13 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	d.Stop(t.Context()) // until the outcome is applied
 	for metric, want := range map[string]map[string]float64{
 		"reschedule_delivery_failures_total": {"no_answer": 1}, "reschedule_changes_total": {"created": 1},
-		"reschedule_limit": {"limits.maxInFlight": 1, "limits.maxPending": 10},
+		"reschedule_limit": {"limits.maxInFlight": 1, "limits.maxPending": 10}, "reschedule_namespace_limit": {"max-pending": 50, "max-per-second": 7},
+		"reschedule_stored_keys": {"s": 1},
 	} {
-		label := map[string]string{"reschedule_delivery_failures_total": "error_type", "reschedule_changes_total": "result", "reschedule_limit": "limit"}[metric]
+		label := map[string]string{
+			"reschedule_delivery_failures_total": "error_type", "reschedule_changes_total": "result", "reschedule_limit": "limit",
+			"reschedule_namespace_limit": "limit", "reschedule_stored_keys": "kn_source_name",
+		}[metric]
 		if got := series(t, tm, metric, label); !maps.Equal(got, want) {
 			t.Errorf("%s is %v, want %v", metric, got, want)
 		}

@@ -47,7 +47,7 @@ func (h *handler) keyView(r *http.Request) (*view, error) {
 		case 3:
 			errs[i] = h.get(r.Context(), s, "/deadletters/"+segment(name), &dead)
 		case 4:
-			f.Add(h.Metrics(r.Context()))
+			f.Add(h.Metrics(r.Context(), s.Namespace, s.Name))
 		}
 	})
 	absent, noLetter := isStatus(errs[0], http.StatusNotFound), isStatus(errs[3], http.StatusNotFound)

@@ -99,7 +99,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 				}
 			}
 		case 5:
-			f.Add(h.Metrics(r.Context()))
+			f.Add(h.Metrics(r.Context(), s.Namespace, s.Name))
 		}
 	})
 	if err = cmp.Or(err, failed); err != nil {

@@ -61,10 +61,10 @@ func Handler(b Backend) http.Handler {
 		b.Now = time.Now
 	}
 	if b.Members == nil {
-		b.Members = func(context.Context) why.Group { return nil }
+		b.Members = func(context.Context) why.Groups { return nil }
 	}
 	if b.Metrics == nil {
-		b.Metrics = func(context.Context) *why.Metrics { return nil }
+		b.Metrics = func(context.Context, string, string) *why.Metrics { return nil }
 	}
 	h := &handler{
 		Backend: b, views: make(chan struct{}, viewsAtOnce), proof: rand.Text(), origins: http.NewCrossOriginProtection(),

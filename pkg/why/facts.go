@@ -39,8 +39,12 @@ type Facts struct {
 	// NamespaceFull says that the disk is nearly full and that the namespace of the source
 	// holds its share: changes of the namespace that grow are answered with 507.
 	NamespaceFull bool
-	// StoredBytes is what quotas count of the source, 0 = unknown.
-	StoredBytes int64
+	// StoredKeys and StoredBytes are what quotas count of the source, 0 = unknown.
+	StoredKeys, StoredBytes int64
+	// Shared is what the sources of the namespace share, nil = unknown.
+	Shared *Shared
+	// Lost are the events that were given up and are not kept.
+	Lost Lost
 	// Unreadable is how many stored records the adapter could not read.
 	Unreadable int64
 	// Unmeasured is why the metrics of the adapter were not read, so that the disk, refusals
@@ -60,6 +64,15 @@ type Source struct {
 	MaxPending   int64         // 0 = unknown
 	MaxBytes     int64         // 0 = unknown
 	When         string        // spec.ingest.when
+}
+
+// Shared is what the sources of a namespace share: the limits of ConfigMap
+// config-reschedule, 0 = none, and what all of its sources have of them.
+type Shared struct {
+	MaxPending, MaxBytes, MaxInFlight, MaxPerSecond int64
+	Keys, Bytes                                     int64 // as quotas count them
+	InFlight                                        int64 // deliveries of keys and dead letters
+	Queued                                          int64 // due keys that wait for their first attempt
 }
 
 // Condition is a condition of the source.
@@ -163,7 +176,7 @@ const (
 
 	Delivered  Cause = "Delivered" // and nothing is scheduled now
 	Expired    Cause = "Expired"   // expiresAt passed
-	GivenUp    Cause = "GivenUp"   // without a reason that is known
+	GivenUp    Cause = "GivenUp"   // without a reason that is known, or not kept
 	Deleted    Cause = "Deleted"   // cancelled
 	NeverSeen  Cause = "NeverSeen" // nothing is known of it
 	Unreadable Cause = "Unreadable"
@@ -172,8 +185,8 @@ const (
 	ExpiresFirst Cause = "ExpiresFirst" // expiresAt is before dueAt
 
 	BehindItself   Cause = "BehindItself"   // an older occurrence of the key is in flight
-	AtMaxInFlight  Cause = "AtMaxInFlight"  // all slots of the source are taken
-	AtMaxPerSecond Cause = "AtMaxPerSecond" // the rate limit of the source
+	AtMaxInFlight  Cause = "AtMaxInFlight"  // all slots of the source, or of its namespace, are taken
+	AtMaxPerSecond Cause = "AtMaxPerSecond" // the rate limit of the source, or of its namespace
 	Queued         Cause = "Queued"         // due, and its turn has not come
 
 	SinkDown      Cause = "SinkDown"      // no connection

@@ -46,6 +46,10 @@ func (f *Facts) failed(x *Failure) string {
 		switch {
 		case hungUp(text):
 			return "the sink closed the connection without an answer"
+		case strings.Contains(text, "first record does not look like a TLS handshake"):
+			return "TLS failed: the port of the sink speaks no TLS, but its URI begins with https"
+		case strings.Contains(text, "tls: "):
+			return "TLS with the sink failed: " + strings.TrimSuffix(text, ".")
 		case text != "":
 			return "the sink cannot be reached: " + strings.TrimSuffix(text, ".")
 		}
@@ -56,6 +60,9 @@ func (f *Facts) failed(x *Failure) string {
 		return fmt.Sprintf("the sink answered %s: it does not accept the token or the identity of the source", status(x.Status))
 	case SinkNotFound:
 		return "the sink answered 404 Not Found: its URL has no handler, or its route is not there yet"
+	}
+	if x.Status >= 300 && x.Status < 400 {
+		return fmt.Sprintf("the sink answered %s: redirects are not followed", status(x.Status))
 	}
 	return "the sink answered " + status(x.Status)
 }

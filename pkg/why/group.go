@@ -3,6 +3,8 @@ package why
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -29,6 +31,7 @@ const farBehind = time.Minute
 // Member is an adapter of a group, as its own metrics show it.
 type Member struct {
 	Pod      string
+	Shard    int           // the number of its group, and of the shard of that
 	Owner    bool          // it owns the shard
 	Majority bool          // it is in touch with a majority of the group
 	Applied  int64         // the number of the last entry of the log that it has
@@ -37,13 +40,19 @@ type Member struct {
 	Metrics  *Metrics      // what these fields come from, nil if it did not answer
 }
 
-// NewMember is the adapter in the pod, by its metrics, or by the error of reading them.
-func NewMember(pod string, metrics *Metrics, err error) Member {
+// membersOfGroup is how many members a group has: the first ones are group 0.
+const membersOfGroup = 3
+
+// NewMember is the adapter in a pod, by its metrics, or by the error of reading them. The
+// pods are numbered from 0.
+func NewMember(number int, pod string, metrics *Metrics, err error) Member {
+	silent := Member{Pod: pod, Shard: number / membersOfGroup, Silence: err}
 	switch {
 	case err != nil:
-		return Member{Pod: pod, Silence: err}
+		return silent
 	case !metrics.grouped:
-		return Member{Pod: pod, Silence: errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")}
+		silent.Silence = errors.New("its metrics have no reschedule_shard_owner, so it belongs to no group")
+		return silent
 	}
 	m := metrics.member
 	m.Pod, m.Metrics = pod, metrics
@@ -71,6 +80,42 @@ func (m *Member) Problem() bool { return m.State() != MemberOwns && m.State() !=
 // Group is all members of a group.
 type Group []Member
 
+// Groups are the groups of adapters, by their numbers. Each has a shard of its own.
+type Groups []Group
+
+// NewGroups are the groups of the members.
+func NewGroups(members []Member) Groups {
+	byShard := map[int]Group{}
+	for i := range members {
+		byShard[members[i].Shard] = append(byShard[members[i].Shard], members[i])
+	}
+	var all Groups
+	for _, shard := range slices.Sorted(maps.Keys(byShard)) {
+		all = append(all, byShard[shard])
+	}
+	return all
+}
+
+// Title is the name of one of the groups; it has a number where there are several.
+func (all Groups) Title(g Group) string {
+	if len(all) < 2 {
+		return "group"
+	}
+	return fmt.Sprintf("group %d", g[0].Shard)
+}
+
+// Metrics are the ones of the adapter that serves the source, nil if they are not known: of
+// one group the owner's, since a standby knows of no refusal; of several the owner's that
+// has the source.
+func (all Groups) Metrics(namespace, name string) *Metrics {
+	for _, g := range all {
+		if owner := g.Owner(); owner != nil && owner.Metrics != nil && (len(all) == 1 || owner.Metrics.sources[sourceName{namespace, name}] != nil) {
+			return owner.Metrics
+		}
+	}
+	return nil
+}
+
 // Owner is the member that owns the shard, nil if none is known.
 func (g Group) Owner() *Member {
 	for i := range g {
@@ -95,7 +140,7 @@ func (g Group) Sentence() (text string, problem bool) {
 	if silent > 0 {
 		return fmt.Sprintf("It is not known which member owns the shard: %d of %d did not answer.", silent, len(g)), true
 	}
-	return "No member owns the shard: nothing is delivered, and calls get 503. It needs a majority of the members.", true
+	return "No member owns the shard: nothing of its sources is delivered, and calls get 503. It needs a majority of the members.", true
 }
 
 // About says of one member what it does, and what it lacks.

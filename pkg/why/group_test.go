@@ -2,6 +2,7 @@ package why
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,45 @@ func TestGroup_Sentence(t *testing.T) {
 		if text, problem := c.group.Sentence(); !strings.Contains(text, c.text) || problem != c.problem {
 			t.Errorf("%v: %q, %v", c.group, text, problem)
 		}
+	}
+}
+
+// Of several groups each has an owner: one does not stand for the others, and what a standby
+// lacks is measured at the owner of its own shard. A member that does not answer is of the
+// group that its number says.
+func TestGroups_EachHasAnOwner(t *testing.T) {
+	t.Parallel()
+	read := func(shard, owner, applied int, source string) *Metrics {
+		return ReadMetrics(strings.NewReader(fmt.Sprintf("reschedule_shard_owner{shard=\"%[1]d\"} %[2]d\nreschedule_shard_majority{shard=\"%[1]d\"} 1\nreschedule_shard_applied{shard=\"%[1]d\"} %[3]d\n%[4]s",
+			shard, owner, applied, source)))
+	}
+	const of = "reschedule_stored_keys{kn_source_namespace=\"ops\",kn_source_name=%q} 1\n"
+	members := []Member{
+		NewMember(0, "p0", read(0, 0, 990, ""), nil), NewMember(1, "p1", read(0, 1, 1000, fmt.Sprintf(of, "a")), nil), NewMember(2, "p2", nil, errors.New("refused")),
+		NewMember(3, "p3", read(1, 1, 10, fmt.Sprintf(of, "b")), nil), NewMember(4, "p4", read(1, 0, 8, ""), nil), NewMember(5, "p5", nil, errors.New("refused")),
+	}
+	all := NewGroups(members)
+	if len(all) != 2 || len(all[0]) != 3 || len(all[1]) != 3 || all.Title(all[1]) != "group 1" || all[:1].Title(all[0]) != "group" {
+		t.Fatalf("%+v", all)
+	}
+	for i, want := range []string{"p1 owns the shard.", "p3 owns the shard."} {
+		if text, problem := all[i].Sentence(); text != want || problem {
+			t.Errorf("group %d: %q, %t", i, text, problem)
+		}
+	}
+	if about := all[1].About(&all[1][1]); !strings.Contains(about, "lacks 2 entries") {
+		t.Errorf("a standby of group 1: %q", about)
+	}
+	if all.Metrics("ops", "a") != all[0][1].Metrics || all.Metrics("ops", "b") != all[1][0].Metrics || all.Metrics("ops", "c") != nil || all[:1].Metrics("ops", "c") == nil {
+		t.Error("the metrics of a source are not the ones of the owner that has it")
+	}
+	members[3] = NewMember(3, "p3", read(1, 0, 10, ""), nil)
+	all = NewGroups(members)
+	if _, problem := all[0].Sentence(); problem {
+		t.Error("group 0 has an owner")
+	}
+	if text, problem := all[1].Sentence(); !problem || !strings.Contains(text, "1 of 3 did not answer") {
+		t.Errorf("group 1 has no owner: %q", text)
 	}
 }
 

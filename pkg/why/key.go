@@ -3,6 +3,7 @@ package why
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -110,7 +111,7 @@ func (f *Facts) ends(limit time.Duration) string {
 
 // due: the key's time has come, and no delivery of it is under way.
 func (f *Facts) due(a *answer) *answer {
-	r, c, s := f.Record, f.Counts, f.Source
+	r := f.Record
 	from := r.DueAt
 	if !r.NextAttemptAt.IsZero() {
 		from = r.NextAttemptAt
@@ -123,18 +124,16 @@ func (f *Facts) due(a *answer) *answer {
 		if f.AheadMore {
 			n = fmt.Sprintf("more than %d keys are", f.Ahead)
 		}
-		ahead = "; " + n + " before it"
+		if f.Ahead > 0 {
+			ahead = "; " + n + " before it"
+		}
 		a.number("keys due before it", int64(f.Ahead))
 	}
-	switch {
-	case s != nil && s.MaxInFlight > 0 && c != nil && c.InFlight >= s.MaxInFlight:
-		a.number("limits.maxInFlight", s.MaxInFlight)
-		return a.say(AtMaxInFlight, late < overdue, "Key %q is due and queued because all %d slots of limits.maxInFlight are taken%s.", f.Key, s.MaxInFlight, ahead)
-	case s != nil && s.MaxPerSecond > 0 && c != nil && c.Due-c.Retrying > s.MaxPerSecond:
-		a.number("limits.maxPerSecond", s.MaxPerSecond)
-		return a.say(AtMaxPerSecond, late < overdue, "Key %q is due and queued because limits.maxPerSecond lets only %d deliveries start a second%s.", f.Key, s.MaxPerSecond, ahead)
-	case late < overdue:
-		return a.say(Queued, true, "Key %q is due and its delivery begins now.", f.Key)
+	if held := f.held(a, late, fmt.Sprintf("Key %q is due and queued", f.Key), ahead); held != nil {
+		return held
+	}
+	if late < overdue {
+		return a.say(Queued, true, "Key %q is due and its delivery begins now%s.", f.Key, f.unsure())
 	}
 	if r.Tries > 0 {
 		return a.say(Queued, false, "Key %q has waited for its next attempt for %s longer than planned%s%s.", f.Key, Short(late), ahead, f.hint())
@@ -170,8 +169,12 @@ func (f *Facts) absent() *answer {
 	if l := f.DeadLetter; l != nil && !(last.At.After(l.At) && slices.Contains([]string{"delivered", "expired", "deleted"}, last.Result)) {
 		a.time("given up", f.Now, l.At).number("attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; its event is kept as a dead letter.",
-			f.Key, When(f.Now, l.At), many(int64(l.Attempts), "attempt", "attempts"), f.failed(&l.Failure))
+		kept := "its event is kept as a dead letter"
+		if last.Result == "dead_lettered" && !l.At.Before(last.At) {
+			kept += ", as the dead letter sink refused it or did not answer"
+		}
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; %s.",
+			f.Key, When(f.Now, l.At), many(int64(l.Attempts), "attempt", "attempts"), f.failed(&l.Failure), kept)
 	}
 	switch last.Result {
 	case "":
@@ -196,7 +199,7 @@ func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
 	if last.Status == 0 {
 		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, When(f.Now, last.At), where)
 	}
-	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because the sink answered %s, and its event was %s.", f.Key, When(f.Now, last.At), status(last.Status), where)
+	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&Failure{Status: last.Status}), where)
 }
 
 // unseen: no outcome is known. Perhaps it was refused.
@@ -215,6 +218,9 @@ func (f *Facts) unseen(a *answer) *answer {
 			return a.say(StorageFull, false, "Key %q is not scheduled; %s refused with 507 since the adapter started because its disk was full, or nearly full while the namespace holds a large part of it, and the key may be one of them.",
 				f.Key, many(n, "change was", "changes were"))
 		}
+		if strings.HasPrefix(name, "max-") {
+			name += " of " + configMap
+		}
 		return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
 			f.Key, many(n, "change was", "changes were"), name)
 	}
@@ -228,7 +234,7 @@ func (f *Facts) unseen(a *answer) *answer {
 	}
 	since, refused := "", ""
 	if !f.Since.IsZero() {
-		since = fmt.Sprintf(" since %s", When(f.Now, f.Since))
+		since = " from the last " + Short(f.Now.Sub(f.Since))
 	}
 	if f.Unmeasured != "" {
 		refused = "or refused by a quota or a full disk, "

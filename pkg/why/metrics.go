@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// Metrics is what the metrics of one adapter say: about its disk, about each of its sources,
-// and about the group that it belongs to.
+// Metrics is what the metrics of one adapter say: about its disk, about each of its sources
+// and their namespaces, and about the group that it belongs to.
 type Metrics struct {
 	free, reserve float64
 	unreadable    int64
 	sources       map[sourceName]*measured
-	grouped       bool // it belongs to a group
+	ceilings      map[string]map[string]int64 // by namespace and limit
+	grouped       bool                        // it belongs to a group
 	member        Member
 }
 
@@ -23,15 +24,28 @@ type sourceName struct{ namespace, name string }
 
 // measured is what the metrics say of a source.
 type measured struct {
-	stored    float64
-	refused   map[string]int64 // by quota
-	suspended *bool
-	limits    map[string]int64
+	gauges        map[string]float64 // by metric
+	refused       map[string]int64   // by quota
+	suspended     *bool
+	limits        map[string]int64
+	keys, letters map[string]int64     // deliveries by result
+	gaveUp        map[string]time.Time // the last time by result
 }
+
+// The gauges of a source that are read.
+const (
+	storedKeys      = "reschedule_stored_keys"
+	storedBytes     = "reschedule_stored_bytes"
+	dueKeys         = "reschedule_due"
+	retryingKeys    = "reschedule_retrying"
+	keysInFlight    = "reschedule_in_flight"
+	lettersInFlight = "reschedule_dead_letters_in_flight"
+	lettersPending  = "reschedule_dead_letters_pending"
+)
 
 // ReadMetrics reads the metrics of an adapter. What they do not show stays unknown.
 func ReadMetrics(text io.Reader) *Metrics {
-	m := &Metrics{sources: map[sourceName]*measured{}}
+	m := &Metrics{sources: map[sourceName]*measured{}, ceilings: map[string]map[string]int64{}}
 	for s := range samples(text) {
 		switch s.name {
 		case "reschedule_storage_free_bytes":
@@ -40,8 +54,20 @@ func ReadMetrics(text io.Reader) *Metrics {
 			m.reserve = s.value
 		case "reschedule_storage_corrupt_total":
 			m.unreadable = int64(s.value)
-		case "reschedule_stored_bytes":
-			m.of(s).stored = s.value
+		case storedKeys, storedBytes, dueKeys, retryingKeys, keysInFlight, lettersInFlight, lettersPending:
+			m.of(s).gauges[s.name] = s.value
+		case "reschedule_deliveries_total":
+			m.of(s).keys[s.labels["result"]] = int64(s.value)
+		case "reschedule_dead_letter_deliveries_total":
+			m.of(s).letters[s.labels["result"]] = int64(s.value)
+		case "reschedule_given_up_timestamp_seconds":
+			m.of(s).gaveUp[s.labels["result"]] = time.UnixMilli(int64(s.value * 1000))
+		case "reschedule_namespace_limit":
+			namespace := s.labels["kn_source_namespace"]
+			if m.ceilings[namespace] == nil {
+				m.ceilings[namespace] = map[string]int64{}
+			}
+			m.ceilings[namespace][s.labels["limit"]] = int64(s.value)
 		case "reschedule_source_suspended":
 			m.of(s).suspended = new(s.value > 0)
 		case "reschedule_limit":
@@ -50,6 +76,7 @@ func ReadMetrics(text io.Reader) *Metrics {
 			m.of(s).refused[s.labels["quota"]] += int64(s.value)
 		case "reschedule_shard_owner":
 			m.grouped, m.member.Owner = true, s.value > 0
+			m.member.Shard, _ = strconv.Atoi(s.labels["shard"])
 		case "reschedule_shard_majority":
 			m.member.Majority = s.value > 0
 		case "reschedule_shard_applied":
@@ -64,7 +91,10 @@ func ReadMetrics(text io.Reader) *Metrics {
 func (m *Metrics) of(s sample) *measured {
 	name := sourceName{s.labels["kn_source_namespace"], s.labels["kn_source_name"]}
 	if m.sources[name] == nil {
-		m.sources[name] = &measured{refused: map[string]int64{}, limits: map[string]int64{}}
+		m.sources[name] = &measured{
+			gauges: map[string]float64{}, refused: map[string]int64{}, limits: map[string]int64{},
+			keys: map[string]int64{}, letters: map[string]int64{}, gaveUp: map[string]time.Time{},
+		}
 	}
 	return m.sources[name]
 }
@@ -92,12 +122,42 @@ func (s *measured) limit(known *Source) {
 	}
 }
 
+// shared is what the metrics say of a namespace, nil if they do not say what quotas count.
+func (m *Metrics) shared(namespace string) *Shared {
+	limits := m.ceilings[namespace]
+	n := &Shared{MaxPending: limits["max-pending"], MaxBytes: limits["max-bytes"], MaxInFlight: limits["max-in-flight"], MaxPerSecond: limits["max-per-second"]}
+	known := false
+	for name, s := range m.sources {
+		if name.namespace != namespace {
+			continue
+		}
+		keys, counted := s.gauges[storedKeys]
+		known = known || counted
+		n.Keys += int64(keys)
+		n.Bytes += int64(s.gauges[storedBytes])
+		n.InFlight += int64(s.gauges[keysInFlight] + s.gauges[lettersInFlight])
+		if s.suspended == nil || !*s.suspended {
+			n.Queued += int64(s.gauges[dueKeys] - s.gauges[retryingKeys])
+		}
+	}
+	if !known {
+		return nil
+	}
+	return n
+}
+
 // Add adds what only the metrics of the adapter show: a full disk, refusals, unreadable
-// records, the limits in force, and whether a source without an object is suspended. The
-// source of the facts must not be shared. Nil metrics add that all this is unknown.
+// records, the limits in force, what the sources of the namespace share, events that were
+// given up, and whether a source without an object is suspended. The source of the facts
+// must not be shared. Nil metrics, and the ones of a member of a group that does not deliver
+// the source's keys, add that all this is unknown.
 func (f *Facts) Add(m *Metrics) {
-	if m == nil {
+	switch {
+	case m == nil:
 		f.Unmeasured = "the metrics of the adapter could not be read"
+		return
+	case m.grouped && m.sources[sourceName{f.Namespace, f.Name}] == nil:
+		f.Unmeasured = "the metrics are the ones of an adapter that does not deliver the source's keys"
 		return
 	}
 	if f.Source == nil {
@@ -107,17 +167,22 @@ func (f *Facts) Add(m *Metrics) {
 	var refused int64
 	for name, s := range m.sources {
 		if name.namespace == f.Namespace {
-			held += s.stored
+			held += s.gauges[storedBytes]
 			refused += s.refused["disk"]
 		}
 	}
 	if s := m.sources[sourceName{f.Namespace, f.Name}]; s != nil {
-		f.StoredBytes, f.QuotaRefused = int64(s.stored), s.refused
+		f.StoredKeys, f.StoredBytes, f.QuotaRefused = int64(s.gauges[storedKeys]), int64(s.gauges[storedBytes]), s.refused
+		f.Lost = Lost{
+			Dropped: s.keys["dropped"] + s.letters["dropped"], DroppedAt: s.gaveUp["dropped"],
+			DeadLettered: s.keys["dead_lettered"], DeadLetteredAt: s.gaveUp["dead_lettered"],
+			Waiting: int64(s.gauges[lettersPending]), Refused: s.letters["retrying"] + s.letters["kept"] + s.letters["dropped"],
+		}
 		if f.Source != nil {
 			s.limit(f.Source)
 		}
 	}
-	f.Unreadable = m.unreadable
+	f.Shared, f.Unreadable = m.shared(f.Namespace), m.unreadable
 	f.StorageFull = m.reserve > 0 && m.free < m.reserve
 	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
 	// event that was refused may be a little larger than the rest of the share.

@@ -46,15 +46,70 @@ func TestMetrics_OfEachSource(t *testing.T) {
 	}
 }
 
+// The limits that the sources of a namespace share are read with what all of them have: keys
+// and bytes as quotas count them, deliveries of keys and of dead letters, and due keys that
+// are not between two attempts. A suspended source's keys do not wait for their turn.
+func TestMetrics_SharedByANamespace(t *testing.T) {
+	t.Parallel()
+	const text = `reschedule_namespace_limit{kn_source_namespace="ops",limit="max-pending"} 3
+reschedule_namespace_limit{kn_source_namespace="ops",limit="max-bytes"} 1000
+reschedule_namespace_limit{kn_source_namespace="ops",limit="max-in-flight"} 2
+reschedule_namespace_limit{kn_source_namespace="ops",limit="max-per-second"} 5
+reschedule_stored_keys{kn_source_name="a",kn_source_namespace="ops"} 2
+reschedule_stored_keys{kn_source_name="b",kn_source_namespace="ops"} 1
+reschedule_stored_keys{kn_source_name="a",kn_source_namespace="shop"} 40
+reschedule_stored_bytes{kn_source_name="a",kn_source_namespace="ops"} 200
+reschedule_stored_bytes{kn_source_name="b",kn_source_namespace="ops"} 100
+reschedule_in_flight{kn_source_name="a",kn_source_namespace="ops"} 1
+reschedule_dead_letters_in_flight{kn_source_name="b",kn_source_namespace="ops"} 1
+reschedule_due{kn_source_name="a",kn_source_namespace="ops"} 9
+reschedule_retrying{kn_source_name="a",kn_source_namespace="ops"} 2
+reschedule_source_suspended{kn_source_name="b",kn_source_namespace="ops"} 1
+reschedule_due{kn_source_name="b",kn_source_namespace="ops"} 50
+reschedule_deliveries_total{kn_source_name="a",kn_source_namespace="ops",result="dropped"} 4
+reschedule_deliveries_total{kn_source_name="a",kn_source_namespace="ops",result="dead_lettered"} 6
+reschedule_dead_letter_deliveries_total{kn_source_name="a",kn_source_namespace="ops",result="retrying"} 7
+reschedule_dead_letter_deliveries_total{kn_source_name="a",kn_source_namespace="ops",result="dropped"} 1
+reschedule_dead_letters_pending{kn_source_name="a",kn_source_namespace="ops"} 2
+reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="ops",result="dropped"} 1.7955e+09
+`
+	m := ReadMetrics(strings.NewReader(text))
+	f := Facts{Namespace: "ops", Name: "a"}
+	f.Add(m)
+	if want := (Shared{MaxPending: 3, MaxBytes: 1000, MaxInFlight: 2, MaxPerSecond: 5, Keys: 3, Bytes: 300, InFlight: 2, Queued: 7}); f.Shared == nil || *f.Shared != want || f.StoredKeys != 2 {
+		t.Errorf("%+v, %d keys, want %+v", f.Shared, f.StoredKeys, want)
+	}
+	if want := (Lost{Dropped: 5, DroppedAt: time.Unix(1795500000, 0), DeadLettered: 6, Waiting: 2, Refused: 8}); f.Lost != want {
+		t.Errorf("%+v, want %+v", f.Lost, want)
+	}
+	shop := Facts{Namespace: "shop", Name: "a"}
+	if shop.Add(m); *shop.Shared != (Shared{Keys: 40}) {
+		t.Errorf("a namespace without limits: %+v", shop.Shared)
+	}
+	// An older adapter does not show what quotas count.
+	if f.Add(ReadMetrics(strings.NewReader(metrics))); f.Shared != nil {
+		t.Errorf("%+v, want unknown", f.Shared)
+	}
+}
+
+// The metrics of a standby say nothing of the sources of its group.
+func TestMetrics_OfAStandby(t *testing.T) {
+	t.Parallel()
+	f := Facts{Namespace: "ops", Name: "a"}
+	if f.Add(ReadMetrics(strings.NewReader("reschedule_shard_owner{shard=\"0\"} 0\nreschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n"))); f.Unmeasured == "" || f.StorageFull {
+		t.Errorf("%+v", f)
+	}
+}
+
 // A member is read from its metrics; without the ones of a group it is no member.
 func TestMember_FromMetrics(t *testing.T) {
 	t.Parallel()
-	const grouped = "reschedule_shard_owner{shard=\"0\"} 1\nreschedule_shard_majority 1\nreschedule_shard_applied 42\nreschedule_shard_behind_seconds 0.124\n"
-	m := NewMember("pod-1", ReadMetrics(strings.NewReader(grouped)), nil)
-	if m.Pod != "pod-1" || m.State() != MemberOwns || m.Applied != 42 || m.Behind != 120*time.Millisecond || m.Metrics == nil {
+	const grouped = "reschedule_shard_owner{shard=\"2\"} 1\nreschedule_shard_majority 1\nreschedule_shard_applied 42\nreschedule_shard_behind_seconds 0.124\n"
+	m := NewMember(1, "pod-1", ReadMetrics(strings.NewReader(grouped)), nil)
+	if m.Pod != "pod-1" || m.Shard != 2 || m.State() != MemberOwns || m.Applied != 42 || m.Behind != 120*time.Millisecond || m.Metrics == nil {
 		t.Errorf("%+v", m)
 	}
-	if m := NewMember("pod-1", ReadMetrics(strings.NewReader(metrics)), nil); m.State() != MemberSilent {
+	if m := NewMember(5, "pod-5", ReadMetrics(strings.NewReader(metrics)), nil); m.State() != MemberSilent || m.Shard != 1 {
 		t.Errorf("%+v", m)
 	}
 }
@@ -88,7 +143,7 @@ func TestFacts_CountAhead(t *testing.T) {
 func TestWhen_Words(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		time.Hour: "in 1h0m", time.Second: "in 1s", time.Millisecond: "now", 0: "now", -time.Millisecond: "just now", -time.Second: "1s ago", -50 * time.Hour: "2d2h ago",
+		time.Hour: "in 1h0m", time.Second: "in 1s", time.Millisecond: "in less than 1s", 0: "now", -time.Millisecond: "just now", -time.Second: "1s ago", -50 * time.Hour: "2d2h ago",
 	} {
 		if got := When(now, at(d)); got != want {
 			t.Errorf("%s: %q, want %q", d, got, want)

@@ -33,11 +33,13 @@ func (a *answer) time(name string, now, at time.Time) *answer {
 
 func (a *answer) number(name string, n int64) *answer { return a.add(name, fmt.Sprint(n)) }
 
-// When is an instant seen from now: "in 4m12s", "3h0m ago", "now", "just now".
+// When is an instant seen from now: "in 4m12s", "in less than 1s", "now", "just now", "3h0m ago".
 func When(now, at time.Time) string {
 	switch d := at.Sub(now); {
 	case d >= time.Second:
 		return "in " + Short(d)
+	case d > 0:
+		return "in less than 1s"
 	case d <= -time.Second:
 		return Short(-d) + " ago"
 	case d < 0:

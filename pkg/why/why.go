@@ -214,6 +214,7 @@ func (f *Facts) counts(a *answer) {
 func (f *Facts) whole() *answer {
 	a, c := new(answer), f.Counts
 	f.counts(a)
+	f.lost(a)
 	if r := f.Record; r != nil && r.LastFailure != nil {
 		a.add("key in trouble", r.Key).add("attempts", fmt.Sprint(r.Tries)).time("next attempt", f.Now, r.NextAttemptAt)
 		a.failure(f, r.LastFailure)
@@ -230,29 +231,42 @@ func (f *Facts) whole() *answer {
 	if full := f.full(a); full != nil {
 		return full
 	}
-	if queue := f.queue(a); queue != nil {
+	queue := f.queue(a)
+	if queue != nil && queue.Problem {
 		return queue
+	}
+	if dropped := f.dropped(a); dropped != nil {
+		return dropped
 	}
 	if l := f.DeadLetter; l != nil {
 		a.add("newest dead letter", l.Key).number("its attempts", int64(l.Attempts))
 		a.failure(f, &l.Failure)
-		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s.", f.Name, l.Key, When(f.Now, l.At), f.failed(&l.Failure))
+		refused := ""
+		if f.Lost.Refused > 0 {
+			refused = "; the dead letter sink refuses or does not answer"
+		}
+		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Source %s has given up events, the newest (key %q, %s) because %s%s.", f.Name, l.Key, When(f.Now, l.At), f.failed(&l.Failure), refused)
+	}
+	if letters := f.deadLettered(a); letters != nil {
+		return letters
 	}
 	switch {
+	case queue != nil:
+		return queue
 	case c == nil:
 		return a.say(Healthy, true, "Nothing is known to be wrong with source %s.", f.Name)
 	case c.Pending+c.InFlight == 0:
-		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight.", f.Name)
+		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s.", f.Name, f.once())
 	case c.NextDueAt.IsZero() && c.InFlight == 0:
-		return a.say(Queued, true, "Source %s is healthy: %s just become due.", f.Name, many(c.Pending, "key has", "keys have"))
+		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, many(c.Pending, "key has", "keys have"), f.unsure(), f.once())
 	case c.NextDueAt.IsZero():
 		due := ""
 		if c.Due > 0 {
-			due = ", and " + many(c.Due, "key has", "keys have") + " just become due"
+			due = ", and " + many(c.Due, "key has", "keys have") + " just become due" + f.unsure()
 		}
-		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s.", f.Name, many(c.InFlight, "delivery is", "deliveries are"), due)
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, many(c.InFlight, "delivery is", "deliveries are"), due, f.once())
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt))
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.once())
 }
 
 // full: are changes refused because there is no space?
@@ -271,17 +285,7 @@ func (f *Facts) full(a *answer) *answer {
 			a.add("refused by "+name, fmt.Sprintf("%d since the adapter started", n))
 		}
 	}
-	c, s := f.Counts, f.Source
-	switch {
-	case s == nil:
-	case c != nil && s.MaxPending > 0 && c.Pending >= s.MaxPending:
-		a.number("limits.maxPending", s.MaxPending)
-		return a.say(Quota, false, "Source %s has reached limits.maxPending (%s): new keys are refused with 429.", f.Name, many(s.MaxPending, "key", "keys"))
-	case s.MaxBytes > 0 && f.StoredBytes >= s.MaxBytes/20*19:
-		a.number("limits.maxBytes", s.MaxBytes).number("stored bytes", f.StoredBytes)
-		return a.say(Quota, false, "Source %s has reached limits.maxBytes (%d of %d bytes): what grows is refused with 429.", f.Name, f.StoredBytes, s.MaxBytes)
-	}
-	return nil
+	return f.quota(a)
 }
 
 func sorted(m map[string]int64) []string {
@@ -293,29 +297,39 @@ func sorted(m map[string]int64) []string {
 	return names
 }
 
-// queue: do due keys of the source wait for a slot? The oldest one is late then.
+// queue: do due keys of the source wait for a slot, or their turn? It is a problem once the
+// oldest one is overdue.
 func (f *Facts) queue(a *answer) *answer {
 	c := f.Counts
-	if c == nil || c.Due <= c.Retrying || c.OldestDueAt.IsZero() || f.Now.Sub(c.OldestDueAt) < overdue {
+	if c == nil || c.Due <= c.Retrying || c.OldestDueAt.IsZero() {
 		return nil
 	}
-	queued := c.Due - c.Retrying
-	late := Short(f.Now.Sub(c.OldestDueAt))
-	switch s := f.Source; {
-	case s != nil && s.MaxInFlight > 0 && c.InFlight >= s.MaxInFlight:
-		a.number("limits.maxInFlight", s.MaxInFlight)
-		return a.say(AtMaxInFlight, false, "%s late, the oldest by %s, because all %d slots of limits.maxInFlight are taken.", many(queued, "key is", "keys are"), late, s.MaxInFlight)
-	case s != nil && s.MaxPerSecond > 0:
-		a.number("limits.maxPerSecond", s.MaxPerSecond)
-		return a.say(AtMaxPerSecond, false, "%s late, the oldest by %s, because limits.maxPerSecond lets %d deliveries start a second.", many(queued, "key is", "keys are"), late, s.MaxPerSecond)
+	queued, late := many(c.Due-c.Retrying, "key is", "keys are"), f.Now.Sub(c.OldestDueAt)
+	if late < overdue {
+		return f.held(a, late, queued+" due and queued", "")
 	}
-	return a.say(Queued, false, "%s late, the oldest by %s, and no delivery of it has begun%s.", many(queued, "key is", "keys are"), late, f.hint())
+	what := fmt.Sprintf("%s late, the oldest by %s,", queued, Short(late))
+	if held := f.held(a, late, what, ""); held != nil {
+		return held
+	}
+	return a.say(Queued, false, "%s and no delivery of it has begun%s.", what, f.hint())
 }
 
-// hint names what can hold back a key whose source object is unknown.
+// hint names what can hold back a key, as far as that is unknown.
 func (f *Facts) hint() string {
-	if f.Source == nil {
-		return ": the source may be suspended, or at its limits"
+	switch {
+	case f.Source == nil:
+		return ": the source may be suspended, or at its limits or the ones of its namespace"
+	case f.Shared == nil:
+		return ": it may be at its namespace's limits, or the adapter at its own, or just started"
 	}
 	return ": the adapter may be at its own limit, or just started"
+}
+
+// unsure says that a limit of the namespace may hold back keys that are due now.
+func (f *Facts) unsure() string {
+	if f.Shared != nil {
+		return ""
+	}
+	return ", unless it is at its namespace's limits"
 }

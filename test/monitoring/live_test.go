@@ -1,6 +1,7 @@
 package monitoring
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,12 +37,20 @@ var specs = map[string]string{
 	"quota":     "{sink: {uri: SINK}, limits: {maxPending: 2}}",
 	"warm":      "{sink: {uri: SINK}, warmUp: 1s}",
 	"late":      "{sink: {uri: SINK}, limits: {maxInFlight: 1}}",
+	"quota-a":   "{sink: {uri: SINK}}",
+	"quota-b":   "{sink: {uri: SINK}}",
 }
+
+// ceilings are the ones of the adapter: the namespace shared has a limit of keys.
+const ceilings = "max-in-flight: 2048\nnamespaces:\n  shared: {max-pending: 3}\n"
 
 // namespace is the namespace of a source: lateness is known of namespaces alone.
 func namespace(name string) string {
-	if name == "late" {
+	switch name {
+	case "late":
 		return name
+	case "quota-a", "quota-b":
+		return "shared"
 	}
 	return "tests"
 }
@@ -77,12 +86,14 @@ func launch(t *testing.T) *harness.Adapter {
 		spec := strings.NewReplacer("SINK", "'"+sink.URL+"/"+name+"'", "LETTERS", "'"+sink.URL+"/letters'").Replace(specs[name])
 		fmt.Fprintf(&text, "---\napiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", name, namespace(name), spec)
 	}
-	file := filepath.Join(t.TempDir(), "sources.yaml")
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	file, config := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "config.yaml")
+	for name, text := range map[string]string{file: text.String(), config: ceilings} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	a := harness.Start(t, harness.Flags(file, filepath.Join(t.TempDir(), "data"))...)
-	return a
+	return harness.Start(t, append(harness.Flags(file, filepath.Join(dir, "data")), "--config", config)...)
 }
 
 // work makes the calls of callers again and again until ctx ends.
@@ -116,6 +127,7 @@ func work(ctx context.Context, t *testing.T, a *harness.Adapter) {
 		call(http.MethodPut, "ok/schedules/late", `{"expiresAt":"2001-01-01T00:00:00Z"}`)
 		call(http.MethodPut, "quota/schedules/cancelled", `{"delay":60}`)
 		call(http.MethodPut, "quota/schedules/tooMany", `{"delay":60}`)
+		call(http.MethodPut, "quota-a/schedules/more", `{"delay":3600}`)
 		call(http.MethodPut, "ok/schedules/cancelled", `{"delay":60}`)
 		call(http.MethodDelete, "ok/schedules/cancelled", "")
 		for _, kind := range []string{"wanted", "other"} {
@@ -311,8 +323,8 @@ var alerts = map[string][]string{
 	"RescheduleEventsDropped":    {"firing lost"},
 	"RescheduleDeadLetters":      {"firing broken", "firing refused", "firing stuck"},
 	"RescheduleDeadLettersStuck": {"pending stuck"},
-	"RescheduleQuotaRefused":     {"firing quota"},
-	"RescheduleQuotaNear":        {"pending quota"},
+	"RescheduleQuotaRefused":     {"firing quota", "firing quota-a", "firing quota-b"},
+	"RescheduleQuotaNear":        {"pending quota", "pending shared"},
 	"RescheduleSinkFailing":      {"pending busy", "pending down", "pending hangs"},
 	"RescheduleKeysRetrying":     {"pending busy", "pending down", "pending hangs"},
 	"RescheduleLate":             {"pending late"},
@@ -325,12 +337,12 @@ func otherAlerts(t *testing.T, address string) string {
 	t.Helper()
 	got := map[string][]string{}
 	for _, r := range query(t.Context(), t, address, `ALERTS{alertname!="RescheduleSlowDisk"}`).Data.Result {
-		name, about := r.Metric["alertname"], r.Metric["kn_source_name"]
+		name, about := r.Metric["alertname"], cmp.Or(r.Metric["kn_source_name"], r.Metric["kn_source_namespace"])
 		if about == "broken" && (name == "RescheduleSinkFailing" || name == "RescheduleKeysRetrying") {
 			continue // it fails too, and its letters are delivered: these alerts come or not by when they are looked at
 		}
 		if name == "RescheduleLate" {
-			if about = r.Metric["kn_source_namespace"]; about == "tests" {
+			if about != "late" {
 				continue // on a busy machine
 			}
 		}

@@ -47,8 +47,12 @@ func TestRules_HaveRunbooks(t *testing.T) {
 
 // source are the labels of a source, with more.
 func source(metric string, more ...string) string {
-	labels := append([]string{`job="reschedule-adapter"`, `kn_source_namespace="team"`, `kn_source_name="s"`}, more...)
-	return metric + "{" + strings.Join(labels, ",") + "}"
+	return adapter(metric, append([]string{`kn_source_namespace="team"`, `kn_source_name="s"`}, more...)...)
+}
+
+// neighbour is a metric of another source of the namespace.
+func neighbour(metric string) string {
+	return adapter(metric, `kn_source_namespace="team"`, `kn_source_name="t"`)
 }
 
 func adapter(metric string, more ...string) string {
@@ -67,11 +71,13 @@ func healthy() map[string]string {
 		source("reschedule_deliveries_total", `result="delivered"`):                                "0+60x540",
 		source("reschedule_deliveries_total", `result="retrying"`):                                 "0+1x540",
 		source("reschedule_dead_letters_pending"):                                                  "0x540",
-		source("reschedule_pending"):                                                               "50x540",
+		source("reschedule_stored_keys"):                                                           "50x540",
 		source("reschedule_limit", `limit="limits.maxPending"`):                                    "100x540",
 		source("reschedule_stored_bytes"):                                                          "5000x540",
 		source("reschedule_limit", `limit="limits.maxBytes"`):                                      "10000x540",
 		source("reschedule_watch_lists_total", `result="complete"`):                                "0+1x540",
+		adapter("reschedule_namespace_limit", `kn_source_namespace="team"`, `limit="max-pending"`): "100x540",
+		adapter("reschedule_namespace_limit", `kn_source_namespace="team"`, `limit="max-bytes"`):   "10000x540",
 		adapter("reschedule_storage_free_bytes"):                                                   strings.Repeat("9e9-1e6x29 ", 18),
 		adapter("reschedule_storage_reserve_bytes"):                                                "268435456x540",
 		adapter("reschedule_storage_corrupt_total"):                                                "0x540",
@@ -179,7 +185,15 @@ var faults = []fault{
 		adapter("reschedule_storage_sync_duration_seconds_bucket", `le="0.01"`): "0x540",
 	}, "30m", []string{"RescheduleSlowDisk"}},
 	{"refused", map[string]string{source("reschedule_quota_refused_total", `quota="limits.maxPending"`): "_x30 1x540"}, "35m", []string{"RescheduleQuotaRefused"}},
-	{"keys near", map[string]string{source("reschedule_pending"): "95x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"a dead letter dropped", map[string]string{source("reschedule_given_up_timestamp_seconds", `result="dropped"`): "_x30 1800x540"}, "35m", []string{"RescheduleEventsDropped"}},
+	{"long after a dead letter", map[string]string{source("reschedule_given_up_timestamp_seconds", `result="dropped"`): "_x30 1800x540"}, "55m", nil},
+	{"keys near", map[string]string{source("reschedule_stored_keys"): "95x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"keys of a namespace near", map[string]string{neighbour("reschedule_stored_keys"): "45x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"bytes of a namespace near", map[string]string{neighbour("reschedule_stored_bytes"): "4500x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"a namespace in two groups", map[string]string{
+		strings.Replace(neighbour("reschedule_stored_keys"), `"i"`, `"x"`, 1):                                              "80x540",
+		`reschedule_namespace_limit{job="reschedule-adapter",instance="x",kn_source_namespace="team",limit="max-pending"}`: "100x540",
+	}, "30m", nil},
 	{"bytes near", map[string]string{source("reschedule_stored_bytes"): "9500x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"calls fail", map[string]string{adapter("reschedule_api_requests_total", `status="503"`): "0+50x540"}, "30m", []string{"RescheduleCallsFailing"}},
 	{"connections", map[string]string{adapter("reschedule_connections_ended_total", `address="api"`, `why="idle"`): "0+5x540"}, "30m", []string{"RescheduleConnections"}},
@@ -216,41 +230,87 @@ var faults = []fault{
 // with a suspended source, or in a cluster without a source.
 func TestRules_FireInTheirFaults(t *testing.T) {
 	t.Parallel()
-	path, err := filepath.Abs(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	promtool(t, "", "check", "rules", path)
 	silent := map[string]bool{}
 	for _, r := range rules(t) {
 		silent[r.Alert] = true
 	}
 	var tests []any
 	add := func(f fault, series map[string]string) {
-		input := []any{}
-		for _, name := range slices.Sorted(maps.Keys(series)) {
-			if series[name] != "" {
-				input = append(input, map[string]string{"series": name, "values": strings.TrimSpace(series[name])})
-			}
-		}
 		expected := []any{}
 		for _, alert := range f.fires {
 			expected = append(expected, map[string]any{"labels": fmt.Sprintf("{alertname=%q}", alert), "value": 1})
 			delete(silent, alert)
 		}
-		tests = append(tests, map[string]any{"name": f.name, "interval": "1m", "input_series": input, "promql_expr_test": []any{map[string]any{
+		tests = append(tests, map[string]any{"name": f.name, "interval": "1m", "input_series": input(series), "promql_expr_test": []any{map[string]any{
 			"expr": `group by (alertname) (ALERTS{alertstate="firing"})`, "eval_time": f.at, "exp_samples": expected,
 		}}})
 	}
 	for _, f := range faults {
-		series := healthy()
-		maps.Copy(series, f.series)
-		add(f, series)
+		add(f, healthyBut(f.series))
 	}
 	add(fault{name: "empty cluster", at: "90m"}, map[string]string{`kube_statefulset_replicas{statefulset="reschedule-adapter"}`: "0x540"})
 	for alert := range silent {
 		t.Errorf("no test makes %s fire", alert)
 	}
+	testRules(t, tests...)
+}
+
+// RescheduleQuotaNear names the source and its limit, or the namespace and the limit that
+// its sources share.
+func TestRules_QuotaNearNamesTheLimit(t *testing.T) {
+	t.Parallel()
+	const runbook = "https://github.com/reschedule-dev/reschedule/blob/main/docs/operations.md#reschedulequotanear"
+	expected := func(labels map[string]string, summary, description string) any {
+		labels["severity"], labels["kn_source_namespace"] = "warning", "team"
+		return map[string]any{"exp_labels": labels, "exp_annotations": map[string]string{"summary": summary, "description": description, "runbook_url": runbook}}
+	}
+	var tests []any
+	for _, c := range []struct {
+		series map[string]string
+		want   []any
+	}{
+		{map[string]string{source("reschedule_limit", `limit="limits.maxPending"`): "51x60"}, []any{expected(map[string]string{"kn_source_name": "s", "limit": "limits.maxPending"},
+			"team/s has nearly used up a quota", "It is at 98.04% of its limits.maxPending.")}},
+		{map[string]string{source("reschedule_limit", `limit="limits.maxBytes"`): "5000x60"}, []any{expected(map[string]string{"kn_source_name": "s", "limit": "limits.maxBytes"},
+			"team/s has nearly used up a quota", "It is at 100% of its limits.maxBytes.")}},
+		{map[string]string{neighbour("reschedule_stored_keys"): "50x60"}, []any{expected(map[string]string{"limit": "max-pending"},
+			"The sources of namespace team have together nearly used up a quota", "They are at 100% of max-pending in ConfigMap config-reschedule.")}},
+		{map[string]string{neighbour("reschedule_stored_bytes"): "4500x60"}, []any{expected(map[string]string{"limit": "max-bytes"},
+			"The sources of namespace team have together nearly used up a quota", "They are at 95% of max-bytes in ConfigMap config-reschedule.")}},
+	} {
+		tests = append(tests, map[string]any{"interval": "1m", "input_series": input(healthyBut(c.series)), "alert_rule_test": []any{map[string]any{
+			"eval_time": "30m", "alertname": "RescheduleQuotaNear", "exp_alerts": c.want,
+		}}})
+	}
+	testRules(t, tests...)
+}
+
+// healthyBut is a healthy run with other series.
+func healthyBut(other map[string]string) map[string]string {
+	series := healthy()
+	maps.Copy(series, other)
+	return series
+}
+
+// input are series as promtool reads them; "" is none.
+func input(series map[string]string) []any {
+	input := []any{}
+	for _, name := range slices.Sorted(maps.Keys(series)) {
+		if series[name] != "" {
+			input = append(input, map[string]string{"series": name, "values": strings.TrimSpace(series[name])})
+		}
+	}
+	return input
+}
+
+// testRules has promtool check the rules and run the tests.
+func testRules(t *testing.T, tests ...any) {
+	t.Helper()
+	path, err := filepath.Abs(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "", "check", "rules", path)
 	text, err := yaml.Marshal(map[string]any{"rule_files": []string{path}, "evaluation_interval": "1m", "tests": tests})
 	if err != nil {
 		t.Fatal(err)

@@ -102,8 +102,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 		return nil, err
 	}
 	adapter := s.adapterFacts(ctx)
-	group, _ := s.measured(ctx, adapter)
-	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(group)...)
+	found := append([]finding{adapterFinding(adapter, len(objects))}, memberFindings(s.measured(ctx, adapter).groups)...)
 	found = append(found, s.rights(ctx, objects)...)
 	sources := make([]finding, len(objects))
 	page.Each(len(objects), func(i int) {

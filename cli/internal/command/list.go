@@ -173,10 +173,10 @@ $ top -A --watch`,
 			}
 			for {
 				var lines []topped
-				var group why.Group
+				var groups why.Groups
 				if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
 					if s.config != nil && (o.format == "" || o.format == "wide") {
-						group = s.members(ctx, s.adapterSet(ctx))
+						groups = s.members(ctx, s.adapterSet(ctx))
 					}
 					lines, err = s.counted(ctx, args, all)
 					return err
@@ -186,8 +186,8 @@ $ top -A --watch`,
 				if watch && e.colour {
 					fmt.Fprint(e.out, "\x1b[H\x1b[2J")
 				}
-				if len(group) > 0 {
-					fmt.Fprintln(e.out, memberLine(group))
+				if len(groups) > 0 {
+					fmt.Fprintln(e.out, memberLine(groups))
 				}
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {

@@ -15,45 +15,53 @@ import (
 // A member that does not answer must not hold up what is known of the others.
 const memberPatience = 3 * time.Second
 
-// members asks each adapter of a group. It is empty for a single adapter, and without a cluster.
-func (s *session) members(ctx context.Context, a *why.Adapter) why.Group {
+// members asks each adapter of each group. There is none for a single adapter, and without a
+// cluster.
+func (s *session) members(ctx context.Context, a *why.Adapter) why.Groups {
 	if s.config == nil || a == nil || a.Wanted < 2 {
 		return nil
 	}
-	all := make(why.Group, min(a.Wanted, len(pods)))
+	all := make([]why.Member, a.Wanted)
 	page.Each(len(all), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, memberPatience)
 		defer cancel()
-		metrics, err := s.scrapePod(ctx, pods[i])
-		all[i] = why.NewMember(pods[i], metrics, err)
+		metrics, err := s.scrapePod(ctx, podName(i))
+		all[i] = why.NewMember(i, podName(i), metrics, err)
 	})
-	return all
+	return why.NewGroups(all)
 }
 
-// measured are the members, and the metrics of the adapter, for a command that looks once:
-// the session asks once.
-func (s *session) measured(ctx context.Context, a *why.Adapter) (why.Group, *why.Metrics) {
-	s.asked.Do(func() {
-		s.group = s.members(ctx, a)
-		s.known = s.metrics(ctx, s.group)
-	})
-	return s.group, s.known
+// measures are the members of groups with their metrics, or the metrics of a single adapter.
+type measures struct {
+	groups why.Groups
+	single *why.Metrics // nil: not known
 }
 
-// metrics reads the metrics of the adapter: in a group they are the ones of the owner of the
-// shard, since a standby knows of no refusal. Nil: they are not known.
-func (s *session) metrics(ctx context.Context, group why.Group) *why.Metrics {
+// of are the metrics of the adapter that serves the source, nil if they are not known.
+func (m measures) of(namespace, name string) *why.Metrics {
+	if len(m.groups) > 0 {
+		return m.groups.Metrics(namespace, name)
+	}
+	return m.single
+}
+
+// measured are the measures for a command that looks once: the session asks once.
+func (s *session) measured(ctx context.Context, a *why.Adapter) measures {
+	s.asked.Do(func() { s.known = s.measure(ctx, s.members(ctx, a)) })
+	return s.known
+}
+
+// measure reads the metrics of the adapter, unless they are the ones of the members.
+func (s *session) measure(ctx context.Context, groups why.Groups) measures {
 	var m *why.Metrics
-	switch owner := group.Owner(); {
-	case owner != nil:
-		return owner.Metrics
-	case len(group) > 0 || s.config == nil && s.metricsServer == "":
+	switch {
+	case len(groups) > 0 || s.config == nil && s.metricsServer == "":
 	case s.config == nil:
 		m, _ = page.ReadMetrics(ctx, &http.Client{Timeout: s.requestTimeout}, s.metricsServer)
 	default:
 		m, _ = s.scrape(ctx, s.tunnel, adapterName)
 	}
-	return m
+	return measures{groups, m}
 }
 
 // scrapePod reads the metrics of one adapter of a group, by a port-forward of its own.
@@ -73,25 +81,35 @@ func (s *session) scrape(ctx context.Context, through *tunnel, host string) (*wh
 	return page.ReadMetrics(ctx, client, "http://"+host+"."+s.systemNamespace+":"+strconv.Itoa(metricsPort))
 }
 
-// memberFindings are the lines of doctor about a group: the group, and each member.
-func memberFindings(all why.Group) []finding {
-	if len(all) == 0 {
-		return nil
-	}
-	text, problem := all.Sentence()
-	found := []finding{{Subject: "group", OK: !problem, Detail: text}}
-	for i := range all {
-		m := &all[i]
-		found = append(found, finding{Subject: "member " + m.Pod, OK: !m.Problem(), Detail: all.About(m)})
+// memberFindings are the lines of doctor about groups: each group, and each of its members.
+func memberFindings(all why.Groups) (found []finding) {
+	for _, g := range all {
+		text, problem := g.Sentence()
+		found = append(found, finding{Subject: all.Title(g), OK: !problem, Detail: text})
+		for i := range g {
+			found = append(found, finding{Subject: "member " + g[i].Pod, OK: !g[i].Problem(), Detail: g.About(&g[i])})
+		}
 	}
 	return found
 }
 
-// memberLine is the line of top about a group.
-func memberLine(all why.Group) string {
+// memberLine is the line of top about groups.
+func memberLine(all why.Groups) string {
+	if len(all) == 1 {
+		return "Members of " + adapterName + ": " + memberWords(all[0]) + "."
+	}
 	var parts []string
-	for i := range all {
-		m := &all[i]
+	for _, g := range all {
+		parts = append(parts, all.Title(g)+": "+memberWords(g))
+	}
+	return "Members of " + adapterName + ", " + strings.Join(parts, "; ") + "."
+}
+
+// memberWords has some words about each member of a group.
+func memberWords(g why.Group) string {
+	var parts []string
+	for i := range g {
+		m := &g[i]
 		name := strings.TrimPrefix(m.Pod, adapterName+"-")
 		switch m.State() {
 		case why.MemberSilent:
@@ -104,5 +122,5 @@ func memberLine(all why.Group) string {
 			parts = append(parts, fmt.Sprintf("%s is %s behind", name, m.Behind))
 		}
 	}
-	return "Members of " + adapterName + ": " + strings.Join(parts, ", ") + "."
+	return strings.Join(parts, ", ")
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -47,8 +46,7 @@ type session struct {
 	tokens  map[string]grant // by audience
 
 	asked sync.Once
-	group why.Group // after measured
-	known *why.Metrics
+	known measures // after measured
 }
 
 // source is one source, and how to call it.

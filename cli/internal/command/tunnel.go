@@ -44,8 +44,11 @@ func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
 	return t
 }
 
-// pods are the names to try: one adapter, or a group of three.
-var pods = []string{"reschedule-adapter-0", "reschedule-adapter-1", "reschedule-adapter-2"}
+// pods are the names to try: one adapter, or the first group of three.
+var pods = []string{podName(0), podName(1), podName(2)}
+
+// podName is the name of a pod of the adapter's StatefulSet.
+func podName(number int) string { return adapterName + "-" + strconv.Itoa(number) }
 
 // dialTime is how long one dial may take.
 const dialTime = 30 * time.Second

@@ -98,43 +98,38 @@ type remote struct {
 
 	asking  sync.Mutex
 	askedAt time.Time
-	group   why.Group
-	known   *why.Metrics
+	known   measures
 }
 
-// measure asks the members of a group, and reads the metrics. Both may be some seconds old.
+// measured asks the members of groups, and reads the metrics. Both may be some seconds old.
 // One view asks, and the others wait for it.
-func (r *remote) measure(ctx context.Context) (why.Group, *why.Metrics) {
+func (r *remote) measured(ctx context.Context) measures {
 	r.asking.Lock()
 	defer r.asking.Unlock()
 	if r.now().Sub(r.askedAt) > metricsAge {
 		ctx, cancel := context.WithTimeout(ctx, 2*memberPatience)
 		defer cancel()
-		var group why.Group
+		var groups why.Groups
 		if r.config != nil {
-			group = r.session.members(ctx, r.adapterSet(ctx))
+			groups = r.session.members(ctx, r.adapterSet(ctx))
 		}
 		asked, end := context.WithTimeout(ctx, memberPatience)
 		defer end()
-		known := r.session.metrics(asked, group)
+		known := r.measure(asked, groups)
 		if errors.Is(ctx.Err(), context.Canceled) { // the view was left, and the adapter had no time to answer
-			return r.group, r.known
+			return r.known
 		}
-		r.group, r.known, r.askedAt = group, known, r.now()
+		r.known, r.askedAt = known, r.now()
 	}
-	return r.group, r.known
+	return r.known
 }
 
-// members are the members of a group for the page.
-func (r *remote) members(ctx context.Context) why.Group {
-	group, _ := r.measure(ctx)
-	return group
-}
+// members are the groups of members for the page.
+func (r *remote) members(ctx context.Context) why.Groups { return r.measured(ctx).groups }
 
 // metrics are the metrics for the page.
-func (r *remote) metrics(ctx context.Context) *why.Metrics {
-	_, known := r.measure(ctx)
-	return known
+func (r *remote) metrics(ctx context.Context, namespace, name string) *why.Metrics {
+	return r.measured(ctx).of(namespace, name)
 }
 
 // look returns the objects, which may be some seconds old.
@@ -173,7 +168,7 @@ func (r *remote) sources(ctx context.Context) ([]page.Source, error) {
 				return nil, err
 			}
 			shown := page.Source{Namespace: src.namespace, Name: src.name}
-			if s := r.metrics(ctx).Source(src.namespace, src.name); s != nil {
+			if s := r.metrics(ctx, src.namespace, src.name).Source(src.namespace, src.name); s != nil {
 				shown.Source = *s
 			}
 			known = append(known, shown)

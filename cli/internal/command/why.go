@@ -200,8 +200,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 		s.askKey(ctx, f, src)
 	}
 	if f.Key == "" || f.Record == nil || f.Record.State == string(sdk.Due) || s.config == nil {
-		_, m := s.measured(ctx, f.Adapter)
-		f.Add(m)
+		f.Add(s.measured(ctx, f.Adapter).of(f.Namespace, f.Name))
 		if s.config == nil && s.metricsServer == "" {
 			f.Unmeasured = "--metrics-server was not given"
 		}
@@ -323,8 +322,8 @@ func (s *session) adapterFacts(ctx context.Context) *why.Adapter {
 	if a == nil {
 		return nil
 	}
-	for i := range min(a.Wanted, len(pods)) {
-		if pod, err := s.api.Resource(podResource).Namespace(s.systemNamespace).Get(ctx, pods[i], metav1.GetOptions{}); err == nil {
+	for i := range a.Wanted {
+		if pod, err := s.api.Resource(podResource).Namespace(s.systemNamespace).Get(ctx, podName(i), metav1.GetOptions{}); err == nil {
 			podFacts(a, pod)
 		}
 	}

@@ -34,7 +34,11 @@ type metrics struct {
 type counters struct {
 	keys, letters [len(schedule.Dispositions)]atomic.Int64
 	failed        [len(failureTypes)]atomic.Int64
+	gaveUp        [len(givenUp)]atomic.Int64 // when the last event ended so, in Unix milliseconds; 0: none did
 }
+
+// givenUp are what becomes of an event whose deliveries have ended without success.
+var givenUp = [...]schedule.Disposition{schedule.DeadLettered, schedule.KeptLetter, schedule.Dropped}
 
 // failureTypes are why attempts fail: the class of the answer's status, no answer
 // within delivery.timeout, or no answer for another reason.
@@ -100,6 +104,11 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600)); err != nil {
 		return nil, err
 	}
+	gaveUp, err := meter.Float64ObservableGauge("reschedule_given_up_timestamp", metric.WithUnit("s"),
+		metric.WithDescription("Unix time at which an event of the source was given up last, by what became of it: dead_lettered, kept, dropped. Absent until one was, since the start."))
+	if err != nil {
+		return nil, err
+	}
 	warmUps, err := meter.Int64ObservableCounter("reschedule_warm_ups",
 		metric.WithDescription("Calls that woke the sink of a source before a due time: spec.warmUp."))
 	if err != nil {
@@ -133,6 +142,11 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 					o.ObserveInt64(failed, n, with("error.type", why))
 				}
 			}
+			for i, what := range givenUp {
+				if at := l.gaveUp[i].Load(); at > 0 {
+					o.ObserveFloat64(gaveUp, float64(at)/1000, with("result", string(what)))
+				}
+			}
 			for i, took := range d.throttled(l) {
 				if took > 0 {
 					o.ObserveFloat64(throttled, took.Seconds(), with("limit", limitNames[i]))
@@ -140,7 +154,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 		}
 		return nil
-	}, deliveries, letters, failed, throttled, warmUps, memory)
+	}, deliveries, letters, failed, gaveUp, throttled, warmUps, memory)
 	return m, err
 }
 
@@ -191,7 +205,11 @@ func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what
 		l.failed[slices.Index(failureTypes[:], failureType(&o))].Add(1)
 	}
 	dest, _, _ := strings.Cut(o.Failure.Dest, "?") // a query may hold a secret
-	if d.cfg.Lost != nil && (what == schedule.Dropped || what == schedule.DeadLettered || what == schedule.KeptLetter) {
+	lost := slices.Index(givenUp[:], what)
+	if lost >= 0 {
+		l.gaveUp[lost].Store(d.cfg.Now().UnixMilli())
+	}
+	if lost >= 0 && d.cfg.Lost != nil {
 		d.cfg.Lost(Loss{Source: t.Source, Key: t.Key, DeadLettered: what == schedule.DeadLettered, Kept: what == schedule.KeptLetter, Dest: dest, Code: o.Failure.Code})
 	}
 	if t.Entry.DeadLetter == nil {

@@ -30,6 +30,11 @@ func (c *core) metric(name, label string) (values []string) {
 					v, _ := p.Attributes.Value(attribute.Key(label))
 					values = append(values, fmt.Sprint(v.AsString(), " ", p.Value))
 				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					v, _ := p.Attributes.Value(attribute.Key(label))
+					values = append(values, fmt.Sprintf("%s %.1f", v.AsString(), p.Value))
+				}
 			case metricdata.Sum[float64]:
 				for _, p := range data.DataPoints {
 					v, _ := p.Attributes.Value(attribute.Key(label))
@@ -109,6 +114,42 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 			if got := c.metric(name, "result"); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
+		}
+	})
+}
+
+// The last time at which an event was given up is known by what became of it, also of a dead
+// letter that its sink refused. Without one there is no series.
+func TestGivenUp_TimeByResult(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
+			if a.Key == "ok" {
+				return 0, schedule.Outcome{Kind: schedule.Succeeded}
+			}
+			return time.Second, schedule.Outcome{Kind: schedule.Rejected, Failure: schedule.Failure{Code: 400}}
+		}
+		const name = "reschedule_given_up_timestamp"
+		start := time.Now()
+		at := func(result string, later time.Duration) string {
+			return fmt.Sprintf("%s %d.0", result, start.Add(later).Unix())
+		}
+		s := c.source("s", nil)
+		c.put(s, "ok", in(0))
+		c.pass(time.Minute)
+		if got := c.metric(name, "result"); len(got) != 0 {
+			t.Errorf("nothing was given up: %q", got)
+		}
+		c.put(s, "lost", in(0))
+		c.pass(time.Minute)
+		if got, want := c.metric(name, "result"), []string{at("dropped", time.Minute+time.Second)}; !slices.Equal(got, want) {
+			t.Errorf("dropped: %q, want %q", got, want)
+		}
+		c.put(c.source("letters", func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "http://letters"} }), "lost", in(0))
+		c.pass(time.Minute)
+		want := []string{at("dead_lettered", 2*time.Minute+time.Second), at("dropped", 2*time.Minute+2*time.Second), at("dropped", time.Minute+time.Second)}
+		slices.Sort(want)
+		if got := c.metric(name, "result"); !slices.Equal(got, want) {
+			t.Errorf("with a dead letter sink that refuses: %q, want %q", got, want)
 		}
 	})
 }

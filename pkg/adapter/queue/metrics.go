@@ -25,6 +25,9 @@ func (t *tally) add(result string, n int64) { t[slices.Index(changeResults[:], r
 // limitNames are the limits of a source, as quotas and throttling name them.
 var limitNames = [...]string{quotaPending, quotaBytes, "limits.maxInFlight", "limits.maxPerSecond"}
 
+// ceilingNames are the limits of a namespace: keys of config-reschedule.
+var ceilingNames = [...]string{ceilingPending, ceilingBytes, "max-in-flight", "max-per-second"}
+
 // metrics are the queue's instruments. [Labels] are their labels; a key is
 // never a label.
 type metrics struct {
@@ -60,12 +63,14 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 		metric.WithDescription("Changes of keys that calls, events and watches made: created, replaced, merged, kept, cancelled."))
 	fail(e)
 	limits := gauge("reschedule_limit", "The limits of a source that are in force: limits.maxPending, limits.maxBytes, limits.maxInFlight, limits.maxPerSecond. One that is not set is absent.")
+	ceilings := gauge("reschedule_namespace_limit", "The limits that the sources of a namespace share, from config-reschedule: max-pending, max-bytes, max-in-flight, max-per-second. One that is not set is absent.")
 	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
 	inFlight := gauge("reschedule_in_flight", "Deliveries of keys under way.")
 	letters := gauge("reschedule_dead_letters_pending", "Dead letters that wait for the dead letter sink; absent without one.")
 	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent while there is none.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
+	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
 	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
 		metric.WithDescription("How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended."))
 	fail(e)
@@ -76,6 +81,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 		return nil, err
 	}
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		limited := map[string]bool{}
 		for _, s := range q.Sources() {
 			c, err := s.Counts()
 			if err != nil {
@@ -98,6 +104,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 				o.ObserveInt64(kept, c.Kept, labels)
 			}
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
+			o.ObserveInt64(storedKeys, s.keys.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
 			}
@@ -116,6 +123,15 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 					o.ObserveInt64(limits, n, with("limit", limitNames[i]))
 				}
 			}
+			if !limited[settings.Namespace] {
+				limited[settings.Namespace] = true
+				shared := &settings.Ceilings
+				for i, n := range [...]int64{shared.MaxPending, shared.MaxBytes, int64(shared.MaxInFlight), int64(shared.MaxPerSecond)} {
+					if n > 0 {
+						o.ObserveInt64(ceilings, n, metric.WithAttributes(Namespace.String(settings.Namespace), attribute.String("limit", ceilingNames[i])))
+					}
+				}
+			}
 			if !c.NextDueAt.IsZero() {
 				o.ObserveFloat64(next, float64(c.NextDueAt.UnixMilli())/1000, labels)
 			}
@@ -130,7 +146,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, lag, next, limits, expired, refused, changes)
+	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
 	return &m, err
 }
 

@@ -1,0 +1,72 @@
+package why
+
+import (
+	"fmt"
+	"time"
+)
+
+// recently is for how long it is a problem that an event was given up: the alerts
+// RescheduleEventsDropped and RescheduleDeadLetters have the same.
+const recently = 10 * time.Minute
+
+// Lost are the events of a source that were given up since the adapter started, and that
+// are not kept.
+type Lost struct {
+	Dropped, DeadLettered     int64
+	DroppedAt, DeadLetteredAt time.Time // the last one; zero = unknown
+	// Waiting is how many wait for the dead letter sink, and Refused how many attempts to
+	// deliver one there failed.
+	Waiting, Refused int64
+}
+
+// lost adds the events that were given up to the evidence.
+func (f *Facts) lost(a *answer) {
+	add := func(name string, n int64, last time.Time) {
+		if n > 0 {
+			a.add(name, fmt.Sprintf("%d since the adapter started%s", n, f.last(last)))
+		}
+	}
+	add("dropped events", f.Lost.Dropped, f.Lost.DroppedAt)
+	add("events for the dead letter sink", f.Lost.DeadLettered, f.Lost.DeadLetteredAt)
+	add("failed attempts at the dead letter sink", f.Lost.Refused, time.Time{})
+}
+
+// last says when the last event was given up.
+func (f *Facts) last(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return ", the last one " + When(f.Now, at)
+}
+
+// dropped: were events dropped of late?
+func (f *Facts) dropped(a *answer) *answer {
+	l := &f.Lost
+	if l.Dropped == 0 || f.Now.Sub(l.DroppedAt) >= recently {
+		return nil
+	}
+	return a.say(GivenUp, false, "Source %s has dropped %s since the adapter started%s: the sink refused them or their retries were used up, and there was no place to keep them.",
+		f.Name, many(l.Dropped, "event", "events"), f.last(l.DroppedAt))
+}
+
+// deadLettered: does the dead letter sink refuse events, or did it get some of late?
+func (f *Facts) deadLettered(a *answer) *answer {
+	l := &f.Lost
+	switch {
+	case l.Waiting > 0 && l.Refused > 0:
+		return a.say(GivenUp, false, "The dead letter sink of source %s refuses or does not answer (%s since the adapter started): %s for it.",
+			f.Name, many(l.Refused, "failed attempt", "failed attempts"), many(l.Waiting, "event that was given up waits", "events that were given up wait"))
+	case l.DeadLettered > 0 && f.Now.Sub(l.DeadLetteredAt) < recently:
+		return a.say(GivenUp, false, "Source %s has given up %s since the adapter started%s: the sink refused them or their retries were used up, and they went to the dead letter sink.",
+			f.Name, many(l.DeadLettered, "event", "events"), f.last(l.DeadLetteredAt))
+	}
+	return nil
+}
+
+// once is the end of the sentence about a healthy source that has dropped events.
+func (f *Facts) once() string {
+	if f.Lost.Dropped == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s dropped since the adapter started%s", many(f.Lost.Dropped, "event was", "events were"), f.last(f.Lost.DroppedAt))
+}
