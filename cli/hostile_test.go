@@ -139,8 +139,8 @@ func TestKeys_HostileNames(t *testing.T) {
 		}
 		for _, args := range [][]string{{"key", "set", "--in", "1h"}, {"key", "describe"}, {"key", "run"}, {"why"}, {"key", "delete"}} {
 			r := flags(args...)
-			if allowed := map[bool]int{true: 8, false: 0}[args[0] == "why"]; r.code != allowed {
-				t.Errorf("%q %q: %d, %s%s", args, key, r.code, r.stdout, r.err)
+			if r.code != 0 {
+				t.Errorf("%q %q: %d, %.500s%.500s", args, key, r.code, r.stdout, r.err)
 			}
 			if strings.ContainsAny(r.stdout+r.err, "\u202e\u200b\ufeff\u2028") {
 				t.Errorf("%q %q prints marks: %q", args, key, r.stdout+r.err)

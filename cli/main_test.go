@@ -143,7 +143,7 @@ func run(t *testing.T, args ...string) result {
 // process runs the command line under a name, and with an input.
 func process(t *testing.T, name, input string, args ...string) result {
 	t.Helper()
-	c := command(t, name, args...)
+	c := program(t, name, args...)
 	c.Stdin = strings.NewReader(input)
 	var out, errs strings.Builder
 	c.Stdout, c.Stderr = &out, &errs
@@ -155,8 +155,8 @@ func process(t *testing.T, name, input string, args ...string) result {
 	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// command is the command line as a process, under a name, without a cluster of the machine.
-func command(t *testing.T, name string, args ...string) *exec.Cmd {
+// program is the command line as a process, under a name, without a cluster of the machine.
+func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
