@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -52,9 +53,7 @@ func readSchemas(t *testing.T) schemas {
 	if err := json.Unmarshal([]byte(own), &all); err != nil {
 		t.Fatal(err)
 	}
-	for name, schema := range api.Components.Schemas {
-		all[name] = schema
-	}
+	maps.Copy(all, api.Components.Schemas)
 	return all
 }
 
