@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,7 +88,7 @@ func withAdapter(tests func() int) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	built := filepath.Join(dir, "adapter")
+	built = filepath.Join(dir, "adapter")
 	if os.Getenv("ADAPTER_BINARY") == "" {
 		build := exec.Command("go", "build", "-C", "..", "-trimpath", "-tags", "grpcnotrace", "-o", built, "./cmd/adapter")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make test builds it, so that it is there already
@@ -130,6 +127,7 @@ func withAdapter(tests func() int) (code int, err error) {
 		{"full/a", server.URL + "/ok"},
 		{"full/b", server.URL + "/ok"},
 		{"cut/a", server.URL + "/ok", "", ", suspend: false, limits: {maxPending: 5}"},
+		{"broken", server.URL + "/400"},
 	} {
 		namespace, name, found := strings.Cut(s[0], "/")
 		if !found {
@@ -150,37 +148,14 @@ func withAdapter(tests func() int) (code int, err error) {
 		"--standalone", "--sources", file, "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
 		"--token-file", tokenFile, "--config", config,
 	}
-	// The shell ends the adapter when its input ends, which it does also when this process
-	// is killed.
-	shell := exec.Command("sh", append([]string{"-c", `"$@" </dev/null & cat >/dev/null; kill $!; wait $!`, "sh", cmp.Or(os.Getenv("ADAPTER_BINARY"), built)}, args...)...)
-	log := &strings.Builder{}
-	shell.Stderr = log
-	stdin, err := shell.StdinPipe()
+	started, stop, err := start(args...)
 	if err != nil {
 		return 0, err
 	}
-	stdout, err := shell.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	if err := shell.Start(); err != nil {
-		return 0, err
-	}
-	late := time.AfterFunc(patience, func() { _ = stdin.Close() })
-	line, _ := bufio.NewReader(stdout).ReadString('\n')
-	late.Stop()
-	m := regexp.MustCompile(`^ready: schedule API on (http://\S+), probes and metrics on (http://\S+)`).FindStringSubmatch(line)
-	if m != nil {
-		adapterURL, metricsURL = m[1], m[2]
-		code = tests()
-	}
+	adapterURL, metricsURL = started.api, started.admin
+	code = tests()
 	server.CloseClientConnections() // a sink that hangs
-	_ = stdin.Close()
-	_, _ = io.Copy(io.Discard, stdout)
-	if err := shell.Wait(); err != nil || m == nil {
-		return 1, fmt.Errorf("the adapter said %q and ended with %w:\n%s", line, err, log)
-	}
-	return code, nil
+	return code, stop()
 }
 
 // result is what a run of the command line did.
@@ -198,23 +173,29 @@ func run(t *testing.T, args ...string) result {
 // process runs the command line under a name, and with an input.
 func process(t *testing.T, name, input string, args ...string) result {
 	t.Helper()
+	c := program(t, name, args...)
+	c.Stdin = strings.NewReader(input)
+	var out, errs strings.Builder
+	c.Stdout, c.Stderr = &out, &errs
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// program is the command line as a process, under a name, without a cluster of the machine.
+func program(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.CommandContext(t.Context(), self, args...)
 	c.Args[0] = name
-	// Without a cluster of the machine.
 	c.Env = append(os.Environ(), asCommand+"=1", "KUBECONFIG="+filepath.Join(t.TempDir(), "none"), "HOME="+t.TempDir(), "KUBERNETES_SERVICE_HOST=")
-	c.Stdin = strings.NewReader(input)
-	var out, errs strings.Builder
-	c.Stdout, c.Stderr = &out, &errs
-	err = c.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return result{c.ProcessState.ExitCode(), out.String(), errs.String()}
+	return c
 }
 
 // ok runs the command line and requires success.
@@ -279,7 +260,7 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		"never seen":          {nil, []string{"ok", "never"}, "NeverSeen", 8, "was never scheduled"},
 		"quota":               {[]string{"small", "one", "--in", "1h"}, []string{"small", "two"}, "Quota", 8, "limits.maxPending"},
 		"quota, the source":   {[]string{"tiny", "one", "--in", "1h"}, []string{"tiny"}, "Quota", 8, "has reached limits.maxPending (1 key)"},
-		"no such source":      {nil, []string{"nowhere"}, "SourceUnknown", 8, "does not know source nowhere"},
+		"no such source":      {nil, []string{"nowhere"}, "NoSource", 3, "The adapter has no source nowhere in namespace default."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

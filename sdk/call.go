@@ -111,7 +111,12 @@ func (c *Client) try(ctx context.Context, k *call, token string, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("the answer is not an answer of a RescheduleSource: %w", err)
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	if w, ok := v.(interface{ missing() string }); ok {
+		if name := w.missing(); name != "" {
+			return fmt.Errorf("%w: it has no %s", ErrForeign, name)
+		}
 	}
 	return nil
 }

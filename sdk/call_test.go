@@ -416,7 +416,7 @@ func TestCall_AnswersOfProxies(t *testing.T) {
 		"a page":                          {get, answer{status: 200, header: html, body: "<h1>Welcome</h1>"}, "", "the answer is not an answer of a RescheduleSource"},
 		"a 200 to DELETE":                 {cancel(), answer{status: 200, body: "{}"}, "", "200: not an answer"},
 		"a 202 to PUT":                    {put(sdk.After(0)), answer{status: 202}, "", "202: not an answer"},
-		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `the answer is about "x"`},
+		"an answer about another key":     {get, answer{status: 200, body: strings.Replace(waiting, `"k"`, `"x"`, 1)}, "", `it is about "x"`},
 		"a bulk answer with too few":      {many(sdk.Item{Key: "a"}), answer{status: 200, body: `{"items":[]}`}, "", "1 items were answered with 0"},
 		"a code of a newer source":        {get, refused(418, "teapot"), "teapot", `sdk: getting "k": 418 teapot: field: is wrong`},
 		"a refusal":                       {put(sdk.After(0)), refused(400, sdk.ErrInvalid), sdk.ErrInvalid, `sdk: scheduling "k": 400 invalid_argument: field: is wrong`},

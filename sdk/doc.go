@@ -43,6 +43,9 @@
 // [ErrUnavailable] too. [ErrUnavailable] also stands for an answer that never came: the
 // change may or may not have been made, as after an error of the context.
 //
+// [ErrForeign] is the error of a success that no source gave: the answer lacks what each
+// source has in it, as another server's does.
+//
 // The client repeats a call, with a jittered back-off, for as long as [WithRetryBudget]
 // and the context allow: always where nothing can have been changed (no connection, 429,
 // a 401 with a token that was renewed since), and after a lost answer, 502, 503 or 504

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -33,6 +34,10 @@ const (
 	ErrMethodNotAllowed Code = "method_not_allowed"     // something between changed the request
 	ErrMediaType        Code = "unsupported_media_type" // likewise
 )
+
+// ErrForeign is the error of a success that no source gave: another server answers at the
+// address, or a proxy. Whether a change was made is not known.
+var ErrForeign = errors.New("the answer is not an answer of a RescheduleSource")
 
 // Error is a refusal.
 type Error struct {

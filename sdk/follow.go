@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -111,6 +110,9 @@ func (c *Client) follow(ctx context.Context, after *string, event func(*Live) bo
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // the status counts
 		return refusal(resp, body)
 	}
+	if media(resp.Header) != "text/event-stream" {
+		return fmt.Errorf("%w: it is no stream of events", ErrForeign)
+	}
 	quiet := time.AfterFunc(silence, cancel)
 	defer quiet.Stop()
 	lines := bufio.NewScanner(resp.Body)
@@ -137,7 +139,7 @@ func (c *Client) follow(ctx context.Context, after *string, event func(*Live) bo
 			e.Kind = LiveKind(value)
 		case string(name) == "data":
 			if err := json.Unmarshal(value, &e); err != nil {
-				return errors.Join(errors.New("the answer is not a stream of a RescheduleSource"), err)
+				return fmt.Errorf("%w: %w", ErrForeign, err)
 			}
 		}
 	}

@@ -34,6 +34,16 @@ type History struct {
 	Since time.Time     `json:"since"`
 }
 
+func (h *History) missing() string {
+	switch {
+	case h.Items == nil:
+		return "items"
+	case h.Since.IsZero():
+		return "since"
+	}
+	return ""
+}
+
 // PastAttempt is the end of an attempt to deliver a key.
 type PastAttempt struct {
 	At time.Time `json:"at"`
@@ -99,11 +109,21 @@ type DeadLetter struct {
 	Event    *Event    `json:"event,omitempty"`
 }
 
+func (l *DeadLetter) missing() string {
+	switch {
+	case l.Key == "":
+		return "key"
+	case l.At.IsZero():
+		return "at"
+	}
+	return ""
+}
+
 // DeadLetters iterates over the dead letters by key, page by page, as [Client.List] does
 // over keys. It has no order and no state to select.
 func (c *Client) DeadLetters(ctx context.Context, o ListOptions) iter.Seq2[*DeadLetter, error] {
 	o.Order, o.State = "", ""
-	return pages[DeadLetter](ctx, c, "/deadletters", o)
+	return pages[*DeadLetter](ctx, c, "/deadletters", o)
 }
 
 // DeadLetter returns the dead letter of a key. A key without one is [ErrNotFound].
@@ -112,7 +132,9 @@ func (c *Client) DeadLetter(ctx context.Context, key string) (*DeadLetter, error
 	var l DeadLetter
 	if err == nil {
 		k.want, k.repeatable = []int{http.StatusOK}, true
-		err = c.do(ctx, k, &l)
+		if err = c.do(ctx, k, &l); err == nil && l.Key != key {
+			err = fmt.Errorf("%w: it is about %q", ErrForeign, l.Key)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sdk: dead letter of %q: %w", key, err)
@@ -151,7 +173,7 @@ func (c *Client) Redrive(ctx context.Context, key string) error {
 	if err == nil {
 		k.path += "/redrive"
 		k.want = []int{http.StatusOK}
-		err = c.do(ctx, k, nil)
+		_, err = c.number(ctx, k, "redriven")
 	}
 	if err != nil {
 		return fmt.Errorf("sdk: redriving the dead letter of %q: %w", key, err)
@@ -171,12 +193,16 @@ func (c *Client) RedriveAll(ctx context.Context) (int, error) {
 }
 
 func (c *Client) letters(ctx context.Context, method, path string, which url.Values) (int, error) {
-	var answer struct{ Deleted, Redriven int }
+	name := "redriven"
+	if method == http.MethodDelete {
+		name = "deleted"
+	}
 	k := call{method: method, path: "/deadletters" + path + "?" + which.Encode(), want: []int{http.StatusOK}, repeatable: method == http.MethodDelete}
-	if err := c.do(ctx, &k, &answer); err != nil {
+	n, err := c.number(ctx, &k, name)
+	if err != nil {
 		return 0, fmt.Errorf("sdk: dead letters of %s: %w", which.Encode(), err)
 	}
-	return answer.Deleted + answer.Redriven, nil
+	return n, nil
 }
 
 // letterCall is a call to the dead letter of a key.

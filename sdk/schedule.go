@@ -3,6 +3,7 @@ package sdk
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"time"
 )
 
@@ -76,14 +77,37 @@ type Failure struct {
 
 type plainSchedule Schedule // without methods
 
+// wireSchedule is a schedule in JSON. Its own fields hide the fields of the same name in
+// plainSchedule.
 type wireSchedule struct {
 	plainSchedule
+	Tries       *int      `json:"tries,omitempty"`
 	MaxInterval *duration `json:"maxInterval,omitempty"`
 }
 
-// MarshalJSON writes the schedule as the schedule API has it.
+// MarshalJSON writes the schedule as the schedule API has it: the answer to a request, which
+// has a result, does not say how many tries there were.
 func (s Schedule) MarshalJSON() ([]byte, error) {
-	return marshal(wireSchedule{plainSchedule(s), (*duration)(s.MaxInterval)})
+	w := wireSchedule{plainSchedule: plainSchedule(s), MaxInterval: (*duration)(s.MaxInterval)}
+	if s.Result == "" {
+		w.Tries = &s.Tries
+	}
+	return marshal(w)
+}
+
+// missing names a member that a source never leaves out.
+func (s *Schedule) missing() string {
+	switch {
+	case s.Key == "":
+		return "key"
+	case s.Revision == 0:
+		return "revision"
+	case s.State == "":
+		return "state"
+	case s.DueAt.IsZero():
+		return "dueAt"
+	}
+	return ""
 }
 
 // marshal leaves <, > and & as they are: whether they are escaped is the caller's choice,
@@ -104,6 +128,9 @@ func (s *Schedule) UnmarshalJSON(b []byte) error {
 	}
 	*s = Schedule(w.plainSchedule)
 	s.MaxInterval = (*time.Duration)(w.MaxInterval)
+	if w.Tries != nil {
+		s.Tries = *w.Tries
+	}
 	return nil
 }
 
@@ -143,6 +170,27 @@ func (c Counts) MarshalJSON() ([]byte, error) {
 		w.OldestDueAt = &c.OldestDueAt
 	}
 	return json.Marshal(w)
+}
+
+// countsAnswer is an answer with the counts.
+type countsAnswer struct {
+	Counts
+	members map[string]json.RawMessage
+}
+
+// UnmarshalJSON ignores unknown members.
+func (a *countsAnswer) UnmarshalJSON(b []byte) error {
+	return errors.Join(json.Unmarshal(b, &a.members), json.Unmarshal(b, &a.Counts))
+}
+
+// missing does not ask for what the first version of a source does not have.
+func (a *countsAnswer) missing() string {
+	for _, name := range []string{"pending", "due", "inFlight", "nextDueAt", "oldestDueAt"} {
+		if _, there := a.members[name]; !there {
+			return name
+		}
+	}
+	return ""
 }
 
 // Outcome is the result of one item of a call for many.

@@ -71,7 +71,7 @@ func (c *Client) keyed(ctx context.Context, k *call, key string) (*Schedule, err
 		return nil, err
 	}
 	if s.Key != key {
-		return nil, fmt.Errorf("the answer is about %q: does a proxy change paths?", s.Key)
+		return nil, fmt.Errorf("%w: it is about %q: does a proxy change paths?", ErrForeign, s.Key)
 	}
 	return &s, nil
 }
@@ -105,14 +105,46 @@ func (c *Client) CancelAll(ctx context.Context) (int, error) {
 }
 
 func (c *Client) cancelMany(ctx context.Context, which url.Values) (int, error) {
-	var answer struct {
-		Deleted int `json:"deleted"`
-	}
 	k := call{method: http.MethodDelete, path: "/schedules?" + which.Encode(), want: []int{http.StatusOK}, repeatable: true}
-	if err := c.do(ctx, &k, &answer); err != nil {
+	n, err := c.number(ctx, &k, "deleted")
+	if err != nil {
 		return 0, fmt.Errorf("sdk: cancelling %s: %w", which.Encode(), err)
 	}
-	return answer.Deleted, nil
+	return n, nil
+}
+
+// number makes a call that is answered with the number of keys that it changed.
+func (c *Client) number(ctx context.Context, k *call, name string) (int, error) {
+	n := numberAnswer{name: name}
+	err := c.do(ctx, k, &n)
+	return n.n, err
+}
+
+// numberAnswer is an answer with a number under a name.
+type numberAnswer struct {
+	name  string
+	n     int
+	given bool
+}
+
+// UnmarshalJSON ignores unknown members.
+func (a *numberAnswer) UnmarshalJSON(b []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil {
+		return err
+	}
+	raw, given := members[a.name]
+	if a.given = given; !given {
+		return nil
+	}
+	return json.Unmarshal(raw, &a.n)
+}
+
+func (a *numberAnswer) missing() string {
+	if a.given {
+		return ""
+	}
+	return a.name
 }
 
 // Order is the order of a list.
@@ -136,11 +168,39 @@ type ListOptions struct {
 // are not a snapshot: a key that is scheduled or done meanwhile may be in the list or
 // not.
 func (c *Client) List(ctx context.Context, o ListOptions) iter.Seq2[*Schedule, error] {
-	return pages[Schedule](ctx, c, "/schedules", o)
+	return pages[*Schedule](ctx, c, "/schedules", o)
+}
+
+// entry is an item of a list, which knows what a source would not leave out.
+type entry interface {
+	comparable
+	missing() string
+}
+
+// page is a page of a list.
+type page[T entry] struct {
+	Items    []T    `json:"items"`
+	Continue string `json:"continue"`
+}
+
+func (p *page[T]) missing() string {
+	if p.Items == nil {
+		return "items"
+	}
+	var null T
+	for _, i := range p.Items {
+		if i == null {
+			return "item"
+		}
+		if name := i.missing(); name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // pages iterates over the items of a list.
-func pages[T any](ctx context.Context, c *Client, path string, o ListOptions) iter.Seq2[*T, error] {
+func pages[T entry](ctx context.Context, c *Client, path string, o ListOptions) iter.Seq2[T, error] {
 	query := url.Values{}
 	for name, value := range map[string]string{"prefix": o.Prefix, "order": string(o.Order), "state": string(o.State)} {
 		if value != "" {
@@ -150,26 +210,24 @@ func pages[T any](ctx context.Context, c *Client, path string, o ListOptions) it
 	if o.PageSize != 0 {
 		query.Set("limit", strconv.Itoa(o.PageSize))
 	}
-	return func(yield func(*T, error) bool) {
+	return func(yield func(T, error) bool) {
 		for token := ""; ; {
-			var page struct {
-				Items    []*T   `json:"items"`
-				Continue string `json:"continue"`
-			}
+			var p page[T]
 			k := call{method: http.MethodGet, path: path + "?" + query.Encode(), want: []int{http.StatusOK}, repeatable: true}
 			if token != "" {
 				k.path += "&continue=" + url.QueryEscape(token)
 			}
-			if err := c.do(ctx, &k, &page); err != nil {
-				yield(nil, fmt.Errorf("sdk: listing: %w", err))
+			if err := c.do(ctx, &k, &p); err != nil {
+				var none T
+				yield(none, fmt.Errorf("sdk: listing: %w", err))
 				return
 			}
-			for _, s := range page.Items {
+			for _, s := range p.Items {
 				if !yield(s, nil) {
 					return
 				}
 			}
-			if token = page.Continue; token == "" {
+			if token = p.Continue; token == "" {
 				return
 			}
 		}
@@ -178,11 +236,11 @@ func pages[T any](ctx context.Context, c *Client, path string, o ListOptions) it
 
 // Counts returns how much waits at the source.
 func (c *Client) Counts(ctx context.Context) (*Counts, error) {
-	var n Counts
-	if err := c.do(ctx, &call{method: http.MethodGet, want: []int{http.StatusOK}, repeatable: true}, &n); err != nil {
+	var a countsAnswer
+	if err := c.do(ctx, &call{method: http.MethodGet, want: []int{http.StatusOK}, repeatable: true}, &a); err != nil {
 		return nil, fmt.Errorf("sdk: counting: %w", err)
 	}
-	return &n, nil
+	return &a.Counts, nil
 }
 
 // ResyncOptions select what a resync schedules, and over which time; zero is every
@@ -205,14 +263,11 @@ func (c *Client) Resync(ctx context.Context, o ResyncOptions) (scheduled int, er
 	if err != nil {
 		return 0, err
 	}
-	var answer struct {
-		Scheduled int `json:"scheduled"`
-	}
 	k := call{method: http.MethodPost, path: "/resync", body: body, want: []int{http.StatusOK}, repeatable: true}
-	if err := c.do(ctx, &k, &answer); err != nil {
+	if scheduled, err = c.number(ctx, &k, "scheduled"); err != nil {
 		return 0, fmt.Errorf("sdk: resync: %w", err)
 	}
-	return answer.Scheduled, nil
+	return scheduled, nil
 }
 
 // ScheduleAll schedules many keys, in calls of up to 1000 items. Each item is judged
@@ -263,10 +318,13 @@ func (c *Client) scheduleSome(ctx context.Context, items []Item, outcomes []Outc
 		return next, err
 	}
 	if len(answer.Items) != len(sent) {
-		return next, fmt.Errorf("%d items were answered with %d", len(sent), len(answer.Items))
+		return next, fmt.Errorf("%w: %d items were answered with %d", ErrForeign, len(sent), len(answer.Items))
 	}
-	for i := range answer.Items {
-		sent[i].Schedule, sent[i].Err = answer.Items[i].schedule, answer.Items[i].err
+	for i, a := range answer.Items {
+		if a.err == nil && (a.schedule == nil || a.schedule.Key != sent[i].Key || a.schedule.missing() != "") {
+			return next, fmt.Errorf("%w: item %d is not about %q", ErrForeign, i, sent[i].Key)
+		}
+		sent[i].Schedule, sent[i].Err = a.schedule, a.err
 	}
 	return next, nil
 }

@@ -170,6 +170,8 @@ func (f *Facts) refused() *answer {
 		return a.say(AdapterNotReady, false, "The adapter does not answer: %s", sentence(r.Detail))
 	case r.Code == "": // each refusal of the schedule API has one
 		return a.say(APIFails, false, "The address of source %s leads to another server: %s", f.Name, sentence(r.Detail))
+	case r.Status == 404 && f.Source == nil: // without a cluster nothing else knows sources
+		return a.say(NoSource, false, "The adapter has no source %s in namespace %s.", f.Name, f.Namespace)
 	case r.Status == 404:
 		return a.say(UnknownSource, false, "The adapter does not know source %s yet: %s", f.Name, sentence(r.Detail))
 	case r.Status == 507:

@@ -88,6 +88,7 @@ var cases = map[string]struct {
 	"wrong token":    {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{401, "unauthenticated", "the token expired"}}, Unauthenticated, false, "the token expired."},
 	"no rights":      {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{403, "permission_denied", "ask"}}, Denied, false, "may not read"},
 	"not yet known":  {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{404, "not_found", "no source"}}, UnknownSource, false, "does not know source s"},
+	"unknown":        {Facts{Refusal: &Refusal{404, "not_found", "no source"}}, NoSource, false, "has no source s in namespace"},
 	"another server": {Facts{Source: ready(nil), Refusal: &Refusal{404, "", "404 page not found"}}, APIFails, false, "leads to another server: 404 page not found."},
 	"disk, answered": {Facts{Source: ready(nil), Refusal: &Refusal{507, "storage_full", "full"}}, StorageFull, false, "disk is full"},
 	"another answer": {Facts{Source: ready(nil), Refusal: &Refusal{405, "method_not_allowed", "no"}}, APIFails, false, "refuses to answer: no."},

@@ -22,8 +22,11 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// problem is the exit code of why when there is a problem.
-const problem = 8
+// The exit codes of why when there is a problem, and when there is no source.
+const (
+	problem = 8
+	absent  = 3
+)
 
 // explainer is a user of the command line who has edit in a namespace and the Role
 // reschedule-cli, and no more.
@@ -84,7 +87,7 @@ func (e *explainer) why(args ...string) (answer, error) {
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == problem) {
+	if err != nil && !(errors.As(err, &exit) && (exit.ExitCode() == problem || exit.ExitCode() == absent)) {
 		return answer{}, fmt.Errorf("why %v: %w: %s%s", args, err, &said, &out)
 	}
 	var a answer

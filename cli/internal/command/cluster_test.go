@@ -54,8 +54,9 @@ func TestWhy_InACluster(t *testing.T) {
 			c.refuse["GET /statefulsets/"] = 403
 			c.source("ops", "web", conditions("Ready Unknown AdapterScalingUp x", "Deployed Unknown AdapterScalingUp no replicas yet"))
 		}, "web", "AdapterAtZero", "no replicas yet."},
-		"another server":      {func(c *cluster) { c.answers["GET /ops/web"] = "200 <!DOCTYPE html>" }, "web", "APIFails", "leads to another server"},
-		"no right to a token": {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
+		"another server":        {func(c *cluster) { c.answers["GET /ops/web"] = "200 <!DOCTYPE html>" }, "web", "APIFails", "leads to another server"},
+		"another server's JSON": {func(c *cluster) { c.answers["GET /ops/web"] = `200 {"status":"UP"}` }, "web", "APIFails", "leads to another server: "},
+		"no right to a token":   {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
 		"token refused": {func(c *cluster) {
 			c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`
 		}, "web", "Unauthenticated", "not signed by this cluster"},
@@ -93,11 +94,11 @@ func TestWhy_InACluster(t *testing.T) {
 		"all slots": {func(c *cluster) {
 			c.answers["GET /ops/web"] = `200 {"pending":9,"due":9,"inFlight":7,"retrying":0,"deadLetters":0,"nextDueAt":"2026-01-01T00:00:00Z","oldestDueAt":"2026-01-01T00:00:00Z"}`
 			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z"}`
-			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"j","state":"due","dueAt":"2025-01-01T00:00:00Z"},{"key":"k","state":"due","dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
+			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"j","revision":1,"state":"due","dueAt":"2025-01-01T00:00:00Z"},{"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
 		}, "web k", "AtMaxInFlight", "all 7 slots of limits.maxInFlight are taken; 1 key is before it"},
 		"due at the same time": {func(c *cluster) {
 			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","scheduledAt":"2026-01-01T00:00:00Z"}`
-			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"i","state":"due","dueAt":"2026-01-01T00:00:00Z"},{"key":"j","state":"due","dueAt":"2026-01-01T00:00:00Z"},{"key":"k","state":"due","dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
+			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"i","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z"},{"key":"j","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z"},{"key":"k","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
 		}, "web k", "Queued", "; 2 keys are before it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +108,11 @@ func TestWhy_InACluster(t *testing.T) {
 			code, out, errs := c.run(false, append([]string{"why", "-o", "json"}, strings.Fields(p.args)...)...)
 			var a struct{ Cause, Sentence string }
 			want := exitProblem
-			if p.cause == "Healthy" {
+			switch p.cause {
+			case "Healthy":
 				want = 0
+			case "NoSource":
+				want = exitNotFound
 			}
 			if err := json.Unmarshal([]byte(out), &a); err != nil || a.Cause != p.cause || !strings.Contains(a.Sentence, p.says) || code != want {
 				t.Errorf("%d, %v, %s%s\nwant %s: %s", code, err, out, errs, p.cause, p.says)

@@ -2,7 +2,10 @@ package command
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +18,25 @@ const (
 	completions    = 50
 )
 
-// choices completes the values of a flag.
-func choices(c *cobra.Command, flag string, values ...string) {
+// complete completes the values of a flag.
+func complete(c *cobra.Command, flag string, values ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+}
+
+// choices are the values of a flag: they are completed, and others are refused before any
+// call is made.
+func choices(c *cobra.Command, flag string, values ...string) {
+	complete(c, flag, values...)
+	before := c.PreRunE
+	c.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if f := cmd.Flag(flag); f.Changed && !slices.Contains(values, f.Value.String()) {
+			return usage("--%s %q is not one of %s", flag, f.Value, strings.Join(values, ", "))
+		}
+		if before != nil {
+			return before(cmd, args)
+		}
+		return nil
+	}
 }
 
 // policies are what becomes of a key that waits already.
@@ -61,6 +80,15 @@ func (e *env) completeLetters(cmd *cobra.Command, args []string, typed string) (
 	})
 }
 
+// typeable reports that a shell takes the key as it is. bash puts what several completions
+// have in common on the command line without quotes, and runs that line at the next Tab: a
+// tenant's key must not be a command of the user who completes it.
+func typeable(key string) bool {
+	return !strings.HasPrefix(key, "-") && !strings.HasPrefix(key, "=") && strings.IndexFunc(key, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !strings.ContainsRune("-_./:@%+=,", r)
+	}) < 0
+}
+
 func (e *env) completeWith(cmd *cobra.Command, args []string, typed string, list func(ctx context.Context, src *source, add func(string) bool)) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return e.completeSources(cmd, args, typed)
@@ -70,7 +98,9 @@ func (e *env) completeWith(cmd *cobra.Command, args []string, typed string, list
 	var keys []string
 	_ = e.opened(ctx, args[0], func(src *source) error { // without an answer there are no completions
 		list(ctx, src, func(key string) bool {
-			keys = append(keys, clean(key))
+			if typeable(key) {
+				keys = append(keys, key)
+			}
 			return len(keys) < completions
 		})
 		return nil

@@ -169,6 +169,9 @@ $ `+verb+` git-repos --sink ksvc:git-repo-operator --max-interval 10h`,
 			if err := s.cluster(verb); err != nil {
 				return err
 			}
+			if patience <= 0 {
+				return usage("--wait-timeout: %s is not a positive duration such as 2m", patience)
+			}
 			if err := write(cmd.Context(), s, cmd, args[0]); err != nil {
 				return err
 			}

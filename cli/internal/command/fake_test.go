@@ -214,8 +214,11 @@ func (c *cluster) serveAdapter(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Sscan(answer, &status)
 	_, body, _ := strings.Cut(answer, " ")
 	w.Header().Set("Content-Type", "application/json")
-	if status >= 400 {
+	switch {
+	case status >= 400:
 		w.Header().Set("Content-Type", "application/problem+json")
+	case strings.HasSuffix(r.URL.Path, "/events"):
+		w.Header().Set("Content-Type", "text/event-stream")
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, body)

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +38,13 @@ func (e *env) opened(ctx context.Context, name string, run func(*source) error) 
 	return run(src)
 }
 
-// duration reads a duration as the schedule API does: 5m30s, or PT5M30S.
+// duration reads a duration as the schedule API does, 5m30s or PT5M30S, and whole days, 7d.
 func duration(flag, s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			s = fmt.Sprint("P", n, "D")
+		}
+	}
 	d, err := schedule.ParseDuration("--"+flag, s)
 	if err != nil {
 		return 0, usage("%w", err)
@@ -74,9 +82,6 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 			o2 := sdk.ListOptions{Prefix: prefix, Order: sdk.Order(order), State: states[strings.ToLower(state)]}
 			if state != "" && o2.State == "" {
 				return usage("--state %q is not one of waiting, due, retrying, inflight", state)
-			}
-			if order != "" && order != "key" && order != "due" {
-				return usage("--order %q is not one of key, due", order)
 			}
 			var overdue time.Duration
 			if late != "" {
@@ -128,7 +133,7 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 	f.Lookup("overdue").NoOptDefVal = "1m"
 	f.StringVar(&prefix, "prefix", "", "only keys that begin with it")
 	f.StringVar(&order, "order", "", "key or due")
-	choices(c, "state", "waiting", "due", "retrying", "inflight")
+	complete(c, "state", "waiting", "due", "retrying", "inflight")
 	choices(c, "order", "key", "due")
 	f.IntVar(&limit, "limit", 100, "keys at most")
 	f.BoolVar(&all, "all", false, "all keys")
@@ -139,40 +144,51 @@ $ key list git-repos --prefix GitRepo/team-a/ --all -o ndjson`,
 
 func (e *env) keyDescribe() *cobra.Command {
 	var o *output
+	var chosen *choice
 	var verbose bool
-	c := e.command("describe NAME KEY", "Show one key, and its last outcomes", `
+	c := e.command("describe NAME {KEY... | --prefix P | --all}", "Show keys in full, and their last outcomes", `
 $ key describe git-repos GitRepo/team-a/site`,
-		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
-				k, err := src.Get(cmd.Context(), args[1])
-				if errors.Is(err, sdk.ErrNotFound) {
-					return fmt.Errorf("%w; %s why %s %q may say what became of it", err, e.name(), args[0], args[1])
-				}
-				if err != nil {
-					return err
-				}
-				if o.format != "" {
-					return o.printOne(e.out, k)
-				}
-				e.describedKey(k, verbose)
-				h, err := src.History(cmd.Context(), args[1])
-				if err != nil || len(h.Items) == 0 {
-					return err
-				}
-				fmt.Fprintln(e.out, "\nLast outcomes:")
-				l := (&output{}).list(e.out, "", columns("At", "Result", "Status", "Attempt", "Late by", "Took"))
-				for _, a := range h.Items {
-					if err := l.add(nil, "", e.relative(a.At), a.Result, a.Status, a.Attempt, a.Lateness.String(), a.Duration.String()); err != nil {
-						return err
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if err := chosen.from(args[1:]); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return e.opened(ctx, args[0], func(src *source) error {
+				all := src.List(ctx, sdk.ListOptions{Prefix: chosen.prefix, PageSize: 1000})
+				one := func(key string) (*sdk.Schedule, error) {
+					k, err := src.Get(ctx, key)
+					if errors.Is(err, sdk.ErrNotFound) {
+						err = fmt.Errorf("%w; %s why %s %q may say what became of it", err, e.name(), args[0], key)
 					}
+					return k, err
 				}
-				return l.end(e.err, "")
+				return eachDescribed(ctx, e, o, chosen, all, one, func(k *sdk.Schedule) error {
+					e.describedKey(k, verbose)
+					return e.outcomes(ctx, src, k.Key)
+				})
 			})
 		})
+	chosen = selectFlags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
 	c.ValidArgsFunction = e.completeKeys
 	o = outputFlags(c, "json", "yaml")
 	return c
+}
+
+// outcomes prints the last outcomes of a key.
+func (e *env) outcomes(ctx context.Context, src *source, key string) error {
+	h, err := src.History(ctx, key)
+	if err != nil || len(h.Items) == 0 {
+		return err
+	}
+	fmt.Fprintln(e.out, "\nLast outcomes:")
+	l := (&output{}).list(e.out, "", columns("At", "Result", "Status", "Attempt", "Late by", "Took"))
+	for _, a := range h.Items {
+		if err := l.add(nil, "", e.relative(a.At), a.Result, a.Status, a.Attempt, a.Lateness.String(), a.Duration.String()); err != nil {
+			return err
+		}
+	}
+	return l.end(e.err, "")
 }
 
 func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
@@ -210,8 +226,8 @@ func (e *env) describedKey(k *sdk.Schedule, verbose bool) {
 // eventPairs show an event; its data only when that is wanted.
 func eventPairs(v *sdk.Event, verbose bool) [][2]string {
 	pairs := [][2]string{{"Event type", v.Type}, {"Event subject", v.Subject}, {"Event source", v.Source}, {"Event id", v.ID}}
-	for name, value := range v.Extensions {
-		pairs = append(pairs, [2]string{"Event " + name, fmt.Sprint(value)})
+	for _, name := range slices.Sorted(maps.Keys(v.Extensions)) {
+		pairs = append(pairs, [2]string{"Event " + name, fmt.Sprint(v.Extensions[name])})
 	}
 	if len(v.Data) > 0 {
 		text := fmt.Sprintf("%d bytes (-v shows them)", len(v.Data))
@@ -327,8 +343,11 @@ func (e *env) event(data, kind string) (*sdk.Event, error) {
 			from = file
 		}
 		var err error
-		if v.Data, err = io.ReadAll(io.LimitReader(from, maxData)); err != nil {
-			return nil, err
+		if v.Data, err = io.ReadAll(io.LimitReader(from, maxData+1)); err != nil {
+			return nil, usage("--data: %w", err)
+		}
+		if len(v.Data) > maxData {
+			return nil, usage("--data: %s has more than %d bytes", name, maxData)
 		}
 	}
 	if len(v.Data) > 0 && !json.Valid(v.Data) {

@@ -24,7 +24,7 @@ func TestToken_IsRenewed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.answers["PUT /ops/web/schedules/k"] = `201 {"key":"k","result":"created","revision":1,"state":"waiting"}`
+	c.answers["PUT /ops/web/schedules/k"] = `201 {"key":"k","result":"created","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z"}`
 	call := func(tokens int) {
 		t.Helper()
 		if _, err := src.Counts(t.Context()); err != nil {
@@ -107,20 +107,28 @@ func (fullDevice) Write([]byte) (int, error) { return 0, errors.New("no space le
 func TestOutput_FullDevice(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{
-		"why web", "why web -o json", "why web k", "key describe web k", "describe web", "top web --watch", "key watch web", "version", "doctor", "key list web", "token web", "suspend web",
+		"why web", "why web -o json", "why web k", "why nix", "key describe web k", "key describe web --all", "describe web -v", "describe web -o yaml", "top web", "top web --watch", "key watch web", "version", "doctor",
+		"key list web", "key list web -o name", "key list web -o jsonpath={.items[0].key}", "token web", "list", "suspend web", "resume --all --yes", "drain web", "create new --sink x", "update web --delay 1s", "apply web --delay 1s",
+		"delete web --yes", "key set web k --in 1h", "key run web k", "key delete web k", "key delete web --all --yes", "deadletter list web", "deadletter describe web k", "deadletter redrive web k", "deadletter delete web --all --yes",
+		"export web", "ui --no-open", "completion bash", "--help", "key",
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
 			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z"}`
-			c.answers["GET /ops/web/schedules/k/history"] = `200 {"items":[]}`
+			c.answers["GET /ops/web/schedules/k/history"] = `200 {"items":[],"since":"2026-01-01T00:00:00Z"}`
 			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"k","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z"}]}`
+			const letter = `{"key":"k","at":"2026-01-01T00:00:00Z","dueAt":"2026-01-01T00:00:00Z","attempts":1,"status":400,"event":{}}`
+			c.answers["GET /ops/web/deadletters/k"], c.answers["GET /ops/web/deadletters"] = "200 "+letter, `200 {"items":[`+letter+`],"continue":""}`
+			c.answers["POST /ops/web/deadletters/k/redrive"], c.answers["DELETE /ops/web/deadletters/k"] = `200 {"redriven":1}`, "204 "
+			c.answers["PUT /ops/web/schedules/k"], c.answers["DELETE /ops/web/schedules/k"] = c.answers["GET /ops/web/schedules/k"], "204 "
+			c.answers["POST /ops/web/schedules/k/run"], c.answers["DELETE /ops/web/schedules"] = c.answers["GET /ops/web/schedules/k"], `200 {"deleted":1}`
 			c.answers["GET /ops/web/events"] = "200 id: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"2026-01-01T00:00:00Z\"}\n\n"
 			var errs strings.Builder
 			e := c.env(false, fullDevice{}, &errs)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if code := e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())); code != exitOther || ctx.Err() != nil || !strings.Contains(errs.String(), "no space left") {
+			if code := e.run(ctx, append(strings.Fields(args), "--kubeconfig", c.kubeconfig())); code != exitOther || ctx.Err() != nil || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "Error:") != 1 {
 				t.Errorf("%d: %s", code, &errs)
 			}
 		})
@@ -178,5 +186,88 @@ func TestSuspend_NotWithNoSuspend(t *testing.T) {
 	c := newCluster(t)
 	if code, _, errs := c.run(false, "update", "web", "--suspend", "--no-suspend"); code != exitUsage {
 		t.Errorf("%d, %s", code, errs)
+	}
+}
+
+// A value that a flag cannot have is refused once, before any call is made: import --policy
+// bogus was refused for each key.
+func TestFlags_RefusedBeforeAnyCall(t *testing.T) {
+	t.Parallel()
+	for args, says := range map[string]string{
+		"import web -f - --policy bogus":                    `--policy "bogus" is not one of replace, earliest, latest, keep, fail`,
+		"import web -f - --policy=":                         `--policy "" is not one of`,
+		"import web -f - --spread soon":                     "--spread",
+		"key set web k --in 1h --policy bogus":              "--policy",
+		"key set web k --in -5m":                            "--in",
+		"key set web k --at noon":                           "--at",
+		"key set web k --in 1h --expires-at 1":              "--expires-at",
+		"key set web k --in 1h --max-interval 1":            "--max-interval",
+		"key list web --order bogus":                        "--order",
+		"key list web --state bogus":                        "--state",
+		"key list web --limit 0":                            "--limit",
+		"key list web --overdue=-1m":                        "--overdue",
+		"create new --sink x --conflict-policy bogus":       "--conflict-policy",
+		"update web --backoff-policy bogus":                 "--backoff-policy",
+		"create new --sink x --wait --wait-timeout 0s":      "--wait-timeout",
+		"drain web --timeout 0s":                            "--timeout",
+		"drain web --timeout -1m":                           "--timeout",
+		"token web --lifetime 1m":                           "--lifetime",
+		"key list web --request-timeout -1s":                "--request-timeout",
+		"deadletter redrive web --all --yes --older-than x": "--older-than",
+		"deadletter redrive web --all --yes --new-id=false": "--new-id",
+		"deadletter list web --older-than 7y":               "--older-than",
+		"ui --port 70000":                                   "--port",
+		"top --interval 0s":                                 "--interval",
+	} {
+		c := newCluster(t)
+		code, out, errs := c.run(false, strings.Fields(args)...)
+		if code != exitUsage || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, says) || out != "" || len(c.asked)+len(c.calls) > 0 {
+			t.Errorf("%s: %d, %s%s after %q", args, code, out, errs, append(c.calls, c.asked...))
+		}
+	}
+}
+
+// Days are a duration too: 7d.
+func TestDuration_Days(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"7d": 7 * 24 * time.Hour, "0d": 0, "P7D": 7 * 24 * time.Hour, "12h": 12 * time.Hour, "1.5d": -1, "d": -1, "-1d": -1, "99999d": -1} {
+		if got, err := duration("x", text); err != nil && want >= 0 || err == nil && got != want {
+			t.Errorf("%s is %s, %v", text, got, err)
+		}
+	}
+}
+
+// A drain that cannot end says that the source stays suspended.
+func TestDrain_StaysSuspended(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for name, stage := range map[string]func(){
+		"no token": func() { c.refuse["POST /token"] = 403 },
+		"no answer": func() {
+			delete(c.refuse, "POST /token")
+			c.answers["GET /ops/web"] = `403 {"status":403,"code":"permission_denied","detail":"no"}`
+		},
+		"too late": func() { c.hangs = "/ops/web" },
+	} {
+		stage()
+		code, _, errs := c.run(false, "drain", "web", "--timeout", "1s")
+		if code == 0 || !strings.Contains(errs, "web stays suspended") || strings.Contains(errs, "-1") {
+			t.Errorf("%s: %d, %s", name, code, errs)
+		}
+		c.hangs = ""
+	}
+	if code, _, errs := c.run(false, "drain", "nix"); code != exitNotFound || strings.Contains(errs, "suspended") {
+		t.Errorf("no source: %d, %s", code, errs)
+	}
+}
+
+// describe -v shows the whole object, clean.
+func TestDescribe_Verbose(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("ops", "web", func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"team": "a\u202eb"} })
+	code, out, errs := c.run(false, "describe", "web", "-v")
+	if code != 0 || !strings.Contains(out, "  maxInFlight: 7\n") && !strings.Contains(out, "    maxInFlight: 7\n") || !strings.Contains(out, "sinkUri: http://sink") || strings.Contains(out, "\u202e") {
+		t.Errorf("%d: %s%s", code, out, errs)
 	}
 }

@@ -3,11 +3,14 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
@@ -69,6 +72,7 @@ func (e *env) listed(s *object, all bool) []any {
 // describe is the command of that name.
 func (e *env) describe() *cobra.Command {
 	var o *output
+	var verbose bool
 	c := e.command("describe NAME", "Show one source: conditions, limits, counts", `
 $ describe git-repos`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -95,11 +99,28 @@ $ describe git-repos`,
 			if err == nil || src.object != nil {
 				e.described(src, counts, err)
 			}
+			if verbose && src.object != nil {
+				return errors.Join(err, e.describedWhole(src.object))
+			}
 			return err
 		})
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the whole spec and status too")
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "json", "yaml")
 	return c
+}
+
+// describedWhole prints what the object holds, as YAML.
+func (e *env) describedWhole(o *object) error {
+	b, err := yaml.Marshal(map[string]any{"labels": o.Labels, "annotations": o.Annotations, "uid": o.UID, "generation": o.Generation, "spec": o.raw.Object["spec"], "status": o.raw.Object["status"]})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(e.out)
+	for row := range strings.Lines(string(b)) {
+		fmt.Fprintln(e.out, clean(strings.TrimSuffix(row, "\n")))
+	}
+	return nil
 }
 
 func (e *env) described(src *source, counts *sdk.Counts, failed error) {

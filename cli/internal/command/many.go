@@ -21,12 +21,17 @@ type choice struct {
 	dryRun, yes bool
 }
 
-// chooseFlags adds the flags of a command about many keys.
-func chooseFlags(c *cobra.Command) *choice {
+// selectFlags adds the flags of a command that looks at many keys.
+func selectFlags(c *cobra.Command) *choice {
 	k := &choice{}
-	f := c.Flags()
-	f.StringVar(&k.prefix, "prefix", "", "all keys that begin with it, in place of KEY")
-	f.BoolVar(&k.all, "all", false, "all keys, in place of KEY")
+	c.Flags().StringVar(&k.prefix, "prefix", "", "all keys that begin with it, in place of KEY")
+	c.Flags().BoolVar(&k.all, "all", false, "all keys, in place of KEY")
+	return k
+}
+
+// chooseFlags adds the flags of a command that changes many keys.
+func chooseFlags(c *cobra.Command) *choice {
+	k, f := selectFlags(c), c.Flags()
 	f.BoolVar(&k.dryRun, "dry-run", false, "print what would be done, and change nothing")
 	f.BoolVarP(&k.yes, "yes", "y", false, "do not ask")
 	return k
@@ -64,6 +69,7 @@ func (k *choice) of() string {
 type tally struct {
 	done, failed int
 	first        error
+	cut          string // the key whose call was interrupted
 }
 
 func (t *tally) add(err error) {
@@ -79,8 +85,10 @@ func (t *tally) add(err error) {
 // end is the error of a command about many keys.
 func (t *tally) end(ctx context.Context) error {
 	switch {
+	case ctx.Err() != nil && t.cut != "":
+		return &exitError{exitOther, fmt.Errorf("interrupted: %d done, %d failed, of %q it is not known, the rest is unchanged", t.done, t.failed, t.cut)}
 	case ctx.Err() != nil:
-		return &exitError{exitOther, fmt.Errorf("interrupted: %d done, the rest is unchanged", t.done)}
+		return &exitError{exitOther, fmt.Errorf("interrupted: %d done, %d failed, the rest is unchanged", t.done, t.failed)}
 	case t.failed == 0:
 		return nil
 	case t.done == 0 && t.failed == 1:
@@ -103,6 +111,7 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 		}
 		err := act(key)
 		if ctx.Err() != nil && err != nil {
+			t.cut = key
 			break
 		}
 		t.add(err)
@@ -118,6 +127,57 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 	if k.many() && !k.dryRun {
 		p.end()
 		fmt.Fprintf(e.out, "%d %s\n", t.done, done)
+	}
+	return t.end(ctx)
+}
+
+// eachDescribed prints the chosen keys in full: an object for one key, a list for more.
+func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, all iter.Seq2[T, error], one func(key string) (T, error), text func(T) error) error {
+	if len(k.keys) == 1 {
+		v, err := one(k.keys[0])
+		switch {
+		case err != nil:
+			return err
+		case o.format != "":
+			return o.printOne(e.out, v)
+		}
+		return text(v)
+	}
+	if !k.many() {
+		all = func(yield func(T, error) bool) {
+			for _, key := range k.keys {
+				if !yield(one(key)) {
+					return
+				}
+			}
+		}
+	}
+	l, t := o.list(e.out, "", nil), &tally{}
+	for v, err := range all {
+		switch {
+		case err != nil && k.many():
+			return err
+		case err != nil:
+			fmt.Fprintln(e.err, clean(err.Error()))
+		case o.format != "":
+			err = l.add(v, "")
+		default:
+			if t.done > 0 {
+				fmt.Fprintln(e.out)
+			}
+			err = text(v)
+		}
+		t.add(err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if o.format != "" {
+		if err := l.end(e.err, ""); err != nil {
+			return err
+		}
+	} else if t.done+t.failed == 0 {
+		fmt.Fprintln(e.err, "No keys found.")
 	}
 	return t.end(ctx)
 }
@@ -254,15 +314,22 @@ func (e *env) deadLetter() *cobra.Command {
 
 func (e *env) letterList() *cobra.Command {
 	var o *output
-	var prefix string
+	var prefix, older string
 	c := e.command("list NAME", "List the dead letters of a source", `
 $ deadletter list git-repos`,
 		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			before, err := e.before(older)
+			if err != nil {
+				return err
+			}
 			return e.opened(cmd.Context(), args[0], func(src *source) error {
 				l := o.list(e.out, "", columns("Key", "Given up", "Attempts", "Status", "Error", "Due*", "Detail*"))
 				for d, err := range src.DeadLetters(cmd.Context(), sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
 					if err != nil {
 						return err
+					}
+					if d.At.After(before) {
+						continue
 					}
 					if err := l.add(d, d.Key, d.Key, e.relative(d.At), d.Attempts, d.Status, dash(d.Error), e.relative(d.DueAt), dash(d.Detail)); err != nil {
 						return err
@@ -272,41 +339,57 @@ $ deadletter list git-repos`,
 			})
 		})
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	c.Flags().StringVar(&older, "older-than", "", olderThan)
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "wide", "json", "yaml", "name", "ndjson")
 	return c
 }
 
+// olderThan is the help of that flag.
+const olderThan = "only dead letters that were given up this long ago, such as 12h or 7d"
+
+// before is the instant that lies as far back as a flag says; now without it.
+func (e *env) before(older string) (time.Time, error) {
+	if older == "" {
+		return e.now(), nil
+	}
+	d, err := duration("older-than", older)
+	return e.now().Add(-d), err
+}
+
 func (e *env) letterDescribe() *cobra.Command {
 	var o *output
+	var k *choice
 	var verbose bool
-	c := e.command("describe NAME KEY", "Show one dead letter", `
+	c := e.command("describe NAME {KEY... | --prefix P | --all}", "Show dead letters in full", `
 $ deadletter describe git-repos GitRepo/team-a/site -v`,
-		cobra.ExactArgs(2), func(cmd *cobra.Command, args []string) error {
-			return e.opened(cmd.Context(), args[0], func(src *source) error {
-				d, err := src.DeadLetter(cmd.Context(), args[1])
-				if err != nil {
-					return err
-				}
-				if o.format != "" {
-					return o.printOne(e.out, d)
-				}
-				pairs := [][2]string{
-					{"Key", d.Key},
-					{"Given up", e.relative(d.At)},
-					{"Due", e.relative(d.DueAt)},
-					{"Attempts", fmt.Sprint(d.Attempts)},
-					{"Status", fmt.Sprint(d.Status)},
-					{"Error", d.Error},
-					{"Sink's answer", d.Detail},
-				}
-				if d.Event != nil {
-					pairs = append(pairs, eventPairs(d.Event, verbose)...)
-				}
-				section(e.out, filled(pairs)...)
-				return nil
+		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+			if err := k.from(args[1:]); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			return e.opened(ctx, args[0], func(src *source) error {
+				all := src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000})
+				one := func(key string) (*sdk.DeadLetter, error) { return src.DeadLetter(ctx, key) }
+				return eachDescribed(ctx, e, o, k, all, one, func(d *sdk.DeadLetter) error {
+					pairs := [][2]string{
+						{"Key", d.Key},
+						{"Given up", e.relative(d.At)},
+						{"Due", e.relative(d.DueAt)},
+						{"Attempts", fmt.Sprint(d.Attempts)},
+						{"Status", fmt.Sprint(d.Status)},
+						{"Error", d.Error},
+						{"Sink's answer", d.Detail},
+					}
+					if d.Event != nil {
+						pairs = append(pairs, eventPairs(d.Event, verbose)...)
+					}
+					section(e.out, filled(pairs)...)
+					return nil
+				})
 			})
 		})
+	k = selectFlags(c)
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the data of the event too")
 	c.ValidArgsFunction = e.completeLetters
 	o = outputFlags(c, "json", "yaml")
@@ -317,6 +400,7 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 func (e *env) letterChange(verb, short, ask, done string) *cobra.Command {
 	var k *choice
 	var older string
+	var fresh bool
 	c := e.command(verb+" NAME {KEY... | --prefix P | --all}", short, `
 $ deadletter `+verb+` git-repos GitRepo/team-a/site
 $ deadletter `+verb+` git-repos --all --older-than 24h`,
@@ -327,13 +411,12 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 			if older != "" && !k.many() {
 				return usage("--older-than goes with --prefix or --all")
 			}
-			before := e.now()
-			if older != "" {
-				d, err := duration("older-than", older)
-				if err != nil {
-					return err
-				}
-				before = before.Add(-d)
+			if verb == "redrive" && !fresh {
+				return usage("--new-id: the source gives each redriven event a new id, so that a sink that drops repeats takes it")
+			}
+			before, err := e.before(older)
+			if err != nil {
+				return err
 			}
 			ctx := cmd.Context()
 			return e.opened(ctx, args[0], func(src *source) error {
@@ -354,22 +437,26 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 					}
 				}
 				return e.each(ctx, keys, k, verb, done, func(key string) error {
+					at, many := seen[key]
+					if many || verb == "delete" { // which is idempotent, and would not say that there is none
+						if d, err := src.DeadLetter(ctx, key); err != nil {
+							return err
+						} else if many && !d.At.Equal(at) {
+							return errors.New("was given up again meanwhile, with another event: it stays")
+						}
+					}
 					if verb == "redrive" {
 						return src.Redrive(ctx, key)
-					}
-					d, err := src.DeadLetter(ctx, key)
-					if errors.Is(err, sdk.ErrNotFound) {
-						return err
-					}
-					if at, ok := seen[key]; ok && err == nil && !d.At.Equal(at) {
-						return errors.New("was given up again meanwhile, with another event: it stays")
 					}
 					return src.Discard(ctx, key)
 				})
 			})
 		})
 	k = chooseFlags(c)
-	c.Flags().StringVar(&older, "older-than", "", "only dead letters that were given up this long ago")
+	c.Flags().StringVar(&older, "older-than", "", olderThan)
+	if verb == "redrive" {
+		c.Flags().BoolVar(&fresh, "new-id", true, "with a new id, which is always so")
+	}
 	c.ValidArgsFunction = e.completeLetters
 	return c
 }

@@ -26,18 +26,19 @@ type output struct {
 	format    string
 	template  *jsonpath.JSONPath // of -o jsonpath=…, with the format json
 	noHeaders bool
-	formats   []string
+	screen    bool // the output is a terminal
+	cut       bool // long cells of a table are cut
 }
 
 // outputFlags adds -o with these formats; "" is a table, or text.
 func outputFlags(c *cobra.Command, formats ...string) *output {
-	o := &output{formats: formats}
-	help := "output format: " + strings.Join(formats, ", ")
+	o := &output{}
+	accepted := strings.Join(formats, ", ")
 	if slices.Contains(formats, "json") {
-		help += ", jsonpath=TEMPLATE"
+		accepted += ", jsonpath=TEMPLATE"
 	}
-	c.Flags().StringVarP(&o.format, "output", "o", "", help)
-	choices(c, "output", formats...)
+	c.Flags().StringVarP(&o.format, "output", "o", "", "output format: "+accepted)
+	complete(c, "output", formats...)
 	if slices.Contains(formats, "name") {
 		c.Flags().BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	}
@@ -50,8 +51,11 @@ func outputFlags(c *cobra.Command, formats ...string) *output {
 			}
 		}
 		if o.format != "" && !slices.Contains(formats, o.format) {
-			return usage("--output %q is not one of %s", o.format, strings.Join(formats, ", "))
+			return usage("--output %q is not one of %s", o.format, accepted)
 		}
+		p, ok := cmd.OutOrStdout().(*printer)
+		o.screen = ok && p.terminal
+		o.cut = o.screen && o.format == "" && slices.Contains(formats, "wide")
 		return run(cmd, args)
 	}
 	return o
@@ -80,8 +84,7 @@ func (o *output) printOne(w io.Writer, v any) error {
 	return err
 }
 
-// pick prints what the template selects. Numbers stay as they are, and what a tenant or a
-// sink supplied cannot move a terminal's cursor.
+// pick prints what the template selects. Numbers stay as they are.
 func (o *output) pick(w io.Writer, b []byte) error {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -93,12 +96,22 @@ func (o *output) pick(w io.Writer, b []byte) error {
 	if err := o.template.Execute(&picked, v); err != nil {
 		return usage("--output: %w", err)
 	}
-	rows := strings.Split(picked.String(), "\n")
+	rows := strings.Split(strings.TrimSuffix(picked.String(), "\n"), "\n")
 	for i := range rows {
-		rows[i] = clean(rows[i])
+		rows[i] = o.exact(rows[i])
 	}
-	_, err := fmt.Fprintln(w, strings.TrimSuffix(strings.Join(rows, "\n"), "\n"))
+	_, err := fmt.Fprintln(w, strings.Join(rows, "\n"))
 	return err
+}
+
+// exact is a value as it is, for programs, also one with marks that reorder text. On a
+// terminal it is clean, as in a table: a terminal obeys control characters, which a sink's
+// answer may have.
+func (o *output) exact(s string) string {
+	if o.screen {
+		return clean(s)
+	}
+	return s
 }
 
 // line is a value as a line of JSON. It is no part of an HTML page, so <, > and & stay.
@@ -177,12 +190,19 @@ func (l *lister) add(v any, name string, cells ...any) error {
 		l.all = append(l.all, v)
 		return nil
 	case "name":
-		_, err := fmt.Fprintln(l.w, l.kind+clean(name))
+		_, err := fmt.Fprintln(l.w, l.kind+l.o.exact(name))
 		return err
+	}
+	last := len(l.columns) - 1
+	for last > 0 && l.columns[last].wide {
+		last--
 	}
 	for i := range cells {
 		if s, ok := cells[i].(string); ok {
 			cells[i] = clean(s)
+			if l.o.cut && i != last { // nothing stands behind the last one
+				cells[i] = cut(clean(s))
+			}
 		}
 	}
 	l.rows = append(l.rows, metav1.TableRow{Cells: cells})
@@ -256,6 +276,23 @@ func clean(s string) string {
 	}, s)
 }
 
+// maxCell is how many characters of a cell a terminal shows: one long key would move the
+// columns of all rows off the screen.
+const maxCell = 64
+
+// cut shortens a text to maxCell characters. It leaves no mark without its letter.
+func cut(s string) string {
+	r := []rune(s)
+	if len(r) <= maxCell {
+		return s
+	}
+	end := maxCell - 1
+	for end > 0 && unicode.IsMark(r[end]) {
+		end--
+	}
+	return string(r[:end]) + "…"
+}
+
 // relative is an instant for people, to the second: "in 4m12s", "3h0m ago".
 func (e *env) relative(t time.Time) string {
 	if t.IsZero() {
@@ -303,29 +340,42 @@ func section(w io.Writer, pairs ...[2]string) {
 	}
 }
 
-// progress shows how far long work is, on a terminal only.
+// progress shows how far long work is: in one line of a terminal, and elsewhere with a line
+// now and then, so that a log shows that it goes on.
 type progress struct {
-	w     io.Writer // nil: nothing is shown
-	what  string
-	total int
-	shown time.Time
+	w        io.Writer
+	terminal bool
+	what     string
+	total    int
+	shown    time.Time
 }
 
 func (e *env) progressOf(what string, total int) *progress {
-	p := &progress{what: what, total: total}
-	if e.progress {
-		p.w = e.err
+	p := &progress{w: e.err, terminal: e.progress, what: what, total: total}
+	if !p.terminal {
+		p.shown = time.Now()
 	}
 	return p
 }
 
-// show shows how much is done, at most ten times a second.
+// show shows how much is done, at most ten times a second on a terminal.
 func (p *progress) show(done int) {
-	if p.w == nil || time.Since(p.shown) < 100*time.Millisecond {
+	every := 5 * time.Second
+	if p.terminal {
+		every = 100 * time.Millisecond
+	}
+	if time.Since(p.shown) < every {
 		return
 	}
 	p.shown = time.Now()
-	if p.total <= 0 {
+	switch {
+	case !p.terminal && p.total > 0:
+		fmt.Fprintf(p.w, "%s %d/%d\n", p.what, done, p.total)
+		return
+	case !p.terminal:
+		fmt.Fprintf(p.w, "%s %d\n", p.what, done)
+		return
+	case p.total <= 0:
 		fmt.Fprintf(p.w, "\r%s %d", p.what, done)
 		return
 	}
@@ -336,7 +386,7 @@ func (p *progress) show(done int) {
 
 // end removes the line.
 func (p *progress) end() {
-	if p.w != nil && !p.shown.IsZero() {
+	if p.terminal && !p.shown.IsZero() {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/reschedule-dev/reschedule/sdk"
 )
 
 // A person who is asked may say no; only yes changes anything.
@@ -29,8 +31,9 @@ func TestConfirm_AsksAPerson(t *testing.T) {
 	}
 }
 
-// Progress is shown on a terminal only, and removed at the end.
-func TestProgress_OnATerminalOnly(t *testing.T) {
+// Progress is one line of a terminal, and removed at the end. Elsewhere it is a line every
+// five seconds.
+func TestProgress_OnATerminal(t *testing.T) {
 	t.Parallel()
 	for terminal, want := range map[bool]string{false: "", true: "\rrunning [###############...............] 5/10\r\x1b[K"} {
 		var said strings.Builder
@@ -41,6 +44,19 @@ func TestProgress_OnATerminalOnly(t *testing.T) {
 		if said.String() != want {
 			t.Errorf("on a terminal %t: %q, want %q", terminal, said.String(), want)
 		}
+	}
+	var said strings.Builder
+	e := &env{err: &said}
+	p := e.progressOf("running", 10)
+	for i := range 4 {
+		if i%2 == 1 {
+			p.shown = p.shown.Add(-5 * time.Second)
+		}
+		p.show(i)
+	}
+	p.end()
+	if want := "running 1/10\nrunning 3/10\n"; said.String() != want {
+		t.Errorf("in a log: %q, want %q", said.String(), want)
 	}
 }
 
@@ -77,11 +93,15 @@ func TestLister_Formats(t *testing.T) {
 						t.Errorf("ndjson: %v", err)
 					}
 				}
+			case "name":
+				if strings.Count(text, "\x07") != n {
+					t.Errorf("the names are %q", text[:min(len(text), 200)])
+				}
 			default:
 				if strings.Contains(text, "\x07") || strings.Contains(text, "more") != (format == "wide" && n > 0) {
 					t.Errorf("%q prints %q", format, text[:min(len(text), 200)])
 				}
-				if format != "name" && n > 0 {
+				if n > 0 {
 					got-- // the headers
 				}
 			}
@@ -117,6 +137,100 @@ func TestSpread_IsEvenAndStable(t *testing.T) {
 	for _, n := range counts {
 		if n < 800 || n > 1200 {
 			t.Fatalf("quarters have %v", counts)
+		}
+	}
+}
+
+// hostileKeys are keys that a terminal, a shell, a path or a parser may take for something else.
+var hostileKeys = []string{"a\u202eb", "\u200b", "\ufeff", "\u2028", " ", "%2F", "..", "'\"`$(id)", "null", "- a: {b}", "\U0001f469\u200d\U0001f467", "<&>", strings.Repeat("\u00fc", 256)}
+
+// Keys were replaced by U+FFFD in names and JSONPath, also in a pipe: what a program reads
+// is the key itself. On a terminal it is clean.
+func TestOutput_DataHasTheKeyItself(t *testing.T) {
+	t.Parallel()
+	for _, screen := range []bool{false, true} {
+		c := newCluster(t)
+		var items []string
+		for _, key := range hostileKeys {
+			b, err := json.Marshal(sdk.Schedule{Key: key, Revision: 1, State: sdk.Due, DueAt: time.Now()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			items = append(items, string(b))
+		}
+		c.answers["GET /ops/web/schedules"] = `200 {"items":[` + strings.Join(items, ",") + `],"continue":""}`
+		list := func(format string) string {
+			t.Helper()
+			var out strings.Builder
+			e := c.env(false, &out, io.Discard)
+			e.screen = screen
+			if code := e.run(t.Context(), []string{"key", "list", "web", "-o", format, "--kubeconfig", c.kubeconfig()}); code != 0 {
+				t.Fatalf("%s: %d", format, code)
+			}
+			return out.String()
+		}
+		want := strings.Join(hostileKeys, "\n") + "\n"
+		if screen {
+			want = ""
+			for _, key := range hostileKeys {
+				want += clean(key) + "\n"
+			}
+		}
+		for _, format := range []string{"name", "jsonpath={range .items[*]}{.key}{\"\\n\"}{end}"} {
+			if got := list(format); got != want {
+				t.Errorf("on a terminal %t, %s prints %q", screen, format, got)
+			}
+		}
+		for _, format := range []string{"json", "yaml"} {
+			var list2 struct{ Items []sdk.Schedule }
+			if err := yaml.Unmarshal([]byte(list(format)), &list2); err != nil || len(list2.Items) != len(hostileKeys) {
+				t.Errorf("%s: %v", format, err)
+				continue
+			}
+			for i, key := range hostileKeys {
+				if list2.Items[i].Key != key {
+					t.Errorf("%s has %q, want %q", format, list2.Items[i].Key, key)
+				}
+			}
+		}
+	}
+}
+
+// One key of 512 bytes made a table 500 columns wide for all rows. A terminal shows its
+// beginning; -o wide and a pipe have all of it.
+func TestTable_OneLongKey(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("u\u0308", maxCell/2-1) + strings.Repeat("e\u0301", 120)
+	for _, p := range []struct {
+		screen bool
+		format string
+		whole  bool
+	}{{true, "", false}, {true, "wide", true}, {false, "", true}, {false, "wide", true}} {
+		c := newCluster(t)
+		c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"` + long + `","revision":1,"state":"due","dueAt":"2026-01-01T00:00:00Z","lastFailure":{"at":"2026-01-01T00:00:00Z","status":0,"error":"` + long + `"}}],"continue":""}`
+		var out strings.Builder
+		e := c.env(false, &out, io.Discard)
+		e.screen = p.screen
+		if code := e.run(t.Context(), []string{"key", "list", "web", "-o", p.format, "--kubeconfig", c.kubeconfig()}); code != 0 {
+			t.Fatal(code)
+		}
+		row := strings.Split(out.String(), "\n")[1]
+		if whole := strings.HasPrefix(row, long+" "); whole != p.whole {
+			t.Errorf("on a terminal %t, -o %q prints %q", p.screen, p.format, row)
+		}
+		if short := strings.Repeat("u\u0308", maxCell/2-1) + "…  "; !p.whole && (!strings.HasPrefix(row, short) || !strings.HasSuffix(row, long)) {
+			t.Errorf("it is cut to %q", row)
+		}
+	}
+}
+
+// The error of an unknown format left out JSONPath.
+func TestOutput_NamesEachFormat(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for _, format := range []string{"bogus", "jsonpath", "jsonpath-file=x"} {
+		if code, _, errs := c.run(false, "key", "list", "web", "-o", format); code != exitUsage || !strings.Contains(errs, "is not one of wide, json, yaml, name, ndjson, jsonpath=TEMPLATE") {
+			t.Errorf("%s: %d, %s", format, code, errs)
 		}
 	}
 }

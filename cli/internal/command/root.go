@@ -21,9 +21,9 @@ type env struct {
 	out, err io.Writer
 	version  string
 	now      func() time.Time
-	// asks says that a person is there to answer, colour that the output may have it,
-	// progress that the standard error is a terminal.
-	asks, colour, progress bool
+	// asks says that a person is there to answer, screen that the output is a terminal,
+	// colour that it may have colours, progress that the standard error is a terminal.
+	asks, screen, colour, progress bool
 
 	flags            *genericclioptions.ConfigFlags
 	server           string
@@ -44,7 +44,8 @@ func Main(ctx context.Context, version string, args []string, in io.Reader, out,
 	e.calledAsKubectl = strings.HasPrefix(name, "kubectl")
 	e.completesKubectl = strings.HasPrefix(name, "kubectl_complete-")
 	e.asks = terminal(in) && terminal(errs)
-	e.colour = terminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	e.screen = terminal(out)
+	e.colour = e.screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	e.progress = terminal(errs)
 	return e.run(ctx, args[1:])
 }
@@ -57,7 +58,7 @@ func terminal(f any) bool {
 // run runs the command with these arguments.
 func (e *env) run(ctx context.Context, args []string) int {
 	e.in = &interruptible{ctx: ctx, from: e.in}
-	printed := &printer{w: e.out}
+	printed := &printer{w: e.out, terminal: e.screen}
 	e.out = printed
 	root := e.root()
 	if e.completesKubectl {
@@ -68,7 +69,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 	root.SetOut(e.out)
 	root.SetErr(e.err)
 	err := root.ExecuteContext(ctx)
-	if printed.err != nil && (err == nil || codeOf(err) == exitProblem) { // an answer that was not printed is none
+	if printed.err != nil && (err == nil || err.Error() == "" || codeOf(err) == exitProblem) { // an answer that was not printed is none
 		err = fmt.Errorf("writing the output: %w", printed.err)
 	}
 	return e.exit(ctx, err)
@@ -76,8 +77,9 @@ func (e *env) run(ctx context.Context, args []string) int {
 
 // printer remembers the first error of the output, and writes no more after it.
 type printer struct {
-	w   io.Writer
-	err error
+	w        io.Writer
+	terminal bool
+	err      error
 }
 
 func (p *printer) Write(b []byte) (n int, err error) {

@@ -60,6 +60,9 @@ func (s *source) String() string { return s.namespace + "/" + s.name }
 
 // session connects. It makes no call yet.
 func (e *env) session() (*session, error) {
+	if e.requestTimeout <= 0 {
+		return nil, usage("--request-timeout: %s is not a positive duration such as 30s", e.requestTimeout)
+	}
 	s := &session{env: e, tokens: map[string]grant{}}
 	loader := e.flags.ToRawKubeConfigLoader()
 	if e.server != "" {
@@ -162,6 +165,16 @@ func (s *session) open(ctx context.Context, name string) (*source, error) {
 		return nil, err
 	}
 	return s.connect(ctx, o, nil)
+}
+
+// named is the source whose address is --server, if it is one's.
+func (s *session) named() (name string, ok bool) {
+	u, err := url.Parse(s.server)
+	if err != nil {
+		return "", false
+	}
+	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
+	return parts[len(parts)-1], len(parts) == 2
 }
 
 // standalone is a source of an adapter without a cluster.

@@ -73,16 +73,22 @@ $ drain git-repos --timeout 10m`,
 			if err := s.cluster("drain"); err != nil {
 				return err
 			}
+			if patience <= 0 {
+				return usage("--timeout: %s is not a positive duration such as 10m", patience)
+			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), patience, errPatience)
 			defer cancel()
 			if err := s.setSuspend(ctx, args[0], true); err != nil {
 				return err
 			}
 			src, err := s.open(ctx, args[0])
-			if err != nil {
-				return err
+			if err == nil {
+				err = e.awaitIdle(ctx, src)
 			}
-			return e.awaitIdle(ctx, src)
+			if err != nil {
+				err = fmt.Errorf("%w; source %s stays suspended", err, args[0])
+			}
+			return err
 		})
 	c.Flags().DurationVar(&patience, "timeout", 10*time.Minute, "how long to wait; the source stays suspended")
 	c.ValidArgsFunction = e.completeSources
@@ -97,18 +103,18 @@ func (e *env) awaitIdle(ctx context.Context, src *source) error {
 	p, tick := e.progressOf("in flight:", 0), time.NewTicker(500*time.Millisecond)
 	defer tick.Stop()
 	defer p.end()
-	left := -1
+	left := "an unknown number of"
 	for idle := 0; idle < 3; {
 		counts, err := src.Counts(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return unavailable("%w: %d deliveries of %s are still in flight; it stays suspended", context.Cause(ctx), left, src)
+			return unavailable("%w: %s deliveries of %s are still in flight", context.Cause(ctx), left, src)
 		case err != nil:
 			return err
 		}
-		left = counts.InFlight
-		p.show(left)
-		if idle++; left > 0 {
+		left = fmt.Sprint(counts.InFlight)
+		p.show(counts.InFlight)
+		if idle++; counts.InFlight > 0 {
 			idle = 0
 		}
 		select {
@@ -134,12 +140,12 @@ $ token git-repos --lifetime 1h`,
 			if err := s.cluster("token"); err != nil {
 				return err
 			}
+			if lifetime < 10*time.Minute {
+				return usage("--lifetime is %s: the API server issues tokens for at least 10m", lifetime)
+			}
 			o, err := s.get(cmd.Context(), args[0])
 			if err != nil {
 				return err
-			}
-			if lifetime < 10*time.Minute {
-				return usage("--lifetime is %s: the API server issues tokens for at least 10m", lifetime)
 			}
 			token, err := s.requestToken(cmd.Context(), o.Namespace, []string{o.audience()}, lifetime)
 			if err != nil {

@@ -38,7 +38,7 @@ $ export git-repos > keys.ndjson`,
 		})
 	c.Long = `Write keys as NDJSON, one a line, as the schedule API shows them. The list is not a
 snapshot: a key that is scheduled or done meanwhile may be in it or not. Suspend the source
-first if that matters.`
+first if that matters. Events have data_base64 where a line of JSON would change their data.`
 	c.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
 	c.ValidArgsFunction = e.completeSources
 	return c
@@ -54,6 +54,9 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 	for k, err := range src.List(ctx, sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
 		if err != nil {
 			return errors.Join(fmt.Errorf("after %d keys: %w", n, err), w.Flush())
+		}
+		if k.Event != nil {
+			k.Event.Base64 = k.Event.Base64 || !compact(k.Event.Data)
 		}
 		b, err := line(k)
 		if err != nil {
@@ -73,6 +76,13 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 		fmt.Fprintf(e.err, "%d keys\n", n)
 	}
 	return nil
+}
+
+// compact reports that a line of JSON has the data as it is: blanks between the parts of
+// JSON would be lost, and data is delivered byte for byte.
+func compact(data []byte) bool {
+	var b bytes.Buffer
+	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data)
 }
 
 // importer reads a file into a source.

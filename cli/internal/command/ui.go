@@ -45,6 +45,12 @@ $ ui -A --port 8086`,
 			if all && len(args) > 0 {
 				return usage("--all-namespaces does not go with names")
 			}
+			if closed, _ := cmd.Flags().GetBool("no-open"); !closed {
+				return usage("--no-open: no browser is opened, because other users of the machine see the arguments of programs, and the address has the secret")
+			}
+			if at, ok := s.named(); ok && !all && len(args) == 0 {
+				args = []string{at}
+			}
 			if s.config == nil && (all || len(args) == 0) {
 				return usage("with --server name the sources: an adapter without a cluster has no list of them; its own page is adapter --ui")
 			}
@@ -57,6 +63,7 @@ The printed address opens the page once, in one browser. Calls go through the po
 of this process, with your rights; tokens never reach the browser.`
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "the sources of all namespaces")
 	c.Flags().Uint16Var(&port, "port", 0, "port of this machine (default: a free one)")
+	c.Flags().Bool("no-open", true, "print the address, and open no browser, which is always so: other users of the machine see the arguments of programs")
 	c.ValidArgsFunction = e.completeSources
 	return c
 }
@@ -77,7 +84,9 @@ func (e *env) servePage(ctx context.Context, port uint16, r *remote) error {
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
-	fmt.Fprintf(e.out, "The page is on http://%s/?secret=%s\n", l.Addr(), secret)
+	if _, err := fmt.Fprintf(e.out, "The page is on http://%s/?secret=%s\n", l.Addr(), secret); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	fmt.Fprintln(e.err, "The address opens the page once. Ctrl-C ends it.")
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err

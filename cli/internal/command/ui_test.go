@@ -228,3 +228,12 @@ func TestUI_SuspendedWithoutACluster(t *testing.T) {
 	}
 	end()
 }
+
+// With the address of one source the page needs no name.
+func TestUI_AddressOfOneSource(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /ops/web/schedules"] = `200 {"items":[],"continue":""}`
+	_, _, end := c.open(false, "--server", c.adapter.URL+"/ops/web")
+	end()
+}

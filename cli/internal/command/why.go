@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,7 +49,8 @@ $ why git-repos GitRepo/team-a/site`,
 			return e.answer(o, why.Explain(f))
 		})
 	c.Long = `Print one sentence that says why a key, or the source as a whole, is not delivered,
-and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem.`
+and then the evidence. The exit code is 0 when all is as it should be, 8 when there is a problem,
+3 when there is no such source.`
 	c.ValidArgsFunction = e.completeKeys
 	timeoutFlag(c, &timeout)
 	o = outputFlags(c, "json", "yaml")
@@ -97,7 +97,10 @@ func (e *env) answer(o *output, a why.Answer) error {
 		}
 		section(e.out, pairs...)
 	}
-	if a.Problem {
+	switch {
+	case a.Cause == why.NoSource:
+		return &exitError{code: exitNotFound}
+	case a.Problem:
 		return &exitError{code: exitProblem}
 	}
 	return nil
@@ -151,7 +154,7 @@ func refusal(err error) *why.Refusal {
 	switch {
 	case codeOf(err) == exitDenied:
 		r.Status = http.StatusForbidden
-	case isNoAnswer(err):
+	case errors.Is(err, sdk.ErrForeign):
 		r.Status = http.StatusOK
 	}
 	// The text around them names calls and addresses that the user did not type.
@@ -165,13 +168,6 @@ func refusal(err error) *why.Refusal {
 	}
 	r.Detail = why.CallError(err)
 	return r
-}
-
-// isNoAnswer reports that a server answered, but not as a source does.
-func isNoAnswer(err error) bool {
-	var syntax *json.SyntaxError
-	var other *json.UnmarshalTypeError
-	return errors.As(err, &syntax) || errors.As(err, &other)
 }
 
 // interrupted is the error of a context that the user ended. One whose time is over is
