@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
@@ -24,6 +25,7 @@ const (
 	maxOverrides  = 64 // extensions
 	maxOverride   = 2048
 	maxExpression = 4096
+	maxAPIVersion = validation.DNS1123SubdomainMaxLength + 1 + validation.DNS1035LabelMaxLength
 	maxPending    = 1<<53 - 1 // the largest integer that every JSON parser reads exactly
 )
 
@@ -179,15 +181,31 @@ func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.Field
 		errs = apis.ErrGeneric("expected a relative uri beside a ref, got an absolute one", "uri")
 	}
 	if d.Ref != nil {
-		errs = errs.Also(d.Ref.Validate(ctx).ViaField("ref"))
+		errs = errs.Also(validateRef(ctx, d.Ref).ViaField("ref"))
 	}
 	if d.URI != nil {
-		errs = errs.Also(validateLength("uri", d.URI.String(), maxURI))
+		text := d.URI.String()
+		if plain, err := url.PathUnescape(text); err == nil {
+			text = plain // as it was written, more or less
+		}
+		errs = errs.Also(validateLength("uri", text, maxURI))
 	}
 	if d.Audience != nil {
 		errs = errs.Also(validateLength("audience", *d.Audience, maxAudience))
 	}
 	return errs.Also(validateCACerts(d.CACerts))
+}
+
+func validateRef(ctx context.Context, ref *duckv1.KReference) *apis.FieldError {
+	errs := ref.Validate(ctx)
+	errs = errs.Also(validateLength("apiVersion", ref.APIVersion, maxAPIVersion))
+	errs = errs.Also(validateLength("kind", ref.Kind, validation.DNS1123LabelMaxLength))
+	errs = errs.Also(validateLength("name", ref.Name, validation.DNS1123SubdomainMaxLength))
+	errs = errs.Also(validateLength("namespace", ref.Namespace, validation.DNS1123LabelMaxLength))
+	if ref.Address != nil {
+		errs = errs.Also(validateLength("address", *ref.Address, validation.DNS1123SubdomainMaxLength))
+	}
+	return errs
 }
 
 // isHTTP says whether a URL can be sent to.

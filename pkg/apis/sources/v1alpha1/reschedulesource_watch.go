@@ -226,7 +226,7 @@ func groupOf(apiVersion string) string {
 
 func validateKind(version, name string) *apis.FieldError {
 	var errs *apis.FieldError
-	if len(version) > validation.DNS1123SubdomainMaxLength+1+validation.DNS1035LabelMaxLength || !apiVersion.MatchString(version) {
+	if len(version) > maxAPIVersion || !apiVersion.MatchString(version) {
 		errs = apis.ErrGeneric(fmt.Sprintf("%.64q is not a group and version such as apps/v1, or v1", version), "apiVersion")
 	}
 	if !kind.MatchString(name) {
