@@ -10,7 +10,7 @@ import (
 // MaxBytes bounds what the compiled expressions of all sources take together: one takes up
 // to a hundred kilobytes, and an author writes as many as an author likes. The ones that
 // were not used lately are compiled again when they are.
-const MaxBytes = 16 << 20
+const MaxBytes = 12 << 20
 
 // What a compiled expression takes at most beside its text, as measured: by itself, for each of its
 // nodes, and for each instruction of its patterns.
