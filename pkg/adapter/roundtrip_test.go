@@ -123,6 +123,16 @@ func (s *supply) contentType() string {
 	return ct
 }
 
+// asRequest leaves out what a request cannot set.
+func (s *supply) asRequest() {
+	for _, name := range []string{"specversion", "id", "source", "time"} {
+		delete(s.attributes, name)
+	}
+	if s.contentType() == "" {
+		delete(s.attributes, "datacontenttype")
+	}
+}
+
 // object is the JSON form; only says which attributes it has.
 func (s *supply) object(r *rand.Rand, only func(name string) bool) []byte {
 	o := map[string]any{}
@@ -192,6 +202,7 @@ type world struct {
 	a      *Adapter
 	edge   *httptest.Server
 
+	specs   map[string]string // the rest of each source's spec, by the source's name
 	sinkURL string
 	mu      sync.Mutex
 	got     []event.Event
@@ -199,8 +210,21 @@ type world struct {
 	answer  func(http.ResponseWriter)
 }
 
-const manifests = `{apiVersion: sources.reschedule.dev/v1alpha1, kind: RescheduleSource, metadata: {name: NAME, namespace: ns},
-  spec: {sink: {uri: "SINK"}, delay: 1h, delivery: {format: NAME, retry: 0}}}`
+// bothModes are two sources, one of each mode of delivery.
+var bothModes = map[string]string{
+	"json":   `"delay": "1h", "delivery": {"format": "json", "retry": 0}`,
+	"binary": `"delay": "1h", "delivery": {"format": "binary", "retry": 0}`,
+}
+
+// source is the source with that rest of its spec.
+func (w *world) source(name, spec string) (*schedule.Source, error) {
+	set, err := sources.Parse("test", fmt.Appendf(nil, `{"apiVersion": "sources.reschedule.dev/v1alpha1", "kind": "RescheduleSource",
+		"metadata": {"name": %q, "namespace": "ns"}, "spec": {"sink": {"uri": %q}, %s}}`, name, w.sinkURL, spec), nil)
+	if err != nil {
+		return nil, err
+	}
+	return set[0], nil
+}
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
 
@@ -221,13 +245,12 @@ func (w *world) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, name := range []string{"json", "binary"} {
-		text := strings.NewReplacer("NAME", name, "SINK", w.sinkURL).Replace(manifests)
-		set, err := sources.Parse("test", []byte(text), nil)
+	for name, spec := range w.specs {
+		src, err := w.source(name, spec)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		if err := (registry{w.a}).SetSource(set[0]); err != nil {
+		if err := (registry{w.a}).SetSource(src); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -500,7 +523,7 @@ func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 	// What is accepted, of requests, events and replies, survives a restart
 	// unchanged and reaches a sink in both modes; what is not names its field.
 	r := seeded(t)
-	w := &world{t: t, dir: t.TempDir(), wake: make(chan struct{}, 1)}
+	w := &world{t: t, dir: t.TempDir(), wake: make(chan struct{}, 1), specs: bothModes}
 	srv := httptest.NewServer(http.HandlerFunc(w.receive))
 	defer srv.Close()
 	w.sinkURL = srv.URL
@@ -524,17 +547,7 @@ func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 			}
 			continue
 		}
-		settable := func(name string) bool {
-			return !slices.Contains([]string{"specversion", "id", "source", "time"}, name)
-		}
-		for name := range s.attributes {
-			if !settable(name) {
-				delete(s.attributes, name)
-			}
-		}
-		if s.contentType() == "" {
-			delete(s.attributes, "datacontenttype")
-		}
+		s.asRequest()
 		event := s.object(r, all)
 		fields, stored := w.wish(r)
 		json := http.Header{"Content-Type": {"application/json"}}

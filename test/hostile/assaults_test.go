@@ -43,6 +43,7 @@ var assaults = map[string]assault{
 	// Deliveries without data, to a sink that answers with 1 MB and never ends.
 	"replies": {
 		sources: []source{{"replies", "reply", "limits: {maxInFlight: 4096}"}},
+		lands:   []string{delivered},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, time.Second, 10, func(n int) {
 				a.call(ctx, "replies", http.MethodPost, "replies/schedules", items("r", n%10*300, 300, ""))
@@ -52,6 +53,7 @@ var assaults = map[string]assault{
 	// Events as large as may be, to sinks that hang.
 	"large": {
 		sources: numbered("large", largeSources, "hang", ""),
+		lands:   []string{delivered},
 		run: func(ctx context.Context, a *attacker) {
 			// All at once, when enough of them are there.
 			due := fmt.Sprintf(`,"dueAt":%q`, time.Now().Add(largeAfter).UTC().Format(time.RFC3339))
@@ -63,6 +65,7 @@ var assaults = map[string]assault{
 	// Many sources whose sinks hang.
 	"hang": {
 		sources: numbered("hang", hangingSources, "hang", "limits: {maxInFlight: 4096}"),
+		lands:   []string{delivered},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
 				a.call(ctx, "hang", http.MethodPost, fmt.Sprintf("hang-%d/schedules", n%hangingSources), items("h", n/hangingSources%2*500, 500, ""))
@@ -72,6 +75,7 @@ var assaults = map[string]assault{
 	// Keys that are due again as soon as they were delivered.
 	"loop": {
 		sources: numbered("loop", loopSources, "loop", ""),
+		lands:   []string{delivered},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 50*time.Millisecond, loopSources, func(n int) {
 				a.call(ctx, "loop", http.MethodPost, fmt.Sprintf("loop-%d/schedules", n%loopSources), items("l", 0, 20, ""))
@@ -81,6 +85,7 @@ var assaults = map[string]assault{
 	// Refusals whose body never ends.
 	"trickle": {
 		sources: []source{{"trickle", "trickle", "limits: {maxInFlight: 4096}"}},
+		lands:   []string{delivered},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 5*time.Second, 10, func(int) {
 				a.call(ctx, "trickle", http.MethodPost, "trickle/schedules", items("t", 0, 200, ""))
@@ -90,6 +95,7 @@ var assaults = map[string]assault{
 	// Expressions that cost as much as they may, for a thousand events at once.
 	"expression": {
 		sources: []source{{"expression", "ok", `ingest: {when: "event.data.a.all(x, event.data.a.all(y, y == x || true))"}`}},
+		lands:   []string{"202", "400", "503"},
 		run: func(ctx context.Context, a *attacker) {
 			numbers := "[" + strings.Repeat("1,", 1999) + "1]"
 			events := make([]string, 200)
@@ -107,16 +113,17 @@ var assaults = map[string]assault{
 	// Lists of many large events, which are asked for and not read.
 	"lists": {
 		sources: []source{{"lists", "ok", ""}},
+		lands:   []string{answered},
 		run: func(ctx context.Context, a *attacker) {
 			a.call(ctx, "lists", http.MethodPost, "lists/schedules", items("k", 0, 32, `,"delay":"24h"`+large))
 			a.hold(ctx, "lists", a.URL, 40, func(conn net.Conn) error {
 				_, err := fmt.Fprintf(conn, "GET /%s/lists/schedules?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace)
 				return err
-			}, nil, true)
+			}, nil, slowly)
 		},
 	},
 	// Connections on which one request was made, and that stay.
-	"idle": {run: func(ctx context.Context, a *attacker) {
+	"idle": {lands: []string{gaveWay}, run: func(ctx context.Context, a *attacker) {
 		var both sync.WaitGroup
 		for url, path := range map[string]string{a.URL: "/openapi.json", a.Admin: "/healthz"} {
 			both.Go(func() {
@@ -129,23 +136,24 @@ var assaults = map[string]assault{
 						return nil
 					}
 					return ask(conn)
-				}, false)
+				}, toItsEnd)
 			})
 		}
 		both.Wait()
 	}},
 	// Connections with TLS that stay and ask for nothing.
-	"idle-tls": {run: func(ctx context.Context, a *attacker) {
+	"idle-tls": {lands: []string{gaveWay}, run: func(ctx context.Context, a *attacker) {
 		a.hold(ctx, "idle-tls", a.TLS, idleSecured, func(conn net.Conn) error {
 			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 				return err
 			}
 			return http2.NewFramer(conn, nil).WriteSettings()
-		}, nil, false)
+		}, nil, toItsEnd)
 	}},
 	// Streams of live events that are hardly read, and histories, of a source whose keys change.
 	"followers": {
 		sources: []source{{"followers", "ok", ""}},
+		lands:   []string{answered},
 		run: func(ctx context.Context, a *attacker) {
 			var all sync.WaitGroup
 			for _, path := range []string{"events", "schedules/f1/history"} {
@@ -154,11 +162,11 @@ var assaults = map[string]assault{
 						_, err := fmt.Fprintf(conn, "GET /%s/followers/%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace, path)
 						return err
 					}
-					more := ask
+					more, read := ask, toItsEnd
 					if path == "events" {
-						more = nil // the answer does not end
+						more, read = nil, slowly // the answer does not end
 					}
-					a.hold(ctx, "followers", a.URL, 30, ask, more, path == "events")
+					a.hold(ctx, "followers", a.URL, 30, ask, more, read)
 				})
 			}
 			a.each(ctx, 500*time.Millisecond, 100, func(int) {
@@ -170,15 +178,18 @@ var assaults = map[string]assault{
 	// A thousand sources of all namespaces together, each with a key.
 	"thousand": {
 		sources: numbered("thousand", manySources, "ok", ""),
+		lands:   []string{"200", "201"},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 5*time.Millisecond, manySources, func(n int) {
 				a.call(ctx, "thousand", http.MethodPut, fmt.Sprintf("thousand-%d/schedules/k", n%manySources), `{"delay":"1s"}`)
 			})
 		},
 	},
-	// Bodies that come a byte at a time: some say how long they are, some do not.
+	// Bodies that come a byte at a time: some say how long they are, some do not. They ask to go on, so that an
+	// answer says that the adapter reads them.
 	"bodies": {
 		sources: []source{{"bodies", "ok", ""}},
+		lands:   []string{answered},
 		run: func(ctx context.Context, a *attacker) {
 			var both sync.WaitGroup
 			for _, head := range []string{
@@ -187,7 +198,7 @@ var assaults = map[string]assault{
 			} {
 				both.Go(func() {
 					a.hold(ctx, "bodies", a.URL, 12, func(conn net.Conn) error {
-						_, err := fmt.Fprintf(conn, "POST /%s/bodies/schedules HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n%s", a.namespace, head)
+						_, err := fmt.Fprintf(conn, "POST /%s/bodies/schedules HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n%s", a.namespace, head)
 						return err
 					}, func(conn net.Conn) error {
 						drip := " "
@@ -196,7 +207,7 @@ var assaults = map[string]assault{
 						}
 						_, err := io.WriteString(conn, drip)
 						return err
-					}, false)
+					}, toItsEnd)
 				})
 			}
 			both.Wait()
@@ -205,13 +216,15 @@ var assaults = map[string]assault{
 	// Requests that announce a body, as many as a connection takes, and none comes.
 	"streams": {
 		sources: []source{{"streams", "ok", ""}},
+		lands:   []string{streamAnswered},
 		run: func(ctx context.Context, a *attacker) {
-			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, false)
+			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, a.readFrames)
 		},
 	},
 	// Keys as long as may be, in many sources: what is due next is kept in memory.
 	"rows": {
 		sources: numbered("rows", rowSources, "ok", ""),
+		lands:   []string{"200"},
 		run: func(ctx context.Context, a *attacker) {
 			long := strings.Repeat("k", 500)
 			a.each(ctx, 50*time.Millisecond, 4*rowSources, func(n int) {
@@ -222,6 +235,7 @@ var assaults = map[string]assault{
 	// Keys that are far away, as large and as many as the disk holds.
 	"fill": {
 		sources: []source{{"fill", "ok", ""}},
+		lands:   []string{"200", "429", "507"},
 		run: func(ctx context.Context, a *attacker) {
 			a.each(ctx, 50*time.Millisecond, 200, func(n int) {
 				a.call(ctx, "fill", http.MethodPost, "fill/schedules", items("f", n%500*8, 8, `,"delay":"24h"`+large))
@@ -230,10 +244,17 @@ var assaults = map[string]assault{
 	},
 }
 
+// What an attack leaves when it has reached the adapter, beside the status of an answer.
+const (
+	delivered      = "delivered"       // to the sinks of its sources
+	answered       = "answered"        // connections on which a byte came back
+	gaveWay        = "closed"          // connections that the adapter closed
+	streamAnswered = "stream answered" // streams of HTTP/2 that the adapter refused or answered
+)
+
 // hold keeps n connections to the URL, each opened again when it ends: begin
-// speaks first, more once a second after that. What comes is read and thrown
-// away, or slowly, a kilobyte a second.
-func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, more func(net.Conn) error, slowly bool) {
+// speaks first, more once a second after that, and read takes what comes.
+func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, more func(net.Conn) error, read func(context.Context, net.Conn)) {
 	var all sync.WaitGroup
 	scheme, address, _ := strings.Cut(url, "://")
 	for i := range n {
@@ -248,12 +269,12 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 				case <-ctx.Done():
 					return
 				}
-				switch err := a.holdOne(ctx, scheme, address, begin, more, slowly); {
+				switch err := a.holdOne(ctx, attack, scheme, address, begin, more, read); {
 				case ctx.Err() != nil:
 				case err != nil:
 					a.count(attack, "not connected")
 				default:
-					a.count(attack, "closed")
+					a.count(attack, gaveWay)
 				}
 				pause.Reset(time.Duration(1+n/40) * time.Second)
 			}
@@ -262,7 +283,7 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 	all.Wait()
 }
 
-func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, more func(net.Conn) error, slowly bool) error {
+func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, begin, more func(net.Conn) error, read func(context.Context, net.Conn)) error {
 	conn, err := a.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -283,23 +304,11 @@ func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, m
 	if err := begin(conn); err != nil {
 		return nil // it was open, and is closed: that is counted
 	}
+	conn = &heard{Conn: conn, first: func() { a.count(attack, answered) }}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if !slowly {
-			_, _ = io.Copy(io.Discard, conn) // until its end
-			return
-		}
-		for tick := time.Tick(time.Second); ; {
-			if _, err := io.CopyN(io.Discard, conn, 1<<10); err != nil {
-				return
-			}
-			select {
-			case <-tick:
-			case <-ctx.Done():
-				return
-			}
-		}
+		read(ctx, conn)
 	}()
 	for tick := time.Tick(time.Second); ; {
 		select {
@@ -311,6 +320,54 @@ func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, m
 		}
 		if more != nil && more(conn) != nil {
 			return nil
+		}
+	}
+}
+
+// heard calls first when the first byte comes.
+type heard struct {
+	net.Conn
+	once  sync.Once
+	first func()
+}
+
+func (h *heard) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	if n > 0 {
+		h.once.Do(h.first)
+	}
+	return n, err
+}
+
+// toItsEnd reads all that comes, and throws it away.
+func toItsEnd(_ context.Context, conn net.Conn) {
+	_, _ = io.Copy(io.Discard, conn) // until its end
+}
+
+// slowly reads a kilobyte a second.
+func slowly(ctx context.Context, conn net.Conn) {
+	for tick := time.Tick(time.Second); ; {
+		if _, err := io.CopyN(io.Discard, conn, 1<<10); err != nil {
+			return
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// readFrames counts the streams that end or are answered.
+func (a *attacker) readFrames(_ context.Context, conn net.Conn) {
+	for framer := http2.NewFramer(nil, conn); ; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch frame.(type) {
+		case *http2.RSTStreamFrame, *http2.HeadersFrame:
+			a.count("streams", streamAnswered)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type attacker struct {
 type assault struct {
 	sources []source
 	run     func(ctx context.Context, a *attacker)
+	lands   []string // what is counted of an attack that reached the adapter: at least one of these
 }
 
 // source is a RescheduleSource of an attacker; sink is the way its sink answers.
@@ -72,10 +73,7 @@ func (w *wave) end() {
 func (a *attacker) count(attack, what string) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	if a.w.answers[attack] == nil {
-		a.w.answers[attack] = map[string]int{}
-	}
-	a.w.answers[attack][what]++
+	a.w.answers.add(attack, what, 1)
 }
 
 // call makes a call and counts its answer.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,18 @@ type order struct {
 
 // tally counts answers and failures by attack.
 type tally map[string]map[string]int
+
+func (t tally) add(attack, what string, n int) {
+	if t[attack] == nil {
+		t[attack] = map[string]int{}
+	}
+	t[attack][what] += n
+}
+
+// landed says whether an attack left what only the adapter can have left.
+func (t tally) landed(attack string) bool {
+	return slices.ContainsFunc(assaults[attack].lands, func(what string) bool { return t[attack][what] > 0 })
+}
 
 func (t tally) String() string {
 	out, _ := json.Marshal(t) // keys are sorted
@@ -131,7 +144,9 @@ func attack(in io.Reader, out io.Writer) int {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		w.end()
 		if strings.TrimSpace(lines.Text()) == "stop" {
-			w.answers["deliveries"] = sinks.taken()
+			for attack, n := range sinks.taken() {
+				w.answers.add(attack, delivered, n)
+			}
 			fmt.Fprintln(out, w.answers)
 			continue
 		}

@@ -46,7 +46,7 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 	for _, namespace := range evil[:n] {
 		for _, attack := range attacks {
 			for _, source := range assaults[attack].sources {
-				manifests = append(manifests, source.manifest(namespace, s.gang.sink))
+				manifests = append(manifests, source.manifest(namespace, s.gang.sink+"/"+attack))
 			}
 		}
 	}
@@ -78,6 +78,11 @@ func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers
 	s.alive(t)
 	s.neighbour.abreast(t)
 	answers = s.gang.cease(t)
+	for _, attack := range s.order.Attacks {
+		if !answers.landed(attack) {
+			t.Errorf("the attack %q did not reach the adapter, so that it proves nothing: none of %q in %v", attack, assaults[attack].lands, answers[attack])
+		}
+	}
 	s.alive(t)
 	s.phase(t, "after", after)
 	s.alive(t)
@@ -175,7 +180,7 @@ func TestLoop_IsBoundedByTheCeiling(t *testing.T) {
 	s := newStreet(t, harness.Pod(), t.TempDir(), 1, "loop")
 	start := time.Now()
 	answers, _ := s.live(t, quietFor, shortly, afterFor)
-	n, most := answers["deliveries"]["loop"], int((time.Since(start).Seconds()+1)*float64(ceilings.Shipped.MaxPerSecond))
+	n, most := answers["loop"][delivered], int((time.Since(start).Seconds()+1)*float64(ceilings.Shipped.MaxPerSecond))
 	if n == 0 || n > most {
 		t.Errorf("%d deliveries of the attackers, of at most %d", n, most)
 	}

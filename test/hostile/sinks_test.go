@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sinks are the sinks of the attackers. The last segment of a path says how a
+// sinks are the sinks of the attackers. The first segment of a path is the attack, the last says how a
 // delivery is answered; once calm, all are answered at once.
 type sinks struct {
 	*httptest.Server
@@ -19,7 +19,7 @@ type sinks struct {
 	mu   sync.Mutex
 	calm chan struct{}
 	slow chan struct{}  // a token for each large answer that may begin
-	got  map[string]int // deliveries by the way of their answer
+	got  map[string]int // deliveries by attack, while not calm
 }
 
 // A reply that a key could be given, and the rate at which they are begun: the
@@ -71,7 +71,6 @@ func (s *sinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	way := path.Base(r.URL.Path)
 	s.mu.Lock()
 	calm := s.calm
-	s.got[way]++
 	s.mu.Unlock()
 	_, _ = io.Copy(io.Discard, r.Body)
 	select {
@@ -80,6 +79,9 @@ func (s *sinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 	}
+	s.mu.Lock()
+	s.got[path.Base(path.Dir(r.URL.Path))]++
+	s.mu.Unlock()
 	switch way {
 	case "hang":
 		// Nothing at all.

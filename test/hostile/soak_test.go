@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -56,9 +57,18 @@ func (s *street) table(peak int64) string {
 	return text.String()
 }
 
-// memoryBudget reads the table of the operators' page: its rows must add up to
-// its total, and that must leave the pod room.
+// memoryBudget is the total of the operators' table, which must leave the pod room.
 func memoryBudget(t *testing.T) (total int64) {
+	t.Helper()
+	_, total = memoryTable(t)
+	if limit := harness.Pod().Memory; total > limit {
+		t.Fatalf("docs/operations.md promises %d MiB, the pod has %d", total>>20, limit>>20)
+	}
+	return total
+}
+
+// memoryTable reads the table of the operators' page: its rows must add up to its total.
+func memoryTable(t *testing.T) (rows map[string]int64, total int64) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -69,6 +79,7 @@ func memoryBudget(t *testing.T) (total int64) {
 		t.Fatal("docs/operations.md has no section Memory")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
+	rows = map[string]int64{}
 	var sum int64
 	for _, row := range regexp.MustCompile(`(?m)^\| (.+?) \| (?:\*\*)?([0-9,]+) MiB(?:\*\*)? \|`).FindAllStringSubmatch(section, -1) {
 		mib, err := strconv.ParseInt(strings.ReplaceAll(row[2], ",", ""), 10, 64)
@@ -78,14 +89,35 @@ func memoryBudget(t *testing.T) (total int64) {
 		if strings.Contains(row[1], "together") {
 			total = mib << 20
 		} else {
+			rows[row[1]] = mib << 20
 			sum += mib << 20
 		}
 	}
 	if total == 0 || sum != total {
 		t.Fatalf("the table of docs/operations.md: %d MiB together, its rows add up to %d", total>>20, sum>>20)
 	}
-	if limit := harness.Pod().Memory; total > limit {
-		t.Fatalf("docs/operations.md promises %d MiB, the pod has %d", total>>20, limit>>20)
+	return rows, total
+}
+
+// The first row of the table is the program itself.
+func TestMemory_IdleAdapterKeepsItsPromise(t *testing.T) {
+	rows, _ := memoryTable(t)
+	n := newNeighbour(t)
+	file := filepath.Join(t.TempDir(), "sources.yaml")
+	if err := os.WriteFile(file, []byte(n.manifest()), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	return total
+	a := harness.Pod().Start(t, harness.Flags(file, t.TempDir())...)
+	n.url, n.admin = a.URL+"/good/neighbour", a.Admin
+	n.live(t.Context(), "quiet", time.Second)
+	n.judge(t)
+	const part = "the program itself"
+	for row, most := range rows {
+		if peak := a.PeakMemory(t); strings.HasPrefix(row, part) && peak > most {
+			t.Errorf("an adapter with little to do took %d MiB; docs/operations.md promises %d", peak>>20, most>>20)
+		}
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(rows)), func(row string) bool { return strings.HasPrefix(row, part) }) {
+		t.Errorf("docs/operations.md has no row for %s", part)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -93,6 +94,9 @@ func (s *apiServer) admit(ctx context.Context, object map[string]any) (stored ma
 		case field.ErrorTypeTypeInvalid, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany:
 			unfit = true // for rules: their types and costs rest on these
 		}
+	}
+	for _, err := range listtype.ValidateListSetsAndMaps(nil, s.schema, object) {
+		errs = append(errs, err.Error())
 	}
 	if unfit {
 		return object, errs

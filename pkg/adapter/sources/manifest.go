@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
@@ -109,6 +110,9 @@ func explain(raw []byte, err error) error {
 	if errors.As(err, &typeErr) && typeErr.Field != "" {
 		field := embedded.Replace(typeErr.Field)
 		return fmt.Errorf("%s: is a %s where a %s belongs", field, typeErr.Value, typeErr.Type)
+	}
+	if errors.Is(err, resource.ErrFormatWrong) || errors.Is(err, resource.ErrNumeric) || errors.Is(err, resource.ErrSuffix) {
+		return fmt.Errorf("spec.limits.maxBytes: %w", err) // the only quantity of a spec
 	}
 	var urlErr *url.Error
 	if !errors.As(err, &urlErr) {

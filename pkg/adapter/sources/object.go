@@ -144,13 +144,23 @@ func (r *reader) note(field string, err error) {
 }
 
 func (r *reader) duration(field, s string) time.Duration {
-	d, err := schedule.ParseDuration(field, s)
-	r.note(field, err)
-	return d
+	return r.upToMost(field, s, schedule.ParseDuration)
 }
 
 func (r *reader) isoDuration(field, s string) time.Duration {
-	d, err := schedule.ParseISODuration(field, s)
+	return r.upToMost(field, s, schedule.ParseISODuration)
+}
+
+// upToMost takes what the rules of the CRD take for 100 years, since they add in floating point,
+// as 100 years: the API server would let it in, and no adapter serve it.
+func (r *reader) upToMost(field, s string, parse func(field, s string) (time.Duration, error)) time.Duration {
+	d, err := parse(field, s)
+	if err == nil {
+		return d
+	}
+	if _, rough := v1alpha1.ParseDuration(s); rough == nil {
+		return schedule.MaxDuration // or Validate has said that it is not in ISO 8601
+	}
 	r.note(field, err)
 	return d
 }

@@ -51,10 +51,10 @@ const (
 // concurrent use.
 type Programs struct{ Key, When *Program }
 
-// Program is one compiled expression.
+// Program is one expression that compiles. Its compiled form is held while it is used.
 type Program struct {
-	cel      cel.Program
-	variable string
+	identity
+	scope scope
 }
 
 // Compile compiles spec.ingest.key, which has to yield a string, and
@@ -95,36 +95,49 @@ func newEnvironment(variable string) (*cel.Env, error) {
 	)
 }
 
-// compile compiles a text that yields one of the wanted types, or a type that only
+// compile checks that a text compiles, and yields one of the wanted types or a type that only
 // the evaluation knows.
 func compile(s scope, field, text string, want ...*cel.Type) (*Program, error) {
 	if text == "" {
 		return nil, nil
 	}
-	env, err := s.environment()
+	p := &Program{identity{s.variable, text}, s}
+	made, err := p.compile()
 	if err != nil {
-		return nil, fmt.Errorf("expression: setting up CEL: %w", err)
+		return nil, quoted(field, err)
 	}
-	parsed, issues := env.Parse(text)
+	if !slices.ContainsFunc(append(want, cel.DynType), made.yields.IsExactType) {
+		return nil, fmt.Errorf("%s: yields %s, not %s", field, made.yields, want[0])
+	}
+	return p, nil
+}
+
+func (p *Program) compile() (*program, error) {
+	env, err := p.scope.environment()
+	if err != nil {
+		return nil, fmt.Errorf("setting up CEL: %w", err)
+	}
+	parsed, issues := env.Parse(p.text)
 	if err := issues.Err(); err != nil {
-		return nil, quoted(field, err)
+		return nil, err
 	}
-	patterns, err := check(parsed.NativeRep().Expr())
+	patterns, nodes, err := check(parsed.NativeRep().Expr())
 	if err != nil {
-		return nil, quoted(field, err)
+		return nil, err
 	}
 	ast, issues := env.Check(parsed)
 	if err := issues.Err(); err != nil {
-		return nil, quoted(field, err)
+		return nil, err
 	}
-	if got := ast.OutputType(); !slices.ContainsFunc(append(want, cel.DynType), got.IsExactType) {
-		return nil, fmt.Errorf("%s: yields %s, not %s", field, got, want[0])
-	}
-	program, err := env.Program(ast, cel.CustomDecorator(bounded), cel.CostTracking(patterns), cel.CostLimit(MaxCost), cel.InterruptCheckFrequency(1))
+	made, err := env.Program(ast, cel.CustomDecorator(bounded), cel.CostTracking(patterns), cel.CostLimit(MaxCost), cel.InterruptCheckFrequency(1))
 	if err != nil {
-		return nil, quoted(field, err)
+		return nil, err
 	}
-	return &Program{program, s.variable}, nil
+	bytes := bytesOfProgram + int64(len(p.text)) + bytesOfNode*int64(nodes)
+	for _, size := range patterns {
+		bytes += bytesOfInstruction * int64(size)
+	}
+	return &program{made, p.identity, ast.OutputType(), bytes}, nil
 }
 
 // maxQuoted bounds the text of an error: the compiler quotes the line of each
@@ -144,7 +157,11 @@ var errValue = errors.New("no value")
 // Eval evaluates the expression for an event or an object and says what that cost. Its
 // error is the one of ctx where that ended the evaluation.
 func (p *Program) Eval(ctx context.Context, value map[string]any) (out ref.Val, cost uint64, err error) {
-	out, details, err := p.cel.ContextEval(ctx, map[string]any{p.variable: value})
+	program, err := compiled.get(p.identity, p.compile)
+	if err != nil {
+		return nil, 0, quoted("compilation", err)
+	}
+	out, details, err := program.ContextEval(ctx, map[string]any{p.variable: value})
 	cost = MaxCost
 	if details != nil && details.ActualCost() != nil {
 		cost = min(*details.ActualCost(), MaxCost)

@@ -27,11 +27,11 @@ const (
 // patterns are the sizes of the regular patterns of one expression.
 type patterns map[string]uint64
 
-// check walks a parsed expression, whose macros are expanded.
-func check(e ast.Expr) (patterns, error) {
+// check walks a parsed expression, whose macros are expanded, and counts its nodes.
+func check(e ast.Expr) (found patterns, nodes int, err error) {
 	c := &checker{patterns: patterns{}}
 	ast.PreOrderVisit(e, ast.NewExprVisitor(c.visit))
-	return c.patterns, c.err
+	return c.patterns, c.nodes, c.err
 }
 
 type checker struct {

@@ -15,6 +15,9 @@ func validateCACerts(certs *string) *apis.FieldError {
 	if certs == nil {
 		return nil
 	}
+	if err := validateLength("CACerts", *certs, maxCACerts); err != nil {
+		return err
+	}
 	n, rest := 0, []byte(*certs)
 	for {
 		block, tail := pem.Decode(rest)

@@ -33,16 +33,24 @@ var (
 	isoDuration = regexp.MustCompile(ISODurationPattern)
 )
 
+func isDuration(s string) bool { return goDuration.MatchString(s) || isoDuration.MatchString(s) }
+
 func validateDuration(field string, s *string) *apis.FieldError {
-	if s == nil || goDuration.MatchString(*s) || isoDuration.MatchString(*s) {
+	switch {
+	case s == nil:
 		return nil
+	case isDuration(*s):
+		return validateLength(field, *s, maxDuration)
 	}
 	return apis.ErrGeneric(fmt.Sprintf("%.64q is not a duration such as 5m30s or PT5M30S, from 0", *s), field)
 }
 
 func validateISODuration(field string, s *string) *apis.FieldError {
-	if s == nil || isoDuration.MatchString(*s) {
+	switch {
+	case s == nil:
 		return nil
+	case isoDuration.MatchString(*s):
+		return validateLength(field, *s, maxDuration)
 	}
 	return apis.ErrGeneric(fmt.Sprintf("%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds), from 0", *s), field)
 }
@@ -62,7 +70,7 @@ const maxSeconds = 36525 * 86400
 // as the CRD's rules do: exact to the microsecond, which is enough to compare it
 // with a ceiling.
 func ParseDuration(s string) (time.Duration, error) {
-	if err := validateDuration("", &s); err != nil {
+	if !isDuration(s) {
 		return 0, fmt.Errorf("%.64q is not a duration such as 5m30s or PT5M30S, from 0", s)
 	}
 	seconds := 0.0

@@ -8,11 +8,34 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
+
+// Bounds of texts, in code points, and of numbers. The schema of the CRD has the same.
+const (
+	maxDuration   = 64
+	maxURI        = 2048
+	maxAudience   = 2048
+	maxCACerts    = 256 << 10
+	maxOverrides  = 64 // extensions
+	maxOverride   = 2048
+	maxExpression = 4096
+	maxAPIVersion = validation.DNS1123SubdomainMaxLength + 1 + validation.DNS1035LabelMaxLength
+	maxPending    = 1<<53 - 1 // the largest integer that every JSON parser reads exactly
+)
+
+// validateLength bounds a text.
+func validateLength(field, s string, most int) *apis.FieldError {
+	if n := utf8.RuneCountInString(s); n > most {
+		return apis.ErrGeneric(fmt.Sprintf("has %d characters, more than %d", n, most), field)
+	}
+	return nil
+}
 
 // Validate reports everything that is wrong with the spec.
 func (s *RescheduleSource) Validate(ctx context.Context) *apis.FieldError {
@@ -46,7 +69,9 @@ func (i *RescheduleSourceIngest) validate() *apis.FieldError {
 	if i == nil {
 		return nil
 	}
-	errs := validatePolicy("conflictPolicy", i.ConflictPolicy)
+	errs := validateLength("key", i.Key, maxExpression)
+	errs = errs.Also(validateLength("when", i.When, maxExpression))
+	errs = errs.Also(validatePolicy("conflictPolicy", i.ConflictPolicy))
 	if i.Policies != nil {
 		seen := map[ConflictPolicy]bool{}
 		for n, p := range *i.Policies {
@@ -84,6 +109,9 @@ func (l *RescheduleSourceLimits) validate() *apis.FieldError {
 	errs := validateAtLeast("maxInFlight", l.MaxInFlight, 1)
 	errs = errs.Also(validateAtLeast("maxPerSecond", l.MaxPerSecond, 0))
 	errs = errs.Also(validateAtLeast("maxPending", l.MaxPending, 1))
+	if l.MaxPending != nil && *l.MaxPending > maxPending {
+		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%d is more than %d", *l.MaxPending, int64(maxPending)), "maxPending"))
+	}
 	if l.MaxBytes != nil && l.MaxBytes.Sign() <= 0 {
 		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("%s is not more than 0", l.MaxBytes), "maxBytes"))
 	}
@@ -153,9 +181,31 @@ func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.Field
 		errs = apis.ErrGeneric("expected a relative uri beside a ref, got an absolute one", "uri")
 	}
 	if d.Ref != nil {
-		errs = errs.Also(d.Ref.Validate(ctx).ViaField("ref"))
+		errs = errs.Also(validateRef(ctx, d.Ref).ViaField("ref"))
+	}
+	if d.URI != nil {
+		text := d.URI.String()
+		if plain, err := url.PathUnescape(text); err == nil {
+			text = plain // as it was written, more or less
+		}
+		errs = errs.Also(validateLength("uri", text, maxURI))
+	}
+	if d.Audience != nil {
+		errs = errs.Also(validateLength("audience", *d.Audience, maxAudience))
 	}
 	return errs.Also(validateCACerts(d.CACerts))
+}
+
+func validateRef(ctx context.Context, ref *duckv1.KReference) *apis.FieldError {
+	errs := ref.Validate(ctx)
+	errs = errs.Also(validateLength("apiVersion", ref.APIVersion, maxAPIVersion))
+	errs = errs.Also(validateLength("kind", ref.Kind, validation.DNS1123LabelMaxLength))
+	errs = errs.Also(validateLength("name", ref.Name, validation.DNS1123SubdomainMaxLength))
+	errs = errs.Also(validateLength("namespace", ref.Namespace, validation.DNS1123LabelMaxLength))
+	if ref.Address != nil {
+		errs = errs.Also(validateLength("address", *ref.Address, validation.DNS1123SubdomainMaxLength))
+	}
+	return errs
 }
 
 // isHTTP says whether a URL can be sent to.
@@ -176,6 +226,9 @@ var attributes = map[string]bool{
 }
 
 func validateOverrides(extensions map[string]string) *apis.FieldError {
+	if len(extensions) > maxOverrides {
+		return apis.ErrGeneric(fmt.Sprintf("has %d attributes, more than %d", len(extensions), maxOverrides), apis.CurrentField)
+	}
 	var errs *apis.FieldError
 	for name, value := range extensions {
 		switch {
@@ -185,6 +238,8 @@ func validateOverrides(extensions map[string]string) *apis.FieldError {
 			errs = errs.Also(apis.ErrGeneric("is not the name of a CloudEvents extension: lower-case letters and digits", keyPath(name)))
 		case strings.ContainsFunc(value, unicode.IsControl):
 			errs = errs.Also(apis.ErrGeneric("has a control character", keyPath(name)))
+		default:
+			errs = errs.Also(validateLength(keyPath(name), value, maxOverride))
 		}
 	}
 	return errs

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -112,7 +111,6 @@ type WatchStatus struct {
 // a selector.
 const (
 	maxWatchResources = 32
-	maxWatchKey       = 4096 // code points, as for every expression
 	// maxSelector bounds the text form of a selector: it is part of a URL.
 	maxSelector = 4096
 )
@@ -202,9 +200,7 @@ func (r *WatchResource) validate() *apis.FieldError {
 			errs = errs.Also(apis.ErrGeneric("must not be beside owner: leave out one of the two", "key"))
 		}
 	}
-	if utf8.RuneCountInString(r.Key) > maxWatchKey {
-		errs = errs.Also(apis.ErrGeneric(fmt.Sprintf("is longer than %d characters", maxWatchKey), "key"))
-	}
+	errs = errs.Also(validateLength("key", r.Key, maxExpression))
 	return errs.Also(validateOneOf("changes", r.Changes, ChangesSpec, ChangesMetadata, ChangesAny))
 }
 
@@ -230,7 +226,7 @@ func groupOf(apiVersion string) string {
 
 func validateKind(version, name string) *apis.FieldError {
 	var errs *apis.FieldError
-	if len(version) > validation.DNS1123SubdomainMaxLength+1+validation.DNS1035LabelMaxLength || !apiVersion.MatchString(version) {
+	if len(version) > maxAPIVersion || !apiVersion.MatchString(version) {
 		errs = apis.ErrGeneric(fmt.Sprintf("%.64q is not a group and version such as apps/v1, or v1", version), "apiVersion")
 	}
 	if !kind.MatchString(name) {
