@@ -14,6 +14,7 @@ HOSTILE ?= 10m
 CHAOS ?= 1h
 FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|RoughNetwork|DiskHangs|DiskFails|DiskNearlyFull|DiskFull
 PENDING ?= 1000000
+TIMES ?= 20
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
@@ -126,6 +127,12 @@ test-bench:
 
 test-release:
 	$(STEP) "a release" hack/test-release.sh
+
+.PHONY: again
+again: export CGO_ENABLED = 0
+again: export GOFLAGS = $(TESTFLAGS)
+again: ## Run all Go tests TIMES times while both processors are busy; what fails is in bin/again.log (TIMES=20, 10 minutes each)
+	$(ALONE) $(PROGRAMS) hack/again.sh $(TIMES)
 
 # What needs another toolchain than Go's. .ci/run has it beside make test.
 .PHONY: languages
