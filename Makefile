@@ -14,6 +14,7 @@ HOSTILE ?= 10m
 CHAOS ?= 1h
 FAULTS ?= Owner_CutOff|Follower_CutOff|LossyNetwork|RoughNetwork|DiskHangs|DiskFails|DiskNearlyFull|DiskFull
 PENDING ?= 1000000
+TIMES ?= 20
 # The packages whose tests start no process.
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
@@ -74,8 +75,9 @@ ALONE := flock $(CURDIR)/Makefile
 # The steps of make test, LANES at a time: two, because the tests with processes mostly wait while linters and compilers
 # compute; only times that a machine under such a load keeps are tested. The race detector runs where this project has
 # concurrency of its own, with -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
-# once, as a release is; the race detector wants cgo. go test runs a package again when an input has changed: its tests
-# open every file that counts, or read a variable that holds the checksum of a program.
+# once, as a release is; the race detector wants cgo. Programs are built before the rest, and those with the race detector
+# under a lock: two go commands at a time would compile the same packages twice. go test runs a package again when an
+# input has changed: its tests open every file that counts, or read a variable that holds the checksum of a program.
 TESTS := test-lint test-processes test-units test-race-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
 LANES ?= 2
 
@@ -85,6 +87,7 @@ test $(TESTS): export GOFLAGS = $(TESTFLAGS)
 .PHONY: test $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
+	$(STEP) "programs" $(PROGRAMS) true
 	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(TESTS)
 
 test-lint:
@@ -101,7 +104,7 @@ test-monitoring:
 	$(STEP) "alerts and dashboards" $(PROGRAMS) go test ./test/monitoring
 
 test-race-units:
-	CGO_ENABLED=1 $(STEP) "race detector: units" go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim
+	CGO_ENABLED=1 $(STEP) "race detector: units" $(PROGRAMS) -race go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim
 
 test-race-processes:
 	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test -race -short -timeout 30m ./test/blackbox
@@ -126,6 +129,12 @@ test-bench:
 
 test-release:
 	$(STEP) "a release" hack/test-release.sh
+
+.PHONY: again
+again: export CGO_ENABLED = 0
+again: export GOFLAGS = $(TESTFLAGS)
+again: ## Run all Go tests TIMES times while both processors are busy; what fails is in bin/again.log (TIMES=20, 10 minutes each)
+	$(ALONE) $(PROGRAMS) hack/again.sh $(TIMES)
 
 # What needs another toolchain than Go's. .ci/run has it beside make test.
 .PHONY: languages

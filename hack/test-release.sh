@@ -10,8 +10,10 @@ work=$(mktemp -d)
 serving=
 trap '[ -z "$serving" ] || kill "$serving"; rm -rf "$work"' EXIT
 fail() { echo "test-release: $*" >&2; exit 1; }
-# The environment of tests has flags of its own; a release sets what it needs.
-unset GOFLAGS VERSION COSIGN_KEY KO_DEFAULTBASEIMAGE KOFLAGS
+# A release sets what it needs. The tools are compiled as all others are: without -trimpath even the standard library
+# would be compiled again.
+export GOFLAGS='-trimpath -tags=grpcnotrace'
+unset VERSION COSIGN_KEY KO_DEFAULTBASEIMAGE KOFLAGS
 export CGO_ENABLED=0
 PLATFORMS=linux/$(go env GOARCH) CLI_PLATFORMS=$PLATFORMS
 if [ "${1:-}" = --all ]; then

@@ -112,6 +112,7 @@ func environmentOf(t *testing.T) (context.Context, environment.Environment) {
 
 // The resource follows Knative's conventions.
 func TestKnative_Conventions(t *testing.T) {
+	t.Parallel()
 	ctx, env := environmentOf(t)
 	f := feature.NewFeature()
 	name, _ := source(f)
@@ -126,6 +127,7 @@ func TestKnative_Conventions(t *testing.T) {
 
 // The source delivers as Knative's sources do.
 func TestKnative_Delivery(t *testing.T) {
+	t.Parallel()
 	ctx, env := environmentOf(t)
 	f := feature.NewFeature()
 	name, sink := source(f)

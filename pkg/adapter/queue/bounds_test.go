@@ -82,6 +82,7 @@ func TestTake_TiesInBoundedMemory(t *testing.T) {
 		s, done := open(t, func(c *Config, _ *schedule.Source) { c.PageRows = rows })
 		defer done()
 		fill(t, s, n, time.Now().Add(time.Hour))
+		synctest.Wait() // the first page may be loading
 		if at := s.NextAt(); !at.Equal(time.Now().Add(time.Hour)) {
 			t.Errorf("the next one is due at %s", at)
 		}
