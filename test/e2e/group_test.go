@@ -46,17 +46,17 @@ func TestGroup_LosesNothing(t *testing.T) {
 	}{
 		{"from one to three", n.replicate},
 		{"the owner's process is killed", func() func() error {
-			pod := n.shardOwner()
+			pod := n.shardOwner(0)
 			n.killContainers(pod)
 			return n.restarted(pod)
 		}},
 		{"the owner's pod is deleted without grace", func() func() error {
-			pod := n.shardOwner()
+			pod := n.shardOwner(0)
 			n.deleteNow(pod)
 			return func() error { return n.replaced(pod) }
 		}},
 		{"the owner's pod is evicted, as from a node that is drained", func() func() error {
-			pod := n.shardOwner()
+			pod := n.shardOwner(0)
 			n.evict(pod)
 			return func() error { return n.replaced(pod) }
 		}},
@@ -81,7 +81,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 		stream.flow(100)
 		eventually(t, patience, step.name+": the cluster is well", n.well)
 		if step.name != unite {
-			eventually(t, patience, step.name+": doctor shows an owner and two standbys", user.seesMembers)
+			eventually(t, patience, step.name+": doctor shows an owner and two standbys", func() error { return user.seesGroups(1) })
 		}
 		t.Logf("%s: callers had no answer for %s", step.name, stream.unanswered(o))
 	}
@@ -89,11 +89,12 @@ func TestGroup_LosesNothing(t *testing.T) {
 	stream.judge(outages...)
 }
 
-// seesMembers is nil when doctor and top show the members of the group to a user of the command line.
-func (e *explainer) seesMembers() error {
+// seesGroups is nil when doctor and top show the members of so many groups to a user of the command
+// line: each has an owner and two standbys.
+func (e *explainer) seesGroups(groups int) error {
 	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
 		out, _ := e.command(command).CombinedOutput() // doctor fails for other findings too
-		if text := string(out); strings.Count(text, want[0]) != 1 || strings.Count(text, want[1]) != groupMembers-1 {
+		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(groupMembers-1) {
 			return fmt.Errorf("%s says\n%s", command, text)
 		}
 	}
@@ -122,9 +123,8 @@ func (n *namespace) singleAgain() {
 func (n *namespace) replicate() (back func() error) {
 	n.t.Helper()
 	before := n.adapterPod()
-	if err := inCheckout(n.t.Context(), n.t.TempDir(), "cd \"$DIR\"\n"+n.onPage("create secret generic")); err != nil {
-		n.t.Fatal(err)
-	}
+	n.authority = n.t.TempDir()
+	n.certify()
 	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated)]")
 	eventually(n.t, patience, "the new members have pods", func() error {
 		if pods := n.podsOf(system, memberLabel); len(pods) < groupMembers {
@@ -136,6 +136,28 @@ func (n *namespace) replicate() (back func() error) {
 		n.t.Fatal(err)
 	}
 	return func() error { return n.allReplaced([]*corev1.Pod{before}) }
+}
+
+// certify makes the certificate of the members, as the page says. Another one is of the same authority;
+// edits are pairs of a text of the page, and the text in its place.
+func (n *namespace) certify(edits ...string) {
+	n.t.Helper()
+	commands := strings.NewReplacer(edits...).Replace(n.onPage("create secret generic"))
+	if err := inCheckout(n.t.Context(), n.authority, "cd \"$DIR\"\n"+commands); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// grow makes six adapters of the three, as the page says.
+func (n *namespace) grow() (back func() error) {
+	n.t.Helper()
+	authority, _, found := strings.Cut(n.onPage("create secret generic"), "\n")
+	if !found {
+		n.t.Fatalf("%s has another way to a certificate", groupPage)
+	}
+	n.certify(authority, "", "pods=3", "pods=6")
+	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated), $(realpath --relative-to=\"$DIR\" config/two-groups)]")
+	return n.well
 }
 
 // unite makes one adapter of the three, with the volume of the first, as the page says.
@@ -212,15 +234,13 @@ func (n *namespace) removeAdapters(ctx context.Context) error {
 	if err := kubectl(ctx, "-n", system, "delete", "statefulset", adapter, "--ignore-not-found", "--timeout=2m"); err != nil {
 		return err
 	}
-	for i := range groupMembers {
-		if err := kubectl(ctx, "-n", system, "delete", "pvc", fmt.Sprintf("data-%s-%d", adapter, i), "--ignore-not-found", "--timeout=2m"); err != nil {
-			return err
-		}
+	if err := kubectl(ctx, "-n", system, "delete", "pvc", "-l", memberLabel, "--timeout=2m"); err != nil {
+		return err
 	}
 	return kubectl(ctx, "-n", system, "delete", "secret", "reschedule-adapter-peers", "--ignore-not-found")
 }
 
-// allReplaced says whether all members are ready and none is of those before.
+// allReplaced says whether all members of the one group are ready and none is of those before.
 func (n *namespace) allReplaced(before []*corev1.Pod) error {
 	for i := range groupMembers {
 		pod, err := n.Client.CoreV1().Pods(system).Get(n.t.Context(), fmt.Sprintf("%s-%d", adapter, i), metav1.GetOptions{})
@@ -237,11 +257,11 @@ func (n *namespace) allReplaced(before []*corev1.Pod) error {
 	return nil
 }
 
-// shardOwner is the pod of the member that owns the shard.
-func (n *namespace) shardOwner() *corev1.Pod {
+// shardOwner is the pod of the member that owns the shard of a group.
+func (n *namespace) shardOwner(group int) *corev1.Pod {
 	n.t.Helper()
 	var owner *corev1.Pod
-	eventually(n.t, patience, "a member owns the shard", func() error {
+	eventually(n.t, patience, fmt.Sprintf("a member owns the shard of group %d", group), func() error {
 		owner = nil
 		for _, pod := range n.podsOf(system, memberLabel) {
 			metrics, err := n.Client.CoreV1().Pods(system).ProxyGet("http", pod.Name, "9090", "metrics", nil).DoRaw(n.t.Context())
@@ -249,7 +269,7 @@ func (n *namespace) shardOwner() *corev1.Pod {
 				return err
 			}
 			if slices.ContainsFunc(strings.Split(string(metrics), "\n"), func(line string) bool {
-				return strings.HasPrefix(line, "reschedule_shard_owner") && strings.HasSuffix(line, " 1")
+				return strings.HasPrefix(line, "reschedule_shard_owner") && strings.Contains(line, fmt.Sprintf("shard=\"%d\"", group)) && strings.HasSuffix(line, " 1")
 			}) {
 				owner = pod
 			}

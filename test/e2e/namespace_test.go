@@ -20,8 +20,9 @@ import (
 // namespace is the namespace of one test, with a recorder in it.
 type namespace struct {
 	*cluster
-	t    *testing.T
-	name string
+	t         *testing.T
+	name      string
+	authority string // the directory of the members' authority, once there is a group
 }
 
 // newNamespace makes a namespace whose name begins with e2e- and the given

@@ -95,19 +95,12 @@ func TestGroup_NodeLost(t *testing.T) {
 		t.Logf("%s: callers had no answer for %s, all were back after %s; calls that were repeated before: %v, after: %v",
 			step.name, stream.unanswered(o), o.to.Sub(o.from).Round(time.Second), failed, stream.repeated())
 		if step.calm && !maps.Equal(failed, stream.repeated()) {
-			t.Errorf("%s: calls had to be repeated", step.name)
+			t.Errorf("%s: calls had to be repeated:\n%s", step.name, stream.why())
 		}
 	}
 	n.spread()
 	stream.end()
 	stream.judge(outages...)
-}
-
-// repeated is what calls were answered with so far that had to be repeated.
-func (f *stream) repeated() map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return maps.Clone(f.failed)
 }
 
 // addWorkers adds nodes to the cluster, and removes all but the first when the test ends, with the
@@ -166,7 +159,7 @@ func (n *namespace) spread() {
 func (n *namespace) ownerOnWorker() *corev1.Pod {
 	n.t.Helper()
 	for {
-		pod := n.shardOwner()
+		pod := n.shardOwner(0)
 		if pod.Spec.NodeName != firstNode {
 			return pod
 		}

@@ -21,6 +21,7 @@ import (
 // acknowledged.
 type stream struct {
 	*source
+	label   string // of its keys, when there are several in a namespace
 	ended   chan struct{}
 	writers sync.WaitGroup
 
@@ -29,6 +30,7 @@ type stream struct {
 	far      map[string]harness.Schedule // keys that stay, as they were acknowledged
 	answered []time.Time                 // when calls were acknowledged
 	failed   map[string]int              // what calls were answered with that had to be repeated
+	reasons  []string                    // of the same calls
 	wrong    []string                    // what no caller should be told
 }
 
@@ -46,9 +48,12 @@ const (
 )
 
 // stream begins to call.
-func (s *source) stream() *stream {
-	f := &stream{source: s, ended: make(chan struct{}), promised: map[string]string{}, far: map[string]harness.Schedule{}, failed: map[string]int{}}
-	for writer := range streamWriters {
+func (s *source) stream() *stream { return s.streamOf(streamWriters, "") }
+
+// streamOf is a stream of so many callers, with a label for its keys.
+func (s *source) streamOf(writers int, label string) *stream {
+	f := &stream{source: s, label: label, ended: make(chan struct{}), promised: map[string]string{}, far: map[string]harness.Schedule{}, failed: map[string]int{}}
+	for writer := range writers {
 		f.writers.Go(func() { f.write(writer, rand.New(rand.NewPCG(seed, uint64(writer)))) })
 	}
 	return f
@@ -64,7 +69,7 @@ func (f *stream) write(writer int, random *rand.Rand) {
 			return
 		case <-pace.C:
 		}
-		name := fmt.Sprintf("%d.%d", writer, n)
+		name := fmt.Sprintf("%s%d.%d", f.label, writer, n)
 		soon := func() time.Time { return time.Now().Add(time.Duration(random.Int64N(int64(streamAhead)))) }
 		switch random.IntN(8) {
 		case 0:
@@ -78,7 +83,7 @@ func (f *stream) write(writer int, random *rand.Rand) {
 		case 4:
 			f.put("slow/"+name, name, soon())
 		case 5: // also while it is delivered
-			f.put(fmt.Sprintf("hot/%d", writer), name, time.Now())
+			f.put(fmt.Sprintf("hot/%s%d", f.label, writer), name, time.Now())
 		default:
 			f.put("once/"+name, name, soon())
 		}
@@ -155,11 +160,11 @@ func (f *stream) insist(method, path, body string, headers ...string) *harness.R
 	err := poll(f.t.Context(), patience, func() error {
 		r, err := f.try(method, path, body, headers...)
 		if err != nil {
-			f.note("no answer")
+			f.note("no answer", fmt.Sprintf("%s %s: %v", method, path, err))
 			return err
 		}
 		if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
-			f.note(fmt.Sprint(r.Status))
+			f.note(fmt.Sprint(r.Status), fmt.Sprintf("%s %s: %s", method, path, r.Body))
 			return fmt.Errorf("%d %s", r.Status, r.Body)
 		}
 		reply = r
@@ -173,10 +178,11 @@ func (f *stream) insist(method, path, body string, headers ...string) *harness.R
 	return reply
 }
 
-func (f *stream) note(failure string) {
+func (f *stream) note(failure, reason string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failed[failure]++
+	f.reasons = append(f.reasons, time.Now().UTC().Format("15:04:05.000 ")+reason)
 }
 
 func (f *stream) unexpected(what string, r *harness.Reply) {
@@ -196,6 +202,19 @@ func (f *stream) acknowledged(marks map[string]string, is harness.Schedule) {
 			f.promised[key] = mark
 		}
 	}
+}
+
+// underWay waits until a slow run is under way.
+func (f *stream) underWay() {
+	f.t.Helper()
+	key := "slow/" + f.label + "now"
+	f.put(key, "now", time.Now())
+	eventually(f.t, patience, key+" is under way", func() error {
+		if runs, err := f.recordedRuns(key); err != nil || len(runs) == 0 {
+			return fmt.Errorf("it was not delivered: %w", err)
+		}
+		return nil
+	})
 }
 
 // flow waits until so many more calls were acknowledged.
@@ -254,6 +273,7 @@ func (f *stream) judge(outages ...outage) {
 		runs, err = f.recordedRuns("")
 		return err
 	})
+	runs = slices.DeleteFunc(runs, func(r run) bool { return !strings.Contains(r.Key, "/"+f.label) }) // another stream's
 	f.notEarly(runs...)
 	byKey := map[string][]run{}
 	for _, r := range runs {
@@ -302,7 +322,7 @@ func (f *stream) stay() {
 	f.t.Helper()
 	there := map[string]harness.Schedule{}
 	for next := ""; ; {
-		r := f.source.call("GET", "/schedules?limit=1000&prefix=far%2F&continue="+next, "")
+		r := f.source.call("GET", "/schedules?limit=1000&prefix=far%2F"+f.label+"&continue="+next, "")
 		var page harness.Schedule
 		if r.Status != http.StatusOK || json.Unmarshal(r.Body, &page) != nil || page.Continue == nil {
 			f.t.Fatalf("GET: %d %s", r.Status, r.Body)
@@ -345,8 +365,22 @@ func (f *stream) tell(runs []run, cut int, outages []outage) {
 			longestGap(f.answered, o), longestGap(starts, o))
 	}
 	if o := slices.IndexFunc(outages, func(o outage) bool { return o.calm }); o >= 0 && len(f.failed) > 0 {
-		f.t.Errorf("calls had to be repeated: %v", slices.Sorted(maps.Keys(f.failed)))
+		f.t.Errorf("calls had to be repeated: %s", f.why())
 	}
+}
+
+// why is the newest reasons for which calls were repeated.
+func (f *stream) why() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.reasons[max(0, len(f.reasons)-5):], "\n")
+}
+
+// repeated is what calls were answered with so far that had to be repeated.
+func (f *stream) repeated() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.failed)
 }
 
 // unanswered is the longest time without an acknowledged call that has to do with an outage.
