@@ -109,10 +109,10 @@ var assaults = map[string]assault{
 		sources: []source{{"lists", "ok", ""}},
 		run: func(ctx context.Context, a *attacker) {
 			a.call(ctx, "lists", http.MethodPost, "lists/schedules", items("k", 0, 32, `,"delay":"24h"`+large))
-			a.hold(ctx, "lists", a.URL, 40, func(conn net.Conn) error {
+			a.hold(ctx, "lists", a.URL, connections{n: 40, slow: true, begin: func(conn net.Conn) error {
 				_, err := fmt.Fprintf(conn, "GET /%s/lists/schedules?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace)
 				return err
-			}, nil, true)
+			}})
 		},
 	},
 	// Connections on which one request was made, and that stay.
@@ -124,24 +124,24 @@ var assaults = map[string]assault{
 					_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
 					return err
 				}
-				a.hold(ctx, "idle", url, idleEach, ask, func(conn net.Conn) error {
+				a.hold(ctx, "idle", url, connections{n: idleEach, begin: ask, more: func(conn net.Conn) error {
 					if rand.IntN(60) > 0 { // a request a minute keeps it
 						return nil
 					}
 					return ask(conn)
-				}, false)
+				}})
 			})
 		}
 		both.Wait()
 	}},
 	// Connections with TLS that stay and ask for nothing.
 	"idle-tls": {run: func(ctx context.Context, a *attacker) {
-		a.hold(ctx, "idle-tls", a.TLS, idleSecured, func(conn net.Conn) error {
+		a.hold(ctx, "idle-tls", a.TLS, connections{n: idleSecured, begin: func(conn net.Conn) error {
 			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 				return err
 			}
 			return http2.NewFramer(conn, nil).WriteSettings()
-		}, nil, false)
+		}})
 	}},
 	// Streams of live events that are hardly read, and histories, of a source whose keys change.
 	"followers": {
@@ -158,7 +158,7 @@ var assaults = map[string]assault{
 					if path == "events" {
 						more = nil // the answer does not end
 					}
-					a.hold(ctx, "followers", a.URL, 30, ask, more, path == "events")
+					a.hold(ctx, "followers", a.URL, connections{n: 30, begin: ask, more: more, slow: path == "events"})
 				})
 			}
 			a.each(ctx, 500*time.Millisecond, 100, func(int) {
@@ -186,17 +186,17 @@ var assaults = map[string]assault{
 				"Transfer-Encoding: chunked\r\n\r\n11000\r\n{" + strings.Repeat(" ", 69631) + "\r\n",
 			} {
 				both.Go(func() {
-					a.hold(ctx, "bodies", a.URL, 12, func(conn net.Conn) error {
+					a.hold(ctx, "bodies", a.URL, connections{n: 12, begin: func(conn net.Conn) error {
 						_, err := fmt.Fprintf(conn, "POST /%s/bodies/schedules HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n%s", a.namespace, head)
 						return err
-					}, func(conn net.Conn) error {
+					}, more: func(conn net.Conn) error {
 						drip := " "
 						if strings.HasPrefix(head, "Transfer") {
 							drip = "1\r\n \r\n"
 						}
 						_, err := io.WriteString(conn, drip)
 						return err
-					}, false)
+					}})
 				})
 			}
 			both.Wait()
@@ -206,7 +206,7 @@ var assaults = map[string]assault{
 	"streams": {
 		sources: []source{{"streams", "ok", ""}},
 		run: func(ctx context.Context, a *attacker) {
-			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, false)
+			a.hold(ctx, "streams", a.TLS, connections{n: 50, begin: a.openStreams})
 		},
 	},
 	// Keys as long as may be, in many sources: what is due next is kept in memory.
@@ -230,13 +230,19 @@ var assaults = map[string]assault{
 	},
 }
 
-// hold keeps n connections to the URL, each opened again when it ends: begin
-// speaks first, more once a second after that. What comes is read and thrown
-// away, or slowly, a kilobyte a second.
-func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, more func(net.Conn) error, slowly bool) {
+// connections are n connections of an attack. begin writes first, and more once a second
+// after that, unless it is nil. The answers are discarded; slow reads a kilobyte a second.
+type connections struct {
+	n           int
+	begin, more func(net.Conn) error
+	slow        bool
+}
+
+// hold keeps connections to the URL, and opens each again when it ends.
+func (a *attacker) hold(ctx context.Context, attack, url string, c connections) {
 	var all sync.WaitGroup
 	scheme, address, _ := strings.Cut(url, "://")
-	for i := range n {
+	for i := range c.n {
 		all.Go(func() {
 			// At most 300 a second are opened, and 40 anew: it is connections that
 			// stay, not their making.
@@ -248,21 +254,21 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 				case <-ctx.Done():
 					return
 				}
-				switch err := a.holdOne(ctx, scheme, address, begin, more, slowly); {
+				switch err := a.holdOne(ctx, scheme, address, c); {
 				case ctx.Err() != nil:
 				case err != nil:
 					a.count(attack, "not connected")
 				default:
 					a.count(attack, "closed")
 				}
-				pause.Reset(time.Duration(1+n/40) * time.Second)
+				pause.Reset(time.Duration(1+c.n/40) * time.Second)
 			}
 		})
 	}
 	all.Wait()
 }
 
-func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, more func(net.Conn) error, slowly bool) error {
+func (a *attacker) holdOne(ctx context.Context, scheme, address string, c connections) error {
 	conn, err := a.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -280,13 +286,13 @@ func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, m
 		}
 		conn = secure
 	}
-	if err := begin(conn); err != nil {
+	if err := c.begin(conn); err != nil {
 		return nil // it was open, and is closed: that is counted
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if !slowly {
+		if !c.slow {
 			_, _ = io.Copy(io.Discard, conn) // until its end
 			return
 		}
@@ -309,7 +315,7 @@ func (a *attacker) holdOne(ctx context.Context, scheme, address string, begin, m
 			return nil
 		case <-tick:
 		}
-		if more != nil && more(conn) != nil {
+		if c.more != nil && c.more(conn) != nil {
 			return nil
 		}
 	}
