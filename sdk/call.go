@@ -29,7 +29,7 @@ type call struct {
 	path   string // below the address, encoded, with its query
 	header http.Header
 	body   []byte
-	// repeatable says that a second time does no harm when the outcome of the first is
+	// repeatable reports that a second time does no harm when the outcome of the first is
 	// not known.
 	repeatable bool
 	want       []int // the statuses of success

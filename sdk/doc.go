@@ -65,5 +65,5 @@
 // because the kubelet renews it.
 //
 // It leaves to others: what to do with a key, sending CloudEvents to a source's address,
-// and who may call (a handler believes every request).
+// and who may call (a handler trusts every request).
 package sdk

@@ -41,7 +41,7 @@ type Live struct {
 	Attempt  int       `json:"attempt"`
 	Result   string    `json:"result,omitempty"`
 	Status   int       `json:"status,omitempty"`
-	// Missed says that events before this one are not known any more.
+	// Missed: events before this one are not in memory any more.
 	Missed bool `json:"missed,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (c *Client) Follow(ctx context.Context, after string) iter.Seq2[*Live, erro
 	}
 }
 
-// follow reads one stream. nil says that the source ended it.
+// follow reads one stream. nil means that the source ended it.
 func (c *Client) follow(ctx context.Context, after *string, event func(*Live) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -23,15 +23,17 @@ const (
 
 // put: single durable writes.
 func put(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
-	return b.writes(ctx, dir, r, 1, "PUT/s", "Durable PUT: calls a second",
-		target{"at least 60 % of bare net/http", bareName, 0.6}, target{"above PostgreSQL", postgresName, 1})
+	return b.writes(ctx, dir, r, writeContest{batch: 1, unit: "PUT/s", chart: "Durable PUT: calls a second", targets: []target{
+		{"at least 60 % of bare net/http", bareName, 0.6}, {"above PostgreSQL", postgresName, 1},
+	}})
 }
 
 // bulkPost: many writes a call.
 func bulkPost(ctx context.Context, b *bench, dir string, _ *service, r *report.Result) error {
 	r.Parameters = []string{fmt.Sprintf("%d items a call", b.batch)}
-	return b.writes(ctx, dir, r, b.batch, "items/s", "Bulk POST: items a second",
-		target{"above Redis with its own batching", redisName, 1}, target{"at least a fifth of bare Pebble", pebbleName, 0.2})
+	return b.writes(ctx, dir, r, writeContest{batch: b.batch, unit: "items/s", chart: "Bulk POST: items a second", targets: []target{
+		{"above Redis with its own batching", redisName, 1}, {"at least a fifth of bare Pebble", pebbleName, 0.2},
+	}})
 }
 
 func (b *bench) writeParameters() []string {
@@ -46,9 +48,16 @@ const writeNote = "The bare server reads the body and gives an answer of the sam
 	"Redis (`appendfsync always`) gets ZADD and HSET in one round trip, PostgreSQL (`synchronous_commit on`) a prepared `INSERT … ON CONFLICT` with an index on the due time; " +
 	"for a batch one ZADD and one HSET of all its items, and one INSERT of as many rows."
 
+// writeContest is what differs between the comparisons of writes.
+type writeContest struct {
+	batch       int // items of a call
+	unit, chart string
+	targets     []target
+}
+
 // writes compares the adapter with the other contestants.
-func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch int, unit, chart string, targets ...target) error {
-	answer := b.answerOf(ctx, dir, batch)
+func (b *bench) writes(ctx context.Context, dir string, r *report.Result, w writeContest) error {
+	answer := b.answerOf(ctx, dir, w.batch)
 	// served is a contestant that is a server.
 	served := func(name, absent string, start func(context.Context) (*service, error), op func(ctx context.Context, addr string, batch int) batchOp) *contestant {
 		return &contestant{name: name, absent: absent, round: func(ctx context.Context, round int) (outcome, error) {
@@ -56,7 +65,7 @@ func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch 
 			if err != nil {
 				return outcome{}, err
 			}
-			o, err := b.drive(ctx, s, round, op(ctx, s.addr, batch))
+			o, err := b.drive(ctx, s, round, op(ctx, s.addr, w.batch))
 			return o, errors.Join(err, s.stop())
 		}}
 	}
@@ -68,7 +77,7 @@ func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch 
 		served(adapterName, "", func(ctx context.Context) (*service, error) { return b.start(ctx, b.adapter(dir, noSink, 1).config) }, overHTTP),
 		served(bareName, "", func(ctx context.Context) (*service, error) { return server(ctx, "bare", answer) }, overHTTP),
 		{name: pebbleName, round: func(ctx context.Context, round int) (outcome, error) {
-			config := pebbleConfig{Dir: filepath.Join(dir, "pebble"), Batch: batch, First: firstIndex(round), Load: b.load()}
+			config := pebbleConfig{Dir: filepath.Join(dir, "pebble"), Batch: w.batch, First: firstIndex(round), Load: b.load()}
 			var found jobTally
 			if err := job(ctx, "pebble", config, &found); err != nil {
 				return outcome{}, err
@@ -83,7 +92,7 @@ func (b *bench) writes(ctx context.Context, dir string, r *report.Result, batch 
 	}
 	r.Parameters = append(r.Parameters, b.writeParameters()...)
 	r.Notes = []string{writeNote}
-	rateResult(r, chart, unit, "CPU per item, client / server", targets, all)
+	rateResult(r, w.chart, w.unit, "CPU per item, client / server", w.targets, all)
 	return nil
 }
 

@@ -36,8 +36,8 @@ type child struct {
 	method string // of its update strategy
 }
 
-// wish is the response of a sync or finalize hook, of either kind of controller.
-type wish struct{ decoratorResponse }
+// hookResponse is the response of a sync or finalize hook, of either kind of controller.
+type hookResponse struct{ decoratorResponse }
 
 // Reconcile syncs one parent: it reads all that the hook needs, calls the hook, and does
 // what the hook asks for. It calls no hook when a read failed: the hook would take what
@@ -151,7 +151,7 @@ func (b *bridge) patchParent(ctx context.Context, parent *unstructured.Unstructu
 }
 
 // ask calls sync or finalize.
-func (b *bridge) ask(ctx context.Context, parent *unstructured.Unstructured, found, related observed, finalizing bool) (*wish, error) {
+func (b *bridge) ask(ctx context.Context, parent *unstructured.Unstructured, found, related observed, finalizing bool) (*hookResponse, error) {
 	h := b.Spec.Hooks.Sync
 	if finalizing {
 		h = b.Spec.Hooks.Finalize
@@ -167,7 +167,7 @@ func (b *bridge) ask(ctx context.Context, parent *unstructured.Unstructured, fou
 		}
 	}
 	request := syncRequest{Controller: b.raw, Related: objects, Finalizing: finalizing}
-	w := &wish{}
+	w := &hookResponse{}
 	if !b.composite() {
 		request.Object, request.Attachments = parent, children
 		err = h.call(ctx, request, &w.decoratorResponse)
@@ -251,7 +251,7 @@ func clean(o *unstructured.Unstructured) {
 
 // write writes what a hook asks for on the parent itself, but for the status of a
 // CompositeController, which says what was seen.
-func (b *bridge) write(ctx context.Context, parent *unstructured.Unstructured, w *wish) error {
+func (b *bridge) write(ctx context.Context, parent *unstructured.Unstructured, w *hookResponse) error {
 	if !b.composite() && w.Status != nil {
 		if err := b.writeStatus(ctx, parent, w.Status); err != nil {
 			return err

@@ -91,7 +91,7 @@ var plan = map[string]rule{
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},
 	"pkg/adapter/watch": {
-		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
+		may: []string{"pkg/adapter/schedule", "pkg/adapter/store", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/expression"},
 		not: []string{"net/http", "os", "k8s.io/client-go", "k8s.io/api", "knative.dev"},
 	},
 	"pkg/adapter/sources": {

@@ -145,7 +145,7 @@ func (f *logFile) Close() error {
 
 // slowStore is a store on which an acknowledgement and the load of a page can
 // take time, so that other things can come before their end. Nothing takes time
-// under a mutex that another goroutine wants, which would stop the clock of the bubble.
+// under a mutex that another goroutine waits for, which would stop the clock of the bubble.
 type slowStore struct {
 	*store.DB
 	takes *atomic.Int64

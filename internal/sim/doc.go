@@ -18,10 +18,10 @@
 // leaving steps out.
 //
 // Invariants cannot decide which time, counter, event and id follow from a policy, an
-// outcome, and the state of the key: rules.go says that once more, from
+// outcome, and the state of the key: rules.go states that once more, from
 // docs/http-api.md. It does not call package schedule, whose errors it must find.
 // Package schedule works with flags that are set on entries and flights. The rules
-// work with what the trace tells, so that a misreading is less likely to be in both.
+// work with the trace, so that a misreading is less likely to be in both.
 //
 // Files: trace.go is the trace; judge.go follows each key through it; promises.go and
 // lateness.go are the invariants, rules.go what they cannot decide. world.go is the

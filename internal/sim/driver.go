@@ -53,7 +53,7 @@ func (c *call) make(s *queue.Source) answered {
 	return a
 }
 
-// settle looks at all sources while nothing moves.
+// settle reads all sources while nothing moves.
 func (w *world) settle(r *rand.Rand) {
 	synctest.Wait()
 	w.note(quiet{})

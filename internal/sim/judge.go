@@ -10,7 +10,7 @@ import (
 )
 
 // judge reads a trace, one moment after the other, and holds each promise against
-// it. It knows only what the trace says.
+// it. It reads only the trace.
 type judge struct {
 	at, wall time.Time // of the moment
 	failed   string    // the first broken promise
@@ -32,7 +32,7 @@ type judge struct {
 	limits
 }
 
-// mark stands for a revision and the id of an occurrence's event. The judge learns
+// mark stands for a revision and the id of an occurrence's event. The judge reads
 // both when it sees them first.
 type mark struct {
 	order  int
@@ -451,7 +451,7 @@ func (j *judge) found(o *occurrence, v schedule.View, there bool) string {
 	case v.Tries != o.tries:
 		return fmt.Sprintf("tries %d, want %d", v.Tries, o.tries)
 	}
-	return o.differs(v, j.wall, false, false)
+	return comparison{occurrence: o, view: v, now: j.wall}.difference()
 }
 
 func (o *occurrence) among(dead []store.Item) bool {

@@ -137,12 +137,12 @@ func (j *judge) late(s *source, k *key) time.Duration {
 	return j.at.Sub(at)
 }
 
-// startable says that a key could be in delivery.
+// startable reports that a key could be in delivery.
 func (k *key) startable(wall time.Time) bool {
 	return k.newest != nil && k.out == nil && !k.newest.at().After(wall) && !k.newest.expired(wall)
 }
 
-// prompt looks for keys that must be in delivery by now.
+// prompt finds keys that must be in delivery by now.
 func (j *judge) prompt() {
 	for _, s := range j.sources {
 		for _, k := range s.keys {
@@ -153,7 +153,7 @@ func (j *judge) prompt() {
 	}
 }
 
-// oldestFirst looks at the deliveries that started at one earlier instant: of the
+// oldestFirst checks the deliveries that started at one earlier instant: of the
 // keys of their source that were due before it, none that is still there may be
 // older. Dead letters have slots, and an order, of their own.
 func (j *judge) oldestFirst() {
@@ -204,7 +204,7 @@ func (j *judge) lingering(s *source) (n int64) {
 	return n
 }
 
-// counted are the counts that agree with what GET says of each key, the deliveries
+// counted are the counts that agree with GET of each key, the deliveries
 // under way and the dead letters.
 func (j *judge) counted(s *source, e *sight) (want queue.Counts) {
 	for _, k := range s.keys {

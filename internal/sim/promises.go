@@ -93,7 +93,7 @@ var ofDeliveries = []invariant[*delivery]{
 	}},
 }
 
-// tells is the occurrence that the event tells of: for a dead letter the one that
+// tells is the occurrence that the event is about: for a dead letter the one that
 // was given up.
 func (d *delivery) tells() *occurrence {
 	if d.of.dead != nil {
@@ -109,7 +109,7 @@ func unless(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// learnRevision learns the revision of a mark, or compares it with the one known.
+// learnRevision records the revision of a mark, or compares it with the one known.
 func (j *judge) learnRevision(s *source, k *key, m *mark, number uint64) bool {
 	if m.number != 0 {
 		return m.number == number
@@ -127,7 +127,7 @@ func (j *judge) learnRevision(s *source, k *key, m *mark, number uint64) bool {
 	return number < last.number
 }
 
-// learnID learns the id of an occurrence's event, or compares it with the one known.
+// learnID records the id of an occurrence's event, or compares it with the one known.
 func (j *judge) learnID(o *occurrence, id string) string {
 	want := o.occ.id
 	if o.event != nil && o.event.ID != "" {
@@ -166,7 +166,7 @@ func (j *judge) answer(c answered) {
 		} else if err == nil && (got.Result != want.result || !got.PreviousDueAt.Equal(want.previous)) {
 			wrong("%q: %s, previousDueAt %s, want %s, %s", c.items[i].Key, got.Result, stamp(got.PreviousDueAt), want.result, stamp(want.previous))
 		} else if err == nil {
-			j.compare(rightAnswer, s, want.key, want.newest, want.now, got.View, false, want.inFlight)
+			j.compare(rightAnswer, s, want.key, comparison{occurrence: want.newest, view: got.View, now: want.now, inFlight: want.inFlight})
 		}
 	}
 	if accepted {
@@ -186,10 +186,10 @@ func codeOf(err error) schedule.Code {
 	return "no refusal"
 }
 
-// get compares what GET says of a key.
+// get checks the answer to GET of a key.
 func (j *judge) get(s *source, k *key, v schedule.View, there bool) {
 	if o := k.shown(j.wall); there && o != nil {
-		j.compare(getTells, s, k, o, j.wall, v, k.own(), k.out != nil)
+		j.compare(getTells, s, k, comparison{occurrence: o, view: v, now: j.wall, own: k.own(), inFlight: k.out != nil})
 	} else if there != (o != nil) {
 		j.broken(getTells, "%s/%s: there %v, want %v: %s", s.settings.UID, k.name, there, o != nil, j.describe(k))
 	}
@@ -247,23 +247,33 @@ func (e *sight) wanted() []schedule.View {
 	return views
 }
 
+// comparison is a view of a key at an instant, beside the occurrence that it must show. own
+// and inFlight are what it must say of the delivery.
+type comparison struct {
+	occurrence    *occurrence
+	view          schedule.View
+	now           time.Time
+	own, inFlight bool
+}
+
 // compare compares what the adapter shows of a key with the occurrence.
-func (j *judge) compare(p promise, s *source, k *key, o *occurrence, now time.Time, v schedule.View, own, inFlight bool) {
+func (j *judge) compare(p promise, s *source, k *key, c comparison) {
+	o, v := c.occurrence, c.view
 	if !j.learnRevision(s, k, o.rev, v.Revision) {
 		j.broken(growing, "%s/%s: revision %d, want %d or, when new, a larger one than all before: %s", s.settings.UID, k.name, v.Revision, o.rev.number, j.describe(k))
 	}
-	if diff := o.differs(v, now, own, inFlight); diff != "" {
+	if diff := c.difference(); diff != "" {
 		j.broken(p, "%s/%s: %s\n  the key: %s", s.settings.UID, k.name, diff, j.describe(k))
 	}
 }
 
-// differs says how a view differs from the occurrence.
-func (o *occurrence) differs(v schedule.View, now time.Time, own, inFlight bool) string {
-	state := schedule.Due
+// difference is how the view differs from the occurrence, "" if it does not.
+func (c comparison) difference() string {
+	o, v, state := c.occurrence, c.view, schedule.Due
 	switch {
-	case own:
+	case c.own:
 		state = schedule.InFlight
-	case o.dueAt.After(now):
+	case o.dueAt.After(c.now):
 		state = schedule.Waiting
 	}
 	same := func(what string, got, want any) string { return unless(got == want, "%s %v, want %v", what, got, want) }
@@ -271,7 +281,7 @@ func (o *occurrence) differs(v schedule.View, now time.Time, own, inFlight bool)
 		return unless(got.Equal(want), "%s %s, want %s", what, got, want)
 	}
 	return cmp.Or(
-		same("state", v.State, state), same("inFlight", v.InFlight, inFlight),
+		same("state", v.State, state), same("inFlight", v.InFlight, c.inFlight),
 		instant("dueAt", v.DueAt, o.dueAt), instant("next attempt", v.RetryAt, o.retryAt), instant("scheduledAt", v.ScheduledAt, o.scheduledAt),
 		instant("expiresAt", v.ExpiresAt, o.expiresAt), same("attempt", v.Attempt, o.attempt), same("uid", v.UID, o.uid), same("reason", v.Reason, o.reason),
 		unless(sameEvent(v.Event, o.event), "event %+v, want %+v", v.Event, o.event), same("maxInterval", interval(v.MaxInterval), interval(o.maxInterval)),

@@ -23,7 +23,7 @@ type answer struct {
 	now      time.Time
 }
 
-// misses says that a condition does not hold. A revision that was never seen is none
+// misses reports that a condition does not hold. A revision that was never seen is none
 // that a caller names.
 func misses(c *schedule.Conditions, o *occurrence) bool {
 	return c.IfNoneMatch && o != nil ||
@@ -150,7 +150,7 @@ func (s *source) delay(was, n *occurrence, r *schedule.Request) (time.Duration, 
 	return s.settings.Delay, true
 }
 
-// full says that the source takes no further key. Where few fit, requests are made
+// full reports that the source takes no further key. Where few fit, requests are made
 // only when nothing has expired that is still there.
 func (s *source) full(k *key, now time.Time) bool {
 	if k.shown(now) != nil || s.before[k] {
@@ -180,7 +180,7 @@ func (j *judge) cancel(k *key, c *schedule.Conditions) (refused, waited bool) {
 	return false, waited
 }
 
-// verdict is what the sink's answer says of a delivery.
+// verdict is what the sink's answer means for a delivery.
 type verdict struct {
 	settled bool      // done, or given up with a time for another occurrence
 	gaveUp  bool      // rejected, or its retries are used up

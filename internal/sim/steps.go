@@ -64,7 +64,7 @@ func (w *world) source(r *rand.Rand) string {
 
 func (w *world) name(r *rand.Rand) string { return names[r.IntN(w.h.keys)] }
 
-// tight says that what has expired may decide whether there is space.
+// tight reports that what has expired may decide whether there is space.
 func (w *world) tight(uid string) bool {
 	if w.settings[uid].MaxPending >= 100 {
 		return false

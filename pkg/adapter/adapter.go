@@ -319,7 +319,7 @@ func (a *Adapter) server(handler http.Handler) *http.Server {
 	return s
 }
 
-// lost tells the owner of a source about an event that its sink did not take. The
+// lost notifies the owner of a source of an event that its sink did not take. The
 // dispatcher has logged it.
 func (a *Adapter) lost(l dispatch.Loss) {
 	why := fmt.Sprintf("%s did not take the event of key %.128q", l.Dest, l.Key)
@@ -336,7 +336,7 @@ func (a *Adapter) lost(l dispatch.Loss) {
 	}
 }
 
-// warnFailing tells the owner of a source that its deliveries fail.
+// warnFailing notifies the owner of a source that its deliveries fail.
 func (a *Adapter) warnFailing(s *schedule.Source, h dispatch.Health) {
 	a.origin.Warn(s, "DeliveryFailing", fmt.Sprintf("no delivery has succeeded for a minute. %s", failureSentence(&h)))
 }

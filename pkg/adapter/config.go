@@ -79,7 +79,7 @@ const (
 )
 
 // forwardsOn is how long the adapter goes on forwarding calls when it ends: each node must
-// hear first that the Service has a pod less.
+// receive first that the Service has a pod less.
 func (c *Config) forwardsOn() time.Duration {
 	if c.Replication == nil || c.Kubernetes == nil {
 		return 0

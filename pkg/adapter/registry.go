@@ -131,7 +131,7 @@ func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	return status, true
 }
 
-// watchChanged says that the watch status of a source has changed.
+// watchChanged reports that the watch status of a source has changed.
 func (a *Adapter) watchChanged(uid string) {
 	q, _, _ := a.parts()
 	if q == nil {

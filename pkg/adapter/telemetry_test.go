@@ -62,32 +62,47 @@ func series(t *testing.T, tm *telemetry, metric, label string) map[string]float6
 	return values
 }
 
+// startCore starts a queue over a store in memory, and deliveries, until the test ends. Their
+// metrics are in the telemetry.
+func startCore(tb testing.TB, sender dispatch.Sender, now func() time.Time) (*telemetry, *dispatch.Dispatcher, *queue.Queue) {
+	tb.Helper()
+	tm := newTelemetry()
+	if err := tm.start(tb.Context(), metrics.Config{}, tracing.Config{}); err != nil {
+		tb.Fatal(err)
+	}
+	fatal := func(err error) { tb.Error(err) }
+	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d, err := dispatch.New(dispatch.Config{Sender: sender, Meter: tm.meter})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	q, err := queue.Open(queue.Config{Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter, Now: now})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		q.Close()
+		if err := db.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return tm, d, q
+}
+
 func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	t.Parallel()
 	// Above 2000 label sets sources were not distinguished any more, and the
 	// series of removed sources stayed for ever.
 	const n = 2100
-	tm := newTelemetry()
-	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	fatal := func(err error) { t.Error(err) }
-	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
 	sent := make(chan struct{}, n)
-	d, err := dispatch.New(dispatch.Config{Sender: succeeding(sent), Meter: tm.meter})
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := queue.Open(queue.Config{Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tm, d, q := startCore(t, succeeding(sent), nil)
 	sources := make([]*queue.Source, n)
 	now := time.Duration(0)
 	for i := range sources {
+		var err error
 		sources[i], err = q.Set(&schedule.Source{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i), Name: fmt.Sprint("s", i), MaxInFlight: 1, MaxPending: 10})
 		if err != nil {
 			t.Fatal(err)
@@ -119,38 +134,15 @@ func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 			t.Errorf("%s of %d sources, where there is one", metric, len(got))
 		}
 	}
-	q.Close()
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // A key between two attempts has been tried, and the keys of a suspended
 // source wait because the user wants it. Neither counts as not woken.
 func TestMetrics_RetryingAndSuspended(t *testing.T) {
 	t.Parallel()
-	tm := newTelemetry()
-	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	fatal := func(err error) { t.Error(err) }
-	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		t.Fatal(err)
-	}
 	sent := make(chan struct{}, 1)
-	d, err := dispatch.New(dispatch.Config{Sender: failing(sent), Meter: tm.meter})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var later atomic.Int64 // what the wall clock is ahead
-	q, err := queue.Open(queue.Config{
-		Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter,
-		Now: func() time.Time { return time.Now().Add(time.Duration(later.Load())) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var later atomic.Int64 // how far the wall clock is ahead
+	tm, d, q := startCore(t, failing(sent), func() time.Time { return time.Now().Add(time.Duration(later.Load())) })
 	settings := schedule.Source{UID: "u", Namespace: "ns", Name: "s", MaxInFlight: 1, MaxPending: 10,
 		Ceilings: schedule.Ceilings{MaxPending: 50, MaxPerSecond: 7},
 		Delivery: schedule.Delivery{BackoffDelay: 10 * time.Hour, Linear: true}}
@@ -207,10 +199,6 @@ func TestMetrics_RetryingAndSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("resumed", 2, 1, 0, true)
-	q.Close()
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 // damaged is a disk on which corrupt places were met.
@@ -241,24 +229,8 @@ func TestMetrics_CorruptPlacesAreCounted(t *testing.T) {
 // its time, its bytes, and its series.
 func BenchmarkScrape_TenThousandSources(b *testing.B) {
 	const n = 10_000
-	tm := newTelemetry()
-	if err := tm.start(b.Context(), metrics.Config{}, tracing.Config{}); err != nil {
-		b.Fatal(err)
-	}
-	fatal := func(err error) { b.Error(err) }
-	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
-	if err != nil {
-		b.Fatal(err)
-	}
 	sent := make(chan struct{}, 2*n)
-	d, err := dispatch.New(dispatch.Config{Sender: succeeding(sent), Meter: tm.meter})
-	if err != nil {
-		b.Fatal(err)
-	}
-	q, err := queue.Open(queue.Config{Store: db, Wake: d.Wake, Fatal: fatal, Meter: tm.meter})
-	if err != nil {
-		b.Fatal(err)
-	}
+	tm, d, q := startCore(b, succeeding(sent), nil)
 	now, later := time.Duration(0), time.Hour
 	for i := range n {
 		s, err := q.Set(&schedule.Source{UID: fmt.Sprint("u", i), Namespace: fmt.Sprint("ns", i%100), Name: fmt.Sprint("s", i), MaxInFlight: 1, MaxPending: 10})
@@ -283,10 +255,6 @@ func BenchmarkScrape_TenThousandSources(b *testing.B) {
 		b.ReportMetric(float64(bytes.Count(w.Body.Bytes(), []byte("\nreschedule_"))), "series")
 	}
 	b.ReportMetric((processorTime(b)-before).Seconds()*1000/float64(b.N), "cpu-ms/op")
-	q.Close()
-	if err := db.Close(); err != nil {
-		b.Error(err)
-	}
 }
 
 // processorTime is what the process has used: the machine may be busy.

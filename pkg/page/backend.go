@@ -162,17 +162,29 @@ func segment(key string) string {
 	return url.PathEscape(key)
 }
 
-func (h *handler) request(ctx context.Context, method string, s *Source, path string, query url.Values) (*http.Request, error) {
-	u := h.Base + "/" + s.Namespace + "/" + s.Name + path
-	if len(query) > 0 {
-		u += "?" + query.Encode()
+// apiCall is a call of the schedule API.
+type apiCall struct {
+	method   string
+	source   *Source
+	path     string // below the source
+	query    url.Values
+	revision string // that the key must have, "" for any
+}
+
+func (h *handler) request(ctx context.Context, c apiCall) (*http.Request, error) {
+	u := h.Base + "/" + c.source.Namespace + "/" + c.source.Name + c.path
+	if len(c.query) > 0 {
+		u += "?" + c.query.Encode()
 	}
-	r, err := http.NewRequestWithContext(ctx, method, u, nil)
+	r, err := http.NewRequestWithContext(ctx, c.method, u, nil)
 	if err != nil {
 		return nil, fmt.Errorf("page: calling: %w", err)
 	}
 	if token, _ := ctx.Value(bearer{}).(string); token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if c.revision != "" {
+		r.Header.Set("If-Match", strconv.Quote(c.revision))
 	}
 	return r, nil
 }
@@ -201,13 +213,10 @@ func unreadable(resp *http.Response, err error) error {
 }
 
 // call makes a call and reads its answer into out, unless that is nil.
-func (h *handler) call(ctx context.Context, method string, s *Source, path string, query url.Values, revision string, out any) error {
-	r, err := h.request(ctx, method, s, path, query)
+func (h *handler) call(ctx context.Context, c apiCall, out any) error {
+	r, err := h.request(ctx, c)
 	if err != nil {
 		return err
-	}
-	if revision != "" {
-		r.Header.Set("If-Match", strconv.Quote(revision))
 	}
 	resp, err := h.do(r)
 	if err != nil {
@@ -225,12 +234,12 @@ func (h *handler) call(ctx context.Context, method string, s *Source, path strin
 
 // get is call for what has no body and changes nothing.
 func (h *handler) get(ctx context.Context, s *Source, path string, out any) error {
-	return h.call(ctx, http.MethodGet, s, path, nil, "", out)
+	return h.call(ctx, apiCall{method: http.MethodGet, source: s, path: path}, out)
 }
 
 // list reads a page of a list item by item, so that only one event is in memory.
 func list[T any](ctx context.Context, h *handler, s *Source, path string, query url.Values) (items []T, next string, err error) {
-	r, err := h.request(ctx, http.MethodGet, s, path, query)
+	r, err := h.request(ctx, apiCall{method: http.MethodGet, source: s, path: path, query: query})
 	if err != nil {
 		return nil, "", err
 	}

@@ -17,7 +17,7 @@ func run(h *handler, r *http.Request, s *Source) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := h.call(r.Context(), http.MethodPost, s, "/schedules/"+segment(k)+"/run", nil, r.FormValue("revision"), nil); err != nil {
+	if err := h.call(r.Context(), apiCall{method: http.MethodPost, source: s, path: "/schedules/" + segment(k) + "/run", revision: r.FormValue("revision")}, nil); err != nil {
 		return "", err
 	}
 	return href("key", of(s, "key", k, "done", "run")...), nil
@@ -32,7 +32,7 @@ func cancel(h *handler, r *http.Request, s *Source) (string, error) {
 	if r.FormValue("revision") == "" {
 		return "", refuse(http.StatusBadRequest, "revision: it is missing, so the page cannot know which occurrence to cancel")
 	}
-	if err := h.call(r.Context(), http.MethodDelete, s, "/schedules/"+segment(k), nil, r.FormValue("revision"), nil); err != nil {
+	if err := h.call(r.Context(), apiCall{method: http.MethodDelete, source: s, path: "/schedules/" + segment(k), revision: r.FormValue("revision")}, nil); err != nil {
 		return "", err
 	}
 	return href("key", of(s, "key", k, "done", "cancel")...), nil
@@ -72,7 +72,7 @@ func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 		if err := h.sameLetter(r, s, k); err != nil {
 			return "", err
 		}
-		if err := h.call(r.Context(), http.MethodPost, s, "/deadletters/"+segment(k)+"/redrive", nil, "", nil); err != nil {
+		if err := h.call(r.Context(), apiCall{method: http.MethodPost, source: s, path: "/deadletters/" + segment(k) + "/redrive"}, nil); err != nil {
 			return "", err
 		}
 		return href("key", of(s, "key", k, "done", "redrive")...), nil
@@ -80,7 +80,7 @@ func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 	var answer struct {
 		Redriven int64 `json:"redriven"`
 	}
-	err := h.call(r.Context(), http.MethodPost, s, "/deadletters/redrive", query(selected(r)...), "", &answer)
+	err := h.call(r.Context(), apiCall{method: http.MethodPost, source: s, path: "/deadletters/redrive", query: query(selected(r)...)}, &answer)
 	return href("source", of(s, "tab", "dead", "done", "redrive", "count", strconv.FormatInt(answer.Redriven, 10))...), err
 }
 
@@ -93,11 +93,11 @@ func discard(h *handler, r *http.Request, s *Source) (string, error) {
 		if err := h.sameLetter(r, s, k); err != nil {
 			return "", err
 		}
-		if err := h.call(r.Context(), http.MethodDelete, s, "/deadletters/"+segment(k), nil, "", nil); err != nil {
+		if err := h.call(r.Context(), apiCall{method: http.MethodDelete, source: s, path: "/deadletters/" + segment(k)}, nil); err != nil {
 			return "", err
 		}
 		answer.Deleted = 1
-	} else if err := h.call(r.Context(), http.MethodDelete, s, "/deadletters", query(selected(r)...), "", &answer); err != nil {
+	} else if err := h.call(r.Context(), apiCall{method: http.MethodDelete, source: s, path: "/deadletters", query: query(selected(r)...)}, &answer); err != nil {
 		return "", err
 	}
 	return href("source", of(s, "tab", "dead", "done", "discard", "count", strconv.FormatInt(answer.Deleted, 10))...), nil

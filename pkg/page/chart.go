@@ -18,8 +18,14 @@ type series struct {
 	values      [bars]int
 }
 
-// chart draws bars as SVG with a table behind it, which says the same.
-func chart(id, title constant, sub markup, all []series, label func(i int) string, from, to string) markup {
+// axis is the time below the bars of a chart.
+type axis struct {
+	from, to string
+	label    func(bar int) string
+}
+
+// chart draws bars as SVG, with a table of the same numbers behind it.
+func chart(id, title constant, sub markup, all []series, x axis) markup {
 	most, sum := 0, [bars]int{}
 	for _, s := range all {
 		for i, v := range s.values {
@@ -41,7 +47,7 @@ func chart(id, title constant, sub markup, all []series, label func(i int) strin
 			total += v
 			high := max(1, v*(chartHigh-2)/most)
 			rects = append(rects, write(`<rect class="%s" x="%s" y="%s" width="%s" height="%s" rx="1"><title>%s: %s %s</title></rect>`,
-				string(s.class), i*barWide+1, chartHigh-low[i]-high, barWide-2, high, label(i), v, string(s.name)))
+				string(s.class), i*barWide+1, chartHigh-low[i]-high, barWide-2, high, x.label(i), v, string(s.name)))
 			low[i] += high
 		}
 		if total > 0 && len(all) > 1 {
@@ -56,7 +62,7 @@ func chart(id, title constant, sub markup, all []series, label func(i int) strin
 		for _, s := range all {
 			cells = append(cells, write(`<td class="num">%s</td>`, s.values[i]))
 		}
-		rows = append(rows, write(`<tr><th scope="row">%s</th>%s</tr>`, label(i), join(cells)))
+		rows = append(rows, write(`<tr><th scope="row">%s</th>%s</tr>`, x.label(i), join(cells)))
 	}
 	var heads []markup
 	for _, s := range all {
@@ -66,7 +72,7 @@ func chart(id, title constant, sub markup, all []series, label func(i int) strin
 <svg class="chart" viewBox="0 0 %s %s" preserveAspectRatio="none" role="img" aria-label="%s. The table below has the numbers.">%s</svg>
 <p class="axis"><span>%s</span><span>%s</span></p>%s
 <details id="%s-table"><summary>Table</summary><table><caption class="unseen">%s</caption><thead><tr><th scope="col">When</th>%s</tr></thead><tbody>%s</tbody></table></details></section>`,
-		string(id), string(id), string(title), sub, bars*barWide, chartHigh, string(title), join(rects), from, to, legendOf(legend), string(id), string(title), join(heads), join(rows))
+		string(id), string(id), string(title), sub, bars*barWide, chartHigh, string(title), join(rects), x.from, x.to, legendOf(legend), string(id), string(title), join(heads), join(rows))
 }
 
 func legendOf(items []markup) markup {
@@ -85,7 +91,7 @@ var spans = []time.Duration{
 // dueChart shows when the next keys become due.
 func dueChart(rows []row, more bool, now time.Time) markup {
 	if len(rows) == 0 {
-		return chart("due", "Next due", "No key waits for its time.", nil, nil, "", "")
+		return chart("due", "Next due", "No key waits for its time.", nil, axis{})
 	}
 	// One key that is far away must not squeeze all others into one bar.
 	most := rows[(len(rows)-1)*9/10].DueAt.Sub(now)
@@ -109,9 +115,9 @@ func dueChart(rows []row, more bool, now time.Time) markup {
 	if more {
 		about = write("The next %s are due within %s.", plural(int64(len(rows)), "key", "keys"), span(whole))
 	}
-	return chart("due", "Next due", about, []series{s}, func(i int) string {
+	return chart("due", "Next due", about, []series{s}, axis{from: "now", to: "in " + span(whole), label: func(i int) string {
 		return fmt.Sprintf("in %s to %s", span(time.Duration(i)*width), span(time.Duration(i+1)*width))
-	}, "now", "in "+span(whole))
+	}})
 }
 
 // chart shows the outcomes of the last hour, as far as they are remembered.
@@ -147,5 +153,7 @@ func (f *recent) chart(now time.Time) markup {
 		}
 		about += "."
 	}
-	return chart("outcomes", "Outcomes", about, all, func(i int) string { return span(time.Duration(bars-i)*width) + " ago" }, span(whole)+" ago", "now")
+	return chart("outcomes", "Outcomes", about, all, axis{from: span(whole) + " ago", to: "now", label: func(i int) string {
+		return span(time.Duration(bars-i)*width) + " ago"
+	}})
 }

@@ -44,7 +44,7 @@ type recent struct {
 
 // follow opens the stream of a source behind an event, or "" for the next ones.
 func (h *handler) follow(ctx context.Context, s *Source, last string) (*http.Response, error) {
-	r, err := h.request(ctx, http.MethodGet, s, "/events", nil)
+	r, err := h.request(ctx, apiCall{method: http.MethodGet, source: s, path: "/events"})
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@
 // kind that no controller watches is dropped.
 //
 // In doubt there is a run too many, never one too few: an update is a change when this
-// process has not seen the object before, or does not know what waits under the key, and
+// process has not seen the object before, or has no record of what waits under the key, and
 // always when a source that watches reports it.
 // But an object that predicates would keep out of an operator that starts, such as an
 // object of another class, is not run.
@@ -50,7 +50,7 @@
 // outcome is the answer to the event.
 //
 // The public API of controller-runtime has no way to set the queue of all controllers
-// of a manager, nor to learn the kind that a controller is For. Both are reached by
+// of a manager, nor to read the kind that a controller is For. Both are reached by
 // reflection. When another version of controller-runtime does not fit, Add returns an
 // error that names the version that does.
 //

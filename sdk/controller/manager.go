@@ -83,7 +83,7 @@ func NewManager(cfg *rest.Config, o ctrl.Options, opts ...Option) (ctrl.Manager,
 		}
 		c, err := newClient(cfg, co)
 		if in.cached == nil {
-			in.live = c // one of the operator's own, which may know more
+			in.live = c // one of the operator's own, which may read more
 		}
 		return notingClient{c, in}, err
 	}
@@ -130,7 +130,7 @@ func (m *manager) Start(ctx context.Context) error {
 	if done, err := m.printed(); done {
 		return err
 	}
-	if err := m.learnKinds(); err != nil {
+	if err := m.readKinds(); err != nil {
 		return err
 	}
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -194,9 +194,9 @@ func (m *manager) drain(ctx context.Context, srv *http.Server) {
 	_ = srv.Close()
 }
 
-// learnKinds finds out which kinds the controllers are For, in which namespaces, and
+// readKinds finds out which kinds the controllers are For, in which namespaces, and
 // which keys they have: Kind/namespace/name is for the first controller of a kind.
-func (m *manager) learnKinds() error {
+func (m *manager) readKinds() error {
 	taken := map[string]bool{}
 	for _, a := range m.adopted {
 		k, err := a.reconciled(m.GetScheme())

@@ -37,7 +37,7 @@ type options struct {
 // body is read. While there are no keys the answer is 503, so that the event comes again.
 //
 // Without this option the operator takes events from every sender that reaches its port.
-// So it remembers nothing about them: predicates that look for changes let every update
+// So it remembers nothing about them: predicates that compare versions let every update
 // pass, as with [WithReplicas], and the error of a run is in the operator's log only.
 func WithAudience(audience string, subjects ...string) Option {
 	return func(o *options) { o.audience, o.subjects = &audience, subjects }
@@ -55,7 +55,7 @@ func WithCachedReads() Option { return func(o *options) { o.cachedReads = true }
 
 // WithReplicas is for a service that may have more than one replica at a time, and for an
 // operator whose keys other programs schedule too. Then nothing is remembered, because
-// another replica may have seen an object since: predicates that look for changes let
+// another replica may have seen an object since: predicates that compare versions let
 // every update pass. The context of a run ends when no delivery waits for it any more:
 // another replica may have the event by then.
 func WithReplicas() Option { return func(o *options) { o.replicas = true } }

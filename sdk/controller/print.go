@@ -41,7 +41,7 @@ func PrintSource(mgr ctrl.Manager, w io.Writer, source types.NamespacedName) err
 	if source.Namespace == "" || source.Name == "" {
 		return fmt.Errorf("controller: PrintSource needs the namespace and the name of the source, this is %q", source)
 	}
-	if err := m.learnKinds(); err != nil {
+	if err := m.readKinds(); err != nil {
 		return err
 	}
 	d := &declared{manager: m, source: source}

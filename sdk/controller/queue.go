@@ -22,7 +22,7 @@ var (
 )
 
 // runPriority is the priority of every request that a worker gets. A controller
-// gives it back with what it adds after the run, which tells its calls from the calls
+// gives it back with what it adds after the run, which distinguishes its calls from the calls
 // of handlers. It is the lowest of all priorities: no handler uses it.
 const runPriority = math.MinInt
 
@@ -41,7 +41,7 @@ type run struct {
 
 	waiters int                // deliveries that wait for the outcome
 	cancel  context.CancelFunc // ends Reconcile
-	ended   bool               // Reconcile has returned or panicked: from here on the controller speaks
+	ended   bool               // Reconcile has returned or panicked: from here on the controller's calls are outcomes
 	failure error              // the error that it returned
 	missing bool               // it read its own object, and there was none
 	forgot  bool

@@ -48,9 +48,10 @@ func BenchmarkIdle(b *testing.B) {
 				"metadata: {name: s-%d, namespace: idle}\nspec: {sink: {uri: \"http://sink.invalid/%d\"}}\n", made, made))
 		}
 		// The controller first: it writes the status that the adapter reads.
-		idle(b, fmt.Sprintf("controller/%d", sources), controllerAccount, probes+"/readiness", nil, controller, "-kubeconfig")
-		idle(b, fmt.Sprintf("adapter/%d", sources), adapterAccount, "http://127.0.0.1:19090/readyz", nil, adapter,
-			"--data-dir", filepath.Join(dir, "data", strconv.Itoa(sources)), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:19090", "--kubeconfig")
+		idle(b, fmt.Sprintf("controller/%d", sources), program{account: controllerAccount, ready: probes + "/readiness", binary: controller, args: []string{"-kubeconfig"}})
+		idle(b, fmt.Sprintf("adapter/%d", sources), program{account: adapterAccount, ready: "http://127.0.0.1:19090/readyz", binary: adapter, args: []string{
+			"--data-dir", filepath.Join(dir, "data", strconv.Itoa(sources)), "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:19090", "--kubeconfig",
+		}})
 	}
 	if err := server.ApplyEventing(b.Context(), "resources/pingsource.yaml"); err != nil {
 		b.Fatal(err)
@@ -61,8 +62,10 @@ func BenchmarkIdle(b *testing.B) {
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n")
 	apply(b, "apiVersion: sources.knative.dev/v1\nkind: PingSource\nmetadata: {name: one, namespace: idle}\n"+
 		"spec: {schedule: \"0 0 1 1 *\", sink: {uri: \"http://sink.invalid/\"}}\n")
-	idle(b, "pingsource/1", "ping", probes+"/health", []string{"NAMESPACE=" + kube.SystemNamespace, "K_SINK_TIMEOUT=-1", "K_OBSERVABILITY_CONFIG={}",
-		"K_LOGGING_CONFIG=", "K_LEADER_ELECTION_CONFIG=", "K_NO_SHUTDOWN_AFTER="}, ping, "--disable-ha", "-kubeconfig")
+	idle(b, "pingsource/1", program{account: "ping", ready: probes + "/health", binary: ping, args: []string{"--disable-ha", "-kubeconfig"}, env: []string{
+		"NAMESPACE=" + kube.SystemNamespace, "K_SINK_TIMEOUT=-1", "K_OBSERVABILITY_CONFIG={}",
+		"K_LOGGING_CONFIG=", "K_LEADER_ELECTION_CONFIG=", "K_NO_SHUTDOWN_AFTER=",
+	}})
 }
 
 func apply(b *testing.B, manifests string) {
@@ -72,22 +75,27 @@ func apply(b *testing.B, manifests string) {
 	}
 }
 
-// idle starts a program, whose last argument must be its kubeconfig, waits
-// until it answers and is at rest, and watches it.
-func idle(b *testing.B, name, account, ready string, env []string, binary string, args ...string) {
+// program is what idle starts. Its last argument must be the flag of its kubeconfig.
+type program struct {
+	account, ready, binary string // ready is the URL that answers when it has started
+	args, env              []string
+}
+
+// idle starts a program, waits until it answers and is at rest, and measures it.
+func idle(b *testing.B, name string, of program) {
 	b.Run(name, func(b *testing.B) {
-		config, err := server.Kubeconfig(b.Context(), kube.SystemNamespace, account)
+		config, err := server.Kubeconfig(b.Context(), kube.SystemNamespace, of.account)
 		if err != nil {
 			b.Fatal(err)
 		}
 		env := append([]string{"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability",
-			"CONFIG_LEADERELECTION_NAME=config-leader-election", "PROFILING_PORT=0"}, env...)
+			"CONFIG_LEADERELECTION_NAME=config-leader-election", "PROFILING_PORT=0"}, of.env...)
 		for b.Loop() {
-			p, err := kube.Launch(filepath.Join(b.TempDir(), "log"), env, binary, append(args, config)...)
+			p, err := kube.Launch(filepath.Join(b.TempDir(), "log"), env, of.binary, append(of.args, config)...)
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := p.Until(b.Context(), func(ctx context.Context) error { return answers(ctx, ready) }); err != nil {
+			if err := p.Until(b.Context(), func(ctx context.Context) error { return answers(ctx, of.ready) }); err != nil {
 				b.Fatal(err)
 			}
 			for start, before := time.Now(), time.Duration(-1); ; { // at rest: a spell without CPU worth mention

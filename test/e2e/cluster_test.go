@@ -115,13 +115,20 @@ func (c *cluster) available(ctx context.Context, namespace, name string) error {
 	})
 }
 
-// proxied calls a port of a service's pods by way of the API server.
-func (c *cluster) proxied(ctx context.Context, method, namespace, service, path string, query map[string]string, body []byte) ([]byte, error) {
+// proxyCall is a call of a service's pods through the API server.
+type proxyCall struct {
+	method, namespace, service, path string
+	query                            map[string]string
+	body                             []byte
+}
+
+// proxied makes a call, and returns the body of the answer.
+func (c *cluster) proxied(ctx context.Context, p proxyCall) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	request := c.Client.CoreV1().RESTClient().Verb(method).Namespace(namespace).Resource("services").
-		Name("http:" + service + ":80").SubResource("proxy").Suffix(path).Body(body)
-	for name, value := range query {
+	request := c.Client.CoreV1().RESTClient().Verb(p.method).Namespace(p.namespace).Resource("services").
+		Name("http:" + p.service + ":80").SubResource("proxy").Suffix(p.path).Body(p.body)
+	for name, value := range p.query {
 		request = request.Param(name, value)
 	}
 	text, err := request.DoRaw(ctx)

@@ -162,7 +162,7 @@ func (a *watchedApp) replaced(before map[types.UID]corev1.Pod, greeting string) 
 		if len(after) != len(before) {
 			return fmt.Errorf("there were %d pods, and are %d", len(before), len(after))
 		}
-		got, err := a.proxied(a.t.Context(), "GET", a.name, "webapp", "", nil, nil)
+		got, err := a.proxied(a.t.Context(), proxyCall{method: "GET", namespace: a.name, service: "webapp"})
 		if err != nil {
 			return fmt.Errorf("the webapp does not answer: %w", err)
 		}

@@ -43,7 +43,7 @@ func (n *namespace) dump(ctx context.Context) {
 	} {
 		n.dumpLogs(ctx, namespace, selector, write)
 	}
-	if records, err := n.proxied(ctx, "GET", n.name, "recorder", "records", nil, nil); !apierrors.IsNotFound(err) { // a namespace may have none
+	if records, err := n.proxied(ctx, proxyCall{method: "GET", namespace: n.name, service: "recorder", path: "records"}); !apierrors.IsNotFound(err) { // a namespace may have none
 		write("records.json", records, err)
 	}
 	n.t.Logf("namespace %s is written to %s", n.name, dir)

@@ -98,7 +98,7 @@ func (n *namespace) kept(recorder, path string) ([]record, error) {
 	if path != "" {
 		query = map[string]string{"path": path}
 	}
-	text, err := n.proxied(n.t.Context(), "GET", n.name, recorder, "records", query, nil)
+	text, err := n.proxied(n.t.Context(), proxyCall{method: "GET", namespace: n.name, service: recorder, path: "records", query: query})
 	if err != nil {
 		return nil, fmt.Errorf("recorder %s: %w", recorder, err)
 	}
@@ -116,7 +116,7 @@ func (n *namespace) answer(path string, status int, during time.Duration) {
 	}
 	body, err := json.Marshal(told)
 	if err == nil {
-		_, err = n.proxied(n.t.Context(), "PUT", n.name, "recorder", "answer", nil, body)
+		_, err = n.proxied(n.t.Context(), proxyCall{method: "PUT", namespace: n.name, service: "recorder", path: "answer", body: body})
 	}
 	if err != nil {
 		n.t.Fatal(err)
@@ -149,7 +149,7 @@ func (n *namespace) doTrusting(caCerts, method, target, body string, headers ...
 	if err != nil {
 		return nil, err
 	}
-	if text, err = n.proxied(n.t.Context(), "PUT", n.name, "recorder", "call", nil, text); err != nil {
+	if text, err = n.proxied(n.t.Context(), proxyCall{method: "PUT", namespace: n.name, service: "recorder", path: "call", body: text}); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, target, err)
 	}
 	reply := &harness.Reply{}

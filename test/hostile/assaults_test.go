@@ -116,10 +116,10 @@ var assaults = map[string]assault{
 		lands:   []string{answered},
 		run: func(ctx context.Context, a *attacker) {
 			a.call(ctx, "lists", http.MethodPost, "lists/schedules", items("k", 0, 32, `,"delay":"24h"`+large))
-			a.hold(ctx, "lists", a.URL, 40, func(conn net.Conn) error {
+			a.hold(ctx, "lists", a.URL, connections{n: 40, read: slowly, begin: func(conn net.Conn) error {
 				_, err := fmt.Fprintf(conn, "GET /%s/lists/schedules?limit=1000 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", a.namespace)
 				return err
-			}, nil, slowly)
+			}})
 		},
 	},
 	// Connections on which one request was made, and that stay.
@@ -131,24 +131,24 @@ var assaults = map[string]assault{
 					_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path)
 					return err
 				}
-				a.hold(ctx, "idle", url, idleEach, ask, func(conn net.Conn) error {
+				a.hold(ctx, "idle", url, connections{n: idleEach, read: toItsEnd, begin: ask, more: func(conn net.Conn) error {
 					if rand.IntN(60) > 0 { // a request a minute keeps it
 						return nil
 					}
 					return ask(conn)
-				}, toItsEnd)
+				}})
 			})
 		}
 		both.Wait()
 	}},
 	// Connections with TLS that stay and ask for nothing.
 	"idle-tls": {lands: []string{gaveWay}, run: func(ctx context.Context, a *attacker) {
-		a.hold(ctx, "idle-tls", a.TLS, idleSecured, func(conn net.Conn) error {
+		a.hold(ctx, "idle-tls", a.TLS, connections{n: idleSecured, read: toItsEnd, begin: func(conn net.Conn) error {
 			if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 				return err
 			}
 			return http2.NewFramer(conn, nil).WriteSettings()
-		}, nil, toItsEnd)
+		}})
 	}},
 	// Streams of live events that are hardly read, and histories, of a source whose keys change.
 	"followers": {
@@ -166,7 +166,7 @@ var assaults = map[string]assault{
 					if path == "events" {
 						more, read = nil, slowly // the answer does not end
 					}
-					a.hold(ctx, "followers", a.URL, 30, ask, more, read)
+					a.hold(ctx, "followers", a.URL, connections{n: 30, begin: ask, more: more, read: read})
 				})
 			}
 			a.each(ctx, 500*time.Millisecond, 100, func(int) {
@@ -197,17 +197,17 @@ var assaults = map[string]assault{
 				"Transfer-Encoding: chunked\r\n\r\n11000\r\n{" + strings.Repeat(" ", 69631) + "\r\n",
 			} {
 				both.Go(func() {
-					a.hold(ctx, "bodies", a.URL, 12, func(conn net.Conn) error {
+					a.hold(ctx, "bodies", a.URL, connections{n: 12, read: toItsEnd, begin: func(conn net.Conn) error {
 						_, err := fmt.Fprintf(conn, "POST /%s/bodies/schedules HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n%s", a.namespace, head)
 						return err
-					}, func(conn net.Conn) error {
+					}, more: func(conn net.Conn) error {
 						drip := " "
 						if strings.HasPrefix(head, "Transfer") {
 							drip = "1\r\n \r\n"
 						}
 						_, err := io.WriteString(conn, drip)
 						return err
-					}, toItsEnd)
+					}})
 				})
 			}
 			both.Wait()
@@ -218,7 +218,7 @@ var assaults = map[string]assault{
 		sources: []source{{"streams", "ok", ""}},
 		lands:   []string{streamAnswered},
 		run: func(ctx context.Context, a *attacker) {
-			a.hold(ctx, "streams", a.TLS, 50, a.openStreams, nil, a.readFrames)
+			a.hold(ctx, "streams", a.TLS, connections{n: 50, begin: a.openStreams, read: a.readFrames})
 		},
 	},
 	// Keys as long as may be, in many sources: what is due next is kept in memory.
@@ -252,12 +252,19 @@ const (
 	streamAnswered = "stream answered" // streams of HTTP/2 that the adapter refused or answered
 )
 
-// hold keeps n connections to the URL, each opened again when it ends: begin
-// speaks first, more once a second after that, and read takes what comes.
-func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, more func(net.Conn) error, read func(context.Context, net.Conn)) {
+// connections are n connections of an attack. begin writes first, more once a second after
+// that unless it is nil, and read reads the answers.
+type connections struct {
+	n           int
+	begin, more func(net.Conn) error
+	read        func(context.Context, net.Conn)
+}
+
+// hold keeps connections to the URL, and opens each again when it ends.
+func (a *attacker) hold(ctx context.Context, attack, url string, c connections) {
 	var all sync.WaitGroup
 	scheme, address, _ := strings.Cut(url, "://")
-	for i := range n {
+	for i := range c.n {
 		all.Go(func() {
 			// At most 300 a second are opened, and 40 anew: it is connections that
 			// stay, not their making.
@@ -269,21 +276,21 @@ func (a *attacker) hold(ctx context.Context, attack, url string, n int, begin, m
 				case <-ctx.Done():
 					return
 				}
-				switch err := a.holdOne(ctx, attack, scheme, address, begin, more, read); {
+				switch err := a.holdOne(ctx, attack, scheme, address, c); {
 				case ctx.Err() != nil:
 				case err != nil:
 					a.count(attack, "not connected")
 				default:
 					a.count(attack, gaveWay)
 				}
-				pause.Reset(time.Duration(1+n/40) * time.Second)
+				pause.Reset(time.Duration(1+c.n/40) * time.Second)
 			}
 		})
 	}
 	all.Wait()
 }
 
-func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, begin, more func(net.Conn) error, read func(context.Context, net.Conn)) error {
+func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, c connections) error {
 	conn, err := a.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -301,14 +308,14 @@ func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, 
 		}
 		conn = secure
 	}
-	if err := begin(conn); err != nil {
+	if err := c.begin(conn); err != nil {
 		return nil // it was open, and is closed: that is counted
 	}
 	conn = &heard{Conn: conn, first: func() { a.count(attack, answered) }}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		read(ctx, conn)
+		c.read(ctx, conn)
 	}()
 	for tick := time.Tick(time.Second); ; {
 		select {
@@ -318,7 +325,7 @@ func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, 
 			return nil
 		case <-tick:
 		}
-		if more != nil && more(conn) != nil {
+		if c.more != nil && c.more(conn) != nil {
 			return nil
 		}
 	}

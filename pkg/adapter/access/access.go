@@ -1,4 +1,4 @@
-// Package access is the vocabulary of authorisation: what a request wants to do
+// Package access is the vocabulary of authorisation: what a request asks for
 // ([Request]), who may do it ([Guard]), and the guard of a standalone adapter, a
 // file of bearer tokens ([Tokens]).
 //
@@ -17,7 +17,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// Verb is what a request wants to do, in the words of Kubernetes' RBAC, and
+// Verb is what a request asks for, in the words of Kubernetes' RBAC, and
 // ingest for a CloudEvent that is sent to a source's address.
 type Verb string
 
@@ -30,7 +30,7 @@ const (
 	VerbIngest Verb = "ingest"
 )
 
-// Request is what an HTTP request wants to do, and to which source. Whether the
+// Request is what an HTTP request asks for, and of which source. Whether the
 // source exists is not known yet. It is zero for a path that the API does not
 // have.
 type Request struct {

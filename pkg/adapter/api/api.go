@@ -88,13 +88,13 @@ type handler struct {
 	lookup func(namespace, name string) (source, bool)
 	ingest func(ctx context.Context, src ingest.Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
 	// bytes are what bodies and answers share, shares what all requests under
-	// way share, scans the lists that may look at many rows for few keys.
+	// way share, scans the lists that may read many rows for few keys.
 	bytes, shares, scans *budget.Budget
 	// writing are the turns to decode large bodies and store what they say, encoding
 	// to write large answers, which goes on while a full disk holds up the others.
 	writing, encoding *turns.Turns
 	// following are the callers who follow events: by source, and by peer. ending is
-	// closed when they must end. epoch tells the events of this process from older ones.
+	// closed when they must end. epoch distinguishes the events of this process from older ones.
 	following, followers *budget.Budget
 	ending               chan struct{}
 	end                  sync.Once

@@ -56,7 +56,7 @@ func (c *call) readBody(b []byte) ([]byte, error) {
 		if from < smallBody {
 			step = smallBody - from
 		}
-		// A byte more than there may be tells a body that is too large.
+		// A byte more than the limit shows that a body is too large.
 		end := min(int64(from+step), most+1)
 		if int64(cap(b)) < end {
 			b = append(make([]byte, 0, min(max(2*int64(cap(b)), end), most+1)), b...)
@@ -116,7 +116,7 @@ func (c *call) readError(err error) error {
 	return c.unread(schedule.Invalid("body", "ended before it was complete"))
 }
 
-// jsonBody reads the body of a call that takes JSON, which must say so or say
+// jsonBody reads the body of a call that takes JSON, whose header must say so or say
 // nothing. A Content-Type without content means nothing.
 func (c *call) jsonBody(buf *bytes.Buffer) error {
 	if c.r.ContentLength == 0 {

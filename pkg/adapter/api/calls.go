@@ -117,10 +117,7 @@ func (c *call) cancel() error {
 
 // bulk is POST {address}/schedules.
 func (c *call) bulk() error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+	if err := c.noModifiers(); err != nil {
 		return err
 	}
 	d := c.newDecoder()

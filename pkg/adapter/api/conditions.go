@@ -76,7 +76,7 @@ func parseIfNoneMatch(h http.Header) (bool, error) {
 }
 
 // unconditional refuses conditions where they mean nothing: ignoring one would
-// do what the caller wanted guarded.
+// make a change that the caller guarded.
 func unconditional(h http.Header, names ...string) error {
 	for _, name := range names {
 		if len(h[name]) > 0 {
@@ -87,11 +87,11 @@ func unconditional(h http.Header, names ...string) error {
 }
 
 // maxRaces is how often a change may be overtaken by another between the look
-// at the key and the conditional change before the caller is told to try
+// at the key and the conditional change before the caller is asked to try
 // again.
 const maxRaces = 16
 
-// guarded makes a change under an If-Match header. The queue knows one
+// guarded makes a change under an If-Match header. The queue has one
 // revision to be compared; "*" and a list are turned into the one that the key
 // has now, and looked at again when the key has changed meanwhile.
 func (c *call) guarded(m ifMatch, set **uint64, change func() error) error {

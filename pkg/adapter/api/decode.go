@@ -16,7 +16,7 @@ import (
 // of the field, so that in a bulk call they fail their item alone.
 var decodeOptions = []jsontext.Options{jsontext.AllowDuplicateNames(true)}
 
-// decoder reads requests from JSON in one pass. It knows two kinds of
+// decoder reads requests from JSON in one pass. It has two kinds of
 // failure: broken JSON is returned as an error and ends the decoding; a fault
 // of a field is noted in fault, the first one stays, and decoding goes on
 // behind it.
@@ -45,7 +45,7 @@ func (d *decoder) free() {
 	decoders.Put(d)
 }
 
-// clear lets go of all that the next call must not see, and of what is large.
+// clear drops everything that the next call must not see, and large memory.
 func (d *decoder) clear() {
 	d.forget()
 	d.buf.Reset()
@@ -53,7 +53,7 @@ func (d *decoder) clear() {
 	d.batch.reset()
 }
 
-// forget lets go of a large body once it is decoded: the requests have copies.
+// forget drops a large body once it is decoded: the requests have copies.
 func (d *decoder) forget() {
 	if d.buf.Cap() > pooledBytes {
 		d.buf = bytes.Buffer{}

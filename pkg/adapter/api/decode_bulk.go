@@ -28,7 +28,7 @@ type outcome struct {
 	fault *schedule.Error
 }
 
-// reset forgets the items. The queue has kept what it needs of them, which is
+// reset drops the items. The queue has kept what it needs of them, which is
 // never the slice.
 func (b *batch) reset() {
 	if cap(b.items) > pooledItems {

@@ -91,7 +91,7 @@ func (d *decoder) attribute(e *schedule.Event, i int, v jsontext.Value) {
 	}
 	d.refuse(validAttribute(field, s))
 	if i == eventContentType {
-		// As a header it would lose its blanks on the way, and who looks at it
+		// As a header it would lose its blanks on the way, and a caller who reads it
 		// before that would see another type than the sink.
 		s = strings.TrimSpace(s)
 	}

@@ -2,7 +2,7 @@
 // CloudEvents ingress at the address itself, and /openapi.json.
 //
 // It guarantees that what reaches the queue is well formed and authorised,
-// that a 2xx is sent only after the queue said the change is durable, that
+// that a 2xx is sent only after the queue reported the change durable, that
 // every refusal is an RFC 9457 problem with a stable code, and that a caller
 // costs a bounded amount of memory and time whatever it sends. openapi.json
 // describes every call, field, status and code; a test holds it against the
@@ -12,7 +12,7 @@
 // percent-encoded segment and may be ".." or hold a "/", so nothing is ever
 // cleaned), its bearer token is checked, its query, headers and JSON body are
 // decoded into a [schedule.Request], the queue is called, and the answer is
-// appended to a pooled buffer. Decoding walks the JSON once and tells faults of
+// appended to a pooled buffer. Decoding walks the JSON once and distinguishes faults of
 // a field, which in a bulk call fail one item, from JSON that is broken, which
 // fails the request.
 //

@@ -162,7 +162,7 @@ func appendShown(b []byte, e *schedule.Event) []byte {
 }
 
 // appendEvent writes what is set of an event, in the manner of the CloudEvents
-// JSON format: the answer to a request shows what the request said.
+// JSON format: the answer to a request shows what the request asked for.
 func appendEvent(b []byte, e *schedule.Event) []byte {
 	start := len(b)
 	b = appendMember(b, "id", e.ID)

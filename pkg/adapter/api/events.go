@@ -14,7 +14,7 @@ const (
 	// maxFollowers is how many callers may follow events at one time. A source, or a
 	// peer, has a quarter of them, a namespace the half.
 	maxFollowers = 64
-	// heartbeat is how often a caller who follows hears something.
+	// heartbeat is how often a caller who follows receives something.
 	heartbeat = 15 * time.Second
 	// eventsTime ends a stream, so that a caller must be admitted anew. Last-Event-ID
 	// goes on from there.
@@ -51,7 +51,7 @@ func (c *call) events() error {
 	h := c.w.Header()
 	h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"] = typeEvents, noStore, []string{"no"}
 	c.writeHeader(http.StatusOK)
-	// The first bytes tell the caller that it follows from here on.
+	// With the first bytes the caller follows from here on.
 	first := ": following\nid: " + c.eventID(f.Last()) + "\n\n"
 	if resume && !whole {
 		first = ": some events since the last one are not known any more\n\n"

@@ -6,7 +6,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 )
 
-// access is what the request wants to do.
+// access is what the request asks for.
 func (c *call) access(p *path) access.Request {
 	a := access.Request{Namespace: p.namespace, Name: p.name}
 	switch p.kind {

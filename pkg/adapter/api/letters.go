@@ -80,10 +80,7 @@ func noLetter(key string) error {
 
 // discard is DELETE {address}/deadletters/{key}.
 func (c *call) discard() error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+	if err := c.noModifiers(); err != nil {
 		return err
 	}
 	if err := c.audited(auditDiscard, c.key, c.src.DiscardLetter(c.key), "discarded"); err != nil {

@@ -20,8 +20,8 @@ const (
 	// listTime ends a page that is hard to fill: few of many keys have the
 	// prefix, or most have expired.
 	listTime = 2 * time.Second
-	// scansAtOnce is how many lists look for a prefix by due time, or for a state, at one
-	// time: they may look at any number of rows for each key. A source has one of
+	// scansAtOnce is how many lists search for a prefix by due time, or for a state, at one
+	// time: they may read any number of rows for each key. A source has one of
 	// them, a namespace two.
 	scansAtOnce = 4
 )

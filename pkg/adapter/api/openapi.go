@@ -13,7 +13,7 @@ import (
 var openAPIDocument []byte
 
 // openAPI is GET /openapi.json, which needs no token: it holds no secrets, and
-// tools want it before they have one.
+// tools read it before they have one.
 func (c *call) openAPI() error {
 	switch c.r.Method {
 	case http.MethodGet, http.MethodHead:

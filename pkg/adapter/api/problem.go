@@ -9,7 +9,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// defaultRetryAfter is told where the queue knows no better: long enough that
+// defaultRetryAfter is sent where the queue has no better value: long enough that
 // a crowd of callers does not make things worse, short enough to be early.
 const defaultRetryAfter = 5 * time.Second
 
@@ -37,7 +37,7 @@ func statusOf(code schedule.Code) int {
 }
 
 // refuse answers with a problem. An error that is not a refusal is a fault of
-// ours: it is logged, and the caller only learns that it may try again.
+// ours: it is logged, and the caller only reads that it may try again.
 func (c *call) refuse(err error) {
 	var e *schedule.Error
 	if !errors.As(err, &e) {

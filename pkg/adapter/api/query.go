@@ -82,6 +82,14 @@ func (c *call) noQuery() error {
 	return parseQuery(c.r.URL.RawQuery)
 }
 
+// noModifiers refuses parameters and conditions of calls that have neither.
+func (c *call) noModifiers() error {
+	if err := c.noQuery(); err != nil {
+		return err
+	}
+	return unconditional(c.r.Header, "If-Match", "If-None-Match")
+}
+
 // pageOptions reads the parameters of every list, and more.
 func pageOptions(raw string, more ...*parameter) (queue.ListOptions, error) {
 	prefix, limit, token := parameter{name: "prefix"}, parameter{name: "limit"}, parameter{name: "continue"}

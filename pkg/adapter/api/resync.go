@@ -21,10 +21,7 @@ const resyncTime = 10 * time.Minute
 
 // resync is POST {address}/resync.
 func (c *call) resync() error {
-	if err := c.noQuery(); err != nil {
-		return err
-	}
-	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
+	if err := c.noModifiers(); err != nil {
 		return err
 	}
 	d := c.newDecoder()

@@ -49,7 +49,7 @@ func Peer(r *http.Request) string {
 }
 
 // enter takes the request's share of what all requests under way may hold.
-// Peers are what is told apart: nothing else is known yet.
+// Peers are distinguished: nothing else is known yet.
 func (c *call) enter() error {
 	size := int64(requestBytes)
 	for name, values := range c.r.Header {

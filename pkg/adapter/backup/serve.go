@@ -111,7 +111,7 @@ func Send(w http.ResponseWriter, r *http.Request, db Store, log *slog.Logger) {
 	started, sent := time.Now(), int64(0)
 	err := db.Checkpoint(func(dir string) error {
 		w.Header().Set("Content-Type", "application/x-tar")
-		out := &patient{w: w, control: http.NewResponseController(w), ctx: r.Context(), db: db}
+		out := &stallWriter{w: w, control: http.NewResponseController(w), ctx: r.Context(), db: db}
 		err := archive(out, dir)
 		sent = out.sent
 		return err
@@ -167,8 +167,8 @@ func addFile(w *tar.Writer, path string) error {
 	return err
 }
 
-// patient writes while the reader takes what it gets, and the disk has space.
-type patient struct {
+// stallWriter writes while the reader takes what it gets, and the disk has space.
+type stallWriter struct {
 	w       io.Writer
 	control *http.ResponseController
 	ctx     context.Context
@@ -176,7 +176,7 @@ type patient struct {
 	sent    int64
 }
 
-func (p *patient) Write(b []byte) (int, error) {
+func (p *stallWriter) Write(b []byte) (int, error) {
 	if err := p.ctx.Err(); err != nil {
 		return 0, err
 	}

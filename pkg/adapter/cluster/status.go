@@ -44,15 +44,15 @@ type reporter struct {
 	seed   maphash.Seed
 	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
 
-	mu    sync.Mutex
-	hasty map[cache.ObjectName]bool // objects whose watch status has changed
-	wake  chan struct{}
+	mu             sync.Mutex
+	changedWatches map[cache.ObjectName]bool // objects whose watch status has changed
+	wake           chan struct{}
 }
 
 func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
 		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
-		hasty: map[cache.ObjectName]bool{}, wake: make(chan struct{}, 1),
+		changedWatches: map[cache.ObjectName]bool{}, wake: make(chan struct{}, 1),
 		limit: flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// promptly is how long a change of a watch status waits for the next one.
-const promptly = time.Second
+// watchStatusDelay is how long a change of a watch status waits for the next one.
+const watchStatusDelay = time.Second
 
 // changed makes runPromptly report the watch of an object.
 func (r *reporter) changed(name cache.ObjectName) {
 	r.mu.Lock()
-	r.hasty[name] = true
+	r.changedWatches[name] = true
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -39,10 +39,10 @@ func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
 			return
 		case <-r.wake:
 		}
-		wait(ctx, time.Now().Add(promptly))
+		wait(ctx, time.Now().Add(watchStatusDelay))
 		r.mu.Lock()
-		names := r.hasty
-		r.hasty = map[cache.ObjectName]bool{}
+		names := r.changedWatches
+		r.changedWatches = map[cache.ObjectName]bool{}
 		r.mu.Unlock()
 		for name := range names {
 			if ctx.Err() != nil {
@@ -82,7 +82,7 @@ func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, n
 }
 
 // watchReport is what the status of the object must say about its watch; nil: nothing.
-// What a start does not know yet does not replace what is known of the same generation.
+// What a start has not read yet does not replace what is known of the same generation.
 // known is false for a source that is not served here.
 func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1alpha1.WatchStatus, watched *int64, known bool) {
 	s, known := registry.WatchStatus(string(o.UID))

@@ -96,10 +96,10 @@ type Dispatcher struct {
 	base    context.Context
 	abort   context.CancelCauseFunc
 	workers sync.WaitGroup
-	// awakening ends when the Dispatcher begins to stop: with it the calls that wake a
+	// warmUpsCtx ends when the Dispatcher begins to stop: with it the calls that wake a
 	// sink.
-	awakening context.Context
-	asleep    context.CancelFunc
+	warmUpsCtx    context.Context
+	cancelWarmUps context.CancelFunc
 
 	slots, memory *budget.Budget
 	// ending lets [endings] deliveries end at a time. Without it a due delivery would
@@ -151,10 +151,10 @@ func New(cfg Config) (*Dispatcher, error) {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
-	d.ending = turns.With(endings)
+	d.ending = turns.With(endings, turns.Wait)
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
 	d.base, d.abort = context.WithCancelCause(context.Background())
-	d.awakening, d.asleep = context.WithCancel(d.base)
+	d.warmUpsCtx, d.cancelWarmUps = context.WithCancel(d.base)
 	d.rest = newTimer(func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -167,7 +167,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Wake looks at a source that may have something due. It is the queue's Wake.
+// Wake checks a source that may have something due. It is the queue's Wake.
 func (d *Dispatcher) Wake(s *queue.Source) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +185,7 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 		l.namespace = d.join(settings.Namespace)
 	}
 	if l.waits && (settings.Suspend || s.NextAt().IsZero()) {
-		d.unwait(l)
+		d.stopWaiting(l)
 	}
 	d.pump(l)
 	if settings.Ceilings != l.namespace.ceilings {
@@ -212,7 +212,7 @@ func (d *Dispatcher) join(name string) *namespace {
 
 // leave takes a lane out of its namespace. Deliveries under way still count there.
 func (d *Dispatcher) leave(l *lane) {
-	d.unwait(l)
+	d.stopWaiting(l)
 	ns := l.namespace
 	if ns.lanes--; ns.lanes == 0 {
 		ns.timer.Stop()
@@ -264,7 +264,7 @@ func (d *Dispatcher) Stop(ctx context.Context) {
 	}
 	left := d.inFlight
 	d.mu.Unlock()
-	d.asleep()
+	d.cancelWarmUps()
 	cut := context.AfterFunc(ctx, func() { d.abort(ErrStopping) })
 	defer cut()
 	d.workers.Wait()

@@ -73,8 +73,8 @@ func (d *Dispatcher) await(l *lane) {
 	d.enqueue(ns)
 }
 
-// unwait takes a lane out of the queue. The caller holds the lock.
-func (d *Dispatcher) unwait(l *lane) {
+// stopWaiting takes a lane out of the queue. The caller holds the lock.
+func (d *Dispatcher) stopWaiting(l *lane) {
 	if !l.waits {
 		return
 	}

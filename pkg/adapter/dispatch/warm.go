@@ -15,7 +15,7 @@ const (
 	warmUpTime = 30 * time.Second
 )
 
-// warming is what a lane knows of the sleep of its sink.
+// warming is what a lane has recorded of its sink's last delivery and warm-up.
 type warming struct {
 	active time.Time // the last start or end of a delivery, or the last call
 	at     time.Time // the due time that was looked at last
@@ -41,7 +41,7 @@ func (d *Dispatcher) warmUp(l *lane, s *schedule.Source, nextAt time.Time, wait 
 	d.workers.Go(func() {
 		ctx, cancel := context.WithTimeout(l.ctx, warmUpTime)
 		defer cancel()
-		defer context.AfterFunc(d.awakening, cancel)()
+		defer context.AfterFunc(d.warmUpsCtx, cancel)()
 		// The row may be stale: its key was postponed or cancelled.
 		first, err := l.source.FirstAt()
 		call := err == nil && !first.IsZero() && !first.After(nextAt)

@@ -40,10 +40,10 @@ const admissionPath = "/-/admission"
 var errLostMajority = errors.New("group: more than one member has lost its disk: only a majority knows all that was acknowledged. Bring the disk of one of them back, " +
 	"or restore a back-up, or a copy of the directory that is left, into three empty directories: see docs/replication.md, Back-up")
 
-// answerAdmission says what this member knows. Before it knows, it answers 503.
+// answerAdmission returns what this member has read. Before that it answers 503.
 func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	if name := r.URL.Query().Get("empty"); m.cfg.peers[name] != "" {
-		m.told.Store(name, true)
+		m.emptyPeers.Store(name, true)
 	}
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
 	a.Store, _ = m.view.History() // of a new view there is none
@@ -84,8 +84,8 @@ func (m *Member) has(name string) (bool, error) {
 
 // admit returns when this member may take part. A member with a log may at once, unless the
 // log has promised nothing to another member, as after a first start that was cut off. One without
-// asks both others: it is a new one if they are empty too, or have never heard from it. If
-// they know it, it has lost its disk and with it what it promised to them: it joins as
+// asks both others: it is a new one if they are empty too, or have no record of it. If
+// they have one, it has lost its disk and with it what it promised to them: it joins as
 // another member in its own place.
 func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	has, err := m.has("member")
@@ -104,21 +104,21 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	attempt := rand.Text()
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
-	for again := time.Now().Add(saySo); ; {
-		said := map[string]admission{}
+	for again := time.Now().Add(waitLogEvery); ; {
+		answers := map[string]admission{}
 		for _, name := range m.cfg.others() {
 			var a admission
-			if err := m.call(ctx, http.MethodGet, name, admissionPath, url.Values{"empty": {m.cfg.Member}}, askTime, &a); err == nil {
-				said[name] = a
+			if err := m.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}, &a); err == nil {
+				answers[name] = a
 			}
 		}
-		verdict, waitsFor, err := m.judge(said, joining)
+		verdict, waitsFor, err := m.judge(answers, joining)
 		if err != nil {
 			return false, err
 		}
 		switch verdict {
 		case admitted:
-			// The others may still be asking: they are told that this member was empty until it
+			// The others may still be asking: they get the answer that this member was empty until it
 			// has joined.
 			return false, nil
 		case replaceable:
@@ -128,7 +128,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 			}
 			m.cfg.Log.Info("this member cannot take the place of the one that has lost its disk yet; trying again", "error", err)
 		case behind:
-			err := m.copyFirst(ctx, said)
+			err := m.copyFirst(ctx, answers)
 			if err == nil {
 				continue
 			}
@@ -137,7 +137,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		}
 		if time.Now().After(again) {
 			m.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor)
-			again = time.Now().Add(saySo)
+			again = time.Now().Add(waitLogEvery)
 		}
 		select {
 		case <-ctx.Done():
@@ -147,10 +147,10 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// saySo is how often the log says what a start waits for.
-const saySo = 10 * time.Second
+// waitLogEvery is how often the log names what a start waits for.
+const waitLogEvery = 10 * time.Second
 
-// verdict is what follows for a member without a log from what the others said.
+// verdict is what follows for a member without a log from the answers of the others.
 type verdict int
 
 const (
@@ -160,21 +160,21 @@ const (
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
-// judge decides from what the others said. waitsFor names, for the log, what a member that
+// judge decides from the answers of the others. waitsFor names, for the log, what a member that
 // cannot join yet waits for.
-func (m *Member) judge(said map[string]admission, joining bool) (v verdict, waitsFor string, _ error) {
+func (m *Member) judge(answers map[string]admission, joining bool) (v verdict, waitsFor string, _ error) {
 	var known, copies bool
 	var empty, waits []string
 	applied := m.view.Applied()
 	own, _ := m.view.History()
 	for _, name := range m.cfg.others() {
-		a, answered := said[name]
+		a, answered := answers[name]
 		_, is := a.Marks[m.cfg.Member]
 		known = known || is
 		switch {
 		case !answered:
 			waits = append(waits, name)
-			if _, is := m.told.Load(name); is { // it has ended since: it knew what this one finds out
+			if _, is := m.emptyPeers.Load(name); is { // it has ended since: it had the answers that this one collects
 				empty = append(empty, name)
 			}
 		case applied > 0 && a.Applied > 0 && own != a.Store:
@@ -215,9 +215,9 @@ func (m *Member) judge(said map[string]admission, joining bool) (v verdict, wait
 }
 
 // copyFirst takes a copy of the view of a member that has one. An empty view must not own the
-// shard of a group that begins with more, which the log alone does not tell at first.
-func (m *Member) copyFirst(ctx context.Context, said map[string]admission) error {
-	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return said[name].Applied == 0 })
+// shard of a group that begins with more, which the log alone does not show at first.
+func (m *Member) copyFirst(ctx context.Context, answers map[string]admission) error {
+	from := slices.DeleteFunc(m.cfg.others(), func(name string) bool { return answers[name].Applied == 0 })
 	name, _, err := m.copyAny(ctx, from)
 	if err == nil {
 		m.cfg.Log.Info("this member begins with a copy of another one's view", "from", name, "applied", m.view.Applied())
@@ -265,7 +265,7 @@ func (m *Member) settle(ctx context.Context) error {
 func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
 	for _, name := range m.cfg.others() {
 		query := url.Values{"member": {m.cfg.Member}, "attempt": {attempt}}
-		if err = m.call(ctx, http.MethodPost, name, admissionPath, query, 2*replaceTime, nil); err == nil {
+		if err = m.call(ctx, memberCall{method: http.MethodPost, member: name, path: admissionPath, query: query, timeout: 2 * replaceTime}, nil); err == nil {
 			return nil
 		}
 	}
@@ -275,7 +275,7 @@ func (m *Member) replaced(ctx context.Context, attempt string) (err error) {
 // replaceTime is how long a member takes for a replacement.
 const replaceTime = 15 * time.Second
 
-// replace puts another member, whose disk is empty, in its own place: the log forgets what
+// replace puts another member, whose disk is empty, in its own place: the log drops what
 // that member promised. It is done only for a process that says itself, at the address of
 // that member, that it has lost its disk, and while all others take part.
 func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
@@ -326,14 +326,22 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 // askTime is how long an answer may take.
 const askTime = 2 * time.Second
 
-func (m *Member) ask(ctx context.Context, name string) (said admission, err error) {
-	return said, m.call(ctx, http.MethodGet, name, admissionPath, nil, askTime, &said)
+func (m *Member) ask(ctx context.Context, name string) (answer admission, err error) {
+	return answer, m.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, timeout: askTime}, &answer)
 }
 
-func (m *Member) call(ctx context.Context, method, name, path string, query url.Values, timeout time.Duration, said *admission) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// memberCall is a call of another member.
+type memberCall struct {
+	method, member, path string
+	query                url.Values
+	timeout              time.Duration
+}
+
+// call makes a call, and reads the answer into out, unless that is nil.
+func (m *Member) call(ctx context.Context, c memberCall, out *admission) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, m.cfg.url(name, path)+"?"+query.Encode(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, c.method, m.cfg.url(c.member, c.path)+"?"+c.query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}
@@ -346,10 +354,10 @@ func (m *Member) call(ctx context.Context, method, name, path string, query url.
 	if answer.StatusCode >= 300 {
 		var problem struct{ Detail string }
 		_ = json.NewDecoder(body).Decode(&problem)
-		return fmt.Errorf("group: member %s answered %d: %s", name, answer.StatusCode, problem.Detail)
+		return fmt.Errorf("group: member %s answered %d: %s", c.member, answer.StatusCode, problem.Detail)
 	}
-	if said == nil {
+	if out == nil {
 		return nil
 	}
-	return json.NewDecoder(body).Decode(said)
+	return json.NewDecoder(body).Decode(out)
 }

@@ -19,9 +19,9 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	empty, full := admission{Attempt: "1"}, admission{Attempt: "1", Applied: 1, Store: "x"}
 	joined := admission{Joined: true, Applied: 7, Store: "x"}
 	for _, test := range []struct {
-		said map[string]admission
-		want verdict
-		wait string
+		answers map[string]admission
+		want    verdict
+		wait    string
 	}{
 		{nil, waiting, "admitted and replaceable"},
 		{map[string]admission{"replaceable": empty}, waiting, "admitted"},
@@ -33,8 +33,8 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"admitted": joined, "replaceable": joined}, behind, "the other members"},
 		{map[string]admission{"admitted": full}, waiting, "replaceable"},
 	} {
-		if got, wait, err := m.judge(test.said, false); got != test.want || wait != test.wait || err != nil {
-			t.Errorf("%v: %v, %q, %v", test.said, got, wait, err)
+		if got, wait, err := m.judge(test.answers, false); got != test.want || wait != test.wait || err != nil {
+			t.Errorf("%v: %v, %q, %v", test.answers, got, wait, err)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (m *Member) compareClocks(ctx context.Context) {
 		for _, name := range m.cfg.others() {
 			if o, fit, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
 				m.clocks.Saw(name, o)
-				m.heirs.saw(name, fit)
+				m.successors.record(name, fit)
 			}
 		}
 		if off := m.clocks.Off(); off != was {

@@ -95,7 +95,7 @@ type Config struct {
 	// Watch is how the owner watches objects; its API is nil: sources cannot watch.
 	Watch watch.Config
 	// Gone is sources.Origin's: what exists no more was removed while no member owned the
-	// shard, or one that had not heard of it.
+	// shard, or one that had not received its claim.
 	Gone func(ctx context.Context, uids []string) ([]string, error)
 	// Fatal is called when durability is unknown, or the log has ended; Stopping reports
 	// that the adapter ends.

@@ -24,42 +24,42 @@ const (
 )
 
 const (
-	// heirLife is how long a member counts as fit after it said so.
-	heirLife = 3 * time.Second
-	// heirBehind is how long a fit member may have heard nothing of the owner, which it does
+	// successorLife is how long a member counts as fit after it reported that.
+	successorLife = 3 * time.Second
+	// successorBehind is how long a fit member may have received nothing from the owner, which it does
 	// each 0.15 s.
-	heirBehind = 2 * time.Second
+	successorBehind = 2 * time.Second
 	// resignEvery is the least time between two attempts of a member to hand the shard over: if
-	// the heir cannot claim it, calls wait for seconds each time.
+	// the successor cannot claim it, calls wait for seconds each time.
 	resignEvery = time.Minute
 )
 
-// heirs are the other members that said that they are fit to own the shard. The owner does not.
-type heirs struct {
-	mu   sync.Mutex
-	said map[string]saidFit
+// successors are the other members that reported that they are fit to own the shard. The owner does not.
+type successors struct {
+	mu      sync.Mutex
+	answers map[string]fitnessAnswer
 }
 
-type saidFit struct {
+type fitnessAnswer struct {
 	fitness
 	at time.Time
 }
 
-func (h *heirs) saw(member string, f fitness) {
+func (h *successors) record(member string, f fitness) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.said == nil {
-		h.said = map[string]saidFit{}
+	if h.answers == nil {
+		h.answers = map[string]fitnessAnswer{}
 	}
-	h.said[member] = saidFit{f, time.Now()}
+	h.answers[member] = fitnessAnswer{f, time.Now()}
 }
 
-// any reports that a member said lately that it is so fit, or fitter.
-func (h *heirs) any(least fitness) bool {
+// any reports whether a recent report of a member is that fit, or fitter.
+func (h *successors) any(least fitness) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, said := range h.said {
-		if time.Since(said.at) < heirLife && (said.fitness == ample || said.fitness == least) {
+	for _, a := range h.answers {
+		if time.Since(a.at) < successorLife && (a.fitness == ample || a.fitness == least) {
 			return true
 		}
 	}
@@ -67,10 +67,10 @@ func (h *heirs) any(least fitness) bool {
 }
 
 // fit is how fit this member is to take the shard over. It must be able to claim it now: it
-// hears of the owner, and what its own last tenure began has ended.
+// receives from the owner, and what its own last tenure began has ended.
 func (m *Member) fit() fitness {
 	switch view := m.view.get(); {
-	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > heirBehind || m.clocks.Off() || view.Short():
+	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.Off() || view.Short():
 		return unfit
 	case view.Ample():
 		return ample
@@ -81,19 +81,19 @@ func (m *Member) fit() fitness {
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
-	return m.clocks.Off() || m.view.get().Short() && m.heirs.any(ample)
+	return m.clocks.Off() || m.view.get().Short() && m.successors.any(ample)
 }
 
-// whyResign is why a member should not own the shard while an heir can, "": it may. short: its
+// whyResign is why a member should not own the shard while another member can, "": it may. short: its
 // disk is nearly full.
-func whyResign(clocks *replica.Clocks, short bool, heirs *heirs) string {
+func whyResign(clocks *replica.Clocks, short bool, successors *successors) string {
 	switch {
-	case clocks.Fast() && heirs.any(able):
+	case clocks.Fast() && successors.any(able):
 		return "its clock is ahead: what is due at a time would be delivered before it"
 	case clocks.Off():
 		// With a clock that is behind it goes on: one that jumps ahead makes delays shorter.
 		return ""
-	case short && heirs.any(ample):
+	case short && successors.any(ample):
 		return "its disk is nearly full"
 	}
 	return ""
@@ -108,7 +108,7 @@ func (m *Member) resign() {
 	if t == nil || !t.lease.Valid() {
 		return
 	}
-	why := whyResign(m.clocks, m.view.get().Short(), &m.heirs)
+	why := whyResign(m.clocks, m.view.get().Short(), &m.successors)
 	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}

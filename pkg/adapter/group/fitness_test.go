@@ -21,7 +21,7 @@ import (
 func TestHeirs_SaidLately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var h heirs
+		var h successors
 		for _, step := range []struct {
 			member      string
 			says        fitness
@@ -34,10 +34,10 @@ func TestHeirs_SaidLately(t *testing.T) {
 			{"b", unfit, 0, true, true},
 			{"c", unfit, 0, false, false},
 			{"c", "of another version", 0, false, false},
-			{"c", ample, heirLife - 1, true, true},
-			{"c", ample, heirLife, false, false},
+			{"c", ample, successorLife - 1, true, true},
+			{"c", ample, successorLife, false, false},
 		} {
-			h.saw(step.member, step.says)
+			h.record(step.member, step.says)
 			time.Sleep(step.after)
 			if gotAble, gotAmple := h.any(able), h.any(ample); gotAble != step.able || gotAmple != step.ample {
 				t.Errorf("%+v: able %v, ample %v", step, gotAble, gotAmple)
@@ -69,10 +69,10 @@ func TestOwner_ResignsForABetterHeir(t *testing.T) {
 		{replica.OffLimit + 1, true, ample, ""},
 		{replica.OffLimit, true, ample, "disk"},
 	} {
-		clocks, others := replica.NewClocks("a", 2), heirs{}
+		clocks, others := replica.NewClocks("a", 2), successors{}
 		clocks.Saw("b", replica.Offset{By: c.by})
 		clocks.Saw("c", replica.Offset{By: c.by})
-		others.saw("b", c.heir)
+		others.record("b", c.heir)
 		if got := whyResign(clocks, c.short, &others); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}

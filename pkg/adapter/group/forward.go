@@ -20,8 +20,8 @@ import (
 const (
 	// patience is how long a call waits for an owner.
 	patience = 3 * time.Second
-	// lookAgain is the pause before the owner is tried once more.
-	lookAgain = 10 * time.Millisecond
+	// retryPause is the pause before the owner is tried once more.
+	retryPause = 10 * time.Millisecond
 	// maxForwarded bounds the calls that are forwarded at one time, and maxReplay the bytes of
 	// a body that each keeps to be sent to another owner.
 	maxForwarded = 512
@@ -104,7 +104,7 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		}
 		setSecured(r)
 		setCaller(r)
-		// A member that has heard less than the sender may take the source for another group's.
+		// A member that has received less than the sender may take the source for another group's.
 		if m.destination(r) == (own{m}) {
 			if t := m.current(); t.enter() {
 				t.serve(api, w, r)
@@ -143,7 +143,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 					return
 				case <-r.Context().Done():
 					return
-				case <-time.After(lookAgain):
+				case <-time.After(retryPause):
 				}
 				continue
 			}
@@ -151,7 +151,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 				unavailable(w, detailSealed)
 				return
 			}
-			t, changed := d.here()
+			t, changed := d.localTenure()
 			if (f == nil || f.whole) && t.enter() {
 				if f != nil {
 					f.rewind(r)
@@ -194,7 +194,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 				return
 			case <-changed:
 			case <-moved:
-			case <-time.After(lookAgain):
+			case <-time.After(retryPause):
 			}
 		}
 	})
@@ -292,16 +292,16 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	answered := make(chan struct{})
 	defer close(answered)
 	go func() { // an owner that stands still does not answer: the next one ends the wait
-		doubts := time.NewTicker(doubtAfter)
-		defer doubts.Stop()
+		overdue := time.NewTicker(askAnotherAfter)
+		defer overdue.Stop()
 		for waiting := true; waiting; {
 			select {
 			case <-answered:
 				return
 			case <-moved:
 				waiting = false
-			case <-doubts.C:
-				d.doubt(ctx, address)
+			case <-overdue.C:
+				d.askAnother(ctx, address)
 			}
 		}
 		select {
@@ -354,7 +354,7 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" {
 		hint := answer.Header.Get(ownerHeader)
-		if hint == f.dead { // the member has not heard of its end
+		if hint == f.dead { // the member has not received its end
 			hint = ""
 		}
 		d.refused(address, hint)

@@ -34,7 +34,7 @@ type Member struct {
 	log          Log
 	group        *replica.Group
 	clocks       *replica.Clocks
-	heirs        heirs
+	successors   successors
 	resignations *rate.Limiter
 	client       *http.Client
 	slots        *budget.Budget // calls that are forwarded in this group
@@ -51,7 +51,7 @@ type Member struct {
 	serves       sync.WaitGroup     // of peers
 	serving      chan struct{}      // closed by Serve
 
-	told         sync.Map     // names of members that said that their disks are empty
+	emptyPeers   sync.Map     // names of members that reported an empty disk
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
 	forwarded    metric.Int64Counter
@@ -245,8 +245,8 @@ func (m *Member) serveTenure(t *tenure) {
 	m.changed = make(chan struct{})
 }
 
-// known are the sources of all groups, served are the ones of this group.
-func (m *Member) known() []*schedule.Source {
+// allSources are the sources of all groups, served are the ones of this group.
+func (m *Member) allSources() []*schedule.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.wanted))
@@ -254,7 +254,7 @@ func (m *Member) known() []*schedule.Source {
 
 // served are the sources of this member's group.
 func (m *Member) served() []*schedule.Source {
-	return slices.DeleteFunc(m.known(), func(s *schedule.Source) bool { return !m.hasSource(s) })
+	return slices.DeleteFunc(m.allSources(), func(s *schedule.Source) bool { return !m.hasSource(s) })
 }
 
 // handover is how long the owner waits for calls under way before it hands the shard over.
@@ -302,7 +302,7 @@ func (m *Member) followed() {
 	}
 }
 
-// lastCalls is how long the others may take to learn who owns the shard.
+// lastCalls is how long the others may take to read who owns the shard.
 const lastCalls = 200 * time.Millisecond
 
 // Shutdown ends the port for other members, after Leave. What hangs is cut off with ctx.
@@ -340,11 +340,11 @@ func (m *Member) SetSource(s *schedule.Source) error {
 	if t == nil || !m.hasSource(s) {
 		return nil
 	}
-	return passing(m.bring(t, s.UID))
+	return ignoreTenureEnd(m.setInTenure(t, s.UID))
 }
 
-// bring makes the tenure serve the source as it is wanted now.
-func (m *Member) bring(t *tenure, uid string) error {
+// setInTenure gives the tenure the source's newest settings.
+func (m *Member) setInTenure(t *tenure, uid string) error {
 	m.setting.Lock()
 	defer m.setting.Unlock()
 	m.mu.Lock()
@@ -356,7 +356,7 @@ func (m *Member) bring(t *tenure, uid string) error {
 	return t.set(s)
 }
 
-// RemoveSource removes a source. Only the owner purges; the others forget the source.
+// RemoveSource removes a source. Only the owner purges; the others drop the source.
 func (m *Member) RemoveSource(uid string) error {
 	m.setting.Lock()
 	m.mu.Lock()
@@ -372,11 +372,11 @@ func (m *Member) RemoveSource(uid string) error {
 		m.cfg.Log.Info("source removed; its schedules are purged by the owner", "uid", uid)
 		return nil
 	}
-	return passing(t.remove(uid))
+	return ignoreTenureEnd(t.remove(uid))
 }
 
-// passing leaves out an error that the end of a tenure explains: the next one sets all sources.
-func passing(err error) error {
+// ignoreTenureEnd leaves out an error that the end of a tenure explains: the next one sets all sources.
+func ignoreTenureEnd(err error) error {
 	var refused *schedule.Error
 	if errors.Is(err, store.ErrNotOwner) || errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrClosed) || errors.As(err, &refused) {
 		return nil

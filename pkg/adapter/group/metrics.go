@@ -12,7 +12,7 @@ import (
 
 // The results of a call that this member did not answer itself.
 const (
-	resultAnswered = "answered" // by the owner, whatever it said
+	resultAnswered = "answered" // by the owner, with any status
 	resultNoOwner  = "no_owner" // 503: nothing was changed
 	resultUnknown  = "unknown"  // 503: the owner went away during the call
 	resultBusy     = "busy"     // 503: too many are on their way

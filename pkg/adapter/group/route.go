@@ -18,18 +18,18 @@ import (
 type destination interface {
 	// number is the group's.
 	number() int
-	// here is the tenure of this member, nil: another member owns the shard. Changed is closed
+	// localTenure is the tenure of this member, nil: another member owns the shard. Changed is closed
 	// when that changes.
-	here() (t *tenure, changed <-chan struct{})
+	localTenure() (t *tenure, changed <-chan struct{})
 	// owner is the address of another member that owns the shard, "": none is known. Moved is
 	// closed when another one does.
 	owner() (address string, moved <-chan struct{})
-	// refused hears that the member at the address did not answer as the owner, and which one
-	// owns the shard by what it says, "": it does not say.
+	// refused is called when the member at the address did not answer as the owner. hint is the
+	// owner that it named, "" for none.
 	refused(address, hint string)
-	// doubt hears that the member at the address has not answered for a while.
-	doubt(ctx context.Context, address string)
-	// locate looks for the owner before a call that can be sent once.
+	// askAnother is called when the member at the address has not answered for a while.
+	askAnother(ctx context.Context, address string)
+	// locate finds the owner before a call that can be sent once.
 	locate(ctx context.Context)
 	// slots are held by calls that are forwarded, of one peer a quarter at most.
 	slots() *budget.Budget
@@ -40,7 +40,7 @@ type own struct{ m *Member }
 
 func (d own) number() int { return d.m.cfg.shard }
 
-func (d own) here() (*tenure, <-chan struct{}) {
+func (d own) localTenure() (*tenure, <-chan struct{}) {
 	d.m.mu.Lock()
 	defer d.m.mu.Unlock()
 	return d.m.tenure, d.m.changed
@@ -54,10 +54,10 @@ func (d own) owner() (string, <-chan struct{}) {
 	return owner.Address, moved
 }
 
-func (own) refused(_, _ string)               {}
-func (own) doubt(_ context.Context, _ string) {}
-func (own) locate(context.Context)            {}
-func (d own) slots() *budget.Budget           { return d.m.slots }
+func (own) refused(_, _ string)                    {}
+func (own) askAnother(_ context.Context, _ string) {}
+func (own) locate(context.Context)                 {}
+func (d own) slots() *budget.Budget                { return d.m.slots }
 
 // foreign is another group, whose log this member does not read. It remembers which member
 // answered as the owner, and learns of another one from the members' answers.
@@ -68,10 +68,10 @@ type foreign struct {
 	held    *budget.Budget
 	asking  sync.Mutex
 
-	mu    sync.Mutex
-	guess int // the member that is taken for the owner
-	next  int // the member that is asked next
-	moved chan struct{}
+	mu           sync.Mutex
+	assumedOwner int // the member that is taken for the owner
+	next         int // the member that is asked next
+	moved        chan struct{}
 }
 
 func newForeign(m *Member, shard int) *foreign {
@@ -82,14 +82,14 @@ func newForeign(m *Member, shard int) *foreign {
 	return f
 }
 
-func (f *foreign) number() int                      { return f.shard }
-func (f *foreign) here() (*tenure, <-chan struct{}) { return nil, nil }
-func (f *foreign) slots() *budget.Budget            { return f.held }
+func (f *foreign) number() int                             { return f.shard }
+func (f *foreign) localTenure() (*tenure, <-chan struct{}) { return nil, nil }
+func (f *foreign) slots() *budget.Budget                   { return f.held }
 
 func (f *foreign) owner() (string, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.members[f.guess], f.moved
+	return f.members[f.assumedOwner], f.moved
 }
 
 // refused takes the member that was named for the owner, else the next one. Of many calls that
@@ -97,29 +97,29 @@ func (f *foreign) owner() (string, <-chan struct{}) {
 func (f *foreign) refused(address, hint string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.members[f.guess] != address {
+	if f.members[f.assumedOwner] != address {
 		return
 	}
 	to := slices.Index(f.members, hint)
 	if to < 0 {
-		to = (f.guess + 1) % len(f.members)
+		to = (f.assumedOwner + 1) % len(f.members)
 	}
 	f.take(to)
 }
 
 // take takes a member for the owner; mu is held.
 func (f *foreign) take(member int) {
-	if member == f.guess {
+	if member == f.assumedOwner {
 		return
 	}
-	f.guess = member
+	f.assumedOwner = member
 	close(f.moved)
 	f.moved = make(chan struct{})
 }
 
-// doubt asks another member who owns the shard: the one that was taken for the owner may stand
+// askAnother asks another member who owns the shard: the one that was taken for the owner may stand
 // still, and a call at it would wait without end.
-func (f *foreign) doubt(ctx context.Context, address string) {
+func (f *foreign) askAnother(ctx context.Context, address string) {
 	if !f.asking.TryLock() {
 		return // another call asks
 	}
@@ -165,7 +165,7 @@ func (f *foreign) ask(ctx context.Context, member, address string) error {
 	if to < 0 {
 		return errors.New("group: it knows no owner")
 	}
-	if f.members[f.guess] == address {
+	if f.members[f.assumedOwner] == address {
 		f.take(to)
 	}
 	return nil
@@ -176,13 +176,13 @@ const (
 	// members, in ownerHeader, which a refusal of a forwarded call has too.
 	ownerPath   = "/-/owner"
 	ownerHeader = "Reschedule-Owner"
-	// doubtAfter is how long a member may take for an answer before another one is asked
+	// askAnotherAfter is how long a member may take for an answer before another one is asked
 	// whether it owns the shard, and ownerTime how long that answer may take.
-	doubtAfter = 500 * time.Millisecond
-	ownerTime  = 500 * time.Millisecond
+	askAnotherAfter = 500 * time.Millisecond
+	ownerTime       = 500 * time.Millisecond
 )
 
-// nameOwner says who owns the shard, as far as this member knows.
+// nameOwner writes who owns the shard, as far as this member knows.
 func (m *Member) nameOwner(w http.ResponseWriter) {
 	if !m.joined.Load() {
 		return

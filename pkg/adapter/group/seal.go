@@ -24,7 +24,7 @@ func (m *Member) Seal(ctx context.Context) (err error) {
 		case own && t != nil:
 			err = t.seal()
 		case owner.Member != "" && owner.Member != m.cfg.Member:
-			err = m.call(ctx, http.MethodPost, owner.Member, sealPath, nil, sealTime, nil)
+			err = m.call(ctx, memberCall{method: http.MethodPost, member: owner.Member, path: sealPath, timeout: sealTime}, nil)
 		}
 		select {
 		case <-ctx.Done():

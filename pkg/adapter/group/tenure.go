@@ -57,7 +57,7 @@ func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 	}
 	m.serveTenure(t)
 	for _, s := range m.served() { // they may have changed meanwhile
-		if err := passing(m.bring(t, s.UID)); err != nil {
+		if err := ignoreTenureEnd(m.setInTenure(t, s.UID)); err != nil {
 			m.cfg.Log.Error("a source cannot be served", "source", s.Path(), "error", err)
 		}
 	}
@@ -114,15 +114,15 @@ const leastPurgeWait, mostPurgeWait = time.Second, 30 * time.Second
 
 func (t *tenure) purgeGone() error {
 	// What the shard has now was taken for a source that existed. So one that does not
-	// exist afterwards was removed, whatever this member has heard.
+	// exist afterwards was removed, whatever this member has received.
 	unknown, err := t.store.Sources()
 	if err != nil {
-		return passing(err)
+		return ignoreTenureEnd(err)
 	}
 	for _, s := range t.queue.Sources() {
 		unknown = append(unknown, s.Spec().UID)
 	}
-	for _, s := range t.m.known() {
+	for _, s := range t.m.allSources() {
 		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {
 			t.m.cfg.Log.Error("this group has schedules of a source that is said to be in another group, where they are not delivered: put the number of the group back", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "said", s.Group)
 		}
@@ -140,7 +140,7 @@ func (t *tenure) purgeGone() error {
 			t.m.cfg.Log.Warn("schedules are kept of a source that this member does not know: it is purged when the owner learns that it was removed", "uid", uid)
 			continue
 		}
-		if err := passing(t.remove(uid)); err != nil {
+		if err := ignoreTenureEnd(t.remove(uid)); err != nil {
 			return err
 		}
 		t.m.cfg.Log.Info("source removed; its schedules are purged", "uid", uid)
@@ -285,7 +285,7 @@ func (t *tenure) drain(d time.Duration) {
 	t.closed = true
 	t.mu.Unlock()
 	if t.queue != nil {
-		t.queue.EndEvents() // a stream ends when its reader wants, else
+		t.queue.EndEvents() // a stream ends when its reader closes it, else
 	}
 	done := make(chan struct{})
 	go func() {

@@ -106,7 +106,7 @@ func (p *peerTLS) dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 // dialer ends a connection to a machine that is cut off after patience, so that a call that
-// waits for an answer ends too. A member that is cut off itself does not hear of another owner.
+// waits for an answer ends too. A member that is cut off itself does not receive another owner's claim.
 func dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         time.Second,

@@ -156,11 +156,11 @@ func (m *Member) sendView(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.sent.Add(1)
-	backup.Send(&paced{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, m.view, m.cfg.Log)
+	backup.Send(&pacedWriter{ResponseWriter: w, ctx: r.Context(), begun: time.Now()}, r, m.view, m.cfg.Log)
 }
 
-// paced writes at copyRate.
-type paced struct {
+// pacedWriter writes at copyRate.
+type pacedWriter struct {
 	http.ResponseWriter
 	ctx   context.Context
 	begun time.Time
@@ -168,9 +168,9 @@ type paced struct {
 }
 
 // Unwrap is for http.ResponseController.
-func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-func (p *paced) Write(b []byte) (int, error) {
+func (p *pacedWriter) Write(b []byte) (int, error) {
 	n, err := p.ResponseWriter.Write(b)
 	p.sent += int64(n)
 	due := time.Duration(float64(p.sent) / copyRate * float64(time.Second))
@@ -237,20 +237,20 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	if err := os.RemoveAll(dir); err != nil { // of a process that was killed
 		return err
 	}
-	if err := backup.Restore(ctx, alive{answer.Body, stalled}, dir); err != nil {
+	if err := backup.Restore(ctx, stallReader{answer.Body, stalled}, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
 	return m.view.replace()
 }
 
-// alive reads while something comes. Only the wait for the sender counts: to verify a large
+// stallReader reads while something comes. Only the wait for the sender counts: to verify a large
 // view, while the end of the answer is not read yet, takes longer.
-type alive struct {
+type stallReader struct {
 	io.Reader
 	stalled *time.Timer
 }
 
-func (a alive) Read(p []byte) (int, error) {
+func (a stallReader) Read(p []byte) (int, error) {
 	a.stalled.Reset(copyStall)
 	defer a.stalled.Stop()
 	return a.Reader.Read(p)

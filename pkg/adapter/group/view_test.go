@@ -49,7 +49,7 @@ func TestCopy_StallIsOfTheSender(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stalled atomic.Bool
 		timer := time.AfterFunc(copyStall, func() { stalled.Store(true) })
-		if _, err := (alive{strings.NewReader("x"), timer}).Read(make([]byte, 1)); err != nil {
+		if _, err := (stallReader{strings.NewReader("x"), timer}).Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * copyStall) // it is verified
@@ -61,7 +61,7 @@ func TestCopy_StallIsOfTheSender(t *testing.T) {
 			time.Sleep(2 * copyStall)
 			_ = end.Close()
 		}()
-		if _, err := (alive{silent, timer}).Read(make([]byte, 1)); !errors.Is(err, io.EOF) || !stalled.Load() {
+		if _, err := (stallReader{silent, timer}).Read(make([]byte, 1)); !errors.Is(err, io.EOF) || !stalled.Load() {
 			t.Errorf("a silent sender is waited for: %v", err)
 		}
 	})

@@ -31,7 +31,7 @@ const (
 	freeHead = 4 << 10
 	// headCopies is how many copies of a head are in memory.
 	headCopies = 2
-	// silence is how often the log says that the limit is reached.
+	// silence is the time between two log lines that the limit is reached.
 	silence = time.Minute
 	// surelyIdle is longer than a handshake and the headers of a request take.
 	surelyIdle = 10 * time.Second

@@ -66,7 +66,7 @@ func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, erro
 // ScheduleTogether applies all items as one durable change or, when one is
 // refused, none: then the error is that item's *schedule.Error.
 func (s *Source) ScheduleTogether(items []Item) error {
-	return s.admit(items, make([]Scheduled, len(items)), &admission{together: true}, nil)
+	return s.admit(items, make([]Scheduled, len(items)), &admission{allOrNone: true}, nil)
 }
 
 const (
@@ -87,20 +87,20 @@ const (
 
 // admission is the state of a call over its pages.
 type admission struct {
-	together bool
-	outlines bool  // the entries' events are not needed
-	claimed  bool  // memory for large entries, which are read page by page
-	needs    int64 // bytes to claim
-	marks    []store.MarkChange
-	growth   int64 // bytes of the marks
-	extra    []store.Change
+	allOrNone bool
+	outlines  bool  // the entries' events are not needed
+	claimed   bool  // memory for large entries, which are read page by page
+	needs     int64 // bytes to claim
+	marks     []store.MarkChange
+	growth    int64 // bytes of the marks
+	extra     []store.Change
 
-	echoed   int64
-	accepted bool
-	full     error // some item's refusal because the disk is full
-	commit   store.Commit
-	writes   firstWrites
-	wake     bool
+	answerBytes int64
+	accepted    bool
+	full        error // some item's refusal because the disk is full
+	commit      store.Commit
+	writes      firstWrites
+	wake        bool
 }
 
 // errLarge is returned before anything changes: the entries are large, and memory must be claimed.
@@ -109,13 +109,13 @@ var errLarge = errors.New("queue: the entries are large")
 // admit decides about the items, applies the accepted changes and waits until they
 // are durable.
 func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
-	a.outlines, a.needs = a.together, pageMemory
+	a.outlines, a.needs = a.allOrNone, pageMemory
 	brought := int64(0)
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
 		brought += items[i].brings()
 	}
-	if a.together || len(items) == 1 || brought <= pageBytes {
+	if a.allOrNone || len(items) == 1 || brought <= pageBytes {
 		if err := s.admitAll(items, out, a); !errors.Is(err, errLarge) {
 			return err
 		}
@@ -183,7 +183,7 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 		case err == nil:
 			a.accepted = true
 			a.echo(&items[i].Request, &out[i].View)
-		case errors.As(err, &refused) && !a.together:
+		case errors.As(err, &refused) && !a.allOrNone:
 			out[i].Err = refused
 			if refused.Code == schedule.CodeStorageFull {
 				a.full = refused
@@ -214,8 +214,8 @@ func (a *admission) echo(r *schedule.Request, v *schedule.View) {
 	if v.Event == nil || v.Event == r.Event {
 		return
 	}
-	if size := v.Size(v.Key); a.echoed+size <= echoBytes {
-		a.echoed += size
+	if size := v.Size(v.Key); a.answerBytes+size <= echoBytes {
+		a.answerBytes += size
 		return
 	}
 	e := *v.Entry
@@ -319,7 +319,7 @@ func (s *Source) openAll(items []Item, now time.Time, a *admission) (keys []keyS
 			}
 		}
 		of[i], n = at, i+1
-		if oneByOne && !a.together {
+		if oneByOne && !a.allOrNone {
 			held += items[i].brings()
 		}
 	}
@@ -427,7 +427,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 	// Without changes this is a barrier: the answer "kept" too requires that the kept
 	// entry is durable.
 	var marks []store.MarkChange
-	if !lazy { // the last page: a mark says that all of it was scheduled
+	if !lazy { // the last page: a mark records that all of it was scheduled
 		marks = a.marks
 	}
 	commit, err := s.q.store.ApplyMarked(lazy, marks, changes...)

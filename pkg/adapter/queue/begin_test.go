@@ -97,7 +97,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 	// A change that comes while the first bytes are being written is answered
 	// after them. Bytes that the sink does not take are cut off after a second.
 	for name, change := range changes {
-		for _, stuck := range []bool{false, true} {
+		for _, readsFail := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				s, d, done := taken(t)
 				defer done()
@@ -107,7 +107,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 				}
 				began := time.Now()
 				s.OnCallOff(d, func() {
-					if took := time.Since(began); !stuck || took != writeWait {
+					if took := time.Since(began); !readsFail || took != writeWait {
 						t.Errorf("%s: cut off after %s", name, took)
 					}
 					wrote()
@@ -120,7 +120,7 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 					t.Errorf("%s: answered before the first bytes: %v", name, err)
 				default:
 				}
-				if !stuck {
+				if !readsFail {
 					wrote()
 				}
 				if err := <-answered; err != nil {

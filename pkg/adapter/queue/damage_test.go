@@ -175,14 +175,14 @@ func TestReads_ThatFailAreTriedInBounds(t *testing.T) {
 			}}
 		})
 		defer done()
-		n := 3 * int(maxAgain)
+		n := 3 * int(maxRereads)
 		fill(t, s, n, time.Now())
 		failing.Store(true)
 		for range 5 {
 			if d, err := s.Take(); d != nil || err != nil {
 				t.Fatal(d, err)
 			}
-			if got := s.again.Load(); got > maxAgain {
+			if got := s.again.Load(); got > maxRereads {
 				t.Errorf("%d keys wait to be read again", got)
 			}
 			if !s.NextAt().IsZero() {

@@ -37,7 +37,7 @@ func (s *Source) Take() (*Delivery, error) {
 	if settings.Suspend {
 		return nil, nil
 	}
-	for !s.stuck() && s.q.cfg.Owns() {
+	for !s.readsFail() && s.q.cfg.Owns() {
 		now := s.now()
 		s.page.Lock()
 		row, ok := s.next(settings, now)
@@ -74,7 +74,7 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	}
 	e, _, err := s.get(row.Key, false)
 	if err != nil {
-		s.later(row, err)
+		s.retryRead(row, err)
 		return nil, nil
 	}
 	if e == nil || e.Revision != row.Revision || e.At().UnixNano() != row.At {
@@ -105,14 +105,14 @@ func (s *Source) start(row timer.Row, settings *schedule.Source, now time.Time) 
 	return &Delivery{Attempt: attempt, Lateness: now.Sub(e.At()), started: now, key: row.Key, flight: f}, nil
 }
 
-// maxAgain is how many keys of a source may wait for another read. With more of them
+// maxRereads is how many keys of a source may wait for another read. With more of them
 // the disk cannot be read at all, and the whole source waits.
-const maxAgain = 64
+const maxRereads = 64
 
-func (s *Source) stuck() bool { return s.again.Load() >= maxAgain }
+func (s *Source) readsFail() bool { return s.again.Load() >= maxRereads }
 
-// later tries a key again whose entry could not be read.
-func (s *Source) later(row timer.Row, err error) {
+// retryRead tries a key again whose entry could not be read.
+func (s *Source) retryRead(row timer.Row, err error) {
 	if errors.Is(err, store.ErrClosed) {
 		return
 	}
@@ -194,8 +194,8 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	if err != nil {
 		// The occurrence in the store will be delivered. Without reading it, the
 		// effect of this outcome on it is not known.
-		s.later(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
-		s.land(st, d, f)
+		s.retryRead(timer.Row{At: s.now().UnixNano(), Key: d.key}, err)
+		s.endFlight(st, d, f)
 		return schedule.Unfinished, false, nil
 	}
 	revision, err := s.q.store.NextRevision()
@@ -213,7 +213,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	}
 	step := f.Finish(in, cur, o)
 	if step.Disposition == schedule.Retrying {
-		s.shorten(&step, stored, d.key, settings)
+		s.dropAnswer(&step, stored, d.key, settings)
 	}
 	var few [2]store.Change
 	changes := few[:0]
@@ -236,7 +236,7 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 			return "", false, s.q.fatal(err)
 		}
 	}
-	s.land(st, d, f)
+	s.endFlight(st, d, f)
 	s.remember(d, o, step.Disposition, now)
 	wake := false
 	for _, c := range changes {
@@ -249,10 +249,10 @@ func (s *Source) finish(d *Delivery, o schedule.Outcome) (schedule.Disposition, 
 	return step.Disposition, wake, nil
 }
 
-// shorten drops what the sink answered from the entry if there is no space for it.
-func (s *Source) shorten(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Source) {
+// dropAnswer drops what the sink answered from the entry if there is no space for it.
+func (s *Source) dropAnswer(step *schedule.Step, stored *schedule.Entry, key string, settings *schedule.Source) {
 	e := step.Next
-	if e == nil || e.LastFailure == nil || !s.scarce(e.Size(key)-stored.Size(key), settings) {
+	if e == nil || e.LastFailure == nil || !s.noSpaceFor(e.Size(key)-stored.Size(key), settings) {
 		return
 	}
 	n, failure := *e, *e.LastFailure
@@ -260,8 +260,8 @@ func (s *Source) shorten(step *schedule.Step, stored *schedule.Entry, key string
 	step.Next = &n
 }
 
-// land ends the flight. The caller holds the stripe.
-func (s *Source) land(st *stripe, d *Delivery, f *activeFlight) {
+// endFlight ends the flight. The caller holds the stripe.
+func (s *Source) endFlight(st *stripe, d *Delivery, f *activeFlight) {
 	shown := st.show()
 	delete(st.flights, d.key)
 	shown()
@@ -282,5 +282,5 @@ func (s *Source) forget(d *Delivery) {
 	st := s.stripe(d.key)
 	st.Lock()
 	defer st.Unlock()
-	s.land(st, d, st.flights[d.key])
+	s.endFlight(st, d, st.flights[d.key])
 }

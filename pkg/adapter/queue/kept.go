@@ -79,15 +79,15 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 			more = append(more, store.Change{Source: s.uid, Key: r.Key, Old: oldest, Corrupt: unreadable})
 		}
 	}
-	if s.scarce(growth, settings) {
+	if s.noSpaceFor(growth, settings) {
 		return changes
 	}
 	return append(more, store.Change{Source: s.uid, Key: key, Old: old, New: letter, Corrupt: corrupt})
 }
 
-// scarce reports that there is no space for so many bytes more: in the quotas, or on
+// noSpaceFor reports that there is no space for so many bytes more: in the quotas, or on
 // the disk. An outcome that grows is cut short then.
-func (s *Source) scarce(growth int64, settings *schedule.Source) bool {
+func (s *Source) noSpaceFor(growth int64, settings *schedule.Source) bool {
 	if growth <= 0 {
 		return false
 	}

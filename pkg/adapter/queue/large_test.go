@@ -123,17 +123,17 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	echoed := 0
+	answerBytes := 0
 	for i, o := range out[:20] {
 		if o.View.Event != nil {
-			echoed++
+			answerBytes++
 		}
 		if v, _, err := s.Get(items[i].Key); err != nil || !v.Event.Equal(large(byte(i))) {
 			t.Errorf("%s has lost its event: %v", items[i].Key, err)
 		}
 	}
-	if echoed != 10 {
-		t.Errorf("%d events of 100 KiB are in the answer, want 10", echoed)
+	if answerBytes != 10 {
+		t.Errorf("%d events of 100 KiB are in the answer, want 10", answerBytes)
 	}
 	if out[20].View.Event != items[20].Request.Event {
 		t.Error("the event that came in is not in the answer")

@@ -11,13 +11,13 @@ import (
 // They have slots of their own: in the slots of the keys, a dead letter sink that
 // hangs would stop its source. The page's lock guards it.
 type letters struct {
-	flights int
-	parked  []timer.Row
-	more    bool // parked is full: the index has more
+	flights  int
+	deferred []timer.Row
+	more     bool // deferred is full: the index has more
 }
 
-// maxParked bounds the parked rows; further ones stay in the index.
-const maxParked = 1024
+// maxDeferred bounds the deferred rows; further ones stay in the index.
+const maxDeferred = 1024
 
 // hasSlot reports whether one more may be under way: a quarter as many as keys.
 func (l *letters) hasSlot(s *schedule.Source) bool { return l.flights < max(1, s.MaxInFlight/4) }
@@ -27,9 +27,9 @@ func (l *letters) hasSlot(s *schedule.Source) bool { return l.flights < max(1, s
 func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool) {
 	l := &s.page.letters
 	if l.hasSlot(settings) {
-		for len(l.parked) > 0 {
-			row := l.parked[0]
-			l.parked = l.parked[1:]
+		for len(l.deferred) > 0 {
+			row := l.deferred[0]
+			l.deferred = l.deferred[1:]
 			if row.At > now.UnixNano() { // the clock went back: its time has yet to come
 				s.page.Add(row)
 				continue
@@ -38,7 +38,7 @@ func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool
 			return row, true
 		}
 		if l.more { // the rows that were left in the index are in front of the page
-			l.parked, l.more = nil, false
+			l.deferred, l.more = nil, false
 			s.page.Restart()
 		}
 	}
@@ -50,8 +50,8 @@ func (s *Source) next(settings *schedule.Source, now time.Time) (timer.Row, bool
 		case l.hasSlot(settings):
 			l.flights++
 			return row, true
-		case len(l.parked) < maxParked:
-			l.parked = append(l.parked, row)
+		case len(l.deferred) < maxDeferred:
+			l.deferred = append(l.deferred, row)
 		default:
 			l.more = true
 		}

@@ -33,7 +33,7 @@ type Config struct {
 	// Random returns a number in [0,1) for jitter, default math/rand/v2.
 	Random func() float64
 	// Wake is called when a source may have something due sooner than
-	// [Source.NextAt] said before. It must not block; it is called from any goroutine.
+	// [Source.NextAt] returned before. It must not block; it is called from any goroutine.
 	Wake func(*Source)
 	// Fatal is called when durability is unknown, after a failed fsync or write: the
 	// process must end. Default: panics.

@@ -70,11 +70,11 @@ func (s *Source) hold(keys, bytes int64) {
 type reservation struct{ keys, bytes int64 }
 
 // reserve counts the key's new entry before it is stored, so that concurrent calls
-// together stay within the quotas. A change that does not grow is never refused for
+// allOrNone stay within the quotas. A change that does not grow is never refused for
 // a quota. The caller must call settle or release later.
 func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Source) error {
 	more := reservation{bytes: max(e.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes, 0)}
-	if k.had() == 0 && k.reserved.keys == 0 {
+	if k.storedCount() == 0 && k.reserved.keys == 0 {
 		more.keys = 1
 	}
 	if more == (reservation{}) {
@@ -141,14 +141,14 @@ func (s *Source) release(keys []keyState) {
 
 // settle replaces the key's reservation by the actual change.
 func (s *Source) settle(k *keyState) {
-	keys := present(k.current) - k.had()
+	keys := present(k.current) - k.storedCount()
 	s.hold(keys-k.reserved.keys, k.current.Size(k.key)-k.stored.Size(k.key)-k.reserved.bytes)
 	k.reserved = reservation{}
 }
 
-// had is 1 if the store has an entry of the key, also one that cannot be read, whose
+// storedCount is 1 if the store has an entry of the key, also one that cannot be read, whose
 // size is not known.
-func (k *keyState) had() int64 {
+func (k *keyState) storedCount() int64 {
 	if k.corrupt {
 		return 1
 	}

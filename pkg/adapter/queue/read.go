@@ -23,7 +23,7 @@ func (s *Source) Get(key string) (schedule.View, bool, error) {
 		return schedule.View{}, false, err
 	}
 	defer s.leave()
-	f, under := s.stripe(key).glance(key)
+	f, under := s.stripe(key).flightOf(key)
 	e := f.Entry
 	if !f.Own {
 		var err error
@@ -122,7 +122,7 @@ func (s *Source) List(o ListOptions) ([]schedule.View, string, error) {
 	return views, encodeToken(o.ByDue, next), nil
 }
 
-// listFlights is List of the keys in flight, which memory knows.
+// listFlights is List of the keys in flight, which are in memory.
 func (s *Source) listFlights(o ListOptions, after store.Position, now time.Time) (views []schedule.View, next string) {
 	for i := range s.stripes {
 		views = s.stripes[i].list(views, o, after, now)
@@ -157,7 +157,7 @@ func (st *stripe) list(views []schedule.View, o ListOptions, after store.Positio
 }
 
 func (s *Source) view(item store.Item, now time.Time) (schedule.View, bool) {
-	f, under := s.stripe(item.Key).glance(item.Key)
+	f, under := s.stripe(item.Key).flightOf(item.Key)
 	own := f.Own && f.Entry.Revision == item.Entry.Revision
 	return schedule.NewView(item.Key, item.Entry, under, own, now), own || !item.Entry.Expired(now)
 }
@@ -276,6 +276,6 @@ func (s *Source) backlog() (store.Backlog, error) {
 
 // inFlight reports whether a row of the index is of a delivery under way.
 func (s *Source) inFlight(key string, revision uint64) bool {
-	f, _ := s.stripe(key).glance(key)
+	f, _ := s.stripe(key).flightOf(key)
 	return f.Own && f.Entry.Revision == revision
 }

@@ -24,7 +24,7 @@ func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 		}
 	}
 	if len(items) > 0 {
-		return s.admit(items, make([]Scheduled, len(items)), &admission{together: true, marks: own, growth: growth}, nil)
+		return s.admit(items, make([]Scheduled, len(items)), &admission{allOrNone: true, marks: own, growth: growth}, nil)
 	}
 	if len(marks) == 0 {
 		return nil

@@ -109,8 +109,8 @@ func (st *stripe) show() func() {
 	return st.shown.Unlock
 }
 
-// glance returns a copy of the key's delivery under way, and whether there is one.
-func (st *stripe) glance(key string) (schedule.Flight, bool) {
+// flightOf returns a copy of the key's delivery under way, and whether there is one.
+func (st *stripe) flightOf(key string) (schedule.Flight, bool) {
 	st.shown.Lock()
 	defer st.shown.Unlock()
 	if f := st.flights[key]; f != nil {
@@ -218,12 +218,12 @@ func (s *Source) Removed() bool { return s.removed.Load() }
 // NextAt is when [Source.Take] may return a key; zero if no time is known (Wake is
 // called when that changes), and always of a removed source.
 func (s *Source) NextAt() time.Time {
-	if s.Removed() || s.stuck() || !s.q.cfg.Owns() {
+	if s.Removed() || s.readsFail() || !s.q.cfg.Owns() {
 		return time.Time{}
 	}
 	s.page.Lock()
 	defer s.page.Unlock()
-	if l := &s.page.letters; (len(l.parked) > 0 || l.more) && l.hasSlot(s.Spec()) {
+	if l := &s.page.letters; (len(l.deferred) > 0 || l.more) && l.hasSlot(s.Spec()) {
 		return s.now()
 	}
 	at, ok := s.page.Head()

@@ -4,7 +4,7 @@
 // It guarantees that both take a fixed number of bytes, whatever tenants do. The history
 // drops the oldest outcomes of the namespace that has the most, so that a busy namespace
 // costs the others nothing. A feed is a ring: a follower who is slower than the ring is
-// cut off. A source without a follower costs one look at a pointer for each event.
+// cut off. A source without a follower costs one read of a pointer for each event.
 //
 // How it works: the history has a chain of outcomes for each key, and for each namespace
 // the order in which they came. A feed begins with its first follower, stays for a while

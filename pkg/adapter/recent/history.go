@@ -51,10 +51,10 @@ type keyName struct{ source, key string }
 type chain struct {
 	name     keyName
 	outcomes []Outcome
-	// passed is how many of the key's places in the namespace's order are of outcomes
+	// stalePlaces is how many of the key's places in the namespace's order are of outcomes
 	// that were dropped for newer ones of the same key.
-	passed int
-	since  time.Time // when the newest outcome was dropped that is not there any more
+	stalePlaces int
+	since       time.Time // when the newest outcome was dropped that is not there any more
 }
 
 // namespace is the order in which the outcomes of a namespace came.
@@ -97,7 +97,7 @@ func (h *History) Add(ns, source, key string, o Outcome) {
 		c.since = c.outcomes[0].At
 		h.count(n, placeBytes-outcomeBytes-len(c.outcomes[0].Cause))
 		c.outcomes = append(c.outcomes[:0], c.outcomes[1:]...)
-		c.passed++
+		c.stalePlaces++
 	}
 	c.outcomes = append(c.outcomes, o)
 	n.places = append(n.places, c)
@@ -122,8 +122,8 @@ func (h *History) drop(n *namespace) {
 		n.first = 0
 	}
 	freed := placeBytes
-	if c.passed > 0 { // its outcome is gone, for a newer one of the key
-		c.passed--
+	if c.stalePlaces > 0 { // its outcome is gone, for a newer one of the key
+		c.stalePlaces--
 	} else {
 		n.since = c.outcomes[0].At
 		freed = outcomeBytes + len(c.outcomes[0].Cause)
@@ -163,7 +163,9 @@ func (h *History) Get(ns, source, key string) ([]Outcome, time.Time) {
 	return found, since
 }
 
-// byUse is a heap of namespaces; the one that has the most is the first.
+// byUse is a heap of namespaces; the one that has the most is the first. Its order and its
+// index differ from the heap of package listener, and the rest is container/heap's interface:
+// one heap for both would be longer.
 type byUse []*namespace
 
 func (b byUse) Len() int           { return len(b) }

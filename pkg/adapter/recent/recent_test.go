@@ -37,7 +37,7 @@ func TestHistory_FairWithinItsBound(t *testing.T) {
 	}
 	used := 0
 	for _, c := range h.keys {
-		used += keyBytes + len(c.name.key) + c.passed*placeBytes
+		used += keyBytes + len(c.name.key) + c.stalePlaces*placeBytes
 		for _, o := range c.outcomes {
 			used += outcomeBytes + len(o.Cause)
 		}

@@ -28,18 +28,18 @@ func (r reading) now(wall time.Time, at time.Duration) time.Time {
 	return r.shard.Add(min(wall.Sub(r.wall), at-r.at))
 }
 
-// heard is what a member has heard of the shard's clock: the readings that were least late, of
+// clockReadings is what a member knows of the shard's clock: the readings that were least late, of
 // this span and of the one before.
-type heard struct {
+type clockReadings struct {
 	best, before reading
 	began        time.Duration
 }
 
-// hear takes a reading. anew: the owner may be another one, whose clock was held back too.
-func (h *heard) hear(r reading, anew bool) {
+// record takes a reading. anew: the owner may be another one, whose clock was held back too.
+func (h *clockReadings) record(r reading, anew bool) {
 	switch {
 	case anew || h.best.shard.IsZero():
-		*h = heard{best: r, before: r, began: r.at}
+		*h = clockReadings{best: r, before: r, began: r.at}
 	case r.at-h.began >= readingSpan:
 		h.before, h.best, h.began = h.best, r, r.at
 	case r.shard.After(h.best.now(r.wall, r.at)):
@@ -48,7 +48,7 @@ func (h *heard) hear(r reading, anew bool) {
 }
 
 // ahead is how far the wall clock is ahead of what is known of the shard's clock.
-func (h *heard) ahead(wall time.Time, at time.Duration) time.Duration {
+func (h *clockReadings) ahead(wall time.Time, at time.Duration) time.Duration {
 	if h.best.shard.IsZero() {
 		return 0 // there was no owner
 	}
@@ -59,10 +59,10 @@ func (h *heard) ahead(wall time.Time, at time.Duration) time.Duration {
 func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
 
 // hold is how far this member must hold its clock back if it becomes the owner now: by what
-// it has heard of the shard's clock. What it heard may be old, when it was away, or was long
+// it has received of the shard's clock. That may be old, when it was away, or was long
 // on its way. So it is not more than the difference of the clocks explains.
 func (g *Group) hold() time.Duration {
-	if g.cfg.sabotage.notHeld {
+	if g.cfg.testFaults.notHeld {
 		return 0
 	}
 	g.mu.Lock()

@@ -14,7 +14,7 @@ import (
 const (
 	leaseShare = 0.8 // how long an owner may go on after it sent its last successful append
 	renewShare = 0.25
-	lookShare  = 0.02 // how often a standby looks at its clock
+	pollShare  = 0.02 // how often a standby reads its clock
 	unfitShare = 5    // the silence before a claim of a member that is unfit
 )
 
@@ -26,9 +26,9 @@ type Config struct {
 	Log     Log
 	View    View
 	// Level is the newest level of entries that this member understands, default none: then
-	// it does not say so, and writes the first.
+	// it does not report it, and writes the first.
 	Level int
-	// Silence is T: a standby claims the shard when it has not heard from the owner for so long.
+	// Silence is T: a standby claims the shard when it has received nothing from the owner for so long.
 	Silence time.Duration
 	// Clock is a clock that never stands still or jumps, default the monotonic one of Go.
 	Clock func() time.Duration
@@ -52,11 +52,11 @@ type Config struct {
 	Keep   int64
 	Logger *slog.Logger // default: discards
 
-	sabotage sabotage
+	testFaults testFaults
 }
 
-// sabotage is what tests break on purpose.
-type sabotage struct {
+// testFaults is what tests break on purpose.
+type testFaults struct {
 	lease       float64 // another share for the lease
 	markUnsaved bool    // marks without a flush
 	notHeld     bool    // the clock of the shard is the owner's wall clock
@@ -75,19 +75,19 @@ type Group struct {
 
 	mu       sync.Mutex
 	state    State
-	shard    heard
+	shard    clockReadings
 	caughtUp bool
-	current  time.Duration // when the view had all that this member had heard of
+	current  time.Duration // when the view had all that this member had received
 	changed  chan struct{}
 	newest   newest
 	before   uint64 // the last entry that was applied when newest began
 	counted  bool   // newest has the entries before too
 
 	// Of standBy alone.
-	heard   time.Duration // when the head changed last
-	pending claim
-	claims  int
-	started int64
+	headChanged time.Duration // when the head changed last
+	pending     claim
+	claims      int
+	started     int64
 }
 
 // claim is an attempt that may still come true.
@@ -121,8 +121,8 @@ func New(cfg Config) *Group {
 	if cfg.Keep == 0 {
 		cfg.Keep = KeepBytes
 	}
-	if cfg.sabotage.lease == 0 {
-		cfg.sabotage.lease = leaseShare
+	if cfg.testFaults.lease == 0 {
+		cfg.testFaults.lease = leaseShare
 	}
 	return &Group{cfg: cfg, changed: make(chan struct{}), started: time.Now().UnixNano()}
 }
@@ -177,7 +177,7 @@ func (g *Group) copy(ctx context.Context, why error) {
 		}
 		err = g.cfg.Copy(ctx)
 	}()
-	g.lookUntil(ctx, done)
+	g.watchClaims(ctx, done)
 	if err != nil && ctx.Err() == nil {
 		g.cfg.Logger.Warn("the view could not be copied; trying again", "error", err)
 		g.pause(ctx, time.Second)
@@ -190,19 +190,19 @@ func (g *Group) copy(ctx context.Context, why error) {
 func (g *Group) halt(ctx context.Context, why error) {
 	g.cfg.Logger.Error("this program is too old for what the group writes: it applies nothing, and is not ready; start the newer program", "error", why)
 	g.fallBehind()
-	g.lookUntil(ctx, ctx.Done())
+	g.watchClaims(ctx, ctx.Done())
 }
 
-// lookUntil says who owns the shard until it is done.
-func (g *Group) lookUntil(ctx context.Context, done <-chan struct{}) {
-	tick := g.looks()
+// watchClaims records who owns the shard until it is done.
+func (g *Group) watchClaims(ctx context.Context, done <-chan struct{}) {
+	tick := g.pollTicker()
 	defer tick.Stop()
 	for {
 		select {
 		case <-done:
 			return
 		case <-tick.C:
-			g.look(ctx)
+			g.poll(ctx)
 		}
 	}
 }
@@ -213,11 +213,11 @@ func (g *Group) fallBehind() {
 	g.caughtUp = false
 }
 
-func (g *Group) looks() *time.Ticker {
-	return time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*lookShare)))
+func (g *Group) pollTicker() *time.Ticker {
+	return time.NewTicker(max(time.Millisecond, time.Duration(float64(g.cfg.Silence)*pollShare)))
 }
 
-func (g *Group) look(ctx context.Context) {
+func (g *Group) poll(ctx context.Context) {
 	if s, err := g.cfg.Log.State(ctx); err == nil {
 		g.see(s)
 	}
@@ -274,18 +274,18 @@ func (g *Group) see(s State) {
 	defer g.mu.Unlock()
 	if s.Head > g.state.Head {
 		g.state.Head, g.state.Last, g.state.Wall = s.Head, max(s.Last, g.state.Last), s.Wall
-		g.heard = g.cfg.Clock()
+		g.headChanged = g.cfg.Clock()
 		if !s.Wall.IsZero() {
-			// A release too: it may be of an owner of which this member has heard nothing.
-			g.shard.hear(reading{s.Wall, g.wall(), g.heard}, s.Epoch > g.state.Epoch)
+			// A release too: it may be of an owner of which this member has received nothing.
+			g.shard.record(reading{s.Wall, g.wall(), g.headChanged}, s.Epoch > g.state.Epoch)
 		}
 		if g.caughtUp && g.cfg.View.Applied() >= g.state.Last {
-			g.current = g.heard
+			g.current = g.headChanged
 		}
 	}
 	if s.Epoch > g.state.Epoch {
 		g.state.Epoch, g.state.Owner = s.Epoch, s.Owner
-		g.heard = g.cfg.Clock()
+		g.headChanged = g.cfg.Clock()
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
@@ -338,7 +338,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 		return 0, claim{}, err
 	}
 	g.see(s)
-	g.heard = g.cfg.Clock()
+	g.headChanged = g.cfg.Clock()
 	if s.Last > g.cfg.View.Applied() {
 		// The entry may be on its way to the updates.
 		if _, err := g.read(ctx); err != nil {
@@ -351,7 +351,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 	g.mu.Lock()
 	g.caughtUp = true
 	g.mu.Unlock()
-	tick := g.looks()
+	tick := g.pollTicker()
 	defer tick.Stop()
 	for {
 		select {
@@ -381,7 +381,7 @@ func (g *Group) standBy(ctx context.Context) (epoch int64, won claim, err error)
 			return g.won(ctx, epoch)
 		}
 		if errors.Is(err, ErrFenced) {
-			g.look(ctx)
+			g.poll(ctx)
 			continue
 		}
 		g.cfg.Logger.Info("a claim has no answer", "error", err)
@@ -400,7 +400,7 @@ func (g *Group) mayClaim() bool {
 			return false // what the last tenure began has not ended
 		}
 	}
-	silent := g.cfg.Clock() - g.heard
+	silent := g.cfg.Clock() - g.headChanged
 	released := g.state.Epoch > 0 && g.state.Owner.Member == ""
 	if !released && silent < g.cfg.Silence {
 		return false

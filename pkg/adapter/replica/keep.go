@@ -9,7 +9,7 @@ import (
 // The view is flushed when it is keepEntries ahead of its files, and after keepEvery in any
 // case, so that a start has little to read.
 const (
-	keepLook    = 500 * time.Millisecond
+	keepPause   = 500 * time.Millisecond
 	keepEvery   = 5 * time.Second
 	keepEntries = 2000
 )
@@ -118,7 +118,7 @@ func (g *Group) countOlder(ctx context.Context) error {
 func (g *Group) removable(marks map[string]uint64) uint64 {
 	saved := make([]uint64, 0, len(g.cfg.Members))
 	for _, m := range g.cfg.Members {
-		saved = append(saved, marks[m]) // 0 of a member that never said anything
+		saved = append(saved, marks[m]) // 0 of a member that never wrote one
 	}
 	slices.Sort(saved)
 	g.mu.Lock()
@@ -126,14 +126,14 @@ func (g *Group) removable(marks map[string]uint64) uint64 {
 	return min(g.cfg.View.Applied(), max(saved[0], min(saved[(len(saved)-1)/2], g.newest.below)))
 }
 
-// keep flushes the view from time to time and says so in the log. The owner removes from
+// keep flushes the view from time to time and records that in the log. The owner removes from
 // the log what need not be kept.
 func (g *Group) keep(ctx context.Context) {
 	cfg := &g.cfg
 	saved, at := uint64(0), cfg.Clock()
 	announced := cfg.Level == 0
 	for first := true; ; {
-		g.pause(ctx, keepLook)
+		g.pause(ctx, keepPause)
 		if ctx.Err() != nil {
 			return
 		}
@@ -142,7 +142,7 @@ func (g *Group) keep(ctx context.Context) {
 		}
 		applied := cfg.View.Applied()
 		if first || applied > saved && (cfg.Clock()-at >= keepEvery || applied-saved >= keepEntries) {
-			if !cfg.sabotage.markUnsaved {
+			if !cfg.testFaults.markUnsaved {
 				if err := cfg.View.Flush(); err != nil {
 					cfg.Logger.Error("the view cannot be flushed; the log is kept meanwhile", "error", err)
 					continue
@@ -190,7 +190,7 @@ func (g *Group) agree(ctx context.Context) error {
 	}
 	least := cfg.Level
 	for _, m := range cfg.Members {
-		least = min(least, levels[m]) // 0 of a member that never said anything
+		least = min(least, levels[m]) // 0 of a member that never wrote one
 	}
 	if int64(least) > g.agreed.Load() {
 		g.agreed.Store(int64(least))

@@ -79,7 +79,7 @@ type Log interface {
 	// then, and when the log cannot be followed any more.
 	Follow(ctx context.Context, revision int64) <-chan Update
 
-	// Mark says that the member has its view on disk up to the number. Marks returns the
+	// Mark records that the member has its view on disk up to the number. Marks returns the
 	// marks of all members that have one.
 	Mark(ctx context.Context, member string, seq uint64) error
 	Marks(ctx context.Context) (map[string]uint64, error)

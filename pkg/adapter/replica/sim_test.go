@@ -151,10 +151,10 @@ type member struct {
 }
 
 type world struct {
-	log      *replicatest.Memory
-	members  []*member
-	names    []string
-	sabotage func(*replica.Config)
+	log        *replicatest.Memory
+	members    []*member
+	names      []string
+	testFaults func(*replica.Config)
 
 	mu       sync.Mutex
 	begun    time.Time
@@ -226,8 +226,8 @@ func (w *world) start(m *member) {
 		Copy:   func(context.Context) error { return w.copyTo(m, view) },
 		Own:    func(ctx context.Context, t *replica.Tenure) { w.own(ctx, m, t) },
 	}
-	if w.sabotage != nil {
-		w.sabotage(&cfg)
+	if w.testFaults != nil {
+		w.testFaults(&cfg)
 	}
 	g := replica.New(cfg)
 	m.group, m.clocks, m.cancel, m.left = g, cfg.Clocks, cancel, false
@@ -427,10 +427,10 @@ func (w *world) fault(r *rand.Rand, m *member, lasts time.Duration) {
 }
 
 // simulate runs a history of faults and returns what broke.
-func simulate(t *testing.T, seed uint64, faults replicatest.Faults, sabotage func(*replica.Config)) (problems []string, what had) {
+func simulate(t *testing.T, seed uint64, faults replicatest.Faults, testFaults func(*replica.Config)) (problems []string, what had) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := &world{log: replicatest.NewMemory(rand.New(rand.NewPCG(seed, 2)), faults), sabotage: sabotage, begun: time.Now(), acked: map[string]bool{}, order: map[uint64]string{}}
+		w := &world{log: replicatest.NewMemory(rand.New(rand.NewPCG(seed, 2)), faults), testFaults: testFaults, begun: time.Now(), acked: map[string]bool{}, order: map[uint64]string{}}
 		w.names = []string{"a", "b", "c", "d", "e"}[:3+r.IntN(3)]
 		for i, name := range w.names {
 			m := &member{name: name, log: w.log.Member(), disk: &disk{}, rate: []float64{0.9, 1, 1.1}[(i+int(seed%3))%3], offset: time.Duration(r.IntN(900)) * time.Millisecond}

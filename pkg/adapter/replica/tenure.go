@@ -35,7 +35,7 @@ func (t *Tenure) Epoch() int64 { return t.epoch }
 // Level is the level of entries that all members understand.
 func (t *Tenure) Level() int { return max(1, int(t.g.agreed.Load())) }
 
-// Left is how long no other member can own the shard, by what this one knows.
+// Left is how long no other member can own the shard, by what this one has read.
 func (t *Tenure) Left() time.Duration {
 	if t == nil || t.ended.Load() {
 		return 0
@@ -48,7 +48,7 @@ func (t *Tenure) Valid() bool { return t.Left() > 0 }
 
 func (t *Tenure) extend(sent time.Duration) {
 	t.sent.Store(int64(sent))
-	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.sabotage.lease)
+	lease := sent + time.Duration(float64(t.g.cfg.Silence)*t.g.cfg.testFaults.lease)
 	for {
 		old := t.lease.Load()
 		if int64(lease) <= old || t.lease.CompareAndSwap(old, int64(lease)) {
@@ -163,7 +163,7 @@ func (g *Group) own(ctx context.Context, epoch int64, won claim) error {
 	cancel()
 	g.mu.Lock()
 	g.current = g.cfg.Clock()
-	g.shard.hear(reading{t.Now(), g.wall(), g.current}, true)
+	g.shard.record(reading{t.Now(), g.wall(), g.current}, true)
 	g.mu.Unlock()
 	if err := t.fatal.Load(); err != nil {
 		return *err
@@ -190,7 +190,7 @@ func (t *Tenure) Release(why string) {
 	}
 	cfg := &t.g.cfg
 	// The lease ends before the release is sent: a member that claims then need not wait for it.
-	if cfg.sabotage.endsLate {
+	if cfg.testFaults.endsLate {
 		defer t.end(errors.New(why))
 	} else {
 		t.end(errors.New(why))

@@ -73,7 +73,7 @@ func notISO(field, s string) *Error {
 	return negative(field, s, "%.64q is not an ISO 8601 duration such as PT5M30S (weeks, days, hours, minutes, seconds)")
 }
 
-// negative says so where that is what is wrong, else the other thing.
+// negative returns the error of a negative number where s is one, else the other error.
 func negative(field, s, other string) *Error {
 	if strings.HasPrefix(s, "-") {
 		other = "%.64q is negative"

@@ -86,11 +86,11 @@ func TestParseDuration_RefusalNamesTheField(t *testing.T) {
 		"PT99999999999999999999999999S": "more than 100 years",
 	} {
 		got, err := ParseDuration("maxInterval", in)
-		refused(t, "ParseDuration", in, got, err, "maxInterval", wantDetail)
+		refused(t, "ParseDuration", in, got, err, Error{Field: "maxInterval", Detail: wantDetail})
 	}
 	for _, in := range []string{"5s", "5m30s", "", "0", "-PT5S", "-5s", "T5S"} {
 		got, err := ParseISODuration("delivery.timeout", in)
-		refused(t, "ParseISODuration", in, got, err, "delivery.timeout", "")
+		refused(t, "ParseISODuration", in, got, err, Error{Field: "delivery.timeout"})
 	}
 }
 
@@ -129,7 +129,7 @@ func TestParseSeconds_ExactAndRoundedUp(t *testing.T) {
 		"1e400": "more than 100 years", "1e99999999999999999999": "more than 100 years", "18446744074": "more than 100 years",
 	} {
 		got, err := ParseSeconds("delay", in)
-		refused(t, "ParseSeconds", in, got, err, "delay", wantDetail)
+		refused(t, "ParseSeconds", in, got, err, Error{Field: "delay", Detail: wantDetail})
 	}
 }
 
@@ -148,8 +148,8 @@ func TestParseSeconds_TakesLinearTime(t *testing.T) {
 }
 
 // refused checks that a parser's answer is the zero value and an
-// invalid_argument about the field.
-func refused[T comparable](t *testing.T, parser, in string, got T, err error, field, detail string) {
+// invalid_argument about the field, whose detail contains the wanted one.
+func refused[T comparable](t *testing.T, parser, in string, got T, err error, want Error) {
 	t.Helper()
 	var zero T
 	var e *Error
@@ -158,8 +158,8 @@ func refused[T comparable](t *testing.T, parser, in string, got T, err error, fi
 		t.Errorf("%s(%.40q) = %v, %v, want an *Error", parser, in, got, err)
 	case got != zero:
 		t.Errorf("%s(%.40q) = %v beside %v, want the zero value", parser, in, got, err)
-	case e.Code != CodeInvalid || e.Field != field || !strings.HasPrefix(e.Detail, field+": ") || !strings.Contains(e.Detail, detail):
-		t.Errorf("%s(%.40q): code %s, field %q, detail %q, want %s about %q that says %q", parser, in, e.Code, e.Field, e.Detail, CodeInvalid, field, detail)
+	case e.Code != CodeInvalid || e.Field != want.Field || !strings.HasPrefix(e.Detail, want.Field+": ") || !strings.Contains(e.Detail, want.Detail):
+		t.Errorf("%s(%.40q): code %s, field %q, detail %q, want %s about %q that says %q", parser, in, e.Code, e.Field, e.Detail, CodeInvalid, want.Field, want.Detail)
 	case len(e.Detail) > 500:
 		t.Errorf("%s(%.40q): a detail of %d bytes", parser, in, len(e.Detail))
 	}

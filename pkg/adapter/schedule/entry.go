@@ -59,7 +59,7 @@ type DeadLetter struct {
 	Revision uint64
 }
 
-// LastFailure is a failed attempt, for callers who look at the key.
+// LastFailure is a failed attempt, for callers who read the key.
 type LastFailure struct {
 	At   time.Time
 	Code int    // HTTP status; 0 when there was no answer

@@ -54,7 +54,7 @@ func TestParseInstant_AtMostAHundredYears(t *testing.T) {
 		"9999-12-31T23:59:59Z",
 	} {
 		got, err := ParseInstant("dueAt", in, t0)
-		refused(t, "ParseInstant", in, got, err, "dueAt", "more than 100 years ahead")
+		refused(t, "ParseInstant", in, got, err, Error{Field: "dueAt", Detail: "more than 100 years ahead"})
 	}
 }
 
@@ -69,6 +69,6 @@ func TestParseInstant_Refuses(t *testing.T) {
 		"12026-11-21T09:00:00Z", "-2026-11-21T09:00:00Z", "1795165200", "5m", "\xff",
 	} {
 		got, err := ParseInstant("expiresAt", in, t0)
-		refused(t, "ParseInstant", in, got, err, "expiresAt", "RFC 3339")
+		refused(t, "ParseInstant", in, got, err, Error{Field: "expiresAt", Detail: "RFC 3339"})
 	}
 }

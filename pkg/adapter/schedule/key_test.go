@@ -67,7 +67,7 @@ func TestParsePolicy_OnlyThoseOfTheContract(t *testing.T) {
 	}
 	for _, in := range []string{"", "Replace", "REPLACE", "soonest", "replace "} {
 		got, err := ParsePolicy("policy", in)
-		refused(t, "ParsePolicy", in, got, err, "policy", "replace, earliest, latest, keep, fail")
+		refused(t, "ParsePolicy", in, got, err, Error{Field: "policy", Detail: "replace, earliest, latest, keep, fail"})
 	}
 }
 

@@ -17,7 +17,7 @@ const impatient = 100 * time.Millisecond
 
 func impatientSender(t *testing.T, change ...func(*Config)) (*Sender, *logs) {
 	s, l := newSender(t, change...)
-	s.drainPatience, s.replyPatience = impatient, impatient
+	s.drainTimeout, s.replyTimeout = impatient, impatient
 	return s, l
 }
 

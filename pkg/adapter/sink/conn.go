@@ -14,9 +14,9 @@ import (
 // errCalledOff is the error of an attempt of which nothing was written.
 var errCalledOff = errors.New("the delivery was called off before it began")
 
-// passage is one attempt's way to its sink: over one connection, or over
+// attemptConns is one attempt's way to its sink: over one connection, or over
 // several when the transport repeats it.
-type passage struct {
+type attemptConns struct {
 	ctx       context.Context // ends with the attempt
 	conns     *conns
 	begin     func() (wrote func(), ok bool)
@@ -26,20 +26,20 @@ type passage struct {
 	over    bool    // under conns.mu
 }
 
-type passageKey struct{}
+type attemptConnsKey struct{}
 
-// newPassage returns the passage of an attempt that ends with the context.
-func (p *conns) newPassage(ctx context.Context, begin func() (func(), bool)) *passage {
-	return &passage{ctx: ctx, conns: p, begin: begin}
+// newAttemptConns returns the passage of an attempt that ends with the context.
+func (p *conns) newAttemptConns(ctx context.Context, begin func() (func(), bool)) *attemptConns {
+	return &attemptConns{ctx: ctx, conns: p, begin: begin}
 }
 
-// through returns the context that carries the passage through the transport to its
+// withTrace returns the context that carries the passage through the transport to its
 // connection. It is for the request to the sink alone: a request for a token has
 // connections of its own.
-func (way *passage) through(ctx context.Context) context.Context {
+func (way *attemptConns) withTrace(ctx context.Context) context.Context {
 	p := way.conns
 	var current *conn // GotConn is called for one connection before the next
-	ctx = context.WithValue(ctx, passageKey{}, way)
+	ctx = context.WithValue(ctx, attemptConnsKey{}, way)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			current = unwrap(info.Conn)
@@ -68,9 +68,9 @@ type conns struct {
 type conn struct {
 	net.Conn
 	pool *conns
-	next atomic.Pointer[passage] // of the request whose first byte comes next
+	next atomic.Pointer[attemptConns] // of the request whose first byte comes next
 
-	user   *passage      // under conns.mu: the last passage that got it
+	user   *attemptConns // under conns.mu: the last passage that got it
 	place  *list.Element // under conns.mu: among the idle ones
 	closed bool          // under conns.mu
 }
@@ -94,7 +94,7 @@ func unwrap(c net.Conn) *conn {
 func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	way, _ := ctx.Value(passageKey{}).(*passage)
+	way, _ := ctx.Value(attemptConnsKey{}).(*attemptConns)
 	if way != nil {
 		defer context.AfterFunc(way.ctx, cancel)()
 	}
@@ -117,7 +117,7 @@ func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, er
 }
 
 // take records that the passage writes to the connection next.
-func (p *conns) take(c *conn, way *passage) {
+func (p *conns) take(c *conn, way *attemptConns) {
 	c.next.Store(way)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *conns) take(c *conn, way *passage) {
 
 // put records that the passage has released the connection. Another passage may have
 // got it in the meantime.
-func (p *conns) put(c *conn, way *passage) {
+func (p *conns) put(c *conn, way *attemptConns) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.user == way {
@@ -159,7 +159,7 @@ func (p *conns) leave(c *conn) {
 
 // end ends the attempt: connections that were dialled for it and not used become
 // idle.
-func (way *passage) end() {
+func (way *attemptConns) end() {
 	p := way.conns
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -193,7 +193,7 @@ func TestToken_IsAskedForBesideTheDelivery(t *testing.T) {
 	defer srv.Close()
 	traced := false
 	s := New(Config{Token: func(ctx context.Context, _ *schedule.Source, _ schedule.Target) (string, error) {
-		traced = httptrace.ContextClientTrace(ctx) != nil || ctx.Value(passageKey{}) != nil
+		traced = httptrace.ContextClientTrace(ctx) != nil || ctx.Value(attemptConnsKey{}) != nil
 		return "token", nil
 	}})
 	a := attempt(srv.URL)

@@ -40,7 +40,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	}
 	var data []byte
 	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
-		limit.allow(s.drainPatience)
+		limit.allow(s.drainTimeout)
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, schedule.MaxFailureData))
 		drain(resp)
 	}
@@ -63,11 +63,11 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Re
 	header, hasHeader := s.rescheduleAfter(a, resp.Header)
 	o.Never = header.never
 	if !o.Never && asks(resp.Header) {
-		limit.allow(s.replyPatience)
+		limit.allow(s.replyTimeout)
 		o.Again = s.reply(ctx, a, resp, hasHeader)
 	}
 	if resp.Body != http.NoBody {
-		limit.allow(s.drainPatience)
+		limit.allow(s.drainTimeout)
 		drain(resp)
 	}
 	if hasHeader && !o.Never {

@@ -67,7 +67,7 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 			size := min(2*cap(b), most+1)
 			if size > freeReply {
 				if err := claim.Grow(ctx, replyCopies*int64(size)-claim.Held()); err != nil {
-					return nil, fmt.Errorf("no memory for the reply within %s", s.replyPatience)
+					return nil, fmt.Errorf("no memory for the reply within %s", s.replyTimeout)
 				}
 			}
 			b = append(make([]byte, 0, size), b...)
@@ -80,7 +80,7 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 		case errors.Is(err, io.EOF):
 			return b, nil
 		case err != nil && ctx.Err() != nil:
-			return nil, fmt.Errorf("the reply did not come within %s", s.replyPatience)
+			return nil, fmt.Errorf("the reply did not come within %s", s.replyTimeout)
 		case err != nil:
 			return nil, fmt.Errorf("the reply broke off: %w", err)
 		}
@@ -88,7 +88,7 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 }
 
 // replied is what an event in the sink's answer asks for; nil when that is
-// nothing. headerDecides says that the time comes from the header, so that the
+// nothing. headerDecides: the time comes from the header, so that the
 // attributes only mark the event as one for us.
 func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.Again {
 	events, err := cloudevent.Read(h, body)

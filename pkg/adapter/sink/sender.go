@@ -54,7 +54,7 @@ type Sender struct {
 	routes     cache[schedule.Target, *route]
 	transports cache[string, *http.Transport]
 
-	drainPatience, replyPatience time.Duration // shorter in tests
+	drainTimeout, replyTimeout time.Duration // shorter in tests
 }
 
 // DefaultReplyBytes bounds the memory of all replies that are being read.
@@ -86,7 +86,7 @@ func New(cfg Config) *Sender {
 		conns:   &conns{dialer: cfg.Dial, limit: cfg.IdlePerHost},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
 
-		drainPatience: drainTime, replyPatience: replyTime,
+		drainTimeout: drainTime, replyTimeout: replyTime,
 	}
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
 	s.roots.Store(cfg.RootCAs)
@@ -118,7 +118,7 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	defer cancel(nil)
 	limit := timeLimit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
 	defer limit.timer.Stop()
-	way := s.conns.newPassage(limited, a.Begin)
+	way := s.conns.newAttemptConns(limited, a.Begin)
 	defer way.end()
 
 	span, limited := s.trace(limited, &a)
@@ -142,7 +142,7 @@ type timeLimit struct {
 func (l timeLimit) allow(d time.Duration) { l.timer.Reset(min(d, time.Until(l.end))) }
 
 // attempt makes the request over way, within limit.
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage, limit timeLimit) schedule.Outcome {
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *attemptConns, limit timeLimit) schedule.Outcome {
 	r, err := s.route(a.Target)
 	if err != nil {
 		return failed(a, err)
@@ -159,7 +159,7 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *passage,
 		}
 		return failed(a, err)
 	}
-	resp, err := transport.RoundTrip(req.WithContext(way.through(ctx)))
+	resp, err := transport.RoundTrip(req.WithContext(way.withTrace(ctx)))
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

@@ -32,10 +32,10 @@ func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
 		}
 		h["Authorization"] = []string{"Bearer " + token}
 	}
-	way := s.conns.newPassage(ctx, nil)
+	way := s.conns.newAttemptConns(ctx, nil)
 	defer way.end()
 	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-	resp, err := transport.RoundTrip(req.WithContext(way.through(ctx)))
+	resp, err := transport.RoundTrip(req.WithContext(way.withTrace(ctx)))
 	if err != nil {
 		return
 	}

@@ -8,7 +8,7 @@
 // the document, and a file with one such error gives no sources at all, so that a
 // reload never happens by halves. A file without any source is refused, because a
 // file that is being written looks like that, and so is a file whose last line has
-// no end; a List without items says that no source is wanted. Tokens are reloaded
+// no end; a List without items means that there is no source. Tokens are reloaded
 // whatever is wrong with the sources.
 //
 // How it works: the file is a stream of YAML (or JSON) documents, read as kubectl

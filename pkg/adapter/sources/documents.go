@@ -14,7 +14,7 @@ import (
 // documents calls each with every document of a file that is not empty, as JSON,
 // numbered from 1. It reads the YAML that kubectl reads, with the same parser, but as
 // one stream: a line that looks like the start of a document is one only where YAML
-// says so, and nothing after it is skipped.
+// reports that, and nothing after it is skipped.
 func documents(data []byte, each func(number int, raw []byte, err error)) {
 	if gojson.Valid(data) { // not all of JSON is YAML: the escapes of surrogates are not
 		if raw := bytes.TrimSpace(data); string(raw) != "null" {
@@ -39,7 +39,7 @@ func documents(data []byte, each func(number int, raw []byte, err error)) {
 			continue
 		}
 		if err != nil {
-			each(number, nil, err) // no way to tell where the next one starts
+			each(number, nil, err) // the start of the next one cannot be found
 			return
 		}
 		if tree == nil {

@@ -26,7 +26,7 @@ type manifest struct {
 	Status any                           `json:"status"`
 }
 
-// header is enough of a document to tell what it is and what it is called.
+// header is the part of a document with its kind and its name.
 type header struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {

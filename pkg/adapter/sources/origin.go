@@ -37,14 +37,14 @@ type Origin interface {
 	// Trust calls apply with the certificate authorities of sinks, if they are not
 	// the system's, at once and after every change. Apply must not call the origin.
 	Trust(apply func(*x509.CertPool))
-	// Warn tells the owner of the source. It never blocks.
+	// Warn notifies the owner of the source. It never blocks.
 	Warn(src *schedule.Source, reason, message string)
-	// EventsRefused tells the owner of the source that events which were sent to it
+	// EventsRefused notifies the owner of the source that events which were sent to it
 	// were refused. It never blocks.
 	EventsRefused(src *schedule.Source, refusal error)
 	// Objects are the calls of watching sources; nil: sources cannot watch.
 	Objects() objects.API
-	// WatchChanged says that the watch status of the source has changed. It never
+	// WatchChanged reports that the watch status of the source has changed. It never
 	// blocks.
 	WatchChanged(src *schedule.Source)
 	// Close ends what Connect started. It is idempotent, and may be called in any case.

@@ -10,7 +10,7 @@ import (
 	"github.com/greatroar/blobloom"
 )
 
-// A PUT mostly looks for a key that is not there. In the engine that is a search
+// A PUT mostly reads a key that is not there. In the engine that is a search
 // through all memtables; absent answers it from memory.
 //
 // It is a Bloom filter over the keys of all records, so it errs only in one
@@ -61,7 +61,7 @@ var absentKeys = [3]int{64 << 10, 512 << 10, 4 << 20}
 // absentRows bounds the rows of one step of a scan, between which changes go on.
 var absentRows = 1000
 
-// absentPoll is the pause between two looks at the Applies under way. One that waits for
+// absentPoll is the pause between two reads of the Applies under way. One that waits for
 // a full disk may take long.
 const absentPoll = 5 * time.Millisecond
 
@@ -69,7 +69,7 @@ const absentPoll = 5 * time.Millisecond
 // read for long.
 const absentBytes = 512 << 20
 
-// absentErrors is the share of absent keys that a full filter does not know.
+// absentErrors is the share of absent keys that a full filter cannot exclude.
 const absentErrors = 0.01
 
 // enter is the begin of an Apply. It is given to leave, once the batch is visible.
@@ -92,7 +92,7 @@ func (a *absent) lacks(record []byte) bool {
 	return f != nil && !f.has(record)
 }
 
-// add is called before the record can be read. It looks at next first: end sets filter
+// add is called before the record can be read. It reads next first: end sets filter
 // before it takes next away.
 func (a *absent) add(record []byte) {
 	if f := a.next.Load(); f != nil {
@@ -152,14 +152,14 @@ func (db *DB) keepAbsent() {
 			return
 		case <-db.absent.asked:
 		}
-		if err := db.learnAbsent(); err != nil && !db.keeper.ending() {
+		if err := db.buildAbsent(); err != nil && !db.keeper.ending() {
 			db.complain(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
 		}
 	}
 }
 
-// learnAbsent makes the filter.
-func (db *DB) learnAbsent() error {
+// buildAbsent makes the filter.
+func (db *DB) buildAbsent() error {
 	a := &db.absent
 	table := appendTable(nil, tableRecord)
 	size, err := db.db.EstimateDiskUsage(table, successor(table))
@@ -175,7 +175,7 @@ func (db *DB) learnAbsent() error {
 				return nil
 			}
 		}
-		keys, complete, err := db.learnKeys(table, most/4*3)
+		keys, complete, err := db.addKeys(table, most/4*3)
 		fits := keys <= most/4*3
 		if fits || err != nil || most == absentKeys[len(absentKeys)-1] {
 			a.end(keys, complete && fits)
@@ -185,15 +185,15 @@ func (db *DB) learnAbsent() error {
 	}
 }
 
-// learnKeys adds the keys of the table to the next filter, and stops beyond most.
-func (db *DB) learnKeys(table []byte, most int) (keys int, complete bool, err error) {
+// addKeys adds the keys of the table to the next filter, and stops beyond most.
+func (db *DB) addKeys(table []byte, most int) (keys int, complete bool, err error) {
 	for from := table; from != nil; {
 		if keys > most || db.keeper.ending() {
 			return keys, false, nil
 		}
 		var n int
 		var whole bool
-		if from, n, whole, err = db.learnStep(from, successor(table)); err != nil || !whole {
+		if from, n, whole, err = db.addSomeKeys(from, successor(table)); err != nil || !whole {
 			return keys, false, err
 		}
 		keys += n
@@ -201,9 +201,9 @@ func (db *DB) learnKeys(table []byte, most int) (keys int, complete bool, err er
 	return keys, true, nil
 }
 
-// learnStep adds some keys, and returns the key to go on with, nil at the end. whole is
+// addSomeKeys adds some keys, and returns the key to go on with, nil at the end. whole is
 // false when a block cannot be read.
-func (db *DB) learnStep(from, upper []byte) (rest []byte, n int, whole bool, err error) {
+func (db *DB) addSomeKeys(from, upper []byte) (rest []byte, n int, whole bool, err error) {
 	it, err := db.scan(db.db, from, upper)
 	if err != nil {
 		return nil, 0, false, err

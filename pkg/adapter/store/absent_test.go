@@ -129,7 +129,7 @@ func TestAbsent_Sizes(t *testing.T) {
 	}
 	defer db.Close()
 	learn := func() {
-		if err := db.learnAbsent(); err != nil {
+		if err := db.buildAbsent(); err != nil {
 			t.Fatal(err)
 		}
 	}

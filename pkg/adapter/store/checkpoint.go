@@ -21,7 +21,7 @@ var ErrCheckpoint = errors.New("store: another back-up is under way")
 // Checkpoint calls use with a directory that holds the store as it is now, with every
 // change that was applied before, and removes the directory afterwards. There is one at a
 // time. Changes go on meanwhile. The tables are hard links, which keep their space until
-// the end: use must end when [DB.Usage] says that the disk is nearly full.
+// the end: use must end when [DB.Usage] reports that the disk is nearly full.
 func (db *DB) Checkpoint(use func(dir string) error) (err error) {
 	if !db.copying.TryLock() {
 		return ErrCheckpoint

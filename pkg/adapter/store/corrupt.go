@@ -23,7 +23,7 @@ func (e *CorruptError) Error() string {
 
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// maxPlaces bounds the corrupt places that are told apart.
+// maxPlaces bounds the corrupt places that are distinguished.
 const maxPlaces = 10_000
 
 // places are the corrupt places that were met since Open: a block of a file, a
@@ -98,10 +98,10 @@ func isCorrupt(err error) bool {
 	return errors.As(err, &c)
 }
 
-// complainEvery is the least time between two log lines about the same kind of error.
+// errorLogEvery is the least time between two log lines about the same kind of error.
 // With a full disk the engine logs several errors a second, each with a stack, maybe
 // to the same disk.
-const complainEvery = time.Minute
+const errorLogEvery = time.Minute
 
 // limited lets one line of a kind through in complainEvery.
 type limited struct {
@@ -115,7 +115,7 @@ func (db *DB) complain(l *limited, level slog.Level, what, text string) {
 	l.Lock()
 	defer l.Unlock()
 	now := time.Now()
-	if !l.at.IsZero() && now.Sub(l.at) < complainEvery {
+	if !l.at.IsZero() && now.Sub(l.at) < errorLogEvery {
 		l.dropped++
 		return
 	}

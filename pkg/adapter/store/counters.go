@@ -158,7 +158,7 @@ func (db *DB) eachRecord(source string, visit func(key string, read func() (*sch
 	return nil
 }
 
-// count adds n entries of the key: this function is the only place that knows
+// count adds n entries of the key: this function is the only place that defines
 // what a counter counts.
 func (s *sum) count(key string, n int64) {
 	if schedule.IsDeadLetterKey(key) {

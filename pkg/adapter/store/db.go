@@ -120,7 +120,7 @@ func (db *DB) open(o Options) (err error) {
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
 	damage := lastLog(fs, o.Dir)
 	db.db, err = pebble.Open(o.Dir, po)
-	if err != nil && !o.ReadOnly && unborn(fs, o.Dir) {
+	if err != nil && !o.ReadOnly && neverOpened(fs, o.Dir) {
 		db.log.Warn("the power was lost while the store was being made: it is made again", "dir", o.Dir, "error", err)
 		if err = clearUnborn(fs, o.Dir); err == nil {
 			db.db, err = pebble.Open(o.Dir, po)
@@ -214,7 +214,7 @@ func (db *DB) Close() error {
 	}
 	db.keeper.end()
 	if db.over != nil {
-		return db.disown()
+		return db.closeView()
 	}
 	db.full.stop() // changes that wait for space fail
 	db.lazy.stop()

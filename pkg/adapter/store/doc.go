@@ -75,7 +75,7 @@
 // every chunk of its log, and checks it on every read from disk.
 //
 // Lookups ask a Bloom filter, ten bits a record, also on the last level: a PUT
-// mostly looks for a key that is not there. Counters are merged by addition
+// mostly reads a key that is not there. Counters are merged by addition
 // ("reschedule.counter.v1") and kept in memory once asked for. Durable changes
 // share an fsync: the batch is applied, and visible, before the wait for it.
 //
@@ -108,10 +108,10 @@
 // store without watches goes back to an older program, and one that had watches does
 // not. It is 3 in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
-// Such a view may have m/history, which tells its group from others that began with the same
+// Such a view may have m/history, which distinguishes its group from others that began with the same
 // store; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
 // is not the first. [ToGroup] and [ToSingle] change one into the other.
-// A program refuses a directory with a number that it does not know and names
+// A program refuses a directory with an unknown number and names
 // it and its own, before it changes anything but the log's housekeeping. Any change that
 // an older program would misread takes a new number; testdata has the bytes of
 // every version. b/ came later, without a new number: a program that does not
@@ -135,18 +135,18 @@
 // # Damage
 //
 // A block that cannot be read hides all rows in it. Scans go on behind it: where
-// it ends is found by halves, with what the engine knows of sizes between keys. Of
-// s/, Get says so for each key, and lists take the names from d/. Of d/ and u/,
+// it ends is found by halves, with the engine's sizes between keys. Of
+// s/, Get reports it for each key, and lists take the names from d/. Of d/ and u/,
 // the rows are derived from s/ on the way. Of r/ and x/, they are passed over: lists
 // by time lack them, expiry waits for the due time. A counter is added up anew. Of
 // f/ and w/, they count as absent, so that the objects are scheduled once more; a mark
 // that was written since is found by Mark, not by Marks. Of
 // m/, a start is refused. To replace or remove a bad record hides it by a range, which is
 // seen without reading what is below; its index rows are looked for in the background.
-// A table whose index cannot be read is one bad block; Verify and Repair look at
+// A table whose index cannot be read is one bad block; Verify and Repair read
 // the others as if it were empty, so that entries may be as they were before it.
-// A log is damaged where a chunk behind a bad one says that the bad one was on
-// stable storage: the engine looks for such chunks in the 32 KiB blocks behind and
+// A log is damaged where a chunk behind a bad one proves that the bad one was on
+// stable storage: the engine searches for such chunks in the 32 KiB blocks behind and
 // refuses to start, Open looks in the same block and counts a corrupt place, Repair
 // cuts the log off. Without such a chunk it is the end after a crash.
 // A file with a bad block cannot be compacted: Repair writes all that can be read into

@@ -17,7 +17,7 @@ type originals struct {
 	dueAt, retryAt   Row
 	dueOK, retryOK   bool
 	duePre, retryPre int // bytes before the instant
-	looked           int // rows read so far
+	rowsRead         int // rows read so far
 	db               *DB
 }
 
@@ -51,7 +51,7 @@ func (o *originals) done(err *error) {
 // stepDue goes to the next row that is not of a retry.
 func (o *originals) stepDue(ok bool) {
 	for ; ok; ok = o.due.Next() {
-		o.looked++
+		o.rowsRead++
 		if value, err := o.due.ValueAndErr(); err != nil || len(value) > 0 {
 			continue // a value that cannot be read ends the scan with an error
 		}
@@ -67,7 +67,7 @@ func (o *originals) stepDue(ok bool) {
 
 func (o *originals) stepRetry(ok bool) {
 	for ; ok; ok = o.retry.Next() {
-		o.looked++
+		o.rowsRead++
 		row, err := parseTimed(o.retry.Key()[o.retryPre:])
 		if err == nil {
 			o.retryAt, o.retryOK = row, true
@@ -128,7 +128,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 			}
 		}
 		last = row.Position
-		if o.looked >= scan && (o.dueOK || o.retryOK) {
+		if o.rowsRead >= scan && (o.dueOK || o.retryOK) {
 			return items, last, nil
 		}
 	}
@@ -147,7 +147,7 @@ func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key str
 		most = 5*limit + 1000
 	}
 	for {
-		if o.looked > most {
+		if o.rowsRead > most {
 			b.Partial = true
 			return b, nil
 		}

@@ -34,7 +34,7 @@ func (l *lazySync) arm() {
 	l.timer = time.AfterFunc(LazySync/2, func() {
 		defer l.running.Done()
 		l.armed.Store(false)
-		_ = l.sync() // it has told Options.Fatal
+		_ = l.sync() // it has called Options.Fatal
 	})
 }
 

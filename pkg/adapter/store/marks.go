@@ -256,7 +256,7 @@ func (db *DB) Mark(source string, watch uint64, object string) (Mark, bool, erro
 	row := appendMarkKey(nil, source, watch, object)
 	value, closer, err := db.db.Get(row)
 	switch {
-	case errors.Is(err, pebble.ErrNotFound), pebble.IsCorruptionError(err): // the engine has said what is corrupt
+	case errors.Is(err, pebble.ErrNotFound), pebble.IsCorruptionError(err): // the engine has logged what is corrupt
 		return Mark{}, false, nil
 	case err != nil:
 		return Mark{}, false, fmt.Errorf("store: reading the mark of object %q of source %q: %w", object, source, err)

@@ -124,7 +124,7 @@ func (db *DB) write(key, value []byte, lazy bool) error {
 }
 
 // readMeta takes over what the meta table holds, and fills it if the store is
-// new. It refuses a format that it does not know.
+// new. It refuses an unknown format.
 func (db *DB) readMeta(readOnly bool) error {
 	format, err := db.meta(metaFormat)
 	if err != nil {
@@ -158,7 +158,7 @@ func (db *DB) readMeta(readOnly bool) error {
 	return nil
 }
 
-// takeFormat refuses a version of the layout that this program does not know.
+// takeFormat refuses a layout of an unknown version.
 func (db *DB) takeFormat(format string) error {
 	switch format {
 	case strconv.Itoa(formatPlain):

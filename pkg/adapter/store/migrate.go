@@ -14,7 +14,7 @@ import (
 
 // The rows of the meta table that only a view has, beside metaApplied.
 const (
-	// metaHistory tells groups apart that began with one store: it is random, and made when a
+	// metaHistory distinguishes groups that began with one store: it is random, and made when a
 	// view was made of a single adapter's store.
 	metaHistory = "m/history"
 	// metaSealed is the last thing that a group writes.

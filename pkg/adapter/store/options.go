@@ -47,7 +47,7 @@ const (
 	maxOpenFile = 256
 )
 
-// usage is the state of the file system below dir, false if it cannot tell.
+// usage is the state of the file system below dir, false if that is unknown.
 func usage(fs vfs.FS, dir string) (vfs.DiskUsage, bool) {
 	u, err := fs.GetDiskUsage(dir)
 	return u, err == nil && u.TotalBytes > 0
@@ -117,7 +117,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 	p.DisableConsistencyCheck = o.lenient
 	p.Experimental.CompactionScheduler = &scheduler{}
 	p.Experimental.FileCacheShards = min(runtime.GOMAXPROCS(0), 4)
-	// A PUT mostly looks for a key that is not there: a filter saves the read.
+	// A PUT mostly reads a key that is not there: a filter saves the read.
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = filterPolicy
 	}

@@ -16,7 +16,7 @@ var bySource = [...]byte{tableRecord, tableDue, tableRetry, tableUnfinished, tab
 const indexed = 4
 
 // Purge implements Store. All tables that are ordered by source lose the
-// source's rows at once, and a row of the purge table says that the expiry
+// source's rows at once, and a row of the purge table records that the expiry
 // table, which is ordered by time, still has some: those the housekeeper removes.
 func (db *DB) Purge(source string) error {
 	if err := checkNames(source, "-"); err != nil {
@@ -89,7 +89,7 @@ func (k *housekeeper) init() {
 	k.wanted, k.poked, k.stop = map[string]bool{}, make(chan struct{}, 1), make(chan struct{})
 }
 
-// want asks for a pass over the source's rows.
+// want requests a pass over the source's rows.
 func (k *housekeeper) want(source string, all bool) {
 	k.mu.Lock()
 	k.wanted[source] = k.wanted[source] || all
@@ -104,7 +104,7 @@ func (k *housekeeper) poke() {
 	}
 }
 
-// end tells the housekeeper to stop where it is: the next start goes on with
+// end stops the housekeeper where it is: the next start goes on with
 // what was purged.
 func (k *housekeeper) end() { k.once.Do(func() { close(k.stop) }) }
 
@@ -168,7 +168,7 @@ const tidyRows = 1000
 
 var errEnding = errors.New("store: ending")
 
-// tidy does one pass for all sources that want one.
+// tidy does one pass for all sources that need one.
 func (db *DB) tidy() error {
 	k := &db.keeper
 	k.mu.Lock()
@@ -229,7 +229,7 @@ func (db *DB) tidyTable(prefix []byte, sources map[string]bool) error {
 	return nil
 }
 
-// tidyStep looks at some rows and returns where to go on, nil at the end.
+// tidyStep reads some rows and returns where to go on, nil at the end.
 func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte, err error) {
 	// Only what of the index is read first may be removed: a row that comes in
 	// behind the scan follows from its record.
@@ -239,9 +239,9 @@ func (db *DB) tidyStep(from, upper []byte, sources map[string]bool) (next []byte
 	}
 	defer it.done(&err)
 	var found [][]byte
-	looked := 0
+	rowsRead := 0
 	for ok := it.First(); ok; ok = it.Next() {
-		if looked++; looked > tidyRows {
+		if rowsRead++; rowsRead > tidyRows {
 			next = bytes.Clone(it.Key())
 			break
 		}

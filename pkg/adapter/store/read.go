@@ -49,7 +49,7 @@ func (db *DB) get(r pebble.Reader, source, key string, decode decoding) (*schedu
 	return e, err
 }
 
-// getNewest looks at one level of the store after the other, newest first, and
+// getNewest reads one level of the store after the other, newest first, and
 // not beyond the newest record: below it a block may be unreadable that the
 // iterator would open.
 func (db *DB) getNewest(r pebble.Reader, s *scratch, source, key string, decode decoding, corrupt error) (*schedule.Entry, error) {

@@ -184,7 +184,7 @@ func (c *copier) records() (err error) {
 			return err
 		}
 		if e == nil {
-			c.lose(source, key)
+			c.recordLoss(source, key)
 			continue
 		}
 		if err := c.put(Change{Source: source, Key: key, New: e}, len(it.Key())+it.valueLen()); err != nil {
@@ -220,7 +220,7 @@ func (c *copier) overwritten() (err error) {
 		e, err := c.old.Get(source, key)
 		switch {
 		case isCorrupt(err):
-			c.lose(source, key)
+			c.recordLoss(source, key)
 		case err != nil:
 			return err
 		case e != nil:
@@ -228,7 +228,7 @@ func (c *copier) overwritten() (err error) {
 				return err
 			}
 		case c.partial: // it was in a table or log that had to be left out
-			c.lose(source, key)
+			c.recordLoss(source, key)
 		}
 	}
 	return c.flush()
@@ -291,7 +291,7 @@ func (c *copier) watched() error {
 	})
 }
 
-func (c *copier) lose(source, key string) {
+func (c *copier) recordLoss(source, key string) {
 	c.lost[[2]string{source, key}] = true
 	if len(c.LostKeys) < maxProblems {
 		c.LostKeys = append(c.LostKeys, source+" "+key)
@@ -317,7 +317,7 @@ func (c *copier) flush() error {
 	return err
 }
 
-// meta takes over what the store knows of itself, as far as it can be read.
+// meta takes over what the store records of itself, as far as it can be read.
 func (c *copier) meta() error {
 	old := c.old
 	bound := old.revisions.bound.Load()
@@ -384,16 +384,16 @@ func (db *DB) readLenient() error {
 // then on the exchange goes only forward, and the name of the mark says how far
 // it is: files go out, files come in.
 const (
-	repairDir = "repair"
-	swapOut   = "REPAIR-OUT"
-	swapIn    = "REPAIR-IN"
-	asideName = "damaged-%d"
+	repairDir   = "repair"
+	swapOut     = "REPAIR-OUT"
+	swapIn      = "REPAIR-IN"
+	damagedName = "damaged-%d"
 )
 
 // freeName returns a name for the files from before that is not in use.
 func freeName(fs vfs.FS, dir string) string {
 	for n := 1; ; n++ {
-		aside := fmt.Sprintf(asideName, n)
+		aside := fmt.Sprintf(damagedName, n)
 		if _, err := fs.Stat(fs.PathJoin(dir, aside)); err != nil {
 			return aside
 		}

@@ -26,7 +26,7 @@ func (r *rows) add(start, mid int) {
 }
 
 // derive makes all index rows of an entry: this function is the only place
-// that knows them, so writing, removing and verifying agree.
+// that defines them, so writing, removing and verifying agree.
 func (r *rows) derive(source, key string, e *schedule.Entry) {
 	r.buf, r.n = r.buf[:0], 0
 	if e == nil {

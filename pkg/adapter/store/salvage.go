@@ -50,25 +50,25 @@ func opens(fs vfs.FS, path string, o sstable.ReaderOptions) bool {
 // none of the files that say with which options the engine ran. It changes nothing.
 type salvageFS struct {
 	vfs.FS
-	instead *vfs.MemFS // by the same path
+	overlay *vfs.MemFS // by the same path
 	shown   map[string]bool
 	options bool // leave out the files of options
 }
 
 func newSalvage(fs vfs.FS) *salvageFS {
-	return &salvageFS{FS: fs, instead: vfs.NewMem(), shown: map[string]bool{}}
+	return &salvageFS{FS: fs, overlay: vfs.NewMem(), shown: map[string]bool{}}
 }
 
 func (f *salvageFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if f.shown[name] {
-		return f.instead.Open(f.PathBase(name), opts...)
+		return f.overlay.Open(f.PathBase(name), opts...)
 	}
 	return f.FS.Open(name, opts...)
 }
 
 func (f *salvageFS) Stat(name string) (vfs.FileInfo, error) {
 	if f.shown[name] {
-		return f.instead.Stat(f.PathBase(name))
+		return f.overlay.Stat(f.PathBase(name))
 	}
 	return f.FS.Stat(name)
 }
@@ -83,7 +83,7 @@ func (f *salvageFS) List(dir string) ([]string, error) {
 
 func (f *salvageFS) show(name string) (vfs.File, error) {
 	f.shown[name] = true
-	return f.instead.Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
+	return f.overlay.Create(f.PathBase(name), vfs.WriteCategoryUnspecified)
 }
 
 // tables puts an empty table in the place of each one that cannot be opened, and
@@ -91,7 +91,7 @@ func (f *salvageFS) show(name string) (vfs.File, error) {
 func (f *salvageFS) tables(dir string) (replaced []string, err error) {
 	names, err := f.FS.List(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // to open it says so
+		return nil, nil // opening it reports that
 	}
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ type logEnd int
 const (
 	logWhole   logEnd = iota
 	logTorn           // as after a crash: what is missing was never acknowledged
-	logDamaged        // something behind it says that it was on stable storage
+	logDamaged        // something behind it proves that it was on stable storage
 )
 
 // readLog reads a log, and says up to where its records are whole.
@@ -203,7 +203,7 @@ func readLog(fs vfs.FS, dir, name string) (data []byte, good int64, end logEnd, 
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, 0, logWhole, err
 	}
-	var table pebble.SSTableInfo // it has a number of the type that the reader wants
+	var table pebble.SSTableInfo // it has a number of the type that the reader requires
 	setNumber(&table.BackingSSTNum, number)
 	r := record.NewReader(bytes.NewReader(data), table.BackingSSTNum)
 	for {
@@ -251,7 +251,7 @@ const (
 )
 
 // promised reports that a whole chunk behind byte good, in the same block, was
-// written when the log was on stable storage beyond that byte. The engine looks for
+// written when the log was on stable storage beyond that byte. The engine searches for
 // such chunks only in the blocks behind.
 func promised(data []byte, good int64, number uint32) bool {
 	block := data[:min(good/logBlock*logBlock+logBlock, int64(len(data)))]

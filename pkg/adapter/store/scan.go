@@ -106,7 +106,7 @@ func (s *scan) settle(ok bool, key []byte) bool {
 func (s *scan) try(key []byte) bool {
 	_ = s.Close()
 	if err := s.open(); err != nil {
-		return true // a reason to end; the iterator before says that it is closed
+		return true // a reason to end; the iterator before reports that it is closed
 	}
 	return s.Iterator.SeekGE(key) || !pebble.IsCorruptionError(s.Error())
 }
@@ -150,9 +150,9 @@ func (s *scan) nowhere() []byte {
 	return s.upper
 }
 
-// ahead looks at the tables that a seek to key opens. It returns the least last
+// ahead checks the tables that a seek to key opens. It returns the least last
 // key of them or, when some cannot be opened, the greatest last key of those and
-// false: no row of theirs can be read, and what the engine says of sizes is
+// false: no row of theirs can be read, and the engine's answer about sizes is
 // wrong. nil when there are none.
 func (s *scan) ahead(key []byte) (last []byte, whole bool) {
 	levels, err := s.db.db.SSTables()
@@ -187,7 +187,7 @@ func (db *DB) opens(number string) bool {
 // halve finds the end of an unreadable block in [from, upper), goes there and
 // returns it; nil when no row there can be read. The
 // engine does not report where a block ends, but how many bytes of its tables are
-// between two keys, which it knows without reading the blocks: that grows where
+// between two keys, which it has without reading the blocks: that grows where
 // one ends. Keys are taken for numbers, and the place is found by halves.
 func (s *scan) halve(from, upper []byte) []byte {
 	common := 0

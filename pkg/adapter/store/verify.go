@@ -41,7 +41,7 @@ func (r *Report) problem(format string, args ...any) {
 // Verify reads everything in a data directory that no process has open and
 // holds it against each other: every record has the index rows that follow from
 // it, every index row has its record, and every counter counts. It changes
-// nothing. Its error says that it could not look; what is wrong is in the report.
+// nothing. Its error means that it could not read; what is wrong is in the report.
 func Verify(o Options) (Report, error) {
 	o.ReadOnly = true
 	db, problems, err := openToVerify(o)
@@ -58,7 +58,7 @@ func Verify(o Options) (Report, error) {
 	return r, err
 }
 
-// openToVerify leaves out tables that cannot be opened, which are told once,
+// openToVerify leaves out tables that cannot be opened, which are reported once,
 // rather than for every row that they hide.
 func openToVerify(o Options) (db *DB, problems []string, err error) {
 	fs := newSalvage(o.fs())
@@ -95,7 +95,7 @@ func (db *DB) verify() (Report, error) {
 	if err == nil {
 		var counted string
 		counted, err = db.meta(metaCounted)
-		v.trusted = err == nil && counted == revision // what cannot be read is told below
+		v.trusted = err == nil && counted == revision // what cannot be read is reported below
 	}
 	if r.Purging, err = db.purging(); err != nil {
 		return r, err
@@ -120,7 +120,7 @@ func (db *DB) verify() (Report, error) {
 			r.problem("source %q has %d keys and %d dead letters, but no counter", source, s.keys, s.dead)
 		}
 	}
-	return r, v.strays()
+	return r, v.unknownRows()
 }
 
 // other is a row that is only read.
@@ -305,7 +305,7 @@ func (v *verifier) watch(k, value []byte) error {
 // watched counts a source that may have no entry.
 func (v *verifier) watched(source string) {
 	if !v.db.marked.Load() {
-		v.db.marked.Store(true) // it is told once
+		v.db.marked.Store(true) // it is reported once
 		v.problem("there are watched objects, but the format is %d: an older program would not remove them with their source", formatPlain)
 	}
 	if _, seen := v.counted[source]; !seen {
@@ -314,8 +314,8 @@ func (v *verifier) watched(source string) {
 	}
 }
 
-// strays looks for rows outside of all tables.
-func (v *verifier) strays() (err error) {
+// unknownRows finds rows outside of all tables.
+func (v *verifier) unknownRows() (err error) {
 	it, err := v.db.scan(v.db.db, []byte{0}, []byte{0xff})
 	if err != nil {
 		return err

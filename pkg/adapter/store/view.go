@@ -19,7 +19,7 @@ const metaApplied = "m/applied"
 // reads may be old: nothing was changed.
 var ErrNotOwner = errors.New("store: another adapter owns it now")
 
-// ErrUnknown is returned where a change may have been made, or may still be: the log knows.
+// ErrUnknown is returned where a change may have been made, or may still be: only the log has the answer.
 var ErrUnknown = errors.New("store: whether the change was made is unknown")
 
 // Log takes the changes of a store over a view.
@@ -114,7 +114,7 @@ func (db *DB) startView() error {
 	return nil
 }
 
-// History tells whose entries the view has, "" of a new view.
+// History identifies the log whose entries the view has, "" of a new view.
 func (v *View) History() (string, error) {
 	history, err := v.base.meta(metaHistory)
 	if history == "" && err == nil {
@@ -337,8 +337,8 @@ func (db *DB) Seal() error {
 	return db.grouped.submit(&submission{b, make(chan error, 1), true})
 }
 
-// disown is Close of a store over a view.
-func (db *DB) disown() error {
+// closeView is Close of a store over a view.
+func (db *DB) closeView() error {
 	db.gate.wait()
 	db.keeper.work.Wait()
 	close(db.grouped.stop)

@@ -10,7 +10,7 @@
 // heap has all rows of the index. A new row before the end is added; a row behind
 // it stays in the index only. When half of the page is used up the owner loads more
 // rows from the end on, outside its lock. Rows that arrive during the load are put
-// aside and sorted in when the load ends. When too many rows arrive before the end,
+// arrivals and sorted in when the load ends. When too many rows arrive before the end,
 // the later half is dropped and the end moves back.
 //
 // It does no I/O, has no clock and no lock: the queue has all three.
@@ -43,7 +43,7 @@ type Page struct {
 	complete bool  // the heap has all rows there are
 
 	loading  bool
-	aside    []Row // arrived behind the end while loading
+	arrivals []Row // arrived behind the end while loading
 	overflow bool  // too many arrived: the load is void
 }
 
@@ -52,9 +52,9 @@ func New(limit int) *Page {
 	return &Page{limit: max(limit, 2), end: Row{At: -1 << 63}}
 }
 
-// minAside is how many rows may be put aside during a load, however small the
+// minArrivals is how many rows may be put aside during a load, however small the
 // page: with many new rows a small page would void one load after the other.
-const minAside = 1024
+const minArrivals = 1024
 
 // Resize gives the page another limit and drops the rows beyond it: the index still
 // has them.
@@ -70,10 +70,10 @@ func (p *Page) Add(r Row) bool {
 	if !p.complete && compare(r, p.end) > 0 {
 		switch {
 		case !p.loading || p.overflow:
-		case len(p.aside) >= max(4*p.limit, minAside):
-			p.aside, p.overflow = nil, true
+		case len(p.arrivals) >= max(4*p.limit, minArrivals):
+			p.arrivals, p.overflow = nil, true
 		default:
-			p.aside = append(p.aside, r)
+			p.arrivals = append(p.arrivals, r)
 		}
 		return false
 	}
@@ -98,7 +98,7 @@ func (p *Page) trim() {
 	clear(p.rows[p.limit:])
 	p.rows = p.rows[:p.limit]
 	p.end, p.complete = p.rows[p.limit-1], false
-	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
+	p.arrivals, p.overflow = nil, p.loading // a load under way began behind the new end
 }
 
 // compact keeps the first of the rows with the same key and instant.
@@ -142,8 +142,8 @@ func (p *Page) BeginLoad() (after Row, n int) {
 // EndLoad adds the rows that were read, in order. more: the index has others behind
 // them.
 func (p *Page) EndLoad(rows []Row, more bool) {
-	aside, void := p.aside, p.overflow
-	p.loading, p.aside, p.overflow = false, nil, false
+	arrivals, void := p.arrivals, p.overflow
+	p.loading, p.arrivals, p.overflow = false, nil, false
 	if void {
 		return
 	}
@@ -156,20 +156,20 @@ func (p *Page) EndLoad(rows []Row, more bool) {
 	case len(rows) > 0:
 		p.end = rows[len(rows)-1]
 	}
-	for _, r := range aside {
+	for _, r := range arrivals {
 		p.Add(r)
 	}
 }
 
 // AbortLoad ends a load that failed.
 func (p *Page) AbortLoad() {
-	p.loading, p.aside, p.overflow = false, nil, false
+	p.loading, p.arrivals, p.overflow = false, nil, false
 }
 
 // Restart drops all rows: the next load begins at the start of the index.
 func (p *Page) Restart() {
 	p.rows, p.end, p.complete = nil, Row{At: -1 << 63}, false
-	p.aside, p.overflow = nil, p.loading // a load under way began behind the new end
+	p.arrivals, p.overflow = nil, p.loading // a load under way began behind the new end
 }
 
 // Len is the number of rows in memory.

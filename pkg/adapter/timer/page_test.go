@@ -190,7 +190,7 @@ func BenchmarkAddPop(b *testing.B) {
 // up to a bound beyond which the load is made again.
 func TestPage_SmallIsLoadedUnderAFlood(t *testing.T) {
 	t.Parallel()
-	for n, void := range map[int]bool{minAside: false, minAside + 1: true} {
+	for n, void := range map[int]bool{minArrivals: false, minArrivals + 1: true} {
 		p := New(2)
 		p.BeginLoad()
 		for i := range n {

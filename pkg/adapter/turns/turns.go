@@ -10,7 +10,8 @@
 // about a millisecond. A turn is not held while its holder waits for the network;
 // a long write keeps its turn until it is stored.
 //
-// It leaves short computations alone, and memory to package budget.
+// Work of other kinds, such as the lists of watches, takes turns of its own number. It
+// leaves short computations alone, and memory to package budget.
 package turns
 
 import (
@@ -35,9 +36,11 @@ var ErrNone = errors.New("turns: too many computations wait")
 
 // Turns is a number of turns. It is safe for concurrent use.
 type Turns struct {
+	wait time.Duration
+
 	mu      sync.Mutex
 	free    int
-	waiting line
+	waiting waiters
 }
 
 // processors is how many this process may use: before Spread.
@@ -57,10 +60,18 @@ func Spread() {
 }
 
 // New returns as many turns as half of the process's processors.
-func New() *Turns { return With(max(1, processors/2)) }
+func New() *Turns { return With(max(1, processors/2), Wait) }
 
-// With returns so many turns, for work that is short but may come in a crowd.
-func With(n int) *Turns { return &Turns{free: n} }
+// With returns so many turns, for which a caller waits at most so long; 0 is as long as
+// its context.
+func With(n int, wait time.Duration) *Turns { return &Turns{free: n, wait: wait} }
+
+// Awaited reports that a caller waits for a turn.
+func (t *Turns) Awaited() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.waiting.empty()
+}
 
 // Turn is the right to compute. It is for one goroutine at a time. Its zero value
 // is not a turn, and Pass and Done do nothing.
@@ -69,7 +80,7 @@ type Turn struct {
 	namespace, source string
 }
 
-// Take waits for a turn until the context ends, and at most for [Wait].
+// Take waits for a turn.
 func (t *Turns) Take(ctx context.Context, namespace, source string) (Turn, error) {
 	if err := t.take(ctx, namespace, source); err != nil {
 		return Turn{}, err
@@ -83,10 +94,7 @@ func (t *Turn) Pass(ctx context.Context) error {
 	if t.all == nil {
 		return nil
 	}
-	t.all.mu.Lock()
-	alone := t.all.waiting.empty()
-	t.all.mu.Unlock()
-	if alone {
+	if !t.all.Awaited() {
 		runtime.Gosched() // short work that is ready goes first
 		return nil
 	}
@@ -117,14 +125,18 @@ func (t *Turns) take(ctx context.Context, namespace, source string) (err error) 
 	turn := make(chan struct{})
 	t.waiting.push(turn, namespace, source)
 	t.mu.Unlock()
-	timer := time.NewTimer(Wait)
-	defer timer.Stop()
+	var late <-chan time.Time
+	if t.wait > 0 {
+		timer := time.NewTimer(t.wait)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		err = ctx.Err()
-	case <-timer.C:
+		err = context.Cause(ctx)
+	case <-late:
 		err = ErrNone
 	}
 	t.mu.Lock()
@@ -147,66 +159,66 @@ func (t *Turns) done() {
 	t.free++
 }
 
-// line holds the callers of one name that wait, or the lines of the names below it
-// in the order of their turns.
-type line struct {
-	waiters []chan struct{}
+// waiters are the callers of one name that wait, or the waiters of the names below it in
+// the order of their turns.
+type waiters struct {
+	callers []chan struct{}
 	names   []string
-	below   map[string]*line
+	below   map[string]*waiters
 }
 
-func (l *line) push(turn chan struct{}, path ...string) {
+func (w *waiters) push(turn chan struct{}, path ...string) {
 	if len(path) == 0 {
-		l.waiters = append(l.waiters, turn)
+		w.callers = append(w.callers, turn)
 		return
 	}
-	next := l.below[path[0]]
+	next := w.below[path[0]]
 	if next == nil {
-		if next = (&line{}); l.below == nil {
-			l.below = map[string]*line{}
+		if next = (&waiters{}); w.below == nil {
+			w.below = map[string]*waiters{}
 		}
-		l.below[path[0]] = next
-		l.names = append(l.names, path[0])
+		w.below[path[0]] = next
+		w.names = append(w.names, path[0])
 	}
 	next.push(turn, path[1:]...)
 }
 
 // pop takes the next one out; nil when none waits.
-func (l *line) pop() (turn chan struct{}) {
-	if len(l.names) == 0 {
-		if len(l.waiters) > 0 {
-			turn, l.waiters = l.waiters[0], l.waiters[1:]
+func (w *waiters) pop() (turn chan struct{}) {
+	if len(w.names) == 0 {
+		if len(w.callers) > 0 {
+			turn, w.callers = w.callers[0], w.callers[1:]
 		}
 		return turn
 	}
-	name := l.names[0]
-	l.names = l.names[1:]
-	next := l.below[name]
+	name := w.names[0]
+	w.names = w.names[1:]
+	next := w.below[name]
 	turn = next.pop()
 	if next.empty() {
-		delete(l.below, name)
+		delete(w.below, name)
 	} else {
-		l.names = append(l.names, name)
+		w.names = append(w.names, name)
 	}
 	return turn
 }
 
-func (l *line) empty() bool { return len(l.waiters) == 0 && len(l.names) == 0 }
+func (w *waiters) empty() bool { return len(w.callers) == 0 && len(w.names) == 0 }
 
 // remove takes out one that gave up; false when its turn has come.
-func (l *line) remove(turn chan struct{}, path ...string) bool {
+func (w *waiters) remove(turn chan struct{}, path ...string) bool {
 	if len(path) == 0 {
-		before := len(l.waiters)
-		l.waiters = slices.DeleteFunc(l.waiters, func(w chan struct{}) bool { return w == turn })
-		return len(l.waiters) < before
+		before := len(w.callers)
+		w.callers = slices.DeleteFunc(w.callers, func(c chan struct{}) bool { return c == turn })
+		return len(w.callers) < before
 	}
-	next := l.below[path[0]]
+	next := w.below[path[0]]
 	if next == nil || !next.remove(turn, path[1:]...) {
 		return false
 	}
 	if next.empty() {
-		delete(l.below, path[0])
-		l.names = slices.DeleteFunc(l.names, func(n string) bool { return n == path[0] })
+		delete(w.below, path[0])
+		w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == path[0] })
 	}
 	return true
 }

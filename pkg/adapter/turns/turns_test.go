@@ -15,7 +15,7 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	// However many requests of one namespace wait, another one's is the next but
 	// one; and within a namespace the sources take turns.
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{free: 1}
+		all := With(1, Wait)
 		turn, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	t.Parallel()
 	// A wait ends with its context, and after its time; neither costs a turn.
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{free: 2}
+		all := With(2, Wait)
 		one, _ := all.Take(t.Context(), "n", "a")
 		two, _ := all.Take(t.Context(), "n", "a")
 		gone, hangUp := context.WithCancel(t.Context())
@@ -82,11 +82,28 @@ func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	})
 }
 
+// Without a limit of its own, a wait is as long as its context.
+func TestWith_WaitsForItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := With(1, 0)
+		if _, err := all.Take(t.Context(), "n", ""); err != nil {
+			t.Fatal(err)
+		}
+		cause, start := errors.New("the watch has ended"), time.Now()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, cause)
+		defer cancel()
+		if _, err := all.Take(ctx, "n", ""); !errors.Is(err, cause) || time.Since(start) != time.Hour {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+	})
+}
+
 func TestTurns_NeverMoreAtATime(t *testing.T) {
 	t.Parallel()
 	// Callers come, give up and end: no more of them compute than there are turns, and no turn is lost.
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{free: 3}
+		all := With(3, Wait)
 		going, most := make(chan struct{}, 3), make(chan struct{})
 		for i := range 200 {
 			go func() {
@@ -120,7 +137,7 @@ func TestTurns_NeverMoreAtATime(t *testing.T) {
 func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{free: 1}
+		all := With(1, Wait)
 		long, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)

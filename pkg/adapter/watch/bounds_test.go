@@ -200,48 +200,6 @@ func TestResync_OnRevision(t *testing.T) {
 	})
 }
 
-// Lists go one at a time, the namespaces in turn.
-func TestLine_NamespacesInTurn(t *testing.T) {
-	var l line
-	if err := l.enter(t.Context(), "first"); err != nil {
-		t.Fatal(err)
-	}
-	got := make(chan string, 10)
-	wait := func(namespace string) {
-		l.mu.Lock()
-		before := len(l.waiting[namespace])
-		l.mu.Unlock()
-		go func() {
-			if l.enter(t.Context(), namespace) == nil {
-				got <- namespace
-				l.leave()
-			}
-		}()
-		for {
-			l.mu.Lock()
-			n := len(l.waiting[namespace])
-			l.mu.Unlock()
-			if n > before {
-				return
-			}
-		}
-	}
-	for _, namespace := range []string{"greedy", "greedy", "greedy", "modest"} {
-		wait(namespace)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := l.enter(ctx, "ended"); err == nil {
-		t.Error("a caller whose context ended got a turn")
-	}
-	l.leave()
-	for i, want := range []string{"greedy", "modest", "greedy", "greedy"} {
-		if namespace := <-got; namespace != want {
-			t.Errorf("turn %d is of %s, want %s", i, namespace, want)
-		}
-	}
-}
-
 // A source that would take too many watches is told so, and keeps the ones it has.
 func TestStreams_AreBounded(t *testing.T) {
 	run(t, labelled, func(t *testing.T, w *world) {

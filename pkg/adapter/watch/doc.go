@@ -7,7 +7,7 @@
 //     keys, also a change or a deletion while the adapter or the API server was down.
 //   - Nothing else does: a restart, a new list or an expired version schedules nothing
 //     by itself. The first list of a resource schedules each object once.
-//   - A deletion counts when the API server says so: by a DELETED event, by a complete
+//   - A deletion counts when the API server reports it: by a DELETED event, by a complete
 //     and ordered list without the object, or by the end of its namespace.
 //   - Memory does not grow with the objects. Lists are read page by page and compared
 //     with the marks in the store.

@@ -13,7 +13,7 @@ import (
 )
 
 // fingerprint is a hash of what counts of an object. An object without a generation,
-// such as a ConfigMap, has only its version to tell that its content changed.
+// such as a ConfigMap, has only its version to show that its content changed.
 func fingerprint(o *objects.Object, counts schedule.Changes) uint64 {
 	p := print{h: fnv.New64a()}
 	switch {

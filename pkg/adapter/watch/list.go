@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -19,16 +20,14 @@ const (
 // list lists a namespace, or all, until it is complete, and leaves the watch of the
 // stream behind it.
 func (s *stream) list(ctx context.Context, namespace string) error {
-	lists := &s.r.s.m.lists
 	for more, again := true, false; more; again = true {
-		if err := lists.enter(ctx, s.r.s.account().Namespace); err != nil {
+		turn, err := s.r.s.m.lists.Take(ctx, s.r.s.account().Namespace, "")
+		if err != nil {
 			return err
 		}
-		l := &listing{s: s, namespace: namespace, turn: time.Now(), keeps: again}
-		err := l.run(ctx)
-		if !l.out {
-			lists.leave()
-		}
+		l := &listing{s: s, namespace: namespace, turn: turn, since: time.Now(), keeps: again}
+		err = l.run(ctx)
+		l.turn.Done()
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) {
 				s.r.s.tally.list(resultFailed)
@@ -54,9 +53,9 @@ type listing struct {
 	vanished  []string
 	overflow  bool // there are more
 
-	turn  time.Time // since when the list has its turn
+	turn  turns.Turn
+	since time.Time // when the turn began
 	keeps bool      // it keeps its turn to the end
-	out   bool      // it has no turn
 }
 
 func (l *listing) run(ctx context.Context) error {
@@ -111,16 +110,13 @@ func (l *listing) run(ctx context.Context) error {
 
 // pass lets other lists go first when this one took its time.
 func (l *listing) pass(ctx context.Context) error {
-	lists := &l.s.r.s.m.lists
-	if l.keeps || time.Since(l.turn) < listTurn || !lists.awaited() {
+	if l.keeps || time.Since(l.since) < listTurn || !l.s.r.s.m.lists.Awaited() {
 		return nil
 	}
-	lists.leave()
-	l.out = true
-	if err := lists.enter(ctx, l.s.r.s.account().Namespace); err != nil {
+	if err := l.turn.Pass(ctx); err != nil {
 		return err
 	}
-	l.out, l.turn = false, time.Now()
+	l.since = time.Now()
 	return nil
 }
 

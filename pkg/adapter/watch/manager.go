@@ -14,6 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -21,7 +22,7 @@ import (
 type Config struct {
 	API objects.API // required
 	Log *slog.Logger
-	// Warn tells the owner of a source. It must not block.
+	// Warn notifies the owner of a source. It must not block.
 	Warn func(src *schedule.Source, reason, message string)
 	// Changed is called when the status of a source has changed, except for the number
 	// of its objects. It must not block.
@@ -47,7 +48,7 @@ type Queue interface {
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   line           // one list at a time
+	lists   *turns.Turns   // one list at a time, the namespaces in turn
 	streams *budget.Budget // watches that may be open
 	metrics *metrics
 
@@ -73,7 +74,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, streams: budget.New(maxStreams, nil)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.With(1, 0), streams: budget.New(maxStreams, nil)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {

@@ -77,8 +77,8 @@ func (n *spaces) names() []string {
 	return names
 }
 
-// fate says what became of a namespace.
-func (n *spaces) fate(namespace string) fate {
+// membership says what became of a namespace.
+func (n *spaces) membership(namespace string) membership {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch is, exists := n.known[namespace]; {
@@ -211,7 +211,7 @@ func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) 
 	}
 	n.mu.Unlock()
 	for _, name := range lost {
-		n.goes(ctx, name, going)
+		n.drop(ctx, name, going)
 	}
 	return version, nil
 }
@@ -224,7 +224,7 @@ func (n *spaces) exists(o *objects.Object, going map[string]context.CancelFunc) 
 	n.set(o)
 }
 
-func (n *spaces) goes(ctx context.Context, name string, going map[string]context.CancelFunc) {
+func (n *spaces) drop(ctx context.Context, name string, going map[string]context.CancelFunc) {
 	if going[name] == nil {
 		ctx, stay := context.WithCancel(ctx)
 		going[name] = stay
@@ -240,7 +240,7 @@ func (n *spaces) watch(ctx context.Context, version string, going map[string]con
 		case objects.Added, objects.Modified:
 			n.exists(o, going)
 		case objects.Deleted:
-			n.goes(ctx, o.Name, going)
+			n.drop(ctx, o.Name, going)
 		case objects.Bookmark:
 		}
 		if o.Version != "" {
@@ -271,10 +271,10 @@ func (r *resource) runSelected(ctx context.Context) {
 		if !r.retry(ctx, "", func(context.Context) error { return r.part() }) {
 			return
 		}
-		r.parted.Store(true)
+		r.perNamespace.Store(true)
 		r.forget("")
 		r.runParts(ctx)
-		r.parted.Store(false)
+		r.perNamespace.Store(false)
 	}
 }
 
@@ -314,7 +314,7 @@ func (r *resource) runParts(ctx context.Context) {
 				delete(parts, name)
 			}
 		}
-		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.spaces.fate) }) {
+		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.spaces.membership) }) {
 			break
 		}
 		r.forget("")

@@ -35,10 +35,10 @@ type resource struct {
 		known, namespaced bool
 	}
 
-	counting sync.Mutex   // held while a batch changes their number
-	objects  atomic.Int64 // that have a mark; -1: they must be counted
-	open     atomic.Int64 // watches
-	parted   atomic.Bool  // each namespace has a watch of its own
+	counting     sync.Mutex   // held while a batch changes their number
+	objects      atomic.Int64 // that have a mark; -1: they must be counted
+	open         atomic.Int64 // watches
+	perNamespace atomic.Bool  // each namespace has a watch of its own
 
 	mu     sync.Mutex
 	health map[string]*health // of its streams, by namespace
@@ -127,7 +127,7 @@ func (r *resource) begin(ctx context.Context) error {
 		return nil
 	}
 	own := r.s.account().Namespace
-	err = r.narrow(ctx, []string{own}, func(namespace string) fate {
+	err = r.narrow(ctx, []string{own}, func(namespace string) membership {
 		if namespace == own {
 			return selected
 		}
@@ -184,21 +184,21 @@ func (r *resource) part() error {
 	return r.keep(whole)
 }
 
-// fate is what became of a namespace for a source.
-type fate uint8
+// membership is what became of a namespace for a source.
+type membership uint8
 
 const (
-	selected fate = iota
+	selected membership = iota
 	deselected
 	gone // it does not exist any more
 )
 
-// narrow makes the rows say that only selected namespaces are watched, and removes the
+// narrow records in the rows that only selected namespaces are watched, and removes the
 // marks of all others. Objects of a namespace that is gone are gone too; about all
 // others nothing is scheduled.
-func (r *resource) narrow(ctx context.Context, names []string, of func(namespace string) fate) error {
+func (r *resource) narrow(ctx context.Context, names []string, of func(namespace string) membership) error {
 	if whole, ok := r.rows.get(""); ok && !whole.partial {
-		err := r.sweep(ctx, "", func(m *store.Mark) (goes, report bool) {
+		err := r.sweep(ctx, "", func(m *store.Mark) (remove, report bool) {
 			f := of(namespaceOf(m.Object))
 			return f != selected, f == gone
 		})
@@ -244,7 +244,7 @@ func (r *resource) drop(ctx context.Context, namespace string, report bool) erro
 }
 
 // sweep removes marks by their prefix, and reports the objects of some as deleted.
-func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.Mark) (goes, report bool)) error {
+func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.Mark) (remove, report bool)) error {
 	marks := cursor{r: r, prefix: prefix, after: prefix}
 	var b batch
 	for ctx.Err() == nil {
@@ -253,7 +253,7 @@ func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.M
 			return err
 		}
 		if m != nil {
-			if goes, report := judge(m); goes {
+			if remove, report := judge(m); remove {
 				b.add(r.vanished(m, report))
 			}
 		}

@@ -40,7 +40,7 @@ func (m *Manager) Resync(ctx context.Context, uid, prefix string, over *time.Dur
 	return s.resync(ctx, prefix, spread, func(error) bool { return false })
 }
 
-// ErrNoWatch says that the source has no spec.watch.
+// ErrNoWatch means that the source has no spec.watch.
 var ErrNoWatch = schedule.Refuse(schedule.CodePrecondition, "the source watches nothing: a resync needs spec.watch")
 
 // resync asks again, when the queue refuses, whether to try the same keys once more.

@@ -228,7 +228,7 @@ func (s *source) removed(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == schedule.CodeNotFound || refused.Code == schedule.CodeUnavailable)
 }
 
-// warn tells the owner of the source, at most once a minute for one reason.
+// warn notifies the owner of the source, at most once a minute for one reason.
 func (s *source) warn(reason, format string, args ...any) {
 	s.mu.Lock()
 	now := time.Now()

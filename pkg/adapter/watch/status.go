@@ -64,7 +64,7 @@ func (r *resource) complaints(now time.Time) []complaint {
 // partly reports that the resource has a watch for each namespace.
 func (r *resource) partly() bool {
 	listed, _ := r.s.spaces.fault()
-	return listed && r.parted.Load()
+	return listed && r.perNamespace.Load()
 }
 
 // status is what the source reports now.
@@ -110,7 +110,7 @@ func (s *source) status() schedule.WatchStatus {
 	return st
 }
 
-// publish says so when the status has changed.
+// publish reports the status when it has changed.
 func (s *source) publish() {
 	st := s.status()
 	st.Objects = 0

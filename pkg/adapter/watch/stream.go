@@ -327,11 +327,11 @@ func (s *stream) counts(o *objects.Object) bool {
 		return true
 	}
 	w, ok := s.r.rows.get(o.Namespace)
-	return ok && w.complete && s.spaces.fate(o.Namespace) == selected && newer(o.Version, w.version)
+	return ok && w.complete && s.spaces.membership(o.Namespace) == selected && newer(o.Version, w.version)
 }
 
 // newer compares versions, which are numbers at every API server that stores in etcd.
-// Versions that are not are taken as newer: the marks tell then.
+// Versions that are not are taken as newer: the marks decide then.
 func newer(version, than string) bool {
 	a, err := strconv.ParseUint(version, 10, 64)
 	b, err2 := strconv.ParseUint(than, 10, 64)
@@ -393,7 +393,7 @@ func (s *stream) flush() error {
 // reselect lists the namespaces that are selected now and were not before, and removes
 // the ones that are not any more.
 func (s *stream) reselect(ctx context.Context) error {
-	if err := s.r.narrow(ctx, s.spaces.names(), s.spaces.fate); err != nil {
+	if err := s.r.narrow(ctx, s.spaces.names(), s.spaces.membership); err != nil {
 		return err
 	}
 	for _, name := range s.spaces.names() {

@@ -114,7 +114,7 @@ func (s *Scaler) Reconcile(ctx context.Context, key string) error {
 		}
 	}
 	if adapter == nil {
-		return nil // the condition Deployed of each source says so
+		return nil // the condition Deployed of each source reports it
 	}
 	wanted, err := s.wanted(ctx, adapter)
 	if err != nil || wanted == resources.Replicas(adapter) {

@@ -39,7 +39,7 @@ func (r *Reconciler) resolveDeadLetterSink(ctx context.Context, source *v1alpha1
 	return nil
 }
 
-// reasonOf tells a missing object from an object without an address.
+// reasonOf distinguishes a missing object from an object without an address.
 func reasonOf(err error) string {
 	if apierrors.IsNotFound(err) {
 		return v1alpha1.ReasonNotFound
@@ -47,7 +47,7 @@ func reasonOf(err error) string {
 	return "NotResolved"
 }
 
-// describe names a destination as a user would look for it.
+// describe names a destination as a user would search for it.
 func describe(d duckv1.Destination) string {
 	if d.Ref != nil {
 		return d.Ref.Kind + " " + d.Ref.Namespace + "/" + d.Ref.Name + " (" + d.Ref.APIVersion + ")"

@@ -54,7 +54,7 @@ func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.R
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		source.Status.SinkRevision = ""
 		return nil
-	case err != nil: // the last revision stays: without it the next one could not be told from it
+	case err != nil: // the last revision stays: without it the next one could not be distinguished from it
 		return fmt.Errorf("reading the revision of the sink: %w", err)
 	}
 	// A revision is ready a moment before requests reach it, and the one before would

@@ -118,7 +118,7 @@ func (g *Guard) Admit(r *http.Request, a access.Request) (access.Caller, error) 
 }
 
 // logRefusal logs what the caller was answered. It logs at debug: an operator who
-// looks for one caller turns that on, and for any other level there are too many.
+// searches for one caller turns that on, and for any other level there are too many.
 func (g *Guard) logRefusal(ctx context.Context, a access.Request, who *caller, err error) {
 	user := ""
 	if who != nil {
@@ -150,8 +150,8 @@ func unauthenticated(want, wrong string) error {
 }
 
 // maySchedule checks what is cheapest first. For a source that does not exist it
-// answers as for one that grants nothing: a caller who must not know that a source
-// exists does not learn it here.
+// answers as for one that grants nothing: a caller who may not see that a source
+// exists does not see it here.
 func (g *Guard) maySchedule(ctx context.Context, who *caller, a access.Request, src sourceFacts) error {
 	if !src.rbacOnly && who.namespace != "" && who.namespace == a.Namespace {
 		return nil

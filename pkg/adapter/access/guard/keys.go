@@ -27,7 +27,7 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// signature is what the cluster's keys tell about a token.
+// signature is what the cluster's keys prove about a token.
 type signature int
 
 const (
@@ -37,8 +37,8 @@ const (
 	signatureForeign                  // of an unknown issuer or an unknown key
 )
 
-// keys verify tokens without a call to the API server. They only refuse: whether
-// a token is still valid only the API server knows.
+// keys verify tokens without a call to the API server. They only refuse: only the
+// API server can check whether a token is still valid.
 type keys struct {
 	fetch kube.KeyFetcher // nil: there are none
 	log   *slog.Logger

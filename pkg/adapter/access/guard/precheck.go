@@ -18,7 +18,7 @@ const (
 
 // precheck reads the claims of a token and refuses a token that cannot be
 // accepted. It verifies nothing, so it never admits a caller: it saves the API
-// server a review, and tells the caller what is wrong, which the API server does
+// server a review, and answers the caller what is wrong, which the API server does
 // not. The expiry is zero when the token has none.
 func precheck(token, want string, now time.Time) (c kube.Claims, expiry time.Time, err error) {
 	c, ok := kube.ReadClaims(token)

@@ -51,7 +51,7 @@ func headValue(epoch int64, last uint64, wall time.Time) string {
 }
 
 // attempt ends with ctx, or when there is another leader: what was on its way to the old
-// one may be lost, and etcd would say so only after seconds.
+// one may be lost, and etcd would report it only after seconds.
 func (l *Log) attempt(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed := l.s.etcd.Server.LeaderChangedNotify()
@@ -269,7 +269,7 @@ func (l *Log) Announce(ctx context.Context, member string, level int) error {
 	return nil
 }
 
-// Levels implements replica.Log. It asks the majority: of what this member has heard alone, an
+// Levels implements replica.Log. It asks the majority: of what this member alone has received, an
 // older program that was started since would be missing.
 func (l *Log) Levels(ctx context.Context) (map[string]int, error) {
 	r, err := l.s.client.Get(ctx, l.level, clientv3.WithPrefix())

@@ -108,7 +108,7 @@ type Member struct {
 
 var _ replica.Log = (*Member)(nil)
 
-// Cut cuts the member off, or connects it again. A deaf member sends, and hears nothing.
+// Cut cuts the member off, or connects it again. A deaf member sends, and receives nothing.
 func (l *Member) Cut(cut, deaf bool) {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // name is a key of a source.
 type name struct{ source, key string }
 
-// model is what a store holds, as simply as can be: every read looks at all.
+// model is what a store holds, as simply as can be: every read scans all of it.
 type model map[name]*schedule.Entry
 
 func (m model) apply(c store.Change) {

@@ -136,11 +136,11 @@ func FromMetadata(m map[string]any) *Object {
 	return o
 }
 
-// ErrGone says that the API server has no history any more for what was asked; a new list is
+// ErrGone means that the API server has no history any more for what was asked; a new list is
 // needed.
 var ErrGone = errors.New("the resource version is too old")
 
-// ErrNoSuchKind says that the API server does not serve the kind, or not yet.
+// ErrNoSuchKind means that the API server does not serve the kind, or not yet.
 var ErrNoSuchKind = errors.New("no such kind")
 
 // Forbidden is a right that an account does not have.

@@ -151,19 +151,19 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 		t.Errorf("nothing named: %+v %v", limits, cuts)
 	}
 
-	named := func(pending, bytes int64, inFlight, perSecond int32, timeout, delay, interval string) *v1alpha1.RescheduleSourceSpec {
+	named := func(of Limits, timeout, delay, interval string) *v1alpha1.RescheduleSourceSpec {
 		return &v1alpha1.RescheduleSourceSpec{
 			Limits: &v1alpha1.RescheduleSourceLimits{
-				MaxPending: &pending, MaxBytes: resource.NewQuantity(bytes, resource.BinarySI), MaxInFlight: &inFlight, MaxPerSecond: &perSecond,
+				MaxPending: &of.MaxPending, MaxBytes: resource.NewQuantity(of.MaxBytes, resource.BinarySI), MaxInFlight: &of.MaxInFlight, MaxPerSecond: &of.MaxPerSecond,
 			},
 			Delivery: &eventingduckv1.DeliverySpec{Timeout: &timeout}, Delay: &delay, MaxInterval: &interval,
 		}
 	}
-	limits, cuts = c.Limits(named(10, 1<<30, 20, 30, "PT60S", "0s", "0s"))
+	limits, cuts = c.Limits(named(Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30}, "PT60S", "0s", "0s"))
 	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30, Timeout: time.Minute}); limits != want || cuts != nil {
 		t.Errorf("at the ceilings: %+v %v", limits, cuts)
 	}
-	limits, cuts = c.Limits(named(11, 2<<30, 21, 31, "PT1M1S", "4s", "PT4S"))
+	limits, cuts = c.Limits(named(Limits{MaxPending: 11, MaxBytes: 2 << 30, MaxInFlight: 21, MaxPerSecond: 31}, "PT1M1S", "4s", "PT4S"))
 	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30, Timeout: time.Minute}); limits != want {
 		t.Errorf("above the ceilings: %+v", limits)
 	}
@@ -182,13 +182,13 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 	}, told); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	if limits, cuts := c.Limits(named(1, 1, 1, 0, "PT1S", "5s", "5s")); limits.MaxPerSecond != 0 || cuts != nil {
+	if limits, cuts := c.Limits(named(Limits{MaxPending: 1, MaxBytes: 1, MaxInFlight: 1, MaxPerSecond: 0}, "PT1S", "5s", "5s")); limits.MaxPerSecond != 0 || cuts != nil {
 		t.Errorf("no rate of its own: %+v %v", limits, cuts)
 	}
-	if _, cuts := none.Limits(named(1<<52, 1<<60, 1<<30, 0, "P36525D", "1s", "1s")); cuts != nil {
+	if _, cuts := none.Limits(named(Limits{MaxPending: 1 << 52, MaxBytes: 1 << 60, MaxInFlight: 1 << 30, MaxPerSecond: 0}, "P36525D", "1s", "1s")); cuts != nil {
 		t.Errorf("without ceilings: %v", cuts)
 	}
-	if limits, cuts := c.Limits(named(1, 1, 1, 1, "bad", "bad", "-1s")); cuts != nil || limits.Timeout != 30*time.Second {
+	if limits, cuts := c.Limits(named(Limits{MaxPending: 1, MaxBytes: 1, MaxInFlight: 1, MaxPerSecond: 1}, "bad", "bad", "-1s")); cuts != nil || limits.Timeout != 30*time.Second {
 		t.Errorf("fields that are not valid: %+v %v", limits, cuts)
 	}
 }

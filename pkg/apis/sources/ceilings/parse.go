@@ -137,7 +137,7 @@ func (s *scalar) UnmarshalYAML(unmarshal func(any) error) error {
 var errNoKey = errors.New("it holds no key; for the shipped values of all of them write the manifest of a ConfigMap with data: {}")
 
 // ParseFile reads a file with a manifest of the ConfigMap, or with its data alone.
-// A file without any key is refused, unless it is a manifest that says so.
+// A file without any key is refused, unless it is a manifest with that kind.
 func ParseFile(text []byte) (*Config, error) {
 	var head struct {
 		Kind string `yaml:"kind"`

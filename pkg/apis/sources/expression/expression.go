@@ -180,7 +180,7 @@ func (p *Program) Eval(ctx context.Context, value map[string]any) (out ref.Val, 
 	return out, cost, nil
 }
 
-// adapter gives JSON numbers their CEL type when an expression looks at them.
+// adapter gives JSON numbers their CEL type when an expression reads them.
 type adapter struct{ types.Adapter }
 
 func (a adapter) NativeToValue(value any) ref.Val {

@@ -22,7 +22,7 @@ func Resource(resource string) schema.GroupResource {
 var (
 	// SchemeBuilder collects what AddToScheme adds.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
-	// AddToScheme makes a scheme know this package's types.
+	// AddToScheme adds this package's types to a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 

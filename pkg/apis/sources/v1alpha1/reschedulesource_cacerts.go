@@ -9,7 +9,7 @@ import (
 	"knative.dev/pkg/apis"
 )
 
-// validateCACerts wants nothing but certificates, at least one: with less, or
+// validateCACerts accepts nothing but certificates, at least one: with less, or
 // with a broken one among them, deliveries would fail one after the other.
 func validateCACerts(certs *string) *apis.FieldError {
 	if certs == nil {

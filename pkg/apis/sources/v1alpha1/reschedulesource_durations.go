@@ -12,7 +12,7 @@ import (
 )
 
 // The forms of a duration, as regular expressions that a CEL rule can match
-// too. What they do not tell, the upper limit of 100 years, is checked where
+// too. What they do not check, the upper limit of 100 years, is checked where
 // durations are read.
 const (
 	// GoDurationPattern is Go style, without a sign: 1h30m, 1.5s.

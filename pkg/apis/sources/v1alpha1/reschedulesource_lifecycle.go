@@ -148,7 +148,7 @@ func (s *RescheduleSourceStatus) MarkDeadLetterSink(addr *duckv1.Addressable) {
 	conditions.Manage(s).MarkTrue(ConditionDeadLetterSinkResolved)
 }
 
-// MarkDeadLetterSinkNotConfigured says that the source has none and needs none.
+// MarkDeadLetterSinkNotConfigured records that the source has none and needs none.
 func (s *RescheduleSourceStatus) MarkDeadLetterSinkNotConfigured() {
 	s.DeliveryStatus = eventingduckv1.DeliveryStatus{}
 	conditions.Manage(s).MarkTrueWithReason(ConditionDeadLetterSinkResolved, "DeadLetterSinkNotConfigured", "No dead letter sink is configured.")
@@ -160,12 +160,12 @@ func (s *RescheduleSourceStatus) MarkNoDeadLetterSink(reason, format string, arg
 	conditions.Manage(s).MarkFalse(ConditionDeadLetterSinkResolved, reason, format, args...)
 }
 
-// MarkDeployed says that the adapter runs.
+// MarkDeployed records that the adapter runs.
 func (s *RescheduleSourceStatus) MarkDeployed() {
 	conditions.Manage(s).MarkTrue(ConditionDeployed)
 }
 
-// MarkDeploying says that the adapter is on its way.
+// MarkDeploying records that the adapter is on its way.
 func (s *RescheduleSourceStatus) MarkDeploying(reason, format string, args ...any) {
 	conditions.Manage(s).MarkUnknown(ConditionDeployed, reason, format, args...)
 }
@@ -175,7 +175,7 @@ func (s *RescheduleSourceStatus) MarkNotDeployed(reason, format string, args ...
 	conditions.Manage(s).MarkFalse(ConditionDeployed, reason, format, args...)
 }
 
-// MarkAddressable says that the source can be called at its address.
+// MarkAddressable records that the source can be called at its address.
 func (s *RescheduleSourceStatus) MarkAddressable() {
 	conditions.Manage(s).MarkTrue(ConditionAddressable)
 }
@@ -190,7 +190,7 @@ func (s *RescheduleSourceStatus) MarkLimited(reason, format string, args ...any)
 	conditions.Manage(s).MarkTrueWithReason(ConditionLimited, reason, format, args...)
 }
 
-// ClearLimited says that nothing of the spec is cut.
+// ClearLimited records that nothing of the spec is cut.
 func (s *RescheduleSourceStatus) ClearLimited() {
 	_ = conditions.Manage(s).ClearCondition(ConditionLimited) // only a part of Ready cannot be cleared
 }
@@ -225,7 +225,7 @@ func (s *RescheduleSourceStatus) setWatching(c apis.Condition) {
 	conditions.Manage(s).SetCondition(c)
 }
 
-// ClearWatching says that the source watches nothing.
+// ClearWatching records that the source watches nothing.
 func (s *RescheduleSourceStatus) ClearWatching() {
 	_ = conditions.Manage(s).ClearCondition(ConditionWatching) // only a part of the condition set cannot be cleared
 }

@@ -140,7 +140,7 @@ func validateOneOf[T ~string](field string, value *T, allowed ...T) *apis.FieldE
 	return apis.ErrGeneric(fmt.Sprintf("%.64q is not one of %s", *value, strings.Join(names, ", ")), field)
 }
 
-// validateDelivery takes the place of DeliverySpec.Validate, which wants a
+// validateDelivery takes the place of DeliverySpec.Validate, which requires a
 // feature flag for timeout and retryAfterMax, takes negative durations and
 // knows years and months.
 func validateDelivery(ctx context.Context, d *eventingduckv1.DeliverySpec) *apis.FieldError {

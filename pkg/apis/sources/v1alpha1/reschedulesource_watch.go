@@ -102,7 +102,7 @@ type WatchStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// WasTrue says that Status was True before.
+	// WasTrue reports that Status was True before.
 	// +optional
 	WasTrue bool `json:"wasTrue,omitempty"`
 }

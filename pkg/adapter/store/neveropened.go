@@ -7,12 +7,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// unborn reports that a directory holds a store that was never finished being
+// neverOpened reports that a directory holds a store that was never finished being
 // made, so that nothing can have been acknowledged from it: Pebble names the
 // manifest in a marker before the directory is synced, and a loss of power in
 // between may keep the marker and lose the manifest. From the first successful
 // open on there is always a manifest.
-func unborn(fs vfs.FS, dir string) bool {
+func neverOpened(fs vfs.FS, dir string) bool {
 	names, err := fs.List(dir)
 	if err != nil {
 		return false
