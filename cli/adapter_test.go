@@ -63,7 +63,7 @@ func newAdapter(t *testing.T, data string, sources ...string) *adapter {
 	t.Helper()
 	manifest := &strings.Builder{}
 	for _, name := range sources {
-		fmt.Fprintf(manifest, manifests, name, "http://127.0.0.1:1/", "", ", suspend: true")
+		fmt.Fprintf(manifest, manifests, name, "default", "http://127.0.0.1:1/", "", ", suspend: true")
 	}
 	file := filepath.Join(t.TempDir(), "sources.yaml")
 	if err := os.WriteFile(file, []byte(manifest.String()), 0o600); err != nil {
