@@ -46,9 +46,9 @@ type sizes struct {
 }
 
 var size = sizes{
-	window: window{100 * time.Millisecond, 300 * time.Millisecond}, Rounds: 1, LateRounds: 1, Callers: 64, Batch: 100, Burst: 1000,
-	LateRate: 100, LateFor: time.Second, Lead: time.Second, Sources: []int{1, 10}, Pendings: []int{1000},
-	Churn: time.Second, ChurnWindow: 200 * time.Millisecond, Pending: 1000, Settle: time.Second, Kills: 1, Idle: time.Second,
+	window: window{100 * time.Millisecond, 500 * time.Millisecond}, Rounds: 1, LateRounds: 1, Callers: 64, Batch: 100, Burst: 1000,
+	LateRate: 100, LateFor: time.Second, Lead: 2 * time.Second, Sources: []int{1, 10}, Pendings: []int{1000},
+	Churn: time.Second, ChurnWindow: 500 * time.Millisecond, Pending: 1000, Settle: time.Second, Kills: 1, Idle: time.Second,
 }
 
 var scenarios = []struct {

@@ -419,7 +419,7 @@ func growth(t *testing.T, dir string, sink *sink, r *result) {
 			a.rest(t, 1)
 			put, bulk := write(3*i+1, 1), write(3*i+2, size.Batch)
 			a.rest(t, 1)
-			delivery := a.deliver(t, sink, 3*i+3, due, 3*size.Lead, 0)
+			delivery := a.deliver(t, sink, 3*i+3, due, size.Lead+time.Duration(sources)*time.Millisecond, 0)
 			cost := [3]time.Duration{put.server, bulk.server, delivery.client}
 			row := []string{
 				thousands(sources), thousands(filled), thousands(put.rate), thousands(bulk.rate), thousands(delivery.rate), perItem(cost[0]), perItem(cost[1]), perItem(cost[2]),
