@@ -125,7 +125,7 @@ test-generated:
 	$(STEP) "generated code" hack/verify-codegen.sh
 
 test-bench:
-	$(STEP) "benchmarks compile and run" go -C bench test -short ./...
+	$(STEP) "benchmarks compile and run" $(PROGRAMS) go -C bench test -short ./...
 
 test-release:
 	$(STEP) "a release" hack/test-release.sh
@@ -239,7 +239,7 @@ watch-faults: ## Measure the changes that faults lose, by form: a watching sourc
 
 .PHONY: bench
 bench: ## Measure beside the ceilings of this machine; writes bench/RESULTS.md
-	go -C bench run ./driver
+	$(PROGRAMS) taskset -c 0,1 go -C bench test -count=1 -timeout 2h -v ./driver -full $(BENCH)
 
 .PHONY: bench-cluster
 bench-cluster: ## Measure what an idle controller and adapter take with 0, 1 and 10,000 sources

@@ -1,187 +1,74 @@
-// Package report turns measurements into pages and plots: bench/RESULTS.md and
-// docs/scale-to-zero.md.
-//
-// Each scenario writes one JSON file with its conditions. The page and the plots
-// are made from all of these files, so one scenario can be measured again
-// without the others. A page is written by hand, except for the text between
-// its markers.
+// Package report writes what bench measures: the generated parts of its pages, and plots.
 package report
 
 import (
-	_ "embed"
-	"encoding/json"
-	"errors"
+	"bytes"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"text/template"
-	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Result is the result of one scenario.
-type Result struct {
-	Name       string // of the scenario, and of its files
-	Title      string
-	TakenAt    time.Time
-	Took       string
-	Conditions Conditions
-	Parameters []string
-	Header     []string
-	Rows       [][]string
-	Notes      []string `json:",omitempty"`
-	Bars       []Bar
-	Chart      *Chart `json:",omitempty"`
-}
-
-// Verdict says whether a bar was reached.
-type Verdict string
-
-// The verdicts.
-const (
-	Pass        Verdict = "pass"
-	Fail        Verdict = "FAIL"
-	NotMeasured Verdict = "not measured"
-)
-
-// Bar is one requirement of the design, and whether the adapter meets it.
-type Bar struct {
-	Wants   string // in words
-	Got     string
-	Verdict Verdict
-}
-
-// Reached makes a Bar of a comparison. It is not measured when a side is missing.
-func Reached(wants, got string, measured, ok bool) Bar {
-	switch {
-	case !measured:
-		return Bar{Wants: wants, Got: "–", Verdict: NotMeasured}
-	case ok:
-		return Bar{Wants: wants, Got: got, Verdict: Pass}
-	}
-	return Bar{Wants: wants, Got: got, Verdict: Fail}
-}
-
-// Conditions describe the machine: a figure means nothing without them.
-type Conditions struct {
-	CPU, Kernel, FileSystem, Go, Commit string
-	Cores                               int
-	MemoryGB                            float64
-	LoadBefore                          float64 // one-minute load average as the scenario began
-	FsyncP50, FsyncP99                  time.Duration
-}
-
-// String returns the conditions in one line.
-func (c Conditions) String() string {
-	return fmt.Sprintf("%s, %d cores, %.0f GB · Linux %s · %s · fsync of 4 KiB p50 %s, p99 %s · %s · commit %s · load average before %.2f",
-		c.CPU, c.Cores, c.MemoryGB, c.Kernel, c.FileSystem, Short(c.FsyncP50), Short(c.FsyncP99), c.Go, c.Commit, c.LoadBefore)
-}
-
-// Short returns a duration with three digits.
-func Short(d time.Duration) string {
-	abs := d.Abs()
-	switch {
-	case abs >= 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case abs >= time.Second:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	case abs >= 10*time.Millisecond:
-		return fmt.Sprintf("%.1f ms", d.Seconds()*1e3)
-	case abs >= 100*time.Microsecond:
-		return fmt.Sprintf("%.2f ms", d.Seconds()*1e3)
-	}
-	return fmt.Sprintf("%.0f µs", d.Seconds()*1e6)
-}
-
-// Thousands returns a number with separators: 43,000.
-func Thousands[N int | int64 | float64](v N) string {
-	s := fmt.Sprintf("%.0f", float64(v))
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// Save writes a value as JSON.
-func Save(file string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err == nil {
-		err = os.WriteFile(file, append(text, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("report: saving %s: %w", filepath.Base(file), err)
-	}
-	return nil
-}
-
-// Load reads a value back. One that was never saved stays as it is.
-func Load(file string, into any) error {
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, into)
-	}
-	if err != nil {
-		return fmt.Errorf("report: reading %s: %w", filepath.Base(file), err)
-	}
-	return nil
-}
-
-//go:embed results.md.tmpl
-var resultsPage string
-
-var page = template.Must(template.New("results").Funcs(template.FuncMap{
-	"cells": func(cells ...string) []string { return cells },
-	"row": func(cells []string) string {
-		line := "|"
-		for _, c := range cells {
-			line += " " + strings.NewReplacer("|", `\|`, "\n", " ").Replace(c) + " |"
-		}
-		return line
-	},
-	"join": strings.Join,
-	"mark": func(v Verdict) string {
-		return map[Verdict]string{Pass: "✅ pass", Fail: "❌ **FAIL**", NotMeasured: string(v)}[v]
-	},
-}).Parse(resultsPage))
-
-// Markdown returns the generated part of the page.
-func Markdown(results []*Result) (string, error) {
+// Table returns a table in Markdown. The first row is its header.
+func Table(rows ...[]string) string {
 	var b strings.Builder
-	err := page.Execute(&b, results)
-	return b.String(), err
+	for i, row := range rows {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
+		}
+	}
+	return strings.TrimSpace(b.String())
 }
 
-// The markers between which a page is generated.
-const (
-	begin = "<!-- results:begin, generated by the driver: do not edit between here -->"
-	end   = "<!-- results:end -->"
-)
-
-// Replace replaces the generated part of the page in the file.
-func Replace(file, generated string) error {
-	old, err := os.ReadFile(file)
+// Replace replaces the part of the page between the marker of a name and the next end.
+func Replace(page, name, part string) error {
+	old, err := os.ReadFile(page)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	next, err := between(string(old), generated)
-	if err == nil {
-		err = os.WriteFile(file, []byte(next), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
-}
-
-func between(page, generated string) (string, error) {
-	head, rest, found := strings.Cut(page, begin)
+	const end = "<!-- results:end -->"
+	begin := "<!-- results:" + name + ", generated -->\n"
+	head, rest, found := strings.Cut(string(old), begin)
 	_, tail, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		return "", errors.New("the page lacks the markers of its generated part")
+		return fmt.Errorf("report: %s lacks the markers of %s", page, name)
 	}
-	return head + begin + "\n\n" + generated + "\n" + end + tail, nil
+	return os.WriteFile(page, []byte(head+begin+"\n"+strings.TrimSpace(part)+"\n\n"+end+tail), 0o644)
+}
+
+// Chart is one plot of lines: for each its label and its points, as plotutil takes them.
+type Chart struct {
+	Title, X, Y string
+	Lines       []any
+}
+
+// Draw writes the charts into one SVG file, below each other.
+func Draw(file string, charts ...Chart) error {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	canvas := vgsvg.New(18*vg.Centimeter, 8*vg.Centimeter*vg.Length(len(charts)))
+	tiles := draw.Tiles{Rows: len(charts), Cols: 1}
+	for i, c := range charts {
+		p := plot.New()
+		p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.Title, c.X, c.Y
+		p.Legend.Top, p.Legend.Left, p.Legend.XOffs = true, true, 8
+		p.Add(plotter.NewGrid())
+		if err := plotutil.AddLines(p, c.Lines...); err != nil {
+			return fmt.Errorf("report: plotting %q: %w", c.Title, err)
+		}
+		p.Y.Min, p.Y.Max = 0, p.Y.Max*1.4 // the legend is above the lines
+		p.Draw(draw.Crop(tiles.At(draw.New(canvas), 0, i), 8, -16, 8, -8))
+	}
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return os.WriteFile(file, svg.Bytes(), 0o644)
 }

@@ -1,57 +1,55 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
+	"log"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// reading is the usage of a subject up to now.
+// every is the interval between readings.
+const every = time.Second
+
+// reading is what a subject used up to now. Its subject is the uid of a pod (with all of its
+// containers and its sandbox), the same after shimOf (the container runtime's process beside
+// the pod, in no pod's control group), or kubernetesItself.
 type reading struct {
 	cpu    float64 // seconds since its start
 	memory float64 // bytes of its own, the kernel's for it included
 	text   float64 // bytes of programs and libraries that are mapped: shared by all pods of an image on a node, and read again when dropped
 }
 
-// subject is a pod or a process.
-type subject struct {
-	kind string // podOf, shimOf or processOf
-	name string // uid of the pod, or name of the program
-}
+const shimOf = "shim "
 
-const (
-	podOf     = "pod"     // all of its containers, its sandbox included
-	shimOf    = "shim"    // the container runtime's process beside each pod, in no pod's cgroup
-	processOf = "process" // of the node and of the control plane, if they run on this machine
+// node reads the kernel's own counters, which are exact, on the machine of the pods.
+type node struct{ cgroups, proc string } // /sys/fs/cgroup and /proc
+
+var (
+	podDir      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(\.slice)?$`)
+	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+	// programs of the node and of the control plane; the kernel cuts their names.
+	programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
 )
-
-// meter reads all subjects at this instant.
-type meter func(ctx context.Context) (map[subject]reading, error)
-
-var podDir = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(\.slice)?$`)
 
 // podUID returns the uid of the pod with a control group, or "".
 func podUID(dir string) string {
-	m := podDir.FindStringSubmatch(dir)
-	if m == nil {
-		return ""
+	if m := podDir.FindStringSubmatch(dir); m != nil {
+		return strings.ReplaceAll(m[1], "_", "-")
 	}
-	return strings.ReplaceAll(m[1], "_", "-")
-}
-
-// node reads the kernel's own counters, which are exact, on the machine of the pods.
-type node struct {
-	cgroups, proc string // /sys/fs/cgroup and /proc
+	return ""
 }
 
 // groups is a version of control groups: where its counters are, and their names.
@@ -63,53 +61,45 @@ type groups struct {
 }
 
 func (n node) groups() groups {
-	for _, name := range []string{"cpuacct", "cpu,cpuacct"} {
-		dir := filepath.Join(n.cgroups, name)
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return groups{dir, "cpuacct.usage", "", 1e9, filepath.Join(n.cgroups, "memory"), "memory.usage_in_bytes", "total_cache"}
-		}
+	dir := filepath.Join(n.cgroups, "cpuacct")
+	if _, err := os.Stat(dir); err == nil {
+		return groups{dir, "cpuacct.usage", "", 1e9, filepath.Join(n.cgroups, "memory"), "memory.usage_in_bytes", "total_cache"}
 	}
 	return groups{n.cgroups, "cpu.stat", "usage_usec", 1e6, n.cgroups, "memory.current", "file"}
+}
+
+// field returns a number of a file of names with numbers. A number alone has the name "".
+func field(file, name string) (float64, error) {
+	text, err := os.ReadFile(file)
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), strings.TrimLeft(name+" ", " ")); found {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, errors.Join(err, fs.ErrNotExist)
 }
 
 // read returns the usage of the pod with a control group below cpuDir.
 func (g groups) read(dir string) (reading, error) {
 	memory := filepath.Join(g.memoryDir, strings.TrimPrefix(dir, g.cpuDir))
-	cpu, cpuErr := fields(filepath.Join(dir, g.cpuFile))
-	usage, usageErr := fields(filepath.Join(memory, g.memoryFile))
-	stat, statErr := fields(filepath.Join(memory, "memory.stat"))
-	return reading{cpu: cpu[g.cpuField] / g.second, memory: usage[""] - stat[g.cacheField]}, errors.Join(cpuErr, usageErr, statErr)
+	cpu, cpuErr := field(filepath.Join(dir, g.cpuFile), g.cpuField)
+	usage, usageErr := field(filepath.Join(memory, g.memoryFile), "")
+	cache, statErr := field(filepath.Join(memory, "memory.stat"), g.cacheField)
+	return reading{cpu: cpu / g.second, memory: usage - cache}, errors.Join(cpuErr, usageErr, statErr)
 }
 
-// fields reads a file of names with numbers. A number alone has the name "".
-func fields(file string) (map[string]float64, error) {
-	text, err := os.ReadFile(file)
-	values := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if !found {
-			name, value = "", name
-		}
-		values[name], _ = strconv.ParseFloat(value, 64)
-	}
-	return values, err
-}
-
-var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
-
-func (n node) read(context.Context) (map[subject]reading, error) {
+func (n node) read(context.Context) (map[string]reading, error) {
 	proc, err := procfs.NewFS(n.proc)
 	if err != nil {
-		return nil, fmt.Errorf("scaletozero: %w", err)
+		return nil, err
 	}
-	readings := map[subject]reading{}
-	sandboxes := map[string]string{} // id of each container and sandbox to the uid of its pod
+	readings, pods := map[string]reading{}, map[string]string{} // pods: uid by id of each container and sandbox
 	g := n.groups()
-	err = filepath.WalkDir(g.cpuDir, func(dir string, d fs.DirEntry, err error) error {
+	filepath.WalkDir(g.cpuDir, func(dir string, d fs.DirEntry, err error) error {
+		uid := podUID(dir)
 		if err != nil { // it ended meanwhile
 			return fs.SkipDir
 		}
-		uid := podUID(dir)
 		if uid == "" || !d.IsDir() {
 			return nil
 		}
@@ -120,125 +110,269 @@ func (n node) read(context.Context) (map[subject]reading, error) {
 		containers, _ := os.ReadDir(dir)
 		for _, container := range containers {
 			if id := containerID.FindString(container.Name()); id != "" {
-				sandboxes[id] = uid
+				pods[id] = uid
 				r.text += text(proc, filepath.Join(dir, container.Name()))
 			}
 		}
-		readings[subject{podOf, uid}] = r
+		readings[uid] = r
 		return fs.SkipDir
 	})
-	if err == nil {
-		err = processes(proc, readings, sandboxes)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("scaletozero: %w", err)
-	}
-	return readings, nil
-}
-
-// text returns the bytes of files that the processes of a container have mapped. The
-// control group does not have them: it counts a page for its first reader, often the
-// container runtime.
-func text(proc procfs.FS, container string) float64 {
-	pids, _ := os.ReadFile(filepath.Join(container, "cgroup.procs"))
-	sum := uint64(0)
-	for pid := range strings.FieldsSeq(string(pids)) {
-		n, _ := strconv.Atoi(pid)
-		if p, err := proc.Proc(n); err == nil {
-			status, _ := p.NewStatus() // zero when it ended meanwhile
-			sum += status.RssFile
-		}
-	}
-	return float64(sum)
-}
-
-// programs of the node and of the control plane; the kernel cuts their names.
-var programs = []string{"kubelet", "containerd", "kube-apiserver", "etcd", "kube-scheduler", "kube-controller"}
-
-// processes adds the shims of pods and the programs of Kubernetes.
-func processes(proc procfs.FS, readings map[subject]reading, sandboxes map[string]string) error {
 	all, err := proc.AllProcs()
-	if err != nil {
-		return err
-	}
 	for _, p := range all {
 		program, _ := p.Comm()
 		switch {
 		case program == "containerd-shim":
 			arguments, _ := p.CmdLine()
-			uid := sandboxes[containerID.FindString(strings.Join(arguments, " "))]
+			uid := pods[containerID.FindString(strings.Join(arguments, " "))]
 			memory, err := p.ProcSMapsRollup()
-			if uid == "" || err != nil {
-				continue
+			stat, err2 := p.Stat()
+			if uid != "" && errors.Join(err, err2) == nil { // other shims share the rest of its memory
+				readings[shimOf+uid] = reading{cpu: stat.CPUTime(), memory: float64(memory.PrivateClean + memory.PrivateDirty)}
 			}
-			own := memory.PrivateClean + memory.PrivateDirty // other shims share the rest
-			readings[subject{shimOf, uid}] = reading{cpu: cpuTime(p), memory: float64(own)}
 		case slices.Contains(programs, program):
 			status, err := p.NewStatus()
-			if err != nil {
-				continue // it ended meanwhile
+			stat, err2 := p.Stat()
+			if r := readings[kubernetesItself]; errors.Join(err, err2) == nil {
+				readings[kubernetesItself] = reading{r.cpu + stat.CPUTime(), r.memory + float64(status.RssAnon), r.text + float64(status.RssFile)}
 			}
-			r := readings[subject{processOf, program}]
-			readings[subject{processOf, program}] = reading{r.cpu + cpuTime(p), r.memory + float64(status.RssAnon), r.text + float64(status.RssFile)}
 		}
 	}
-	return nil
+	return readings, err
 }
 
-func cpuTime(p procfs.Proc) float64 {
-	stat, err := p.Stat()
-	if err != nil {
-		return 0
+// text returns the bytes of files that the processes of a container have mapped. The control
+// group does not have them: it counts a page for its first reader, often the container runtime.
+func text(proc procfs.FS, container string) (sum float64) {
+	pids, _ := os.ReadFile(filepath.Join(container, "cgroup.procs"))
+	for pid := range strings.FieldsSeq(string(pids)) {
+		n, _ := strconv.Atoi(pid)
+		if p, err := proc.Proc(n); err == nil {
+			status, _ := p.NewStatus() // zero when it ended meanwhile
+			sum += float64(status.RssFile)
+		}
 	}
-	return stat.CPUTime()
+	return sum
 }
 
-// kubelets reads the metrics of the kubelets of all nodes, from any machine. A
-// kubelet reads each container about every ten to fifteen seconds: the last
-// seconds of a pod's life are missing, and memory between two samples is a
-// straight line. The metrics lack shims and the cluster's own processes, and of
-// mapped files they have only the pages that the pod was the first to read.
-func (c cluster) kubelets(ctx context.Context) (map[subject]reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+// kubelets reads the summaries of the kubelets of all nodes, from any machine. A kubelet
+// reads each container about every ten to fifteen seconds: the last seconds of a pod's life
+// are missing, and memory between two samples is a straight line. They lack programs, shims
+// and the cluster's own processes.
+func (c *cluster) kubelets(ctx context.Context) (map[string]reading, error) {
 	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("scaletozero: %w", err)
+		return nil, err
 	}
-	readings := map[subject]reading{}
+	readings := map[string]reading{}
 	for _, n := range nodes.Items {
-		metrics, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", n.Name, "proxy/metrics/cadvisor").DoRaw(ctx)
+		text, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes", n.Name, "proxy/stats/summary").DoRaw(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("scaletozero: %w", err)
+			return nil, err
 		}
-		cadvisor(string(metrics), readings)
+		if err := addSummary(readings, text); err != nil {
+			return nil, err
+		}
 	}
 	return readings, nil
 }
 
-// cadvisorLine is a line about a whole pod: it names no container, no image and no sandbox.
-var cadvisorLine = regexp.MustCompile(`^container_(cpu_usage_seconds_total|memory_rss|memory_mapped_file)\{container="",(?:.*,)?id="([^"]*)",image="",name="",.*\} (\S+)`)
-
-func cadvisor(metrics string, readings map[subject]reading) {
-	for line := range strings.Lines(metrics) {
-		m := cadvisorLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
+func addSummary(readings map[string]reading, text []byte) error {
+	var summary struct {
+		Pods []struct {
+			PodRef struct{ UID string }
+			CPU    struct{ UsageCoreNanoSeconds float64 }
+			Memory struct{ RSSBytes float64 }
 		}
-		uid := podUID(m[2])
-		value, err := strconv.ParseFloat(m[3], 64)
-		if uid == "" || err != nil {
-			continue
-		}
-		r := readings[subject{podOf, uid}]
-		switch m[1] {
-		case "cpu_usage_seconds_total":
-			r.cpu = value
-		case "memory_rss":
-			r.memory = value
-		default:
-			r.text = value
-		}
-		readings[subject{podOf, uid}] = r
 	}
+	err := json.Unmarshal(text, &summary)
+	for _, p := range summary.Pods {
+		readings[p.PodRef.UID] = reading{cpu: p.CPU.UsageCoreNanoSeconds / 1e9, memory: p.Memory.RSSBytes}
+	}
+	return err
+}
+
+// record adds up the readings of each subject.
+type record struct {
+	began, last time.Time
+	subjects    map[string]*track
+	partOf      func(uid string) (part, namespace string)
+	readings    int
+	traces      map[string][][2]float64 // of the first operator of some forms, at every fourth reading
+}
+
+// track is what a subject used since the record began.
+type track struct {
+	first, last time.Time
+	older       bool // it was there when the record began
+	reading
+	cost
+}
+
+// add adds a reading of all subjects. Memory between two readings is a straight line. A
+// subject that is not older than the record had used nothing when it started.
+func (r *record) add(now time.Time, readings map[string]reading) {
+	if r.began.IsZero() {
+		r.began = now
+	}
+	traced := map[string]float64{resident: 0, serverless: 0, defaults: 0}
+	for id, read := range readings {
+		t := r.subjects[id]
+		if t == nil {
+			t = &track{first: now, last: now, older: now.Equal(r.began), reading: read}
+			if !t.older {
+				t.CPU = read.cpu
+			}
+			r.subjects[id] = t
+		}
+		seconds := now.Sub(t.last).Seconds()
+		t.cost = t.plus(cost{(t.memory + read.memory) / 2 * seconds, (t.text + read.text) / 2 * seconds, max(read.cpu-t.cpu, 0)}) // a restarted process begins at 0
+		t.last, t.reading = now, read
+		part, ns := r.partOf(id)
+		if bytes, is := traced[part]; is && ns == namespace(part, 0) {
+			traced[part] = bytes + read.memory + read.text
+		}
+	}
+	r.last = now
+	if r.readings++; r.readings%4 == 1 {
+		for form, bytes := range traced {
+			r.traces[form] = append(r.traces[form], [2]float64{now.Sub(r.began).Seconds(), bytes})
+		}
+	}
+}
+
+// bill adds up what all subjects that belong to a part used.
+func (r *record) bill() *bill {
+	b := &bill{TakenAt: r.began, Seconds: r.last.Sub(r.began).Seconds(), Asked: map[string]int{}, Used: map[string]use{}}
+	for id, t := range r.subjects {
+		uid, isShim := strings.CutPrefix(id, shimOf)
+		part, _ := r.partOf(uid)
+		u := b.Used[part]
+		switch seconds := t.last.Sub(t.first).Seconds(); {
+		case part == "":
+			continue
+		case isShim:
+			u.Shim = u.Shim.plus(t.cost)
+		default:
+			u.Pod, u.Pods, u.There = u.Pod.plus(t.cost), u.Pods+1, u.There+seconds
+			if atZeroForm(part) && !t.older && t.last.Before(r.last.Add(-3*every)) {
+				l := life{seconds, t.cost}
+				if shim := r.subjects[shimOf+id]; shim != nil {
+					l.Cost = l.Cost.plus(shim.cost)
+				}
+				u.Lives = append(u.Lives, l)
+			}
+		}
+		b.Used[part] = u
+	}
+	return b
+}
+
+// partOf returns the part of a subject, without its shim, and its namespace.
+func (c *cluster) partOf(uid string) (part, namespace string) {
+	if uid == kubernetesItself {
+		return uid, ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return podPart(c.pods[uid]), c.pods[uid].Namespace
+}
+
+// measure records while the jobs are done, until all operators are at zero again and for a while longer.
+func (c *cluster) measure(ctx context.Context, jobs []job, long, longer time.Duration) *bill {
+	c.atZero(ctx)
+	log.Printf("%d ConfigMaps in %s", len(jobs), long)
+	r := &record{subjects: map[string]*track{}, partOf: c.partOf, traces: map[string][][2]float64{}}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.work(ctx, jobs)
+		wait(ctx, long)
+		c.atZero(ctx)
+		wait(ctx, longer)
+	}()
+	for done, tick := false, time.Tick(every); !done; {
+		readings, err := c.read(ctx)
+		if err != nil {
+			log.Print(err) // it leaves a gap
+		} else {
+			r.add(time.Now(), readings)
+		}
+		select {
+		case <-over:
+			done = true
+		case <-tick:
+		}
+	}
+	b := r.bill()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b.Late, b.Traces = maps.Clone(c.late), r.traces
+	for _, j := range jobs {
+		b.Asked[formOf(j.ns)] += 2 // when it is created, and when it expires
+	}
+	return b
+}
+
+// The parts of the bill: costs are added up for each.
+const (
+	resident   = "resident"   // the operator that runs all the time
+	serverless = "serverless" // the operator at zero, as its manifest has it: its source watches
+	warmed     = "warmed"     // the same with warm-up
+	defaults   = "defaults"   // the same with Knative's own settings
+	fed        = "fed"        // the same behind an ApiServerSource of its own
+	shared     = "shared"     // the same behind an ApiServerSource for many, with a Broker in between
+
+	watcher       = "watcher"        // an ApiServerSource's pod, for one operator
+	sharedWatcher = "shared watcher" // for many
+
+	adapter    = "adapter"    // RescheduleSource's data plane
+	controller = "controller" // RescheduleSource's control plane
+
+	activator  = "activator"
+	autoscaler = "autoscaler"
+	serving    = "serving" // the rest of Knative Serving
+	ingress    = "ingress"
+	eventing   = "eventing" // Knative Eventing without its Broker
+	broker     = "broker"   // Knative's own Broker on in-memory channels
+
+	kubernetesItself = "kubernetes" // the processes of the node and of the control plane
+)
+
+// otherParts has the parts of pods outside of the operators' namespaces. The first pattern
+// that matches namespace, component and name counts. The ingresses are those which Knative
+// documents, and Traefik.
+var otherParts = []struct {
+	pattern *regexp.Regexp
+	part    string
+}{
+	{regexp.MustCompile(`^(kourier-system|istio-system|contour-external|contour-internal|traefik) `), ingress},
+	{regexp.MustCompile(`^knative-serving .*(gateway|traefik)`), ingress},
+	{regexp.MustCompile(`^knative-serving \S* activator`), activator},
+	{regexp.MustCompile(`^knative-serving \S* autoscaler-hpa`), serving},
+	{regexp.MustCompile(`^knative-serving \S* autoscaler-`), autoscaler},
+	{regexp.MustCompile(`^knative-serving `), serving},
+	{regexp.MustCompile(`^knative-eventing reschedule-adapter `), adapter},
+	{regexp.MustCompile(`^knative-eventing reschedule-controller `), controller},
+	{regexp.MustCompile(`^knative-eventing \S* (imc|mt-broker)-`), broker},
+	{regexp.MustCompile(`^knative-eventing `), eventing},
+}
+
+// podPart returns the part of a pod, or "" for one of another application, which is not counted.
+func podPart(pod metav1.ObjectMeta) string {
+	if form := formOf(pod.Namespace); form != "" {
+		switch fromSource := pod.Labels["eventing.knative.dev/source"] != ""; {
+		case fromSource && form == shared:
+			return sharedWatcher
+		case fromSource:
+			return watcher
+		}
+		return form
+	}
+	name := strings.Join([]string{pod.Namespace, cmp.Or(pod.Labels["app.kubernetes.io/component"], "-"), pod.Name}, " ")
+	for _, other := range otherParts {
+		if other.pattern.MatchString(name) {
+			return other.part
+		}
+	}
+	return ""
 }

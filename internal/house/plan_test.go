@@ -209,6 +209,4 @@ var vague = []string{"util", "utils", "common", "helper", "helpers", "type", "ty
 // sleepers are the tests that wait on the real clock, with the reason. Inside
 // a testing/synctest bubble time.Sleep is how fake time passes: a file that
 // imports it needs no entry.
-var sleepers = map[string]string{
-	"bench/load/load_test.go": "measures how late real sleeps are",
-}
+var sleepers = map[string]string{}
