@@ -285,7 +285,7 @@ e2e: cluster-up deploy ## Run the tests with pods in the cluster, and bring up w
 
 .PHONY: e2e-nodes
 e2e-nodes: cluster-up deploy ## Take nodes of that cluster away under three adapters
-	NODES=1 E2E='-run TestGroup_NodeLost' hack/e2e.sh
+	NODES=1 E2E='-run TestGroup_NodeLost|TestGroups_OwnersPodLost' hack/e2e.sh
 
 .PHONY: release
 release: ## Make the release of the tag of this commit, signed: images in KO_DOCKER_REPO, files in dist (docs/releases.md)
