@@ -162,10 +162,10 @@ $ key describe git-repos GitRepo/team-a/site`,
 					}
 					return k, err
 				}
-				return eachDescribed(ctx, e, o, chosen, all, one, func(k *sdk.Schedule) error {
+				return eachDescribed(ctx, e, o, chosen, described[*sdk.Schedule]{all, one, func(k *sdk.Schedule) error {
 					e.describedKey(k, verbose)
 					return e.outcomes(ctx, src, k.Key)
-				})
+				}})
 			})
 		})
 	chosen = selectFlags(c)

@@ -131,22 +131,30 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 	return t.end(ctx)
 }
 
+// described is how a command reads keys, or dead letters, and prints one in full as text.
+type described[T any] struct {
+	all  iter.Seq2[T, error]
+	one  func(key string) (T, error)
+	text func(T) error
+}
+
 // eachDescribed prints the chosen keys in full: an object for one key, a list for more.
-func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, all iter.Seq2[T, error], one func(key string) (T, error), text func(T) error) error {
+func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, d described[T]) error {
 	if len(k.keys) == 1 {
-		v, err := one(k.keys[0])
+		v, err := d.one(k.keys[0])
 		switch {
 		case err != nil:
 			return err
 		case o.format != "":
 			return o.printOne(e.out, v)
 		}
-		return text(v)
+		return d.text(v)
 	}
+	all := d.all
 	if !k.many() {
 		all = func(yield func(T, error) bool) {
 			for _, key := range k.keys {
-				if !yield(one(key)) {
+				if !yield(d.one(key)) {
 					return
 				}
 			}
@@ -165,7 +173,7 @@ func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, all
 			if t.done > 0 {
 				fmt.Fprintln(e.out)
 			}
-			err = text(v)
+			err = d.text(v)
 		}
 		t.add(err)
 		if ctx.Err() != nil {
@@ -371,7 +379,7 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 			return e.opened(ctx, args[0], func(src *source) error {
 				all := src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000})
 				one := func(key string) (*sdk.DeadLetter, error) { return src.DeadLetter(ctx, key) }
-				return eachDescribed(ctx, e, o, k, all, one, func(d *sdk.DeadLetter) error {
+				return eachDescribed(ctx, e, o, k, described[*sdk.DeadLetter]{all, one, func(d *sdk.DeadLetter) error {
 					pairs := [][2]string{
 						{"Key", d.Key},
 						{"Given up", e.relative(d.At)},
@@ -386,7 +394,7 @@ $ deadletter describe git-repos GitRepo/team-a/site -v`,
 					}
 					section(e.out, filled(pairs)...)
 					return nil
-				})
+				}})
 			})
 		})
 	k = selectFlags(c)
