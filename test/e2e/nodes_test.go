@@ -84,8 +84,12 @@ func TestGroup_NodeLost(t *testing.T) {
 		}},
 	} {
 		before := outage{from: time.Now()} // a hand-over on a busy machine may cut deliveries off
+		earlier := stream.repeated()
 		pod := n.ownerOnWorker()
 		before.to = time.Now()
+		if !maps.Equal(earlier, stream.repeated()) {
+			t.Errorf("%s: calls had to be repeated while the shard was handed over before:\n%s", step.name, stream.why())
+		}
 		failed := stream.repeated()
 		o := outage{from: before.to}
 		eventually(t, patience, step.name+": all are back", step.do(pod))
@@ -94,6 +98,9 @@ func TestGroup_NodeLost(t *testing.T) {
 		stream.flow(50)
 		t.Logf("%s: callers had no answer for %s, all were back after %s; calls that were repeated before: %v, after: %v",
 			step.name, stream.unanswered(o), o.to.Sub(o.from).Round(time.Second), failed, stream.repeated())
+		if now := stream.repeated(); !maps.Equal(failed, now) {
+			t.Logf("the newest reasons:\n%s", stream.why())
+		}
 		if step.calm && !maps.Equal(failed, stream.repeated()) {
 			t.Errorf("%s: calls had to be repeated:\n%s", step.name, stream.why())
 		}
