@@ -26,12 +26,12 @@ func TestGroups_OwnersPodLost(t *testing.T) {
 	old := n.source("old", spec)
 	eventually(t, patience, "one adapter becomes three", n.replicate())
 	growth := old.streamOf(1, "grow.")
-	growth.flow(20)
+	growth.flow(10)
 	growth.underWay()
 	growing := outage{from: time.Now()}
 	eventually(t, patience, "three adapters become six", n.grow())
 	growing.to = time.Now()
-	growth.flow(20)
+	growth.flow(10)
 	growth.end()
 	t.Logf("three adapters became six within %s; callers had no answer for %s, calls that were repeated: %v",
 		growing.to.Sub(growing.from).Round(time.Second), growth.unanswered(growing), growth.repeated())
