@@ -192,9 +192,14 @@ func TestBackup_RestoredExportIsTheSame(t *testing.T) {
 	}
 }
 
-// execute is the exec of an API server: it runs the adapter's back-up, with the data
+// execute is an API server with one adapter, and its exec: it runs the adapter's back-up, with the data
 // directory of the test.
 func execute(t *testing.T, w http.ResponseWriter, r *http.Request, data string) {
+	if strings.HasSuffix(r.URL.Path, "/statefulsets/reschedule-adapter") {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":1}}`)
+		return
+	}
 	if r.URL.Path != "/api/v1/namespaces/knative-eventing/pods/reschedule-adapter-0/exec" {
 		t.Errorf("an unexpected call: %s", r.URL)
 		w.WriteHeader(http.StatusNotFound)

@@ -40,13 +40,13 @@ type Member struct {
 	Metrics  *Metrics      // what these fields come from, nil if it did not answer
 }
 
-// membersOfGroup is how many members a group has: the first ones are group 0.
-const membersOfGroup = 3
+// Members is how many members a group has: the first ones are group 0.
+const Members = 3
 
 // NewMember is the adapter in a pod, by its metrics, or by the error of reading them. The
 // pods are numbered from 0.
 func NewMember(number int, pod string, metrics *Metrics, err error) Member {
-	silent := Member{Pod: pod, Shard: number / membersOfGroup, Silence: err}
+	silent := Member{Pod: pod, Shard: number / Members, Silence: err}
 	switch {
 	case err != nil:
 		return silent

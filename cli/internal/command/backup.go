@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // The back-up is made by a command in the adapter's pod: it holds the events of all
@@ -22,7 +24,7 @@ import (
 const (
 	container = "adapter"
 	dataDir   = "/var/lib/reschedule"
-	program   = "/ko-app/adapter"
+	program   = "/ko-app/adapter" // of a group it is another one
 	// endOfBackup is the last file of a whole back-up.
 	endOfBackup = "end-of-backup"
 )
@@ -30,6 +32,7 @@ const (
 // backup is the command of that name.
 func (e *env) backup() *cobra.Command {
 	var file string
+	var group int
 	c := e.command("backup -f FILE", "Copy the schedules of all sources while the adapter runs", `
 $ backup -f reschedule.tar`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
@@ -44,19 +47,40 @@ $ backup -f reschedule.tar`,
 			if s.config == nil {
 				return usage("backup needs a cluster: without one, run adapter backup --data-dir DIR -f FILE where the adapter runs")
 			}
-			return s.backUp(cmd.Context(), file)
+			pod, program, err := s.backedUp(cmd.Context(), group)
+			if err != nil {
+				return err
+			}
+			return s.backUp(cmd.Context(), file, pod, program)
 		})
 	c.Long = `Copy the schedules of all sources, in one consistent state, while the adapter runs. The file
 is whole, or it is not there. "adapter restore" makes a data directory of it.
 
 It runs a command in the adapter's pod, so it requires the right to pods/exec in the
-namespace of the adapter. The file holds the events of all namespaces.`
+namespace of the adapter. The file holds the events of all namespaces. With several groups of
+adapters each group has a back-up of its own.`
 	c.Flags().StringVarP(&file, "filename", "f", "", "file to write")
+	c.Flags().IntVar(&group, "group", -1, "the `NUMBER` of the group of adapters, where there are several")
 	return c
 }
 
+// backedUp is the pod whose data are copied, and the program in it.
+func (s *session) backedUp(ctx context.Context, group int) (pod, path string, err error) {
+	path, groups := program, 1
+	if a := s.adapterSet(ctx); a != nil && a.Wanted > 1 {
+		path, groups = program+"-replicated", a.Wanted/why.Members
+	}
+	switch {
+	case groups > 1 && group < 0:
+		return "", "", usage("there are %d groups of adapters, and a back-up is of one: repeat it with --group 0 to --group %d", groups, groups-1)
+	case group >= groups:
+		return "", "", usage("--group: there are %d groups of adapters, from 0 on", groups)
+	}
+	return podName(max(group, 0) * why.Members), path, nil
+}
+
 // backUp writes a back-up beside the file, and gives it the file's name at the end.
-func (s *session) backUp(ctx context.Context, file string) (err error) {
+func (s *session) backUp(ctx context.Context, file, pod, program string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*.partial") // only its owner reads it
 	if err != nil {
 		return usage("%w", err)
@@ -68,7 +92,7 @@ func (s *session) backUp(ctx context.Context, file string) (err error) {
 	}()
 	p := s.progressOf("copying, MiB:", 0)
 	said := &head{}
-	err = s.execute(ctx, &counting{f, p, 0}, said, program, "backup", "--data-dir", dataDir, "-f", "-")
+	err = s.execute(ctx, pod, &counting{f, p, 0}, said, program, "backup", "--data-dir", dataDir, "-f", "-")
 	p.end()
 	if err == nil {
 		err = errors.Join(checkWhole(f), f.Sync())
@@ -82,12 +106,12 @@ func (s *session) backUp(ctx context.Context, file string) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// execute runs a command in the adapter's pod. It tries WebSockets first, and then SPDY,
+// execute runs a command in a pod of the adapter. It tries WebSockets first, and then SPDY,
 // as a port-forward does.
-func (s *session) execute(ctx context.Context, out, errs io.Writer, command ...string) error {
+func (s *session) execute(ctx context.Context, pod string, out, errs io.Writer, command ...string) error {
 	config := rest.CopyConfig(s.config)
 	config.Timeout = 0 // a back-up takes as long as it takes
-	at, err := podURL(config, s.systemNamespace, pods[0], "exec")
+	at, err := podURL(config, s.systemNamespace, pod, "exec")
 	if err != nil {
 		return err
 	}

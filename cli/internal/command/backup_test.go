@@ -37,6 +37,32 @@ func TestBackup_LeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// A back-up is of one group, by the program of its members: with several groups it must be named.
+// The program of a single adapter was looked for, which a member does not have.
+func TestBackup_OfAGroup(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		groups, group int
+		pod, program  string
+		refused       string
+	}{
+		{0, -1, "reschedule-adapter-0", "/ko-app/adapter", ""},
+		{1, -1, "reschedule-adapter-0", "/ko-app/adapter-replicated", ""},
+		{2, 1, "reschedule-adapter-3", "/ko-app/adapter-replicated", ""},
+		{2, -1, "", "", "repeat it with --group 0 to --group 1"},
+		{2, 2, "", "", "there are 2 groups"},
+	} {
+		c := newCluster(t)
+		if test.groups > 0 {
+			c.groups(test.groups)
+		}
+		pod, program, err := c.session().backedUp(t.Context(), test.group)
+		if pod != test.pod || program != test.program || (err != nil) != (test.refused != "") || err != nil && !strings.Contains(err.Error(), test.refused) {
+			t.Errorf("%d groups, --group %d: %s, %s, %v", test.groups, test.group, pod, program, err)
+		}
+	}
+}
+
 // A back-up that was cut off is not taken for a whole one.
 func TestBackup_CutOffIsFound(t *testing.T) {
 	t.Parallel()
