@@ -22,10 +22,6 @@ const (
 
 	stricter = "the API server's reader of URLs takes less than Go's, which no user will miss"
 
-	// Files are not bound so: an expression of the API server costs by what it
-	// could at most have to look at, and that is limited.
-	bounds = "what the API server's expressions look at has to be bounded"
-
 	yearsLater = "Validate knows the form of a duration; its size is checked where it is read"
 )
 
@@ -159,7 +155,7 @@ var badSpecs = []spec{
 	{name: "a negative rate", yaml: toURI + "limits: {maxPerSecond: -1}", field: "spec.limits.maxPerSecond"},
 	{name: "too high a rate", yaml: toURI + "limits: {maxPerSecond: 2147483648}", field: "spec.limits.maxPerSecond"},
 	{name: "no keys", yaml: toURI + "limits: {maxPending: 0}", field: "spec.limits.maxPending"},
-	{name: "more keys than a number can tell everywhere", yaml: toURI + "limits: {maxPending: 9007199254740992}", field: "spec.limits.maxPending", early: "what reads a manifest before the API server may have rounded it"},
+	{name: "more keys than a number can tell everywhere", yaml: toURI + "limits: {maxPending: 9007199254740992}", field: "spec.limits.maxPending"},
 	{name: "a limit that is text", yaml: toURI + "limits: {maxPending: '5'}", field: "spec.limits.maxPending"},
 	{name: "a suspension that is text", yaml: toURI + "suspend: 'yes'", field: "spec.suspend"},
 	{name: "a spec that is none", yaml: "[]", field: "spec"},
@@ -170,12 +166,12 @@ func long(n int) string { return strings.Repeat("a", n) }
 
 // bigSpecs are larger than any user needs.
 var bigSpecs = []spec{
-	{name: "a long uri", yaml: "sink: {uri: 'http://x/" + long(2048) + "'}", field: "spec.sink.uri", early: bounds},
-	{name: "a long name", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: " + long(254) + "}}", field: "spec.sink.ref.name", early: bounds},
-	{name: "a long key", yaml: toURI + "ingest: {key: " + long(4097) + "}", field: "spec.ingest.key", early: bounds},
-	{name: "a long when", yaml: toURI + "ingest: {when: " + long(4097) + "}", field: "spec.ingest.when", early: bounds},
-	{name: "a long override", yaml: toURI + "ceOverrides: {extensions: {a: " + long(2049) + "}}", field: "spec.ceOverrides.extensions", early: bounds},
-	{name: "a long delay", yaml: toURI + "delay: 0" + strings.Repeat("0", 64) + "s", field: "spec.delay", early: bounds},
+	{name: "a long uri", yaml: "sink: {uri: 'http://x/" + long(2048) + "'}", field: "spec.sink.uri"},
+	{name: "a long name", yaml: "sink: {ref: {apiVersion: v1, kind: Service, name: " + long(254) + "}}", field: "spec.sink.ref.name"},
+	{name: "a long key", yaml: toURI + "ingest: {key: " + long(4097) + "}", field: "spec.ingest.key"},
+	{name: "a long when", yaml: toURI + "ingest: {when: " + long(4097) + "}", field: "spec.ingest.when"},
+	{name: "a long override", yaml: toURI + "ceOverrides: {extensions: {a: " + long(2049) + "}}", field: "spec.ceOverrides.extensions"},
+	{name: "a long delay", yaml: toURI + "delay: 0" + strings.Repeat("0", 64) + "s", field: "spec.delay"},
 	{name: "a delay of more than 100 years", yaml: toURI + "delay: 876601h", field: "spec.delay", words: "100 years", early: yearsLater},
 	{name: "an interval of more than 100 years", yaml: toURI + "maxInterval: P5300W", field: "spec.maxInterval", words: "100 years", early: yearsLater},
 	{name: "a timeout of more than 100 years", yaml: toURI + "delivery: {timeout: P99999D}", field: "spec.delivery.timeout", words: "100 years", early: yearsLater},
