@@ -110,7 +110,7 @@ func (f *fakeSource) put(key string, r sdk.Request) *sdk.Schedule {
 		o.event = *r.Event
 	}
 	f.wait(key, time.Now().Add(*r.Delay), r.Policy == sdk.Earliest)
-	return &sdk.Schedule{Key: key, State: sdk.Waiting, DueAt: o.dueAt}
+	return &sdk.Schedule{Key: key, Revision: uint64(o.put), State: sdk.Waiting, DueAt: o.dueAt}
 }
 
 func (f *fakeSource) of(key string) *occurrence {
