@@ -12,6 +12,7 @@ for ((i = 1; i <= $1; i++)); do
     echo "== run $i of $1" >&2
     for module in . sdk cli examples/config-watcher examples/metacontroller tools/olm; do
         go -C "$module" test -count=1 -timeout 60m ./... 2>&1 | grep -E '^ *--- FAIL|^FAIL|^panic' | sed "s|^|$i $module: |" | tee -a "$log"
+        if [ "${PIPESTATUS[0]}" != 0 ]; then echo "$i $module: go test failed" >>"$log"; fi
     done
 done
 [ ! -s "$log" ]
