@@ -122,17 +122,18 @@ func (s *measured) limit(known *Source) {
 	}
 }
 
-// shared is what the metrics say of a namespace, nil if they do not say what quotas count.
-func (m *Metrics) shared(namespace string) *Shared {
+// shared is what the metrics say of a namespace, whether they say what quotas count, and how
+// many changes of its sources were refused for the disk.
+func (m *Metrics) shared(namespace string) (n Shared, counted bool, refused int64) {
 	limits := m.ceilings[namespace]
-	n := &Shared{MaxPending: limits["max-pending"], MaxBytes: limits["max-bytes"], MaxInFlight: limits["max-in-flight"], MaxPerSecond: limits["max-per-second"]}
-	known := false
+	n = Shared{MaxPending: limits["max-pending"], MaxBytes: limits["max-bytes"], MaxInFlight: limits["max-in-flight"], MaxPerSecond: limits["max-per-second"]}
 	for name, s := range m.sources {
 		if name.namespace != namespace {
 			continue
 		}
-		keys, counted := s.gauges[storedKeys]
-		known = known || counted
+		refused += s.refused["disk"]
+		keys, known := s.gauges[storedKeys]
+		counted = counted || known
 		n.Keys += int64(keys)
 		n.Bytes += int64(s.gauges[storedBytes])
 		n.InFlight += int64(s.gauges[keysInFlight] + s.gauges[lettersInFlight])
@@ -140,10 +141,7 @@ func (m *Metrics) shared(namespace string) *Shared {
 			n.Queued += int64(s.gauges[dueKeys] - s.gauges[retryingKeys])
 		}
 	}
-	if !known {
-		return nil
-	}
-	return n
+	return n, counted, refused
 }
 
 // Add adds what only the metrics of the adapter show: a full disk, refusals, unreadable
@@ -163,13 +161,10 @@ func (f *Facts) Add(m *Metrics) {
 	if f.Source == nil {
 		f.Source = m.Source(f.Namespace, f.Name)
 	}
-	var held float64 // of the namespace
-	var refused int64
-	for name, s := range m.sources {
-		if name.namespace == f.Namespace {
-			held += s.gauges[storedBytes]
-			refused += s.refused["disk"]
-		}
+	shared, counted, refused := m.shared(f.Namespace)
+	f.Shared = &shared
+	if !counted {
+		f.Shared = nil
 	}
 	if s := m.sources[sourceName{f.Namespace, f.Name}]; s != nil {
 		f.StoredKeys, f.StoredBytes, f.QuotaRefused = int64(s.gauges[storedKeys]), int64(s.gauges[storedBytes]), s.refused
@@ -182,11 +177,11 @@ func (f *Facts) Add(m *Metrics) {
 			s.limit(f.Source)
 		}
 	}
-	f.Shared, f.Unreadable = m.shared(f.Namespace), m.unreadable
+	f.Unreadable = m.unreadable
 	f.StorageFull = m.reserve > 0 && m.free < m.reserve
 	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
 	// event that was refused may be a little larger than the rest of the share.
-	f.NamespaceFull = m.reserve > 0 && refused > 0 && held >= 0.95*(m.free-m.reserve)
+	f.NamespaceFull = m.reserve > 0 && refused > 0 && float64(shared.Bytes) >= 0.95*(m.free-m.reserve)
 }
 
 // sample is a line of the metrics: name{label="value",…} number.

@@ -199,10 +199,11 @@ func (l *lister) add(v any, name string, cells ...any) error {
 	}
 	for i := range cells {
 		if s, ok := cells[i].(string); ok {
-			cells[i] = clean(s)
+			s = clean(s)
 			if l.o.cut && i != last { // nothing stands behind the last one
-				cells[i] = cut(clean(s))
+				s = cut(s)
 			}
+			cells[i] = s
 		}
 	}
 	l.rows = append(l.rows, metav1.TableRow{Cells: cells})

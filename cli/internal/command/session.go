@@ -167,32 +167,31 @@ func (s *session) open(ctx context.Context, name string) (*source, error) {
 	return s.connect(ctx, o, nil)
 }
 
-// named is the source whose address is --server, if it is one's.
-func (s *session) named() (name string, ok bool) {
-	u, err := url.Parse(s.server)
-	if err != nil {
-		return "", false
+// address is --server, and the namespace and the name in it if it is the address of a source.
+func (s *session) address() (u *url.URL, namespace, name string, err error) {
+	if u, err = url.Parse(s.server); err != nil {
+		return nil, "", "", usage("--server: %w", err)
 	}
-	parts := strings.Split(strings.Trim(u.Path, "/"), "/")
-	return parts[len(parts)-1], len(parts) == 2
+	switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
+	case len(parts) == 1 && parts[0] == "":
+		return u, "", "", nil
+	case len(parts) == 2:
+		return u, parts[0], parts[1], nil
+	}
+	return nil, "", "", usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
 }
 
 // standalone is a source of an adapter without a cluster.
 func (s *session) standalone(name string) (*source, error) {
-	u, err := url.Parse(s.server)
-	if err != nil {
-		return nil, usage("--server: %w", err)
-	}
-	namespace := s.namespace
-	switch parts := strings.Split(strings.Trim(u.Path, "/"), "/"); {
-	case len(parts) == 1 && parts[0] == "":
+	u, namespace, at, err := s.address()
+	switch {
+	case err != nil:
+		return nil, err
+	case at == "":
+		namespace = s.namespace
 		u = u.JoinPath(namespace, name)
-	case len(parts) == 2 && parts[1] != name:
-		return nil, usage("--server is the address of source %s, but the command names %s", parts[1], name)
-	case len(parts) == 2:
-		namespace = parts[0]
-	default:
-		return nil, usage("--server: %s is neither http://HOST:PORT nor http://HOST:PORT/NAMESPACE/NAME", s.server)
+	case at != name:
+		return nil, usage("--server is the address of source %s, but the command names %s", at, name)
 	}
 	options := []sdk.Option{sdk.WithRetryBudget(2 * time.Second), sdk.WithHTTPClient(&http.Client{Timeout: s.requestTimeout})}
 	if s.tokenFile != "" {

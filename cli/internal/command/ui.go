@@ -48,7 +48,7 @@ $ ui -A --port 8086`,
 			if closed, _ := cmd.Flags().GetBool("no-open"); !closed {
 				return usage("--no-open: no browser is opened, because other users of the machine see the arguments of programs, and the address has the secret")
 			}
-			if at, ok := s.named(); ok && !all && len(args) == 0 {
+			if _, _, at, err := s.address(); err == nil && at != "" && !all && len(args) == 0 {
 				args = []string{at}
 			}
 			if s.config == nil && (all || len(args) == 0) {

@@ -23,6 +23,15 @@ func (i *Item) brings() int64 {
 	return e.Size(i.Key)
 }
 
+// fitPage reports that the events which the items bring fit a page.
+func fitPage(items []Item) bool {
+	brought := int64(0)
+	for i := range items {
+		brought += items[i].brings()
+	}
+	return brought <= pageBytes
+}
+
 // Scheduled is the answer to an [Item]: either Err or the rest.
 type Scheduled struct {
 	Result schedule.Result
@@ -55,9 +64,9 @@ func (s *Source) Schedule(key string, r *schedule.Request, claim ClaimMemory) (S
 
 // ScheduleAll applies the items in order, accepts or refuses each alone, and returns
 // once all of them are durable. If they bring large events, or their keys hold some, it
-// goes page by page, and a crash may lose the last pages. Its error, like the error of Schedule, is
-// about all items. The views have at most a MiB of events that the items did not
-// bring; beyond that a view has no event.
+// goes page by page, and a crash may lose the last pages. Its error, like the error of
+// Schedule, is about all items. The views have at most a MiB of events that the items
+// did not bring; beyond that a view has no event.
 func (s *Source) ScheduleAll(items []Item, claim ClaimMemory) ([]Scheduled, error) {
 	out := make([]Scheduled, len(items))
 	return out, s.admit(items, out, &admission{}, claim)
@@ -110,12 +119,10 @@ var errLarge = errors.New("queue: the entries are large")
 // are durable.
 func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimMemory) error {
 	a.outlines, a.needs = a.allOrNone, pageMemory
-	brought := int64(0)
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
-		brought += items[i].brings()
 	}
-	if a.allOrNone || len(items) == 1 || brought <= pageBytes {
+	if a.allOrNone || len(items) == 1 || fitPage(items) {
 		if err := s.admitAll(items, out, a); !errors.Is(err, errLarge) {
 			return err
 		}
