@@ -345,11 +345,12 @@ class EqualityTest {
 
   private static void fewScenarios(Variant v) throws Exception {
     KubernetesClient c = v.client;
-    for (String mode : List.of("plain", "retry", "errstatus")) {
-      c.resource(object(new Site(), v, mode, mode)).create();
+    for (String[] site : SITES) {
+      if (FEW.contains(site[0])) {
+        c.resource(object(new Site(), v, site[0], site[1])).create();
+        await(v, site[0], 1);
+      }
     }
-    c.resource(object(new Site(), v, "deleted", "plain")).create();
-    c.resource(object(new Site(), v, "mapped", "watch")).create();
     await(v, "plain", 2);
     c.resources(Site.class).inNamespace(v.namespace).withName("plain").edit(s -> content(s, "two"));
     await(v, "deleted", 2);
@@ -387,16 +388,24 @@ class EqualityTest {
     }
   }
 
+  /**
+   * Name and mode of each site, in the order of their creation. The next one is created after the first run of the one
+   * before, and sites that write their status come last, one after the other: when another object of a kind changes while JOSDK adds a
+   * finalizer, JOSDK 5.3.2 does not recognise its own change (TemporaryResourceCache.putResource), and the object is run
+   * twice. That is so in a resident operator too.
+   */
+  private static final String[][] SITES = {
+    {"label", "watch"}, {"mapped", "watch"}, {"gone", "long"}, {"instant", "instant"}, {"plain", "plain"},
+    {"drift", "plain"}, {"deleted", "plain"}, {"retry", "retry"}, {"exhaust", "exhaust"}, {"errstatus", "errstatus"},
+    {"poll", "poll"}
+  };
+
   private static void scenarios(Variant v) throws Exception {
     KubernetesClient c = v.client;
-    for (String mode : List.of("plain", "poll", "retry", "exhaust", "errstatus", "instant")) {
-      c.resource(object(new Site(), v, mode, mode)).create();
+    for (String[] site : SITES) {
+      c.resource(object(new Site(), v, site[0], site[1])).create();
+      await(v, site[0], site[0].equals("errstatus") ? RUNS.get("errstatus").size() : 1);
     }
-    c.resource(object(new Site(), v, "drift", "plain")).create();
-    c.resource(object(new Site(), v, "deleted", "plain")).create();
-    c.resource(object(new Site(), v, "gone", "long")).create();
-    c.resource(object(new Site(), v, "label", "watch")).create();
-    c.resource(object(new Site(), v, "mapped", "watch")).create();
     c.resource(object(new Page(), v, "page", "")).create();
     for (String tick : List.of("tick", "exhausttick", "two")) {
       Tick t = object(new Tick(), v, tick, tick.replace("tick", ""));
