@@ -112,8 +112,8 @@ test-race-processes:
 test-race-sdk:
 	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test -race -short ./...
 
-# The tests of test/operators run the go command on files of other modules, which go test
-# does not see: they always run.
+# The tests of test/operators verify the modules of its go.sum, which go test does not see:
+# they always run.
 test-modules:
 	$(STEP) "sdk, cli, examples, bundle" bash -ec 'for module in sdk cli examples/config-watcher examples/metacontroller tools/olm; do $(PROGRAMS) go -C $$module test ./...; done'
 	$(STEP) "operators of the tests" go -C test/operators test -count=1 ./...

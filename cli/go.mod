@@ -3,6 +3,7 @@ module github.com/reschedule-dev/reschedule/cli
 go 1.26.0
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674
 	github.com/reschedule-dev/reschedule v0.0.0
 	github.com/reschedule-dev/reschedule/sdk v0.0.0

@@ -183,7 +183,7 @@ var plan = map[string]rule{
 	"test/monitoring":    {may: []string{"internal/boards", "test/internal/harness"}},
 	"test/internal/kube": {may: []string{"test/internal/harness"}, never: []string{module + "pkg", module + "internal"}},
 	"test/cluster":       {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
-	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/..."}},
+	"test/e2e":           {may: []string{"test/internal/harness", "test/internal/kube", "pkg/apis/sources/...", "pkg/client/...", "pkg/why"}},
 
 	"test/internal/kube/cluster": {may: []string{"test/internal/harness", "test/internal/kube"}},
 

@@ -17,7 +17,7 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 	for _, pattern := range []string{
 		"../../config/*.yaml",
 		"../../go.mod", "../../go.sum", // the version of Knative's manifests
-		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*",
+		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*", "../../tools/kubebuilder/go.*",
 		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", "../../tools/kustomize/go.*", // the bundle
 		"../../tools/knative/go.*", "../operators/go.*", "../operators/*/*.go", // programs of the faults
 	} {

@@ -23,14 +23,14 @@ import (
 )
 
 // definition is a CustomResourceDefinition whose objects may hold anything.
-func definition(group, kind, scope string) []byte {
+func definition(group, kind, scope string, short ...string) []byte {
 	lower := strings.ToLower(kind)
 	return fmt.Appendf(nil, `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: %[2]ss.%[1]s}
 spec:
   group: %[1]s
-  names: {kind: %[3]s, listKind: %[3]sList, plural: %[2]ss, singular: %[2]s}
+  names: {kind: %[3]s, listKind: %[3]sList, plural: %[2]ss, singular: %[2]s, shortNames: [%[5]s]}
   scope: %[4]s
   versions:
   - name: v1
@@ -38,7 +38,7 @@ spec:
     storage: true
     subresources: {status: {}}
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`, group, lower, kind, scope)
+`, group, lower, kind, scope, strings.Join(short, ", "))
 }
 
 const watchGroup = "watch.test"
@@ -47,7 +47,7 @@ const watchGroup = "watch.test"
 var defineKinds = sync.OnceValue(func() error {
 	for _, d := range [][]byte{
 		definition(watchGroup, "Website", "Namespaced"), definition(watchGroup, "Zone", "Cluster"),
-		definition("serving.knative.dev", "Service", "Namespaced"),
+		definition("serving.knative.dev", "Service", "Namespaced", "ksvc"),
 	} {
 		if err := server.Apply(context.Background(), d); err != nil {
 			return err

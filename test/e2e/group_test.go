@@ -19,12 +19,13 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 const (
-	groupMembers = 3
-	memberLabel  = "app.kubernetes.io/component=" + adapter
-	groupPage    = "docs/replication.md"
+	memberLabel = "app.kubernetes.io/component=" + adapter
+	groupPage   = "docs/replication.md"
 )
 
 // One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
@@ -94,7 +95,7 @@ func TestGroup_LosesNothing(t *testing.T) {
 func (e *explainer) seesGroups(groups int) error {
 	for command, want := range map[string][2]string{"doctor": {"It owns the shard, and has entry", "It is a standby: it lacks"}, "top": {" owns the shard", " behind"}} {
 		out, _ := e.command(command).CombinedOutput() // doctor fails for other findings too
-		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(groupMembers-1) {
+		if text := string(out); strings.Count(text, want[0]) != groups || strings.Count(text, want[1]) != groups*(why.Members-1) {
 			return fmt.Errorf("%s says\n%s", command, text)
 		}
 	}
@@ -127,7 +128,7 @@ func (n *namespace) replicate() (back func() error) {
 	n.certify()
 	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated)]")
 	eventually(n.t, patience, "the new members have pods", func() error {
-		if pods := n.podsOf(system, memberLabel); len(pods) < groupMembers {
+		if pods := n.podsOf(system, memberLabel); len(pods) < why.Members {
 			return fmt.Errorf("%d run", len(pods))
 		}
 		return nil
@@ -242,7 +243,7 @@ func (n *namespace) removeAdapters(ctx context.Context) error {
 
 // allReplaced says whether all members of the one group are ready and none is of those before.
 func (n *namespace) allReplaced(before []*corev1.Pod) error {
-	for i := range groupMembers {
+	for i := range why.Members {
 		pod, err := n.Client.CoreV1().Pods(system).Get(n.t.Context(), fmt.Sprintf("%s-%d", adapter, i), metav1.GetOptions{})
 		if err != nil {
 			return err

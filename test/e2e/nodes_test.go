@@ -17,6 +17,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // Nodes are taken away as hack/cluster/worker.sh can. The tag nodes, which hack/e2e.sh sets
@@ -157,7 +159,7 @@ func (n *namespace) spread() {
 		nodes = append(nodes, pod.Spec.NodeName)
 	}
 	slices.Sort(nodes)
-	if len(slices.Compact(slices.Clone(nodes))) != groupMembers {
+	if len(slices.Compact(slices.Clone(nodes))) != why.Members {
 		n.t.Fatalf("the members are on %v, want three nodes", nodes)
 	}
 }
