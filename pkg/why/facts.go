@@ -17,8 +17,8 @@ type Facts struct {
 	// Key is the key in question; "" asks about the source.
 	Key string
 	// Record is the key as the schedule API shows it. With a key, nil says that it is
-	// absent. Without one it is the key that has the most trouble: an overdue or a
-	// retrying one.
+	// absent. Without one it is the key that has the most trouble: a retrying one, or the
+	// one that is in flight for longest.
 	Record *Record
 	// Ahead is how many keys became due before the record, if AheadKnown; with AheadMore
 	// there are more.
