@@ -89,6 +89,9 @@ type Adapter struct {
 	Waiting         string // why the container or pod does not run, such as CrashLoopBackOff
 }
 
+// NoToken is the code of a refusal by the API server: there was no token to call with.
+const NoToken = "no_token"
+
 // Refusal is an answer of the schedule API that is an error.
 type Refusal struct {
 	Status int // 0: there was no answer

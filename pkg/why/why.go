@@ -162,6 +162,8 @@ func (f *Facts) refused() *answer {
 	}
 	a.add("detail", r.Detail)
 	switch {
+	case r.Code == NoToken:
+		return a.say(Unauthenticated, false, "There is no token to call the schedule API with: %s", sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
 	case r.Status == 403:

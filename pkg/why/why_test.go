@@ -86,6 +86,7 @@ var cases = map[string]struct {
 	"no answer":                       {Facts{Source: ready(nil), Refusal: &Refusal{Detail: "connection refused"}}, AdapterNotReady, false, "does not answer: connection refused."},
 
 	"wrong token":    {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{401, "unauthenticated", "the token expired"}}, Unauthenticated, false, "the token expired."},
+	"no token":       {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{0, NoToken, "requesting a token of service account ops/default: not found"}}, Unauthenticated, false, "There is no token to call the schedule API with: requesting"},
 	"no rights":      {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{403, "permission_denied", "ask"}}, Denied, false, "may not read"},
 	"not yet known":  {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{404, "not_found", "no source"}}, UnknownSource, false, "does not know source s"},
 	"unknown":        {Facts{Refusal: &Refusal{404, "not_found", "no source"}}, NoSource, false, "has no source s in namespace"},

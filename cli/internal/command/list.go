@@ -167,7 +167,12 @@ type topped struct {
 	Name      string      `json:"name"`
 	Counts    *sdk.Counts `json:"counts,omitempty"`
 	Error     string      `json:"error,omitempty"`
+
+	err error
 }
+
+// failedWith is the error of a source.
+func (t *topped) failedWith(err error) { t.err, t.Error = err, err.Error() }
 
 // top is the command of that name.
 func (e *env) top() *cobra.Command {
@@ -213,7 +218,11 @@ $ top -A --watch`,
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {
 					if err == nil && failed > 0 {
-						err = &exitError{exitSome, fmt.Errorf("%d of %d sources did not answer", failed, len(lines))}
+						code := exitSome
+						if len(lines) == 1 {
+							code = codeOf(lines[0].err)
+						}
+						err = &exitError{code, fmt.Errorf("%d of %d sources did not answer", failed, len(lines))}
 					}
 					return err
 				}
@@ -258,7 +267,8 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 	page.Each(len(objects), func(i int) {
 		o := objects[i]
 		if src, err := s.connect(ctx, o, objects); err != nil {
-			lines[i] = topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()}
+			lines[i] = topped{Namespace: o.Namespace, Name: o.Name}
+			lines[i].failedWith(err)
 		} else {
 			lines[i] = src.count(ctx)
 		}
@@ -286,7 +296,7 @@ func (s *source) count(ctx context.Context) topped {
 	line := topped{Namespace: s.namespace, Name: s.name}
 	var err error
 	if line.Counts, err = s.Counts(ctx); err != nil {
-		line.Error = err.Error()
+		line.failedWith(err)
 	}
 	return line
 }

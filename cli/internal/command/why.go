@@ -154,6 +154,8 @@ func refusal(err error) *why.Refusal {
 	switch {
 	case codeOf(err) == exitDenied:
 		r.Status = http.StatusForbidden
+	case errors.Is(err, errNoToken):
+		return &why.Refusal{Code: why.NoToken, Detail: why.CallError(err)}
 	case errors.Is(err, sdk.ErrForeign):
 		r.Status = http.StatusOK
 	}
