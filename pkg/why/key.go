@@ -29,11 +29,12 @@ func (f *Facts) record(a *answer) {
 func (f *Facts) present() *answer {
 	a, r := new(answer), f.Record
 	f.record(a)
+	f.before(a)
 	switch {
 	case r.State == "waiting" && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.DueAt):
 		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.DueAt))
 	case r.State == "waiting":
-		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s.", f.Key, When(f.Now, r.DueAt), f.given())
+		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s%s.", f.Key, When(f.Now, r.DueAt), f.given(), f.lostBefore())
 	case r.State == "inFlight":
 		return f.inFlight(a)
 	case r.InFlight:
@@ -46,6 +47,21 @@ func (f *Facts) present() *answer {
 			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
+}
+
+// before adds the last outcomes to the evidence.
+func (f *Facts) before(a *answer) {
+	for i := range f.History[:min(len(f.History), 5)] {
+		f.outcome(a, &f.History[i])
+	}
+}
+
+// lostBefore says that an earlier event of a key that waits was given up, and is kept.
+func (f *Facts) lostBefore() string {
+	if f.DeadLetter == nil {
+		return ""
+	}
+	return fmt.Sprintf("; an event of it was given up %s because %s, and is kept as a dead letter", When(f.Now, f.DeadLetter.At), f.failed(&f.DeadLetter.Failure))
 }
 
 // given says who set the time, if a reason was given.
@@ -186,9 +202,7 @@ func (f *Facts) CountAhead(key string, dueAt, nextAttemptAt time.Time) (more boo
 // absent answers about a key that is neither scheduled nor in flight.
 func (f *Facts) absent() *answer {
 	a := new(answer)
-	for i := range f.History[:min(len(f.History), 5)] {
-		f.outcome(a, &f.History[i])
-	}
+	f.before(a)
 	if f.Source != nil && f.Source.Suspended {
 		a.add("spec.suspend", "true")
 	}
@@ -287,7 +301,10 @@ func (f *Facts) unseen(a *answer) *answer {
 
 // outcome adds an item of the history to the evidence.
 func (f *Facts) outcome(a *answer, o *Outcome) {
-	text := fmt.Sprintf("%s, attempt %d", o.Result, o.Attempt)
+	text := o.Result
+	if o.Attempt > 0 {
+		text += fmt.Sprintf(" after %s in a row", many(int64(o.Attempt), "failure", "failures"))
+	}
 	if o.Status != 0 {
 		text += ", status " + fmt.Sprint(o.Status)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,9 @@ var cases = map[string]struct {
 	"refused by a quota":              {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
 	"refused, disk":                   {Facts{Key: "k", StorageFull: true}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
 
-	"waiting":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"waiting": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"waits, and was given up": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour)}, DeadLetter: letter(400, "")}, Waiting, true,
+		"its time comes in 1h0m; an event of it was given up 1h0m ago because the sink answered 400 Bad Request, and is kept as a dead letter."},
 	"expires first": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
 	"in flight":     {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Second)}}, InFlight, true, "delivery.timeout is 10m0s"},
 	"in flight, long": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Hour), StartedAt: at(-6 * time.Minute)}}, SinkSlow, false,
@@ -276,6 +279,21 @@ func TestExplain_EveryCauseHasACase(t *testing.T) {
 	for _, m := range names {
 		if !seen[m[1]] {
 			t.Errorf("no case has the cause %s", m[1])
+		}
+	}
+}
+
+// The evidence about a key that waits has its runs before. The first attempt was called
+// attempt 0 beside "attempts: 1".
+func TestExplain_RunsOfAKeyThatWaits(t *testing.T) {
+	t.Parallel()
+	runs := []Outcome{{At: at(-time.Minute), Result: "retrying", Status: 503, Attempt: 1}, {At: at(-time.Hour), Result: "retrying", Status: 503}}
+	a := Explain(Facts{Now: now, Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour)}, History: runs})
+	for _, want := range []Evidence{
+		{"at 2026-11-22T02:59:00Z (1m0s ago)", "retrying after 1 failure in a row, status 503"}, {"at 2026-11-22T02:00:00Z (1h0m ago)", "retrying, status 503"},
+	} {
+		if !slices.Contains(a.Evidence, want) {
+			t.Errorf("evidence is %v, want %v in it", a.Evidence, want)
 		}
 	}
 }
