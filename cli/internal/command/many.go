@@ -214,7 +214,7 @@ func collected[T any](list iter.Seq2[*T, error], name func(*T) string) ([]string
 
 func (e *env) keyRun() *cobra.Command {
 	var k *choice
-	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, attempts and uid stay", `
+	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, uid and failures in a row stay", `
 $ key run git-repos GitRepo/team-a/site
 $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
