@@ -286,6 +286,10 @@ func (f *Facts) unseen(a *answer) *answer {
 		return a.say(Unreadable, false, "Key %q is not scheduled; the adapter has set aside %s, and the key may be one of them (adapter inspect shows them).",
 			f.Key, many(f.Unreadable, "record that it cannot read", "records that it cannot read"))
 	}
+	if n := f.Lost.Waiting; n > 0 {
+		return a.say(GivenUp, false, "Key %q is not scheduled; %s for the dead letter sink, and one may be of this key.",
+			f.Key, many(n, "event that was given up waits", "events that were given up wait"))
+	}
 	if f.Source != nil && f.Source.When != "" {
 		a.add("spec.ingest.when", f.Source.When)
 	}

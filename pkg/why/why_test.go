@@ -231,6 +231,8 @@ var cases = map[string]struct {
 		"The dead letter sink of source s refuses or does not answer (5 failed attempts since the adapter started): 2 events that were given up wait for it."},
 	"letter sink refuses, after a restart": {Facts{Source: ready(nil), Counts: &Counts{}, Lost: Lost{Waiting: 51}}, GivenUp, false,
 		"The dead letter sink of source s has not got all events that were given up: 51 events wait for it."},
+	"letter sink refuses, a key, after a restart": {Facts{Key: "k", Lost: Lost{Waiting: 51}}, GivenUp, false,
+		"Key \"k\" is not scheduled; 51 events that were given up wait for the dead letter sink, and one may be of this key."},
 	"letter sink refuses, a key": {Facts{Key: "k", History: was("dead_lettered", 400), Lost: Lost{DeadLettered: 3, Waiting: 3, Refused: 5}}, SinkRefuses, false,
 		"and its event was sent to the dead letter sink, which refuses or does not answer: 3 events that were given up wait for it."},
 	"letter sink refused": {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, ""), Lost: Lost{DeadLettered: 1, Refused: 1}}, SinkRefuses, false,
