@@ -290,6 +290,19 @@ func TestDelete_KeysNotKnownYet(t *testing.T) {
 	}
 }
 
+// describe showed nothing of a source when there was no token, though the object was read.
+func TestDescribe_WithoutAToken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.refuse["POST /token"] = 404
+	if code, out, errs := c.run(false, "describe", "web"); code == 0 || !strings.Contains(out, "Condition Ready:") || strings.Contains(out, "Keys:") || !strings.Contains(errs, "requesting a token") {
+		t.Errorf("exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, _ := c.run(false, "describe", "nix"); code != exitNotFound || out != "" {
+		t.Errorf("of no source: exit code %d, %s", code, out)
+	}
+}
+
 // top of one source said "some of many failed" whatever the error was, and an unknown shell
 // was no wrong usage.
 func TestExit_SaysWhatFailed(t *testing.T) {

@@ -88,18 +88,14 @@ $ describe git-repos`,
 				}
 				return o.printOne(e.out, object.raw)
 			}
-			src, err := s.open(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			counts, err := src.Counts(cmd.Context())
+			src, counts, err := s.looked(cmd.Context(), args[0])
 			if o.format != "" && err == nil {
 				return o.printOne(e.out, counts)
 			}
-			if err == nil || src.object != nil {
+			if err == nil || src != nil && src.object != nil {
 				e.described(src, counts, err)
 			}
-			if verbose && src.object != nil {
+			if verbose && src != nil && src.object != nil {
 				return errors.Join(err, e.describedWhole(src.object))
 			}
 			return err
@@ -108,6 +104,24 @@ $ describe git-repos`,
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "json", "yaml")
 	return c
+}
+
+// looked finds a source and its counts. With an error the source may have its object alone.
+func (s *session) looked(ctx context.Context, name string) (*source, *sdk.Counts, error) {
+	var src *source
+	var err error
+	if s.config == nil {
+		src, err = s.standalone(name)
+	} else if o, e := s.get(ctx, name); e != nil {
+		err = e
+	} else if src, err = s.connect(ctx, o, nil); err != nil {
+		src = &source{namespace: o.Namespace, name: o.Name, object: o}
+	}
+	if err != nil {
+		return src, nil, err
+	}
+	counts, err := src.Counts(ctx)
+	return src, counts, err
 }
 
 // describedWhole prints what the object holds, as YAML.
