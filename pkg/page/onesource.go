@@ -108,6 +108,9 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 	f.Counts = facts(&l.counts)
 	if l.trouble != nil {
 		f.Record = l.trouble.record()
+		if f.WantsStart() {
+			f.Record.StartedAt = h.started(r.Context(), s, l.trouble.Key)
+		}
 	}
 	if l.letter != nil {
 		f.DeadLetter = l.letter.letter()
@@ -142,7 +145,7 @@ func (h *handler) silent(s *Source, err error) (*view, error) {
 }
 
 // trouble finds a key that shows what is wrong with a source: one between attempts, or one
-// whose next attempt is under way, as with a sink that never answers.
+// that is in flight for long, as with a sink that never answers.
 func (h *handler) trouble(ctx context.Context, s *Source, n *counts) *row {
 	for _, look := range []struct {
 		state string
@@ -152,7 +155,7 @@ func (h *handler) trouble(ctx context.Context, s *Source, n *counts) *row {
 			continue
 		}
 		rows, _, err := list[row](ctx, h, s, "/schedules", query("state", look.state, "order", "due", "limit", "1"))
-		if err == nil && len(rows) > 0 && rows[0].LastFailure != nil { // else the counts say what there is to say
+		if err == nil && len(rows) > 0 && (rows[0].LastFailure != nil || look.state == "inFlight") { // else the counts say what there is to say
 			return &rows[0]
 		}
 	}

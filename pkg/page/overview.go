@@ -160,7 +160,7 @@ func (h *handler) sourceRow(ctx context.Context, s *Source, now time.Time) marku
 		}
 		return write(`<td class="num %s" data-label="%s">%s</td>`, string(class), string(label), number(n))
 	}
-	return write(`<tr>%s<td data-label="State">%s</td>%s%s%s%s%s<td data-label="Next due">%s</td></tr>`, link, health(s, &n, now),
+	return write(`<tr>%s<td data-label="State">%s</td>%s%s%s%s%s<td data-label="Next due">%s</td></tr>`, link, h.health(ctx, s, &n, now),
 		cell("Pending", n.Pending, ""), cell("Overdue", n.Due, "warn"), cell("Retrying", n.Retrying, "warn"), cell("In flight", n.InFlight, ""), cell("Dead letters", n.DeadLetters, "bad"), next)
 }
 
@@ -170,7 +170,7 @@ func badge(class constant, word constant) markup {
 }
 
 // health is the state of a source in a word.
-func health(s *Source, n *counts, now time.Time) markup {
+func (h *handler) health(ctx context.Context, s *Source, n *counts, now time.Time) markup {
 	switch {
 	case s.Deleting:
 		return badge("bad", "deleted")
@@ -182,6 +182,19 @@ func health(s *Source, n *counts, now time.Time) markup {
 		return badge("warn", "retrying")
 	case !n.OldestDueAt.IsZero() && now.Sub(n.OldestDueAt) > late:
 		return badge("warn", "late")
+	}
+	f := h.facts(s, now)
+	f.Add(h.Metrics(ctx, s.Namespace, s.Name))
+	f.Counts = facts(n)
+	switch why.Explain(f).Cause {
+	case why.GivenUp:
+		return badge("bad", "giving up")
+	case why.StorageFull, why.Quota:
+		return badge("warn", "full")
+	}
+	switch {
+	case n.DeadLetters > 0:
+		return badge("bad", "dead letters")
 	case n.InFlight > 0:
 		return badge("busy", "delivering")
 	case n.Pending > 0:

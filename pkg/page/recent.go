@@ -197,8 +197,8 @@ func eventLineOf(s *Source, e *event, now time.Time) markup {
 		what, details = badge("idle", "scheduled"), write("due %s", instant(e.DueAt, now))
 	case "started":
 		what = badge("busy", "started")
-		if e.Attempt > 1 {
-			details = write("attempt %s", e.Attempt)
+		if e.Attempt > 0 {
+			details = write("after %s in a row", plural(int64(e.Attempt), "failure", "failures"))
 		}
 	case "outcome":
 		what, details = result(e.Result), status(e.Status, "")

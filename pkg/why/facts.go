@@ -17,8 +17,8 @@ type Facts struct {
 	// Key is the key in question; "" asks about the source.
 	Key string
 	// Record is the key as the schedule API shows it. With a key, nil says that it is
-	// absent. Without one it is the key that has the most trouble: an overdue or a
-	// retrying one.
+	// absent. Without one it is the key that has the most trouble: a retrying one, or the
+	// one that is in flight for longest.
 	Record *Record
 	// Ahead is how many keys became due before the record, if AheadKnown; with AheadMore
 	// there are more.
@@ -88,6 +88,9 @@ type Adapter struct {
 	LastTermination string // why the container ended the last time, such as OOMKilled
 	Waiting         string // why the container or pod does not run, such as CrashLoopBackOff
 }
+
+// NoToken is the code of a refusal by the API server: there was no token to call with.
+const NoToken = "no_token"
 
 // Refusal is an answer of the schedule API that is an error.
 type Refusal struct {

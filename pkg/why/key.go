@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,11 +29,12 @@ func (f *Facts) record(a *answer) {
 func (f *Facts) present() *answer {
 	a, r := new(answer), f.Record
 	f.record(a)
+	f.before(a)
 	switch {
 	case r.State == "waiting" && !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.DueAt):
 		return a.say(ExpiresFirst, false, "Key %q will never be delivered: it expires %s, before it is due %s.", f.Key, When(f.Now, r.ExpiresAt), When(f.Now, r.DueAt))
 	case r.State == "waiting":
-		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s.", f.Key, When(f.Now, r.DueAt), f.given())
+		return a.say(Waiting, true, "Key %q is not due yet: its time comes %s%s%s.", f.Key, When(f.Now, r.DueAt), f.given(), f.lostBefore())
 	case r.State == "inFlight":
 		return f.inFlight(a)
 	case r.InFlight:
@@ -45,6 +47,21 @@ func (f *Facts) present() *answer {
 			f.Key, When(f.Now, r.NextAttemptAt), attempts(r.Tries), f.failed(r.LastFailure))
 	}
 	return f.due(a)
+}
+
+// before adds the last outcomes to the evidence.
+func (f *Facts) before(a *answer) {
+	for i := range f.History[:min(len(f.History), 5)] {
+		f.outcome(a, &f.History[i])
+	}
+}
+
+// lostBefore says that an earlier event of a key that waits was given up, and is kept.
+func (f *Facts) lostBefore() string {
+	if f.DeadLetter == nil {
+		return ""
+	}
+	return fmt.Sprintf("; an event of it was given up %s because %s, and is kept as a dead letter", When(f.Now, f.DeadLetter.At), f.failed(&f.DeadLetter.Failure))
 }
 
 // given says who set the time, if a reason was given.
@@ -62,44 +79,73 @@ func attempts(n int) string {
 	return fmt.Sprintf("%d attempts, the last of which failed", n)
 }
 
+// usualTimeout is the default of delivery.timeout, by which a delivery is judged whose limit
+// is not known.
+const usualTimeout = 10 * time.Minute
+
+// patience is delivery.timeout, 0 = unknown, and when a delivery has lasted long: after
+// half of it.
+func (f *Facts) patience() (limit, long time.Duration) {
+	if f.Source == nil || f.Source.Timeout == 0 {
+		return 0, usualTimeout / 2
+	}
+	return f.Source.Timeout, f.Source.Timeout / 2
+}
+
 // inFlight: a delivery under way is a problem once it failed before, or takes long.
 func (f *Facts) inFlight(a *answer) *answer {
-	r := f.Record
+	r, key := f.Record, cmp.Or(f.Key, f.Record.Key)
 	if x := r.LastFailure; x != nil {
-		return a.say(FailureCause(x.Status, x.Error), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", f.Key, max(r.Tries, 2), f.failed(x))
+		return a.say(FailureCause(x.Status, x.Error), false, "Key %q is being delivered, attempt %d; the attempt before failed because %s.", key, max(r.Tries, 2), f.failed(x))
 	}
-	var limit time.Duration
-	if f.Source != nil {
-		limit = f.Source.Timeout
-	}
+	limit, long := f.patience()
 	if limit > 0 {
 		a.add("delivery.timeout", limit.String())
 	}
 	a.time("delivery began", f.Now, r.StartedAt)
 	due, began := f.Now.Sub(r.DueAt), f.Now.Sub(r.StartedAt)
 	switch {
-	case limit > 0 && !r.StartedAt.IsZero() && began >= limit/2:
-		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: the delivery began %s, and delivery.timeout is %s.",
-			f.Key, When(f.Now, r.StartedAt), Short(limit))
+	case !r.StartedAt.IsZero() && began >= long:
+		return a.say(SinkSlow, false, "Key %q is being delivered and the sink has not answered: the delivery began %s%s.",
+			key, When(f.Now, r.StartedAt), after(", and delivery.timeout is ", known(limit)))
 	case !r.StartedAt.IsZero():
-		return a.say(InFlight, true, "Key %q is being delivered now: the delivery began %s, and the sink has not answered yet%s.", f.Key, When(f.Now, r.StartedAt), f.ends(limit))
+		return a.say(InFlight, true, "Key %q is being delivered now: the delivery began %s, and the sink has not answered yet%s.", key, When(f.Now, r.StartedAt), f.ends(limit))
 	case limit > 0 && due > limit+overdue:
-		f.counts(a)
+		f.countsOf(a)
 		return a.say(InFlight, false, "Key %q is being delivered now: it was due %s, and its delivery began late, at most %s ago (delivery.timeout).",
-			f.Key, When(f.Now, r.DueAt), Short(limit))
-	case limit > 0 && due >= limit/2:
-		f.counts(a)
+			key, When(f.Now, r.DueAt), Short(limit))
+	case due >= long:
+		f.countsOf(a)
 		return a.say(InFlight, false, "Key %q is being delivered and the sink has not answered: it was due %s, and its delivery began late or the sink is slow%s.",
-			f.Key, When(f.Now, r.DueAt), f.ends(limit))
+			key, When(f.Now, r.DueAt), f.ends(limit))
 	}
-	return a.say(InFlight, true, "Key %q is being delivered now: it was due %s, and the sink has not answered yet%s.", f.Key, When(f.Now, r.DueAt), f.ends(limit))
+	return a.say(InFlight, true, "Key %q is being delivered now: it was due %s, and the sink has not answered yet%s.", key, When(f.Now, r.DueAt), f.ends(limit))
+}
+
+// countsOf adds the counts to the evidence about a key: what is about the source has them.
+func (f *Facts) countsOf(a *answer) {
+	if f.Key != "" {
+		f.counts(a)
+	}
+}
+
+// known is a duration as text, "" if it is 0.
+func known(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return Short(d)
 }
 
 // WantsStart says whether the answer depends on when the delivery under way began. Without
 // Record.StartedAt the answer is true too, but does not tell a late start from a slow sink.
 func (f *Facts) WantsStart() bool {
 	r := f.Record
-	return r != nil && r.State == "inFlight" && r.LastFailure == nil && f.Source != nil && f.Source.Timeout > 0 && f.Now.Sub(r.DueAt) >= f.Source.Timeout/2
+	if r == nil || r.State != "inFlight" || r.LastFailure != nil {
+		return false
+	}
+	_, long := f.patience()
+	return f.Now.Sub(r.DueAt) >= long
 }
 
 func (f *Facts) ends(limit time.Duration) string {
@@ -156,9 +202,7 @@ func (f *Facts) CountAhead(key string, dueAt, nextAttemptAt time.Time) (more boo
 // absent answers about a key that is neither scheduled nor in flight.
 func (f *Facts) absent() *answer {
 	a := new(answer)
-	for i := range f.History[:min(len(f.History), 5)] {
-		f.outcome(a, &f.History[i])
-	}
+	f.before(a)
 	if f.Source != nil && f.Source.Suspended {
 		a.add("spec.suspend", "true")
 	}
@@ -194,12 +238,25 @@ func (f *Facts) absent() *answer {
 
 func (f *Facts) givenUp(a *answer, last *Outcome) *answer {
 	where := map[string]string{
-		"dead_lettered": "sent to the dead letter sink", "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
+		"dead_lettered": "sent to the dead letter sink" + f.stuck(), "kept": "kept as a dead letter, which is gone since", "dropped": "dropped",
 	}[last.Result]
 	if last.Status == 0 {
 		return a.say(GivenUp, false, "Key %q was given up %s because the sink did not answer, and its event was %s.", f.Key, When(f.Now, last.At), where)
 	}
 	return a.say(FailureCause(last.Status, ""), false, "Key %q was given up %s because %s, and its event was %s.", f.Key, When(f.Now, last.At), f.failed(&Failure{Status: last.Status}), where)
+}
+
+// stuck says that the dead letter sink may not have got the event.
+func (f *Facts) stuck() string {
+	l := &f.Lost
+	if l.Waiting == 0 {
+		return ""
+	}
+	refuses := ""
+	if l.Refused > 0 {
+		refuses = ", which refuses or does not answer"
+	}
+	return fmt.Sprintf("%s: %s for it", refuses, many(l.Waiting, "event that was given up waits", "events that were given up wait"))
 }
 
 // unseen: no outcome is known. Perhaps it was refused.
@@ -229,6 +286,10 @@ func (f *Facts) unseen(a *answer) *answer {
 		return a.say(Unreadable, false, "Key %q is not scheduled; the adapter has set aside %s, and the key may be one of them (adapter inspect shows them).",
 			f.Key, many(f.Unreadable, "record that it cannot read", "records that it cannot read"))
 	}
+	if n := f.Lost.Waiting; n > 0 {
+		return a.say(GivenUp, false, "Key %q is not scheduled; %s for the dead letter sink, and one may be of this key.",
+			f.Key, many(n, "event that was given up waits", "events that were given up wait"))
+	}
 	if f.Source != nil && f.Source.When != "" {
 		a.add("spec.ingest.when", f.Source.When)
 	}
@@ -244,7 +305,10 @@ func (f *Facts) unseen(a *answer) *answer {
 
 // outcome adds an item of the history to the evidence.
 func (f *Facts) outcome(a *answer, o *Outcome) {
-	text := fmt.Sprintf("%s, attempt %d", o.Result, o.Attempt)
+	text := o.Result
+	if o.Attempt > 0 {
+		text += fmt.Sprintf(" after %s in a row", many(int64(o.Attempt), "failure", "failures"))
+	}
 	if o.Status != 0 {
 		text += ", status " + fmt.Sprint(o.Status)
 	}

@@ -28,6 +28,9 @@ func (f *Facts) lost(a *answer) {
 	}
 	add("dropped events", f.Lost.Dropped, f.Lost.DroppedAt)
 	add("events for the dead letter sink", f.Lost.DeadLettered, f.Lost.DeadLetteredAt)
+	if f.Lost.Waiting > 0 {
+		a.number("events that wait for it", f.Lost.Waiting)
+	}
 	add("failed attempts at the dead letter sink", f.Lost.Refused, time.Time{})
 }
 
@@ -59,6 +62,9 @@ func (f *Facts) deadLettered(a *answer) *answer {
 	case l.DeadLettered > 0 && f.Now.Sub(l.DeadLetteredAt) < recently:
 		return a.say(GivenUp, false, "Source %s has given up %s since the adapter started%s: the sink refused them or their retries were used up, and they went to the dead letter sink.",
 			f.Name, many(l.DeadLettered, "event", "events"), f.last(l.DeadLetteredAt))
+	case l.Waiting > 0: // a restart forgets the failed attempts
+		return a.say(GivenUp, false, "The dead letter sink of source %s has not got all events that were given up: %s for it.",
+			f.Name, many(l.Waiting, "event waits", "events wait"))
 	}
 	return nil
 }

@@ -162,6 +162,8 @@ func (f *Facts) refused() *answer {
 	}
 	a.add("detail", r.Detail)
 	switch {
+	case r.Code == NoToken:
+		return a.say(Unauthenticated, false, "There is no token to call the schedule API with: %s", sentence(r.Detail))
 	case r.Status == 401:
 		return a.say(Unauthenticated, false, "The schedule API does not accept your token: %s", sentence(r.Detail))
 	case r.Status == 403:
@@ -233,9 +235,16 @@ func (f *Facts) whole() *answer {
 	if full := f.full(a); full != nil {
 		return full
 	}
+	slow := f.hangs(a)
+	if slow != nil && slow.Cause == SinkSlow { // it is why others wait
+		return slow
+	}
 	queue := f.queue(a)
 	if queue != nil && queue.Problem {
 		return queue
+	}
+	if slow != nil {
+		return slow
 	}
 	if dropped := f.dropped(a); dropped != nil {
 		return dropped
@@ -269,6 +278,19 @@ func (f *Facts) whole() *answer {
 		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, many(c.InFlight, "delivery is", "deliveries are"), due, f.once())
 	}
 	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.once())
+}
+
+// hangs: is the delivery that is under way for longest a problem?
+func (f *Facts) hangs(a *answer) *answer {
+	if f.Record == nil || f.Record.State != "inFlight" {
+		return nil
+	}
+	slow := &answer{Answer{Evidence: slices.Clone(a.Evidence)}}
+	slow.add("key in flight", f.Record.Key)
+	if !f.inFlight(slow).Problem {
+		return nil
+	}
+	return slow
 }
 
 // full: are changes refused because there is no space?

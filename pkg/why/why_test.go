@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,7 @@ var cases = map[string]struct {
 	"no answer":                       {Facts{Source: ready(nil), Refusal: &Refusal{Detail: "connection refused"}}, AdapterNotReady, false, "does not answer: connection refused."},
 
 	"wrong token":    {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{401, "unauthenticated", "the token expired"}}, Unauthenticated, false, "the token expired."},
+	"no token":       {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{0, NoToken, "requesting a token of service account ops/default: not found"}}, Unauthenticated, false, "There is no token to call the schedule API with: requesting"},
 	"no rights":      {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{403, "permission_denied", "ask"}}, Denied, false, "may not read"},
 	"not yet known":  {Facts{Source: ready(nil), Adapter: running, Refusal: &Refusal{404, "not_found", "no source"}}, UnknownSource, false, "does not know source s"},
 	"unknown":        {Facts{Refusal: &Refusal{404, "not_found", "no source"}}, NoSource, false, "has no source s in namespace"},
@@ -116,7 +118,9 @@ var cases = map[string]struct {
 	"refused by a quota":              {Facts{Key: "k", QuotaRefused: map[string]int64{"limits.maxBytes": 3, "max-pending": 0}}, Quota, false, "3 changes were refused with 429 since the adapter started because of the quota limits.maxBytes"},
 	"refused, disk":                   {Facts{Key: "k", StorageFull: true}, StorageFull, false, "Key \"k\" is not scheduled. The adapter's disk is full"},
 
-	"waiting":       {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"waiting": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "waiting", DueAt: at(5 * time.Minute), Reason: "later"}}, Waiting, true, "comes in 5m0s (reason: \"later\")"},
+	"waits, and was given up": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour)}, DeadLetter: letter(400, "")}, Waiting, true,
+		"its time comes in 1h0m; an event of it was given up 1h0m ago because the sink answered 400 Bad Request, and is kept as a dead letter."},
 	"expires first": {Facts{Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour), ExpiresAt: at(time.Minute)}}, ExpiresFirst, false, "never be delivered"},
 	"in flight":     {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Second)}}, InFlight, true, "delivery.timeout is 10m0s"},
 	"in flight, long": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Hour), StartedAt: at(-6 * time.Minute)}}, SinkSlow, false,
@@ -127,6 +131,8 @@ var cases = map[string]struct {
 		"it was due 1h0m ago, and its delivery began late, at most 10m0s ago"},
 	"in flight, since when": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-6 * time.Minute)}}, InFlight, false,
 		"it was due 6m0s ago, and its delivery began late or the sink is slow (delivery.timeout is 10m0s)."},
+	"in flight, timeout unknown": {Facts{Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-6 * time.Minute)}}, InFlight, false,
+		"it was due 6m0s ago, and its delivery began late or the sink is slow."},
 	"in flight, again": {Facts{Source: ready(nil), Key: "k", Record: &Record{State: "inFlight", InFlight: true, DueAt: at(-time.Minute), Tries: 2, LastFailure: failure(500, "")}}, SinkFails, false,
 		"attempt 2; the attempt before failed because the sink answered 500"},
 	"behind itself": {Facts{Key: "k", Record: &Record{State: "due", InFlight: true, DueAt: at(-time.Minute)}}, BehindItself, true, "runs again"},
@@ -178,7 +184,14 @@ var cases = map[string]struct {
 	"key, no metrics":             {Facts{Key: "k", Unmeasured: "x"}, NeverSeen, false, "it was never scheduled, or refused by a quota or a full disk, or cancelled"},
 	"source, all slots, now":      {Facts{Shared: &Shared{}, Source: ready(nil), Counts: &Counts{Pending: 1, Due: 1, InFlight: 2, OldestDueAt: at(-time.Second)}}, Healthy, true, "2 deliveries are in flight, and 1 key has just become due."},
 	"source delivers":             {Facts{Source: ready(nil), Counts: &Counts{InFlight: 1}}, Healthy, true, "1 delivery is in flight"},
-	"source, sink down":           {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.Retrying = 300 }), Record: retrying(0, down)}, SinkDown, false, "(key \"k\" and 299 other keys)"},
+	"source hangs": {Facts{Source: ready(nil), Counts: &Counts{InFlight: 100}, Record: &Record{Key: "k", State: "inFlight", DueAt: at(-time.Hour), StartedAt: at(-6 * time.Minute)}}, SinkSlow, false,
+		"Key \"k\" is being delivered and the sink has not answered: the delivery began 6m0s ago, and delivery.timeout is 10m0s."},
+	"source hangs, and a backlog": {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 }), Record: &Record{Key: "k", State: "inFlight", DueAt: at(-6 * time.Minute)}}, AtMaxInFlight, false,
+		"300 keys are late"},
+	"source hangs, since when": {Facts{Source: ready(nil), Counts: &Counts{InFlight: 100}, Record: &Record{Key: "k", State: "inFlight", DueAt: at(-6 * time.Minute)}}, InFlight, false,
+		"began late or the sink is slow"},
+	"source delivers a key": {Facts{Source: ready(nil), Counts: &Counts{InFlight: 1}, Record: &Record{Key: "k", State: "inFlight", DueAt: at(-time.Minute)}}, Healthy, true, "1 delivery is in flight"},
+	"source, sink down":     {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.Retrying = 300 }), Record: retrying(0, down)}, SinkDown, false, "(key \"k\" and 299 other keys)"},
 	"source, failing": {Facts{Source: ready(func(s *Source) {
 		s.Conditions = append(s.Conditions, Condition{"Delivering", "False", "Info", "DeliveryFailing", "status 500"})
 	})}, SinkFails, false, "status 500."},
@@ -216,6 +229,12 @@ var cases = map[string]struct {
 	"source, letters long ago": {Facts{Source: ready(nil), Counts: &Counts{}, Lost: Lost{DeadLettered: 3, DeadLetteredAt: at(-time.Hour)}}, Idle, true, "nothing is in flight."},
 	"letter sink refuses": {Facts{Source: ready(nil), Counts: &Counts{}, Lost: Lost{DeadLettered: 3, Waiting: 2, Refused: 5}}, GivenUp, false,
 		"The dead letter sink of source s refuses or does not answer (5 failed attempts since the adapter started): 2 events that were given up wait for it."},
+	"letter sink refuses, after a restart": {Facts{Source: ready(nil), Counts: &Counts{}, Lost: Lost{Waiting: 51}}, GivenUp, false,
+		"The dead letter sink of source s has not got all events that were given up: 51 events wait for it."},
+	"letter sink refuses, a key, after a restart": {Facts{Key: "k", Lost: Lost{Waiting: 51}}, GivenUp, false,
+		"Key \"k\" is not scheduled; 51 events that were given up wait for the dead letter sink, and one may be of this key."},
+	"letter sink refuses, a key": {Facts{Key: "k", History: was("dead_lettered", 400), Lost: Lost{DeadLettered: 3, Waiting: 3, Refused: 5}}, SinkRefuses, false,
+		"and its event was sent to the dead letter sink, which refuses or does not answer: 3 events that were given up wait for it."},
 	"letter sink refused": {Facts{Source: ready(nil), Counts: &Counts{DeadLetters: 1}, DeadLetter: letter(422, ""), Lost: Lost{DeadLettered: 1, Refused: 1}}, SinkRefuses, false,
 		"the sink answered 422 Unprocessable Entity; the dead letter sink refuses or does not answer."},
 	"letter sink refused a key": {Facts{Key: "k", DeadLetter: letter(400, ""), History: was("dead_lettered", 400)}, SinkRefuses, false,
@@ -262,6 +281,21 @@ func TestExplain_EveryCauseHasACase(t *testing.T) {
 	for _, m := range names {
 		if !seen[m[1]] {
 			t.Errorf("no case has the cause %s", m[1])
+		}
+	}
+}
+
+// The evidence about a key that waits has its runs before. The first attempt was called
+// attempt 0 beside "attempts: 1".
+func TestExplain_RunsOfAKeyThatWaits(t *testing.T) {
+	t.Parallel()
+	runs := []Outcome{{At: at(-time.Minute), Result: "retrying", Status: 503, Attempt: 1}, {At: at(-time.Hour), Result: "retrying", Status: 503}}
+	a := Explain(Facts{Now: now, Key: "k", Record: &Record{State: "waiting", DueAt: at(time.Hour)}, History: runs})
+	for _, want := range []Evidence{
+		{"at 2026-11-22T02:59:00Z (1m0s ago)", "retrying after 1 failure in a row, status 503"}, {"at 2026-11-22T02:00:00Z (1h0m ago)", "retrying, status 503"},
+	} {
+		if !slices.Contains(a.Evidence, want) {
+			t.Errorf("evidence is %v, want %v in it", a.Evidence, want)
 		}
 	}
 }

@@ -54,9 +54,10 @@ func TestWhy_InACluster(t *testing.T) {
 			c.refuse["GET /statefulsets/"] = 403
 			c.source("ops", "web", conditions("Ready Unknown AdapterScalingUp x", "Deployed Unknown AdapterScalingUp no replicas yet"))
 		}, "web", "AdapterAtZero", "no replicas yet."},
-		"another server":        {func(c *cluster) { c.answers["GET /ops/web"] = "200 <!DOCTYPE html>" }, "web", "APIFails", "leads to another server"},
-		"another server's JSON": {func(c *cluster) { c.answers["GET /ops/web"] = `200 {"status":"UP"}` }, "web", "APIFails", "leads to another server: "},
-		"no right to a token":   {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
+		"another server":         {func(c *cluster) { c.answers["GET /ops/web"] = "200 <!DOCTYPE html>" }, "web", "APIFails", "leads to another server"},
+		"another server's JSON":  {func(c *cluster) { c.answers["GET /ops/web"] = `200 {"status":"UP"}` }, "web", "APIFails", "leads to another server: "},
+		"no right to a token":    {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
+		"no account for a token": {func(c *cluster) { c.refuse["POST /token"] = 404 }, "web", "Unauthenticated", "There is no token to call the schedule API with: requesting a token of service account ops/default: "},
 		"token refused": {func(c *cluster) {
 			c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`
 		}, "web", "Unauthenticated", "not signed by this cluster"},
@@ -88,6 +89,11 @@ func TestWhy_InACluster(t *testing.T) {
 			c.answers["GET /ops/web/schedules/k"] = `200 {"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-01-01T00:00:00Z"}`
 			c.answers["GET /ops/web/events"] = "200 : following\nid: e-0\n\nid: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"" + time.Now().Add(-20*time.Second).Format(time.RFC3339) + "\"}\n\n"
 		}, "web k", "SinkSlow", "the delivery began 2"},
+		"all deliveries hang": {func(c *cluster) {
+			c.answers["GET /ops/web"] = `200 {"pending":0,"due":0,"inFlight":1,"retrying":0,"deadLetters":0,"nextDueAt":null,"oldestDueAt":null}`
+			c.answers["GET /ops/web/schedules"] = `200 {"items":[{"key":"k","revision":1,"state":"inFlight","inFlight":true,"dueAt":"2026-01-01T00:00:00Z"}],"continue":""}`
+			c.answers["GET /ops/web/events"] = "200 : following\nid: e-0\n\nid: e-1\nevent: started\ndata: {\"key\":\"k\",\"at\":\"" + time.Now().Add(-20*time.Second).Format(time.RFC3339) + "\"}\n\n"
+		}, "web", "SinkSlow", "Key \"k\" is being delivered and the sink has not answered: the delivery began 2"},
 		"a lower limit in force": {func(c *cluster) {
 			c.answers["GET /metrics"] = "200 reschedule_limit{kn_source_name=\"web\",kn_source_namespace=\"ops\",limit=\"limits.maxPending\"} 3\n"
 		}, "web", "Quota", "has reached limits.maxPending (3 keys)"},

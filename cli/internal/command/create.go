@@ -291,13 +291,15 @@ $ delete git-repos`,
 			if err != nil {
 				return err
 			}
-			var keys int64
+			keys, about := 0, "about"
 			for _, o := range objects {
-				if o.Status.Pending != nil {
-					keys += *o.Status.Pending
+				if o.Status.Pending == nil { // the adapter has not said it yet
+					about = "at least"
+					continue
 				}
+				keys += int(*o.Status.Pending)
 			}
-			if err := e.confirm(yes, "Delete %d sources of namespace %s, and about %d keys with them, for good?", len(objects), s.namespace, keys); err != nil {
+			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", many(len(objects), "source", "sources"), s.namespace, about, many(keys, "key", "keys")); err != nil {
 				return err
 			}
 			uids := map[string]*object{}

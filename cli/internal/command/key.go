@@ -182,7 +182,7 @@ func (e *env) outcomes(ctx context.Context, src *source, key string) error {
 		return err
 	}
 	fmt.Fprintln(e.out, "\nLast outcomes:")
-	l := (&output{}).list(e.out, "", columns("At", "Result", "Status", "Attempt", "Late by", "Took"))
+	l := (&output{}).list(e.out, "", columns("At", "Result", "Status", "Failed before", "Late by", "Took"))
 	for _, a := range h.Items {
 		if err := l.add(nil, "", e.relative(a.At), a.Result, a.Status, a.Attempt, a.Lateness.String(), a.Duration.String()); err != nil {
 			return err
@@ -407,7 +407,9 @@ func (e *env) happened(v *sdk.Live) string {
 	case sdk.KeyScheduled:
 		text += ": due " + e.relative(v.DueAt)
 	case sdk.KeyStarted:
-		text += fmt.Sprintf(": attempt %d", v.Attempt)
+		if v.Attempt > 0 {
+			text += ": after " + many(v.Attempt, "failure", "failures") + " in a row"
+		}
 	case sdk.KeyOutcome:
 		text += ": " + v.Result
 		if v.Status != 0 {

@@ -271,3 +271,68 @@ func TestDescribe_Verbose(t *testing.T) {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}
 }
+
+// The question before a delete said "about 0 keys" of a source whose keys are not known yet,
+// and named a flag that the command does not have.
+func TestDelete_KeysNotKnownYet(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.source("ops", "new", func(o map[string]any) { delete(o["status"].(map[string]any), "pending") })
+	for args, want := range map[string]string{
+		"delete new":     "Delete 1 source of namespace ops for good, with at least 0 keys?",
+		"delete web":     "Delete 1 source of namespace ops for good, with about 3 keys?",
+		"delete web new": "Delete 2 sources of namespace ops for good, with at least 3 keys?",
+		"suspend --all":  "Suspend 2 sources of namespace ops?",
+	} {
+		if code, _, errs := c.run(false, strings.Fields(args)...); code != exitUsage || !strings.Contains(errs, want) || strings.Contains(errs, "--dry-run") {
+			t.Errorf("%s: %d, %s\nwant %s", args, code, errs, want)
+		}
+	}
+}
+
+// describe showed nothing of a source when there was no token, though the object was read.
+func TestDescribe_WithoutAToken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.refuse["POST /token"] = 404
+	if code, out, errs := c.run(false, "describe", "web"); code == 0 || !strings.Contains(out, "Condition Ready:") || strings.Contains(out, "Keys:") || !strings.Contains(errs, "requesting a token") {
+		t.Errorf("exit code %d, %s%s", code, out, errs)
+	}
+	if code, out, _ := c.run(false, "describe", "nix"); code != exitNotFound || out != "" {
+		t.Errorf("of no source: exit code %d, %s", code, out)
+	}
+}
+
+// top of one source said "some of many failed" whatever the error was, and an unknown shell
+// was no wrong usage.
+func TestExit_SaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`
+	c.source("ops", "ok", nil)
+	for args, want := range map[string]int{"top web": exitDenied, "top web ok": exitSome, "top ok": 0, "completion nosuchshell": exitUsage, "completion bash": 0} {
+		if code, _, errs := c.run(false, strings.Fields(args)...); code != want {
+			t.Errorf("%s: exit code %d, want %d: %s", args, code, want, errs)
+		}
+	}
+}
+
+// A dry run said of keys that are not there that they would be run, cancelled or redriven.
+func TestDryRun_OfAbsentKeys(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"key run web k", "key delete web k", "deadletter redrive web k", "deadletter delete web k"} {
+		c := newCluster(t)
+		path := "GET /ops/web/schedules/k"
+		if strings.HasPrefix(args, "dead") {
+			path = "GET /ops/web/deadletters/k"
+		}
+		c.answers[path] = notFound
+		if code, out, errs := c.run(false, strings.Fields(args+" --dry-run")...); code != exitNotFound || out != "" {
+			t.Errorf("%s: exit code %d, %s%s", args, code, out, errs)
+		}
+		c.answers[path] = `200 {"key":"k","revision":1,"state":"waiting","dueAt":"2050-01-01T00:00:00Z","at":"2026-01-01T00:00:00Z"}`
+		if code, out, errs := c.run(false, strings.Fields(args+" --dry-run")...); code != 0 || out != "k (dry run)\n" {
+			t.Errorf("%s of a key that is there: exit code %d, %s%s", args, code, out, errs)
+		}
+	}
+}

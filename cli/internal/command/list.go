@@ -88,18 +88,14 @@ $ describe git-repos`,
 				}
 				return o.printOne(e.out, object.raw)
 			}
-			src, err := s.open(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			counts, err := src.Counts(cmd.Context())
+			src, counts, err := s.looked(cmd.Context(), args[0])
 			if o.format != "" && err == nil {
 				return o.printOne(e.out, counts)
 			}
-			if err == nil || src.object != nil {
+			if err == nil || src != nil && src.object != nil {
 				e.described(src, counts, err)
 			}
-			if verbose && src.object != nil {
+			if verbose && src != nil && src.object != nil {
 				return errors.Join(err, e.describedWhole(src.object))
 			}
 			return err
@@ -108,6 +104,24 @@ $ describe git-repos`,
 	c.ValidArgsFunction = e.completeSources
 	o = outputFlags(c, "json", "yaml")
 	return c
+}
+
+// looked finds a source and its counts. With an error the source may have its object alone.
+func (s *session) looked(ctx context.Context, name string) (*source, *sdk.Counts, error) {
+	var src *source
+	var err error
+	if s.config == nil {
+		src, err = s.standalone(name)
+	} else if o, e := s.get(ctx, name); e != nil {
+		err = e
+	} else if src, err = s.connect(ctx, o, nil); err != nil {
+		src = &source{namespace: o.Namespace, name: o.Name, object: o}
+	}
+	if err != nil {
+		return src, nil, err
+	}
+	counts, err := src.Counts(ctx)
+	return src, counts, err
 }
 
 // describedWhole prints what the object holds, as YAML.
@@ -167,7 +181,12 @@ type topped struct {
 	Name      string      `json:"name"`
 	Counts    *sdk.Counts `json:"counts,omitempty"`
 	Error     string      `json:"error,omitempty"`
+
+	err error
 }
+
+// failedWith is the error of a source.
+func (t *topped) failedWith(err error) { t.err, t.Error = err, err.Error() }
 
 // top is the command of that name.
 func (e *env) top() *cobra.Command {
@@ -213,7 +232,11 @@ $ top -A --watch`,
 				failed, err := e.printTop(o, lines, all)
 				if err != nil || !watch {
 					if err == nil && failed > 0 {
-						err = &exitError{exitSome, fmt.Errorf("%d of %d sources did not answer", failed, len(lines))}
+						code := exitSome
+						if len(lines) == 1 {
+							code = codeOf(lines[0].err)
+						}
+						err = &exitError{code, fmt.Errorf("%d of %d sources did not answer", failed, len(lines))}
 					}
 					return err
 				}
@@ -258,7 +281,8 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 	page.Each(len(objects), func(i int) {
 		o := objects[i]
 		if src, err := s.connect(ctx, o, objects); err != nil {
-			lines[i] = topped{Namespace: o.Namespace, Name: o.Name, Error: err.Error()}
+			lines[i] = topped{Namespace: o.Namespace, Name: o.Name}
+			lines[i].failedWith(err)
 		} else {
 			lines[i] = src.count(ctx)
 		}
@@ -286,7 +310,7 @@ func (s *source) count(ctx context.Context) topped {
 	line := topped{Namespace: s.namespace, Name: s.name}
 	var err error
 	if line.Counts, err = s.Counts(ctx); err != nil {
-		line.Error = err.Error()
+		line.failedWith(err)
 	}
 	return line
 }

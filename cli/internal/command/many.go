@@ -19,6 +19,7 @@ type choice struct {
 	prefix      string
 	all         bool
 	dryRun, yes bool
+	look        func(key string) error // before a dry run says what would be done
 }
 
 // selectFlags adds the flags of a command that looks at many keys.
@@ -56,6 +57,14 @@ func (k *choice) from(keys []string) error {
 }
 
 func (k *choice) many() bool { return len(k.keys) == 0 }
+
+// looker is how a dry run looks at a key that was named. Others were listed just now.
+func looker(k *choice, look func(key string) error) func(key string) error {
+	if k.many() {
+		return func(string) error { return nil }
+	}
+	return look
+}
 
 // of says which keys are meant.
 func (k *choice) of() string {
@@ -106,8 +115,7 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 			break
 		}
 		if k.dryRun {
-			fmt.Fprintf(e.out, "%s (dry run)\n", clean(key))
-			continue
+			act = k.look
 		}
 		err := act(key)
 		if ctx.Err() != nil && err != nil {
@@ -119,6 +127,8 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 		case err != nil && len(keys) > 1:
 			p.end()
 			fmt.Fprintf(e.err, "%s: %s\n", clean(key), clean(err.Error()))
+		case err == nil && k.dryRun:
+			fmt.Fprintf(e.out, "%s (dry run)\n", clean(key))
 		case err == nil && !k.many():
 			fmt.Fprintf(e.out, "%s %s\n", clean(key), done)
 		}
@@ -204,7 +214,7 @@ func collected[T any](list iter.Seq2[*T, error], name func(*T) string) ([]string
 
 func (e *env) keyRun() *cobra.Command {
 	var k *choice
-	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, attempts and uid stay", `
+	c := e.command("run NAME {KEY... | --prefix P | --all}", "Make keys due now; their event, uid and failures in a row stay", `
 $ key run git-repos GitRepo/team-a/site
 $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 		cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
@@ -214,13 +224,14 @@ $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 			ctx := cmd.Context()
 			return e.opened(ctx, args[0], func(src *source) error {
 				keys := k.keys
+				k.look = looker(k, func(key string) error { _, err := src.Get(ctx, key); return err })
 				if k.many() {
 					var err error
 					if keys, err = collected(src.List(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}), func(s *sdk.Schedule) string { return s.Key }); err != nil {
 						return err
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, "Run %d keys of %s now: %s?", len(keys), src, k.of()); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", many(len(keys), "key", "keys"), src, k.of()); err != nil {
 							return err
 						}
 					}
@@ -259,6 +270,7 @@ $ key delete git-repos --prefix GitRepo/team-a/ --yes`,
 				if k.many() {
 					return e.deleteMany(ctx, src, k)
 				}
+				k.look = looker(k, func(key string) error { _, err := src.Get(ctx, key); return err })
 				return e.each(ctx, k.keys, k, "cancelling", "cancelled", func(key string) error {
 					s, err := src.Get(ctx, key)
 					if err != nil {
@@ -295,7 +307,7 @@ func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
 	if k.dryRun {
 		return nil
 	}
-	if err := e.confirm(k.yes, "Cancel %d keys of %s for good: %s?", n, src, k.of()); err != nil {
+	if err := e.confirm(k.yes, lookFirst, "Cancel %s of %s for good: %s?", many(n, "key", "keys"), src, k.of()); err != nil {
 		return err
 	}
 	cancel := func() (int, error) { return src.CancelPrefix(ctx, k.prefix) }
@@ -429,6 +441,7 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 			ctx := cmd.Context()
 			return e.opened(ctx, args[0], func(src *source) error {
 				keys, seen := k.keys, map[string]time.Time{}
+				k.look = looker(k, func(key string) error { _, err := src.DeadLetter(ctx, key); return err })
 				if k.many() {
 					for d, err := range src.DeadLetters(ctx, sdk.ListOptions{Prefix: k.prefix, PageSize: 1000}) {
 						if err != nil {
@@ -439,17 +452,17 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 						}
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, "%s %d dead letters of %s?", ask, len(keys), src); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, many(len(keys), "dead letter", "dead letters"), src); err != nil {
 							return err
 						}
 					}
 				}
 				return e.each(ctx, keys, k, verb, done, func(key string) error {
-					at, many := seen[key]
-					if many || verb == "delete" { // which is idempotent, and would not say that there is none
+					at, listed := seen[key]
+					if listed || verb == "delete" { // which is idempotent, and would not say that there is none
 						if d, err := src.DeadLetter(ctx, key); err != nil {
 							return err
-						} else if many && !d.At.Equal(at) {
+						} else if listed && !d.At.Equal(at) {
 							return errors.New("was given up again meanwhile, with another event: it stays")
 						}
 					}

@@ -13,10 +13,10 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/util/jsonpath"
-	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
@@ -71,7 +71,7 @@ func (o *output) printOne(w io.Writer, v any) error {
 		return o.pick(w, b)
 	}
 	if o.format == "yaml" {
-		b, err = yaml.JSONToYAML(b)
+		b, err = toYAML(b)
 	} else {
 		var indented bytes.Buffer
 		err = json.Indent(&indented, b, "", "  ")
@@ -84,12 +84,56 @@ func (o *output) printOne(w io.Writer, v any) error {
 	return err
 }
 
-// pick prints what the template selects. Numbers stay as they are.
-func (o *output) pick(w io.Writer, b []byte) error {
-	var v any
+// decoded is JSON whose numbers stay as they are written.
+func decoded(b []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
-	if err := d.Decode(&v); err != nil {
+	return v, d.Decode(&v)
+}
+
+// exactNumber is a number that YAML has as JSON had it.
+type exactNumber json.Number
+
+// MarshalYAML implements yaml.Marshaler.
+func (n exactNumber) MarshalYAML() (any, error) {
+	return &yaml.Node{Kind: yaml.ScalarNode, Value: string(n)}, nil
+}
+
+// exactNumbers replaces the numbers of a value.
+func exactNumbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = exactNumbers(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = exactNumbers(v[i])
+		}
+	case json.Number:
+		return exactNumber(v)
+	}
+	return v
+}
+
+// toYAML is JSON as YAML. An event's data may have numbers that no Go type holds.
+func toYAML(b []byte) ([]byte, error) {
+	v, err := decoded(b)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	e := yaml.NewEncoder(&text)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	err = errors.Join(e.Encode(exactNumbers(v)), e.Close())
+	return text.Bytes(), err
+}
+
+// pick prints what the template selects.
+func (o *output) pick(w io.Writer, b []byte) error {
+	v, err := decoded(b)
+	if err != nil {
 		return err
 	}
 	var picked strings.Builder
@@ -100,7 +144,7 @@ func (o *output) pick(w io.Writer, b []byte) error {
 	for i := range rows {
 		rows[i] = o.exact(rows[i])
 	}
-	_, err := fmt.Fprintln(w, strings.Join(rows, "\n"))
+	_, err = fmt.Fprintln(w, strings.Join(rows, "\n"))
 	return err
 }
 
@@ -114,14 +158,30 @@ func (o *output) exact(s string) string {
 	return s
 }
 
-// line is a value as a line of JSON. It is no part of an HTML page, so <, > and & stay.
+// line is a value as a line of JSON. It is no part of an HTML page, so <, > and & stay. Control
+// characters that JSON need not escape are escaped, since a terminal obeys them.
 func line(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
-	return b.Bytes(), err
+	text := b.Bytes()
+	if !bytes.ContainsFunc(text, obeyed) {
+		return text, err
+	}
+	var escaped bytes.Buffer
+	for _, r := range string(text) {
+		if obeyed(r) {
+			fmt.Fprintf(&escaped, "\\u%04x", r)
+		} else {
+			escaped.WriteRune(r)
+		}
+	}
+	return escaped.Bytes(), err
 }
+
+// obeyed is a control character that JSON may have in a string as it is.
+func obeyed(r rune) bool { return r >= 0x7f && unicode.IsControl(r) }
 
 // column is a column of a table. A wide one is printed with -o wide only.
 type column struct {
@@ -303,6 +363,14 @@ func (e *env) relative(t time.Time) string {
 	return why.When(now, now.Add(t.Sub(now).Round(time.Second)))
 }
 
+// many is a count with its noun.
+func many(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", more)
+}
+
 func number(n *int64) string {
 	if n == nil {
 		return "-"
@@ -392,14 +460,18 @@ func (p *progress) end() {
 	}
 }
 
-// confirm asks before something that cannot be undone.
-func (e *env) confirm(yes bool, format string, args ...any) error {
+// lookFirst is what confirm says of a command that has a dry run.
+const lookFirst = ", or look first with --dry-run"
+
+// confirm asks before something that cannot be undone. The hint says what else there is
+// without a terminal.
+func (e *env) confirm(yes bool, hint, format string, args ...any) error {
 	if yes {
 		return nil
 	}
 	question := clean(fmt.Sprintf(format, args...))
 	if !e.asks {
-		return usage("%s Without a terminal there is no confirmation: add --yes, or look first with --dry-run", question)
+		return usage("%s Without a terminal there is no confirmation: add --yes%s", question, hint)
 	}
 	fmt.Fprintf(e.err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(e.in).ReadString('\n')

@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,14 +20,14 @@ func TestConfirm_AsksAPerson(t *testing.T) {
 	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, "n\n": false, "\n": false, "": false, "yep\n": false} {
 		var said strings.Builder
 		e := &env{in: strings.NewReader(answer), err: &said, asks: true}
-		if err := e.confirm(false, "Cancel %d keys\x1b of %q?", 3, "x"); (err == nil) != want {
+		if err := e.confirm(false, lookFirst, "Cancel %d keys\x1b of %q?", 3, "x"); (err == nil) != want {
 			t.Errorf("%q: %v", answer, err)
 		}
 		if said.String() != "Cancel 3 keys\ufffd of \"x\"? [y/N] " {
 			t.Errorf("asked %q", said.String())
 		}
 	}
-	if err := (&env{asks: true}).confirm(true, ""); err != nil {
+	if err := (&env{asks: true}).confirm(true, "", ""); err != nil {
 		t.Errorf("--yes: %v", err)
 	}
 }
@@ -232,5 +233,36 @@ func TestOutput_NamesEachFormat(t *testing.T) {
 		if code, _, errs := c.run(false, "key", "list", "web", "-o", format); code != exitUsage || !strings.Contains(errs, "is not one of wide, json, yaml, name, ndjson, jsonpath=TEMPLATE") {
 			t.Errorf("%s: %d, %s", format, code, errs)
 		}
+	}
+}
+
+// -o yaml rounded numbers that a float64 does not hold.
+func TestYAML_NumbersStay(t *testing.T) {
+	t.Parallel()
+	const data = `{"big":12345678901234567890123,"fine":0.1000000000000000055511151231257827,"cents":1.10,"huge":1e400,"text":"12:30:45","yes":"yes"}`
+	var out strings.Builder
+	if err := (&output{format: "yaml"}).printOne(&out, map[string]any{"items": []any{map[string]any{"data": json.RawMessage(data)}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := "items:\n- data:\n    big: 12345678901234567890123\n    cents: 1.10\n    fine: 0.1000000000000000055511151231257827\n    huge: 1e400\n    text: \"12:30:45\"\n    \"yes\": \"yes\"\n"
+	if out.String() != want {
+		t.Errorf("printed\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+// JSON on a terminal had the control characters that JSON does not require to be escaped.
+func TestJSON_NoControlCharacters(t *testing.T) {
+	t.Parallel()
+	const answer = "X\u009b31m\u0085\u007f\u202e"
+	b, err := line(map[string]string{"detail": answer})
+	var got map[string]string
+	if err := errors.Join(err, json.Unmarshal(b, &got)); err != nil || got["detail"] != answer {
+		t.Errorf("%v: %q is read back as %q", err, b, got["detail"])
+	}
+	if strings.ContainsAny(string(b), "\u009b\u0085\u007f") || !strings.Contains(string(b), "\u202e") {
+		t.Errorf("printed %q", b)
+	}
+	if compact([]byte(`"` + answer + `"`)) {
+		t.Error("an export would change the data of an event")
 	}
 }

@@ -68,6 +68,10 @@ func (e *env) run(ctx context.Context, args []string) int {
 	root.SetIn(e.in)
 	root.SetOut(e.out)
 	root.SetErr(e.err)
+	root.InitDefaultCompletionCmd() // it keeps the output that is set now
+	if c, _, err := root.Find([]string{"completion"}); err == nil {
+		c.Args, c.RunE = cobra.ArbitraryArgs, groupRun
+	}
 	err := root.ExecuteContext(ctx)
 	if printed.err != nil && (err == nil || err.Error() == "" || codeOf(err) == exitProblem) { // an answer that was not printed is none
 		err = fmt.Errorf("writing the output: %w", printed.err)

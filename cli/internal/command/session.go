@@ -338,6 +338,9 @@ func (e *env) account(namespace string) (in, name string) {
 	return namespace, e.serviceAccount
 }
 
+// errNoToken is a TokenRequest that was not granted.
+var errNoToken = errors.New("requesting a token")
+
 // requestToken is a TokenRequest.
 func (s *session) requestToken(ctx context.Context, namespace string, audiences []string, lifetime time.Duration) (string, error) {
 	namespace, account := s.account(namespace)
@@ -355,11 +358,11 @@ func (s *session) requestToken(ctx context.Context, namespace string, audiences 
 			return "", denied("you may not request a token of service account %s/%s; an administrator grants it with: kubectl create role reschedule-token -n %s --verb=create --resource=serviceaccounts/token --resource-name=%s: %w",
 				namespace, account, namespace, account, err)
 		}
-		return "", fmt.Errorf("requesting a token of service account %s/%s: %w", namespace, account, err)
+		return "", fmt.Errorf("%w of service account %s/%s: %w", errNoToken, namespace, account, err)
 	}
 	token, _, _ := unstructured.NestedString(answer.Object, "status", "token")
 	if token == "" {
-		return "", fmt.Errorf("the API server answered the token request for %s/%s without a token", namespace, account)
+		return "", fmt.Errorf("%w of service account %s/%s: the API server answered without one", errNoToken, namespace, account)
 	}
 	return token, nil
 }

@@ -79,10 +79,10 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 }
 
 // compact reports that a line of JSON has the data as it is: blanks between the parts of
-// JSON would be lost, and data is delivered byte for byte.
+// JSON would be lost, control characters escaped, and data is delivered byte for byte.
 func compact(data []byte) bool {
 	var b bytes.Buffer
-	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data)
+	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data) && !bytes.ContainsFunc(data, obeyed)
 }
 
 // importer reads a file into a source.

@@ -154,6 +154,8 @@ func refusal(err error) *why.Refusal {
 	switch {
 	case codeOf(err) == exitDenied:
 		r.Status = http.StatusForbidden
+	case errors.Is(err, errNoToken):
+		return &why.Refusal{Code: why.NoToken, Detail: why.CallError(err)}
 	case errors.Is(err, sdk.ErrForeign):
 		r.Status = http.StatusOK
 	}
@@ -208,7 +210,7 @@ func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
 func (s *session) trouble(ctx context.Context, f *why.Facts, src *source) {
 	find := func(state sdk.State) bool {
 		for k, err := range src.List(ctx, sdk.ListOptions{State: state, Order: sdk.ByDue, PageSize: 1}) {
-			if err == nil && (f.Record == nil || k.LastFailure != nil) {
+			if err == nil && (f.Record == nil || k.LastFailure != nil || state == sdk.InFlight) {
 				f.Record = record(k)
 			}
 			return err == nil && k.LastFailure != nil
@@ -219,6 +221,9 @@ func (s *session) trouble(ctx context.Context, f *why.Facts, src *source) {
 		if f.Counts.InFlight > 0 {
 			find(sdk.InFlight) // a slow sink has its keys in flight most of the time
 		}
+	}
+	if f.WantsStart() {
+		f.Record.StartedAt = started(ctx, src, f.Record.Key)
 	}
 	if f.Counts.DeadLetters == 0 {
 		return

@@ -130,7 +130,7 @@ function row(kind, event, source) {
     cell("td", "Details", "due ", due);
     return tr;
   }
-  if (kind === "started" && event.attempt > 1) details = `attempt ${event.attempt}`;
+  if (kind === "started" && event.attempt > 0) details = `after ${event.attempt === 1 ? "1 failure" : `${event.attempt} failures`} in a row`;
   if (kind === "outcome") details = event.status ? String(event.status) : "no answer";
   cell("td", "Details", details);
   return tr;
