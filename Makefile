@@ -25,7 +25,7 @@ UNLINTED := test/operators/helm test/operators tools/olm
 # A cache for each path of a checkout: a shared one remembers the paths of another, which no
 # exclusion matches. It outlives the checkout, since a first run takes some minutes.
 LINTCACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/reschedule-lint$(subst /,-,$(CURDIR))
-LINT := GOLANGCI_LINT_CACHE=$(LINTCACHE) bin/lint run
+LINT := GOGC=400 GOLANGCI_LINT_CACHE=$(LINTCACHE) bin/lint run
 
 .PHONY: help
 help: ## Print this
@@ -53,7 +53,9 @@ demo: ## Watch an operator being woken, on one screen
 
 # How tests are compiled: as a release is, so that both share what is compiled. go test does
 # not vet, since the linters do, and vet looks at every dependency: minutes of a first run.
-TESTFLAGS := -trimpath -tags=grpcnotrace -vet=off
+# The compiler and the linker collect garbage less often, for a sixth of their processor time;
+# as a variable of make, GOGC would also reach the tests.
+TESTFLAGS := -trimpath -tags=grpcnotrace -vet=off '-toolexec=env GOGC=400'
 
 # What prints how long it took. The times stand together at the end of .ci/run.
 STEP := hack/step.sh

@@ -11,5 +11,5 @@ export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace' # as hack/cluster and
 if [ "$(kubectl -n knative-eventing get statefulset reschedule-adapter --ignore-not-found -o jsonpath='{.spec.serviceName}')" = reschedule-adapter ]; then
     kubectl -n knative-eventing delete statefulset reschedule-adapter --cascade=orphan
 fi
-go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f config/
+go run -modfile=tools/ko/go.mod github.com/google/ko apply --sbom=none -f config/
 kubectl -n knative-eventing rollout status deployment/reschedule-controller --timeout=2m

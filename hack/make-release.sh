@@ -99,7 +99,7 @@ archive "$out/reschedule-kustomize.tar.gz" "$work/kustomize" reschedule
 
 # Three adapters instead of one, for installations without kustomize.
 printf 'resources: [reschedule]\ncomponents: [reschedule/replicated]\n' >"$work/kustomize/kustomization.yaml"
-go tool -modfile=tools/kustomize/go.mod kustomize build "$work/kustomize" >"$out/reschedule-replicated.yaml"
+go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work/kustomize" >"$out/reschedule-replicated.yaml"
 cp "$work/kustomize/reschedule/peer-certificates/peer-certificates.yaml" "$out/reschedule-peer-certificates.yaml"
 
 # The bundle for the Operator Lifecycle Manager. Its image is the directory, and nothing

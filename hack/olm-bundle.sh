@@ -13,5 +13,5 @@ cat >"$work/kustomization.yaml" <<EOT
 resources: [config]
 components: [config/olm]
 EOT
-go tool -modfile=tools/kustomize/go.mod kustomize build "$work" >"$work/objects.yaml"
+go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" >"$work/objects.yaml"
 go -C tools/olm run -trimpath -tags=grpcnotrace . bundle -version "$version" -objects "$work/objects.yaml" -out "$out"

@@ -34,7 +34,7 @@ if [ "$(printf '%s\n' "$toolchain" "${go#go}" | sort -V | head -n 1)" != "$toolc
     exit 1
 fi
 
-ko() { go tool -modfile=tools/ko/go.mod ko "$@"; }
+ko() { go run -modfile=tools/ko/go.mod github.com/google/ko "$@"; }
 label() { sed "s|app.kubernetes.io/version: devel\$|app.kubernetes.io/version: \"$VERSION\"|"; }
 
 # The files are written elsewhere first: half a file must not look like a release.

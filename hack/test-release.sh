@@ -21,7 +21,7 @@ if [ "${1:-}" = --all ]; then
 fi
 export PLATFORMS CLI_PLATFORMS
 
-# It is built as a binary, because go tool would not pass on the signal that ends it.
+# It is built as a binary, because go run would not pass on the signal that ends it.
 go build -modfile=tools/ko/go.mod -o "$work/bin/crane" github.com/google/go-containerregistry/cmd/crane
 go -C tools/ko build -buildvcs=false -o "$work/bin/cosign" ./cosign
 PATH=$work/bin:$PATH
@@ -112,7 +112,7 @@ for file in "$dist"/reschedule{,-crds,-tls,-admission,-replicated,-peer-certific
     grep -qE "app.kubernetes.io/version: \"?$version\"?\$" "$file" || fail "$(basename "$file") has no version"
 done
 images() { sed -n 's/^ *\(- \)\{0,1\}image: //p' "$@" | sort; }
-kustomize() { go tool -modfile=tools/kustomize/go.mod kustomize build "$1"; }
+kustomize() { go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$1"; }
 commands() { sed -n "/^<!-- test: $1 -->\$/,/^\`\`\`\$/p" "$2" | sed '1,2d;$d'; }
 objects() { grep -hc '^kind:' "$@" | awk '{n += $1} END {print n}'; }
 [ "$(objects "$dist"/reschedule.yaml)" = "$(objects config/*.yaml)" ] || fail "reschedule.yaml does not hold every object of config/"

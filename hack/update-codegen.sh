@@ -11,16 +11,17 @@ module=$(go list -m)
 api=pkg/apis/sources/v1alpha1
 client=pkg/client
 header=$here/boilerplate.go.txt
-generate() { go tool -modfile="$here/codegen/go.mod" "$@"; }
+# Not go tool, which ignores the -trimpath of GOFLAGS and would compile the standard library a second time.
+generate() { go run -modfile="$here/codegen/go.mod" "$@"; }
 
 rm -rf "$client"
-generate deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "./$api"
-generate client-gen --go-header-file "$header" --clientset-name versioned --input-base "" --input "$module/$api" \
+generate k8s.io/code-generator/cmd/deepcopy-gen --go-header-file "$header" --output-file zz_generated.deepcopy.go "./$api"
+generate k8s.io/code-generator/cmd/client-gen --go-header-file "$header" --clientset-name versioned --input-base "" --input "$module/$api" \
     --output-dir "$client/clientset" --output-pkg "$module/$client/clientset"
-generate lister-gen --go-header-file "$header" --output-dir "$client/listers" --output-pkg "$module/$client/listers" "./$api"
-generate informer-gen --go-header-file "$header" --versioned-clientset-package "$module/$client/clientset/versioned" \
+generate k8s.io/code-generator/cmd/lister-gen --go-header-file "$header" --output-dir "$client/listers" --output-pkg "$module/$client/listers" "./$api"
+generate k8s.io/code-generator/cmd/informer-gen --go-header-file "$header" --versioned-clientset-package "$module/$client/clientset/versioned" \
     --listers-package "$module/$client/listers" --output-dir "$client/informers" --output-pkg "$module/$client/informers" "./$api"
-generate injection-gen --go-header-file "$header" --input-dirs "$module/$api" \
+generate knative.dev/pkg/codegen/cmd/injection-gen --go-header-file "$header" --input-dirs "$module/$api" \
     --versioned-clientset-package "$module/$client/clientset/versioned" \
     --external-versions-informers-package "$module/$client/informers/externalversions" \
     --listers-package "$module/$client/listers" --output-package "$module/$client/injection" --output-dir "$client/injection"

@@ -298,7 +298,7 @@ func namespaces() (all []string) {
 func deploy(ctx context.Context) {
 	for _, form := range forms {
 		manifest := run(ctx, "", "kubectl", "kustomize", "--load-restrictor=LoadRestrictionsNone", "scaletozero/forms/"+form.name)
-		manifest = run(ctx, manifest, "go", "-C", repo, "tool", "-modfile=tools/ko/go.mod", "ko", "resolve", "-f", "-")
+		manifest = run(ctx, manifest, "go", "-C", repo, "run", "-modfile=tools/ko/go.mod", "github.com/google/ko", "resolve", "-f", "-")
 		for i := range form.count {
 			ns := namespace(form.name, i)
 			log.Printf("%s: waiting until it is ready", ns)

@@ -3,18 +3,40 @@ package house
 import (
 	"path"
 	"regexp"
+	"slices"
 	"testing"
 )
 
-// versionLine is a requirement of a go.mod on a library of Kubernetes or of the Go project.
-var versionLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:k8s\.io|sigs\.k8s\.io|golang\.org/x)/\S+) (v\S+)`)
+var (
+	// libraryLine is a requirement of a go.mod on a library that most modules have.
+	libraryLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:golang\.org/x/(?:crypto|net|oauth2|sync|sys|term|text|time)|google\.golang\.org/(?:grpc|protobuf|genproto/\S+)` +
+		`|go\.opentelemetry\.io/otel(?:/metric|/sdk|/trace)?|go\.etcd\.io/etcd/\S+|github\.com/prometheus/\S+|github\.com/spf13/cobra|go\.uber\.org/zap)) (v\S+)`)
+	// kubernetesLine is a requirement on a library of Kubernetes.
+	kubernetesLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:k8s\.io|sigs\.k8s\.io)/\S+) (v\S+)`)
+)
 
-// The modules around the SDK have the same versions of what they share: a second one is compiled
-// and looked at by the linters again, with all that imports it.
+// Modules have the same versions of what they share: a second one is compiled, and looked at by
+// the linters, again, with all that imports it. The libraries of Kubernetes have three: of the SDK, of
+// Knative, and of the oldest kube-apiserver that we support. The linters and Traefik have the versions
+// of their authors: newer ones find other things.
 func TestModules_ShareVersions(t *testing.T) {
+	var all []string
+	for name := range readTree(t).texts {
+		if path.Base(name) == "go.mod" && name != "tools/go.mod" && name != "tools/traefik/go.mod" {
+			all = append(all, path.Dir(name))
+		}
+	}
+	slices.Sort(all)
+	sharedVersions(t, libraryLine, all)
+	sharedVersions(t, kubernetesLine, []string{"sdk", "cli", "examples/config-watcher", "examples/metacontroller", "test/operators", "test/operators/helm", "tools/olm"})
+	sharedVersions(t, kubernetesLine, []string{".", "bench", "test/knative", "tools/knative"})
+}
+
+func sharedVersions(t *testing.T, line *regexp.Regexp, modules []string) {
+	t.Helper()
 	version, in := map[string]string{}, map[string]string{}
-	for _, module := range []string{"sdk", "cli", "examples/config-watcher", "examples/metacontroller", "test/operators", "test/operators/helm", "tools/olm"} {
-		for _, m := range versionLine.FindAllStringSubmatch(string(readRoot(t, path.Join(module, "go.mod"))), -1) {
+	for _, module := range modules {
+		for _, m := range line.FindAllStringSubmatch(string(readRoot(t, path.Join(module, "go.mod"))), -1) {
 			if library := m[1]; version[library] == "" {
 				version[library], in[library] = m[2], module
 			} else if version[library] != m[2] {

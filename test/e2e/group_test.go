@@ -112,7 +112,7 @@ func (n *namespace) singleAgain() {
 		}
 		err := n.removeAdapters(ctx)
 		if err == nil {
-			err = inCheckout(ctx, n.t.TempDir(), "go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f config/")
+			err = inCheckout(ctx, n.t.TempDir(), "go run -modfile=tools/ko/go.mod github.com/google/ko apply --sbom=none -f config/")
 		}
 		if err != nil {
 			n.t.Errorf("the cluster has not one adapter again: %v", err)
@@ -210,7 +210,7 @@ kind: Kustomization
 resources: [$(realpath --relative-to="$DIR" config)]
 %s
 END
-kubectl kustomize "$DIR" | go tool -modfile=tools/ko/go.mod ko apply --sbom=none -f -`
+kubectl kustomize "$DIR" | go run -modfile=tools/ko/go.mod github.com/google/ko apply --sbom=none -f -`
 	if err := inCheckout(n.t.Context(), n.t.TempDir(), fmt.Sprintf(install, more)); err != nil {
 		n.t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func ko(ctx context.Context, module string, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"tool", "-modfile=" + filepath.Join(root, "tools/ko/go.mod"), "ko"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "-modfile=" + filepath.Join(root, "tools/ko/go.mod"), "github.com/google/ko"}, args...)...)
 	cmd.Dir = filepath.Join(root, module)
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

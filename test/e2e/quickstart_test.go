@@ -129,7 +129,7 @@ func withKo(t *testing.T, dir string) string {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const script = "#!/bin/sh\nexec go tool -modfile=tools/ko/go.mod ko \"$@\"\n"
+	const script = "#!/bin/sh\nexec go run -modfile=tools/ko/go.mod github.com/google/ko \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "ko"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

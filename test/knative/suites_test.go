@@ -61,7 +61,7 @@ func prepare() error {
 		return err
 	}
 	const eventshub = "knative.dev/reconciler-test/cmd/eventshub"
-	cmd := exec.Command("go", "tool", "-modfile=../../tools/ko/go.mod", "ko", "build", "-B", "--sbom=none", eventshub)
+	cmd := exec.Command("go", "run", "-modfile=../../tools/ko/go.mod", "github.com/google/ko", "build", "-B", "--sbom=none", eventshub)
 	cmd.Stderr = os.Stderr
 	image, err := cmd.Output()
 	if err != nil {

@@ -28,7 +28,7 @@ func kustomize(t *testing.T, dir string) map[string]any {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=../../tools/kustomize/go.mod", "kustomize", "build", dir)
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-modfile=../../tools/kustomize/go.mod", "sigs.k8s.io/kustomize/kustomize/v5", "build", dir)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
