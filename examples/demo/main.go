@@ -31,9 +31,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "demo: -beat is at least 100ms, -slack is positive, and there are no arguments")
 		os.Exit(2)
 	}
-	t.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	screen := term.IsTerminal(int(os.Stdout.Fd()))
+	t.colour = screen && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 
-	if t.colour && term.IsTerminal(int(os.Stdin.Fd())) {
+	if screen && term.IsTerminal(int(os.Stdin.Fd())) {
 		enter := make(chan struct{})
 		t.enter = enter
 		go func() {
