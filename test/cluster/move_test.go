@@ -75,12 +75,13 @@ EOF`)
 	}
 	project.write("service.yaml", codeBlock(t, page, "yaml", 1))
 	project.run("go build -o bin/manager ./cmd") // make docker-build docker-push, which needs a registry
-	stop, start, _ := strings.Cut(sections[2], "kubectl apply")
-	project.run(stop)
-	if pods, err := server.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{}); err != nil || len(pods.Items) > 0 {
-		t.Errorf("the old form still has %d pods: %v", len(pods.Items), err)
+	// Pods end at once here, so a page that does not wait for them would do too.
+	_, selector, found := strings.Cut(sections[2], "wait pod -l ")
+	selector, _, _ = strings.Cut(selector, " ")
+	if pods, err := server.Client.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{LabelSelector: selector}); err != nil || !found || len(pods.Items) != 1 {
+		t.Errorf("the page waits for %d pods of the old form, by %q: %v", len(pods.Items), selector, err)
 	}
-	project.run("kubectl apply" + start)
+	project.run(sections[2])
 	source := &source{programs: p, t: t, namespace: ns, name: "websites", client: typedSourcesIn(t, ns)}
 	source.ready()
 
