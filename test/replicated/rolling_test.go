@@ -228,7 +228,9 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 	t.Parallel()
 	authority := newAuthority(t, "callers")
 	dir := filepath.Join(t.TempDir(), "tls")
-	mount(t, dir, authority.member(2))
+	files := authority.member(2)
+	files["ca.crt"] = authority.pem
+	mount(t, dir, files)
 	r := &roll{roots: x509.NewCertPool(), calls: map[string]int{}}
 	r.roots.AddCert(authority.cert)
 	r.plain.ready, r.secured.ready = map[int]string{}, map[int]string{}
@@ -239,8 +241,8 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 		}
 	}
 	r.group = startWith(t, func(g *group) {
-		g.more = func(i int) []string { return []string{"--tls-listen", r.addresses[i], "--tls-dir", dir} }
-		g.hold = 50 * time.Millisecond
+		g.more = func(i int) []string { return []string{"--tls-listen", r.addresses[i], "--tls-dir", dir, "--peer-tls-dir", dir} }
+		g.hold = 500 * time.Millisecond // the owner ends with deliveries under way
 	})
 	for i := range r.members {
 		r.enter(i)

@@ -337,7 +337,7 @@ func (m *Member) followed() {
 }
 
 // lastCalls is how long the others may take to read who owns the shard.
-const lastCalls = 200 * time.Millisecond
+const lastCalls = time.Second
 
 // Shutdown ends the port for other members, after Leave. What hangs is cut off with ctx.
 func (m *Member) Shutdown(ctx context.Context) {
