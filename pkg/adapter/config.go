@@ -70,22 +70,12 @@ const (
 
 // The parts of the 15 s that stopping may take: open requests, deliveries
 // under way, and the rest for the store; and all of it, should the disk hang. One of a
-// group in a cluster forwards for longer.
+// group leaves it first.
 const (
 	drainRequests   = 2 * time.Second
 	drainDeliveries = 8 * time.Second
 	drainAll        = 13 * time.Second
-	forwardOn       = 3 * time.Second
 )
-
-// forwardsOn is how long the adapter goes on forwarding calls when it ends: each node must
-// receive first that the Service has a pod less.
-func (c *Config) forwardsOn() time.Duration {
-	if c.Replication == nil || c.Kubernetes == nil {
-		return 0
-	}
-	return forwardOn
-}
 
 func (c *Config) complete() error {
 	if c.SourcesFile == "" && c.Kubernetes == nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/group"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -20,6 +21,10 @@ func (a *Adapter) Stop() error {
 	a.stop.Do(func() {
 		a.stopping.Store(true)
 		a.ready.Store(false)
+		most := drainAll
+		if a.member != nil {
+			most += group.ForwardMost
+		}
 		ended := make(chan error, 1)
 		go func() { ended <- a.end() }()
 		select {
@@ -28,7 +33,7 @@ func (a *Adapter) Stop() error {
 				return
 			}
 			err = nil
-		case <-time.After(drainAll + a.cfg.forwardsOn()):
+		case <-time.After(most):
 		}
 		a.cfg.Log.Warn("the disk delayed the end: what could not be written was not acknowledged")
 	})
@@ -39,7 +44,6 @@ func (a *Adapter) Stop() error {
 func (a *Adapter) end() error {
 	if a.member != nil {
 		a.member.Leave()
-		<-time.After(a.cfg.forwardsOn())
 	}
 	watching := make(chan struct{})
 	go func() {

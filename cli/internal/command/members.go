@@ -31,6 +31,16 @@ func (s *session) members(ctx context.Context, a *why.Adapter) why.Groups {
 	return why.NewGroups(all)
 }
 
+// podsOfOtherGroups are the pods of all groups of adapters but the first.
+func (s *session) podsOfOtherGroups(ctx context.Context) (names []string) {
+	if a := s.adapterSet(ctx); a != nil {
+		for i := len(pods); i < a.Wanted; i++ {
+			names = append(names, podName(i))
+		}
+	}
+	return names
+}
+
 // measures are the members of groups with their metrics, or the metrics of a single adapter.
 type measures struct {
 	groups why.Groups

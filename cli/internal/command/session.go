@@ -95,6 +95,7 @@ func (e *env) session() (*session, error) {
 		return nil, err
 	}
 	s.tunnel = s.forward(pods...)
+	s.tunnel.others = s.podsOfOtherGroups
 	return s, nil
 }
 

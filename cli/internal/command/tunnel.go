@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,10 +28,12 @@ type dialer func(ctx context.Context, port int) (net.Conn, error)
 type tunnel struct {
 	config    *rest.Config
 	namespace string
-	pods      []string        // to try, in this order
-	direct    dialer          // of tests, in place of the port-forward
-	open      context.Context // until close; a transport dials on for calls that have ended
-	close     context.CancelFunc
+	pods      []string // to try, in this order
+	// others returns more pods to try when none of pods accepts, nil: there are none.
+	others func(context.Context) []string
+	direct dialer          // of tests, in place of the port-forward
+	open   context.Context // until close; a transport dials on for calls that have ended
+	close  context.CancelFunc
 
 	turn chan struct{} // one slot: who has it may use what is below
 	conn httpstream.Connection
@@ -44,7 +47,7 @@ func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
 	return t
 }
 
-// pods are the names to try: one adapter, or the first group of three.
+// pods are the names to try first: one adapter, or the first group of three.
 var pods = []string{podName(0), podName(1), podName(2)}
 
 // podName is the name of a pod of the adapter's StatefulSet.
@@ -137,28 +140,33 @@ func hangUp(conn httpstream.Connection) {
 const podTime = 2 * time.Second
 
 // connect upgrades a connection to a pod, the first one if it accepts. The others of a group
-// are there when it does not, or hangs as on a machine that is gone.
+// are there when it does not, or hangs as on a machine that is gone, and then the other groups.
 func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
+		pod  int
 		conn httpstream.Connection
 		err  error
 	}
-	results, errs := make(chan result), make([]error, len(t.pods))
+	results, pods, others := make(chan result), t.pods, t.others
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var failed error
-	for tried, ended := 0, 0; ended < len(t.pods) && failed == nil; {
+	var failed, ofFirst error
+	for tried, ended := 0, 0; (ended < len(pods) || others != nil) && failed == nil; {
 		select {
 		case <-next.C:
-			if tried < len(t.pods) {
-				i := tried
+			if tried == len(pods) && others != nil {
+				ctx, cancel := context.WithTimeout(ctx, podTime)
+				pods, others = slices.Concat(pods, others(ctx)), nil
+				cancel()
+			}
+			if tried < len(pods) {
+				i, pod := tried, pods[tried]
 				go func() {
-					conn, err := t.upgrade(ctx, t.pods[i])
-					errs[i] = err
+					conn, err := t.upgrade(ctx, pod)
 					select {
-					case results <- result{conn, err}:
+					case results <- result{i, conn, err}:
 					case <-ctx.Done():
 						if err == nil { // another pod was faster
 							hangUp(conn)
@@ -172,7 +180,11 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 			if r.err == nil {
 				return r.conn, nil
 			}
-			if ended++; forbidden(r.err) {
+			if r.pod == 0 {
+				ofFirst = r.err
+			}
+			// A Role may name the pods of one group only.
+			if ended++; forbidden(r.err) && r.pod < len(t.pods) {
 				return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, r.err)
 			}
 			next.Reset(0)
@@ -181,7 +193,7 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 		}
 	}
 	if failed == nil {
-		failed = errs[0]
+		failed = ofFirst
 	}
 	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
 }

@@ -124,12 +124,14 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 // Route answers a call here or at the owner, also of another group. While there is none it waits.
 func (m *Member) Route(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if m.leaving.Load() { // the caller's next call must go to another member
+			now := time.Now()
+			m.lastCall.Store(&now)
+			w.Header().Set("Connection", "close")
+		}
 		if r.URL.Path == "/openapi.json" {
 			handler.ServeHTTP(w, r)
 			return
-		}
-		if m.leaving.Load() { // the caller's next call must go to another member
-			w.Header().Set("Connection", "close")
 		}
 		var f *forwarding
 		deadline := time.NewTimer(patience)

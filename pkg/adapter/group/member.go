@@ -39,8 +39,9 @@ type Member struct {
 	client       *http.Client
 	slots        *budget.Budget // calls that are forwarded in this group
 	foreign      map[int]*foreign
-	leaving      atomic.Bool // the process ends
-	owns         atomic.Bool // a tenure runs, or what it began has not ended
+	leaving      atomic.Bool               // the process ends
+	lastCall     atomic.Pointer[time.Time] // since then; of any caller
+	owns         atomic.Bool               // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
 	shard        atomic.Pointer[replica.Log] // once the log is open
@@ -260,17 +261,17 @@ func (m *Member) served() []*schedule.Source {
 // handover is how long the owner waits for calls under way before it hands the shard over.
 const handover = 2 * time.Second
 
-// Leave hands the shard over before the process ends.
+// Leave hands the shard over before the process ends, and goes on forwarding calls until callers
+// have gone elsewhere.
 func (m *Member) Leave() {
+	begun := time.Now()
 	m.leaving.Store(true)
 	select {
 	case <-m.serving:
-	default: // the start did not come to its end
+	default: // the start did not come to its end: there are no callers
 		if m.peers != nil {
 			m.peers.Close()
 		}
-	}
-	if m.group == nil {
 		return
 	}
 	t := m.current()
@@ -281,6 +282,39 @@ func (m *Member) Leave() {
 	if t != nil {
 		m.followed()
 	}
+	m.forwardOn(begun)
+}
+
+// How long a member that ends goes on forwarding calls: at least, after the last call, and at most.
+// Nodes and load balancers send new connections here until they have received that it ends,
+// which takes seconds where they are busy.
+const (
+	forwardLeast = 3 * time.Second
+	forwardQuiet = 2 * time.Second
+	ForwardMost  = 10 * time.Second
+)
+
+// forwardOn returns when callers are told to be elsewhere since begun, and have gone there.
+func (m *Member) forwardOn(begun time.Time) {
+	for {
+		until := begun.Add(forwardLeast)
+		if last := m.lastCall.Load(); last != nil && last.Add(forwardQuiet).After(until) {
+			until = last.Add(forwardQuiet)
+		}
+		if most := begun.Add(ForwardMost); until.After(most) {
+			until = most
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			break
+		}
+		<-time.After(left)
+	}
+	lastCall := time.Duration(0) // of none
+	if last := m.lastCall.Load(); last != nil {
+		lastCall = last.Sub(begun)
+	}
+	m.cfg.Log.Info("this member has gone on forwarding calls, and ends now", "for", time.Since(begun), "lastCall", lastCall)
 }
 
 // followed returns a moment after another member owns the shard: until then the others
@@ -303,7 +337,7 @@ func (m *Member) followed() {
 }
 
 // lastCalls is how long the others may take to read who owns the shard.
-const lastCalls = 200 * time.Millisecond
+const lastCalls = time.Second
 
 // Shutdown ends the port for other members, after Leave. What hangs is cut off with ctx.
 func (m *Member) Shutdown(ctx context.Context) {

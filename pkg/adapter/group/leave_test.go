@@ -1,0 +1,50 @@
+package group
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A member that ends goes on forwarding while callers call it, since a busy node sends it new
+// connections for longer than usual. It was 3 s, whatever came, and connections were refused.
+func TestLeave_ForwardsWhileCalled(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		calls []time.Duration // after SIGTERM
+		ends  time.Duration
+	}{
+		{"no call", nil, forwardLeast},
+		{"the nodes learn it at once", []time.Duration{0, 100 * time.Millisecond}, forwardLeast},
+		{"a node learns it late", []time.Duration{0, 2 * time.Second, 3500 * time.Millisecond, 4500 * time.Millisecond}, 4500*time.Millisecond + forwardQuiet},
+		{"one never learns it", []time.Duration{2 * time.Second, 3500 * time.Millisecond, 5 * time.Second, 6500 * time.Millisecond, 8 * time.Second, 9 * time.Second}, ForwardMost},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &Member{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
+				m.leaving.Store(true)
+				begun := time.Now()
+				go func() {
+					api := m.Route(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+					for _, at := range test.calls {
+						time.Sleep(time.Until(begun.Add(at)))
+						answer := httptest.NewRecorder()
+						api.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/openapi.json", http.NoBody))
+						if answer.Header().Get("Connection") != "close" {
+							t.Error("the caller is not told to go elsewhere")
+						}
+					}
+				}()
+				m.forwardOn(begun)
+				if took := time.Since(begun); took != test.ends {
+					t.Errorf("it ended after %s, want %s", took, test.ends)
+				}
+			})
+		})
+	}
+}
