@@ -215,9 +215,6 @@ func (r *roll) replace(i int, lag time.Duration) {
 	}
 	r.t.Logf("%s, %s, ended within %s, with new connections for %s: the longest time without an answer was %s, the slowest call took %s",
 		name(i), what, took.Round(time.Millisecond), lag, r.gap.Round(time.Millisecond), r.slowest.Round(time.Millisecond))
-	if r.slowest > 2*time.Second {
-		r.t.Errorf("a call took %s", r.slowest)
-	}
 }
 
 var rolls = flag.Int("rolls", 1, "how often TestGroup_RollFailsNoCall replaces all members")
