@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -387,31 +388,40 @@ watch:
 	change("b", `{"metadata":{"annotations":{"badge":"yes"}}}`)
 	settle(t, func() bool { return dataOf(t, ns, "b-badge")["of"] == "b" }, "the attachment is not made")
 
-	// The hook would delete everything if it were called with the children of nothing.
-	patchRole(parents)
-	settle(t, func() bool {
-		return !allowed(t, "system:serviceaccount:"+ns+":previews", nil, ns, "core configmaps list")
-	}, "the right is not gone")
-	change("a", `{"spec":{"ttlSeconds":2}}`)
+	attempts := func() int {
+		var key harness.Schedule
+		s.call(s.token, "GET", harness.KeyPath("Preview/"+ns+"/a"), "").Into(t, &key)
+		if key.Attempt == nil {
+			return 0
+		}
+		return *key.Attempt
+	}
 	failed := func(least int) (times int) {
-		settle(t, func() bool {
-			var key harness.Schedule
-			s.call(s.token, "GET", harness.KeyPath("Preview/"+ns+"/a"), "").Into(t, &key)
-			if key.Attempt != nil {
-				times = *key.Attempt
-			}
-			return times >= least
-		}, "the sync does not fail without the right to read children")
+		settle(t, func() bool { times = attempts(); return times >= least }, "the sync does not fail without a right to read")
 		return times
 	}
-	first := failed(1) // that sync may have read the children while there was the right
-	calls := hooks.count("/sync a")
-	failed(first + 2)
-	if now := hooks.count("/sync a"); now != calls {
-		t.Errorf("the hook was called %d times though its children cannot be read", now-calls)
+	// The hook would delete everything if it were called with the children of nothing. Children are
+	// listed, and related objects are got by their names.
+	for i, verb := range []string{"list", "get"} {
+		without := configs
+		without.Verbs = slices.DeleteFunc(slices.Clone(configs.Verbs), func(v string) bool { return v == verb })
+		patchRole(parents, without)
+		settle(t, func() bool {
+			return !allowed(t, "system:serviceaccount:"+ns+":previews", nil, ns, "core configmaps "+verb)
+		}, "the right is not gone")
+		generation := i + 2
+		change("a", fmt.Sprintf(`{"spec":{"ttlSeconds":%d}}`, generation))
+		first := failed(1) // that sync may have read while there was the right
+		calls := hooks.count("/sync a")
+		failed(first + 2)
+		if now := hooks.count("/sync a"); now != calls {
+			t.Errorf("the hook was called %d times though it is forbidden to %s ConfigMaps", now-calls, verb)
+		}
+		patchRole(parents, configs)
+		settle(t, func() bool {
+			return strings.Contains(previewStatus(t, ns, "a"), fmt.Sprint("observedGeneration:", generation)) && attempts() == 0
+		}, "the sync does not succeed with the right")
 	}
-	patchRole(parents, configs)
-	settle(t, func() bool { return strings.Contains(previewStatus(t, ns, "a"), "observedGeneration:2") }, "the sync does not succeed with the right")
 
 	if err := server.Dynamic.Resource(previews).Namespace(ns).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
