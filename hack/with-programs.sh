@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 programs=$root/bin/test cgo=0 race=() names=(adapter adapter-replicated controller)
 if [ "$1" = -race ]; then
-    programs=$root/bin/test-race cgo=1 race=(-race) names=(adapter)
+    programs=$root/bin/test-race cgo=1 race=(-race -gcflags=all=-dwarf=false) names=(adapter)
     shift
 fi
 mkdir -p "$programs"
