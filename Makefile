@@ -105,8 +105,9 @@ test-processes:
 test-monitoring:
 	$(STEP) "alerts and dashboards" $(PROGRAMS) go test ./test/monitoring
 
-# The reports of races do not need what debuggers read: an eighth of the compiler's time. hack/with-programs.sh has the same.
-RACE := -race -gcflags=all=-dwarf=false
+# The reports of races do not need what debuggers read: an eighth of the compiler's time. With pebblegozstd the store
+# compresses in Go, as without cgo in a release: gcc compiles no zstd. hack/with-programs.sh has the same.
+RACE := -race -gcflags=all=-dwarf=false -tags=grpcnotrace,pebblegozstd
 
 test-race-units:
 	CGO_ENABLED=1 $(STEP) "race detector: units" $(PROGRAMS) -race go test $(RACE) -short -timeout 30m ./pkg/adapter/... ./internal/sim
