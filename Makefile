@@ -105,14 +105,18 @@ test-processes:
 test-monitoring:
 	$(STEP) "alerts and dashboards" $(PROGRAMS) go test ./test/monitoring
 
+# The reports of races do not need what debuggers read: an eighth of the compiler's time. With pebblegozstd the store
+# compresses in Go, as without cgo in a release: gcc compiles no zstd. hack/with-programs.sh has the same.
+RACE := -race -gcflags=all=-dwarf=false -tags=grpcnotrace,pebblegozstd
+
 test-race-units:
-	CGO_ENABLED=1 $(STEP) "race detector: units" $(PROGRAMS) -race go test -race -short -timeout 30m ./pkg/adapter/... ./internal/sim
+	CGO_ENABLED=1 $(STEP) "race detector: units" $(PROGRAMS) -race go test $(RACE) -short -timeout 30m ./pkg/adapter/... ./internal/sim
 
 test-race-processes:
-	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test -race -short -timeout 30m ./test/blackbox
+	CGO_ENABLED=1 $(STEP) "race detector: processes" $(PROGRAMS) -race go test $(RACE) -short -timeout 30m ./test/blackbox
 
 test-race-sdk:
-	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test -race -short ./...
+	CGO_ENABLED=1 $(STEP) "race detector: sdk" $(PROGRAMS) go -C sdk test $(RACE) -short ./...
 
 # The tests of test/operators verify the modules of its go.sum, which go test does not see:
 # they always run.

@@ -7,16 +7,16 @@
 # runs them again when a program has changed, and reuses their result when none has.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=$root/bin/test cgo=0 race=() names=(adapter adapter-replicated controller)
+programs=$root/bin/test cgo=0 flags=(-tags grpcnotrace) names=(adapter adapter-replicated controller)
 if [ "$1" = -race ]; then
-    programs=$root/bin/test-race cgo=1 race=(-race) names=(adapter)
+    programs=$root/bin/test-race cgo=1 flags=(-race -gcflags=all=-dwarf=false -tags grpcnotrace,pebblegozstd) names=(adapter)
     shift
 fi
 mkdir -p "$programs"
 exec 9>"$programs/lock" # two runs at a time would write the same files
 flock 9
 # Without the commit in them: a commit alone changes no program.
-CGO_ENABLED=$cgo go -C "$root" build "${race[@]}" -trimpath -buildvcs=false -tags grpcnotrace -o "$programs/built/" "${names[@]/#/./cmd/}"
+CGO_ENABLED=$cgo go -C "$root" build "${flags[@]}" -trimpath -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
 used=()
 for name in "${names[@]}"; do
     sum=$(sha256sum <"$programs/built/$name")

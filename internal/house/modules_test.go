@@ -13,7 +13,19 @@ var (
 		`|go\.opentelemetry\.io/otel(?:/metric|/sdk|/trace)?|go\.etcd\.io/etcd/\S+|github\.com/prometheus/\S+|github\.com/spf13/cobra|go\.uber\.org/zap)) (v\S+)`)
 	// kubernetesLine is a requirement on a library of Kubernetes.
 	kubernetesLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:k8s\.io|sigs\.k8s\.io)/\S+) (v\S+)`)
+	// toolOfModule is a call of go tool for a program of another module.
+	toolOfModule = regexp.MustCompile(`go[ ]tool -modfile|"tool", "[-]modfile`)
 )
+
+// Scripts and tests call the programs of other modules with go run: go tool ignores -trimpath in GOFLAGS, so that the
+// standard library and all that the program imports would be compiled a second time.
+func TestTools_AreCalledWithGoRun(t *testing.T) {
+	for name, text := range readTree(t).texts {
+		if found := toolOfModule.FindString(text); found != "" && path.Ext(name) != ".md" {
+			t.Errorf("%s: %q compiles all again: write go run, with the path of the package", name, found)
+		}
+	}
+}
 
 // Modules have the same versions of what they share: a second one is compiled, and looked at by
 // the linters, again, with all that imports it. The libraries of Kubernetes have three: of the SDK, of
