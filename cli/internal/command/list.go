@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/pkg/page"
 	"github.com/reschedule-dev/reschedule/pkg/why"
@@ -126,7 +125,10 @@ func (s *session) looked(ctx context.Context, name string) (*source, *sdk.Counts
 
 // describedWhole prints what the object holds, as YAML.
 func (e *env) describedWhole(o *object) error {
-	b, err := yaml.Marshal(map[string]any{"labels": o.Labels, "annotations": o.Annotations, "uid": o.UID, "generation": o.Generation, "spec": o.raw.Object["spec"], "status": o.raw.Object["status"]})
+	b, err := line(map[string]any{"labels": o.Labels, "annotations": o.Annotations, "uid": o.UID, "generation": o.Generation, "spec": o.raw.Object["spec"], "status": o.raw.Object["status"]})
+	if err == nil {
+		b, err = toYAML(b)
+	}
 	if err != nil {
 		return err
 	}

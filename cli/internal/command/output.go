@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -91,29 +92,34 @@ func decoded(b []byte) (v any, err error) {
 	return v, d.Decode(&v)
 }
 
-// exactNumber is a number that YAML has as JSON had it.
-type exactNumber json.Number
-
-// MarshalYAML implements yaml.Marshaler.
-func (n exactNumber) MarshalYAML() (any, error) {
-	return &yaml.Node{Kind: yaml.ScalarNode, Value: string(n)}, nil
-}
-
-// exactNumbers replaces the numbers of a value.
-func exactNumbers(v any) any {
+// node is a value with the numbers as scalars of the same text.
+func node(v any) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode}
 	switch v := v.(type) {
 	case map[string]any:
-		for name := range v {
-			v[name] = exactNumbers(v[name])
+		n.Kind = yaml.MappingNode
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			n.Content = append(n.Content, node(name), node(v[name]))
 		}
+		return n
 	case []any:
-		for i := range v {
-			v[i] = exactNumbers(v[i])
+		n.Kind = yaml.SequenceNode
+		for _, item := range v {
+			n.Content = append(n.Content, node(item))
 		}
+		return n
 	case json.Number:
-		return exactNumber(v)
+		n.Value = v.String()
+		return n
+	case string:
+		// A block whose first line is indented, and the key of a merge, are read as something else.
+		if v == "<<" || strings.Contains(v, "\n") && strings.TrimLeft(v, " \t\n") != v {
+			n.Value, n.Style = v, yaml.DoubleQuotedStyle
+			return n
+		}
 	}
-	return v
+	_ = n.Encode(v) // a text, a bool and nil have a form in any case
+	return n
 }
 
 // toYAML is JSON as YAML. An event's data may have numbers that no Go type holds.
@@ -126,7 +132,7 @@ func toYAML(b []byte) ([]byte, error) {
 	e := yaml.NewEncoder(&text)
 	e.SetIndent(2)
 	e.CompactSeqIndent()
-	err = errors.Join(e.Encode(exactNumbers(v)), e.Close())
+	err = errors.Join(e.Encode(node(v)), e.Close())
 	return text.Bytes(), err
 }
 

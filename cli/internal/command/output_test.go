@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -264,5 +265,22 @@ func TestJSON_NoControlCharacters(t *testing.T) {
 	}
 	if compact([]byte(`"` + answer + `"`)) {
 		t.Error("an export would change the data of an event")
+	}
+}
+
+// Any text of an event is read back as it is, also by parsers of YAML 1.1.
+func TestYAML_AnyText(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"a\x7f", "\u0085", "\ufeff", "\u2028", "\x01", "\r", "<<", "yes", "1:30", "", "\n", "\ta\nb", "a\nb", " a\n", "a: b #"} {
+		var out strings.Builder
+		want := map[string]any{text: []any{text}}
+		if err := (&output{format: "yaml"}).printOne(&out, want); err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		var got map[string]any
+		if err := yaml.Unmarshal([]byte(out.String()), &got); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q is read back as %q, %v, from\n%s", text, got, err, out.String())
+		}
 	}
 }
