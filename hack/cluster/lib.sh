@@ -159,5 +159,5 @@ remove_cgroups() {
 
 kubectl() { "$BIN/kubectl" --kubeconfig "$KUBECONFIG_FILE" "$@"; }
 crane() { "$BIN/crane" "$@"; }
-# With GOGC, as in build.sh, the compiler collects garbage less often, for a sixth of its time.
+# With GOGC, as in build.sh, the compiler collects garbage less often.
 ko() { GOGC=400 KO_CONFIG_PATH=$ROOT/hack/cluster KO_DEFAULTBASEIMAGE=$BASE_IMAGE KO_DEFAULTPLATFORMS=$PLATFORM "$BIN/ko" "$@"; }
