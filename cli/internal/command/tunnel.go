@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,14 +33,29 @@ type tunnel struct {
 	open      context.Context // until close; a transport dials on for calls that have ended
 	close     context.CancelFunc
 
-	turn chan struct{} // one slot: who has it may use what is below
-	conn httpstream.Connection
-	next int // the number of the next stream
+	turn  chan struct{} // one slot: who has it may use what is below
+	conn  *link
+	next  int // the number of the next stream
+	avoid int // the pod that is tried last, because it did not forward; -1 is none
+}
+
+// link is a connection to a pod.
+type link struct {
+	httpstream.Connection
+	pod  int
+	lost atomic.Bool
+}
+
+// lose has the next dial connect again, first to another pod. A port-forward ends neither
+// with its pod nor with the process in it: the kubelet goes on to refuse each stream.
+func (l *link) lose() {
+	l.lost.Store(true)
+	hangUp(l.Connection)
 }
 
 // newTunnel makes a tunnel to the first of the pods that accepts one.
 func newTunnel(config *rest.Config, namespace string, pods ...string) *tunnel {
-	t := &tunnel{config: config, namespace: namespace, pods: pods, turn: make(chan struct{}, 1)}
+	t := &tunnel{config: config, namespace: namespace, pods: pods, turn: make(chan struct{}, 1), avoid: -1}
 	t.open, t.close = context.WithCancel(context.Background())
 	return t
 }
@@ -67,18 +83,21 @@ func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	c, err := within(ctx, func() (net.Conn, error) { return stream(conn, number, port) }, func(c net.Conn) { _ = c.Close() })
 	if err != nil {
-		hangUp(conn) // the next dial connects again
+		conn.lose()
 	}
 	return c, err
 }
 
 // connection is the connection to a pod, and the number of a stream.
-func (t *tunnel) connection(ctx context.Context) (httpstream.Connection, int, error) {
+func (t *tunnel) connection(ctx context.Context) (*link, int, error) {
 	select {
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
+	}
+	if t.conn != nil && t.conn.lost.Load() {
+		t.conn, t.avoid = nil, t.conn.pod
 	}
 	if t.conn != nil {
 		select {
@@ -138,14 +157,23 @@ const podTime = 2 * time.Second
 
 // connect upgrades a connection to a pod, the first one if it accepts. The others of a group
 // are there when it does not, or hangs as on a machine that is gone.
-func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
+func (t *tunnel) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
-		conn httpstream.Connection
+		conn *link
 		err  error
 	}
 	results, errs := make(chan result), make([]error, len(t.pods))
+	var order []int
+	for i := range t.pods {
+		if i != t.avoid {
+			order = append(order, i)
+		}
+	}
+	if t.avoid >= 0 {
+		order = append(order, t.avoid)
+	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var failed error
@@ -153,12 +181,12 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 		select {
 		case <-next.C:
 			if tried < len(t.pods) {
-				i := tried
+				i := order[tried]
 				go func() {
 					conn, err := t.upgrade(ctx, t.pods[i])
 					errs[i] = err
 					select {
-					case results <- result{conn, err}:
+					case results <- result{&link{Connection: conn, pod: i}, err}:
 					case <-ctx.Done():
 						if err == nil { // another pod was faster
 							hangUp(conn)
@@ -172,9 +200,7 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 			if r.err == nil {
 				return r.conn, nil
 			}
-			if ended++; forbidden(r.err) {
-				return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, r.err)
-			}
+			ended++
 			next.Reset(0)
 		case <-ctx.Done():
 			failed = ctx.Err()
@@ -182,6 +208,9 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 	}
 	if failed == nil {
 		failed = errs[0]
+	}
+	if forbidden(failed) {
+		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, failed)
 	}
 	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
 }
@@ -245,7 +274,7 @@ func knowsNoSockets(err error) bool {
 }
 
 // stream opens the two streams of a connection: data, and errors of the kubelet.
-func stream(conn httpstream.Connection, number, port int) (net.Conn, error) {
+func stream(conn *link, number, port int) (net.Conn, error) {
 	header := http.Header{}
 	header.Set(corev1.StreamType, corev1.StreamTypeError)
 	header.Set(corev1.PortHeader, strconv.Itoa(port))
@@ -275,6 +304,7 @@ func stream(conn httpstream.Connection, number, port int) (net.Conn, error) {
 	go func() { // the kubelet ends both streams; the data may end first
 		_, err := io.Copy(in, data)
 		if message := <-said; message != "" {
+			conn.lose()
 			err = fmt.Errorf("port-forward: %s", message)
 		}
 		_ = in.CloseWithError(err)
