@@ -137,7 +137,7 @@ func TestUI_WithoutTheRight(t *testing.T) {
 	c := newCluster(t)
 	c.refuse["POST /token"] = http.StatusForbidden
 	browser, base, end := c.open(true)
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "kubectl create role") {
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "the ClusterRole edit of Kubernetes has that right") {
 		t.Errorf("the source: %s", view)
 	}
 	end()
