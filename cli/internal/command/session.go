@@ -342,7 +342,7 @@ func (e *env) account(namespace string) (in, name string) {
 	return namespace, e.serviceAccount
 }
 
-// tokenCure says how users get tokens when they may not request those of a namespace.
+// tokenCure says how users who may not request tokens in a namespace get them.
 func (e *env) tokenCure(namespace string) string {
 	if namespace == e.systemNamespace {
 		return "an administrator binds the Role reschedule-viewer-token of config/cli"
