@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -189,9 +190,24 @@ func (h *handler) request(ctx context.Context, c apiCall) (*http.Request, error)
 	return r, nil
 }
 
+// Refused is the error of a transport that may not make a call: no right or no token.
+type Refused struct {
+	why.Refusal
+	Err error
+}
+
+func (r *Refused) Error() string { return r.Err.Error() }
+
+// Unwrap is for errors.Is.
+func (r *Refused) Unwrap() error { return r.Err }
+
 // do makes a call; its error is a *problem when there was an answer.
 func (h *handler) do(r *http.Request) (*http.Response, error) {
 	resp, err := h.client.Do(r)
+	var refused *Refused
+	if errors.As(err, &refused) {
+		return nil, &problem{Status: cmp.Or(refused.Status, http.StatusBadGateway), Code: refused.Code, Detail: refused.Detail, answered: refused.Status}
+	}
 	if err != nil {
 		return nil, &problem{Status: http.StatusBadGateway, Detail: "The schedule API cannot be reached: " + why.CallError(errors.Unwrap(err))}
 	}

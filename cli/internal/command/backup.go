@@ -36,8 +36,11 @@ func (e *env) backup() *cobra.Command {
 	c := e.command("backup -f FILE", "Copy the schedules of all sources while the adapter runs", `
 $ backup -f reschedule.tar`,
 		cobra.NoArgs, func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
+			switch file {
+			case "":
 				return usage("give -f FILE")
+			case "-": // a reader of a pipe would not learn that the copy was cut off
+				return usage("-f -: a back-up goes to a file, which is whole or not there")
 			}
 			s, err := e.session()
 			if err != nil {

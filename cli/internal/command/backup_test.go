@@ -29,6 +29,9 @@ func TestBackup_LeavesNothingBehind(t *testing.T) {
 	if code, _, errs := c.run(true, "backup"); code != exitUsage || !strings.Contains(errs, "-f FILE") {
 		t.Errorf("no file: %d, %s", code, errs)
 	}
+	if code, _, errs := c.run(true, "backup", "-f", "-"); code != exitUsage || !strings.Contains(errs, "a back-up goes to a file") {
+		t.Errorf("a pipe, which would stay empty: %d, %s", code, errs)
+	}
 	if code, _, errs := c.run(true, "backup", "-f", filepath.Join(dir, "none", "b.tar")); code != exitUsage {
 		t.Errorf("no directory: %d, %s", code, errs)
 	}

@@ -56,7 +56,7 @@ func TestWhy_InACluster(t *testing.T) {
 		}, "web", "AdapterAtZero", "no replicas yet."},
 		"another server":         {func(c *cluster) { c.answers["GET /ops/web"] = "200 <!DOCTYPE html>" }, "web", "APIFails", "leads to another server"},
 		"another server's JSON":  {func(c *cluster) { c.answers["GET /ops/web"] = `200 {"status":"UP"}` }, "web", "APIFails", "leads to another server: "},
-		"no right to a token":    {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "kubectl create role"},
+		"no right to a token":    {func(c *cluster) { c.refuse["POST /token"] = 403 }, "web", "Denied", "the ClusterRole edit of Kubernetes has that right"},
 		"no account for a token": {func(c *cluster) { c.refuse["POST /token"] = 404 }, "web", "Unauthenticated", "There is no token to call the schedule API with: requesting a token of service account ops/default: "},
 		"token refused": {func(c *cluster) {
 			c.answers["GET /ops/web"] = `401 {"status":401,"code":"unauthenticated","detail":"not signed by this cluster"}`

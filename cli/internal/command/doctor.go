@@ -159,7 +159,7 @@ func (s *session) rights(ctx context.Context, objects []*object) []finding {
 		in, account := s.account(o.Namespace)
 		if !seen[in] {
 			seen[in] = true
-			wanted = append(wanted, right{in, "create", "", "serviceaccounts", "token", account, "the ClusterRole edit of Kubernetes has it"})
+			wanted = append(wanted, right{in, "create", "", "serviceaccounts", "token", account, s.tokenCure(in)})
 		}
 	}
 	reviews := schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -79,6 +80,10 @@ func codeOf(err error) int {
 		return exitUsage
 	case errors.Is(err, sdk.ErrUnavailable), errors.Is(err, sdk.ErrFull), errors.Is(err, sdk.ErrStorageFull), errors.Is(err, context.DeadlineExceeded),
 		apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
+		return exitUnavailable
+	}
+	var call *url.Error
+	if errors.As(err, &call) && call.Op != "parse" { // it got no answer
 		return exitUnavailable
 	}
 	return exitOther

@@ -49,6 +49,13 @@ type cluster struct {
 	// late is when port-forwards are accepted, nil = at once; mute ones answer no stream.
 	late chan struct{}
 	mute bool
+	// opened counts the port-forwards. The pods of the first ones, as many as replaced says, are
+	// gone, and so are the programs of pods with refuses in their path: what is forwarded to
+	// them is refused, stream by stream, and the port-forward stays.
+	opened, replaced int
+	refuses          string
+	// ending is a namespace that is being deleted: it gets no tokens.
+	ending string
 	// gone has an item for each call that hangs and for each port-forward, once it is over.
 	gone chan struct{}
 }
@@ -135,6 +142,9 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	var sent map[string]any
 	_ = json.Unmarshal(body, &sent)
 	switch {
+	case c.ending != "" && strings.HasSuffix(r.URL.Path, "/token") && strings.Contains(r.URL.Path, "/namespaces/"+c.ending+"/"):
+		reply(w, 403, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403,
+			"message": "it is being terminated", "details": map[string]any{"causes": []any{map[string]any{"reason": corev1.NamespaceTerminatingCause}}}})
 	case strings.HasSuffix(r.URL.Path, "/token"):
 		var request struct{ Spec struct{ Audiences []string } }
 		_ = json.Unmarshal(body, &request)
@@ -280,12 +290,17 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	c.calls = append(c.calls, "forwarded over "+r.Header.Get("Upgrade"), "forwarded "+r.URL.Path)
+	c.opened++
+	number := c.opened
 	c.mu.Unlock()
 	defer conn.Close()
 	for {
 		select {
 		case s := <-streams:
-			go c.pipe(s)
+			c.mu.Lock()
+			refused := number <= c.replaced || c.refuses != "" && strings.Contains(r.URL.Path, c.refuses)
+			c.mu.Unlock()
+			go c.pipe(s, refused)
 		case <-conn.CloseChan():
 			return
 		}
@@ -301,9 +316,9 @@ func (c *cluster) over() {
 }
 
 // pipe connects a stream with the adapter; a port that it does not have is a fault.
-func (c *cluster) pipe(s httpstream.Stream) {
+func (c *cluster) pipe(s httpstream.Stream, refused bool) {
 	h := s.Headers()
-	if port := h.Get(corev1.PortHeader); port != "8080" && port != "9090" {
+	if port := h.Get(corev1.PortHeader); refused || port != "8080" && port != "9090" {
 		if h.Get(corev1.StreamType) == corev1.StreamTypeError {
 			_, _ = io.WriteString(s, "nothing listens on port "+port)
 			_ = s.Close()

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -89,7 +91,9 @@ func (e *env) session() (*session, error) {
 	if s.namespace, _, err = loader.Namespace(); err != nil {
 		return nil, err
 	}
-	s.config.Timeout, s.config.QPS, s.config.Burst = e.requestTimeout, 50, 100
+	// No limit of calls a second: few are made at one time, and one that has to wait fails
+	// with words about the limiter when it would miss its time.
+	s.config.Timeout, s.config.QPS = e.requestTimeout, -1
 	s.config.UserAgent = "kn-source-reschedule/" + e.version
 	if s.api, err = dynamic.NewForConfig(s.config); err != nil {
 		return nil, err
@@ -339,6 +343,14 @@ func (e *env) account(namespace string) (in, name string) {
 	return namespace, e.serviceAccount
 }
 
+// tokenCure says how users who may not request tokens in a namespace get them.
+func (e *env) tokenCure(namespace string) string {
+	if namespace == e.systemNamespace {
+		return "an administrator binds the Role reschedule-viewer-token of config/cli"
+	}
+	return "the ClusterRole edit of Kubernetes has that right, and users who may only read give --as-service-account " + e.systemNamespace + "/reschedule-viewer"
+}
+
 // errNoToken is a TokenRequest that was not granted.
 var errNoToken = errors.New("requesting a token")
 
@@ -355,9 +367,8 @@ func (s *session) requestToken(ctx context.Context, namespace string, audiences 
 	}}
 	answer, err := s.api.Resource(accounts).Namespace(namespace).Create(ctx, request, metav1.CreateOptions{}, "token")
 	if err != nil {
-		if codeOf(err) == exitDenied {
-			return "", denied("you may not request a token of service account %s/%s; an administrator grants it with: kubectl create role reschedule-token -n %s --verb=create --resource=serviceaccounts/token --resource-name=%s: %w",
-				namespace, account, namespace, account, err)
+		if codeOf(err) == exitDenied && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return "", denied("you may not request a token of service account %s/%s: %s: %w", namespace, account, s.tokenCure(namespace), err)
 		}
 		return "", fmt.Errorf("%w of service account %s/%s: %w", errNoToken, namespace, account, err)
 	}

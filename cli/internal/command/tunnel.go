@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,9 +36,24 @@ type tunnel struct {
 	open   context.Context // until close; a transport dials on for calls that have ended
 	close  context.CancelFunc
 
-	turn chan struct{} // one slot: who has it may use what is below
-	conn httpstream.Connection
-	next int // the number of the next stream
+	turn  chan struct{} // one slot: who has it may use what is below
+	conn  *link
+	next  int    // the number of the next stream
+	avoid string // the pod that is tried last, because it did not forward; "" is none
+}
+
+// link is a connection to a pod.
+type link struct {
+	httpstream.Connection
+	pod  string
+	lost atomic.Bool
+}
+
+// lose has the next dial connect again, first to another pod. A port-forward ends neither
+// with its pod nor with the process in it: the kubelet goes on to refuse each stream.
+func (l *link) lose() {
+	l.lost.Store(true)
+	hangUp(l.Connection)
 }
 
 // newTunnel makes a tunnel to the first of the pods that accepts one.
@@ -70,18 +86,21 @@ func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	c, err := within(ctx, func() (net.Conn, error) { return stream(conn, number, port) }, func(c net.Conn) { _ = c.Close() })
 	if err != nil {
-		hangUp(conn) // the next dial connects again
+		conn.lose()
 	}
 	return c, err
 }
 
 // connection is the connection to a pod, and the number of a stream.
-func (t *tunnel) connection(ctx context.Context) (httpstream.Connection, int, error) {
+func (t *tunnel) connection(ctx context.Context) (*link, int, error) {
 	select {
 	case t.turn <- struct{}{}:
 		defer func() { <-t.turn }()
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
+	}
+	if t.conn != nil && t.conn.lost.Load() {
+		t.conn, t.avoid = nil, t.conn.pod
 	}
 	if t.conn != nil {
 		select {
@@ -141,15 +160,17 @@ const podTime = 2 * time.Second
 
 // connect upgrades a connection to a pod, the first one if it accepts. The others of a group
 // are there when it does not, or hangs as on a machine that is gone, and then the other groups.
-func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
+func (t *tunnel) connect(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
-		pod  int
-		conn httpstream.Connection
+		conn *link
 		err  error
 	}
-	results, pods, others := make(chan result), t.pods, t.others
+	results, pods, others := make(chan result), slices.Clone(t.pods), t.others
+	if i := slices.Index(pods, t.avoid); i >= 0 {
+		pods = append(slices.Delete(pods, i, i+1), t.avoid)
+	}
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var failed, ofFirst error
@@ -158,15 +179,15 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 		case <-next.C:
 			if tried == len(pods) && others != nil {
 				ctx, cancel := context.WithTimeout(ctx, podTime)
-				pods, others = slices.Concat(pods, others(ctx)), nil
+				pods, others = append(pods, others(ctx)...), nil
 				cancel()
 			}
 			if tried < len(pods) {
-				i, pod := tried, pods[tried]
+				pod := pods[tried]
 				go func() {
 					conn, err := t.upgrade(ctx, pod)
 					select {
-					case results <- result{i, conn, err}:
+					case results <- result{&link{Connection: conn, pod: pod}, err}:
 					case <-ctx.Done():
 						if err == nil { // another pod was faster
 							hangUp(conn)
@@ -180,13 +201,10 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 			if r.err == nil {
 				return r.conn, nil
 			}
-			if r.pod == 0 {
+			if r.conn.pod == t.pods[0] { // a Role may name fewer pods than there are
 				ofFirst = r.err
 			}
-			// A Role may name the pods of one group only.
-			if ended++; forbidden(r.err) && r.pod < len(t.pods) {
-				return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, r.err)
-			}
+			ended++
 			next.Reset(0)
 		case <-ctx.Done():
 			failed = ctx.Err()
@@ -194,6 +212,9 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 	}
 	if failed == nil {
 		failed = ofFirst
+	}
+	if forbidden(failed) {
+		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, failed)
 	}
 	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
 }
@@ -257,7 +278,7 @@ func knowsNoSockets(err error) bool {
 }
 
 // stream opens the two streams of a connection: data, and errors of the kubelet.
-func stream(conn httpstream.Connection, number, port int) (net.Conn, error) {
+func stream(conn *link, number, port int) (net.Conn, error) {
 	header := http.Header{}
 	header.Set(corev1.StreamType, corev1.StreamTypeError)
 	header.Set(corev1.PortHeader, strconv.Itoa(port))
@@ -287,6 +308,7 @@ func stream(conn httpstream.Connection, number, port int) (net.Conn, error) {
 	go func() { // the kubelet ends both streams; the data may end first
 		_, err := io.Copy(in, data)
 		if message := <-said; message != "" {
+			conn.lose()
 			err = fmt.Errorf("port-forward: %s", message)
 		}
 		_ = in.CloseWithError(err)

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,55 @@ func TestTunnel_FirstGroupIsAway(t *testing.T) {
 		t.Errorf("without any: %d: %s", code, errs)
 	}
 	says(4, 1, 1, 100, 0)
+	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
+		t.Errorf("%d: %s%s", code, out, errs)
+	}
+}
+
+// called makes a call through the tunnel of the session.
+func called(t *testing.T, s *session) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	conn, err := s.tunnel.dial(ctx, httpPort)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /ops/web HTTP/1.0\r\n\r\n"); err != nil {
+		return err
+	}
+	_, err = io.ReadAll(conn)
+	return err
+}
+
+// A port-forward outlives its pod: every stream is refused then. A page that had been open
+// when the adapter's pod was replaced never reached the adapter again.
+func TestTunnel_PodIsReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.session()
+	if err := called(t, s); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.replaced = c.opened
+	c.mu.Unlock()
+	if err := called(t, s); err == nil || !strings.Contains(err.Error(), "nothing listens") {
+		t.Fatalf("the pod is gone, and the call ends with %v", err)
+	}
+	if err := called(t, s); err != nil {
+		t.Errorf("the new pod is not reached: %v", err)
+	}
+}
+
+// The pod of a program that restarts accepts a port-forward all the same. The others of its
+// group are reached.
+func TestTunnel_FirstPodRefuses(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.group()(1, 1, 1, 100, 0)
+	c.refuses = "-adapter-0/portforward"
 	if code, out, errs := c.run(true, "describe", "web", "--request-timeout", "15s"); code != 0 || !strings.Contains(out, "3 pending") {
 		t.Errorf("%d: %s%s", code, out, errs)
 	}

@@ -212,7 +212,11 @@ func (r *remote) RoundTrip(call *http.Request) (*http.Response, error) {
 		}
 		call.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
 	}
-	return transport.RoundTrip(call)
+	resp, err := transport.RoundTrip(call)
+	if err != nil && (codeOf(err) == exitDenied || errors.Is(err, errNoToken)) {
+		return nil, &page.Refused{Refusal: *refusal(err), Err: err}
+	}
+	return resp, err
 }
 
 // route finds where a call goes, and how.

@@ -131,13 +131,14 @@ func TestUI_InACluster(t *testing.T) {
 	}
 }
 
-// Without a right the page says which one is missing.
+// Without a right the page says which one is missing, as why does. It said that the adapter does
+// not answer.
 func TestUI_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.refuse["POST /token"] = http.StatusForbidden
 	browser, base, end := c.open(true)
-	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "kubectl create role") {
+	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "the ClusterRole edit of Kubernetes has that right") || !strings.Contains(view, "Denied") || strings.Contains(view, "The adapter does not answer") {
 		t.Errorf("the source: %s", view)
 	}
 	end()

@@ -152,10 +152,10 @@ func refusal(err error) *why.Refusal {
 	}
 	r := &why.Refusal{}
 	switch {
-	case codeOf(err) == exitDenied:
-		r.Status = http.StatusForbidden
 	case errors.Is(err, errNoToken):
 		return &why.Refusal{Code: why.NoToken, Detail: why.CallError(err)}
+	case codeOf(err) == exitDenied:
+		r.Status = http.StatusForbidden
 	case errors.Is(err, sdk.ErrForeign):
 		r.Status = http.StatusOK
 	}
@@ -181,8 +181,10 @@ func interrupted(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the schedule API.
+// ask asks the schedule API. What it finds is younger than the question: now is when the
+// last answer came, or what happened meanwhile would lie in the future.
 func (s *session) ask(ctx context.Context, f *why.Facts, src *source) error {
+	defer func() { f.Now = s.now() }()
 	counts, err := src.Counts(ctx)
 	if err != nil {
 		f.Refusal = refusal(err)
