@@ -247,7 +247,7 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 	r.put("far", time.Hour)
 	r.answered = time.Now()
 	stop := r.begin()
-	lags := []time.Duration{time.Second, 5 * time.Second, 100 * time.Millisecond}
+	lags := []time.Duration{time.Second, 7 * time.Second, 100 * time.Millisecond}
 	for range *rolls {
 		for i := range r.members {
 			r.pass(time.Second)

@@ -20,8 +20,8 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 	}{
 		{"no call", nil, forwardLeast},
 		{"the nodes learn it at once", []time.Duration{0, 100 * time.Millisecond}, forwardLeast},
-		{"a node learns it late", []time.Duration{0, 2 * time.Second, 3500 * time.Millisecond, 4500 * time.Millisecond}, 4500*time.Millisecond + forwardQuiet},
-		{"one never learns it", []time.Duration{2 * time.Second, 3500 * time.Millisecond, 5 * time.Second, 6500 * time.Millisecond, 8 * time.Second, 9 * time.Second}, ForwardMost},
+		{"a node learns it late", []time.Duration{0, 4 * time.Second, 5500 * time.Millisecond, 6500 * time.Millisecond}, 6500*time.Millisecond + forwardQuiet},
+		{"one never learns it", []time.Duration{4 * time.Second, 5500 * time.Millisecond, 7 * time.Second, 8500 * time.Millisecond, 9500 * time.Millisecond}, ForwardMost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
