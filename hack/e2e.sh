@@ -20,14 +20,14 @@ run() {
     local log=$E2E_LOGS/$1.log directory=$2
     shift 2
     echo "== $directory" >&2
-    if (cd "$directory" && go test -tags $tags -count=1 -v "$@" .) 2>&1 | tee "$log" | grep --line-buffered -E '^(--- |ok|FAIL|panic|seed)'; then return; fi
+    if (cd "$directory" && go test -tags $tags -count=1 -v "$@" .) 2>&1 | tee "$log" | grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|ok|FAIL|panic|seed)'; then return; fi
     cat "$log"
     return 1
 }
 
 # The tests wait most of the time, so more of them run than there are cores.
 # shellcheck disable=SC2086 # E2E holds several flags
-if run e2e test/e2e -timeout 45m -parallel 6 ${E2E:-} && { [ -n "${E2E:-}" ] || run suites test/knative -timeout 20m; }; then exit 0; fi
+if run e2e test/e2e -timeout 45m -parallel 12 ${E2E:-} && { [ -n "${E2E:-}" ] || run suites test/knative -timeout 20m -parallel 30; }; then exit 0; fi
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true
 kubectl get events -A --sort-by=.lastTimestamp >"$E2E_LOGS/events.txt" 2>&1 || true
