@@ -317,10 +317,9 @@ spec:
 	s.awaitCounts("no ticks come any more", 0)
 }
 
-// Changes during a restart of the adapter are seen behind a broker.
-func TestBroker_ChangesDuringARestart(t *testing.T) {
-	// It restarts what all others use, and so is not parallel. ApiServerSource
-	// alone tries for some three seconds, and then forgets a change.
+// Changes during a restart of the adapter are seen behind a broker. ApiServerSource alone tries
+// for some three seconds, and then forgets a change.
+func changesDuringARestart(t *testing.T, turn func()) {
 	const objects = 50
 	s := operated(t, "bridge", "ingest: {key: event.name}\n", rule{"", behaviour{Read: "configmaps"}})
 	s.startBroker()
@@ -334,6 +333,7 @@ func TestBroker_ChangesDuringARestart(t *testing.T) {
 	}
 	s.awaitSeen("each object was seen", versions)
 
+	turn()
 	// Each changes once, so that a change that is lost is not made up for.
 	before := s.adapterPod()
 	if err := s.Client.CoreV1().Pods(system).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {

@@ -106,21 +106,19 @@ func TestKubeRS_WorksFromZero(t *testing.T) {
 // name, by digest.
 func (n *namespace) imageOf(example, name string) string {
 	n.t.Helper()
-	dir := n.t.TempDir()
-	crane := filepath.Join(dir, "crane")
-	run := func(env []string, command string, args ...string) string {
-		cmd := exec.CommandContext(n.t.Context(), command, args...)
-		cmd.Env = append(os.Environ(), env...)
-		var out, said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
-		if err := cmd.Run(); err != nil {
-			n.t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, &out, &said)
-		}
-		return strings.TrimSpace(out.String())
+	crane, err := crane()
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	run([]string{"CGO_ENABLED=0"}, "go", "-C", "../../tools/ko", "build", "-o", crane, "github.com/google/go-containerregistry/cmd/crane")
-	out := run([]string{"CRANE=" + crane}, filepath.Join(example, "image.sh"), filepath.Join(dir, "image"), os.Getenv("KO_DOCKER_REPO")+"/"+name+":e2e")
-	return out[strings.LastIndex(out, "\n")+1:]
+	cmd := exec.CommandContext(n.t.Context(), filepath.Join(example, "image.sh"), filepath.Join(n.t.TempDir(), "image"), os.Getenv("KO_DOCKER_REPO")+"/"+name+":e2e")
+	cmd.Env = append(os.Environ(), "CRANE="+crane)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		n.t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, &out, &said)
+	}
+	lines := strings.Fields(out.String())
+	return lines[len(lines)-1]
 }
 
 func (n *namespace) fileOf(example, name string) string {

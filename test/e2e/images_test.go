@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // built are the images of the tests: the folder of a module in the checkout, the
@@ -43,6 +44,25 @@ func ko(ctx context.Context, module string, args ...string) (string, error) {
 		return "", fmt.Errorf("ko %s in %s: %w\n%s", strings.Join(args, " "), module, err, &said)
 	}
 	return out.String(), nil
+}
+
+// Programs of this machine that several tests run, built once.
+var (
+	commandLine = sync.OnceValues(func() (string, error) { return program("../../cli", ".", "kn-source-reschedule") })
+	crane       = sync.OnceValues(func() (string, error) {
+		return program("../../tools/ko", "github.com/google/go-containerregistry/cmd/crane", "crane")
+	})
+)
+
+// program builds a command of a module, and returns its path.
+func program(module, command, name string) (string, error) {
+	path := filepath.Join(scratch, name)
+	cmd := exec.Command("go", "-C", module, "build", "-o", path, command)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return path, nil
 }
 
 // buildImages builds the images of the tests and pushes them.

@@ -173,6 +173,10 @@ func buildJava() (map[string]string, error) {
 			return nil, fmt.Errorf("the operators are not built: run make java: %w", err)
 		}
 	}
+	crane, err := crane()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "e2e-java-")
 	if err != nil {
 		return nil, err
@@ -184,7 +188,7 @@ func buildJava() (map[string]string, error) {
 			return ""
 		}
 		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "CRANE="+filepath.Join(dir, "crane"))
+		cmd.Env = append(os.Environ(), "CRANE="+crane)
 		var out, said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &said
 		if err := cmd.Run(); err != nil {
@@ -197,7 +201,6 @@ func buildJava() (map[string]string, error) {
 		return lines[len(lines)-1]
 	}
 	repository := os.Getenv("KO_DOCKER_REPO")
-	run("go", "-C", "../../tools/ko", "build", "-o", filepath.Join(dir, "crane"), "github.com/google/go-containerregistry/cmd/crane")
 	webpage := run(filepath.Join(webPageExample, "image.sh"), filepath.Join(dir, "image"), repository+"/java-webpage:e2e")
 
 	// The jars are the same, so the archive of classes fits.
@@ -212,7 +215,7 @@ func buildJava() (map[string]string, error) {
 	}
 	run("jar", "--create", "--file", filepath.Join(layer, "app/tests.jar"), "-C", siteTests, ".")
 	run("tar", "-C", layer, "-cf", layer+".tar", "app")
-	site := run(filepath.Join(dir, "crane"), "append", "--base", webpage, "-f", layer+".tar", "-t", repository+"/java-site:e2e")
+	site := run(crane, "append", "--base", webpage, "-f", layer+".tar", "-t", repository+"/java-site:e2e")
 	return map[string]string{"webpage": webpage, "site": site}, failed
 }
 
