@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,7 +25,7 @@ func TestKopf_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	const example = "../../examples/kopf"
 	n := newNamespace(t, "kopf")
-	image := n.imageOf(example, "kopf-notices")
+	image := n.imageOf(example, "kopf-notices", filepath.Join(example, "handlers.py"), "../../python/requirements.txt", "../../python/src/reschedule_kopf")
 	n.defined(example+"/config/crd/notices.yaml", "notices.examples.reschedule.dev")
 	for _, file := range []string{"rbac.yaml", "service.yaml", "source.yaml"} {
 		n.apply(strings.ReplaceAll(n.fileOf(example, "serverless/"+file), "example.com/notices", image))
@@ -80,7 +78,8 @@ func TestKubeRS_WorksFromZero(t *testing.T) {
 	t.Parallel()
 	const example = "../../examples/kube-rs"
 	n := newNamespace(t, "kube-rs")
-	image := n.imageOf(example, "kube-rs-banners")
+	image := n.imageOf(example, "kube-rs-banners",
+		example+"/src", example+"/Cargo.toml", example+"/Cargo.lock", example+"/rust-toolchain.toml")
 	n.defined(example+"/config/crd.yaml", "banners.examples.reschedule.dev")
 	n.apply(strings.ReplaceAll(n.fileOf(example, "serverless.yaml"), "example.com/banners", image))
 	n.ready(knativeService, "banners")
@@ -102,23 +101,16 @@ func TestKubeRS_WorksFromZero(t *testing.T) {
 	n.atZero("banners")
 }
 
-// imageOf builds the image of an example with its image.sh and pushes it, and returns its
-// name, by digest.
-func (n *namespace) imageOf(example, name string) string {
+// imageOf is the image of an example, which its image.sh makes of these files or folders.
+func (n *namespace) imageOf(example, name string, of ...string) string {
 	n.t.Helper()
-	crane, err := crane()
+	image, err := imageOnce(name, append(of, filepath.Join(example, "image.sh")), func(crane, image string) (string, error) {
+		return script(crane, filepath.Join(example, "image.sh"), filepath.Join(n.t.TempDir(), "image"), image)
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	cmd := exec.CommandContext(n.t.Context(), filepath.Join(example, "image.sh"), filepath.Join(n.t.TempDir(), "image"), os.Getenv("KO_DOCKER_REPO")+"/"+name+":e2e")
-	cmd.Env = append(os.Environ(), "CRANE="+crane)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
-	if err := cmd.Run(); err != nil {
-		n.t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, &out, &said)
-	}
-	lines := strings.Fields(out.String())
-	return lines[len(lines)-1]
+	return image
 }
 
 func (n *namespace) fileOf(example, name string) string {

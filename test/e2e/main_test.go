@@ -23,8 +23,6 @@ var (
 	images struct{ recorder, function, nodekill, operator, chaospod, cainjector, helm string } // by digest
 	seed   uint64
 	logs   string // where what is left of failed tests goes
-	// scratch has programs that several tests run, and goes at the end.
-	scratch string
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +33,6 @@ func TestMain(m *testing.M) {
 func runAll(m *testing.M) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	defer func() { _ = os.RemoveAll(scratch) }()
 	if err := prepare(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -68,9 +65,6 @@ func prepare(ctx context.Context) error {
 		if logs, err = os.MkdirTemp("", "reschedule-e2e-"); err != nil {
 			return err
 		}
-	}
-	if scratch, err = os.MkdirTemp("", "reschedule-e2e-programs-"); err != nil {
-		return err
 	}
 	return buildImages(ctx)
 }

@@ -30,7 +30,8 @@ func upgradeAndBack(t *testing.T, turn func()) {
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("upgraded", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	platforms := n.platforms()
-	before, now := releaseOf(t, checkout(t, cmp.Or(os.Getenv("UPGRADE_FROM"), "HEAD^")), platforms), releaseOf(t, "../..", platforms)
+	before := releaseOf(t, "before", checkout(t, cmp.Or(os.Getenv("UPGRADE_FROM"), "HEAD^")), platforms)
+	now := releaseOf(t, "now", "../..", platforms)
 	turn()
 	s.served()
 	t.Cleanup(func() {
@@ -120,13 +121,18 @@ type release struct {
 	adapter, controller string // their images
 }
 
-// releaseOf makes the release of a checkout and pushes its images.
-func releaseOf(t *testing.T, dir, platforms string) *release {
+// releaseOf makes the release of a checkout, of a name in bin/ko, and pushes its images.
+func releaseOf(t *testing.T, name, dir, platforms string) *release {
 	t.Helper()
+	// ko has one place for each program, which two checkouts would share.
+	cache, err := filepath.Abs("../../bin/ko")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dist := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "hack/release.sh")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "DIST="+dist, "PLATFORMS="+platforms, "KOFLAGS=--sbom=none", "VERSION=")
+	cmd.Env = append(os.Environ(), "KOCACHE="+filepath.Join(cache, name), "DIST="+dist, "PLATFORMS="+platforms, "KOFLAGS=--sbom=none", "VERSION=")
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Run(); err != nil {
