@@ -7,11 +7,23 @@ import (
 	"testing"
 )
 
+// others are the tests that run beside each other.
+var others sync.WaitGroup
+
+// beside lets a test run beside others, and before the tests that need the cluster alone.
+func beside(t *testing.T) {
+	others.Add(1)
+	t.Cleanup(others.Done)
+	t.Parallel()
+}
+
 // TestAlone_InTurn has the tests that disturb all others: they take the adapter away, or change
-// Knative's settings. Most of their time is pods that start. So they prepare side by side, and
-// then have the cluster one after the other, in this order: what must not be watched anew comes
-// before tests that replace the adapter's volume, and the node is lost when few pods are on it.
+// Knative's settings. Pods that start take most of their time, so they prepare beside the other
+// tests. Then they have the cluster one after the other, in this order: what must not be watched
+// anew comes before tests that replace the adapter's volume, and the node is lost when few pods
+// are on it.
 func TestAlone_InTurn(t *testing.T) {
+	t.Parallel()
 	var preparing sync.WaitGroup
 	before := make(chan struct{}) // closed when the test before has ended
 	close(before)
@@ -26,6 +38,7 @@ func TestAlone_InTurn(t *testing.T) {
 		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
 		{"Group_LosesNothing", groupLosesNothing},
 		{"Secure_TokensAndTLS", tokensAndTLS},
+		{"Knative_Auth", knativeAuth},
 		{"Disruption_LosesNothing", disruptionLosesNothing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -43,6 +56,7 @@ func TestAlone_InTurn(t *testing.T) {
 			test.run(t, func() {
 				prepared()
 				preparing.Wait()
+				others.Wait()
 				<-after
 			})
 		})

@@ -105,7 +105,7 @@ func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 
 // An event that comes through a trigger is due when it says.
 func TestBroker_EventIsDueWhenItSays(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "trigger")
 	address := n.startBroker()
 	n.serve("operator", nil)
@@ -155,7 +155,7 @@ func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 
 // The event in a function's answer is a schedule.
 func TestBroker_ReplyEventIsASchedule(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "reply")
 	address := n.startBroker()
 	n.serve("operator", nil)
@@ -208,7 +208,7 @@ func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 
 // A due event is published to the broker it came from and goes round once.
 func TestBroker_EventGoesRoundOnce(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "round")
 	address := n.startBroker()
 	s := n.source("later", "sink: {ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
@@ -269,7 +269,7 @@ func (n *namespace) publishedOnTime(what string, r record, dueAt time.Time) {
 
 // Ticks of a PingSource collapse to one run at a time.
 func TestPingSource_TicksCollapse(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const every = 5 * time.Second
 	n := newNamespace(t, "ping")
 	n.deploy("operator", 1)

@@ -216,7 +216,7 @@ func (a *watchedApp) mayDelete(may bool) {
 
 // The config watcher of the book.
 func TestConfigWatcher_OfTheBook(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	definition, err := os.ReadFile(filepath.Join("../..", configWatcherExample, "config/crd/k8spatterns.com_configwatchers.yaml"))
 	if err != nil {
 		t.Fatal(err)

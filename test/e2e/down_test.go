@@ -11,7 +11,7 @@ import (
 
 // A sink that was down gets the events that it missed.
 func TestSink_DownGetsTheMissed(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const outage = 5 * time.Second
 	n := newNamespace(t, "down")
 	s := n.source("down", toService("recorder")+"delivery: {backoffPolicy: linear, backoffDelay: PT0.3S}")

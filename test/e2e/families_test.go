@@ -22,7 +22,7 @@ import (
 // An operator with kopf does its work from zero: it retries, handles a change, and lets
 // an object go.
 func TestKopf_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const example = "../../examples/kopf"
 	n := newNamespace(t, "kopf")
 	image := n.imageOf(example, "kopf-notices", filepath.Join(example, "handlers.py"), "../../python/requirements.txt", "../../python/src/reschedule_kopf")
@@ -75,7 +75,7 @@ func TestKopf_WorksFromZero(t *testing.T) {
 // An operator with kube-rs does its work from zero: for a change, and for a ConfigMap
 // that another hand has changed.
 func TestKubeRS_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const example = "../../examples/kube-rs"
 	n := newNamespace(t, "kube-rs")
 	image := n.imageOf(example, "kube-rs-banners",

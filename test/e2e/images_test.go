@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -51,19 +52,22 @@ func ko(ctx context.Context, module string, args ...string) (string, error) {
 // Programs of this machine that several tests run. They are built once, and stay: go build leaves
 // alone what is up to date.
 var (
-	commandLine = sync.OnceValues(func() (string, error) { return program("../../cli", ".", "kn-source-reschedule") })
-	crane       = sync.OnceValues(func() (string, error) {
-		return program("../../tools/ko", "github.com/google/go-containerregistry/cmd/crane", "crane")
+	commandLine = sync.OnceValues(func() (string, error) {
+		return compiled("kn-source-reschedule", "-C", "../../cli", "build", ".")
+	})
+	crane = sync.OnceValues(func() (string, error) {
+		return compiled("crane", "-C", "../../tools/ko", "build", "github.com/google/go-containerregistry/cmd/crane")
 	})
 )
 
-// program builds a command of a module, and returns its path.
-func program(module, command, name string) (string, error) {
+// compiled has the go command write a program of a name, and returns its path.
+func compiled(name string, args ...string) (string, error) {
 	path, err := filepath.Abs(filepath.Join("../../bin/e2e-programs", name))
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "-C", module, "build", "-o", path, command)
+	last := len(args) - 1 // what is compiled
+	cmd := exec.Command("go", slices.Concat(args[:last], []string{"-o", path}, args[last:])...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)

@@ -28,7 +28,7 @@ var site = schema.GroupVersionKind{Group: "sample.reschedule.dev", Version: "v1"
 // A reconcile that fails is retried as often as JOSDK would, and a finalizer is removed
 // when its work is done, although the pods are killed in the middle of it.
 func TestJava_RetriesAndFinalizers(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "javasite")
 	defineAny(t, "sample.reschedule.dev", "Site")
 	n.account("sites", `

@@ -19,7 +19,7 @@ import (
 // TestWatch_ObjectsOncePerRevision has objects that are older than their source, objects
 // that come later, and another revision of the operator.
 func TestWatch_ObjectsOncePerRevision(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{})
 	var keys []string
 	for i := range 10 {
@@ -69,7 +69,7 @@ func TestWatch_ObjectsOncePerRevision(t *testing.T) {
 
 // TestWatch_OwnersChange gives what an object owns to another one: both are run.
 func TestWatch_OwnersChange(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{})
 	o.start()
 	leases, err := o.Resource(leaseKind, o.namespace.name)
@@ -109,7 +109,7 @@ func TestWatch_OwnersChange(t *testing.T) {
 
 // TestWatch_NothingIsMissed changes objects in bursts when the operator is at zero.
 func TestWatch_NothingIsMissed(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const objects, changes = 30, 10
 	o := newOperator(t, form{})
 	names, versions := o.watched(objects)

@@ -114,7 +114,7 @@ func (e *explainer) names(t *testing.T, cause string, args ...string) {
 // A user who has edit and the Role of the command line learns from why alone why a key
 // has not run.
 func TestWhy_NamesEachFault(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "why")
 	e := n.explainer()
 	n.deploy("operator", 1, rule{"503/", behaviour{Status: 503}}, rule{"429/", behaviour{Status: 429}}, rule{"404/", behaviour{Status: 404}},
