@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
@@ -368,23 +369,46 @@ func (f *stream) tell(runs []run, cut int, outages []outage) {
 		}
 		f.t.Logf("outage of %s: callers had no answer for %s, the operator no delivery for %s", o.to.Sub(o.from).Round(time.Millisecond),
 			longestGap(f.answered, o), longestGap(starts, o))
-		if o.calm {
-			f.undisturbed(outages, i)
+		if failed := disturbed(f.failed, outages, i); o.calm && len(failed) > 0 {
+			f.t.Errorf("%d calls had to be repeated: %s", len(failed), newest(failed))
 		}
 	}
 }
 
-// undisturbed holds that no call had to be repeated from an outage, or the start before the first,
-// until the next one. A call that began during the outage counts whenever it failed.
-func (f *stream) undisturbed(outages []outage, i int) {
-	f.t.Helper()
-	failed := slices.DeleteFunc(slices.Clone(f.failed), func(c failedCall) bool {
+// disturbed are the calls that failed from an outage, or the start before the first, until the
+// next one. A call that began before the outage was over counts whenever it failed.
+func disturbed(failed []failedCall, outages []outage, i int) []failedCall {
+	return slices.DeleteFunc(slices.Clone(failed), func(c failedCall) bool {
 		since := i == 0 || c.ended.After(outages[i].from)
 		until := i == len(outages)-1 || c.ended.Before(outages[i+1].from) || c.began.Before(outages[i].to)
 		return !since || !until
 	})
-	if len(failed) > 0 {
-		f.t.Errorf("%d calls had to be repeated: %s", len(failed), newest(failed))
+}
+
+// A call is counted for the outage that it has to do with.
+func TestStream_CallsThatFailedInCalm(t *testing.T) {
+	beside(t)
+	start := time.Now()
+	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
+	outages := []outage{{from: at(10), to: at(20)}, {from: at(30), to: at(40)}, {from: at(50), to: at(60)}}
+	for _, c := range []struct {
+		began, ended int
+		of           []bool // for each outage
+	}{
+		{1, 2, []bool{true, false, false}},
+		{9, 11, []bool{true, false, false}},
+		{25, 29, []bool{true, false, false}},
+		{25, 31, []bool{false, true, false}},
+		{15, 31, []bool{true, true, false}},
+		{41, 42, []bool{false, true, false}},
+		{35, 55, []bool{false, true, true}},
+		{61, 99, []bool{false, false, true}},
+	} {
+		for i, want := range c.of {
+			if got := len(disturbed([]failedCall{{began: at(c.began), ended: at(c.ended)}}, outages, i)) == 1; got != want {
+				t.Errorf("a call from second %d to %d counts for outage %d: %t", c.began, c.ended, i, got)
+			}
+		}
 	}
 }
 
