@@ -19,7 +19,7 @@ if [ -n "${NODES:-}" ]; then tags+=,nodes; fi # for the cluster of make cluster-
 # their place until the others have ended.
 log=$E2E_LOGS/e2e.log
 # shellcheck disable=SC2086 # E2E holds several flags
-if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 24 ${E2E:-} .) 2>&1 | tee "$log" |
+if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 18 ${E2E:-} .) 2>&1 | tee "$log" |
     grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|ok|FAIL|panic|seed)'; then exit 0; fi
 cat "$log"
 
