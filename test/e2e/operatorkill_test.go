@@ -126,7 +126,8 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 	// their delivery has failed already.
 	killed := map[string]bool{}
 	for change := range changes {
-		pod := o.underWay(o.key(names[0]), step).Pod
+		// Of the last object, whose run cannot be over before all were made or changed.
+		pod := o.underWay(o.key(names[objects-1]), step).Pod
 		for _, name := range names {
 			versions[o.key(name)] = o.namespace.change(name, change)
 		}
