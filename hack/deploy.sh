@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
 export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace' # as hack/cluster and hack/e2e.sh build ko, which is compiled once then
+export KOCACHE=$PWD/bin/ko
 # An older StatefulSet has another serviceName, which cannot be changed: see "Upgrade" in
 # docs/kubernetes.md.
 if [ "$(kubectl -n knative-eventing get statefulset reschedule-adapter --ignore-not-found -o jsonpath='{.spec.serviceName}')" = reschedule-adapter ]; then

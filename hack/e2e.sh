@@ -1,33 +1,27 @@
 #!/usr/bin/env bash
-# Runs test/e2e and then Knative's own suites (test/knative) in the cluster. E2E holds
-# further flags of go test for test/e2e, and leaves out Knative's suites. It shows the
-# result of each test as it ends, and after a failure the whole output; objects, events
-# and logs of pods are then in bin/e2e.
+# Runs test/e2e in the cluster, which runs Knative's own suites (test/knative) too. E2E holds
+# further flags of go test. It shows the result of each test as it ends, and after a failure
+# the whole output; objects, events and logs of pods are then in bin/e2e.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
 export E2E_LOGS=$PWD/bin/e2e
 export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -vet=off' # as make test and ko compile, so that they share what is compiled
+export KOCACHE=$PWD/bin/ko                                         # ko links and compresses nothing again that is unchanged
 rm -rf "$E2E_LOGS"
 mkdir -p "$E2E_LOGS"
 
 tags=e2e,grpcnotrace
 if [ -n "${NODES:-}" ]; then tags+=,nodes; fi # for the cluster of make cluster-up, whose nodes can be taken away
 
-# run NAME DIRECTORY FLAGS...
-run() {
-    local log=$E2E_LOGS/$1.log directory=$2
-    shift 2
-    echo "== $directory" >&2
-    if (cd "$directory" && go test -tags $tags -count=1 -v "$@" .) 2>&1 | tee "$log" | grep --line-buffered -E '^(--- |ok|FAIL|panic|seed)'; then return; fi
-    cat "$log"
-    return 1
-}
-
-# The tests wait most of the time, so more of them run than there are cores.
+# The tests wait most of the time, so more of them run than there are cores. Eight of them hold
+# their place until the others have ended.
+log=$E2E_LOGS/e2e.log
 # shellcheck disable=SC2086 # E2E holds several flags
-if run e2e test/e2e -timeout 45m -parallel 6 ${E2E:-} && { [ -n "${E2E:-}" ] || run suites test/knative -timeout 20m; }; then exit 0; fi
+if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 18 ${E2E:-} .) 2>&1 | tee "$log" |
+    grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|ok|FAIL|panic|seed)'; then exit 0; fi
+cat "$log"
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true
 kubectl get events -A --sort-by=.lastTimestamp >"$E2E_LOGS/events.txt" 2>&1 || true

@@ -64,7 +64,10 @@ start_in node kube-apiserver "$BIN/kube-apiserver" --etcd-servers http://127.0.0
     --service-account-issuer https://kubernetes.default.svc --service-account-signing-key-file "$pki/accounts.key" --service-account-key-file "$pki/accounts.key"
 await 120 node.kube-apiserver "the API server" kubectl get --raw /readyz
 config=$STATE/kubeconfig/controller-manager
+# A namespace that goes takes hundreds of calls, for each kind that there is, and the tests have some fifty
+# namespaces. At the usual 20 calls a second one takes minutes, while pods and endpoints of others wait.
 start_in node kube-controller-manager "$BIN/kube-controller-manager" --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" \
+    --kube-api-qps 200 --kube-api-burst 400 \
     --root-ca-file "$pki/ca.crt" --service-account-private-key-file "$pki/accounts.key" --use-service-account-credentials --leader-elect=false --bind-address 127.0.0.1
 config=$STATE/kubeconfig/scheduler
 start_in node kube-scheduler "$BIN/kube-scheduler" --kubeconfig "$config" --authentication-kubeconfig "$config" --authorization-kubeconfig "$config" --leader-elect=false --bind-address 127.0.0.1

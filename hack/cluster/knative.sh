@@ -11,17 +11,20 @@ apply -f "$ROOT/hack/cluster/manifests/storage.yaml" -f "$MANIFESTS/coredns.yaml
 volumes 0 20
 
 say "applying Knative"
-# Objects of kinds that these define come after them.
 for what in eventing serving; do
-    awk -v RS='---\n' -v ORS='---\n' '/\nkind: (CustomResourceDefinition|Namespace)\n/' "$MANIFESTS/$what.yaml" >"$STATE/$what-kinds.yaml"
+    # Knative reserves three quarters of two processors. Pods of the tests would wait for others to end.
+    awk '/^ *(requests|limits):/ {of = $1} of == "requests:" && /^ *cpu:/ {sub(/cpu: .*/, "cpu: 1m")} 1' "$MANIFESTS/$what.yaml" >"$STATE/$what.yaml"
+    # Objects of kinds that these define come after them.
+    awk -v RS='---\n' -v ORS='---\n' '/\nkind: (CustomResourceDefinition|Namespace)\n/' "$STATE/$what.yaml" >"$STATE/$what-kinds.yaml"
     apply -f "$STATE/$what-kinds.yaml"
 done
 kubectl wait --for=condition=Established customresourcedefinitions --all --timeout=60s >/dev/null
-apply -f "$MANIFESTS/eventing.yaml" -f "$MANIFESTS/serving.yaml" -f "$MANIFESTS/traefik.yaml"
+apply -f "$STATE/eventing.yaml" -f "$STATE/serving.yaml" -f "$MANIFESTS/traefik.yaml"
 kubectl -n knative-serving patch configmap config-network --type merge -p '{"data":{"ingress-class":"traefik.ingress.networking.knative.dev"}}' >/dev/null
 
-# The node finds images of Docker Hub in the registry (node.sh); Serving would ask Docker Hub.
-kubectl -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"registries-skipping-tag-resolving":"kind.local,ko.local,dev.local,index.docker.io"}}' >/dev/null
+# The node finds images of Docker Hub in the registry (node.sh); Serving would ask Docker Hub. The
+# proxy of each pod reserves nothing either.
+kubectl -n knative-serving patch configmap config-deployment --type merge -p '{"data":{"queue-sidecar-cpu-request":"1m","registries-skipping-tag-resolving":"kind.local,ko.local,dev.local,index.docker.io"}}' >/dev/null
 
 for namespace in kube-system knative-serving knative-eventing; do
     for deployment in $(kubectl -n $namespace get deployments -o name); do

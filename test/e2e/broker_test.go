@@ -105,7 +105,7 @@ func (n *namespace) onTime(what string, r run, dueAt time.Time) {
 
 // An event that comes through a trigger is due when it says.
 func TestBroker_EventIsDueWhenItSays(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "trigger")
 	address := n.startBroker()
 	n.serve("operator", nil)
@@ -155,7 +155,7 @@ func TestBroker_EventIsDueWhenItSays(t *testing.T) {
 
 // The event in a function's answer is a schedule.
 func TestBroker_ReplyEventIsASchedule(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "reply")
 	address := n.startBroker()
 	n.serve("operator", nil)
@@ -208,7 +208,7 @@ func TestBroker_ReplyEventIsASchedule(t *testing.T) {
 
 // A due event is published to the broker it came from and goes round once.
 func TestBroker_EventGoesRoundOnce(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "round")
 	address := n.startBroker()
 	s := n.source("later", "sink: {ref: {apiVersion: eventing.knative.dev/v1, kind: Broker, name: default}}")
@@ -269,7 +269,7 @@ func (n *namespace) publishedOnTime(what string, r record, dueAt time.Time) {
 
 // Ticks of a PingSource collapse to one run at a time.
 func TestPingSource_TicksCollapse(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const every = 5 * time.Second
 	n := newNamespace(t, "ping")
 	n.deploy("operator", 1)
@@ -317,10 +317,9 @@ spec:
 	s.awaitCounts("no ticks come any more", 0)
 }
 
-// Changes during a restart of the adapter are seen behind a broker.
-func TestBroker_ChangesDuringARestart(t *testing.T) {
-	// It restarts what all others use, and so is not parallel. ApiServerSource
-	// alone tries for some three seconds, and then forgets a change.
+// Changes during a restart of the adapter are seen behind a broker. ApiServerSource alone tries
+// for some three seconds, and then forgets a change.
+func changesDuringARestart(t *testing.T, turn func()) {
 	const objects = 50
 	s := operated(t, "bridge", "ingest: {key: event.name}\n", rule{"", behaviour{Read: "configmaps"}})
 	s.startBroker()
@@ -334,6 +333,7 @@ func TestBroker_ChangesDuringARestart(t *testing.T) {
 	}
 	s.awaitSeen("each object was seen", versions)
 
+	turn()
 	// Each changes once, so that a change that is lost is not made up for.
 	before := s.adapterPod()
 	if err := s.Client.CoreV1().Pods(system).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {

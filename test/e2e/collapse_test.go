@@ -210,7 +210,7 @@ func oneAtATime(t *testing.T, all []telling) spread {
 
 // Changes of objects collapse and the last state of each is seen by one replica at a time.
 func TestChanges_CollapseToTheLastState(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const objects, changes = 20, 10
 	for mode, c := range map[string]struct {
 		spec   string
@@ -314,7 +314,7 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 
 // A failing key backs off without holding up the others.
 func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const (
 		others   = 10
 		failures = 5

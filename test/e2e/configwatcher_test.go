@@ -216,15 +216,16 @@ func (a *watchedApp) mayDelete(may bool) {
 
 // The config watcher of the book.
 func TestConfigWatcher_OfTheBook(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	definition, err := os.ReadFile(filepath.Join("../..", configWatcherExample, "config/crd/k8spatterns.com_configwatchers.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	define(t, "configwatchers.k8spatterns.com", string(definition))
+	sample := resolvedExample(t, "config/samples")
 	t.Run("restarts pods once after its delay", func(t *testing.T) {
 		t.Parallel()
-		watchedInBothForms(t)
+		watchedInBothForms(t, sample)
 	})
 	t.Run("is refused when it would do harm", func(t *testing.T) {
 		t.Parallel()
@@ -234,7 +235,7 @@ func TestConfigWatcher_OfTheBook(t *testing.T) {
 
 // watchedInBothForms has the operator at work, from the same code, resident and
 // at zero.
-func watchedInBothForms(t *testing.T) {
+func watchedInBothForms(t *testing.T, sample string) {
 	for form, c := range map[string]struct {
 		delay     time.Duration
 		deployed  func(*namespace)
@@ -268,7 +269,6 @@ func watchedInBothForms(t *testing.T) {
 			a := &watchedApp{newNamespace(t, "config-"+form)}
 			a.apply(resolvedExample(t, "config/"+form))
 			c.deployed(a.namespace)
-			sample := resolvedExample(t, "config/samples")
 			const delay = "rolloutDelay: 2m"
 			if !strings.Contains(sample, delay) {
 				t.Fatalf("the sample has no %q to replace:\n%s", delay, sample)

@@ -17,80 +17,99 @@ import (
 )
 
 // Each kill happens in the middle of a stream of calls, events and deliveries.
-// The tests here kill what all others use, so none is parallel.
 
 // Nothing acknowledged is lost when a node, a pod or a disk goes.
-func TestDisruption_LosesNothing(t *testing.T) {
-	for _, c := range []struct {
+func disruptionLosesNothing(t *testing.T, turn func()) {
+	const delivery = "delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n"
+	n := newNamespace(t, "crash")
+	n.deploy("operator", 2, streamRules...)
+	n.serve("ksvc", nil, streamRules...)
+	s := n.source("crash", toService("operator")+delivery)
+	behind := n.source("behind", toKsvc("ksvc")+delivery) // the ingress and the activator are before it
+	turn()
+	s.served()
+	stream, busy := s.streamOf(streamWriters, "service."), behind.streamOf(1, "ksvc.")
+	var outages []outage
+	var late []string // new sources that were not waited for
+	for i, c := range []struct {
 		name string
 		// kill returns once it is done, and says when all that it hit is back.
-		kill func(*namespace) (back func() error)
+		kill func() (back func() error)
 		// calm: callers and deliveries have nothing to do with it.
 		calm bool
-		// ksvc: the operator is one, with the ingress and the activator before it.
-		ksvc bool
+		// sink is the one of a source that is new afterwards.
+		sink func() string
 	}{
-		{name: "the process of the adapter is killed", kill: func(n *namespace) func() error {
+		{name: "the process of the adapter is killed", kill: func() func() error {
 			pod := n.adapterPod()
 			n.killContainers(pod)
 			return n.restarted(pod)
 		}},
-		{name: "the pod of the adapter is deleted without grace", kill: func(n *namespace) func() error {
+		{name: "the pod of the adapter is deleted without grace", kill: func() func() error {
 			pod := n.adapterPod()
 			n.deleteNow(pod)
 			return func() error { return n.replaced(pod) }
 		}},
-		{name: "the pod of the adapter is evicted, as from a node that is drained", kill: func(n *namespace) func() error {
+		{name: "the pod of the adapter is evicted, as from a node that is drained", kill: func() func() error {
 			pod := n.adapterPod()
 			n.evict(pod)
 			return func() error { return n.replaced(pod) }
 		}},
-		{name: "the controller is killed", calm: true, kill: func(n *namespace) func() error {
+		{name: "the controller is killed", calm: true, kill: func() func() error {
 			pods := n.podsOf(system, "app.kubernetes.io/component="+controller)
 			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
-		{name: "all containers of the node are killed", ksvc: true, kill: func(n *namespace) func() error {
+		{name: "all containers of the node are killed", kill: func() func() error {
 			node := n.adapterPod().Spec.NodeName
 			pods := slices.DeleteFunc(n.podsOf("", ""), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 			n.nodekill(node)
 			return n.restarted(pods...)
+		}, sink: func() string {
+			n.serve("new", nil, streamRules...)
+			return toKsvc("new")
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := newNamespace(t, "crash")
-			sink := toService("operator")
-			if c.ksvc {
-				sink = toKsvc("operator")
-				n.serve("operator", nil, streamRules...)
-			} else {
-				n.deploy("operator", 2, streamRules...)
-			}
-			s := n.source("crash", sink+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
-			stream := s.stream()
-			stream.flow(100)
-
-			o := outage{from: time.Now(), calm: c.calm}
-			back := c.kill(n)
-			eventually(t, patience, "what was killed is back", back)
-			o.to = time.Now()
-			stream.flow(100)
-			eventually(t, patience, "the cluster is well", n.well)
-			stream.end()
-			stream.judge(o)
-			// What comes new is served as well, by who has to lead for that.
-			began := time.Now()
-			if c.ksvc {
-				n.serve("new", nil, streamRules...)
-				sink = toKsvc("new")
-				t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
-			}
-			other := n.source("after", sink)
-			t.Logf("a new source was served after %s", time.Since(began).Round(time.Millisecond))
-			other.put("after", `{}`)
-			n.awaitRuns(patience, "after", 1)
-		})
+		stream.flow(50)
+		stream.underWay()
+		busy.underWay()
+		o := outage{from: time.Now(), calm: c.calm}
+		eventually(t, patience, c.name+": it is back", c.kill())
+		o.to = time.Now()
+		outages = append(outages, o)
+		stream.flow(100)
+		busy.flow(10)
+		eventually(t, patience, c.name+": the cluster is well", n.well)
+		// What comes new is served as well, by the processes that have to lead for that. The lease of a
+		// controller that was killed lasts a minute more, in which the node can be lost.
+		began, name := time.Now(), fmt.Sprintf("after-%d", i)
+		if c.calm {
+			n.apply(manifestOf(name, toService("operator")))
+			late = append(late, name)
+			continue
+		}
+		sink := toService("operator")
+		if c.sink != nil {
+			sink = c.sink()
+			t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
+		}
+		n.serves(name, sink)
+		t.Logf("%s: a new source was served after %s", c.name, time.Since(began).Round(time.Millisecond))
 	}
+	for _, name := range late {
+		n.serves(name, toService("operator"))
+	}
+	stream.end()
+	busy.end()
+	stream.judge(outages...)
+	busy.judge(outages...)
+}
+
+// serves makes a source, or takes the one that is there, and waits for a delivery of it.
+func (n *namespace) serves(name, sink string) {
+	n.t.Helper()
+	n.source(name, sink).put(name, `{}`)
+	n.awaitRuns(patience, name, 1)
 }
 
 // adapterPod is the adapter's one pod, once it is ready.

@@ -12,7 +12,7 @@ import (
 
 // An event that its sink refuses reaches the dead letter sink.
 func TestDeadLetter_GetsTheRefused(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "dead")
 	n.serve("operator", quickly, rule{"500/", behaviour{Status: 500}}, rule{"400/", behaviour{Status: 400}})
 	n.serve("undertaker", quickly)

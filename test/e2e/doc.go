@@ -15,7 +15,7 @@
 //
 // What is missing in the cluster is told at the start, and fails; nothing is
 // skipped. Tests that disturb the others (they kill the adapter, or change
-// Knative's settings) are not parallel. All files but this one have the build
+// Knative's settings) have the cluster alone, in TestAlone_InTurn. All files but this one have the build
 // tag e2e; nodes_test.go, which takes nodes away, has the tag nodes too, for the
 // cluster of make cluster-up.
 //

@@ -11,12 +11,12 @@ import (
 
 // A sink that was down gets the events that it missed.
 func TestSink_DownGetsTheMissed(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const outage = 5 * time.Second
 	n := newNamespace(t, "down")
 	s := n.source("down", toService("recorder")+"delivery: {backoffPolicy: linear, backoffDelay: PT0.3S}")
+	began := time.Now() // before the call, which takes a while on a busy machine
 	n.answer("/", 503, outage)
-	began := time.Now()
 	s.put("scheduled", `{}`)
 	s.send(`{"a":1}`, "Id", "17", "Reschedulekey", "sent")
 

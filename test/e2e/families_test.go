@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,10 +22,10 @@ import (
 // An operator with kopf does its work from zero: it retries, handles a change, and lets
 // an object go.
 func TestKopf_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const example = "../../examples/kopf"
 	n := newNamespace(t, "kopf")
-	image := n.imageOf(example, "kopf-notices")
+	image := n.imageOf(example, "kopf-notices", filepath.Join(example, "handlers.py"), "../../python/requirements.txt", "../../python/src/reschedule_kopf")
 	n.defined(example+"/config/crd/notices.yaml", "notices.examples.reschedule.dev")
 	for _, file := range []string{"rbac.yaml", "service.yaml", "source.yaml"} {
 		n.apply(strings.ReplaceAll(n.fileOf(example, "serverless/"+file), "example.com/notices", image))
@@ -77,10 +75,11 @@ func TestKopf_WorksFromZero(t *testing.T) {
 // An operator with kube-rs does its work from zero: for a change, and for a ConfigMap
 // that another hand has changed.
 func TestKubeRS_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const example = "../../examples/kube-rs"
 	n := newNamespace(t, "kube-rs")
-	image := n.imageOf(example, "kube-rs-banners")
+	image := n.imageOf(example, "kube-rs-banners",
+		example+"/src", example+"/Cargo.toml", example+"/Cargo.lock", example+"/rust-toolchain.toml")
 	n.defined(example+"/config/crd.yaml", "banners.examples.reschedule.dev")
 	n.apply(strings.ReplaceAll(n.fileOf(example, "serverless.yaml"), "example.com/banners", image))
 	n.ready(knativeService, "banners")
@@ -102,25 +101,16 @@ func TestKubeRS_WorksFromZero(t *testing.T) {
 	n.atZero("banners")
 }
 
-// imageOf builds the image of an example with its image.sh and pushes it, and returns its
-// name, by digest.
-func (n *namespace) imageOf(example, name string) string {
+// imageOf is the image of an example, which its image.sh makes of these files or folders.
+func (n *namespace) imageOf(example, name string, of ...string) string {
 	n.t.Helper()
-	dir := n.t.TempDir()
-	crane := filepath.Join(dir, "crane")
-	run := func(env []string, command string, args ...string) string {
-		cmd := exec.CommandContext(n.t.Context(), command, args...)
-		cmd.Env = append(os.Environ(), env...)
-		var out, said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
-		if err := cmd.Run(); err != nil {
-			n.t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, &out, &said)
-		}
-		return strings.TrimSpace(out.String())
+	image, err := imageOnce(name, append(of, filepath.Join(example, "image.sh")), func(crane, image string) (string, error) {
+		return script(crane, filepath.Join(example, "image.sh"), filepath.Join(n.t.TempDir(), "image"), image)
+	})
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	run([]string{"CGO_ENABLED=0"}, "go", "-C", "../../tools/ko", "build", "-o", crane, "github.com/google/go-containerregistry/cmd/crane")
-	out := run([]string{"CRANE=" + crane}, filepath.Join(example, "image.sh"), filepath.Join(dir, "image"), os.Getenv("KO_DOCKER_REPO")+"/"+name+":e2e")
-	return out[strings.LastIndex(out, "\n")+1:]
+	return image
 }
 
 func (n *namespace) fileOf(example, name string) string {

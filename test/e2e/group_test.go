@@ -29,15 +29,16 @@ const (
 )
 
 // One adapter becomes three, any of them goes, and they become one again: nothing is lost, and
-// callers wait seconds. It replaces the one adapter that the other tests use, so it is not
-// parallel.
-func TestGroup_LosesNothing(t *testing.T) {
+// callers wait seconds.
+func groupLosesNothing(t *testing.T, turn func()) {
 	n := newNamespace(t, "group")
-	n.singleAgain()
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
-	stream := s.stream()
 	user := n.explainer()
+	turn()
+	n.singleAgain()
+	s.served()
+	stream := s.stream()
 	const unite = "from three to one"
 	stream.flow(150) // slow runs are under way when the first step begins
 	var outages []outage
@@ -102,6 +103,13 @@ func (e *explainer) seesGroups(groups int) error {
 	return nil
 }
 
+// installed are commands of bash that install the checkout, as make deploy does, and wait for it.
+const installed = `
+go run -modfile=tools/ko/go.mod github.com/google/ko apply --sbom=none -f config/
+for workload in deployment/reschedule-controller statefulset/reschedule-adapter; do
+    kubectl -n knative-eventing rollout status $workload --timeout=3m
+done`
+
 // singleAgain leaves the cluster with one adapter, and no volume, when the test ends.
 func (n *namespace) singleAgain() {
 	n.t.Cleanup(func() {
@@ -112,7 +120,7 @@ func (n *namespace) singleAgain() {
 		}
 		err := n.removeAdapters(ctx)
 		if err == nil {
-			err = inCheckout(ctx, n.t.TempDir(), "go run -modfile=tools/ko/go.mod github.com/google/ko apply --sbom=none -f config/")
+			err = inCheckout(ctx, n.t.TempDir(), installed)
 		}
 		if err != nil {
 			n.t.Errorf("the cluster has not one adapter again: %v", err)

@@ -134,7 +134,7 @@ func (r helmRelease) says(what, greeting string) {
 // only its main program changed. It begins to watch the objects of a chart while it runs; at
 // zero the source watches them.
 func TestHelm_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	defineAny(t, greetings.Group, "Greeting") // of test/operators/helm/kodata/watches.yaml
 	for _, form := range []string{"resident", "serverless"} {
 		t.Run(form, func(t *testing.T) {

@@ -5,12 +5,16 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 )
 
 // built are the images of the tests: the folder of a module in the checkout, the
@@ -43,6 +47,82 @@ func ko(ctx context.Context, module string, args ...string) (string, error) {
 		return "", fmt.Errorf("ko %s in %s: %w\n%s", strings.Join(args, " "), module, err, &said)
 	}
 	return out.String(), nil
+}
+
+// Programs of this machine that several tests run. They are built once, and stay: go build leaves
+// alone what is up to date.
+var (
+	commandLine = sync.OnceValues(func() (string, error) {
+		return compiled("kn-source-reschedule", "-C", "../../cli", "build", ".")
+	})
+	crane = sync.OnceValues(func() (string, error) {
+		return compiled("crane", "-C", "../../tools/ko", "build", "github.com/google/go-containerregistry/cmd/crane")
+	})
+)
+
+// compiled has the go command write a program of a name, and returns its path.
+func compiled(name string, args ...string) (string, error) {
+	path, err := filepath.Abs(filepath.Join("../../bin/e2e-programs", name))
+	if err != nil {
+		return "", err
+	}
+	last := len(args) - 1 // what is compiled
+	cmd := exec.Command("go", slices.Concat(args[:last], []string{"-o", path}, args[last:])...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return path, nil
+}
+
+// imageOnce returns the image of a name, by digest, that was made of these files or folders: by an
+// earlier run, whose image is still in the registry, or now by make.
+func imageOnce(name string, of []string, make func(crane, image string) (string, error)) (string, error) {
+	crane, err := crane()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	for _, root := range of {
+		err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			text, err := os.ReadFile(file)
+			fmt.Fprintf(sum, "%s %d %s", file, len(text), text)
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	repository := os.Getenv("KO_DOCKER_REPO") + "/" + name
+	image := fmt.Sprintf("%s:%x", repository, sum.Sum(nil))
+	if digest, err := exec.Command(crane, "digest", image).Output(); err == nil {
+		return repository + "@" + strings.TrimSpace(string(digest)), nil
+	}
+	return make(crane, image)
+}
+
+// script runs an image.sh, and returns the image that it has pushed, by digest.
+func script(crane, file, dir, image string) (string, error) {
+	cmd := exec.Command(file, dir, image)
+	cmd.Env = append(os.Environ(), "CRANE="+crane)
+	return said(cmd)
+}
+
+// said runs a command, and returns the last word that it prints.
+func said(cmd *exec.Cmd) (string, error) {
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, &out, &errs)
+	}
+	words := strings.Fields(out.String())
+	if len(words) == 0 {
+		return "", nil
+	}
+	return words[len(words)-1], nil
 }
 
 // buildImages builds the images of the tests and pushes them.

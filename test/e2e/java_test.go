@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +28,7 @@ var site = schema.GroupVersionKind{Group: "sample.reschedule.dev", Version: "v1"
 // A reconcile that fails is retried as often as JOSDK would, and a finalizer is removed
 // when its work is done, although the pods are killed in the middle of it.
 func TestJava_RetriesAndFinalizers(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "javasite")
 	defineAny(t, "sample.reschedule.dev", "Site")
 	n.account("sites", `
@@ -166,9 +165,8 @@ func javaImage(t *testing.T, name string) string {
 }
 
 func buildJava() (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // it is for more than one test
-	defer cancel()
-	for _, path := range []string{filepath.Join(webPageExample, "target/webpage.jar"), siteTests} {
+	jar, jars, toImage := filepath.Join(webPageExample, "target/webpage.jar"), filepath.Join(webPageExample, "target/lib"), filepath.Join(webPageExample, "image.sh")
+	for _, path := range []string{jar, siteTests} {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("the operators are not built: run make java: %w", err)
 		}
@@ -178,42 +176,40 @@ func buildJava() (map[string]string, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	var failed error
-	run := func(name string, args ...string) string {
-		if failed != nil {
-			return ""
-		}
-		cmd := exec.CommandContext(ctx, name, args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "CRANE="+filepath.Join(dir, "crane"))
-		var out, said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &said
-		if err := cmd.Run(); err != nil {
-			failed = fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, &out, &said)
-		}
-		lines := strings.Fields(out.String())
-		if len(lines) == 0 {
-			return ""
-		}
-		return lines[len(lines)-1]
-	}
-	repository := os.Getenv("KO_DOCKER_REPO")
-	run("go", "-C", "../../tools/ko", "build", "-o", filepath.Join(dir, "crane"), "github.com/google/go-containerregistry/cmd/crane")
-	webpage := run(filepath.Join(webPageExample, "image.sh"), filepath.Join(dir, "image"), repository+"/java-webpage:e2e")
-
-	// The jars are the same, so the archive of classes fits.
-	layer := filepath.Join(dir, "layer")
-	args, err := os.ReadFile(filepath.Join(dir, "image/app/args"))
-	if failed != nil || err != nil {
-		return nil, errors.Join(failed, err)
-	}
-	text := strings.TrimSpace(string(args)) + ":tests.jar\ndev.reschedule.josdk.Main\n"
-	if err := errors.Join(os.MkdirAll(filepath.Join(layer, "app"), 0o755), os.WriteFile(filepath.Join(layer, "app/tests.args"), []byte(text), 0o644)); err != nil {
+	of := []string{jar, jars, toImage}
+	webpage, err := imageOnce("java-webpage", of, func(crane, image string) (string, error) {
+		return script(crane, toImage, filepath.Join(dir, "image"), image)
+	})
+	if err != nil {
 		return nil, err
 	}
-	run("jar", "--create", "--file", filepath.Join(layer, "app/tests.jar"), "-C", siteTests, ".")
-	run("tar", "-C", layer, "-cf", layer+".tar", "app")
-	site := run(filepath.Join(dir, "crane"), "append", "--base", webpage, "-f", layer+".tar", "-t", repository+"/java-site:e2e")
-	return map[string]string{"webpage": webpage, "site": site}, failed
+	site, err := imageOnce("java-site", append(of, siteTests), func(crane, image string) (string, error) {
+		// The jars are the same, so the archive of classes fits.
+		args, layer := filepath.Join(dir, "image/app/args"), filepath.Join(dir, "layer")
+		if _, err := os.Stat(args); err != nil { // webpage is of an earlier run
+			if _, err := said(exec.Command(toImage, filepath.Join(dir, "image"))); err != nil {
+				return "", err
+			}
+		}
+		text, err := os.ReadFile(args)
+		if err != nil {
+			return "", err
+		}
+		text = fmt.Appendf(nil, "%s:tests.jar\ndev.reschedule.josdk.Main\n", bytes.TrimSpace(text))
+		if err := errors.Join(os.MkdirAll(filepath.Join(layer, "app"), 0o755), os.WriteFile(filepath.Join(layer, "app/tests.args"), text, 0o644)); err != nil {
+			return "", err
+		}
+		for _, cmd := range []*exec.Cmd{
+			exec.Command("jar", "--create", "--file", filepath.Join(layer, "app/tests.jar"), "-C", siteTests, "."),
+			exec.Command("tar", "-C", layer, "-cf", layer+".tar", "app"),
+		} {
+			if _, err := said(cmd); err != nil {
+				return "", err
+			}
+		}
+		return said(exec.Command(crane, "append", "--base", webpage, "-f", layer+".tar", "-t", image))
+	})
+	return map[string]string{"webpage": webpage, "site": site}, err
 }
 
 // defineAny defines a namespaced kind of version v1 whose spec and status may have anything.

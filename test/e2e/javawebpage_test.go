@@ -25,7 +25,7 @@ var webPage = schema.GroupVersionKind{Group: "examples.reschedule.dev", Version:
 // An operator with the Java Operator SDK does its work from zero, also when its pods are
 // killed.
 func TestJava_WebPagesFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "java")
 	define(t, "webpages.examples.reschedule.dev", webPageFile(t, "crd/webpages.yaml"))
 	for _, file := range []string{"rbac.yaml", "service.yaml", "source.yaml"} {

@@ -21,7 +21,7 @@ const metacontrollerExample = "examples/metacontroller"
 // A hook of Metacontroller is called from zero for a new object, and again from zero when
 // the time is over that it asked for.
 func TestMetacontroller_FromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const ttl = 100 * time.Second // longer than Serving takes to zero
 	definitions, err := world.Resource(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "")
 	if err != nil {

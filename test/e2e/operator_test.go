@@ -309,7 +309,7 @@ func (o *operator) done(key string, want ...string) []run {
 
 // TestOperator_WorksFromZero is one in each form.
 func TestOperator_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	for name, f := range map[string]form{
 		"watched":                              {with: "audience=" + doorAudience},
 		"watched, objects without a namespace": {namespaces: true},

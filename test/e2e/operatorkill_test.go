@@ -44,7 +44,7 @@ func (o *operator) deletePod(name string, force bool) {
 
 // An operator that is killed at any point loses nothing.
 func TestOperator_KilledLosesNothing(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{mode: "Resource"})
 	o.start()
 	// Its process ends: before the work, in the middle of it, and around the answer.
@@ -74,7 +74,7 @@ func TestOperator_KilledLosesNothing(t *testing.T) {
 
 // A run that has begun ends and counts when the operator is stopped.
 func TestOperator_StoppedEndsItsRun(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{mode: "Resource"})
 	o.start()
 	for name, c := range map[string]struct {
@@ -107,7 +107,7 @@ func TestOperator_StoppedEndsItsRun(t *testing.T) {
 // TestOperator_ReplicasShareNoKey has three, of which one is
 // killed.
 func TestOperator_ReplicasShareNoKey(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const (
 		objects, changes = 10, 5
 		step             = "work=3s"
@@ -126,7 +126,8 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 	// their delivery has failed already.
 	killed := map[string]bool{}
 	for change := range changes {
-		pod := o.underWay(o.key(names[0]), step).Pod
+		// Of the last object, whose run cannot be over before all were made or changed.
+		pod := o.underWay(o.key(names[objects-1]), step).Pod
 		for _, name := range names {
 			versions[o.key(name)] = o.namespace.change(name, change)
 		}

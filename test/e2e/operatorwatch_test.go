@@ -19,7 +19,7 @@ import (
 // TestWatch_ObjectsOncePerRevision has objects that are older than their source, objects
 // that come later, and another revision of the operator.
 func TestWatch_ObjectsOncePerRevision(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{})
 	var keys []string
 	for i := range 10 {
@@ -69,7 +69,7 @@ func TestWatch_ObjectsOncePerRevision(t *testing.T) {
 
 // TestWatch_OwnersChange gives what an object owns to another one: both are run.
 func TestWatch_OwnersChange(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	o := newOperator(t, form{})
 	o.start()
 	leases, err := o.Resource(leaseKind, o.namespace.name)
@@ -107,19 +107,12 @@ func TestWatch_OwnersChange(t *testing.T) {
 	}
 }
 
-// TestWatch_NothingIsMissed changes objects in bursts, some of them while the adapter has
-// no pod. It stops the adapter of all tests, so it is not parallel.
+// TestWatch_NothingIsMissed changes objects in bursts when the operator is at zero.
 func TestWatch_NothingIsMissed(t *testing.T) {
+	beside(t)
 	const objects, changes = 30, 10
 	o := newOperator(t, form{})
-	o.start()
-	names, versions := make([]string, objects), map[string]string{}
-	for i := range names {
-		names[i] = fmt.Sprintf("object-%02d", i)
-		versions[o.create(names[i], "ok")] = o.version(names[i])
-	}
-	o.awaitLastSeen(versions)
-	o.atZero("operator")
+	names, versions := o.watched(objects)
 
 	random(t).Shuffle(objects, func(i, j int) { names[i], names[j] = names[j], names[i] })
 	began := time.Now()
@@ -131,8 +124,31 @@ func TestWatch_NothingIsMissed(t *testing.T) {
 	t.Logf("%d changes in %s", objects*changes, time.Since(began).Round(time.Millisecond))
 	o.awaitLastSeen(versions)
 	o.awaitCounts("nothing is left", 0)
-	o.atZero("operator")
+}
 
+// watched starts the operator, makes objects that it sees, and waits until it is at zero. It
+// returns their names, and their versions by key.
+func (o *operator) watched(objects int) (names []string, versions map[string]string) {
+	o.t.Helper()
+	o.start()
+	names, versions = make([]string, objects), map[string]string{}
+	for i := range names {
+		names[i] = fmt.Sprintf("object-%02d", i)
+		versions[o.create(names[i], "ok")] = o.version(names[i])
+	}
+	o.awaitLastSeen(versions)
+	o.atZero("operator")
+	return names, versions
+}
+
+// Objects change, go and come while the adapter has no pod: each change is seen afterwards, and
+// nothing else is run again.
+func watchWithoutAnAdapter(t *testing.T, turn func()) {
+	const objects = 30
+	o := newOperator(t, form{})
+	names, versions := o.watched(objects)
+	turn()
+	o.awaitCounts("nothing is left", 0)
 	before := map[string]int{}
 	for _, name := range names {
 		before[name] = len(o.of(o.key(name)))
@@ -145,7 +161,7 @@ func TestWatch_NothingIsMissed(t *testing.T) {
 	o.remove(again)
 	o.create(again, "ok")
 	versions[o.key(again)] = o.version(again)
-	versions[o.key(changed)] = o.namespace.change(changed, changes)
+	versions[o.key(changed)] = o.namespace.change(changed, 1)
 	o.create("new", "ok")
 	versions[o.key("new")] = o.version("new")
 	delete(versions, o.key(gone))

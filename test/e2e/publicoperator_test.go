@@ -163,7 +163,7 @@ func (c chaosPod) postpone(s *source, next time.Time) *corev1.Pod {
 
 // The ChaosPod of controller-runtime's examples runs from zero with only its main program changed.
 func TestPublicOperator_ChaosPod(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const stop = 90 * time.Second // longer than Serving takes to zero
 	n := newNamespace(t, "chaospod")
 	n.apply(strings.ReplaceAll(chaosPodCRD, "OWNER", n.ownerText()))
@@ -314,7 +314,7 @@ func (n *namespace) awaitCA(what, want string) {
 // an object that is watched by its metadata and leads to others by a map function,
 // predicates, and objects without a namespace.
 func TestPublicOperator_CAInjector(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "cainjector")
 	in := strings.NewReplacer("NAME", n.name, "OWNER", n.ownerText())
 	n.account("watcher", `[{apiGroups: [""], resources: [secrets], verbs: [get, list, watch]}]`)

@@ -40,7 +40,7 @@ const (
 
 // An operator in Python that only answers does its work from zero.
 func TestPython_WorksFromZero(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const (
 		ttl    = 150 * time.Second // longer than the retries and Serving take to zero
 		clocks = time.Second       // by which the clocks of several nodes may differ
@@ -173,7 +173,7 @@ func (n *namespace) makeNamespace(name string, labels map[string]string) time.Ti
 // What the function answers, row by row, as a process of this machine against
 // an API server that does as the row says.
 func TestPython_Answers(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	api := &fakeNamespaces{}
 	function := startPython(t, api)
 	const looked = "/api/v1/namespaces/preview"

@@ -64,8 +64,9 @@ func matches(page, printed string) bool {
 	return regexp.MustCompile("^" + pattern + "$").MatchString(white.ReplaceAllString(printed, ""))
 }
 
-// It applies config/ again, which starts the adapter anew: not in parallel.
+// The page applies config/, which make deploy has done before: it starts nothing anew beside other tests.
 func TestQuickStart_WorksAsWritten(t *testing.T) {
+	beside(t)
 	page, err := os.ReadFile("../../" + quickstart)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func cleanUpQuickstart(t *testing.T) {
 
 // A page is compared as its readers compare it.
 func TestQuickStart_ComparesOutput(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const page = "text\n```sh\necho a\necho b\n```\n\n```text\na …\n```\nmore\n```yaml\nx: y\n```\n```sh\ntrue\n```\n"
 	blocks := steps(page)
 	if len(blocks) != 2 || blocks[0] != (step{2, "echo a\necho b", "a …"}) || blocks[1] != (step{14, "true", ""}) {

@@ -28,15 +28,15 @@ import (
 
 var eventPolicy = schema.GroupVersionKind{Group: "eventing.knative.dev", Version: "v1alpha1", Kind: "EventPolicy"}
 
-// The flags hold for all of Knative Eventing, so one test turns them once,
-// and it is not parallel.
-func TestSecure_TokensAndTLS(t *testing.T) {
+// The flags hold for all of Knative Eventing, so one test turns them once.
+func tokensAndTLS(t *testing.T, turn func()) {
 	n := newNamespace(t, "secure")
 	n.deploy("operator", 1, rule{"", behaviour{}})
 	s := n.source("site", toService("operator"))
 	if s.caCerts != "" {
 		t.Fatal("the source has CACerts before TLS is on: config-features is not as Knative has it at first")
 	}
+	turn()
 	ca := newAuthority(t)
 	n.secret(system, "reschedule-adapter-server-tls", ca.certificate(t, "reschedule-adapter."+system+".svc.cluster.local", "reschedule-adapter."+system+".svc"))
 	n.trusted(ca)
@@ -89,10 +89,16 @@ func (s *source) secure(ca *authority) {
 		return fmt.Errorf("the addresses are %v", o.Status.Addresses)
 	})
 	s.namespace.ready(rescheduling, s.name)
-	// The kubelet looks after the Secrets of a running pod once a minute or so.
+	// The kubelet looks after the Secrets of a running pod once a minute or so, and at once when
+	// the pod changes.
 	eventually(s.t, patience, "the adapter has its certificate", func() error {
 		_, err := s.try("GET", "", "")
-		return err
+		if err == nil {
+			return nil
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e/looked":%q}}}`, time.Now())
+		_, failed := s.Client.CoreV1().Pods(system).Patch(s.t.Context(), adapter+"-0", types.MergePatchType, patch, metav1.PatchOptions{})
+		return errors.Join(err, failed)
 	})
 	s.t.Logf("called by https %s after the flags were turned", time.Since(began).Round(time.Second))
 }

@@ -33,14 +33,20 @@ func (n *namespace) source(name, spec string) *source {
 	n.ready(rescheduling, name)
 	s.read()
 	s.token = n.token("caller", s.audience())
-	eventually(n.t, patience, "the adapter serves "+name, func() error {
+	s.served()
+	return s
+}
+
+// served waits until the adapter serves the source: a Service learns of a new pod a little later.
+func (s *source) served() {
+	s.t.Helper()
+	eventually(s.t, patience, "the adapter serves "+s.name, func() error {
 		r, err := s.try("GET", "", "")
 		if err == nil && r.Status != 200 {
 			err = fmt.Errorf("%d %s", r.Status, r.Body)
 		}
 		return err
 	})
-	return s
 }
 
 // manifestOf is the manifest of a source.

@@ -5,12 +5,12 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
@@ -29,9 +29,15 @@ type stream struct {
 	promised map[string]string           // key → the mark that was acknowledged last
 	far      map[string]harness.Schedule // keys that stay, as they were acknowledged
 	answered []time.Time                 // when calls were acknowledged
-	failed   map[string]int              // what calls were answered with that had to be repeated
-	reasons  []string                    // of the same calls
+	failed   []failedCall                // calls that had to be repeated
 	wrong    []string                    // what no caller should be told
+}
+
+// failedCall is a call that had to be repeated.
+type failedCall struct {
+	began, ended time.Time
+	answer       string // its status, or that there was none
+	reason       string
 }
 
 // streamRules are the rules of the operator that the source of a stream has.
@@ -52,7 +58,7 @@ func (s *source) stream() *stream { return s.streamOf(streamWriters, "") }
 
 // streamOf is a stream of so many callers, with a label for its keys.
 func (s *source) streamOf(writers int, label string) *stream {
-	f := &stream{source: s, label: label, ended: make(chan struct{}), promised: map[string]string{}, far: map[string]harness.Schedule{}, failed: map[string]int{}}
+	f := &stream{source: s, label: label, ended: make(chan struct{}), promised: map[string]string{}, far: map[string]harness.Schedule{}}
 	for writer := range writers {
 		f.writers.Go(func() { f.write(writer, rand.New(rand.NewPCG(seed, uint64(writer)))) })
 	}
@@ -158,13 +164,14 @@ func (f *stream) event(key, mark string, at time.Time) {
 func (f *stream) insist(method, path, body string, headers ...string) *harness.Reply {
 	var reply *harness.Reply
 	err := poll(f.t.Context(), patience, func() error {
+		began := time.Now()
 		r, err := f.try(method, path, body, headers...)
 		if err != nil {
-			f.note("no answer", fmt.Sprintf("%s %s: %v", method, path, err))
+			f.note(failedCall{began, time.Now(), "no answer", fmt.Sprintf("%s %s: %v", method, path, err)})
 			return err
 		}
 		if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests {
-			f.note(fmt.Sprint(r.Status), fmt.Sprintf("%s %s: %s", method, path, r.Body))
+			f.note(failedCall{began, time.Now(), fmt.Sprint(r.Status), fmt.Sprintf("%s %s: %s", method, path, r.Body)})
 			return fmt.Errorf("%d %s", r.Status, r.Body)
 		}
 		reply = r
@@ -178,11 +185,10 @@ func (f *stream) insist(method, path, body string, headers ...string) *harness.R
 	return reply
 }
 
-func (f *stream) note(failure, reason string) {
+func (f *stream) note(call failedCall) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed[failure]++
-	f.reasons = append(f.reasons, time.Now().UTC().Format("15:04:05.000 ")+reason)
+	f.failed = append(f.failed, call)
 }
 
 func (f *stream) unexpected(what string, r *harness.Reply) {
@@ -207,7 +213,7 @@ func (f *stream) acknowledged(marks map[string]string, is harness.Schedule) {
 // underWay waits until a slow run is under way.
 func (f *stream) underWay() {
 	f.t.Helper()
-	key := "slow/" + f.label + "now"
+	key := fmt.Sprintf("slow/%snow.%d", f.label, time.Now().UnixMilli())
 	f.put(key, "now", time.Now())
 	eventually(f.t, patience, key+" is under way", func() error {
 		if runs, err := f.recordedRuns(key); err != nil || len(runs) == 0 {
@@ -352,20 +358,57 @@ func (f *stream) stay() {
 func (f *stream) tell(runs []run, cut int, outages []outage) {
 	f.t.Helper()
 	f.t.Logf("%d calls acknowledged, for %d keys and %d that are far away; %d runs, %d of them of deliveries that had been cut off; calls that were repeated: %v",
-		len(f.answered), len(f.promised), len(f.far), len(runs), cut, f.failed)
+		len(f.answered), len(f.promised), len(f.far), len(runs), cut, f.repeated())
 	var starts []time.Time
 	for _, r := range runs {
 		starts = append(starts, r.Start)
 	}
-	for _, o := range outages {
+	for i, o := range outages {
 		if !slices.ContainsFunc(runs, func(r run) bool { return r.Start.Before(o.from) && (r.End.IsZero() || r.End.After(o.from)) }) {
 			f.t.Error("no delivery was under way when it began: too little happened for this to mean anything")
 		}
 		f.t.Logf("outage of %s: callers had no answer for %s, the operator no delivery for %s", o.to.Sub(o.from).Round(time.Millisecond),
 			longestGap(f.answered, o), longestGap(starts, o))
+		if failed := disturbed(f.failed, outages, i); o.calm && len(failed) > 0 {
+			f.t.Errorf("%d calls had to be repeated: %s", len(failed), newest(failed))
+		}
 	}
-	if o := slices.IndexFunc(outages, func(o outage) bool { return o.calm }); o >= 0 && len(f.failed) > 0 {
-		f.t.Errorf("calls had to be repeated: %s", f.why())
+}
+
+// disturbed are the calls that failed from an outage, or the start before the first, until the
+// next one. A call that began before the outage was over counts whenever it failed.
+func disturbed(failed []failedCall, outages []outage, i int) []failedCall {
+	return slices.DeleteFunc(slices.Clone(failed), func(c failedCall) bool {
+		since := i == 0 || c.ended.After(outages[i].from)
+		until := i == len(outages)-1 || c.ended.Before(outages[i+1].from) || c.began.Before(outages[i].to)
+		return !since || !until
+	})
+}
+
+// A call is counted for the outage that it has to do with.
+func TestStream_CallsThatFailedInCalm(t *testing.T) {
+	beside(t)
+	start := time.Now()
+	at := func(second int) time.Time { return start.Add(time.Duration(second) * time.Second) }
+	outages := []outage{{from: at(10), to: at(20)}, {from: at(30), to: at(40)}, {from: at(50), to: at(60)}}
+	for _, c := range []struct {
+		began, ended int
+		of           []bool // for each outage
+	}{
+		{1, 2, []bool{true, false, false}},
+		{9, 11, []bool{true, false, false}},
+		{25, 29, []bool{true, false, false}},
+		{25, 31, []bool{false, true, false}},
+		{15, 31, []bool{true, true, false}},
+		{41, 42, []bool{false, true, false}},
+		{35, 55, []bool{false, true, true}},
+		{61, 99, []bool{false, false, true}},
+	} {
+		for i, want := range c.of {
+			if got := len(disturbed([]failedCall{{began: at(c.began), ended: at(c.ended)}}, outages, i)) == 1; got != want {
+				t.Errorf("a call from second %d to %d counts for outage %d: %t", c.began, c.ended, i, got)
+			}
+		}
 	}
 }
 
@@ -373,14 +416,26 @@ func (f *stream) tell(runs []run, cut int, outages []outage) {
 func (f *stream) why() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return strings.Join(f.reasons[max(0, len(f.reasons)-5):], "\n")
+	return newest(f.failed)
+}
+
+func newest(failed []failedCall) string {
+	var reasons []string
+	for _, c := range failed[max(0, len(failed)-5):] {
+		reasons = append(reasons, c.ended.UTC().Format("15:04:05.000 ")+c.reason)
+	}
+	return strings.Join(reasons, "\n")
 }
 
 // repeated is what calls were answered with so far that had to be repeated.
 func (f *stream) repeated() map[string]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.failed)
+	answers := map[string]int{}
+	for _, c := range f.failed {
+		answers[c.answer]++
+	}
+	return answers
 }
 
 // unanswered is the longest time without an acknowledged call that has to do with an outage.

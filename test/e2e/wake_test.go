@@ -28,7 +28,7 @@ func lateness(runs []run) string {
 
 // An operator at zero is woken, reschedules itself, goes, and is woken again on time.
 func TestWake_FromZeroAgainAndAgain(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	const (
 		key   = "GitRepo/team-a/site"
 		again = 100 * time.Second // longer than Serving takes to zero
@@ -110,7 +110,7 @@ func (s *source) waiting(key string) harness.Schedule {
 
 // Nothing is lost when many keys come due at once and the operator is at zero.
 func TestWake_ManyKeysAtOnce(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	for name, c := range map[string]struct {
 		annotations map[string]string
 		concurrency int // of a pod; 0: no limit

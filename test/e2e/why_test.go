@@ -37,11 +37,10 @@ type explainer struct {
 
 func (n *namespace) explainer() *explainer {
 	n.t.Helper()
-	e := &explainer{namespace: n, binary: filepath.Join(n.t.TempDir(), "kn-source-reschedule"), user: "system:serviceaccount:" + n.name + ":ada"}
-	build := exec.CommandContext(n.t.Context(), "go", "build", "-o", e.binary, ".")
-	build.Dir = "../../cli"
-	if out, err := build.CombinedOutput(); err != nil {
-		n.t.Fatalf("the command line cannot be built: %v\n%s", err, out)
+	e := &explainer{namespace: n, user: "system:serviceaccount:" + n.name + ":ada"}
+	var err error
+	if e.binary, err = commandLine(); err != nil {
+		n.t.Fatalf("the command line cannot be built: %v", err)
 	}
 	roles, err := os.ReadFile("../../config/cli/cli-rbac.yaml")
 	if err != nil {
@@ -115,7 +114,7 @@ func (e *explainer) names(t *testing.T, cause string, args ...string) {
 // A user who has edit and the Role of the command line learns from why alone why a key
 // has not run.
 func TestWhy_NamesEachFault(t *testing.T) {
-	t.Parallel()
+	beside(t)
 	n := newNamespace(t, "why")
 	e := n.explainer()
 	n.deploy("operator", 1, rule{"503/", behaviour{Status: 503}}, rule{"429/", behaviour{Status: 429}}, rule{"404/", behaviour{Status: 404}},
@@ -232,33 +231,15 @@ func (e *explainer) stranger(source string) func(token string) []string {
 	}
 }
 
-// An adapter that was scaled to zero, while no controller runs to set it right. Nothing
-// else works meanwhile, so the test is not parallel.
-func TestWhy_AdapterAtZero(t *testing.T) {
-	n := newNamespace(t, "why-zero")
-	e := n.explainer()
-	n.source("ops", toService("recorder"))
-	const deployment, set = "deployment/reschedule-controller", "statefulset/reschedule-adapter"
-	replicas := e.kubectl("-n", system, "get", deployment, "-o", "jsonpath={.spec.replicas}")
-	t.Cleanup(func() {
-		e.restore([]string{"scale", set, "--replicas=1"}, []string{"scale", deployment, "--replicas=" + replicas},
-			[]string{"rollout", "status", set, "--timeout=3m"}, []string{"rollout", "status", deployment, "--timeout=3m"})
-	})
-	e.kubectl("-n", system, "scale", deployment, "--replicas=0")
-	e.kubectl("-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component="+controller, "--timeout=2m")
-	e.kubectl("-n", system, "scale", set, "--replicas=0")
-	e.names(t, "AdapterAtZero", "ops")
-	e.names(t, "AdapterAtZero", "ops", "a")
-}
-
 // An adapter whose disk is full. The disk is a small one in memory, in place of the
-// volume, so other sources see no schedules meanwhile, and the test is not parallel.
-func TestWhy_StorageFull(t *testing.T) {
+// volume, so other sources see no schedules meanwhile.
+func whyStorageFull(t *testing.T, turn func()) {
 	n := newNamespace(t, "why-disk")
 	e := n.explainer()
 	ops := n.source("ops", toService("recorder"))
 	const set = "statefulset/reschedule-adapter"
 	rollout := []string{"rollout", "status", set, "--timeout=3m"}
+	turn()
 	restore := sync.OnceFunc(func() {
 		e.restore([]string{"patch", set, "--type=json", "-p", `[{"op":"replace","path":"/spec/template/spec/containers/0/volumeMounts/0/name","value":"data"},{"op":"remove","path":"/spec/template/spec/volumes/0"}]`}, rollout)
 	})

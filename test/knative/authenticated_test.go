@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
@@ -30,6 +31,10 @@ func authenticated(ctx context.Context, t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: certificate}, Type: corev1.SecretTypeTLS, Data: selfSigned(t)}
 	if _, err := client.Secrets(system).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal("the adapter's certificate: ", err)
+	}
+	// A pod that is there already would see it a minute later.
+	if err := client.Pods(system).Delete(ctx, "reschedule-adapter-0", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal("the adapter without its certificate: ", err)
 	}
 	t.Cleanup(func() {
 		if err := client.Secrets(system).Delete(context.WithoutCancel(ctx), certificate, metav1.DeleteOptions{}); err != nil {

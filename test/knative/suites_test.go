@@ -145,6 +145,7 @@ func TestKnative_Delivery(t *testing.T) {
 
 // Event types in front of a broker.
 func TestKnative_EventTypes(t *testing.T) {
+	t.Parallel()
 	ctx, env := environmentOf(t)
 	acquaint(ctx, t)
 	f := feature.NewFeature()
@@ -173,15 +174,34 @@ func acquaint(ctx context.Context, t *testing.T) {
 	}
 }
 
-// Authentication and authorization.
+// Authentication and authorization. It is not parallel, since it switches them on for all.
 func TestKnative_Auth(t *testing.T) {
 	ctx, env := environmentOf(t)
 	authenticated(ctx, t)
 	f := feature.NewFeature()
-	name, _ := source(f)
+	_, sink := source(f)
 	env.Test(ctx, t, f)
-	env.TestSet(ctx, t, withoutExpiry(t, oidc.AddressableOIDCConformance(resource, kind, name, env.Namespace())))
-	env.TestSet(ctx, t, authz.AddressableAuthZConformance(resource, kind, name))
+	env.ParallelTestSet(ctx, t, withOwnSources(sink, func(name string) *feature.FeatureSet {
+		return withoutExpiry(t, oidc.AddressableOIDCConformance(resource, kind, name, env.Namespace()))
+	}))
+	env.ParallelTestSet(ctx, t, withOwnSources(sink, func(name string) *feature.FeatureSet {
+		return authz.AddressableAuthZConformance(resource, kind, name)
+	}))
+}
+
+// withOwnSources gives each feature of a set a source of its own, so that all can run at once: an
+// EventPolicy of one feature says nothing of the source of another.
+func withOwnSources(sink string, set func(name string) *feature.FeatureSet) *feature.FeatureSet {
+	all := set("")
+	for i := range all.Features {
+		name := feature.MakeRandomK8sName("source")
+		f := set(name).Features[i]
+		f.Setup("install the source", install(name, "v1", "Service", sink))
+		f.Setup("the source is ready", k8s.IsReady(resource, name))
+		f.Setup("the source is addressable", k8s.IsAddressable(resource, name))
+		all.Features[i] = f
+	}
+	return all
 }
 
 // withoutExpiry leaves out the feature that waits eleven minutes for the end of a token.

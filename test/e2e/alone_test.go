@@ -1,0 +1,64 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"sync"
+	"testing"
+)
+
+// others are the tests that run beside each other.
+var others sync.WaitGroup
+
+// beside lets a test run beside others, and before the tests that need the cluster alone.
+func beside(t *testing.T) {
+	others.Add(1)
+	t.Cleanup(others.Done)
+	t.Parallel()
+}
+
+// TestAlone_InTurn has the tests that disturb all others: they take the adapter away, or change
+// Knative's settings. Pods that start take most of their time, so they prepare beside the other
+// tests. Then they have the cluster one after the other, in this order: what must not be watched
+// anew comes before tests that replace the adapter's volume, and the node is lost when few pods
+// are on it.
+func TestAlone_InTurn(t *testing.T) {
+	t.Parallel()
+	var preparing sync.WaitGroup
+	before := make(chan struct{}) // closed when the test before has ended
+	close(before)
+	for _, test := range []struct {
+		name string
+		// run calls turn once it is prepared, which returns when the test has the cluster.
+		run func(t *testing.T, turn func())
+	}{
+		{"Watch_WithoutAnAdapter", watchWithoutAnAdapter},
+		{"Broker_ChangesDuringARestart", changesDuringARestart},
+		{"Why_StorageFull", whyStorageFull},
+		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
+		{"Group_LosesNothing", groupLosesNothing},
+		{"Secure_TokensAndTLS", tokensAndTLS},
+		{"Knative_Auth", knativeAuth},
+		{"Disruption_LosesNothing", disruptionLosesNothing},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			after, ended := before, make(chan struct{})
+			before = ended
+			preparing.Add(1)
+			prepared := sync.OnceFunc(preparing.Done)
+			// The first cleanup is the last that runs. A test that fails early ends its turn in order, too.
+			t.Cleanup(func() {
+				prepared()
+				<-after
+				close(ended)
+			})
+			t.Parallel()
+			test.run(t, func() {
+				prepared()
+				preparing.Wait()
+				others.Wait()
+				<-after
+			})
+		})
+	}
+}
