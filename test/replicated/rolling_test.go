@@ -238,7 +238,9 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 		}
 	}
 	r.group = startWith(t, func(g *group) {
-		g.more = func(i int) []string { return []string{"--tls-listen", r.addresses[i], "--tls-dir", dir, "--peer-tls-dir", dir} }
+		g.more = func(i int) []string {
+			return []string{"--tls-listen", r.addresses[i], "--tls-dir", dir, "--peer-tls-dir", dir}
+		}
 		g.hold = 500 * time.Millisecond // the owner ends with deliveries under way
 	})
 	for i := range r.members {
