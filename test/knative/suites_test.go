@@ -104,9 +104,8 @@ func environmentOf(t *testing.T) (context.Context, environment.Environment) {
 		knative.WithLoggingConfig,
 		knative.WithObservabilityConfig,
 		k8s.WithEventListener,
-		environment.Managed(t),
+		environment.Managed(t), // which ends it
 	)
-	t.Cleanup(env.Finish)
 	return ctx, env
 }
 
