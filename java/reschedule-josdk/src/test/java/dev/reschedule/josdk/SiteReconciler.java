@@ -127,7 +127,7 @@ public class SiteReconciler implements Reconciler<Site>, Cleaner<Site> {
           s.setStatus(status(site, retries, System.getenv("HOSTNAME")).getStatus());
           return s;
         });
-        Thread.sleep(2000);
+        Thread.sleep(5000); // a pod that is deleted without grace goes on for up to 2 s
         if (retries < 2) {
           throw new IllegalStateException("not yet");
         }
