@@ -15,11 +15,11 @@ mkdir -p "$E2E_LOGS"
 tags=e2e,grpcnotrace
 if [ -n "${NODES:-}" ]; then tags+=,nodes; fi # for the cluster of make cluster-up, whose nodes can be taken away
 
-# The tests wait most of the time, so more of them run than there are cores. Eight of them hold
+# The tests wait most of the time, so more of them run than there are cores. Nine of them hold
 # their place until the others have ended.
 log=$E2E_LOGS/e2e.log
 # shellcheck disable=SC2086 # E2E holds several flags
-if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 18 ${E2E:-} .) 2>&1 | tee "$log" |
+if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 19 ${E2E:-} .) 2>&1 | tee "$log" |
     grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|ok|FAIL|panic|seed)'; then exit 0; fi
 cat "$log"
 

@@ -34,6 +34,7 @@ func TestAlone_InTurn(t *testing.T) {
 	}{
 		{"Watch_WithoutAnAdapter", watchWithoutAnAdapter},
 		{"Broker_ChangesDuringARestart", changesDuringARestart},
+		{"Why_AdapterAtZero", whyAdapterAtZero},
 		{"Why_StorageFull", whyStorageFull},
 		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
 		{"Group_LosesNothing", groupLosesNothing},

@@ -231,6 +231,25 @@ func (e *explainer) stranger(source string) func(token string) []string {
 	}
 }
 
+// An adapter that was scaled to zero, while no controller runs to set it right.
+func whyAdapterAtZero(t *testing.T, turn func()) {
+	n := newNamespace(t, "why-zero")
+	e := n.explainer()
+	n.source("ops", toService("recorder"))
+	turn()
+	const deployment, set = "deployment/reschedule-controller", "statefulset/reschedule-adapter"
+	replicas := e.kubectl("-n", system, "get", deployment, "-o", "jsonpath={.spec.replicas}")
+	t.Cleanup(func() {
+		e.restore([]string{"scale", set, "--replicas=1"}, []string{"scale", deployment, "--replicas=" + replicas},
+			[]string{"rollout", "status", set, "--timeout=3m"}, []string{"rollout", "status", deployment, "--timeout=3m"})
+	})
+	e.kubectl("-n", system, "scale", deployment, "--replicas=0")
+	e.kubectl("-n", system, "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component="+controller, "--timeout=2m")
+	e.kubectl("-n", system, "scale", set, "--replicas=0")
+	e.names(t, "AdapterAtZero", "ops")
+	e.names(t, "AdapterAtZero", "ops", "a")
+}
+
 // An adapter whose disk is full. The disk is a small one in memory, in place of the
 // volume, so other sources see no schedules meanwhile.
 func whyStorageFull(t *testing.T, turn func()) {
