@@ -84,7 +84,7 @@ func (f *Facts) held(a *answer, late time.Duration, what, rest string) *answer {
 	}
 	if l := f.rate(late); l != nil {
 		l.evidence(a)
-		starts := fmt.Sprintf("%s lets only %s start a second", l.where(), many(l.most, "delivery", "deliveries"))
+		starts := fmt.Sprintf("%s lets only %s start a second", l.where(), Many(l.most, "delivery", "deliveries"))
 		if l.namespace != "" {
 			starts += ", of all sources of namespace " + l.namespace + " together"
 		}
@@ -119,7 +119,7 @@ func (f *Facts) quota(a *answer) *answer {
 		return fmt.Sprintf("The sources of namespace %s have together reached %s", l.namespace, l.where())
 	}
 	if l := binding(keys, sharedKeys); l != nil {
-		return a.say(Quota, false, "%s (%s): new keys are refused with 429.", has(l), many(l.most, "key", "keys"))
+		return a.say(Quota, false, "%s (%s): new keys are refused with 429.", has(l), Many(l.most, "key", "keys"))
 	}
 	if l := binding(bytes, sharedBytes); l != nil {
 		stored := f.StoredBytes

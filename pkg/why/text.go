@@ -76,7 +76,8 @@ func plain(s string) string {
 	}, s))
 }
 
-func many(n int64, one, more string) string {
+// Many is a count with its noun.
+func Many[N int | int64](n N, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // fields are the flags that set a field of the spec, in kn's names.
@@ -299,7 +301,7 @@ $ delete git-repos`,
 				}
 				keys += int(*o.Status.Pending)
 			}
-			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", many(len(objects), "source", "sources"), s.namespace, about, many(keys, "key", "keys")); err != nil {
+			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", why.Many(len(objects), "source", "sources"), s.namespace, about, why.Many(keys, "key", "keys")); err != nil {
 				return err
 			}
 			uids := map[string]*object{}

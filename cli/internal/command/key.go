@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -408,7 +409,7 @@ func (e *env) happened(v *sdk.Live) string {
 		text += ": due " + e.relative(v.DueAt)
 	case sdk.KeyStarted:
 		if v.Attempt > 0 {
-			text += ": after " + many(v.Attempt, "failure", "failures") + " in a row"
+			text += ": after " + why.Many(v.Attempt, "failure", "failures") + " in a row"
 		}
 	case sdk.KeyOutcome:
 		text += ": " + v.Result

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -231,7 +232,7 @@ $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 						return err
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", many(len(keys), "key", "keys"), src, k.of()); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", why.Many(len(keys), "key", "keys"), src, k.of()); err != nil {
 							return err
 						}
 					}
@@ -307,7 +308,7 @@ func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
 	if k.dryRun {
 		return nil
 	}
-	if err := e.confirm(k.yes, lookFirst, "Cancel %s of %s for good: %s?", many(n, "key", "keys"), src, k.of()); err != nil {
+	if err := e.confirm(k.yes, lookFirst, "Cancel %s of %s for good: %s?", why.Many(n, "key", "keys"), src, k.of()); err != nil {
 		return err
 	}
 	cancel := func() (int, error) { return src.CancelPrefix(ctx, k.prefix) }
@@ -452,7 +453,7 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 						}
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, many(len(keys), "dead letter", "dead letters"), src); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, why.Many(len(keys), "dead letter", "dead letters"), src); err != nil {
 							return err
 						}
 					}

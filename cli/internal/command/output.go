@@ -369,14 +369,6 @@ func (e *env) relative(t time.Time) string {
 	return why.When(now, now.Add(t.Sub(now).Round(time.Second)))
 }
 
-// many is a count with its noun.
-func many(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprint(n, " ", more)
-}
-
 func number(n *int64) string {
 	if n == nil {
 		return "-"

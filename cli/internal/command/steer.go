@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
 // suspend is the command suspend, or resume.
@@ -40,7 +42,7 @@ $ `+verb+` git-repos`,
 				for _, o := range objects {
 					names = append(names, o.Name)
 				}
-				if err := e.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], many(len(names), "source", "sources"), s.namespace); err != nil {
+				if err := e.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], why.Many(len(names), "source", "sources"), s.namespace); err != nil {
 					return err
 				}
 			}
