@@ -46,14 +46,23 @@ type tunnel struct {
 type link struct {
 	httpstream.Connection
 	pod  string
-	lost atomic.Bool
+	lost atomic.Pointer[error] // why, nil while it is not
 }
 
 // lose has the next dial connect again, first to another pod. A port-forward ends neither
 // with its pod nor with the process in it: the kubelet goes on to refuse each stream.
-func (l *link) lose() {
-	l.lost.Store(true)
+func (l *link) lose(cause error) {
+	l.lost.CompareAndSwap(nil, &cause)
 	hangUp(l.Connection)
+}
+
+// cause is why the connection was lost, else err. All calls on it end then, in a read or in
+// a write, and report the cause in the place of an end.
+func (l *link) cause(err error) error {
+	if lost := l.lost.Load(); lost != nil {
+		return *lost
+	}
+	return err
 }
 
 // newTunnel makes a tunnel to the first of the pods that accepts one.
@@ -86,7 +95,7 @@ func (t *tunnel) dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	c, err := within(ctx, func() (net.Conn, error) { return stream(conn, number, port) }, func(c net.Conn) { _ = c.Close() })
 	if err != nil {
-		conn.lose()
+		conn.lose(err)
 	}
 	return c, err
 }
@@ -99,7 +108,7 @@ func (t *tunnel) connection(ctx context.Context) (*link, int, error) {
 	case <-ctx.Done():
 		return nil, 0, ctx.Err()
 	}
-	if t.conn != nil && t.conn.lost.Load() {
+	if t.conn != nil && t.conn.lost.Load() != nil {
 		t.conn, t.avoid = nil, t.conn.pod
 	}
 	if t.conn != nil {
@@ -294,7 +303,7 @@ func stream(conn *link, number, port int) (net.Conn, error) {
 		conn.RemoveStreams(faults)
 		return nil, err
 	}
-	c := &streamConn{data: data, remove: func() {
+	c := &streamConn{link: conn, data: data, remove: func() {
 		_ = faults.Reset()
 		conn.RemoveStreams(faults, data)
 	}}
@@ -308,10 +317,9 @@ func stream(conn *link, number, port int) (net.Conn, error) {
 	go func() { // the kubelet ends both streams; the data may end first
 		_, err := io.Copy(in, data)
 		if message := <-said; message != "" {
-			conn.lose()
-			err = fmt.Errorf("port-forward: %s", message)
+			conn.lose(fmt.Errorf("port-forward: %s", message))
 		}
-		_ = in.CloseWithError(err)
+		_ = in.CloseWithError(conn.cause(err))
 	}()
 	return c, nil
 }
@@ -319,13 +327,21 @@ func stream(conn *link, number, port int) (net.Conn, error) {
 // streamConn is a stream as a connection. It has no deadlines: the calls have contexts. It
 // is read through a pipe, which an error of the kubelet ends.
 type streamConn struct {
+	link   *link
 	data   httpstream.Stream
 	in     *io.PipeReader
 	remove func()
 }
 
-func (c *streamConn) Read(b []byte) (int, error)  { return c.in.Read(b) }
-func (c *streamConn) Write(b []byte) (int, error) { return c.data.Write(b) }
+func (c *streamConn) Read(b []byte) (int, error) { return c.in.Read(b) }
+
+func (c *streamConn) Write(b []byte) (int, error) {
+	n, err := c.data.Write(b)
+	if err != nil {
+		err = c.link.cause(err)
+	}
+	return n, err
+}
 
 func (c *streamConn) Close() error {
 	_ = c.in.Close() // it has no error

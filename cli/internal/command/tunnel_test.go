@@ -114,6 +114,26 @@ func TestTunnel_PodIsReplaced(t *testing.T) {
 	}
 }
 
+// A stream that the kubelet refuses ends the port-forward, and with it the other calls. They
+// report the refusal too: which call was first decided whether a closed port was named.
+func TestTunnel_AllCallsNameTheCause(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := c.session()
+	other, err := s.tunnel.dial(t.Context(), httpPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if conn, err := s.tunnel.dial(t.Context(), 8443); err == nil {
+		_, _ = io.ReadAll(conn)
+		_ = conn.Close()
+	}
+	if _, err := io.ReadAll(other); err == nil || !strings.Contains(err.Error(), "nothing listens on port 8443") {
+		t.Errorf("the other call ends with %v", err)
+	}
+}
+
 // The pod of a program that restarts accepts a port-forward all the same. The others of its
 // group are reached.
 func TestTunnel_FirstPodRefuses(t *testing.T) {
