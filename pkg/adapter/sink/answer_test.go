@@ -1,9 +1,11 @@
 package sink
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,6 +129,45 @@ func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
 		}
 		if n := s.replies.Used(); n != 0 {
 			t.Errorf("%d bytes: %d of the memory are still held", size, n)
+		}
+	}
+}
+
+// Large replies share buffers, but not while an event is in one: later replies, of each size,
+// change nothing of an earlier one.
+func TestReply_KeepsItsDataWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	data := func(i int) string { return strings.Repeat(string(rune('a'+i%26)), freeReply/8<<(i%7)) }
+	var calls atomic.Int32
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		i := int(calls.Add(1)) - 1
+		switch i % 3 {
+		case 0:
+			binaryReply(w.Header())
+			w.Header().Set("Content-Type", "text/plain")
+			io.WriteString(w, data(i))
+		case 1:
+			w.Header().Set("Content-Type", "application/cloudevents+json")
+			fmt.Fprintf(w, `{"specversion":"1.0","id":"r","source":"/sink","type":"t","rescheduleafter":"5m","datacontenttype":"text/plain","data":%q}`, data(i))
+		default: // an event that does not ask for the key
+			w.Header().Set("Content-Type", "application/cloudevents+json")
+			fmt.Fprintf(w, `{"specversion":"1.0","id":"r","source":"/sink","type":"t","data":%q}`, strings.Repeat("-", freeReply<<5))
+		}
+	})
+	s, _ := newSender(t)
+	var kept []*schedule.Event
+	for i := range 60 {
+		o := send(t, s, attempt(url))
+		if (o.Again != nil && o.Again.Reply != nil) != (i%3 < 2) {
+			t.Fatalf("reply %d: %+v", i, o)
+		}
+		if i%3 < 2 {
+			kept = append(kept, o.Again.Reply)
+		}
+	}
+	for n, e := range kept {
+		if i := n/2*3 + n%2; string(e.Data) != data(i) {
+			t.Errorf("reply %d has %d bytes that begin with %.3q, want %d of %.1q", i, len(e.Data), e.Data, len(data(i)), data(i))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
@@ -43,25 +44,35 @@ func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Resp
 	}
 	claim := s.replies.Claim(a.Source.Namespace, a.Source.UID)
 	defer claim.Release()
-	body, err := s.readReply(ctx, &claim, resp.Body, most)
+	var body []byte
+	err := errTooLong(most)
+	if resp.ContentLength <= int64(most) {
+		body, err = s.readReply(ctx, &claim, resp.Body, most)
+	}
 	if err != nil && structured {
 		s.warn(a, err)
 		return nil
-	}
-	if err != nil {
-		body = nil
 	}
 	again := s.replied(a, resp.Header, body, headerDecides)
 	if err != nil && again != nil {
 		s.warn(a, fmt.Errorf("%w, so the old event stays", err)) // the time matters more than the event
 		again.Reply = nil
 	}
+	recycle(body) // an event has a copy of its data
 	return again
 }
 
-// readReply reads a body of at most the given bytes, within the claim.
-func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) ([]byte, error) {
-	b := make([]byte, 0, freeReply/4)
+func errTooLong(most int) error { return fmt.Errorf("the reply has more than %d bytes", most) }
+
+// readReply reads a body of at most the given bytes, within the claim. Without an error the
+// caller may recycle it.
+func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Reader, most int) (_ []byte, err error) {
+	b := newBuffer(freeReply / 4)
+	defer func() {
+		if err != nil {
+			recycle(b)
+		}
+	}()
 	for {
 		if len(b) == cap(b) {
 			size := min(2*cap(b), most+1)
@@ -70,13 +81,15 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 					return nil, fmt.Errorf("no memory for the reply within %s", s.replyTimeout)
 				}
 			}
-			b = append(make([]byte, 0, size), b...)
+			small := b
+			b = append(newBuffer(size), small...)
+			recycle(small)
 		}
 		n, err := body.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
 		switch {
 		case len(b) > most:
-			return nil, fmt.Errorf("the reply has more than %d bytes", most)
+			return nil, errTooLong(most)
 		case errors.Is(err, io.EOF):
 			return b, nil
 		case err != nil && ctx.Err() != nil:
@@ -84,6 +97,34 @@ func (s *Sender) readReply(ctx context.Context, claim *budget.Claim, body io.Rea
 		case err != nil:
 			return nil, fmt.Errorf("the reply broke off: %w", err)
 		}
+	}
+}
+
+// replyBuffers are buffers for later replies, by their size. A sink that answers each delivery
+// with a large reply would have the collector run once a second, which delays all deliveries.
+var replyBuffers = func() map[int]*sync.Pool {
+	pools := map[int]*sync.Pool{}
+	for _, most := range []int{schedule.MaxDataBytes, maxStructured} {
+		pools[most+1] = new(sync.Pool)
+		for size := freeReply / 4; size <= most; size *= 2 {
+			pools[size] = new(sync.Pool)
+		}
+	}
+	return pools
+}()
+
+func newBuffer(size int) []byte {
+	if b, ok := replyBuffers[size].Get().(*[]byte); ok {
+		return *b
+	}
+	return make([]byte, 0, size)
+}
+
+// recycle keeps a buffer for later replies. nil is no buffer.
+func recycle(b []byte) {
+	if b != nil {
+		b = b[:0]
+		replyBuffers[cap(b)].Put(&b)
 	}
 }
 
