@@ -118,6 +118,24 @@ func (c *call) grow(n int64) error {
 	return nil
 }
 
+// claimForRead takes memory for the large entries that a change has to read. The call
+// does not wait for it with its turn: callers whose namespace has no memory left would hold up
+// the others. It is a queue.ClaimMemory.
+func (c *call) claimForRead(n int64) error {
+	if c.claim.TryGrow(n) {
+		return nil
+	}
+	var full error
+	err := c.turn.Without(c.r.Context(), func() error {
+		full = c.grow(n)
+		return full
+	})
+	if err != nil && full == nil {
+		return noTurn()
+	}
+	return full
+}
+
 // reserve returns b with capacity for n bytes more. Once the answer is not small any
 // more, it takes a share for them.
 func (c *call) reserve(b []byte, n int) ([]byte, error) {

@@ -280,3 +280,60 @@ func TestLongBodies_TakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// claiming is a source whose changes read so many bytes of large entries.
+type claiming struct {
+	*fake
+	bytes int64
+}
+
+func (c *claiming) Schedule(key string, r *schedule.Request, claim queue.ClaimMemory) (queue.Scheduled, error) {
+	if err := claim(c.bytes); err != nil {
+		return queue.Scheduled{}, err
+	}
+	return c.fake.Schedule(key, r, nil)
+}
+
+// A long write waits for memory without its turn: a namespace that had used up its share
+// held the turns, and large calls of its neighbours were refused after 5 s.
+func TestMemory_IsWaitedForWithoutATurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
+		e.lookup = func(namespace, _ string) (source, bool) {
+			if namespace == "greedy" {
+				return &claiming{e.fake, 4 << 20}, true
+			}
+			return e.fake, true
+		}
+		rest := e.bytes.Claim("greedy", "other")
+		if !rest.TryGrow(e.bytes.Total()/2 - 4<<20) {
+			t.Fatal("the share of a namespace is smaller")
+		}
+		body := `{"event":{"data":"` + strings.Repeat("x", turns.LongBytes) + `"}}`
+		var waiting []<-chan *httptest.ResponseRecorder
+		for i := range max(1, runtime.GOMAXPROCS(0)/2) {
+			waiting = append(waiting, e.start("PUT", fmt.Sprintf("/greedy/s/schedules/k%d", i), "10.0.0.1", int64(len(body)), strings.NewReader(body)))
+		}
+		synctest.Wait()
+		start := time.Now()
+		if w := e.do("PUT", base+"/schedules/k", body); w.Code != http.StatusCreated || time.Since(start) > 0 {
+			t.Errorf("the neighbour: %d %s after %s", w.Code, w.Body, time.Since(start))
+		}
+		rest.Release()
+		for _, done := range waiting {
+			if w := <-done; w.Code != http.StatusCreated {
+				t.Errorf("with memory: %d %s", w.Code, w.Body)
+			}
+		}
+		// Nor does a call go on without a turn, or keep what it claimed.
+		turn, err := e.writing.Take(t.Context(), "other", "source")
+		if err != nil {
+			t.Fatal(err)
+		}
+		turn.Done()
+		if e.bytes.Used() != 0 {
+			t.Errorf("%d bytes are held at the end", e.bytes.Used())
+		}
+	})
+}

@@ -7,8 +7,8 @@
 // sends more waits longer.
 //
 // How it works: a computation takes a turn, and passes it on after each step of
-// about a millisecond. A turn is not held while its holder waits for the network;
-// a long write keeps its turn until it is stored.
+// about a millisecond. A turn is not held while its holder waits for the network or for
+// memory; a long write keeps its turn until it is stored.
 //
 // Work of other kinds, such as the lists of watches, takes turns of its own number. It
 // leaves short computations alone, and memory to package budget.
@@ -98,8 +98,17 @@ func (t *Turn) Pass(ctx context.Context) error {
 		runtime.Gosched() // short work that is ready goes first
 		return nil
 	}
+	return t.Without(ctx, func() error { return nil })
+}
+
+// Without calls wait, which waits for something else, without the turn, and returns when
+// the turn has come again. On an error, also of wait, the turn is over.
+func (t *Turn) Without(ctx context.Context, wait func() error) error {
 	all := t.all
 	t.Done()
+	if err := wait(); err != nil || all == nil {
+		return err
+	}
 	if err := all.take(ctx, t.namespace, t.source); err != nil {
 		return err
 	}
