@@ -58,6 +58,9 @@ func newGang(t *testing.T) *gang {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("nice", "-n", "10", self)
+	if *lasts >= soak { // their machines are not the adapter's, so they get what nothing else wants
+		cmd = exec.Command("chrt", "--idle", "0", self)
+	}
 	cmd.Env = append(os.Environ(), asAttackers+"=1", "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -1,6 +1,7 @@
 package hostile
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -32,6 +35,9 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	budget := memoryBudget(t)
 	attacks := slices.Sorted(maps.Keys(assaults))
 	s := newStreet(t, harness.Pod(), t.TempDir(), len(evil), attacks...)
+	if *lasts >= soak {
+		goFirst(t)
+	}
 	beside := max(5*time.Second, min(*lasts/10, time.Minute))
 	_, peak := s.live(t, beside, *lasts, beside)
 	if peak > budget {
@@ -41,6 +47,26 @@ func TestNeighbour_OutlivesAllAttacksAtOnce(t *testing.T) {
 	quiet, attack := at(s.phases["quiet"].lateness, 99), at(s.phases["attack"].lateness, 99)
 	if *lasts >= soak && attack > mostLater*quiet {
 		t.Errorf("late p99 %s during the attacks, %s in quiet: more than %d times", attack, quiet, mostLater)
+	}
+}
+
+// goFirst gives the threads of this process, which is the neighbour's, a processor as soon
+// as they want one: in a cluster the neighbour has machines of its own, and it is the adapter's
+// lateness that is measured. Processes that were started before are not concerned.
+func goFirst(t *testing.T) {
+	t.Helper()
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads { // threads that come later inherit it
+		id, err := strconv.Atoi(thread.Name())
+		if err == nil {
+			err = unix.SchedSetAttr(id, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatalf("a soak requires the right to real-time priority, as root has it: %v", err)
+		}
 	}
 }
 

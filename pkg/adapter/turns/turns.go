@@ -50,10 +50,11 @@ var processors = runtime.GOMAXPROCS(0)
 const threads = 4
 
 // Spread gives Go's scheduler more threads than there are processors, unless the
-// environment sets GOMAXPROCS. The kernel takes a processor from a long computation
-// within about a millisecond when a short one is ready; Go's scheduler, which knows
-// of no kernel threads that wait, lets the long one run for 10 ms.
+// environment sets GOMAXPROCS, and the threads short slices. The kernel takes a processor from
+// a long computation within about a millisecond when a short one is ready; Go's scheduler,
+// which knows of no kernel threads that wait, lets the long one run for 10 ms.
 func Spread() {
+	shorten()
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(threads * processors)
 	}
