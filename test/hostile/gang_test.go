@@ -33,9 +33,11 @@ func (t tally) add(attack, what string, n int) {
 	t[attack][what] += n
 }
 
-// landed says whether an attack left what only the adapter can have left.
-func (t tally) landed(attack string) bool {
-	return slices.ContainsFunc(assaults[attack].lands, func(what string) bool { return t[attack][what] > 0 })
+// missed are the attacks that left nothing that only the adapter can have left.
+func (t tally) missed(attacks []string) []string {
+	return slices.DeleteFunc(slices.Clone(attacks), func(attack string) bool {
+		return slices.ContainsFunc(assaults[attack].lands, func(what string) bool { return t[attack][what] > 0 })
+	})
 }
 
 func (t tally) String() string {
@@ -125,10 +127,13 @@ func (g *gang) attack(t *testing.T, o order) {
 	}
 }
 
-// cease ends the attacks and returns what they were answered.
-func (g *gang) cease(t *testing.T) (answers tally) {
+// soFar returns what the attacks were answered, and cease ends them first.
+func (g *gang) soFar(t *testing.T) tally { return g.ask(t, "answers") }
+func (g *gang) cease(t *testing.T) tally { return g.ask(t, "stop") }
+
+func (g *gang) ask(t *testing.T, what string) (answers tally) {
 	t.Helper()
-	if _, err := io.WriteString(g.in, "stop\n"); err != nil {
+	if _, err := fmt.Fprintln(g.in, what); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(g.says(t)), &answers); err != nil {
@@ -137,20 +142,25 @@ func (g *gang) cease(t *testing.T) (answers tally) {
 	return answers
 }
 
-// attack is the attackers' program: it prints the URL of its sinks, attacks as
-// the orders on its input say, until the next line or the input's end.
+// attack is the attackers' program: it prints the URL of its sinks, attacks as the orders on
+// its input say, until the next order, stop, or the input's end, and prints its answers.
 func attack(in io.Reader, out io.Writer) int {
 	sinks := newSinks()
 	defer sinks.Close()
 	fmt.Fprintln(out, sinks.URL)
 	w := &wave{sinks: sinks, answers: tally{}}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
-		w.end()
-		if strings.TrimSpace(lines.Text()) == "stop" {
+		line := strings.TrimSpace(lines.Text())
+		if line != "answers" {
+			w.end()
+		}
+		if line == "stop" || line == "answers" {
+			w.mu.Lock()
 			for attack, n := range sinks.taken() {
 				w.answers.add(attack, delivered, n)
 			}
 			fmt.Fprintln(out, w.answers)
+			w.mu.Unlock()
 			continue
 		}
 		var o order

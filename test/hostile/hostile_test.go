@@ -75,13 +75,15 @@ func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers
 	s.phase(t, "quiet", quiet)
 	s.gang.attack(t, s.order)
 	s.phase(t, "attack", attack)
+	// Attackers that get no processor on a busy machine have more time, until all attacks have landed.
+	for enough := time.Now().Add(deadline); time.Now().Before(enough) && len(s.gang.soFar(t).missed(s.order.Attacks)) > 0; {
+		s.neighbour.live(t.Context(), "attack", time.Second)
+	}
 	s.alive(t)
 	s.neighbour.abreast(t)
 	answers = s.gang.cease(t)
-	for _, attack := range s.order.Attacks {
-		if !answers.landed(attack) {
-			t.Errorf("the attack %q did not reach the adapter, so that it proves nothing: none of %q in %v", attack, assaults[attack].lands, answers[attack])
-		}
+	for _, attack := range answers.missed(s.order.Attacks) {
+		t.Errorf("the attack %q did not reach the adapter, so that it proves nothing: none of %q in %v", attack, assaults[attack].lands, answers[attack])
 	}
 	s.alive(t)
 	s.phase(t, "after", after)

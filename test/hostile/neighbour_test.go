@@ -120,11 +120,14 @@ func (n *neighbour) abreast(t *testing.T) {
 	}
 }
 
-// live goes on for a while: calls at the pace, and the probes of the kubelet.
+// live goes on for a while in a phase: calls at the pace, and the probes of the kubelet.
 func (n *neighbour) live(ctx context.Context, phase string, lasts time.Duration) {
-	f := &figures{}
 	n.mu.Lock()
-	n.phases[phase] = f
+	f := n.phases[phase]
+	if f == nil {
+		f = &figures{}
+		n.phases[phase] = f
+	}
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, lasts)
 	defer cancel()

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -58,11 +57,13 @@ func (s *sinks) settle() {
 	}
 }
 
-// taken are the deliveries so far.
+// taken are the deliveries since it was asked last.
 func (s *sinks) taken() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.got)
+	got := s.got
+	s.got = map[string]int{}
+	return got
 }
 
 var reply = make([]byte, replyBytes)
