@@ -5,14 +5,27 @@
 #   worker.sh kill NUMBER...    as a machine without power: all its processes end at once, and
 #                               packets to it get no answer. The cluster is not told
 #   worker.sh remove NUMBER...  the node, its pods, its volumes and its disk are gone
+#   worker.sh forget ADDRESS    connections through a Service to a pod that is gone. Linux remembers those that got no
+#                               answer for up to five minutes, and sends new ones from the same port there too
 # shellcheck source=hack/cluster/node.sh
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
-[[ "$*" =~ ^(add|kill|remove)(\ [1-9])+$ ]] || fail "worker.sh add|kill|remove NUMBER..., of 1 to 9"
+[[ "$*" =~ ^((add|kill|remove)(\ [1-9])+|forget\ [0-9.]+)$ ]] || fail "worker.sh add|kill|remove NUMBER..., of 1 to 9, or forget ADDRESS"
 [ -f "$STATE/pid/node.booted" ] || fail "there is no cluster here: make cluster-up"
 verb=$1
 shift
 alone
+# left_out NODE ADDRESS: no Service leads to the address.
+left_out() { [[ ! $(in_node "$1" nft list table ip kube-proxy) =~ goto\ endpoint-[^\ ]*"__$2/" ]]; }
+if [ "$verb" = forget ]; then
+    for number in {0..9}; do
+        name=$(node_name "$number")
+        booted "$name" || continue
+        await 60 - "kube-proxy of $name without $1" left_out "$name" "$1"
+        in_node "$name" conntrack --delete --proto tcp --reply-src "$1" >/dev/null 2>&1 || true # it fails where there is none
+    done
+    exit
+fi
 for number; do
     name=$(node_name "$number")
     case $verb in

@@ -35,6 +35,10 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	n.deploy("operator", 2, streamRules...)
 	s := n.source("group", toService("operator")+"delivery: {backoffDelay: PT0.5S, backoffPolicy: linear}\n")
 	user := n.explainer()
+	replicated, err := adapterReplicated()
+	if err != nil {
+		t.Fatal(err)
+	}
 	turn()
 	n.singleAgain()
 	s.served()
@@ -76,6 +80,9 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		}},
 		{unite, n.unite},
 	} {
+		if step.name == unite {
+			stream.backUpAndRestore(user, replicated)
+		}
 		o := outage{from: time.Now()}
 		eventually(t, patience, step.name+": all are back", step.do())
 		o.to = time.Now()

@@ -55,6 +55,9 @@ var (
 	commandLine = sync.OnceValues(func() (string, error) {
 		return compiled("kn-source-reschedule", "-C", "../../cli", "build", ".")
 	})
+	adapterReplicated = sync.OnceValues(func() (string, error) {
+		return compiled("adapter-replicated", "-C", "../..", "build", "-buildvcs=false", "./cmd/adapter-replicated")
+	})
 	crane = sync.OnceValues(func() (string, error) {
 		return compiled("crane", "-C", "../../tools/ko", "build", "github.com/google/go-containerregistry/cmd/crane")
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -326,9 +327,22 @@ func (f *stream) oneAtATime(runs []run, outages []outage) (cut int) {
 // stay holds that what is far away is there as it was acknowledged.
 func (f *stream) stay() {
 	f.t.Helper()
+	there := f.keys("far/"+f.label, func(path string) (*harness.Reply, error) { return f.try("GET", path, "") })
+	f.same(f.far, there)
+	if len(there) > len(f.far) {
+		f.t.Errorf("%d keys are far away, and %d were acknowledged", len(there), len(f.far))
+	}
+}
+
+// keys lists the keys with a prefix, by a call of the address of the source.
+func (f *stream) keys(prefix string, get func(path string) (*harness.Reply, error)) map[string]harness.Schedule {
+	f.t.Helper()
 	there := map[string]harness.Schedule{}
 	for next := ""; ; {
-		r := f.source.call("GET", "/schedules?limit=1000&prefix=far%2F"+f.label+"&continue="+next, "")
+		r, err := get("/schedules?limit=1000&prefix=" + url.QueryEscape(prefix) + "&continue=" + next)
+		if err != nil {
+			f.t.Fatal(err)
+		}
 		var page harness.Schedule
 		if r.Status != http.StatusOK || json.Unmarshal(r.Body, &page) != nil || page.Continue == nil {
 			f.t.Fatalf("GET: %d %s", r.Status, r.Body)
@@ -337,20 +351,22 @@ func (f *stream) stay() {
 			there[is.Key] = is
 		}
 		if next = *page.Continue; next == "" {
-			break
+			return there
 		}
 	}
+}
+
+// same holds that keys are there as they were acknowledged.
+func (f *stream) same(acknowledged, there map[string]harness.Schedule) {
+	f.t.Helper()
 	var lost []string
-	for key, want := range f.far {
+	for key, want := range acknowledged {
 		if is, ok := there[key]; !ok || is.Revision != want.Revision || !is.DueAt.Equal(want.DueAt) {
 			lost = append(lost, fmt.Sprintf("%s was acknowledged as revision %d for %s, and is %d for %s", key, want.Revision, want.DueAt, is.Revision, is.DueAt))
 		}
 	}
 	if len(lost) > 0 {
-		f.t.Errorf("%d of %d that are far away are not there as they were acknowledged, among them\n%s", len(lost), len(f.far), strings.Join(lost[:min(5, len(lost))], "\n"))
-	}
-	if len(there) > len(f.far) {
-		f.t.Errorf("%d keys are far away, and %d were acknowledged", len(there), len(f.far))
+		f.t.Errorf("%d of %d that are far away are not there as they were acknowledged, among them\n%s", len(lost), len(acknowledged), strings.Join(lost[:min(5, len(lost))], "\n"))
 	}
 }
 

@@ -55,6 +55,7 @@ func upgradeAndBack(t *testing.T, turn func()) {
 		o := outage{from: down}
 		if down.IsZero() {
 			stream.spread(step.name, schedules, 20*time.Second)
+			stream.underWay() // else an install may begin between two deliveries
 			o.from = time.Now()
 		}
 		err := n.install(step.release)

@@ -2,6 +2,7 @@ package command
 
 import (
 	"archive/tar"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,12 +47,12 @@ func TestBackup_OfAGroup(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		groups, group int
-		pod, program  string
+		pods, program string
 		refused       string
 	}{
 		{0, -1, "reschedule-adapter-0", "/ko-app/adapter", ""},
-		{1, -1, "reschedule-adapter-0", "/ko-app/adapter-replicated", ""},
-		{2, 1, "reschedule-adapter-3", "/ko-app/adapter-replicated", ""},
+		{1, -1, "reschedule-adapter-0 reschedule-adapter-1 reschedule-adapter-2", "/ko-app/adapter-replicated", ""},
+		{2, 1, "reschedule-adapter-3 reschedule-adapter-4 reschedule-adapter-5", "/ko-app/adapter-replicated", ""},
 		{2, -1, "", "", "repeat it with --group 0 to --group 1"},
 		{2, 2, "", "", "there are 2 groups"},
 	} {
@@ -59,11 +60,111 @@ func TestBackup_OfAGroup(t *testing.T) {
 		if test.groups > 0 {
 			c.groups(test.groups)
 		}
-		pod, program, err := c.session().backedUp(t.Context(), test.group)
-		if pod != test.pod || program != test.program || (err != nil) != (test.refused != "") || err != nil && !strings.Contains(err.Error(), test.refused) {
-			t.Errorf("%d groups, --group %d: %s, %s, %v", test.groups, test.group, pod, program, err)
+		pods, program, err := c.session().backedUp(t.Context(), test.group)
+		if strings.Join(pods, " ") != test.pods || program != test.program || (err != nil) != (test.refused != "") || err != nil && !strings.Contains(err.Error(), test.refused) {
+			t.Errorf("%d groups, --group %d: %v, %s, %v", test.groups, test.group, pods, program, err)
 		}
 	}
+}
+
+// Any member of a group gives its back-up. Only the first pod was asked: while its machine was
+// away there was no back-up. A member that has begun to write is not followed by another one.
+func TestBackup_AnyMemberGivesIt(t *testing.T) {
+	t.Parallel()
+	whole := tarOf(t, endOfBackup, "")
+	gives, busy := execution{out: whole}, execution{errs: "adapter backup: another back-up is under way", status: 3}
+	for name, test := range map[string]struct {
+		pods   map[int]execution // the others are away
+		hangs  string
+		denied []int
+		asked  string // the pods where the command ran
+		code   int
+		says   []string
+		silent string // about this
+	}{
+		"the first one":            {pods: map[int]execution{0: gives, 1: busy}, asked: "0"},
+		"the first is away":        {pods: map[int]execution{1: gives}, asked: "1"},
+		"two are away":             {pods: map[int]execution{2: gives}, asked: "2"},
+		"the first refuses":        {pods: map[int]execution{0: busy, 1: gives}, asked: "0 1"},
+		"the first hangs":          {pods: map[int]execution{0: gives, 1: gives}, hangs: "-adapter-0/exec", asked: "1"},
+		"a right to another alone": {pods: map[int]execution{1: gives}, denied: []int{0}, asked: "1"},
+		"no right": {
+			pods: map[int]execution{2: busy}, denied: []int{0, 1}, asked: "2",
+			code: exitDenied, says: []string{"pods/exec in knative-eventing"}, silent: "under way",
+		},
+		"a right to the first alone": {
+			denied: []int{1, 2},
+			code:   exitUnavailable, says: []string{"reschedule-adapter-0: no pod"}, silent: "pods/exec",
+		},
+		"none": {
+			pods: map[int]execution{1: busy}, asked: "1",
+			code: exitUnavailable, says: []string{"reschedule-adapter-0: no pod", "reschedule-adapter-1: adapter backup: another", "reschedule-adapter-2: no pod"},
+		},
+		"the first is cut off":   {pods: map[int]execution{0: {out: whole[:100], lost: true}, 1: gives}, asked: "0", code: exitUnavailable, says: []string{"no back-up from the adapter"}},
+		"the first breaks off":   {pods: map[int]execution{0: {out: whole[:100], errs: "the disk is nearly full", status: 3}, 1: gives}, asked: "0", code: exitUnavailable, says: []string{"the disk is nearly full"}},
+		"the first is not whole": {pods: map[int]execution{0: {out: tarOf(t, "1.sst", "x")}, 1: gives}, asked: "0", code: exitUnavailable, says: []string{"its end is missing"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.group()
+			c.hangs = test.hangs
+			c.commands = map[string]execution{}
+			for pod, e := range test.pods {
+				c.commands[podName(pod)] = e
+			}
+			for _, pod := range test.denied {
+				for _, method := range []string{"GET ", "POST "} {
+					c.refuse[method+podName(pod)+"/exec"] = 403
+				}
+			}
+			dir := t.TempDir()
+			code, _, errs := c.run(true, "backup", "-f", filepath.Join(dir, "b.tar"))
+			if code != test.code || test.silent != "" && strings.Contains(errs, test.silent) {
+				t.Errorf("%d: %s", code, errs)
+			}
+			for _, text := range test.says {
+				if !strings.Contains(errs, text) {
+					t.Errorf("it does not say %q: %s", text, errs)
+				}
+			}
+			var asked []string
+			for _, call := range c.calls {
+				if pod, ok := strings.CutPrefix(call, "executed "+system+"/pods/reschedule-adapter-"); ok {
+					number, command, _ := strings.Cut(pod, "/exec ")
+					asked = append(asked, number)
+					if command != "/ko-app/adapter-replicated backup --data-dir /var/lib/reschedule -f -" {
+						t.Errorf("the command is %s", command)
+					}
+				}
+			}
+			if got := strings.Join(asked, " "); got != test.asked {
+				t.Errorf("the command ran in %q, want %q", got, test.asked)
+			}
+			written, err := os.ReadFile(filepath.Join(dir, "b.tar"))
+			if test.code == 0 && string(written) != whole {
+				t.Errorf("the file has %d bytes of %d: %v", len(written), len(whole), err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || test.code != 0 && len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// tarOf is an archive with one file.
+func tarOf(t *testing.T, name, text string) string {
+	t.Helper()
+	var b strings.Builder
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(text))})
+	if err == nil {
+		_, err = w.Write([]byte(text))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // A back-up that was cut off is not taken for a whole one.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,9 @@ import (
 
 	"github.com/gorilla/websocket"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	constants "k8s.io/apimachinery/pkg/util/portforward"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -54,6 +57,8 @@ type cluster struct {
 	// them is refused, stream by stream, and the port-forward stays.
 	opened, replaced int
 	refuses          string
+	// commands are what a command in a pod does, by the pod's name. In others none can be run.
+	commands map[string]execution
 	// ending is a namespace that is being deleted: it gets no tokens.
 	ending string
 	// gone has an item for each call that hangs and for each port-forward, once it is over.
@@ -127,6 +132,12 @@ func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		c.forward(w, r)
 		return
+	}
+	if pod, ok := strings.CutSuffix(r.URL.Path, "/exec"); ok {
+		if e, ok := c.commands[strings.TrimPrefix(pod, system+"/pods/")]; ok {
+			c.execute(w, r, e)
+			return
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,6 +316,49 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// execution is what a command in a pod does.
+type execution struct {
+	out, errs string
+	status    int
+	// lost is a connection that breaks before the command ends.
+	lost bool
+}
+
+// execute is a command in a pod, over WebSocket alone.
+func (c *cluster) execute(w http.ResponseWriter, r *http.Request, e execution) {
+	upgrader := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
+	socket, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer socket.Close()
+	c.mu.Lock()
+	c.calls = append(c.calls, "executed "+r.URL.Path+" "+strings.Join(r.URL.Query()["command"], " "))
+	c.mu.Unlock()
+	say := func(stream byte, text string) {
+		if text != "" {
+			_ = socket.WriteMessage(websocket.BinaryMessage, append([]byte{stream}, text...))
+		}
+	}
+	say(remotecommand.StreamStdOut, e.out)
+	say(remotecommand.StreamStdErr, e.errs)
+	if e.lost {
+		return
+	}
+	ended := metav1.Status{Status: metav1.StatusSuccess}
+	if e.status != 0 {
+		ended = metav1.Status{Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason, Details: &metav1.StatusDetails{
+			Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: strconv.Itoa(e.status)}}}}
+	}
+	text, err := json.Marshal(ended)
+	if err != nil {
+		c.t.Error(err)
+	}
+	say(remotecommand.StreamErr, string(text))
+	_ = socket.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	_, _, _ = socket.NextReader() // until the client closes it too
 }
 
 // over tells a test that a call that hung, or a port-forward, has ended. Most tests do not look.
