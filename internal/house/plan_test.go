@@ -175,7 +175,7 @@ var plan = map[string]rule{
 	"test/blackbox":          {may: []string{"test/internal/harness"}},
 	"test/crash":             {may: []string{"test/internal/harness"}},
 	"test/replicated":        {may: []string{"test/internal/harness"}},
-	"test/replicated/skewed": {may: []string{"pkg/adapter/command", "pkg/adapter/group", "pkg/adapter/replica", "pkg/adapter/replica/etcdlog"}},
+	"test/replicated/member": {may: []string{"pkg/adapter/command", "pkg/adapter/group", "pkg/adapter/replica", "pkg/adapter/replica/etcdlog"}},
 	"test/hostile":           {may: []string{"test/internal/harness"}},
 	"test/expiry":            {never: []string{module + "pkg", module + "internal"}},
 	// It compares the schema with what the adapter reads of a file.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,16 +15,6 @@ import (
 
 // skews are how far the members' clocks are ahead.
 var skews = [3]time.Duration{0, 230 * time.Millisecond, 200 * time.Millisecond}
-
-// skewed builds a member whose clock is not the machine's.
-func skewed(t *testing.T) (program string) {
-	t.Helper()
-	program = filepath.Join(t.TempDir(), "skewed")
-	if err := harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/skewed"); err != nil {
-		t.Fatal(err)
-	}
-	return program
-}
 
 // calls are what callers were promised, by the clock of this process.
 type calls struct {
@@ -40,7 +29,7 @@ type calls struct {
 // Over failovers between machines whose clocks differ, no delay becomes shorter: kill -9 of
 // the owner with the slowest clock, and of all.
 func TestOwner_KilledWithSkewedClocks(t *testing.T) {
-	program := skewed(t)
+	program := alterable(t)
 	g := startWith(t, func(g *group) {
 		g.process = func(i int) harness.Process {
 			return harness.Process{Binary: program, Env: []string{"SKEW=" + skews[i].String()}}
@@ -126,7 +115,7 @@ func (c *calls) promise(g *group) {
 // own is wrong.
 func TestMember_MeasuresClocks(t *testing.T) {
 	t.Parallel()
-	program := skewed(t)
+	program := alterable(t)
 	g := startWith(t, func(g *group) {
 		g.process = func(i int) harness.Process { // c's is ten seconds ahead
 			return harness.Process{Binary: program, Env: []string{fmt.Sprintf("SKEW=%ds", i/2*10)}}
@@ -161,9 +150,9 @@ func TestMember_MeasuresClocks(t *testing.T) {
 // An owner whose clock was set back stays the owner, since another clock would make delays
 // shorter. With a clock that is ahead it hands the shard over, and owns it no more.
 func TestOwner_ClockJumps(t *testing.T) {
-	program := skewed(t)
+	program := alterable(t)
 	g := startWith(t, func(g *group) {
-		g.process = func(int) harness.Process { return harness.Process{Binary: program, Env: []string{"SKEW=0s"}} }
+		g.process = func(int) harness.Process { return harness.Process{Binary: program} }
 	})
 	i := g.owner()
 	jump := func(s syscall.Signal) {

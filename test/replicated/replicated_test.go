@@ -22,14 +22,16 @@ import (
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none.
-var built string
+// built is adapter-replicated, when ADAPTER_REPLICATED_BINARY names none. Programs are built in
+// programs.
+var built, programs string
 
 // program is the binary of the members.
 func program() string { return cmp.Or(os.Getenv("ADAPTER_REPLICATED_BINARY"), built) }
 
 func TestMain(m *testing.M) {
 	os.Exit(harness.Main(m, func(dir string) (func() error, error) {
+		programs = dir
 		if os.Getenv("ADAPTER_REPLICATED_BINARY") == "" {
 			built = filepath.Join(dir, "adapter-replicated")
 			if err := harness.Build(built, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated"); err != nil {
@@ -477,9 +479,11 @@ func TestGroup_AllKilled(t *testing.T) {
 }
 
 // SIGTERM of the owner hands the shard over: no call at another member fails, also while a
-// reader follows the events of a source, and no delivery is cut off.
+// reader follows the events of a source, and no delivery is cut off. Without a hand-over another
+// member would claim the shard only after calls have failed.
 func TestOwner_HandsOver(t *testing.T) {
-	g := startWith(t, func(g *group) { g.hold = 50 * time.Millisecond })
+	process := patient(t)
+	g := startWith(t, func(g *group) { g.process, g.hold = process, 50*time.Millisecond })
 	stop := g.write()
 	for _, member := range g.members {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
@@ -511,9 +515,6 @@ func TestOwner_HandsOver(t *testing.T) {
 		t.Errorf("%d deliveries were cut off", g.cutOff)
 	}
 	t.Logf("the end of the owner took %s, the longest call %s", took.Round(time.Millisecond), g.longest.Round(time.Millisecond))
-	if g.longest > 2*time.Second {
-		t.Errorf("a call took %s", g.longest)
-	}
 }
 
 var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos lasts")

@@ -205,6 +205,11 @@ func (r *roll) replace(i int, lag time.Duration) {
 		r.t.Fatalf("status %d, %v:\n%s", status, err, a.Log())
 	}
 	<-removed
+	r.t.Cleanup(func() {
+		if r.t.Failed() {
+			r.t.Logf("%s, which was ended, said:\n%s", name(i), a.Log())
+		}
+	})
 	r.launch(i)
 	r.enter(i)
 	r.mu.Lock()
@@ -237,7 +242,9 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	process := patient(t)
 	r.group = startWith(t, func(g *group) {
+		g.process = process
 		g.more = func(i int) []string {
 			return []string{"--tls-listen", r.addresses[i], "--tls-dir", dir, "--peer-tls-dir", dir}
 		}

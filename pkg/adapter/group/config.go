@@ -64,6 +64,9 @@ type Log interface {
 	Ready() <-chan struct{}
 	// Tidy looks after the log's files until ctx ends.
 	Tidy(ctx context.Context, owns func() bool)
+	// Silence is how long an owner is silent before another member claims the shard. Its lease is
+	// 0.8 of that.
+	Silence() time.Duration
 	// Clock is a clock that goes on while the machine sleeps, for leases.
 	Clock() time.Duration
 	// Wall is the wall clock, by which keys come due.
@@ -102,10 +105,6 @@ type Config struct {
 	Fatal    func(error)
 	Stopping func() bool
 }
-
-// silence is T: how long an owner is silent before another member claims the shard. Its
-// lease is 0.8 T. An election of the log takes 0.5 s and more.
-const silence = 600 * time.Millisecond
 
 // errNoLog names the program that has the log.
 var errNoLog = errors.New("adapter: --replicated is of another program, adapter-replicated: etcd's server is linked only into that one, since it costs memory by being there")

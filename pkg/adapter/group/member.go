@@ -155,7 +155,7 @@ func (m *Member) Join(ctx context.Context) error {
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
-		Silence: silence, Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
+		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
 		return err

@@ -273,6 +273,13 @@ func (s *Server) disarm(ctx context.Context) {
 	}
 }
 
+// silence is short, since nothing is delivered meanwhile, and no shorter than an election, which
+// takes electionMs and more.
+const silence = 600 * time.Millisecond
+
+// Silence is how long an owner of a shard is silent before another member claims it.
+func (s *Server) Silence() time.Duration { return silence }
+
 // Clock is CLOCK_BOOTTIME: it goes on while the machine sleeps.
 func (s *Server) Clock() time.Duration {
 	var t unix.Timespec

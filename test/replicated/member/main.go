@@ -1,8 +1,10 @@
-// Command skewed is adapter-replicated on a machine whose wall clock is ahead by SKEW. It jumps
-// ahead by ten seconds with each SIGUSR1, and back with each SIGUSR2.
+// Command member is adapter-replicated with what a test must choose, in variables that are durations.
+// Its wall clock is ahead by SKEW; it jumps ahead by ten seconds with each SIGUSR1, and back with
+// each SIGUSR2. Another member claims the shard after SILENCE.
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/signal"
@@ -18,7 +20,8 @@ import (
 
 type log struct {
 	*etcdlog.Server
-	skew *atomic.Int64
+	skew    *atomic.Int64
+	silence time.Duration // 0: as usual
 }
 
 // Shard implements group.Log.
@@ -26,6 +29,9 @@ func (l log) Shard() replica.Log { return l.Server.Shard(0) }
 
 // Wall implements group.Log.
 func (l log) Wall() time.Time { return l.Server.Wall().Add(time.Duration(l.skew.Load())) }
+
+// Silence implements group.Log.
+func (l log) Silence() time.Duration { return cmp.Or(l.silence, l.Server.Silence()) }
 
 const jump = 10 * time.Second
 
@@ -47,16 +53,29 @@ func jumping(first time.Duration) *atomic.Int64 {
 	return skew
 }
 
+// duration reads a variable, 0 if it is not set.
+func duration(name string) (time.Duration, error) {
+	d, err := time.ParseDuration(cmp.Or(os.Getenv(name), "0s"))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return d, nil
+}
+
 func main() {
-	command.Main("skewed", func(o group.LogOptions) (group.Log, error) {
-		skew, err := time.ParseDuration(os.Getenv("SKEW"))
+	command.Main("member", func(o group.LogOptions) (group.Log, error) {
+		skew, err := duration("SKEW")
 		if err != nil {
-			return nil, fmt.Errorf("SKEW: %w", err)
+			return nil, err
+		}
+		silence, err := duration("SILENCE")
+		if err != nil {
+			return nil, err
 		}
 		s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Replaces: o.Replaces, Logger: o.Log, Stopped: o.Stopped})
 		if err != nil {
 			return nil, err
 		}
-		return log{s, jumping(skew)}, nil
+		return log{s, jumping(skew), silence}, nil
 	}, etcdlog.Promised)
 }
