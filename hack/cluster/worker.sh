@@ -5,8 +5,8 @@
 #   worker.sh kill NUMBER...    as a machine without power: all its processes end at once, and
 #                               packets to it get no answer. The cluster is not told
 #   worker.sh remove NUMBER...  the node, its pods, its volumes and its disk are gone
-#   worker.sh forget ADDRESS    connections through a Service to a pod that is gone. Linux remembers those that got no
-#                               answer for up to five minutes, and sends new ones from the same port there too
+#   worker.sh forget ADDRESS    connections through a Service to a pod that is gone. Linux remembers a connection without
+#                               an answer for up to five minutes, and sends a new one from the same port there too
 # shellcheck source=hack/cluster/node.sh
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 
