@@ -85,7 +85,8 @@ func TestOperator_StoppedEndsItsRun(t *testing.T) {
 		"deleted": {"work=10s after=2s", func(r run) { o.deletePod(r.Pod, false) }},
 		// It comes in the middle of the run.
 		"terminated": {"term work=5s after=2s", func(run) {}},
-		"revised": {"work=10s after=2s", func(run) {
+		// The old pod is called until the new one is ready, which takes half a minute on a busy machine.
+		"revised": {"work=10s after=30s", func(run) {
 			f := o.form
 			f.annotations = map[string]string{"e2e/revision": "another"}
 			o.change(f)
