@@ -13,11 +13,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // siteTests is the operator that the tests of reschedule-josdk have.
@@ -31,6 +33,7 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 	beside(t)
 	n := newNamespace(t, "javasite")
 	defineAny(t, "sample.reschedule.dev", "Site")
+	t.Cleanup(n.endSites)
 	n.account("sites", `
 - {apiGroups: [sample.reschedule.dev], resources: [sites, sites/status], verbs: [get, list, watch, patch, update]}
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, update, delete]}`)
@@ -97,6 +100,31 @@ func TestJava_RetriesAndFinalizers(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// endSites deletes the Sites that are left, without their operator: it goes with the namespace, and a Site that
+// waits for it would hold up the namespace and the definition, also for the next run.
+func (n *namespace) endSites() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the test's own is over
+	defer cancel()
+	sites, err := n.Resource(site, n.name)
+	if err != nil {
+		return // the definition was not made
+	}
+	list, err := sites.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		n.t.Error(err)
+		return
+	}
+	for _, s := range list.Items {
+		err := sites.Delete(ctx, s.GetName(), metav1.DeleteOptions{})
+		if err == nil {
+			_, err = sites.Patch(ctx, s.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			n.t.Error(err)
+		}
+	}
 }
 
 // siteStatus returns the message in the status of a Site, and how many retries it counts.
