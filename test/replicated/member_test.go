@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -28,15 +27,12 @@ var buildMember = sync.OnceValues(func() (string, error) {
 	return program, harness.Build(program, "github.com/reschedule-dev/reschedule/test/replicated/member")
 })
 
-// patient lets members hand the shard over, and no member claim it otherwise: its owner may be
-// silent for so long. With the usual 0.6 s a disk that stands still for half a second, as all disks
-// of a busy machine do, ends the owner's lease. That cuts deliveries off and fails calls, as it must.
-const patience = 5 * time.Second
-
+// patient are members that claim the shard after five seconds of silence instead of 0.6, for tests of
+// a hand-over. The lease of an owner ends when the disks stand still for half a second, as they do on a
+// busy machine: then deliveries are cut off and calls fail, as they must, and nothing is said about a
+// hand-over. With five seconds only a hand-over gets another owner before calls fail, after three.
 func patient(t *testing.T) func(i int) harness.Process {
 	t.Helper()
 	program := alterable(t)
-	return func(int) harness.Process {
-		return harness.Process{Binary: program, Env: []string{"SILENCE=" + patience.String()}}
-	}
+	return func(int) harness.Process { return harness.Process{Binary: program, Env: []string{"SILENCE=5s"}} }
 }

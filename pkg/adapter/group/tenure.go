@@ -249,6 +249,12 @@ func (t *tenure) watch() {
 		if t.lease.Valid() && !t.lapsed.Load() {
 			continue
 		}
+		t.mu.Lock()
+		delivers := t.dispatch != nil
+		t.mu.Unlock()
+		if delivers { // what is cut off is delivered again
+			t.m.cfg.Log.Warn("this member's lease of the shard has ended, since no change was in the log in time: deliveries under way are cut off, and made again")
+		}
 		t.cut(over)
 		for !t.lease.Valid() {
 			select {

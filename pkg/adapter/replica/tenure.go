@@ -66,6 +66,10 @@ func (t *Tenure) end(why error) {
 	close(t.over)
 }
 
+// againAfter is the pause before an append is repeated. While the log changes its leader an attempt
+// may fail at once.
+const againAfter = time.Millisecond
+
 // Append adds the entry to the log and applies it to the view. Its error is [ErrNotOwner],
 // or [ErrUnknown].
 func (t *Tenure) Append(data []byte) error {
@@ -101,6 +105,7 @@ func (t *Tenure) Append(data []byte) error {
 			t.end(err)
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
+		<-time.After(againAfter)
 	}
 }
 
