@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs test/e2e in the cluster, which runs Knative's own suites (test/knative) too. E2E holds
 # further flags of go test. It shows the result of each test as it ends, and after a failure
-# the whole output; objects, events and logs of pods are then in bin/e2e.
+# the whole output, and last what the failed tests said; objects, events and logs of pods are
+# then in bin/e2e.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
@@ -30,5 +31,10 @@ for namespace in knative-eventing knative-serving; do
         kubectl -n $namespace logs "$pod" --all-containers --tail 5000 >"$E2E_LOGS/$namespace.${pod#pod/}.log" 2>&1 || true
     done
 done
+# Tests run side by side, so the lines of one are not together: go test names the test before its lines.
+awk '/^=== / { name = $3; next }
+    /^ *--- FAIL: / { failed[++n] = $3 }
+    { said[name] = said[name] $0 "\n" }
+    END { for (i = 1; i <= n; i++) printf "== %s said:\n%s", failed[i], said[failed[i]] }' "$log"
 echo "e2e: failed; logs, objects and events are in $E2E_LOGS" >&2
 exit 1
