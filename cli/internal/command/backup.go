@@ -2,6 +2,7 @@ package command
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -101,7 +99,11 @@ func (s *session) backUp(ctx context.Context, file, program string, pods []strin
 		}
 	}()
 	p := s.progressOf("copying, MiB:", 0)
-	err = s.anyOf(ctx, &counting{f, p, 0}, pods, program, "backup", "--data-dir", dataDir, "-f", "-")
+	out, err := s.anyOf(ctx, pods, program, "backup", "--data-dir", dataDir, "-f", "-")
+	if err == nil {
+		_, err = io.Copy(&counting{f, p, 0}, out)
+		out.end()
+	}
 	p.end()
 	if err == nil {
 		err = errors.Join(checkWhole(f), f.Sync())
@@ -112,68 +114,48 @@ func (s *session) backUp(ctx context.Context, file, program string, pods []strin
 	return os.Rename(f.Name(), file)
 }
 
-// anyOf runs a command in one of the pods, the first one if it can. The others of a group are
-// asked when it is away, refuses, or writes nothing for podTime, as on a machine that is gone.
-// The first that writes is the only one: what it leaves out is not asked of another one.
-func (s *session) anyOf(ctx context.Context, out io.Writer, pods []string, command ...string) error {
-	type result struct {
-		pod int
-		err error
-	}
-	results, errs := make(chan result, len(pods)), make([]error, len(pods))
-	first := &firstWriter{out: out, begun: make(chan struct{})}
-	defer first.close()
-	var cancel []context.CancelFunc
-	defer func() { stop(cancel) }()
-	next, begun := time.NewTimer(0), first.begun
-	defer next.Stop()
-	for ended := 0; ended < len(pods); {
-		select {
-		case <-next.C:
-			pod := len(cancel)
-			if pod == len(pods) || first.has() {
-				continue
-			}
-			ctx, end := context.WithCancel(ctx)
-			cancel = append(cancel, end)
-			go func() { results <- result{pod, s.execute(ctx, pods[pod], first.of(pod), command...)} }()
-			next.Reset(podTime)
-		case <-begun:
-			begun = nil
-			stop(slices.Delete(slices.Clone(cancel), first.writer, first.writer+1))
-		case r := <-results:
-			switch {
-			case first.has() && !first.is(r.pod): // another one writes
-			case r.err == nil, first.is(r.pod):
-				return r.err
-			default:
-				errs[r.pod] = r.err
-				ended++
-				next.Reset(0)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return refused(pods, errs)
+// written is what a command in a pod writes, while it runs.
+type written struct {
+	*bufio.Reader
+	end context.CancelFunc
 }
 
-func stop(cancel []context.CancelFunc) {
-	for _, end := range cancel {
-		end()
+// anyOf runs a command in one of the pods. The others of a group are asked when the first one is
+// away, refuses, or writes nothing for podTime. The first that writes is the only one: what it
+// leaves out is not asked of another one.
+func (s *session) anyOf(ctx context.Context, pods []string, command ...string) (*written, error) {
+	out, errs := race(ctx, pods, nil, func(race context.Context, pod string) (*written, error) {
+		ctx, end := context.WithCancel(ctx)
+		goesOn := context.AfterFunc(race, end)
+		r, w := io.Pipe()
+		go func() { w.CloseWithError(s.execute(ctx, pod, w, command...)) }()
+		out := &written{bufio.NewReader(r), end}
+		if _, err := out.Peek(1); err != nil && !errors.Is(err, io.EOF) {
+			end()
+			return nil, err
+		}
+		goesOn() // if the race is over nevertheless, the output ends with an error
+		return out, nil
+	}, func(o *written) { o.end() })
+	if errs == nil {
+		return out, nil
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, refused(pods, errs)
 }
 
 // refused is why no pod ran the command. A missing right is reported of the first one: a Role may
 // name fewer pods than there are.
-func refused(pods []string, errs []error) error {
-	if len(pods) == 1 || codeOf(errs[0]) == exitDenied {
-		return errs[0]
+func refused(pods []string, errs map[string]error) error {
+	if err := errs[pods[0]]; len(pods) == 1 || codeOf(err) == exitDenied {
+		return err
 	}
 	var said []string
-	for i, err := range errs {
-		if codeOf(err) != exitDenied {
-			said = append(said, pods[i]+": "+err.Error())
+	for _, pod := range pods {
+		if err := errs[pod]; codeOf(err) != exitDenied {
+			said = append(said, pod+": "+err.Error())
 		}
 	}
 	return unavailable("no adapter of the group gave a back-up: %s", strings.Join(said, "; "))
@@ -257,57 +239,6 @@ func (c *counting) Write(b []byte) (int, error) {
 	c.p.show(int(c.n >> 20))
 	return n, err
 }
-
-// firstWriter has several writers, and takes what the first one writes that begins. The others
-// write in vain.
-type firstWriter struct {
-	out   io.Writer
-	begun chan struct{} // closed once one has begun
-
-	mu     sync.Mutex
-	writer int // the one that has begun
-	closed bool
-}
-
-// has reports that one has begun.
-func (w *firstWriter) has() bool {
-	select {
-	case <-w.begun:
-		return true
-	default:
-		return false
-	}
-}
-
-// is reports that this one has begun.
-func (w *firstWriter) is(writer int) bool { return w.has() && w.writer == writer }
-
-// close takes no more.
-func (w *firstWriter) close() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.closed = true
-}
-
-// of is one of the writers.
-func (w *firstWriter) of(writer int) io.Writer {
-	return writerFunc(func(b []byte) (int, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if !w.has() && len(b) > 0 {
-			w.writer = writer
-			close(w.begun)
-		}
-		if w.closed || !w.is(writer) {
-			return len(b), nil
-		}
-		return w.out.Write(b)
-	})
-}
-
-type writerFunc func(b []byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // head keeps the first bytes of a text.
 type head struct{ b []byte }

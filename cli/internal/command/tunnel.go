@@ -164,75 +164,32 @@ func hangUp(conn httpstream.Connection) {
 	_ = conn.Close()
 }
 
-// podTime is how long a pod is waited for before the next one is tried too.
-const podTime = 2 * time.Second
-
 // connect upgrades a connection to a pod, the first one if it accepts. The others of a group
 // are there when it does not, or hangs as on a machine that is gone, and then the other groups.
 func (t *tunnel) connect(ctx context.Context) (*link, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type result struct {
-		conn *link
-		err  error
-	}
-	results, pods, others := make(chan result), slices.Clone(t.pods), t.others
+	pods := slices.Clone(t.pods)
 	if i := slices.Index(pods, t.avoid); i >= 0 {
 		pods = append(slices.Delete(pods, i, i+1), t.avoid)
 	}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	var failed, ofFirst error
-	for tried, ended := 0, 0; (ended < len(pods) || others != nil) && failed == nil; {
-		select {
-		case <-next.C:
-			if tried == len(pods) && others != nil {
-				ctx, cancel := context.WithTimeout(ctx, podTime)
-				pods, others = append(pods, others(ctx)...), nil
-				cancel()
-			}
-			if tried < len(pods) {
-				pod := pods[tried]
-				go func() {
-					conn, err := t.upgrade(ctx, pod)
-					select {
-					case results <- result{&link{Connection: conn, pod: pod}, err}:
-					case <-ctx.Done():
-						if err == nil { // another pod was faster
-							hangUp(conn)
-						}
-					}
-				}()
-				tried++
-				next.Reset(podTime)
-			}
-		case r := <-results:
-			if r.err == nil {
-				return r.conn, nil
-			}
-			if r.conn.pod == t.pods[0] { // a Role may name fewer pods than there are
-				ofFirst = r.err
-			}
-			ended++
-			next.Reset(0)
-		case <-ctx.Done():
-			failed = ctx.Err()
-		}
+	conn, errs := race(ctx, pods, t.others, t.upgrade, func(l *link) { hangUp(l.Connection) })
+	if errs == nil {
+		return conn, nil
 	}
-	if failed == nil {
-		failed = ofFirst
+	err := ctx.Err()
+	if err == nil {
+		err = errs[t.pods[0]] // a Role may name fewer pods than there are
 	}
-	if forbidden(failed) {
-		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, failed)
+	if forbidden(err) {
+		return nil, denied("you may not forward a port to the adapter (pods/portforward in %s): an administrator grants it with config/cli: %w", t.namespace, err)
 	}
-	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, failed)
+	return nil, unavailable("no connection to a pod of the adapter in %s: %w", t.namespace, err)
 }
 
 func forbidden(err error) bool { return strings.Contains(err.Error(), "orbidden") }
 
 // upgrade tries WebSockets first, and then SPDY, which older API servers and some proxies
 // require.
-func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection, error) {
+func (t *tunnel) upgrade(ctx context.Context, pod string) (*link, error) {
 	config := rest.CopyConfig(t.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &ending{ctx, next} })
 	at, err := podURL(config, t.namespace, pod, "portforward")
@@ -249,10 +206,11 @@ func (t *tunnel) upgrade(ctx context.Context, pod string) (httpstream.Connection
 		return nil, err
 	}
 	both := portforward.NewFallbackDialerForStreaming(sockets, old, knowsNoSockets)
-	return within(ctx, func() (httpstream.Connection, error) {
+	conn, err := within(ctx, func() (httpstream.Connection, error) {
 		conn, _, err := both.Dial(portforward.PortForwardProtocolV1Name)
 		return conn, err
 	}, hangUp)
+	return &link{Connection: conn, pod: pod}, err
 }
 
 // ending gives a context to the requests of the dialers, which know none. The dialers wait
