@@ -39,7 +39,7 @@ func (c *call) put() error {
 	r.TraceParent, r.TraceState = cloudevent.TraceContext(c.r.Header)
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
-		s, err = c.src.Schedule(c.key, &r, c.claimForRead)
+		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
 	c.turn.Done()
@@ -142,7 +142,7 @@ func (c *call) bulk() error {
 	d.forget()
 	var scheduled []queue.Scheduled
 	if len(batch.items) > 0 {
-		if scheduled, err = c.src.ScheduleAll(batch.items, c.claimForRead); err != nil {
+		if scheduled, err = c.src.ScheduleAll(batch.items, c.grow); err != nil {
 			c.auditError(auditBulk, "", err)
 			return err
 		}

@@ -116,7 +116,7 @@ func (c *call) redrive() error {
 	if err := c.emptyBody(); err != nil {
 		return err
 	}
-	there, err := c.src.RedriveLetter(c.key, c.claimForRead)
+	there, err := c.src.RedriveLetter(c.key, c.grow)
 	if err == nil && !there {
 		err = noLetter(c.key)
 	}
@@ -137,7 +137,7 @@ func (c *call) redriveAll() error {
 		return err
 	}
 	c.mayTake(cancelTime)
-	n, err := c.src.RedriveLetters(c.r.Context(), prefix, c.claimForRead)
+	n, err := c.src.RedriveLetters(c.r.Context(), prefix, c.grow)
 	if err = c.audited(auditRedrive, prefix, err, "redriven "+strconv.Itoa(n)); err != nil {
 		return err
 	}

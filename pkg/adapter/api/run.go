@@ -41,7 +41,7 @@ func (c *call) run() error {
 	r := schedule.RunNow(schedule.Conditions{})
 	var s queue.Scheduled
 	err = c.guarded(match, &r.IfMatch, func() (err error) {
-		s, err = c.src.Schedule(c.key, &r, c.claimForRead)
+		s, err = c.src.Schedule(c.key, &r, c.grow)
 		return err
 	})
 	if err = c.audited(auditRun, c.key, err, string(s.Result)); err != nil {

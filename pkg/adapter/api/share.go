@@ -110,24 +110,18 @@ func (c *call) waitFor(claim *budget.Claim, n int64) bool {
 	return claim.Grow(ctx, n) == nil
 }
 
-// grow takes n bytes more for the body or the answer.
+// grow takes n bytes more for the body, for the answer, or for large entries that a change has
+// to read. It does not wait for them with the turn: callers whose namespace has no memory left
+// would hold up the others. It is a queue.ClaimMemory.
 func (c *call) grow(n int64) error {
-	if !c.waitFor(&c.claim, n) {
-		return schedule.Refuse(schedule.CodeUnavailable, "too many bytes of bodies and answers of %s are under way", c.r.URL.Path)
-	}
-	return nil
-}
-
-// claimForRead takes memory for the large entries that a change has to read. The call
-// does not wait for it with its turn: callers whose namespace has no memory left would hold up
-// the others. It is a queue.ClaimMemory.
-func (c *call) claimForRead(n int64) error {
 	if c.claim.TryGrow(n) {
 		return nil
 	}
 	var full error
 	err := c.turn.Without(c.r.Context(), func() error {
-		full = c.grow(n)
+		if !c.waitFor(&c.claim, n) {
+			full = schedule.Refuse(schedule.CodeUnavailable, "too many bytes of bodies and answers of %s are under way", c.r.URL.Path)
+		}
 		return full
 	})
 	if err != nil && full == nil {
