@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
-export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace' # as hack/cluster and hack/e2e.sh build ko, which is compiled once then
+export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false' # as hack/cluster and hack/e2e.sh build ko, which is compiled once then
 export KOCACHE=$PWD/bin/ko
 # An older StatefulSet has another serviceName, which cannot be changed: see "Upgrade" in
 # docs/kubernetes.md.

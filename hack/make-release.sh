@@ -44,7 +44,7 @@ esac
 GOTOOLCHAIN=go$(sed -n 's/^toolchain go//p' go.mod)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export VERSION GOTOOLCHAIN SOURCE_DATE_EPOCH
-export GOFLAGS='-buildvcs=false -trimpath -tags=grpcnotrace' CGO_ENABLED=0 TZ=UTC LC_ALL=C
+export GOFLAGS='-buildvcs=false -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false' CGO_ENABLED=0 TZ=UTC LC_ALL=C
 export PLATFORMS=${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}
 CLI_PLATFORMS=${CLI_PLATFORMS:-$PLATFORMS,darwin/amd64,darwin/arm64,windows/amd64}
 source=https://github.com/reschedule-dev/reschedule
@@ -109,7 +109,7 @@ hack/olm-bundle.sh "$work/kustomize/reschedule" "$VERSION" "$work/bundle"
 archive "$out/reschedule-bundle.tar.gz" "$work/bundle" manifests metadata
 mapfile -t labels < <(sed -n 's/^ *\(operators.*\): \(.*\)$/--label=\1=\2/p' "$work/bundle/metadata/annotations.yaml")
 bundle=$(push_files reschedule-bundle "$work/bundle" "${labels[@]}")
-go -C tools/olm run -trimpath -tags=grpcnotrace . catalog -bundle "$work/bundle" -image "$bundle" -out "$out/reschedule-catalog.yaml"
+go -C tools/olm run . catalog -bundle "$work/bundle" -image "$bundle" -out "$out/reschedule-catalog.yaml"
 mkdir -p "$work/catalog/configs/reschedule"
 cp "$out/reschedule-catalog.yaml" "$work/catalog/configs/reschedule/catalog.yaml"
 catalog=$(push_files reschedule-catalog "$work/catalog" --label=operators.operatorframework.io.index.configs.v1=/configs)
@@ -135,7 +135,7 @@ for platform in ${CLI_PLATFORMS//,/ }; do
     [ "$os" != windows ] || binary+=.exe
     echo "$VERSION: command line for $platform" >&2
     mkdir -p "$work/$platform"
-    GOOS=$os GOARCH=$arch go -C cli build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o "$work/$platform/$binary" .
+    GOOS=$os GOARCH=$arch go -C cli build -ldflags "-s -w -X main.version=$VERSION" -o "$work/$platform/$binary" .
     cp LICENSE "$work/$platform/"
     file=kn-source-reschedule_${VERSION}_${os}_$arch.tar.gz
     archive "$out/$file" "$work/$platform" "$binary" LICENSE

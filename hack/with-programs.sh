@@ -9,14 +9,14 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 programs=$root/bin/test cgo=0 flags=(-tags grpcnotrace) names=(adapter adapter-replicated controller)
 if [ "$1" = -race ]; then
-    programs=$root/bin/test-race cgo=1 flags=(-race -gcflags=all=-dwarf=false -tags grpcnotrace,pebblegozstd) names=(adapter)
+    programs=$root/bin/test-race cgo=1 flags=(-race -tags grpcnotrace,pebblegozstd) names=(adapter)
     shift
 fi
 mkdir -p "$programs"
 exec 9>"$programs/lock" # two runs at a time would write the same files
 flock 9
 # Without the commit in them: a commit alone changes no program.
-CGO_ENABLED=$cgo go -C "$root" build "${flags[@]}" -trimpath -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
+CGO_ENABLED=$cgo go -C "$root" build "${flags[@]}" -trimpath -gcflags=all=-dwarf=false -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
 used=()
 for name in "${names[@]}"; do
     sum=$(sha256sum <"$programs/built/$name")

@@ -11,7 +11,7 @@ build() {
     key=$({ go version; echo "$package $flags"; find "$module" -maxdepth 1 -type f | sort | xargs cat; } | sha256sum)
     if [ -x "$BIN/$name" ] && [ "$(cat "$BIN/.$name.key" 2>/dev/null)" = "$key" ]; then return; fi
     say "building $name"
-    GOGC=400 CGO_ENABLED=0 go build -C "$module" -trimpath -tags grpcnotrace -ldflags "$flags" -o "$BIN/$name" "$package"
+    GOGC=400 CGO_ENABLED=0 go build -C "$module" -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags "$flags" -o "$BIN/$name" "$package"
     echo "$key" >"$BIN/.$name.key"
 }
 

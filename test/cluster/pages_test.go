@@ -98,7 +98,8 @@ func newProject(t *testing.T, namespaceOfOperator string) *project {
 	return &project{t, dir, append(os.Environ(),
 		"PATH="+tools+":"+os.Getenv("PATH"), "CONTROLLER_GEN="+filepath.Join(tools, "controller-gen"),
 		"KUBECONFIG="+administratorOf(t, namespace(t, "page")), "CGO_ENABLED=0", "GOWORK=off",
-		"GOFLAGS=-trimpath -buildvcs=false -tags=grpcnotrace '-ldflags=-s -w -X="+sdkModule+"/controller.ownNamespace="+namespaceFile+"'",
+		// With the flags of make test, most of a project is compiled already.
+		"GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false '-ldflags=-s -w -X="+sdkModule+"/controller.ownNamespace="+namespaceFile+"'",
 	)}
 }
 

@@ -367,7 +367,7 @@ func TestKo_BuildsEveryImage(t *testing.T) {
 			t.Errorf("%s is built, but runs nowhere", b.Main)
 		}
 		delete(images, b.Main)
-		if !cmp.Equal(b.Env, []string{"CGO_ENABLED=0"}) || !cmp.Equal(b.Flags, []string{"-trimpath", "-tags=grpcnotrace"}) {
+		if !cmp.Equal(b.Env, []string{"CGO_ENABLED=0"}) || !cmp.Equal(b.Flags, []string{"-trimpath", "-tags=grpcnotrace", "-gcflags=all=-dwarf=false"}) {
 			t.Errorf("%s is built with %v %v", b.Main, b.Env, b.Flags)
 		}
 	}

@@ -23,9 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes"
-	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	corefake "k8s.io/client-go/kubernetes/typed/core/v1/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"knative.dev/pkg/apis"
@@ -84,10 +84,40 @@ func newPolicy(name string, from ...string) *unstructured.Unstructured {
 	}}
 }
 
+// coreFake is the part of client-go's fake client set that the adapter calls. The whole set would be compiled with the
+// race detector for these tests alone.
+type coreFake struct {
+	clienttesting.Fake
+	tracker clienttesting.ObjectTracker
+}
+
+func newCoreFake(t *testing.T, objects ...runtime.Object) *coreFake {
+	t.Helper()
+	c := &coreFake{tracker: clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())}
+	for _, o := range objects {
+		if err := c.tracker.Add(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.AddReactor("*", "*", clienttesting.ObjectReaction(c.tracker))
+	c.AddWatchReactor("*", func(a clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := c.tracker.Watch(a.GetResource(), a.GetNamespace())
+		return err == nil, w, err
+	})
+	return c
+}
+
+func (c *coreFake) CoreV1() typedcorev1.CoreV1Interface { return &corefake.FakeCoreV1{Fake: &c.Fake} }
+
+func (c *coreFake) Tracker() clienttesting.ObjectTracker { return c.tracker }
+
+// IsWatchListSemanticsUnSupported makes the informers list, and then watch.
+func (*coreFake) IsWatchListSemanticsUnSupported() bool { return true }
+
 // env is a cluster of fakes.
 type env struct {
 	t        *testing.T
-	kube     *kubefake.Clientset
+	kube     *coreFake
 	sources  *fake.Clientset
 	policies *dynamicfake.FakeDynamicClient
 	registry *fakeRegistry
@@ -120,7 +150,7 @@ func newEnv(t *testing.T, objects ...runtime.Object) *env {
 			core = append(core, o)
 		}
 	}
-	r.kube, r.sources = kubefake.NewClientset(core...), fake.NewSimpleClientset(ours...)
+	r.kube, r.sources = newCoreFake(t, core...), fake.NewSimpleClientset(ours...)
 	r.policies = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{kube.EventPolicies: "EventPolicyList"})
 	r.ctx, r.end = context.WithCancel(t.Context())
@@ -150,7 +180,7 @@ func listing[L runtime.Object](of any, list func(context.Context, metav1.ListOpt
 	}, of)
 }
 
-func requestTokens(clientset kubernetes.Interface) kube.TokenRequester {
+func requestTokens(clientset *coreFake) kube.TokenRequester {
 	return func(ctx context.Context, account cache.ObjectName, r *authn.TokenRequest) (*authn.TokenRequest, error) {
 		return clientset.CoreV1().ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, r, metav1.CreateOptions{})
 	}

@@ -1,14 +1,11 @@
 package cluster
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	eventingduckv1 "knative.dev/eventing/pkg/apis/duck/v1"
-	"knative.dev/eventing/pkg/auth"
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
@@ -162,19 +159,6 @@ func TestDescribe_TakesTargetsFromTheStatus(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The name is the one that Knative's controllers give the account.
-func TestAccountOf_IsKnativesName(t *testing.T) {
-	t.Parallel()
-	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
-	for n := range 253 {
-		name := strings.Repeat("a-b.c", 51)[:n+1]
-		if got, want := accountOf(name), auth.GetOIDCServiceAccountNameForResource(gvk, metav1.ObjectMeta{Name: name}); got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
-	}
-	expect(t, "account", accountOfA, accountOf("a"))
 }
 
 // A source is in the group that its status says. A new one is in none until the controller has

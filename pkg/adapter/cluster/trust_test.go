@@ -11,8 +11,6 @@ import (
 	"math/big"
 	"testing"
 	"time"
-
-	"knative.dev/eventing/pkg/eventingtls"
 )
 
 // authority is a certificate that signs others, as PEM.
@@ -115,12 +113,4 @@ func TestTrust_LeavesOutABrokenBundle(t *testing.T) {
 		expect(t, "lines about certificates", 1, r.log.count("cannot be read and is left out"))
 		expect(t, "lines about bundles", 1, r.log.count("a trust bundle has no certificates"))
 	}, bundle("a", map[string]string{"ca.crt": torn + one}), bundle("b", map[string]string{"ca.crt": "not PEM", "x": two}))
-}
-
-// The label of a bundle is Knative's.
-func TestTrust_ReadsKnativesLabel(t *testing.T) {
-	t.Parallel()
-	if bundleLabel != eventingtls.TrustBundleLabelKey || bundleValue != eventingtls.TrustBundleLabelValue {
-		t.Errorf("%s=%s, want %s", bundleLabel, bundleValue, eventingtls.TrustBundleLabelSelector)
-	}
 }

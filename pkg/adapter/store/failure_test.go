@@ -367,9 +367,10 @@ func changes(op errorfs.Op) bool {
 // synced; the log has few lines of it.
 func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 	t.Parallel()
-	puts := 1000
+	// Few large values: a flush that fails is tried again ten times a second, and writes its blocks each time.
+	puts, size := 64, 64<<10
 	if testing.Short() {
-		puts = 300
+		puts = 20
 	}
 	for name, full := range map[string]*failing{
 		"a quota on the log":    {match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: &vfsError{syscall.EDQUOT}},
@@ -390,7 +391,7 @@ func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 				stop := time.AfterFunc(5*time.Minute, func() { full.on.Store(false) })
 				defer stop.Stop()
 				for i := range puts {
-					mustPut(t, db, fmt.Sprint(i), 4<<10)
+					mustPut(t, db, fmt.Sprint(i), size)
 				}
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()

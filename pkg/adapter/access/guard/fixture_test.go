@@ -22,8 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
-	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
-	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
 	"knative.dev/eventing/pkg/apis/feature"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
@@ -239,39 +237,38 @@ func code(tb testing.TB, err error) schedule.Code {
 
 // Policies.
 
-func newPolicy(name string, from ...string) *eventing.EventPolicy {
-	p := &eventing.EventPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
-	p.Status.MarkOIDCAuthenticationEnabled()
-	p.Status.MarkSubjectsResolvedSucceeded()
+func newPolicy(name string, from ...string) *theirPolicy {
+	p := &theirPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+	markReady(p)
 	p.Status.From = from
 	return p
 }
 
-func notReady(p *eventing.EventPolicy) *eventing.EventPolicy {
-	p.Status.MarkSubjectsResolvedFailed("Gone", "a reference is gone")
+func notReady(p *theirPolicy) *theirPolicy {
+	markUnresolved(p, "Gone", "a reference is gone")
 	return p
 }
 
-func filtered(p *eventing.EventPolicy, filters ...eventingv1.SubscriptionsAPIFilter) *eventing.EventPolicy {
+func filtered(p *theirPolicy, filters ...theirFilter) *theirPolicy {
 	p.Spec.Filters = filters
 	return p
 }
 
-func toName(p *eventing.EventPolicy, name string) *eventing.EventPolicy {
-	p.Spec.To = append(p.Spec.To, eventing.EventPolicySpecTo{Ref: &eventing.EventPolicyToReference{
+func toName(p *theirPolicy, name string) *theirPolicy {
+	p.Spec.To = append(p.Spec.To, theirTo{Ref: &theirRef{
 		APIVersion: "sources.reschedule.dev/v1alpha1", Kind: "RescheduleSource", Name: name,
 	}})
 	return p
 }
 
-func toLabels(p *eventing.EventPolicy, apiVersion, kind string, s *metav1.LabelSelector) *eventing.EventPolicy {
-	p.Spec.To = append(p.Spec.To, eventing.EventPolicySpecTo{Selector: &eventing.EventPolicySelector{
+func toLabels(p *theirPolicy, apiVersion, kind string, s *metav1.LabelSelector) *theirPolicy {
+	p.Spec.To = append(p.Spec.To, theirTo{Selector: &theirSelector{
 		LabelSelector: s, TypeMeta: &metav1.TypeMeta{APIVersion: apiVersion, Kind: kind},
 	}})
 	return p
 }
 
-func (w *env) setPolicies(ps ...*eventing.EventPolicy) {
+func (w *env) setPolicies(ps ...*theirPolicy) {
 	objects := make([]*unstructured.Unstructured, 0, len(ps))
 	for _, p := range ps {
 		objects = append(objects, asUnstructured(p))
@@ -288,7 +285,7 @@ func (w *env) setObjects(objects ...*unstructured.Unstructured) {
 			panic(err)
 		}
 		ours = append(ours, p)
-		typed := new(eventing.EventPolicy)
+		typed := new(theirPolicy)
 		if raw, err := o.MarshalJSON(); err == nil && json.Unmarshal(raw, typed) == nil {
 			theirs = append(theirs, typed)
 		}
@@ -309,7 +306,7 @@ func (w *env) policy(tb testing.TB, name string) *eventPolicy {
 
 // asUnstructured is a policy as the API server sends it. A selector that exists,
 // but that is empty, says so, as in a manifest; the type would leave it out.
-func asUnstructured(p *eventing.EventPolicy) *unstructured.Unstructured {
+func asUnstructured(p *theirPolicy) *unstructured.Unstructured {
 	raw, err := json.Marshal(p)
 	if err != nil {
 		panic(err)
@@ -318,7 +315,7 @@ func asUnstructured(p *eventing.EventPolicy) *unstructured.Unstructured {
 	if err := json.Unmarshal(raw, &o.Object); err != nil {
 		panic(err)
 	}
-	o.SetGroupVersionKind(eventing.SchemeGroupVersion.WithKind("EventPolicy"))
+	o.SetGroupVersionKind(kube.EventPolicies.GroupVersion().WithKind("EventPolicy"))
 	to, _, _ := unstructured.NestedSlice(o.Object, "spec", "to")
 	for i, t := range p.Spec.To {
 		if t.Selector != nil && t.Selector.LabelSelector != nil && len(t.Selector.MatchLabels) == 0 {

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
-	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
@@ -67,7 +66,7 @@ func TestDocs_PoliciesDoWhatTheyPromise(t *testing.T) {
 		w := newEnv(t)
 		w.setFlags(modes["deny all"])
 		w.addSource(name, map[string]string{"tier": "gold"})
-		p := parse[eventing.EventPolicy](t, ps[i])
+		p := parse[theirPolicy](t, ps[i])
 		p.Status = newPolicy("", *p.Spec.From[0].Sub).Status
 		w.setPolicies(p)
 		_, err := w.admit(t, w.issue(user), access.VerbCreate)

@@ -10,30 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authn "k8s.io/api/authentication/v1"
 	authz "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
-	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
 	"knative.dev/eventing/pkg/apis/feature"
-	"knative.dev/eventing/pkg/auth"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
-
-// The audience is the one that Knative gives the source.
-func TestAudience_IsKnatives(t *testing.T) {
-	t.Parallel()
-	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)
-	for _, m := range []metav1.ObjectMeta{{Namespace: ns, Name: name}, {Namespace: "Upper", Name: "Ünder.score"}, {}} {
-		if got, want := audience(m.Namespace, m.Name), auth.GetAudience(gvk, m); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	if got := audience("ops", "git-repos"); got != "sources.reschedule.dev/reschedulesource/ops/git-repos" {
-		t.Errorf("%q is not what the documentation says", got)
-	}
-}
 
 // The dimensions of the matrix, each value with what makes it so.
 var (
@@ -68,19 +49,19 @@ var (
 		"good": func(w *env, u string) string { return w.issue(u) },
 	}
 
-	policyKinds = map[string]func(user string) []*eventing.EventPolicy{
-		"none":           func(string) []*eventing.EventPolicy { return nil },
-		"names":          func(u string) []*eventing.EventPolicy { return one(toName(newPolicy("p", u), name)) },
-		"names prefix":   func(u string) []*eventing.EventPolicy { return one(newPolicy("p", u[:len(u)-2]+"*")) },
-		"filters":        func(u string) []*eventing.EventPolicy { return one(filtered(newPolicy("p", u), typeIs("t"))) },
-		"not ready":      func(u string) []*eventing.EventPolicy { return one(notReady(newPolicy("p", u))) },
-		"others":         func(string) []*eventing.EventPolicy { return one(newPolicy("p", "another user")) },
-		"another source": func(u string) []*eventing.EventPolicy { return one(toName(newPolicy("p", u), "another")) },
-		"not ready, and others": func(u string) []*eventing.EventPolicy {
-			return []*eventing.EventPolicy{notReady(newPolicy("p", u)), newPolicy("q", "another user")}
+	policyKinds = map[string]func(user string) []*theirPolicy{
+		"none":           func(string) []*theirPolicy { return nil },
+		"names":          func(u string) []*theirPolicy { return one(toName(newPolicy("p", u), name)) },
+		"names prefix":   func(u string) []*theirPolicy { return one(newPolicy("p", u[:len(u)-2]+"*")) },
+		"filters":        func(u string) []*theirPolicy { return one(filtered(newPolicy("p", u), typeIs("t"))) },
+		"not ready":      func(u string) []*theirPolicy { return one(notReady(newPolicy("p", u))) },
+		"others":         func(string) []*theirPolicy { return one(newPolicy("p", "another user")) },
+		"another source": func(u string) []*theirPolicy { return one(toName(newPolicy("p", u), "another")) },
+		"not ready, and others": func(u string) []*theirPolicy {
+			return []*theirPolicy{notReady(newPolicy("p", u)), newPolicy("q", "another user")}
 		},
-		"not ready, and names": func(u string) []*eventing.EventPolicy {
-			return []*eventing.EventPolicy{notReady(newPolicy("p", u)), newPolicy("q", u)}
+		"not ready, and names": func(u string) []*theirPolicy {
+			return []*theirPolicy{notReady(newPolicy("p", u)), newPolicy("q", u)}
 		},
 	}
 
@@ -94,10 +75,10 @@ var (
 	}
 )
 
-func one(p *eventing.EventPolicy) []*eventing.EventPolicy { return []*eventing.EventPolicy{p} }
+func one(p *theirPolicy) []*theirPolicy { return []*theirPolicy{p} }
 
-func typeIs(t string) eventingv1.SubscriptionsAPIFilter {
-	return eventingv1.SubscriptionsAPIFilter{Exact: map[string]string{"type": t}}
+func typeIs(t string) theirFilter {
+	return theirFilter{Exact: map[string]string{"type": t}}
 }
 
 // situation is one cell of the matrix.

@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -10,18 +8,10 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	"go.uber.org/zap"
-	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
-	"knative.dev/eventing/pkg/eventfilter"
-	"knative.dev/eventing/pkg/eventfilter/subscriptionsapi"
-	"knative.dev/pkg/logging"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
-
-// quiet keeps Knative's filters from describing each event to a logger.
-var quiet = logging.WithLogger(context.Background(), zap.NewNop().Sugar())
 
 // some are values that attributes have in these tests, and other texts.
 var some = map[string][]string{
@@ -54,12 +44,12 @@ func (r random) attributes() map[string]string {
 	return m
 }
 
-func (r random) filter(depth int) (f eventingv1.SubscriptionsAPIFilter) {
+func (r random) filter(depth int) (f theirFilter) {
 	n := 7
 	if depth == 0 {
 		n = 4
 	}
-	list := func() (fs []eventingv1.SubscriptionsAPIFilter) {
+	list := func() (fs []theirFilter) {
 		for range 1 + r.IntN(3) {
 			fs = append(fs, r.filter(depth-1))
 		}
@@ -86,7 +76,7 @@ func (r random) filter(depth int) (f eventingv1.SubscriptionsAPIFilter) {
 }
 
 // spoil breaks the filter somewhere, or changes it so that it is still whole.
-func (r random) spoil(f *eventingv1.SubscriptionsAPIFilter) {
+func (r random) spoil(f *theirFilter) {
 	switch {
 	case len(f.All) > 0 && r.IntN(3) > 0:
 		r.spoil(&f.All[r.IntN(len(f.All))])
@@ -102,7 +92,7 @@ func (r random) spoil(f *eventingv1.SubscriptionsAPIFilter) {
 	attributes := map[string]string{"subject": "x", name: r.pick("", "x", "X")}
 	switch r.IntN(8) {
 	case 0:
-		*f = eventingv1.SubscriptionsAPIFilter{}
+		*f = theirFilter{}
 	case 1:
 		f.Exact = attributes
 	case 2:
@@ -112,11 +102,11 @@ func (r random) spoil(f *eventingv1.SubscriptionsAPIFilter) {
 	case 4:
 		f.CESQL = r.pick("TRUE", "type = ", " ", "'a", "NOT", "size +", "UNKNOWN(1)", "LENGTH(1, 2)", "((", "a b")
 	case 5:
-		f.Not = new(eventingv1.SubscriptionsAPIFilter)
+		f.Not = new(theirFilter)
 	case 6:
 		f.All = append(f.All, r.filter(0))
 	case 7:
-		f.Exact, f.Any = map[string]string{}, []eventingv1.SubscriptionsAPIFilter{}
+		f.Exact, f.Any = map[string]string{}, []theirFilter{}
 	}
 }
 
@@ -141,7 +131,7 @@ func (r random) event() *schedule.Event {
 }
 
 // asRead are filters as they are read out of a policy.
-func asRead(t *testing.T, fs []eventingv1.SubscriptionsAPIFilter) []policyFilter {
+func asRead(t *testing.T, fs []theirFilter) []policyFilter {
 	t.Helper()
 	p := newPolicy("p")
 	p.Spec.Filters = fs
@@ -152,100 +142,12 @@ func asRead(t *testing.T, fs []eventingv1.SubscriptionsAPIFilter) []policyFilter
 	return read.(*eventPolicy).filters
 }
 
-// TestFilter_MeansWhatKnativeMeans builds filters at random and lets Knative's
-// own judge the same events.
-func TestFilter_MeansWhatKnativeMeans(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	r := random{rand.New(rand.NewPCG(seed, 0))}
-	passed := 0
-	const rounds = 2000
-	for i := range rounds {
-		fs := []eventingv1.SubscriptionsAPIFilter{r.filter(i % 4)}
-		if r.IntN(4) == 0 {
-			fs = append(fs, r.filter(1))
-		}
-		e := r.event()
-		compiled, err := compileFilters(asRead(t, fs))
-		if err != nil {
-			t.Fatalf("seed %d, round %d: %v", seed, i, err)
-		}
-		got := (&policy{filters: compiled}).passes(event.Event{Context: cloudevent.Context(e)})
-		// Their Cleanup panics when it meets a joint that is just putting its filters in another order.
-		want := subscriptionsapi.CreateSubscriptionsAPIFilters(zap.NewNop(), fs).Filter(quiet, asKnativeReads(t, e)) != eventfilter.FailFilter
-		if got != want {
-			text, _ := json.Marshal(fs)
-			t.Fatalf("seed %d, round %d: %s of %+v: %t, Knative says %t", seed, i, text, e, got, want)
-		}
-		if got {
-			passed++
-		}
-	}
-	if passed < rounds/10 || passed > rounds*9/10 {
-		t.Errorf("seed %d: %d of %d passed, so the test proves little", seed, passed, rounds)
-	}
-}
-
-// TestFilter_CompilesWhatKnativeAccepts breaks filters at random. Whether they
-// are whole Knative's webhook says; what it lets in all the same, and what
-// Knative then leaves out, must be refused here.
-func TestFilter_CompilesWhatKnativeAccepts(t *testing.T) {
-	t.Parallel()
-	seed := rand.Uint64()
-	r := random{rand.New(rand.NewPCG(seed, 0))}
-	whole := 0
-	const rounds = 2000
-	for i := range rounds {
-		fs := []eventingv1.SubscriptionsAPIFilter{r.filter(i % 4), r.filter(0)}
-		r.spoil(&fs[0])
-		want := eventingv1.ValidateSubscriptionAPIFiltersList(quiet, fs) == nil && makeable(fs...)
-		_, err := compileFilters(asRead(t, fs))
-		if (err == nil) != want {
-			text, _ := json.Marshal(fs)
-			t.Fatalf("seed %d, round %d: %s: %v, Knative lets it in: %t", seed, i, text, err, want)
-		}
-		if want {
-			whole++
-		}
-	}
-	if whole < rounds/20 || whole > rounds*19/20 {
-		t.Errorf("seed %d: %d of %d are whole, so the test proves little", seed, whole, rounds)
-	}
-}
-
-// makeable says whether Knative leaves nothing out of the filters.
-func makeable(fs ...eventingv1.SubscriptionsAPIFilter) bool {
-	for _, f := range fs {
-		var err error
-		within := append(append([]eventingv1.SubscriptionsAPIFilter{}, f.All...), f.Any...)
-		switch {
-		case len(within) > 0:
-		case f.Not != nil:
-			within = append(within, *f.Not)
-		case len(f.Exact) > 0:
-			_, err = subscriptionsapi.NewExactFilter(f.Exact)
-		case len(f.Prefix) > 0:
-			_, err = subscriptionsapi.NewPrefixFilter(f.Prefix)
-		case len(f.Suffix) > 0:
-			_, err = subscriptionsapi.NewSuffixFilter(f.Suffix)
-		case f.CESQL != "":
-			_, err = subscriptionsapi.NewCESQLFilter(f.CESQL)
-		default:
-			return false
-		}
-		if err != nil || !makeable(within...) {
-			return false
-		}
-	}
-	return true
-}
-
 // An expression that is no condition does not pass, nor does its negation.
 func TestFilter_NoConditionNeverPasses(t *testing.T) {
 	t.Parallel()
 	text := cesql("'a text'")
-	for _, f := range []eventingv1.SubscriptionsAPIFilter{text, {Not: &text}, {Any: []eventingv1.SubscriptionsAPIFilter{text, cesql("TRUE")}}} {
-		compiled, err := compileFilters(asRead(t, []eventingv1.SubscriptionsAPIFilter{f}))
+	for _, f := range []theirFilter{text, {Not: &text}, {Any: []theirFilter{text, cesql("TRUE")}}} {
+		compiled, err := compileFilters(asRead(t, []theirFilter{f}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,43 +160,18 @@ func TestFilter_NoConditionNeverPasses(t *testing.T) {
 // The error of a filter names its path.
 func TestFilter_RefusalNamesIt(t *testing.T) {
 	t.Parallel()
-	for path, f := range map[string]eventingv1.SubscriptionsAPIFilter{
+	for path, f := range map[string]theirFilter{
 		`[0]: the filter is empty`:               {},
-		`[0].not: the filter is empty`:           {Not: &eventingv1.SubscriptionsAPIFilter{}},
+		`[0].not: the filter is empty`:           {Not: &theirFilter{}},
 		`[0]: a filter has one dialect`:          {CESQL: "TRUE", Prefix: map[string]string{"type": "x"}},
-		`[0].all[1].cesql: `:                     {All: []eventingv1.SubscriptionsAPIFilter{cesql("TRUE"), cesql("type = ")}},
-		`[0].any[0].suffix["Type"]: `:            {Any: []eventingv1.SubscriptionsAPIFilter{{Suffix: map[string]string{"Type": "x"}}}},
+		`[0].all[1].cesql: `:                     {All: []theirFilter{cesql("TRUE"), cesql("type = ")}},
+		`[0].any[0].suffix["Type"]: `:            {Any: []theirFilter{{Suffix: map[string]string{"Type": "x"}}}},
 		`[0].exact["type"]: an attribute's name`: {Exact: map[string]string{"type": ""}},
 	} {
-		if _, err := compileFilters(asRead(t, []eventingv1.SubscriptionsAPIFilter{f})); err == nil || !strings.HasPrefix(err.Error(), path) {
+		if _, err := compileFilters(asRead(t, []theirFilter{f})); err == nil || !strings.HasPrefix(err.Error(), path) {
 			t.Errorf("%v, want %s...", err, path)
 		}
 	}
-}
-
-// asKnativeReads is the event out of the SDK.
-func asKnativeReads(t *testing.T, e *schedule.Event) event.Event {
-	t.Helper()
-	sdk := event.New()
-	sdk.SetID(e.ID)
-	sdk.SetSource(e.Source)
-	sdk.SetType(e.Type)
-	if e.Subject != "" {
-		sdk.SetSubject(e.Subject)
-	}
-	if e.DataContentType != "" {
-		sdk.SetDataContentType(e.DataContentType)
-	}
-	if e.DataSchema != "" {
-		sdk.SetDataSchema(e.DataSchema)
-	}
-	if !e.Time.IsZero() {
-		sdk.SetTime(e.Time)
-	}
-	for name, v := range e.Extensions {
-		sdk.SetExtension(name, v)
-	}
-	return sdk
 }
 
 // Filters know every attribute that Knative knows.

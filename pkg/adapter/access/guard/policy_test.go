@@ -8,14 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	eventingv1 "knative.dev/eventing/pkg/apis/eventing/v1"
-	eventing "knative.dev/eventing/pkg/apis/eventing/v1alpha1"
-	"knative.dev/eventing/pkg/auth"
-	eventinglisters "knative.dev/eventing/pkg/client/listers/eventing/v1alpha1"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
-	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 const apiVersion = "sources.reschedule.dev/v1alpha1"
@@ -30,47 +25,47 @@ func matchLabels(kv ...string) *metav1.LabelSelector {
 
 // targets are policies by what they are to, all of which Knative can read.
 var targets = map[string]struct {
-	change  func(p *eventing.EventPolicy) *eventing.EventPolicy
+	change  func(p *theirPolicy) *theirPolicy
 	applies bool
 }{
-	"everything": {func(p *eventing.EventPolicy) *eventing.EventPolicy { return p }, true},
-	"an empty list": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
-		p.Spec.To = []eventing.EventPolicySpecTo{}
+	"everything": {func(p *theirPolicy) *theirPolicy { return p }, true},
+	"an empty list": {func(p *theirPolicy) *theirPolicy {
+		p.Spec.To = []theirTo{}
 		return p
 	}, true},
-	"the source":           {func(p *eventing.EventPolicy) *eventing.EventPolicy { return toName(p, name) }, true},
-	"the source, capitals": {func(p *eventing.EventPolicy) *eventing.EventPolicy { return toName(p, strings.ToUpper(name)) }, true},
-	"another source":       {func(p *eventing.EventPolicy) *eventing.EventPolicy { return toName(p, "another") }, false},
-	"two sources":          {func(p *eventing.EventPolicy) *eventing.EventPolicy { return toName(toName(p, "another"), name) }, true},
-	"its labels": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"the source":           {func(p *theirPolicy) *theirPolicy { return toName(p, name) }, true},
+	"the source, capitals": {func(p *theirPolicy) *theirPolicy { return toName(p, strings.ToUpper(name)) }, true},
+	"another source":       {func(p *theirPolicy) *theirPolicy { return toName(p, "another") }, false},
+	"two sources":          {func(p *theirPolicy) *theirPolicy { return toName(toName(p, "another"), name) }, true},
+	"its labels": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, apiVersion, "RescheduleSource", matchLabels("tier", "gold"))
 	}, true},
-	"its labels, version": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"its labels, version": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, "sources.reschedule.dev/v2", "reschedulesource", matchLabels("tier", "gold"))
 	}, true},
-	"other labels": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"other labels": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, apiVersion, "RescheduleSource", matchLabels("tier", "tin"))
 	}, false},
-	"labels of Brokers": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"labels of Brokers": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, "eventing.knative.dev/v1", "Broker", matchLabels("tier", "gold"))
 	}, false},
-	"labels of another group": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"labels of another group": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, "sources.knative.dev/v1", "RescheduleSource", matchLabels("tier", "gold"))
 	}, false},
-	"no labels at all": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"no labels at all": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, apiVersion, "RescheduleSource", nil)
 	}, false},
-	"any labels": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"any labels": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, apiVersion, "RescheduleSource", &metav1.LabelSelector{})
 	}, true},
-	"an expression": {func(p *eventing.EventPolicy) *eventing.EventPolicy {
+	"an expression": {func(p *theirPolicy) *theirPolicy {
 		return toLabels(p, apiVersion, "RescheduleSource", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"silver", "gold"}},
 		}})
 	}, true},
 }
 
-// A policy applies to the sources that Knative applies it to.
+// A policy applies to the sources that Knative applies it to: TestPolicyTargets_AreKnatives compares the table.
 func TestPolicy_AppliesWhereKnativeSaysSo(t *testing.T) {
 	t.Parallel()
 	for _, what := range sorted(targets) {
@@ -78,14 +73,6 @@ func TestPolicy_AppliesWhereKnativeSaysSo(t *testing.T) {
 		w.setFlags(modes["default"])
 		w.addSource(name, map[string]string{"tier": "gold"})
 		w.setPolicies(targets[what].change(newPolicy("p", outsider)))
-		src, err := w.guard.sources.RescheduleSources(ns).Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		theirs, err := auth.GetEventPoliciesForResource(eventinglisters.NewEventPolicyLister(w.theirs), v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind), src.ObjectMeta)
-		if err != nil || (len(theirs) > 0) != targets[what].applies {
-			t.Errorf("%s: the table says %t, Knative %d, %v", what, targets[what].applies, len(theirs), err)
-		}
 		token := w.issue(outsider)
 		for _, verb := range []access.Verb{access.VerbCreate, access.VerbIngest} {
 			if _, err := w.admit(t, token, verb); (err == nil) != targets[what].applies {
@@ -164,19 +151,19 @@ func TestPolicy_OfAnotherShapeAdmitsNone(t *testing.T) {
 // webhook is down. It must not open anything.
 func TestPolicy_UnreadableAdmitsNone(t *testing.T) {
 	t.Parallel()
-	for what, p := range map[string]*eventing.EventPolicy{
-		"a version of three parts":    {Spec: eventing.EventPolicySpec{To: []eventing.EventPolicySpecTo{{Ref: &eventing.EventPolicyToReference{APIVersion: "a/b/c"}}}}},
-		"a selector without a kind":   {Spec: eventing.EventPolicySpec{To: []eventing.EventPolicySpecTo{{Selector: &eventing.EventPolicySelector{}}}}},
-		"a selector's version":        toLabels(&eventing.EventPolicy{}, "a/b/c", "RescheduleSource", matchLabels()),
-		"a selector that is none":     toLabels(&eventing.EventPolicy{}, apiVersion, "RescheduleSource", matchLabels("-", "-")),
-		"an empty filter":             filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{}),
-		"an empty filter within":      filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{All: []eventingv1.SubscriptionsAPIFilter{{}}}),
-		"not an empty filter":         filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{Not: &eventingv1.SubscriptionsAPIFilter{}}),
-		"two dialects":                filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{CESQL: "TRUE", Exact: map[string]string{"type": "t"}}),
-		"an expression that is none":  filtered(&eventing.EventPolicy{}, cesql("type = ")),
-		"an attribute without a name": filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{Prefix: map[string]string{"": "t"}}),
-		"a prefix of nothing":         filtered(&eventing.EventPolicy{}, eventingv1.SubscriptionsAPIFilter{Prefix: map[string]string{"type": ""}}),
-		"one that passes, one broken": filtered(&eventing.EventPolicy{}, cesql("TRUE"), eventingv1.SubscriptionsAPIFilter{}),
+	for what, p := range map[string]*theirPolicy{
+		"a version of three parts":    {Spec: theirSpec{To: []theirTo{{Ref: &theirRef{APIVersion: "a/b/c"}}}}},
+		"a selector without a kind":   {Spec: theirSpec{To: []theirTo{{Selector: &theirSelector{}}}}},
+		"a selector's version":        toLabels(&theirPolicy{}, "a/b/c", "RescheduleSource", matchLabels()),
+		"a selector that is none":     toLabels(&theirPolicy{}, apiVersion, "RescheduleSource", matchLabels("-", "-")),
+		"an empty filter":             filtered(&theirPolicy{}, theirFilter{}),
+		"an empty filter within":      filtered(&theirPolicy{}, theirFilter{All: []theirFilter{{}}}),
+		"not an empty filter":         filtered(&theirPolicy{}, theirFilter{Not: &theirFilter{}}),
+		"two dialects":                filtered(&theirPolicy{}, theirFilter{CESQL: "TRUE", Exact: map[string]string{"type": "t"}}),
+		"an expression that is none":  filtered(&theirPolicy{}, cesql("type = ")),
+		"an attribute without a name": filtered(&theirPolicy{}, theirFilter{Prefix: map[string]string{"": "t"}}),
+		"a prefix of nothing":         filtered(&theirPolicy{}, theirFilter{Prefix: map[string]string{"type": ""}}),
+		"one that passes, one broken": filtered(&theirPolicy{}, cesql("TRUE"), theirFilter{}),
 	} {
 		w := newEnv(t)
 		w.setFlags(modes["allow all"])
@@ -206,8 +193,8 @@ func TestPolicy_RefusalNamesNotReady(t *testing.T) {
 	}
 }
 
-func cesql(x string) eventingv1.SubscriptionsAPIFilter {
-	return eventingv1.SubscriptionsAPIFilter{CESQL: x}
+func cesql(x string) theirFilter {
+	return theirFilter{CESQL: x}
 }
 
 // A policy names a subject, or a prefix of subjects.
@@ -279,7 +266,7 @@ func TestPolicy_OneIsEnough(t *testing.T) {
 	w.setPolicies(
 		filtered(newPolicy("a", outsider), typeIs("another")),
 		filtered(newPolicy("b", "another user"), typeIs("a stranger's")),
-		filtered(newPolicy("c", "system:*"), eventingv1.SubscriptionsAPIFilter{Prefix: map[string]string{"type": "com.example."}}, cesql("branch = 'main'")),
+		filtered(newPolicy("c", "system:*"), theirFilter{Prefix: map[string]string{"type": "com.example."}}, cesql("branch = 'main'")),
 		filtered(notReady(newPolicy("d", outsider)), typeIs("not ready")),
 	)
 	token := w.issue(outsider)
@@ -297,7 +284,7 @@ func TestPolicy_OneIsEnough(t *testing.T) {
 	if !strings.Contains(w.log.String(), "lets this event pass") {
 		t.Error("the log does not tell of a refused event")
 	}
-	w.setPolicies(append([]*eventing.EventPolicy{newPolicy("z", outsider)}, filtered(newPolicy("a", outsider), typeIs("another")))...)
+	w.setPolicies(append([]*theirPolicy{newPolicy("z", outsider)}, filtered(newPolicy("a", outsider), typeIs("another")))...)
 	if judge, err := w.admit(t, token, access.VerbIngest); judge != nil || err != nil {
 		t.Errorf("a policy without filters leaves nothing to judge: %v", err)
 	}
