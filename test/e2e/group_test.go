@@ -199,10 +199,16 @@ func (n *namespace) unite() (back func() error) {
 	return func() error { return n.replaced(first) }
 }
 
-// onPage is the one block of commands of the page that has the text.
+// onPage is the one block of commands of the page about groups that has the text.
 func (n *namespace) onPage(text string) string {
 	n.t.Helper()
-	page, err := os.ReadFile(filepath.Join("../..", groupPage))
+	return n.onPageOf(groupPage, text)
+}
+
+// onPageOf is the one block of commands of a page that has the text.
+func (n *namespace) onPageOf(name, text string) string {
+	n.t.Helper()
+	page, err := os.ReadFile(filepath.Join("../..", name))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -210,7 +216,7 @@ func (n *namespace) onPage(text string) string {
 	lines := strings.ReplaceAll(string(page), "\n  ", "\n")
 	blocks := slices.DeleteFunc(steps(lines), func(s step) bool { return !strings.Contains(s.commands, text) })
 	if len(blocks) != 1 {
-		n.t.Fatalf("%s has %d blocks with %q", groupPage, len(blocks), text)
+		n.t.Fatalf("%s has %d blocks with %q", name, len(blocks), text)
 	}
 	return blocks[0].commands
 }
