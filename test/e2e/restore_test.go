@@ -3,9 +3,8 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,10 +28,13 @@ func restoreInTheCluster(t *testing.T, turn func()) {
 		t.Fatalf("%s has another way to a back-up", operationsPage)
 	}
 	backup = "cd \"$DIR\"\n" + strings.Replace(backup, "kn source reschedule", "'"+user.binary+"'", 1)
-	restore := n.onPageOf(operationsPage, "args: [restore")
 	turn()
 	s.served()
-	n.oneAdapterAfterARestore()
+	t.Cleanup(func() {
+		if t.Failed() {
+			n.adapterAgain()
+		}
+	})
 
 	before := map[string]harness.Schedule{}
 	for i := range kept {
@@ -47,12 +49,8 @@ func restoreInTheCluster(t *testing.T, turn func()) {
 	s.put("later", `{"delay": "1h"}`)
 	s.call("DELETE", harness.KeyPath("kept/0"), "")
 
-	began := time.Now()
-	if err := inCheckout(t.Context(), dir, "cd \"$DIR\"\n"+restore); err != nil {
-		t.Fatal(err)
-	}
+	n.restore(filepath.Join(dir, "reschedule.tar"), 1)
 	s.served()
-	t.Logf("restored within %s", time.Since(began).Round(time.Second))
 	for key, want := range before {
 		got := s.scheduled(key)
 		if got == nil {
@@ -70,23 +68,19 @@ func restoreInTheCluster(t *testing.T, turn func()) {
 	eventually(t, patience, "the cluster is well", n.well)
 }
 
-// oneAdapterAfterARestore leaves the cluster with a controller and an adapter without the step
-// that restores, when a test ends that has failed.
-func (n *namespace) oneAdapterAfterARestore() {
-	n.t.Cleanup(func() {
-		if !n.t.Failed() {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
-		defer cancel()
-		(&namespace{cluster: n.cluster, t: n.t, name: system}).dump(ctx)
-		err := n.removeAdapters(ctx)
-		if err == nil {
-			_ = exec.CommandContext(ctx, "kubectl", "-n", system, "scale", "deployment", "reschedule-controller", "--replicas=1").Run() // ko apply sets it, too
-			err = inCheckout(ctx, n.t.TempDir(), installed)
-		}
-		if err != nil {
-			n.t.Errorf("the cluster has not one adapter again: %v", err)
-		}
-	})
+// restore runs the commands of the page: so many adapters get the back-up in place of what they
+// have.
+func (n *namespace) restore(backup string, members int) {
+	n.t.Helper()
+	const one = "members=1 "
+	commands := n.onPageOf(operationsPage, "args: [restore")
+	if !strings.Contains(commands, one) {
+		n.t.Fatalf("%s does not say for how many adapters the commands are:\n%s", operationsPage, commands)
+	}
+	commands = strings.NewReplacer(one, fmt.Sprintf("members=%d ", members), "reschedule.tar", "'"+backup+"'").Replace(commands)
+	began := time.Now()
+	if err := inCheckout(n.t.Context(), n.t.TempDir(), commands); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Logf("restored %d within %s", members, time.Since(began).Round(time.Second))
 }
