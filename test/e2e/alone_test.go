@@ -37,6 +37,7 @@ func TestAlone_InTurn(t *testing.T) {
 		{"Why_AdapterAtZero", whyAdapterAtZero},
 		{"Why_StorageFull", whyStorageFull},
 		{"Upgrade_AndBackKeepsSchedules", upgradeAndBack},
+		{"Restore_InTheCluster", restoreInTheCluster},
 		{"Group_LosesNothing", groupLosesNothing},
 		{"Secure_TokensAndTLS", tokensAndTLS},
 		{"Knative_Auth", knativeAuth},

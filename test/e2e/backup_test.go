@@ -19,8 +19,8 @@ import (
 
 // backUpAndRestore backs a group up while it is called, by the command line, and restores the
 // back-up on this machine, as the page says: a new group of processes has all keys that were
-// acknowledged before.
-func (f *stream) backUpAndRestore(user *explainer, replicated string) {
+// acknowledged before. It returns these, and a back-up that has them.
+func (f *stream) backUpAndRestore(user *explainer, replicated string) (map[string]harness.Schedule, string) {
 	f.t.Helper()
 	dir := f.t.TempDir()
 	backup, restore := "", ""
@@ -40,7 +40,8 @@ func (f *stream) backUpAndRestore(user *explainer, replicated string) {
 	if err := inCheckout(f.t.Context(), dir, backup); err != nil { // as an administrator
 		f.t.Fatal(err)
 	}
-	f.backUpOfAnother(user, filepath.Join(dir, "second.tar"))
+	second := filepath.Join(dir, "second.tar")
+	f.backUpOfAnother(user, second)
 	if err := inCheckout(f.t.Context(), dir, restore); err != nil {
 		f.t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func (f *stream) backUpAndRestore(user *explainer, replicated string) {
 	}
 	all.Wait()
 	if f.t.Failed() {
-		return
+		f.t.FailNow()
 	}
 	for _, a := range members {
 		get := func(path string) (*harness.Reply, error) {
@@ -90,6 +91,7 @@ func (f *stream) backUpAndRestore(user *explainer, replicated string) {
 		a.Kill()
 	}
 	f.t.Logf("%d keys were acknowledged before the back-up, and are there after it was restored", len(acknowledged))
+	return acknowledged, second
 }
 
 // backUpOfAnother backs up as a user who may not run commands in the first pod: the second one is

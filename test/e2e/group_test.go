@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/reschedule-dev/reschedule/pkg/why"
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
 const (
@@ -44,6 +45,8 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	s.served()
 	stream := s.stream()
 	const unite = "from three to one"
+	var kept map[string]harness.Schedule
+	var backup string
 	stream.flow(150) // slow runs are under way when the first step begins
 	var outages []outage
 	for _, step := range []struct {
@@ -81,7 +84,7 @@ func groupLosesNothing(t *testing.T, turn func()) {
 		{unite, n.unite},
 	} {
 		if step.name == unite {
-			stream.backUpAndRestore(user, replicated)
+			kept, backup = stream.backUpAndRestore(user, replicated)
 		}
 		o := outage{from: time.Now()}
 		eventually(t, patience, step.name+": all are back", step.do())
@@ -96,6 +99,13 @@ func groupLosesNothing(t *testing.T, turn func()) {
 	}
 	stream.end()
 	stream.judge(outages...)
+
+	n.kustomized(threeAdapters)
+	n.restore(backup, 3)
+	s.served()
+	stream.same(kept, stream.keys("far/", func(path string) (*harness.Reply, error) { return s.try("GET", path, "") }))
+	eventually(t, patience, "a restored group: the cluster is well", n.well)
+	eventually(t, patience, "a restored group has an owner and two standbys", func() error { return user.seesGroups(1) })
 }
 
 // seesGroups is nil when doctor and top show the members of so many groups to a user of the command
@@ -117,22 +127,29 @@ for workload in deployment/reschedule-controller statefulset/reschedule-adapter;
     kubectl -n knative-eventing rollout status $workload --timeout=3m
 done`
 
+// threeAdapters are the lines of a kustomization that make a group.
+const threeAdapters = `components: [$(realpath --relative-to="$DIR" config/replicated)]`
+
 // singleAgain leaves the cluster with one adapter, and no volume, when the test ends.
-func (n *namespace) singleAgain() {
-	n.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
-		defer cancel()
-		if n.t.Failed() {
-			(&namespace{cluster: n.cluster, t: n.t, name: system}).dump(ctx)
-		}
-		err := n.removeAdapters(ctx)
-		if err == nil {
-			err = inCheckout(ctx, n.t.TempDir(), installed)
-		}
-		if err != nil {
-			n.t.Errorf("the cluster has not one adapter again: %v", err)
-		}
-	})
+func (n *namespace) singleAgain() { n.t.Cleanup(n.adapterAgain) }
+
+// adapterAgain makes one adapter with an empty volume.
+func (n *namespace) adapterAgain() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
+	defer cancel()
+	if n.t.Failed() {
+		(&namespace{cluster: n.cluster, t: n.t, name: system}).dump(ctx)
+	}
+	err := n.removeAdapters(ctx)
+	if err == nil { // a restore that failed has left no controller
+		err = kubectl(ctx, "-n", system, "scale", "deployment", "reschedule-controller", "--replicas=1")
+	}
+	if err == nil {
+		err = inCheckout(ctx, n.t.TempDir(), installed)
+	}
+	if err != nil {
+		n.t.Errorf("the cluster has not one adapter again: %v", err)
+	}
 }
 
 // replicate makes three adapters of the one, with its volume, as the page says.
@@ -141,7 +158,7 @@ func (n *namespace) replicate() (back func() error) {
 	before := n.adapterPod()
 	n.authority = n.t.TempDir()
 	n.certify()
-	n.kustomized("components: [$(realpath --relative-to=\"$DIR\" config/replicated)]")
+	n.kustomized(threeAdapters)
 	eventually(n.t, patience, "the new members have pods", func() error {
 		if pods := n.podsOf(system, memberLabel); len(pods) < why.Members {
 			return fmt.Errorf("%d run", len(pods))
@@ -199,18 +216,28 @@ func (n *namespace) unite() (back func() error) {
 	return func() error { return n.replaced(first) }
 }
 
-// onPage is the one block of commands of the page that has the text.
+// onPage is the one block of commands of the page about groups that has the text.
 func (n *namespace) onPage(text string) string {
 	n.t.Helper()
-	page, err := os.ReadFile(filepath.Join("../..", groupPage))
+	return n.onPageOf(groupPage, text)
+}
+
+// onPageOf is the one block of commands of a page that has the text.
+func (n *namespace) onPageOf(name, text string) string {
+	n.t.Helper()
+	page, err := os.ReadFile(filepath.Join("../..", name))
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	// A block within a list is indented.
-	lines := strings.ReplaceAll(string(page), "\n  ", "\n")
-	blocks := slices.DeleteFunc(steps(lines), func(s step) bool { return !strings.Contains(s.commands, text) })
+	with := func(page string) []step {
+		return slices.DeleteFunc(steps(page), func(s step) bool { return !strings.Contains(s.commands, text) })
+	}
+	blocks := with(string(page))
+	if len(blocks) == 0 { // a block within a list is indented
+		blocks = with(strings.ReplaceAll(string(page), "\n  ", "\n"))
+	}
 	if len(blocks) != 1 {
-		n.t.Fatalf("%s has %d blocks with %q", groupPage, len(blocks), text)
+		n.t.Fatalf("%s has %d blocks with %q", name, len(blocks), text)
 	}
 	return blocks[0].commands
 }
