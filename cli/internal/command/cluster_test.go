@@ -383,6 +383,28 @@ func TestDoctor_InACluster(t *testing.T) {
 	}
 }
 
+// doctor does not call good what it could not look at. It said "ok" of an adapter that its user
+// may not read.
+func TestDoctor_SaysWhatItCouldNotSee(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.refuse["GET /statefulsets/"], c.refuse["POST /selfsubjectaccessreviews"] = 403, 500
+	code, out, errs := c.run(false, "doctor", "web")
+	if code != 0 {
+		t.Errorf("%d: %s", code, errs)
+	}
+	for line := range strings.Lines(out) {
+		fields := strings.Fields(line)
+		if want := map[bool]string{true: "ok", false: "unknown"}[strings.Contains(line, "source ops/web")]; fields[0] != "NAME" && fields[0] != "SUBJECT" && fields[0] != want {
+			t.Errorf("want %s: %s", want, line)
+		}
+	}
+	_, out, _ = c.run(false, "doctor", "web", "-o", "json")
+	if n := strings.Count(out, `"unknown":true`); n != 4 { // the adapter, and three rights
+		t.Errorf("%d: %s", n, out)
+	}
+}
+
 // fullDisk are the metrics of an adapter whose disk is full.
 const fullDisk = "reschedule_storage_free_bytes 1\nreschedule_storage_reserve_bytes 2\n"
 

@@ -18,7 +18,8 @@ import (
 // finding is a line of doctor.
 type finding struct {
 	Subject string `json:"subject"`
-	OK      bool   `json:"ok"`
+	OK      bool   `json:"ok"`                // no problem was found
+	Unknown bool   `json:"unknown,omitempty"` // the check could not be made
 	Cause   string `json:"cause,omitempty"`
 	Detail  string `json:"detail"`
 }
@@ -61,9 +62,12 @@ func (e *env) printFindings(o *output, findings []finding) error {
 	problems := 0
 	for _, f := range findings {
 		mark := "ok"
-		if !f.OK {
+		switch {
+		case !f.OK:
 			problems++
 			mark = "PROBLEM"
+		case f.Unknown:
+			mark = "unknown"
 		}
 		if err := l.add(f, f.Subject, mark, f.Subject, f.Detail); err != nil {
 			return err
@@ -131,7 +135,7 @@ func adapterFinding(a *why.Adapter, sources int) finding {
 	f := finding{Subject: "adapter", OK: true}
 	switch {
 	case a == nil:
-		f.Detail = "You may not look at it (config/cli grants that)."
+		f.Unknown, f.Detail = true, "You may not look at it (config/cli grants that)."
 	case a.Missing:
 		f.OK, f.Detail = false, "There is no StatefulSet "+adapterName+": install the release manifest."
 	case a.Wanted == 0 && sources == 0:
@@ -174,7 +178,7 @@ func (s *session) rights(ctx context.Context, objects []*object) []finding {
 		f := finding{Subject: "right to " + r.verb + " " + r.resource + "/" + r.subresource + " in " + r.namespace, OK: true, Detail: "You have it."}
 		answer, err := s.api.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
-			f.Detail = "It is not known: " + err.Error()
+			f.Unknown, f.Detail = true, "It could not be asked: "+err.Error()
 		} else if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); !allowed {
 			f.OK, f.Detail = false, fmt.Sprintf("You do not have it: %s. Check: kubectl auth can-i %s %s/%s --subresource=%s -n %s", r.cure, r.verb, r.resource, r.name, r.subresource, r.namespace)
 		}

@@ -28,7 +28,7 @@ const own = `{
 	"Top": {"type":"object","required":["items"],"additionalProperties":false,"properties":{"items":{"type":"array","items":{"$ref":"Topped"}}}},
 	"Topped": {"type":"object","required":["namespace","name"],"additionalProperties":false,"properties":{"namespace":{"type":"string"},"name":{"type":"string"},"counts":{"$ref":"Counts"},"error":{"type":"string"}}},
 	"Findings": {"type":"object","required":["items"],"additionalProperties":false,"properties":{"items":{"type":"array","items":{"$ref":"Finding"}}}},
-	"Finding": {"type":"object","required":["subject","ok","detail"],"additionalProperties":false,"properties":{"subject":{"type":"string"},"ok":{"type":"boolean"},"cause":{"type":"string"},"detail":{"type":"string"}}},
+	"Finding": {"type":"object","required":["subject","ok","detail"],"additionalProperties":false,"properties":{"subject":{"type":"string"},"ok":{"type":"boolean"},"unknown":{"type":"boolean"},"cause":{"type":"string"},"detail":{"type":"string"}}},
 	"Why": {"type":"object","required":["cause","sentence","problem","evidence"],"properties":{"cause":{"type":"string"},"sentence":{"type":"string"},"problem":{"type":"boolean"},
 		"evidence":{"type":"array","items":{"type":"object","required":["name","value"],"additionalProperties":false,"properties":{"name":{"type":"string"},"value":{"type":"string"}}}}}},
 	"Version": {"type":"object","required":["version","api"],"additionalProperties":false,"properties":{"version":{"type":"string"},"api":{"type":"string"}}},
