@@ -12,21 +12,19 @@ func TestOwner_LogsTheEndOfItsLease(t *testing.T) {
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()
-	for j, a := range g.members {
-		if j != i {
-			if err := a.Signal(syscall.SIGSTOP); err != nil {
+	others := func(sig syscall.Signal) {
+		for j, a := range g.members {
+			if j == i {
+				continue
+			}
+			if err := a.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+	others(syscall.SIGSTOP)
 	g.members[i].AwaitLog(t, "lease of the shard has ended")
-	for j, a := range g.members {
-		if j != i {
-			if err := a.Signal(syscall.SIGCONT); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	others(syscall.SIGCONT)
 	stop()
 	g.settled()
 }

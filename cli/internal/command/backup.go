@@ -124,9 +124,9 @@ type written struct {
 // away, refuses, or writes nothing for podTime. The first that writes is the only one: what it
 // leaves out is not asked of another one.
 func (s *session) anyOf(ctx context.Context, pods []string, command ...string) (*written, error) {
-	out, errs := race(ctx, pods, nil, func(race context.Context, pod string) (*written, error) {
+	out, errs := race(ctx, pods, nil, func(running context.Context, pod string) (*written, error) {
 		ctx, end := context.WithCancel(ctx)
-		goesOn := context.AfterFunc(race, end)
+		goesOn := context.AfterFunc(running, end)
 		r, w := io.Pipe()
 		go func() { w.CloseWithError(s.execute(ctx, pod, w, command...)) }()
 		out := &written{bufio.NewReader(r), end}

@@ -196,13 +196,13 @@ func (t *tenure) deliver() {
 
 // cut starts no more deliveries, and waits for the deliveries under way. When ctx ends first it
 // cuts them off. Of several calls at a time the first ctx to end does so: a lease may lapse
-// while a hand-over waits.
-func (t *tenure) cut(ctx context.Context) {
+// while a hand-over waits. It reports whether this member delivered.
+func (t *tenure) cut(ctx context.Context) bool {
 	t.mu.Lock()
 	d := t.dispatch
 	t.mu.Unlock()
 	if d == nil {
-		return
+		return false
 	}
 	d.Stop(ctx)
 	d.Forget()
@@ -211,6 +211,7 @@ func (t *tenure) cut(ctx context.Context) {
 	if t.dispatch == d {
 		t.dispatch = nil
 	}
+	return true
 }
 
 // quiesce ends watches and deliveries, while calls go on.
@@ -249,13 +250,9 @@ func (t *tenure) watch() {
 		if t.lease.Valid() && !t.lapsed.Load() {
 			continue
 		}
-		t.mu.Lock()
-		delivers := t.dispatch != nil
-		t.mu.Unlock()
-		if delivers { // what is cut off is delivered again
+		if t.cut(over) { // what is cut off is delivered again
 			t.m.cfg.Log.Warn("this member's lease of the shard has ended, since no change was in the log in time: deliveries under way are cut off, and made again")
 		}
-		t.cut(over)
 		for !t.lease.Valid() {
 			select {
 			case <-t.ctx.Done():
