@@ -16,12 +16,12 @@ mkdir -p "$E2E_LOGS"
 tags=e2e,grpcnotrace
 if [ -n "${NODES:-}" ]; then tags+=,nodes; fi # for the cluster of make cluster-up, whose nodes can be taken away
 
-# The tests wait most of the time, so more of them run than there are cores. Nine of them hold
+# The tests wait most of the time, so more of them run than there are cores. Ten of them hold
 # their place until the others have ended.
 log=$E2E_LOGS/e2e.log
 # shellcheck disable=SC2086 # E2E holds several flags
 if (cd test/e2e && go test -tags $tags -count=1 -v -timeout 45m -parallel 19 ${E2E:-} .) 2>&1 | tee "$log" |
-    grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|ok|FAIL|panic|seed)'; then exit 0; fi
+    grep --line-buffered -E '^(--- |    --- [A-Z]+: TestAlone_InTurn/|    alone_test.go:|ok|FAIL|panic|seed)'; then exit 0; fi
 cat "$log"
 
 kubectl get pods,reschedulesources,services.serving.knative.dev -A -o wide >"$E2E_LOGS/pods.txt" 2>&1 || true

@@ -5,16 +5,20 @@ package e2e
 import (
 	"sync"
 	"testing"
+	"time"
 )
 
 // others are the tests that run beside each other.
 var others sync.WaitGroup
 
-// beside lets a test run beside others, and before the tests that need the cluster alone.
-func beside(t *testing.T) {
+// beside lets a test run beside others, and before the tests that need the cluster alone. A test
+// whose rest these cannot disturb calls over.
+func beside(t *testing.T) (over func()) {
 	others.Add(1)
-	t.Cleanup(others.Done)
+	over = sync.OnceFunc(others.Done)
+	t.Cleanup(over)
 	t.Parallel()
+	return over
 }
 
 // TestAlone_InTurn has the tests that disturb all others: they take the adapter away, or change
@@ -48,11 +52,15 @@ func TestAlone_InTurn(t *testing.T) {
 			before = ended
 			preparing.Add(1)
 			prepared := sync.OnceFunc(preparing.Done)
+			var began time.Time // its turn
 			// The first cleanup is the last that runs. A test that fails early ends its turn in order, too.
 			t.Cleanup(func() {
 				prepared()
 				<-after
 				close(ended)
+				if !began.IsZero() {
+					t.Logf("%s had the cluster for %s", test.name, time.Since(began).Round(time.Second))
+				}
 			})
 			t.Parallel()
 			test.run(t, func() {
@@ -60,6 +68,7 @@ func TestAlone_InTurn(t *testing.T) {
 				preparing.Wait()
 				others.Wait()
 				<-after
+				began = time.Now()
 			})
 		})
 	}

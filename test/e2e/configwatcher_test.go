@@ -255,7 +255,7 @@ func watchedInBothForms(t *testing.T, sample string) {
 			},
 		},
 		"serverless": {
-			delay: 100 * time.Second, // longer than Serving takes to zero
+			delay: pastZero,
 			deployed: func(n *namespace) {
 				n.ready(knativeService, "config-watcher")
 				n.ready(rescheduling, "config-watcher")

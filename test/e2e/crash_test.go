@@ -30,15 +30,15 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 	s.served()
 	stream, busy := s.streamOf(streamWriters, "service."), behind.streamOf(1, "ksvc.")
 	var outages []outage
-	var late []string // new sources that were not waited for
+	var late []func() // what waits for what is new
 	for i, c := range []struct {
 		name string
 		// kill returns once it is done, and says when all that it hit is back.
 		kill func() (back func() error)
 		// calm: callers and deliveries have nothing to do with it.
 		calm bool
-		// sink is the one of a source that is new afterwards.
-		sink func() string
+		// leaderless: a controller has no leader afterwards, so what is new is waited for at the end.
+		leaderless bool
 	}{
 		{name: "the process of the adapter is killed", kill: func() func() error {
 			pod := n.adapterPod()
@@ -55,19 +55,16 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 			n.evict(pod)
 			return func() error { return n.replaced(pod) }
 		}},
-		{name: "the controller is killed", calm: true, kill: func() func() error {
+		{name: "the controller is killed", calm: true, leaderless: true, kill: func() func() error {
 			pods := n.podsOf(system, "app.kubernetes.io/component="+controller)
 			n.killContainers(pods...)
 			return n.restarted(pods...)
 		}},
-		{name: "all containers of the node are killed", kill: func() func() error {
+		{name: "all containers of the node are killed", leaderless: true, kill: func() func() error {
 			node := n.adapterPod().Spec.NodeName
 			pods := slices.DeleteFunc(n.podsOf("", ""), func(p *corev1.Pod) bool { return p.Spec.NodeName != node })
 			n.nodekill(node)
 			return n.restarted(pods...)
-		}, sink: func() string {
-			n.serve("new", nil, streamRules...)
-			return toKsvc("new")
 		}},
 	} {
 		stream.flow(50)
@@ -81,28 +78,32 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 		busy.flow(10)
 		eventually(t, patience, c.name+": the cluster is well", n.well)
 		// What comes new is served as well, by the processes that have to lead for that. The lease of a
-		// controller that was killed lasts a minute more, in which the node can be lost.
+		// controller that was killed lasts a minute more, in which the node can be lost, and the streams
+		// be judged.
 		began, name := time.Now(), fmt.Sprintf("after-%d", i)
-		if c.calm {
-			n.apply(manifestOf(name, toService("operator")))
-			late = append(late, name)
+		served := func() {
+			n.serves(name, toService("operator"))
+			t.Logf("%s: a new source was served after %s", c.name, time.Since(began).Round(time.Millisecond))
+		}
+		if !c.leaderless {
+			served()
 			continue
 		}
-		sink := toService("operator")
-		if c.sink != nil {
-			sink = c.sink()
-			t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
-		}
-		n.serves(name, sink)
-		t.Logf("%s: a new source was served after %s", c.name, time.Since(began).Round(time.Millisecond))
+		n.apply(manifestOf(name, toService("operator")))
+		late = append(late, served)
 	}
-	for _, name := range late {
-		n.serves(name, toService("operator"))
-	}
+	began := time.Now()
+	n.apply(n.ksvc("new", nil, "", n.container(streamRules)))
 	stream.end()
 	busy.end()
 	stream.judge(outages...)
 	busy.judge(outages...)
+	for _, served := range late {
+		served()
+	}
+	n.ready(knativeService, "new")
+	t.Logf("a new ksvc was ready after %s", time.Since(began).Round(time.Millisecond))
+	n.serves("new", toKsvc("new"))
 }
 
 // serves makes a source, or takes the one that is there, and waits for a delivery of it.

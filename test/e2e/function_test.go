@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,10 @@ var quickly = map[string]string{
 	"autoscaling.knative.dev/window":                             "10s",
 	"autoscaling.knative.dev/scale-to-zero-pod-retention-period": "0s",
 }
+
+// pastZero is longer than a ksvc with a window of 10 s takes to zero after a run: some 15 s, and at
+// most 45 s, when the activator was not in its path before.
+const pastZero = time.Minute
 
 // serve makes a function a ksvc, with annotations of its revision such as
 // [quickly], and waits until it is ready. It begins with a pod.

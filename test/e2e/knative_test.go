@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,11 +22,24 @@ const suitesModule = "../knative"
 // authSuites is the test of the suites that want authentication.
 const authSuites = "^TestKnative_Auth$"
 
-var suitesProgram = sync.OnceValues(func() (string, error) {
-	return compiled("suites", "-C", suitesModule, "test", "-c", "-tags", "e2e,grpcnotrace", ".")
+// suitesProgram is the program of the suites, with its flags.
+var suitesProgram = sync.OnceValues(func() ([]string, error) {
+	const eventshub = "knative.dev/reconciler-test/cmd/eventshub"
+	program, err := compiled("suites", "-C", suitesModule, "test", "-c", "-tags", "e2e,grpcnotrace", ".")
+	if err != nil {
+		return nil, err
+	}
+	image, err := ko(context.Background(), "test/knative", "build", "-B", "--sbom=none", eventshub)
+	if err != nil {
+		return nil, err
+	}
+	images := filepath.Join(filepath.Dir(program), "eventshub.yaml")
+	// Steps of a feature wait for each other, so there must be a place for all.
+	return []string{program, "-test.v", "-test.parallel=50", "-poll.interval=500ms", "-images.producer.file=" + images},
+		os.WriteFile(images, fmt.Appendf(nil, "%s: %s\n", eventshub, strings.TrimSpace(image)), 0o600)
 })
 
-// suites compiles Knative's own suites, and returns how to run them, with a flag that says which.
+// suites builds Knative's own suites and their image, and returns how to run them, with a flag that says which.
 func suites(t *testing.T) (run func(name, which string)) {
 	t.Helper()
 	program, err := suitesProgram()
@@ -35,8 +50,7 @@ func suites(t *testing.T) (run func(name, which string)) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 		defer cancel()
-		// Steps of a feature wait for each other, so there must be a place for all.
-		cmd := exec.CommandContext(ctx, program, "-test.v", "-test.parallel=50", which)
+		cmd := exec.CommandContext(ctx, program[0], append(program[1:], which)...)
 		cmd.Dir = suitesModule
 		out, err := cmd.CombinedOutput()
 		if !bytes.Contains(out, []byte("--- PASS: TestKnative_")) {

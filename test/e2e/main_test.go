@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"sync"
 	"testing"
 	"time"
 )
@@ -25,6 +26,9 @@ var (
 	logs   string // where what is left of failed tests goes
 )
 
+// imagesBuilt waits for the images of the tests, which are built while the quick start begins.
+var imagesBuilt func() error
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(runAll(m))
@@ -37,6 +41,16 @@ func runAll(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	imagesBuilt = sync.OnceValue(func() error {
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Minute) // a cold build among it
+		defer cancel()
+		err := buildImages(ctx)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return err
+	})
+	go func() { _ = imagesBuilt() }()
 	code := m.Run()
 	if code == 0 {
 		_ = os.Remove(logs) // if nothing is in it
@@ -47,8 +61,6 @@ func runAll(m *testing.M) int {
 }
 
 func prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute) // a cold build among it
-	defer cancel()
 	seed = *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -62,11 +74,9 @@ func prepare(ctx context.Context) error {
 		return errors.Join(missing...)
 	}
 	if logs = os.Getenv("E2E_LOGS"); logs == "" {
-		if logs, err = os.MkdirTemp("", "reschedule-e2e-"); err != nil {
-			return err
-		}
+		logs, err = os.MkdirTemp("", "reschedule-e2e-")
 	}
-	return buildImages(ctx)
+	return err
 }
 
 // random is a test's source of what is random: the same for the same seed,

@@ -22,7 +22,7 @@ const metacontrollerExample = "examples/metacontroller"
 // the time is over that it asked for.
 func TestMetacontroller_FromZero(t *testing.T) {
 	beside(t)
-	const ttl = 100 * time.Second // longer than Serving takes to zero
+	const ttl = pastZero + 20*time.Second // with the first run
 	definitions, err := world.Resource(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ spec: {ttlSeconds: %d, data: {color: blue}}
 	n.atZero("previews")
 	left := time.Until(made.Add(ttl))
 	if left < 0 {
-		t.Fatalf("Serving took longer than %s to zero: make ttl longer", ttl)
+		t.Fatalf("Serving took longer than %s to zero: make pastZero longer", ttl)
 	}
 	if _, err := child(); err != nil {
 		t.Errorf("%s before its time the ConfigMap: %v", left, err)

@@ -30,6 +30,9 @@ type namespace struct {
 // is written to the logs first.
 func newNamespace(t *testing.T, name string) *namespace {
 	t.Helper()
+	if imagesBuilt() != nil {
+		t.Fatal("there are no images of the tests; the reason is at the top")
+	}
 	// Not of the seed: a namespace of the run before may still be going.
 	n := &namespace{cluster: world, t: t, name: "e2e-" + name + "-" + strconv.FormatUint(rand.Uint64N(36*36*36*36*36), 36)}
 	_, err := n.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})

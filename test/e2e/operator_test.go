@@ -318,7 +318,7 @@ func TestOperator_WorksFromZero(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const again = 100 * time.Second // longer than Serving takes to zero
+			const again = pastZero
 			o := newOperator(t, f)
 			o.start()
 			o.withoutPods()
@@ -334,7 +334,7 @@ func TestOperator_WorksFromZero(t *testing.T) {
 			}
 			o.atZero("operator")
 			if time.Now().After(waiting.DueAt) {
-				t.Fatalf("Serving took longer than %s to zero: make again longer", again)
+				t.Fatalf("Serving took longer than %s to zero: make pastZero longer", again)
 			}
 			runs := o.done(key, "after="+again.String(), "ok")
 			second := runs[len(runs)-1]

@@ -164,7 +164,7 @@ func (c chaosPod) postpone(s *source, next time.Time) *corev1.Pod {
 // The ChaosPod of controller-runtime's examples runs from zero with only its main program changed.
 func TestPublicOperator_ChaosPod(t *testing.T) {
 	beside(t)
-	const stop = 90 * time.Second // longer than Serving takes to zero
+	const stop = pastZero
 	n := newNamespace(t, "chaospod")
 	n.apply(strings.ReplaceAll(chaosPodCRD, "OWNER", n.ownerText()))
 	n.account("chaospod", `
@@ -206,7 +206,7 @@ spec:
 	pod := c.postpone(s, next)
 	left := time.Until(next)
 	if left < 0 {
-		t.Fatalf("Serving took longer than %s to zero: make stop longer", stop)
+		t.Fatalf("Serving took longer than %s to zero: make pastZero longer", stop)
 	}
 	t.Logf("at zero %s before the pod must be stopped", left.Round(time.Second))
 	second := c.awaitPod(left+patience, pod)

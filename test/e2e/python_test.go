@@ -42,8 +42,8 @@ const (
 func TestPython_WorksFromZero(t *testing.T) {
 	beside(t)
 	const (
-		ttl    = 150 * time.Second // longer than the retries and Serving take to zero
-		clocks = time.Second       // by which the clocks of several nodes may differ
+		ttl    = pastZero + 40*time.Second // with the retries
+		clocks = time.Second               // by which the clocks of several nodes may differ
 	)
 	n := newNamespace(t, "python")
 	preview := n.name + "-preview"
@@ -73,7 +73,7 @@ func TestPython_WorksFromZero(t *testing.T) {
 
 	n.atZero(n.name)
 	if left := time.Until(waiting.DueAt); left < 0 {
-		t.Fatalf("Serving took longer than %s to zero: make ttl longer", ttl)
+		t.Fatalf("Serving took longer than %s to zero: make pastZero longer", ttl)
 	}
 	gone := func() error {
 		found, err := n.Client.CoreV1().Namespaces().Get(t.Context(), preview, metav1.GetOptions{})

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,8 +66,8 @@ func matches(page, printed string) bool {
 }
 
 // The page applies config/, which make deploy has done before: it starts nothing anew beside other tests.
+// It takes longest, and mostly waits, so it begins before all others, until it waits for the first time.
 func TestQuickStart_WorksAsWritten(t *testing.T) {
-	beside(t)
 	page, err := os.ReadFile("../../" + quickstart)
 	if err != nil {
 		t.Fatal(err)
@@ -74,6 +75,10 @@ func TestQuickStart_WorksAsWritten(t *testing.T) {
 	blocks := steps(string(page))
 	if len(blocks) == 0 {
 		t.Fatalf("%s has no commands", quickstart)
+	}
+	waits := slices.IndexFunc(blocks, func(b step) bool { return strings.Contains(b.commands, "--for=delete") })
+	if waits < 0 {
+		t.Fatalf("%s waits for no pod to go", quickstart)
 	}
 	cleanUpQuickstart(t)
 
@@ -86,6 +91,7 @@ func TestQuickStart_WorksAsWritten(t *testing.T) {
 	// variables of the blocks before.
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
+	began := time.Now()
 	file := filepath.Join(dir, "script")
 	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -99,8 +105,34 @@ func TestQuickStart_WorksAsWritten(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	failure := cmd.Run()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // usually there is nothing left
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	var failure error
+	go func() {
+		defer close(ended)
+		failure = cmd.Wait()
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // usually there is nothing left
+	}()
+	// reached waits until the shell has come to a block, or has ended.
+	reached := func(block int) {
+		_ = poll(ctx, 15*time.Minute, func() error {
+			select {
+			case <-ended:
+				return nil
+			default:
+				_, err := os.Stat(output(dir, block))
+				return err
+			}
+		})
+		t.Logf("%s:%d was reached after %s", quickstart, blocks[block].line, time.Since(began).Round(time.Second))
+	}
+	reached(waits)
+	over := beside(t)
+	reached(len(blocks) - 1)
+	over() // it cleans up: a namespace with a pod of Knative takes minutes
+	<-ended
 
 	for i, b := range blocks {
 		printed, err := os.ReadFile(output(dir, i))

@@ -50,7 +50,7 @@ var streamRules = []rule{
 
 const (
 	streamWriters = 4
-	streamPace    = 150 * time.Millisecond // between the calls of one
+	streamPace    = 100 * time.Millisecond // between the calls of one
 	streamAhead   = 10 * time.Second       // how far away the schedules are, at most
 )
 

@@ -31,8 +31,8 @@ func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 	beside(t)
 	const (
 		key   = "GitRepo/team-a/site"
-		again = 100 * time.Second // longer than Serving takes to zero
-		grace = 30 * time.Second  // in which a pod starts; a run that had to be retried would be later, or a second attempt
+		again = pastZero
+		grace = 30 * time.Second // in which a pod starts; a run that had to be retried would be later, or a second attempt
 	)
 	n := newNamespace(t, "wake")
 	n.serve("operator", quickly, rule{"GitRepo/", behaviour{Headers: map[string]string{"Reschedule-After": again.String()}}})
@@ -73,7 +73,7 @@ func TestWake_FromZeroAgainAndAgain(t *testing.T) {
 		}
 		n.atZero("operator")
 		if left := time.Until(due); left < 0 {
-			t.Fatalf("Serving took longer than %s to zero: make again longer", again)
+			t.Fatalf("Serving took longer than %s to zero: make pastZero longer", again)
 		} else {
 			t.Logf("at zero %s after the run, %s before the next", time.Since(r.End).Round(time.Second), left.Round(time.Second))
 		}

@@ -7,11 +7,11 @@
 // to holds for a RescheduleSource: events with Kn-Namespace and ceOverrides, EventTypes in
 // front of a Broker.
 //
-// How it works: the suites are taken from the modules of Knative, not copied. Their image,
-// eventshub, is built by ko. oidc and authz want Knative's authentication and strict
-// transport encryption switched on; the test does that, with a certificate of its own for
-// the adapter, and takes it back. Nothing else may use the cluster meanwhile. test/e2e runs the
-// suites: TestKnative_Auth has the cluster alone there, the others run beside its tests.
+// How it works: the suites are taken from the modules of Knative, not copied. oidc and authz
+// want Knative's authentication and strict transport encryption switched on; the test does
+// that, with a certificate of its own for the adapter, and takes it back. Nothing else may use
+// the cluster meanwhile. test/e2e runs the suites: it builds their image, eventshub, and names it
+// by a flag. TestKnative_Auth has the cluster alone there, the others run beside its tests.
 //
 // One feature of oidc is left out, since it waits eleven minutes for a token to expire:
 // test/cluster and test/e2e have such tokens. Suites that want cert-manager (sinks with TLS by eventshub) are not among them; that

@@ -5,10 +5,10 @@ package knative
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -50,30 +50,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// prepare builds the image of the suites, and tells the suites of it.
+// prepare says what is missing.
 func prepare() error {
-	for name, what := range map[string]string{"KUBECONFIG": "the cluster to test in", "KO_DOCKER_REPO": "a registry that its nodes pull from"} {
-		if os.Getenv(name) == "" {
-			return fmt.Errorf("%s is not set: it names %s; make cluster-up says what to set it to", name, what)
-		}
+	if os.Getenv("KUBECONFIG") == "" {
+		return errors.New("KUBECONFIG is not set: it names the cluster to test in; make cluster-up says what to set it to")
 	}
-	if err := os.Setenv("SYSTEM_NAMESPACE", system); err != nil {
-		return err
-	}
-	const eventshub = "knative.dev/reconciler-test/cmd/eventshub"
-	cmd := exec.Command("go", "run", "-modfile=../../tools/ko/go.mod", "github.com/google/ko", "build", "-B", "--sbom=none", eventshub)
-	cmd.Stderr = os.Stderr
-	image, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("building %s: %w", eventshub, err)
-	}
-	dir, err := os.MkdirTemp("", "knative-suites-")
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(dir, "images.yaml")
-	os.Args = append(os.Args, "-images.producer.file="+file)
-	return os.WriteFile(file, fmt.Appendf(nil, "%s: %s\n", eventshub, strings.TrimSpace(string(image))), 0o600)
+	return os.Setenv("SYSTEM_NAMESPACE", system)
 }
 
 //go:embed source.yaml

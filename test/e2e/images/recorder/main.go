@@ -2,7 +2,7 @@
 // that keeps what it is sent, and a client that calls from where pods call.
 //
 //	POST any path   is kept, and answered with 204 or as it was told
-//	GET /records    what was kept, in the order of arrival; ?path= of one path
+//	GET /records    what was kept, in the order of arrival; ?path= of one path, &contains= with this in the body
 //	PUT /answer     {"path","status","headers","for"}: how a path is answered from now on
 //	PUT /call       {"method","url","headers","body","caCerts"}: makes a call, answers with what came back
 //
@@ -156,11 +156,11 @@ func (r *recorder) add(one record) (answer, error) {
 }
 
 func (r *recorder) show(w http.ResponseWriter, req *http.Request) {
-	path := req.URL.Query().Get("path")
+	path, contains := req.URL.Query().Get("path"), []byte(req.URL.Query().Get("contains"))
 	shown := []record{}
 	r.mu.Lock()
 	for _, one := range r.records {
-		if path == "" || one.Path == path {
+		if (path == "" || one.Path == path) && bytes.Contains(one.Body, contains) {
 			shown = append(shown, one)
 		}
 	}

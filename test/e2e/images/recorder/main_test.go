@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -48,6 +49,36 @@ func TestRecorder_KilledInAWriteLosesNothing(t *testing.T) {
 	}
 	if want := []string{"/a", "1", "/b", "2", "/c", "3"}; !slices.Equal(got, want) {
 		t.Errorf("it remembers %q, want %q", got, want)
+	}
+}
+
+// Records are asked for by their path and by what is in their body.
+func TestRecorder_ShowsWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
+	r := newRecorder(t, filepath.Join(t.TempDir(), "records"))
+	post(r, "/a", "one two")
+	post(r, "/a", "three")
+	post(r, "/b", "two")
+	for query, want := range map[string][]string{
+		"":                     {"one two", "three", "two"},
+		"?path=/a":             {"one two", "three"},
+		"?contains=two":        {"one two", "two"},
+		"?path=/a&contains=wo": {"one two"},
+		"?path=/c":             nil,
+	} {
+		w := httptest.NewRecorder()
+		r.show(w, httptest.NewRequest("GET", "/records"+query, nil))
+		var shown []record
+		if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, one := range shown {
+			got = append(got, string(one.Body))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q shows %q, want %q", query, got, want)
+		}
 	}
 }
 
