@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// others are the tests that run beside each other.
-var others sync.WaitGroup
+// others are the tests that run beside each other; starting are those that wait for a place.
+var others, starting sync.WaitGroup
 
 // beside lets a test run beside others, and before the tests that need the cluster alone. A test
 // whose rest these cannot disturb calls over.
@@ -17,17 +17,21 @@ func beside(t *testing.T) (over func()) {
 	others.Add(1)
 	over = sync.OnceFunc(others.Done)
 	t.Cleanup(over)
+	starting.Add(1)
 	t.Parallel()
+	starting.Done()
 	return over
 }
 
 // TestAlone_InTurn has the tests that disturb all others: they take the adapter away, or change
 // Knative's settings. Pods that start take most of their time, so they prepare beside the other
-// tests. Then they have the cluster one after the other, in this order: what must not be watched
+// tests, once none of these waits for a place: they hold theirs until all others have ended.
+// Then they have the cluster one after the other, in this order: what must not be watched
 // anew comes before tests that replace the adapter's volume, and the node is lost when few pods
 // are on it.
 func TestAlone_InTurn(t *testing.T) {
 	t.Parallel()
+	starting.Wait()
 	var preparing sync.WaitGroup
 	before := make(chan struct{}) // closed when the test before has ended
 	close(before)

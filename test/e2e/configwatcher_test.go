@@ -223,14 +223,8 @@ func TestConfigWatcher_OfTheBook(t *testing.T) {
 	}
 	define(t, "configwatchers.k8spatterns.com", string(definition))
 	sample := resolvedExample(t, "config/samples")
-	t.Run("restarts pods once after its delay", func(t *testing.T) {
-		t.Parallel()
-		watchedInBothForms(t, sample)
-	})
-	t.Run("is refused when it would do harm", func(t *testing.T) {
-		t.Parallel()
-		refusedConfigWatchers(t)
-	})
+	t.Run("restarts pods once after its delay", func(t *testing.T) { watchedInBothForms(t, sample) })
+	t.Run("is refused when it would do harm", refusedConfigWatchers)
 }
 
 // watchedInBothForms has the operator at work, from the same code, resident and
@@ -358,7 +352,6 @@ func refusedConfigWatchers(t *testing.T) {
 		"an endless delay":       {`{"configMap":"a","podSelector":{"app":"webapp"},"rolloutDelay":"9999999999h"}`, "such as 1m30s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			o := &unstructured.Unstructured{}
 			if err := o.UnmarshalJSON(fmt.Appendf(nil, `{"apiVersion":"k8spatterns.com/v1","kind":"ConfigWatcher","metadata":{"name":"webapp"},"spec":%s}`, c.spec)); err != nil {
 				t.Fatal(err)
