@@ -150,7 +150,7 @@ var plan = map[string]rule{
 		never: []string{"go.etcd.io", "k8s.io/client-go", "k8s.io/api/", "knative.dev"}, // watch has selectors of labels
 	},
 	"pkg/adapter/replica":         {never: append([]string{module + "pkg/adapter/store", "go.etcd.io", "net/http"}, k8s...), not: []string{"os"}},
-	"pkg/adapter/replica/etcdlog": {may: []string{"pkg/adapter/replica"}, not: append([]string{"net/http"}, k8s...)},
+	"pkg/adapter/replica/etcdlog": {may: []string{"pkg/adapter/listener", "pkg/adapter/replica"}, not: k8s},
 	"pkg/adapter/replica/replicatest": {
 		may: []string{"pkg/adapter/replica"}, never: append([]string{"go.etcd.io"}, k8s...),
 	},

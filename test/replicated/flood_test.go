@@ -2,6 +2,7 @@ package replicated
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
@@ -108,9 +109,29 @@ func TestStandby_DripsLeaveSlots(t *testing.T) {
 // flooded is how many connections a flood has to a port: more than the limit.
 const flooded = 2500
 
+// mostOpen is more than the files and connections of a member whose two ports have 2,048
+// connections each, and less than the flood of one port adds to the limit of the other.
+const mostOpen = 2*2048 + 200
+
+// handshakes makes one TLS handshake without a certificate after the other, and waits until the
+// connection is closed.
+func handshakes(ctx context.Context, to string) {
+	for ctx.Err() == nil {
+		raw, err := dialFrom(ctx, hostile, to)
+		if err != nil {
+			continue
+		}
+		c := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // an attacker trusts everybody
+		if err := c.HandshakeContext(ctx); err == nil {
+			drip(ctx, c, "")
+		}
+		c.Close()
+	}
+}
+
 // Floods of connections without a certificate to both ports of the owner and of a standby, some
-// silent, some in the middle of a handshake: calls go on at all members, and a member that
-// starts anew meanwhile finds the others.
+// silent, some in the middle of a handshake, some at its end: the members' connections are
+// bounded, calls go on at all of them, and a member that starts anew meanwhile finds the others.
 func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	a := newAuthority(t, "all")
 	dir := filepath.Join(t.TempDir(), "peers")
@@ -132,6 +153,7 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 		}
 		for _, port := range []int{n, n + 1} {
 			to := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+			flood.Go(func() { handshakes(ctx, to) })
 			for n := range flooded {
 				open.Add(1)
 				flood.Go(func() {
@@ -163,8 +185,11 @@ func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	stop := g.write()
 	g.pass(3 * time.Second)
 	for i, was := range before {
-		now := g.members[i].PeakMemory(t)
-		t.Logf("member %s: %d MiB, before the flood %d MiB", name(i), now>>20, was>>20)
+		now, files := g.members[i].PeakMemory(t), g.members[i].OpenFiles(t)
+		t.Logf("member %s: %d MiB, before the flood %d MiB; %d open files", name(i), now>>20, was>>20, files)
+		if files > mostOpen {
+			t.Errorf("the flood has %d connections of member %s", files, name(i))
+		}
 		if now-was > 400<<20 {
 			t.Errorf("the flood takes %d MiB of member %s", (now-was)>>20, name(i))
 		}

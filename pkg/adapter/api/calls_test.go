@@ -2,10 +2,12 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // expect is a table of calls and the status, code and field of their answers.
@@ -390,6 +393,32 @@ func TestQueueFault_StaysPrivate(t *testing.T) {
 			if w.Code != tt.status || p.Code != tt.code || w.Header().Get("Retry-After") != tt.after || strings.Contains(w.Body.String(), "secret") {
 				t.Errorf("%s %s: %d %v %s", x.method, x.target, w.Code, w.Header(), w.Body)
 			}
+		}
+	}
+}
+
+// A call that meets the store of an owner which has lost its lease is answered as during a
+// failover, and is no fault to log.
+func TestClosedStore_IsNoFault(t *testing.T) {
+	t.Parallel()
+	for fail, detail := range map[error]string{
+		store.ErrClosed: "nothing was changed", store.ErrNotOwner: "nothing was changed", store.ErrUnknown: "is unknown; PUT and DELETE may be repeated",
+	} {
+		var logged bytes.Buffer
+		e := newEdge(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&logged, nil)) })
+		e.fail = fmt.Errorf("reading: %w", fail)
+		for _, x := range []expect{
+			{method: "PUT", target: base + "/schedules/k"}, {method: "GET", target: base + "/schedules/k"}, {method: "DELETE", target: base + "/schedules/k"},
+			{method: "GET", target: base + "/schedules"}, {method: "POST", target: base + "/schedules", body: `{"items":[{"key":"k"}]}`}, {method: "GET", target: base},
+		} {
+			w := e.do(x.method, x.target, x.body)
+			p := problemOf(t, w.Body.Bytes())
+			if w.Code != 503 || p.Code != "unavailable" || w.Header().Get("Retry-After") != "1" || !strings.Contains(p.Detail, detail) {
+				t.Errorf("%v: %s %s: %d %v %s", fail, x.method, x.target, w.Code, w.Header(), w.Body)
+			}
+		}
+		if logged.Len() > 0 {
+			t.Errorf("%v: it logs %s", fail, logged.String())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -41,6 +42,9 @@ func statusOf(code schedule.Code) int {
 func (c *call) refuse(err error) {
 	var e *schedule.Error
 	if !errors.As(err, &e) {
+		e = queue.Ended(err)
+	}
+	if e == nil {
 		c.cfg.Log.Error("a schedule call failed", "method", c.r.Method, "path", c.r.URL.Path, "error", err)
 		e = schedule.Refuse(schedule.CodeUnavailable, "the change could not be made sure of; it may be tried again")
 	}

@@ -49,7 +49,8 @@ type Settings struct {
 // LogOptions are what a log needs.
 type LogOptions struct {
 	Dir, Member, Listen, TLSDir string
-	Peers                       map[string]string // of this member's group
+	Connections                 *listener.Connections // of the other members' logs
+	Peers                       map[string]string     // of this member's group
 	// Replaces: this member takes the place of one that lost its disk, see Log.Replace.
 	Replaces bool
 	Log      *slog.Logger

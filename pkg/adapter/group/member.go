@@ -49,8 +49,9 @@ type Member struct {
 	cancel       context.CancelFunc
 	ended        chan struct{}
 	peers        *listener.Endpoint // for other members; nil before Join
-	serves       sync.WaitGroup     // of peers
-	serving      chan struct{}      // closed by Serve
+	connections  struct{ log, forward *listener.Connections }
+	serves       sync.WaitGroup // of peers
+	serving      chan struct{}  // closed by Serve
 
 	emptyPeers   sync.Map     // names of members that reported an empty disk
 	replacing    sync.Mutex   // another member
@@ -134,6 +135,7 @@ func (m *Member) Join(ctx context.Context) error {
 		return err
 	}
 	m.client = forwarder(files)
+	m.connections.log, m.connections.forward = peerPort("members-log", &m.cfg), peerPort("members", &m.cfg)
 	if err := m.listen(files.server()); err != nil {
 		return err
 	}
@@ -141,7 +143,7 @@ func (m *Member) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Peers: m.cfg.peers, Log: m.cfg.Log,
+	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Connections: m.connections.log, Peers: m.cfg.peers, Log: m.cfg.Log,
 		Stopped: func(err error) {
 			if !m.cfg.Stopping() {
 				m.cfg.Fatal(err)
@@ -199,11 +201,16 @@ func (m *Member) run(ctx context.Context) {
 	tidying.Wait()
 }
 
-// The connections of the port for other members.
+// The connections of each port for other members.
 const (
 	peerConnections = 2048
 	peerHeadBytes   = 16 << 20
 )
+
+// peerPort are the connections of a port for other members.
+func peerPort(name string, cfg *Config) *listener.Connections {
+	return listener.New(listener.Config{Name: name, Limit: peerConnections, KeepBusy: true, Heads: budget.New(peerHeadBytes, nil), Log: cfg.Log})
+}
 
 // listen answers at the port for other members. Calls are refused there until Serve.
 func (m *Member) listen(tlsConfig *tls.Config) error {
@@ -211,9 +218,8 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 		(*m.api.Load()).ServeHTTP(w, r) // there is no tenure before it is set
 	})))
 	server.TLSConfig = tlsConfig
-	connections := listener.New(listener.Config{Name: "members", Limit: peerConnections, Heads: budget.New(peerHeadBytes, nil), Log: m.cfg.Log})
 	var err error
-	if m.peers, err = connections.Open(m.cfg.ForwardListen, server); err != nil {
+	if m.peers, err = m.connections.forward.Open(m.cfg.ForwardListen, server); err != nil {
 		return fmt.Errorf("group: listen: %w", err)
 	}
 	m.serves.Go(m.peers.Serve)

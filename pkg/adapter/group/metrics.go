@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 )
 
 // The results of a call that this member did not answer itself.
@@ -62,6 +64,7 @@ func (m *Member) observe() error {
 			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)), shard)
 		}
 	})
+	failed = errors.Join(failed, listener.Observe(meter, m.connections.log, m.connections.forward))
 	var err error
 	m.forwarded, err = meter.Int64Counter("reschedule_forwarded", metric.WithDescription("Calls that this adapter did not answer itself, by what became of them."))
 	if err = errors.Join(failed, err); err != nil {

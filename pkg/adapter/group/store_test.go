@@ -11,6 +11,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store/storetest"
 )
@@ -148,6 +149,29 @@ func TestReplicated_DeposedStoreRefuses(t *testing.T) {
 		}
 	}
 	if err := errors.Join(db.Close(), view.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A change that is in the log is made, also when the store ends before its caller has waited.
+func TestReplicated_MadeBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	view, err := store.OpenView(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: func(err error) { t.Errorf("fatal: %v", err) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := view.Own(&brokenLog{view: view})
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit, err := db.Apply(false, store.Change{Source: "s", Key: "k", New: &schedule.Entry{Revision: 1, Occurrence: 1}})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit.Wait(); err != nil {
+		t.Errorf("the change is in the log: %v", err)
+	}
+	if err := view.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -19,6 +19,9 @@ import (
 type Config struct {
 	Name  string // of the address, in metrics and the log
 	Limit int    // connections at one time; required
+	// KeepBusy never cuts a request off: all who can make one are trusted, as behind TLS with
+	// certificates of callers. Any idle connection gives way instead.
+	KeepBusy bool
 	// Heads bounds the bytes of requests that have not arrived completely. Each byte
 	// counts twice, as text and as header; required.
 	Heads *budget.Budget
@@ -184,10 +187,14 @@ func (c *Connections) victim(newcomer *peer, now time.Time) *conn {
 	if most.idle.first != nil {
 		return most.idle.first
 	}
+	least := surelyIdle
+	if c.cfg.KeepBusy {
+		least = 0
+	}
 	if has < c.cfg.Limit/partOfPlaces {
 		var longest *conn
 		for _, p := range c.most {
-			if n := p.idle.first; n != nil && now.Sub(n.since) >= surelyIdle && (longest == nil || n.since.Before(longest.since)) {
+			if n := p.idle.first; n != nil && now.Sub(n.since) >= least && (longest == nil || n.since.Before(longest.since)) {
 				longest = n
 			}
 		}
@@ -195,7 +202,7 @@ func (c *Connections) victim(newcomer *peer, now time.Time) *conn {
 			return longest
 		}
 	}
-	if most.open > has+1 {
+	if most.open > has+1 && !c.cfg.KeepBusy {
 		return most.busy.first
 	}
 	return nil

@@ -239,6 +239,32 @@ func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
 	}
 }
 
+func TestKeepBusy_ManyPeersCutNothingOff(t *testing.T) {
+	t.Parallel()
+	// Where only trusted callers make requests, none is cut off for a flood from
+	// as many addresses as connections, and a trusted caller still connects.
+	w := newWorld(t, 16, 1<<20)
+	w.cfg.KeepBusy = true
+	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 2), w.wait(t, 2)}
+	for i := range 100 {
+		w.dial(t, 1000+i)
+	}
+	answers = append(answers, w.wait(t, 2))
+	for range 100 {
+		w.dial(t, 3)
+	}
+	answers = append(answers, w.wait(t, 1))
+	close(w.release)
+	for i, answer := range answers {
+		if err := <-answer; err != nil {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	if n := w.cut.Load(); n != 0 {
+		t.Errorf("%d requests were cut off", n)
+	}
+}
+
 func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
 	t.Parallel()
 	// Before a request of the peer with the most, what has been idle for longer

@@ -7,6 +7,7 @@
 // probe of another peer is answered. If no connection is idle, the oldest request of
 // the peer with the most gives way, even while its body arrives, but only to a peer
 // with fewer connections: a peer with few never loses a request to a peer with many.
+// Where only trusted callers can make requests, none is ever cut off.
 // A budget of bytes, shared among peers, bounds the memory of incomplete requests.
 //
 // How it works: a connection is idle from its start, and from the end of each

@@ -22,10 +22,15 @@ func (c *Connections) Open(address string, server *http.Server) (*Endpoint, erro
 	if err != nil {
 		return nil, err
 	}
+	return c.Over(l, server), nil
+}
+
+// Over is Open with a listener that listens already.
+func (c *Connections) Over(l net.Listener, server *http.Server) *Endpoint {
 	server.ErrorLog = slog.NewLogLogger(c.cfg.Log.Handler(), slog.LevelDebug)
 	server.ConnContext = c.Context
 	server.Handler = Handler(server.Handler)
-	return &Endpoint{server, c.Listen(l), c.cfg.Log}, nil
+	return &Endpoint{server, c.Listen(l), c.cfg.Log}
 }
 
 // Addr is the address that is listened on.

@@ -150,8 +150,11 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 	if err := s.markSpace(a.growth); err != nil {
 		return err
 	}
-	for {
+	for first := true; ; first = false {
 		n, err := s.admitPage(items, out, a)
+		if err != nil && !first {
+			return partly(err)
+		}
 		if err != nil {
 			return err
 		}

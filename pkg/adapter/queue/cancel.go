@@ -93,13 +93,18 @@ const cancelPage = 256
 // returns how many were waiting or due, or could not be read. It returns once
 // that is durable. Keys that are scheduled meanwhile may stay. When ctx ends it
 // stops between two pages; the keys cancelled by then stay cancelled.
-func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
+func (s *Source) CancelAll(ctx context.Context, prefix string) (total int, err error) {
 	if err := s.enter(); err != nil {
 		return 0, err
 	}
 	defer s.leave()
-	total, after := 0, ""
+	after := ""
 	var writes firstWrites
+	defer func() {
+		if after != "" { // a page was cancelled
+			err = partly(err)
+		}
+	}()
 	for {
 		if ctx.Err() != nil {
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d keys were cancelled: call again for the others", total)
@@ -113,6 +118,9 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 		if err != nil {
 			return total, err
 		}
+		if len(items) > 0 {
+			after = items[len(items)-1].Key
+		}
 		if !more {
 			if err := s.cancelLeaving(prefix, &writes); err != nil {
 				return total, err
@@ -123,7 +131,6 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (int, error) {
 			writes.wait()
 			return total, nil
 		}
-		after = items[len(items)-1].Key
 	}
 }
 

@@ -56,7 +56,9 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 	key := schedule.KeptLetterKey(letter.DeadLetter.Key)
 	old, corrupt, err := s.get(key, true)
 	if err != nil {
-		s.q.cfg.Log.Error("the dead letter of a key cannot be read", "source", settings.Path(), "key", letter.DeadLetter.Key, "error", err)
+		if Ended(err) == nil {
+			s.q.cfg.Log.Error("the dead letter of a key cannot be read", "source", settings.Path(), "key", letter.DeadLetter.Key, "error", err)
+		}
 		return changes
 	}
 	growth := letter.Size(key) - old.Size(key)
@@ -67,7 +69,9 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 	if excess := s.kept.count.Load() + 1 - present(old) - int64(settings.Letters.Keep); excess > 0 {
 		rows, err := s.keptRows(nil, int(excess))
 		if err != nil {
-			s.q.cfg.Log.Error("the oldest dead letter cannot be read", "source", settings.Path(), "error", err)
+			if Ended(err) == nil {
+				s.q.cfg.Log.Error("the oldest dead letter cannot be read", "source", settings.Path(), "error", err)
+			}
 			return changes
 		}
 		for _, r := range rows {
@@ -166,7 +170,7 @@ func (s *Source) DiscardLetter(key string) error {
 	if _, err := s.discard([]string{key}); err != nil {
 		return err
 	}
-	return s.q.barrier()
+	return partly(s.q.barrier())
 }
 
 // discard removes dead letters and returns how many there were.
@@ -184,7 +188,10 @@ func (s *Source) discard(keys []string) (int, error) {
 			changes = append(changes, store.Change{Source: s.uid, Key: key, Old: e, Corrupt: corrupt})
 		}
 	}
-	return len(changes), s.change(changes)
+	if err := s.change(changes); err != nil {
+		return 0, err
+	}
+	return len(changes), nil
 }
 
 // change applies changes of dead letters that are kept, and counts them. The caller
@@ -245,6 +252,12 @@ func (s *Source) eachPage(ctx context.Context, prefix, done string, do func(keys
 		return 0, err
 	}
 	defer s.leave()
+	begun := false // something was done
+	defer func() {
+		if begun {
+			err = partly(err)
+		}
+	}()
 	for after, more := "", true; more; {
 		if ctx.Err() != nil {
 			return total, schedule.Refuse(schedule.CodeUnavailable, "the call ended after %d dead letters were %s: call again for the others", total, done)
@@ -259,7 +272,7 @@ func (s *Source) eachPage(ctx context.Context, prefix, done string, do func(keys
 		}
 		clear(items) // their events
 		n, err := do(keys)
-		total += n
+		total, begun = total+n, begun || n > 0
 		if err != nil {
 			return total, err
 		}
@@ -281,7 +294,7 @@ func (s *Source) RedriveLetter(key string, claim ClaimMemory) (bool, error) {
 	if err != nil || !there {
 		return false, err
 	}
-	return true, s.q.barrier()
+	return true, partly(s.q.barrier())
 }
 
 func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
@@ -348,7 +361,7 @@ func (s *Source) trimKept() {
 			err = s.trimOne(r, len(rows)-i > letters.Keep, letters.MaxAge)
 		}
 	}
-	if err != nil {
+	if err != nil && Ended(err) == nil {
 		s.q.cfg.Log.Error("the dead letters of a source could not be brought in line with its settings", "source", s.Spec().Path(), "error", err)
 	}
 }

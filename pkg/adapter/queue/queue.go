@@ -264,20 +264,48 @@ func (q *Queue) pageRows(sources int) int {
 // the content of the disk is not known.
 func (q *Queue) wait(c store.Commit) error {
 	if err := c.Wait(); err != nil {
-		return q.fatal(err)
+		return partly(q.fatal(err)) // it was applied
 	}
 	return nil
 }
 
+// The refusals of a call whose store ended before or during it.
+var (
+	errEnded   = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter does not serve the source any more: nothing was changed; try again"}
+	errUnknown = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
+)
+
+// Ended returns the refusal of a call that met a store which has ended, as it does when the
+// adapter ends, or does not own the shard of a group any more; nil: the error is another one.
+func Ended(err error) *schedule.Error {
+	switch {
+	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, errEnded):
+		return errEnded
+	case errors.Is(err, store.ErrUnknown), errors.Is(err, errUnknown):
+		return errUnknown
+	}
+	return nil
+}
+
+// translated is the error, or the refusal that Ended makes of it.
+func translated(err error) error {
+	if e := Ended(err); e != nil {
+		return e
+	}
+	return err
+}
+
+// partly is the error of a call that may have changed something before.
+func partly(err error) error {
+	if Ended(err) != nil {
+		return errUnknown
+	}
+	return err
+}
+
 func (q *Queue) fatal(err error) error {
-	if errors.Is(err, store.ErrClosed) { // the process is ending
-		return schedule.Refuse(schedule.CodeUnavailable, "the adapter is ending: whether something was changed is not known")
-	}
-	if errors.Is(err, store.ErrNotOwner) {
-		return &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter has stopped to own the source: nothing was changed; try again"}
-	}
-	if errors.Is(err, store.ErrUnknown) {
-		return &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
+	if e := Ended(err); e != nil {
+		return e
 	}
 	err = fmt.Errorf("queue: durability unknown: %w", err)
 	q.cfg.Fatal(err)

@@ -56,7 +56,8 @@ func (s *Source) Marks(watch uint64, after string, limit int) (_ []store.Mark, m
 		return nil, false, err
 	}
 	defer s.leave()
-	return s.q.store.Marks(s.uid, watch, after, limit)
+	marks, more, err := s.q.store.Marks(s.uid, watch, after, limit)
+	return marks, more, translated(err)
 }
 
 // Mark is [store.Store.Mark] of this source.
@@ -65,7 +66,8 @@ func (s *Source) Mark(watch uint64, object string) (store.Mark, bool, error) {
 		return store.Mark{}, false, err
 	}
 	defer s.leave()
-	return s.q.store.Mark(s.uid, watch, object)
+	mark, ok, err := s.q.store.Mark(s.uid, watch, object)
+	return mark, ok, translated(err)
 }
 
 // CountMarks is [store.Store.CountMarks] of this source.
@@ -74,7 +76,8 @@ func (s *Source) CountMarks(watch uint64) (int64, error) {
 		return 0, err
 	}
 	defer s.leave()
-	return s.q.store.CountMarks(s.uid, watch)
+	n, err := s.q.store.CountMarks(s.uid, watch)
+	return n, translated(err)
 }
 
 // WatchStates is [store.Store.WatchStates] of this source.
@@ -83,7 +86,8 @@ func (s *Source) WatchStates() ([]store.WatchState, error) {
 		return nil, err
 	}
 	defer s.leave()
-	return s.q.store.WatchStates(s.uid)
+	states, err := s.q.store.WatchStates(s.uid)
+	return states, translated(err)
 }
 
 // SetWatchState is [store.Store.SetWatchState] of this source.
@@ -92,7 +96,7 @@ func (s *Source) SetWatchState(state store.WatchState) error {
 		return err
 	}
 	defer s.leave()
-	return s.q.store.SetWatchState(s.uid, state)
+	return translated(s.q.store.SetWatchState(s.uid, state))
 }
 
 // RemoveWatch is [store.Store.RemoveWatch] of this source.
@@ -101,5 +105,5 @@ func (s *Source) RemoveWatch(watch uint64) error {
 		return err
 	}
 	defer s.leave()
-	return s.q.store.RemoveWatch(s.uid, watch)
+	return translated(s.q.store.RemoveWatch(s.uid, watch))
 }

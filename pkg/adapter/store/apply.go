@@ -242,8 +242,8 @@ func (db *DB) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
 	if err != nil {
 		return nil, db.fail(fmt.Errorf("store: writing: %w", err))
 	}
-	if err := db.usable(); err != nil { // the engine called it fatal and went on
-		return nil, err
+	if p := db.fatal.Load(); p != nil { // the engine called it fatal and went on
+		return nil, *p
 	}
 	if lazy {
 		b.Close()
@@ -266,13 +266,13 @@ type commit struct {
 
 // Wait implements Commit.
 func (c *commit) Wait() error {
+	if c.db.grouped != nil {
+		return nil // it is visible because it is on the disks of a majority, also once this one is closed
+	}
 	if !c.db.gate.enter() {
 		return ErrClosed // whether the change made it to the disk is not known here
 	}
 	defer c.db.gate.leave()
-	if c.db.grouped != nil {
-		return nil // it is visible because it is on the disks of a majority
-	}
 	if c.batch == nil {
 		return c.db.sync()
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// ErrClosed is returned when the store is closed or closing: the call had no effect,
-// or its effect may not be durable. It is not an error of the disk.
+// ErrClosed is returned when the store is closed or closing: the call had no effect. Of
+// [Commit].Wait it means that the effect may not be durable. It is not an error of the disk.
 var ErrClosed = errors.New("store: closed")
 
 // ErrFull is returned when the disk is full: nothing was changed, and the call may be

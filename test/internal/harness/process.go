@@ -86,6 +86,16 @@ func memoryGroup(limit int64) (dir string, err error) {
 	return "", err
 }
 
+// OpenFiles is how many files and connections the process has open.
+func (a *Adapter) OpenFiles(t testing.TB) int {
+	t.Helper()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
+
 // PeakMemory is the most memory that the process has had resident, in bytes,
 // also when it is gone.
 func (a *Adapter) PeakMemory(t testing.TB) int64 {

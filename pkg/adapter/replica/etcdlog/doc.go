@@ -15,7 +15,8 @@
 // watch from an old revision would need what compaction has removed.
 //
 // etcd has no port for clients: the client is in the process. Members call each other on the peer
-// port, with TLS on both sides when files are given. The history is compacted behind each
+// port, with TLS on both sides when files are given. The port has a server of its own, around etcd's
+// handler, since etcd's takes any number of connections. The history is compacted behind each
 // trim, and the file is defragmented when most of it is free, by a member that does not own
 // the shard. The quota alarm, which would stop all writes for good, is disarmed when there is space again.
 //

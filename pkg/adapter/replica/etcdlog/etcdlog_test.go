@@ -8,23 +8,36 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/etcdlog"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica/replicatest"
 )
+
+// connections are as many as three members need, and more.
+func connections() *listener.Connections {
+	return listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1<<20, nil), Log: slog.New(slog.DiscardHandler)})
+}
+
+// free is an address below the ports of outgoing connections, so that none takes it before the
+// server listens.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(15000+rand.IntN(15000)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
 
 // Three servers of etcd on loopback are a log. Each case has a shard of its own.
 func TestEtcd_Conforms(t *testing.T) {
 	t.Parallel()
 	peers := map[string]string{}
 	for _, name := range []string{"a", "b", "c"} {
-		// Below the ports of outgoing connections, so that none takes it before the server listens.
-		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(15000+rand.IntN(15000)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		peers[name] = l.Addr().String()
-		l.Close()
+		peers[name] = free(t)
 	}
 	servers, dirs := map[string]*etcdlog.Server{}, map[string]string{}
 	var closing atomic.Bool
@@ -33,7 +46,7 @@ func TestEtcd_Conforms(t *testing.T) {
 		if promised, err := etcdlog.Promised(dirs[name]); err != nil || promised {
 			t.Errorf("an empty directory has promised something: %v", err)
 		}
-		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Logger: slog.New(slog.DiscardHandler),
+		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Connections: connections(), Logger: slog.New(slog.DiscardHandler),
 			Stopped: func(err error) {
 				if !closing.Load() {
 					t.Errorf("%s: %v", name, err)

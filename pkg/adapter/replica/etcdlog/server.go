@@ -2,10 +2,12 @@ package etcdlog
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -14,12 +16,19 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/logutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
 )
 
 // The settings of etcd. Entries of the log are counted, not measured: with etcd's defaults
@@ -41,6 +50,8 @@ type Options struct {
 	Peers  map[string]string // name → host:port; the same on all members
 	Listen string            // where to listen for the peers, default the address in Peers
 	TLSDir string            // tls.crt, tls.key and ca.crt; "": without TLS
+	// Connections bound the connections of the other members; required.
+	Connections *listener.Connections
 	// Replaces: this member takes the place of one that lost its disk, see Server.Replace.
 	Replaces bool
 	Logger   *slog.Logger
@@ -58,6 +69,9 @@ func (o *Options) scheme() string {
 type Server struct {
 	etcd   *embed.Etcd
 	client *clientv3.Client
+	peers  *listener.Endpoint // for the other members
+	served chan struct{}      // peers has ended
+	level  zap.AtomicLevel    // of etcd's log
 	opts   Options
 }
 
@@ -95,31 +109,44 @@ func Start(o Options) (*Server, error) {
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
 	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
 	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
-	cfg.LogLevel, cfg.LogOutputs = "error", []string{"stderr"}
-	cfg.CompactionSleepInterval = time.Millisecond
-	bind, err := bindable(listen)
+	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
+	logs := logutil.DefaultZapLoggerConfig
+	logs.Level, logs.OutputPaths = level, []string{"stderr"}
+	logger, err := logs.Build()
 	if err != nil {
-		return nil, fmt.Errorf("etcdlog: --peer-listen: %w", err)
+		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
-	cfg.ListenPeerUrls = []url.URL{{Scheme: scheme, Host: bind}}
+	cfg.ZapLoggerBuilder, cfg.LogLevel = embed.NewZapLoggerBuilder(logger), "error"
+	cfg.CompactionSleepInterval = time.Millisecond
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: o.Peers[o.Member]}}
-	// No port for clients: embed insists on a listener, so it gets a socket that only this
-	// user reaches. The path of a socket is short, so it is not in the data directory.
+	// No port for clients, and etcd's own port for peers takes any number of connections: embed
+	// insists on listeners, so it gets sockets that only this user reaches, and that are not called.
+	// The path of a socket is short, so it is not in the data directory.
 	sockets, err := os.MkdirTemp("", "reschedule-")
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(sockets, "c")}}
+	cfg.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(sockets, "p")}} // the host, unlike above
 	host, _, err := net.SplitHostPort(o.Peers[o.Member])
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: the address of member %s: %w", o.Member, err)
 	}
 	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: net.JoinHostPort(host, "1")}} // never called
+	port, files, err := o.listen(listen, &cfg.PeerTLSInfo)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(sockets))
+	}
 	server, err := embed.StartEtcd(cfg)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("etcdlog: starting etcd: %w", err), os.RemoveAll(sockets))
+		return nil, errors.Join(fmt.Errorf("etcdlog: starting etcd: %w", err), port.Close(), os.RemoveAll(sockets))
 	}
-	s := &Server{etcd: server, client: v3client.New(server.Server), opts: o}
+	s := &Server{etcd: server, client: v3client.New(server.Server), served: make(chan struct{}), level: level, opts: o}
+	s.peers = o.Connections.Over(port, peerServer(etcdhttp.NewPeerHandler(server.GetLogger(), server.Server), files))
+	go func() {
+		defer close(s.served)
+		s.peers.Serve()
+	}()
 	go func() {
 		defer func() { _ = os.RemoveAll(sockets) }() // it is empty by then, or a socket is left
 		select {
@@ -131,6 +158,33 @@ func Start(o Options) (*Server, error) {
 		}
 	}()
 	return s, nil
+}
+
+// listen listens for the other members. What connects waits until etcd has started.
+func (o *Options) listen(address string, info *transport.TLSInfo) (l net.Listener, files *tls.Config, err error) {
+	bind, err := bindable(address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("etcdlog: --peer-listen: %w", err)
+	}
+	if o.TLSDir != "" {
+		if files, err = info.ServerConfig(); err != nil { // it reads the certificate for each connection
+			return nil, nil, fmt.Errorf("etcdlog: --peer-tls-dir: %w", err)
+		}
+		files.MinVersion = tls.VersionTLS13
+	}
+	// As etcd's own: what is silent for so long is ended.
+	l, err = transport.NewTimeoutListener(bind, "http", nil, rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout)
+	if err != nil {
+		return nil, nil, fmt.Errorf("etcdlog: listening for the other members: %w", err)
+	}
+	return l, files, nil
+}
+
+// peerServer is the server of the other members' calls, as etcd's own.
+func peerServer(h http.Handler, files *tls.Config) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // members speak nothing else
+	return &http.Server{Handler: h, TLSConfig: files, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute}
 }
 
 // bindable fills in the host of an address without one, which etcd does not take: all
@@ -208,19 +262,37 @@ func (s *Server) Promote(ctx context.Context) error {
 	return nil
 }
 
-// StepDown lets another member lead the log, if this one does.
+// StepDown lets another member lead the log, if this one does. Raft gives that up after the time
+// of an election, but etcd waits for 5 s and two elections more, also for a member that is gone.
 func (s *Server) StepDown() {
-	if s.Leads() {
-		if err := s.etcd.Server.TryTransferLeadershipOnShutdown(); err != nil {
-			s.opts.Logger.Info("the lead of the log could not be handed over: the others elect a leader", "error", err)
-		}
+	if !s.Leads() {
+		return
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.etcd.Server.TryTransferLeadershipOnShutdown() }() // it ends with etcd at the latest
+	late := time.NewTimer(electionMs * time.Millisecond)
+	defer late.Stop()
+	err := errNoFollower
+	select {
+	case err = <-done:
+	case <-late.C:
+	}
+	if err != nil {
+		s.opts.Logger.Info("the lead of the log could not be handed over: the others elect a leader", "error", err)
 	}
 }
+
+var errNoFollower = errors.New("etcdlog: no member took it over in the time of an election")
 
 // Close ends the member.
 func (s *Server) Close() {
 	_ = s.client.Close()
+	s.StepDown()
+	s.level.SetLevel(zap.FatalLevel) // it calls it an error that its listeners are closed
+	s.etcd.Server.HardStop()         // else embed hands the lead over once more, in its own time
 	s.etcd.Close()
+	s.peers.Close() // nothing answers any more
+	<-s.served
 }
 
 // DBSize returns the bytes of etcd's file, and the bytes of it that are used.

@@ -1,0 +1,282 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// endingStore is a store that ends after some more calls, as the store of an owner does that
+// loses its lease.
+type endingStore struct {
+	store.Store
+	left int // calls; -1: it does not end
+	why  error
+}
+
+func (s *endingStore) end() error {
+	if s.left == 0 {
+		return s.why
+	}
+	if s.left > 0 {
+		s.left--
+	}
+	return nil
+}
+
+func (s *endingStore) NextRevision() (uint64, error) {
+	if err := s.end(); err != nil {
+		return 0, err
+	}
+	return s.Store.NextRevision()
+}
+
+func (s *endingStore) Get(source, key string) (*schedule.Entry, error) {
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return s.Store.Get(source, key)
+}
+
+func (s *endingStore) Outline(source, key string) (*schedule.Entry, error) {
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return s.Store.Outline(source, key)
+}
+
+func (s *endingStore) GetAll(source string, keys []string, entries []*schedule.Entry, most int64) error {
+	if err := s.end(); err != nil {
+		return err
+	}
+	return s.Store.GetAll(source, keys, entries, most)
+}
+
+func (s *endingStore) Apply(lazy bool, changes ...store.Change) (store.Commit, error) {
+	return s.ApplyMarked(lazy, nil, changes...)
+}
+
+func (s *endingStore) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	c, err := s.Store.ApplyMarked(lazy, marks, changes...)
+	return &endingCommit{c, s}, err
+}
+
+type endingCommit struct {
+	store.Commit
+	of *endingStore
+}
+
+func (c *endingCommit) Wait() error {
+	if err := c.of.end(); err != nil {
+		return err
+	}
+	return c.Commit.Wait()
+}
+
+func (s *endingStore) List(source, prefix, after string, limit int) ([]store.Item, bool, error) {
+	if err := s.end(); err != nil {
+		return nil, false, err
+	}
+	return s.Store.List(source, prefix, after, limit)
+}
+
+func (s *endingStore) Letters(source, prefix, after string, limit int) ([]store.Item, bool, error) {
+	if err := s.end(); err != nil {
+		return nil, false, err
+	}
+	return s.Store.Letters(source, prefix, after, limit)
+}
+
+func (s *endingStore) Backlog(source string, now time.Time, limit int, skip func(string, uint64) bool) (store.Backlog, error) {
+	if err := s.end(); err != nil {
+		return store.Backlog{}, err
+	}
+	return s.Store.Backlog(source, now, limit, skip)
+}
+
+func (s *endingStore) SetClock(now time.Time) error {
+	if err := s.end(); err != nil {
+		return err
+	}
+	return s.Store.SetClock(now)
+}
+
+func (s *endingStore) WatchStates(source string) ([]store.WatchState, error) {
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return s.Store.WatchStates(source)
+}
+
+// contents are the revisions of all that is stored of the source.
+func (s *endingStore) contents(t *testing.T) map[string]uint64 {
+	t.Helper()
+	all := map[string]uint64{}
+	items, _, err := s.Store.List("s", "", "", 10_000)
+	letters, _, e := s.Store.Letters("s", schedule.KeptLetterKey(""), "", 10_000)
+	if err = errors.Join(err, e); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range append(items, letters...) {
+		all[i.Key] = i.Entry.Revision
+	}
+	return all
+}
+
+// pages are items that a bulk call takes in several pages.
+func pages() []Item {
+	items := make([]Item, 6)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprint("large", i), Request: schedule.Request{Event: large(byte(i))}}
+	}
+	return items
+}
+
+// A call that meets a store which has ended, as when an owner loses its lease, is refused as
+// during a failover, and nothing is logged as an error. What says that nothing was changed
+// is true.
+func TestCall_StoreEnds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	calls := map[string]func(*Source) error{
+		"GET":               func(s *Source) error { _, _, err := s.Get("a001"); return err },
+		"list":              func(s *Source) error { _, _, err := s.List(ListOptions{Limit: 10}); return err },
+		"counts":            func(s *Source) error { _, err := s.Counts(); return err },
+		"PUT":               func(s *Source) error { _, err := s.Schedule("a001", &schedule.Request{}, nil); return err },
+		"bulk":              func(s *Source) error { _, err := s.ScheduleAll([]Item{{Key: "a001"}, {Key: "new"}}, nil); return err },
+		"bulk, large":       func(s *Source) error { _, err := s.ScheduleAll(pages(), nil); return err },
+		"events":            func(s *Source) error { return s.ScheduleTogether([]Item{{Key: "a001"}, {Key: "new"}}) },
+		"DELETE":            func(s *Source) error { return s.Cancel("a001", schedule.Conditions{}) },
+		"DELETE, prefix":    func(s *Source) error { _, err := s.CancelAll(ctx, "a"); return err },
+		"letter":            func(s *Source) error { _, _, err := s.Letter("l0"); return err },
+		"letters":           func(s *Source) error { _, _, err := s.Letters("", "", 10); return err },
+		"DELETE, letter":    func(s *Source) error { return s.DiscardLetter("l0") },
+		"DELETE, letters":   func(s *Source) error { _, err := s.DiscardLetters(ctx, ""); return err },
+		"redrive":           func(s *Source) error { _, err := s.RedriveLetter("l0", nil); return err },
+		"redrive, all":      func(s *Source) error { _, err := s.RedriveLetters(ctx, "", nil); return err },
+		"report of a watch": func(s *Source) error { return s.Report(nil, []store.MarkChange{{Mark: store.Mark{Object: "o"}}}) },
+		"states of a watch": func(s *Source) error { _, err := s.WatchStates(); return err },
+	}
+	for name, call := range calls {
+		for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {
+			for left := 0; ; left++ {
+				ended := false
+				synctest.Test(t, func(t *testing.T) {
+					ended = endsDuring(t, fmt.Sprintf("%s: %v after %d", name, why, left), call, left, why)
+				})
+				if !ended {
+					break
+				}
+			}
+		}
+	}
+}
+
+// endsDuring makes the call at a store that ends after some calls. It reports whether that was
+// before the call had ended.
+func endsDuring(t *testing.T, what string, call func(*Source) error, left int, why error) bool {
+	var db *endingStore
+	var logged bytes.Buffer
+	s, done := open(t, func(c *Config, s *schedule.Source) {
+		db = &endingStore{c.Store, -1, why}
+		c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
+		s.Letters = schedule.Letters{Keep: 10, MaxAge: time.Hour}
+	})
+	for i := range 3 {
+		deliver(t, s, fmt.Sprint("l", i), refused)
+	}
+	items := make([]Item, cancelPage+10)
+	for i := range items {
+		items[i] = Item{Key: fmt.Sprintf("a%03d", i), Request: after(time.Hour)}
+	}
+	if _, err := s.ScheduleAll(items, nil); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	before := db.contents(t)
+	if len(before) != len(items)+3 {
+		t.Fatalf("%d keys and dead letters", len(before))
+	}
+	db.left = left
+	err := call(s)
+	ended := db.left == 0 // also by its last call
+	synctest.Wait()
+	db.left = -1
+	changed := !cmp.Equal(before, db.contents(t))
+	done()
+	if logged.Len() > 0 {
+		t.Errorf("%s: it logs %s", what, logged.String())
+	}
+	if err == nil {
+		return ended
+	}
+	e := Ended(err)
+	var r *schedule.Error
+	if errors.As(err, &r) && r != e || e == nil {
+		t.Errorf("%s: %v", what, err)
+		return false
+	}
+	if e.Code != schedule.CodeUnavailable || e.RetryAfter != time.Second {
+		t.Errorf("%s: %+v", what, e)
+	}
+	if changed && strings.Contains(e.Detail, "nothing was changed") {
+		t.Errorf("%s: something was changed, and the answer is %q", what, e.Detail)
+	}
+	if !changed && !errors.Is(why, store.ErrUnknown) && e == errUnknown {
+		t.Errorf("%s: nothing was changed, and the answer is %q", what, e.Detail)
+	}
+	return true
+}
+
+// The outcome of a delivery whose store ended meanwhile is dropped, and nothing is logged as an
+// error: the next owner delivers the key again.
+func TestFinish_StoreEnds(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {
+		for left := range 6 {
+			synctest.Test(t, func(t *testing.T) {
+				var db *endingStore
+				var logged bytes.Buffer
+				s, done := open(t, func(c *Config, s *schedule.Source) {
+					db = &endingStore{c.Store, -1, why}
+					c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
+					s.Letters = schedule.Letters{Keep: 1, MaxAge: time.Hour}
+				})
+				defer done()
+				deliver(t, s, "older", refused)
+				if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				d, err := s.Take()
+				if d == nil || err != nil {
+					t.Fatal(d, err)
+				}
+				db.left = left
+				if _, err := s.Finish(d, refused); err != nil && Ended(err) == nil {
+					t.Errorf("%v after %d: %v", why, left, err)
+				}
+				time.Sleep(2 * heartbeatEvery) // also the clock's mark
+				s.trimKept()
+				synctest.Wait()
+				if logged.Len() > 0 {
+					t.Errorf("%v after %d: it logs %s", why, left, logged.String())
+				}
+			})
+		}
+	}
+}
