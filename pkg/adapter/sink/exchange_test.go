@@ -88,6 +88,26 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 	}
 }
 
+// A sink that answers each connection at once and resets it, as one that is overloaded, has
+// answered, although the request cannot be written.
+func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
+	t.Parallel()
+	reset := make(chan struct{})
+	address, _ := listen(t, func(c net.Conn) {
+		io.WriteString(c, "HTTP/1.1 503 Overloaded\r\nRetry-After: 7\r\n\r\n")
+		_ = c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+		close(reset)
+	})
+	s, _ := newSender(t)
+	o := send(t, s, attempt("http://"+address, func(a *schedule.Attempt) {
+		a.Begin = func() (func(), bool) { <-reset; return func() {}, true }
+	}))
+	if o.Status != 503 || o.RetryAfter != 7*time.Second {
+		t.Errorf("%+v %s", o, o.Failure.Data)
+	}
+}
+
 // A large request is written while its answer is awaited. Its connection is used again.
 func TestConnections_ReusedAfterLargeRequests(t *testing.T) {
 	t.Parallel()
