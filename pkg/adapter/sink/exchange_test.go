@@ -92,8 +92,9 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 // answered, although the request cannot be written.
 func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	t.Parallel()
-	reset := make(chan struct{})
+	dialled, reset := make(chan struct{}), make(chan struct{})
 	address, _ := listen(t, func(c net.Conn) {
+		<-dialled
 		io.WriteString(c, "HTTP/1.1 503 Overloaded\r\nRetry-After: 7\r\n\r\n")
 		_ = c.(*net.TCPConn).SetLinger(0)
 		c.Close()
@@ -101,7 +102,11 @@ func TestAnswer_BeforeTheRequestIsWritten(t *testing.T) {
 	})
 	s, _ := newSender(t)
 	o := send(t, s, attempt("http://"+address, func(a *schedule.Attempt) {
-		a.Begin = func() (func(), bool) { <-reset; return func() {}, true }
+		a.Begin = func() (func(), bool) {
+			close(dialled)
+			<-reset
+			return func() {}, true
+		}
 	}))
 	if o.Status != 503 || o.RetryAfter != 7*time.Second {
 		t.Errorf("%+v %s", o, o.Failure.Data)
