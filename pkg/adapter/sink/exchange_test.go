@@ -239,6 +239,21 @@ func TestConnection_WithMoreThanAnAnswerIsClosed(t *testing.T) {
 	}
 }
 
+// The rest of a long answer, which is not waited for, is not the answer to the next request.
+func TestConnection_WithLessThanAnAnswerIsClosed(t *testing.T) {
+	t.Parallel()
+	address, _ := listen(t, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		receive(in)
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 2*maxDrain, strings.Repeat("x", maxDrain+1))
+		receive(in)
+	})
+	s, _ := newSender(t)
+	if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || s.conns.idle.Len() != 0 {
+		t.Errorf("%+v, %d connections are idle", o, s.conns.idle.Len())
+	}
+}
+
 // An answer that began on a connection that was used before is not asked for again.
 func TestReusedConnection_HalfAnAnswerIsAFailure(t *testing.T) {
 	t.Parallel()
@@ -487,5 +502,39 @@ func TestRoute_AddressAndHost(t *testing.T) {
 		if line := " " + u.RequestURI() + " HTTP/1.1\r\nHost: " + want[1] + "\r\n"; r.address != want[0] || r.start != line {
 			t.Errorf("%s: %s, %q", raw, r.address, r.start)
 		}
+	}
+}
+
+// A delivery that is under way when the trust changes does not keep its connection for later ones.
+func TestTrust_ConnectionUnderWayIsNotKept(t *testing.T) {
+	t.Parallel()
+	var s *Sender
+	url, _ := sinkOf(t, func(http.ResponseWriter, *http.Request) { s.Trust(nil) })
+	s, _ = newSender(t)
+	if o := send(t, s, attempt(url)); o.Kind != schedule.Succeeded || s.conns.idle.Len() != 0 {
+		t.Errorf("%+v, %d connections are idle", o, s.conns.idle.Len())
+	}
+}
+
+// A token that is no header value is neither sent nor shown.
+func TestToken_ThatIsNoHeaderValueIsNotSent(t *testing.T) {
+	t.Parallel()
+	url, seen := sinkOf(t, nil)
+	s, _ := newSender(t, func(c *Config) {
+		c.Token = func(context.Context, *schedule.Source, schedule.Target) (string, error) { return "secret\r\nX: y", nil }
+	})
+	o := send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.Audience, a.Source.ServiceAccount = "sink", "account" }))
+	if o.Kind != schedule.Failed || len(seen) != 0 || !strings.Contains(string(o.Failure.Data), `"Authorization"`) || strings.Contains(string(o.Failure.Data), "secret") {
+		t.Errorf("%+v %s", o, o.Failure.Data)
+	}
+}
+
+// A sink that does not go on with TLS ends with the delivery's timeout.
+func TestTLS_HandshakeThatHangsTimesOut(t *testing.T) {
+	t.Parallel()
+	address, _ := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	s, _ := newSender(t)
+	if o := send(t, s, attempt("https://"+address, withTimeout(100*time.Millisecond))); !o.TimedOut {
+		t.Errorf("%+v %s", o, o.Failure.Data)
 	}
 }
