@@ -3,6 +3,7 @@ package sink
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -21,8 +22,8 @@ var errCalledOff = errors.New("the delivery was called off before it began")
 
 var errLongHead = fmt.Errorf("the headers of the answer have more than %d bytes", maxResponseHeader)
 
-// noAnswerError is the error of a request to which not a byte was answered.
-type noAnswerError struct{ error }
+// errNoAnswer is the error of a request to which not a byte was answered.
+var errNoAnswer = errors.New("no answer")
 
 const (
 	// sendable bytes of a request fit into the buffer of its socket, so that writing them
@@ -87,10 +88,7 @@ func (c *conn) exchange(ctx context.Context, r *route, m *message, begin func() 
 	c.in.Reset(c)
 	c.left = maxResponseHeader
 	if _, err := c.in.Peek(1); err != nil {
-		if sendErr != nil {
-			err = sendErr
-		}
-		return nil, noAnswerError{err}
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(sendErr, err))
 	}
 	var resp *http.Response
 	for resp == nil || resp.StatusCode <= 199 && resp.StatusCode != http.StatusSwitchingProtocols {

@@ -88,11 +88,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 			}
 		}
 		resp, err := c.exchange(ctx, r, m, begin)
-		none, unanswered := err.(noAnswerError)
-		if unanswered {
-			err = none.error
-		}
-		if !unanswered || !used {
+		if !used || !errors.Is(err, errNoAnswer) {
 			return resp, err
 		}
 	}
@@ -198,7 +194,7 @@ func (c *conn) secure(ctx context.Context, address string) error {
 	secured := tls.Client(c.Conn, config)
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshake)
 	defer cancel()
-	if err = secured.HandshakeContext(ctx); err != nil && context.Cause(ctx) == errHandshake {
+	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshake) {
 		err = errHandshake
 	}
 	c.Conn = secured
