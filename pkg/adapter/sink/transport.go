@@ -177,7 +177,7 @@ func (c *conn) tunnel(ctx context.Context, r *route) error {
 		return err
 	}
 	c.left = maxResponseHeader
-	resp, err := http.ReadResponse(bufio.NewReader(c), req) // a sink with TLS does not speak first
+	resp, err := http.ReadResponse(bufio.NewReader(c), req) //nolint:bodyclose // what follows is the connection; a sink with TLS does not speak first
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("CONNECT %s was answered with %s", r.address, resp.Status)
 	}
