@@ -1,204 +1,202 @@
 package sink
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"math"
 	"net"
-	"net/http/httptrace"
+	"net/http"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // errCalledOff is the error of an attempt of which nothing was written.
 var errCalledOff = errors.New("the delivery was called off before it began")
 
-// attemptConns is one attempt's way to its sink: over one connection, or over
-// several when the transport repeats it.
-type attemptConns struct {
-	ctx       context.Context // ends with the attempt
-	conns     *conns
-	begin     func() (wrote func(), ok bool)
-	calledOff atomic.Bool
+var errLongHead = fmt.Errorf("the headers of the answer have more than %d bytes", maxResponseHeader)
 
-	dialled []*conn // under conns.mu: dialled for this attempt
-	over    bool    // under conns.mu
-}
-
-type attemptConnsKey struct{}
-
-// newAttemptConns returns the passage of an attempt that ends with the context.
-func (p *conns) newAttemptConns(ctx context.Context, begin func() (func(), bool)) *attemptConns {
-	return &attemptConns{ctx: ctx, conns: p, begin: begin}
-}
-
-// withTrace returns the context that carries the passage through the transport to its
-// connection. It is for the request to the sink alone: a request for a token has
-// connections of its own.
-func (way *attemptConns) withTrace(ctx context.Context) context.Context {
-	p := way.conns
-	var current *conn // GotConn is called for one connection before the next
-	ctx = context.WithValue(ctx, attemptConnsKey{}, way)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			current = unwrap(info.Conn)
-			p.take(current, way)
-		},
-		PutIdleConn: func(err error) {
-			if err == nil {
-				p.put(current, way)
-			}
-		},
-	})
-}
-
-// conns dials the connections of all transports, and bounds the idle ones: above the
-// limit the longest idle one is closed.
-type conns struct {
-	dialer func(ctx context.Context, network, address string) (net.Conn, error)
-	limit  int
-
-	mu   sync.Mutex
-	idle list.List // of *conn, idle longest first
-}
-
-// conn is a connection that calls Attempt.Begin before the first byte of each
-// request.
-type conn struct {
-	net.Conn
-	pool *conns
-	next atomic.Pointer[attemptConns] // of the request whose first byte comes next
-
-	user   *attemptConns // under conns.mu: the last passage that got it
-	place  *list.Element // under conns.mu: among the idle ones
-	closed bool          // under conns.mu
-}
-
-// unwrap finds our connection below TLS; every connection is dialled here.
-func unwrap(c net.Conn) *conn {
-	for {
-		switch v := c.(type) {
-		case *conn:
-			return v
-		case interface{ NetConn() net.Conn }:
-			c = v.NetConn()
-		default:
-			return nil
-		}
-	}
-}
-
-// dial is a transport's DialContext. It ends with the attempt: the transport would go
-// on dialling for later requests, and such dials are not bounded.
-func (p *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	way, _ := ctx.Value(attemptConnsKey{}).(*attemptConns)
-	if way != nil {
-		defer context.AfterFunc(way.ctx, cancel)()
-	}
-	dialled, err := p.dialer(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c := &conn{Conn: dialled, pool: p}
-	if way == nil {
-		return c, nil
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if way.over {
-		p.rest(c)
-	} else {
-		way.dialled = append(way.dialled, c)
-	}
-	return c, nil
-}
-
-// take records that the passage writes to the connection next.
-func (p *conns) take(c *conn, way *attemptConns) {
-	c.next.Store(way)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c.user = way
-	p.leave(c)
-}
-
-// put records that the passage has released the connection. Another passage may have
-// got it in the meantime.
-func (p *conns) put(c *conn, way *attemptConns) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.user == way {
-		p.rest(c)
-	}
-}
-
-// rest adds a connection to the idle ones. The caller holds the lock.
-func (p *conns) rest(c *conn) {
-	c.user = nil
-	if c.closed || c.place != nil {
-		return
-	}
-	c.place = p.idle.PushBack(c)
-	if p.idle.Len() > p.limit {
-		oldest := p.idle.Front().Value.(*conn)
-		p.leave(oldest)
-		go func() { _ = oldest.Close() }() // takes the lock; over TLS nothing else is written
-	}
-}
-
-// leave removes a connection from the idle ones. The caller holds the lock.
-func (p *conns) leave(c *conn) {
-	if c.place != nil {
-		p.idle.Remove(c.place)
-		c.place = nil
-	}
-}
-
-// end ends the attempt: connections that were dialled for it and not used become
-// idle.
-func (way *attemptConns) end() {
-	p := way.conns
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	way.over = true
-	for _, c := range way.dialled {
-		if c.user == nil {
-			p.rest(c)
-		}
-	}
-	way.dialled = nil
-}
-
-// Write calls Attempt.Begin before the first byte of a request.
-func (c *conn) Write(b []byte) (int, error) {
-	way := c.next.Swap(nil)
-	if way == nil || way.begin == nil {
-		return c.Conn.Write(b)
-	}
-	wrote, ok := way.begin()
-	if !ok {
-		way.calledOff.Store(true)
-		_ = c.Close() // the transport gives it up anyway
-		return 0, errCalledOff
-	}
-	defer wrote()
-	return c.Conn.Write(b)
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	c.pool.mu.Lock()
-	c.closed = true
-	c.pool.leave(c)
-	c.pool.mu.Unlock()
-	return c.Conn.Close()
-}
+// errNoAnswer is the error of a request to which not a byte was answered.
+var errNoAnswer = errors.New("no answer")
 
 const (
-	dialTimeout      = 30 * time.Second
-	handshakeTimeout = 10 * time.Second
-	idleTimeout      = 30 * time.Second // shorter than the idle timeouts of most sinks and proxies
+	// sendable bytes of a request fit into the buffer of its socket, so that writing them
+	// does not wait for the sink. The others are written while the answer is read: a sink may
+	// answer before it has read all, or without reading it.
+	sendable = 16 << 10
+	// lateWrite is how long the end of a request that is answered may take, for its connection
+	// to be used again.
+	lateWrite = 50 * time.Millisecond
 )
+
+// conn is a connection to a sink. One request at a time has it, in one goroutine.
+type conn struct {
+	net.Conn                  // with TLS, if the sink or a proxy speaks it
+	raw       net.Conn        // without
+	socket    syscall.RawConn // of raw; nil if it has none
+	transport *transport
+	way       string
+
+	in   *bufio.Reader // while an answer is read
+	left int64         // how many bytes Read may still read
+	rest chan error    // the end of the part of a request that is written while the answer is read
+
+	place *list.Element // under conns.mu: among the idle ones
+	since time.Time     // when it became idle
+}
+
+// Buffers are for a moment of a delivery: one that waits for its answer has one of them.
+var (
+	readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+	writers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+)
+
+// abort ends what the connection is used for.
+func (c *conn) abort() { _ = c.raw.Close() }
+
+// Read implements io.Reader within a bound.
+func (c *conn) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errLongHead
+	}
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
+	return n, err
+}
+
+// exchange makes a request and reads the head of its answer. The caller closes the answer's
+// body; on an error the connection is closed.
+func (c *conn) exchange(ctx context.Context, r *route, m *message, begin func() (func(), bool)) (_ *http.Response, err error) {
+	body := &answerBody{conn: c, stop: context.AfterFunc(ctx, c.abort)}
+	defer func() {
+		if err != nil {
+			body.release(false)
+		}
+	}()
+	sendErr := c.send(r, m, begin)
+	if errors.Is(sendErr, errCalledOff) {
+		return nil, sendErr
+	}
+	// Also after an error: the sink may have answered before it closed the connection.
+	c.in = readers.Get().(*bufio.Reader)
+	c.in.Reset(c)
+	c.left = maxResponseHeader
+	if _, err := c.in.Peek(1); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(sendErr, err))
+	}
+	var resp *http.Response
+	for resp == nil || resp.StatusCode <= 199 && resp.StatusCode != http.StatusSwitchingProtocols {
+		if resp, err = http.ReadResponse(c.in, nil); err != nil {
+			return nil, err
+		}
+	}
+	c.left = math.MaxInt64 // who reads the body bounds it
+	body.reusable = !resp.Close && resp.StatusCode > 199 && sendErr == nil
+	if resp.Body == http.NoBody {
+		body.release(body.reusable)
+		return resp, nil
+	}
+	body.Reader, resp.Body = resp.Body, body
+	return resp, nil
+}
+
+// send writes a request, after Attempt.Begin has allowed it.
+func (c *conn) send(r *route, m *message, begin func() (func(), bool)) error {
+	b := writers.Get().(*bytes.Buffer)
+	defer writers.Put(b)
+	b.Reset()
+	b.WriteString(m.method)
+	b.WriteString(r.start)
+	_ = m.Header.Write(b)
+	b.WriteString("\r\n")
+	first := min(max(0, sendable-b.Len()), len(m.body))
+	b.Write(m.body[:first])
+	if begin != nil {
+		wrote, ok := begin()
+		if !ok {
+			return errCalledOff
+		}
+		defer wrote()
+	}
+	if _, err := c.Write(b.Bytes()); err != nil || first == len(m.body) {
+		return err
+	}
+	rest := make(chan error, 1)
+	c.rest = rest
+	go func() {
+		_, err := c.Write(m.body[first:])
+		rest <- err
+	}()
+	return nil
+}
+
+// answerBody is the body of an answer. Its end ends the exchange.
+type answerBody struct {
+	io.Reader
+	conn     *conn
+	stop     func() bool // of the function that aborts the connection with the attempt
+	reusable bool        // after the end of the body
+	ended    bool
+}
+
+// Read implements io.Reader.
+func (a *answerBody) Read(b []byte) (int, error) {
+	n, err := a.Reader.Read(b)
+	a.ended = a.ended || errors.Is(err, io.EOF)
+	return n, err
+}
+
+// Close implements io.Closer.
+func (a *answerBody) Close() error {
+	a.release(a.reusable && a.ended)
+	return nil
+}
+
+// release ends the exchange. It keeps the connection if the request was written and the answer
+// was read, neither less nor more, or else closes it.
+func (a *answerBody) release(clean bool) {
+	c := a.conn
+	clean = a.stop() && clean
+	if clean && c.rest != nil {
+		_ = c.SetWriteDeadline(time.Now().Add(lateWrite))
+		clean = <-c.rest == nil
+		c.rest = nil
+		_ = c.SetWriteDeadline(time.Time{})
+	}
+	if c.in != nil {
+		clean = clean && c.in.Buffered() == 0
+		c.in.Reset(nil)
+		readers.Put(c.in)
+		c.in = nil
+	}
+	if clean {
+		c.transport.put(c)
+		return
+	}
+	_ = c.Close()
+	if c.rest != nil {
+		<-c.rest
+	}
+}
+
+// silent reports whether the sink has sent nothing since its last answer: no byte, and no end.
+func (c *conn) silent() bool {
+	if c.socket == nil {
+		return true
+	}
+	silent := false
+	err := c.socket.Read(func(fd uintptr) bool {
+		// A byte that comes now belongs to no answer, so that it may be lost. With TLS it is no
+		// session ticket either, which comes before the first answer.
+		_, err := syscall.Read(int(fd), make([]byte, 1))
+		silent = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return err == nil && silent
+}

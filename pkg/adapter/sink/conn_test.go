@@ -180,7 +180,7 @@ func TestProxy_NotForNamesOfTheCluster(t *testing.T) {
 			t.Errorf("%s: %v", host, got)
 		}
 	}
-	if u, err := proxy(&http.Request{URL: &url.URL{Scheme: "http", Host: "op.ops.svc"}}); u != nil || err != nil {
+	if u, err := proxyOf(&http.Request{URL: &url.URL{Scheme: "http", Host: "op.ops.svc"}}); u != nil || err != nil {
 		t.Error(u, err)
 	}
 }
@@ -193,7 +193,7 @@ func TestToken_IsAskedForBesideTheDelivery(t *testing.T) {
 	defer srv.Close()
 	traced := false
 	s := New(Config{Token: func(ctx context.Context, _ *schedule.Source, _ schedule.Target) (string, error) {
-		traced = httptrace.ContextClientTrace(ctx) != nil || ctx.Value(attemptConnsKey{}) != nil
+		traced = httptrace.ContextClientTrace(ctx) != nil
 		return "token", nil
 	}})
 	a := attempt(srv.URL)

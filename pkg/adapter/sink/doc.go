@@ -5,17 +5,20 @@
 // allowed it, that redirects are not followed, that an answer is bounded in time
 // (delivery.timeout for its headers, a short time of its own for the rest) and in
 // memory, and that every status has one meaning, even if the body cannot be read:
-// see outcome.go. A connection that breaks after the request was written is a failed
-// attempt. So is an idle one that the sink closed at that moment, because it is not
-// known whether the sink has run.
+// see outcome.go. A new connection that breaks after the request was written is a failed
+// attempt. One that was used before, and ends without a byte of an answer, is not: the
+// request is repeated at once on another.
 //
 // How it works: binary mode writes the headers itself, several times faster
 // than the SDK's writer, which does not percent-encode either; structured mode and
 // replies use package cloudevent and the SDK. Values that depend on a source or a
 // target alone are computed once. All targets with the same trusted certificates
-// share one transport. All connections are dialled in conn.go, which calls
-// Attempt.Begin before the first byte of each request and bounds the idle
-// connections. They are HTTP/1.1, where a request has the connection for itself.
+// share one transport. A delivery is one goroutine, from the dial to the end of the
+// answer, with net/http's codec, and closes its connection when its context ends; only
+// the end of a large request is written in another one (ADR 14). Connections are
+// HTTP/1.1: over HTTP/2 a request has no first byte of its own at which it can be
+// stopped, and a sink may fill 4 MiB of memory for each request. conn.go has one
+// exchange, idle.go the connections that wait for the next one, transport.go dials.
 // Large replies claim memory from a budget. HTTP_PROXY, HTTPS_PROXY and NO_PROXY set
 // the proxies, as for every Knative source, except for names of the cluster.
 //

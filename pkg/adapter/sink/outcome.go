@@ -39,7 +39,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 		return s.success(ctx, a, resp, limit)
 	}
 	var data []byte
-	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
+	if resp.Body != http.NoBody {
 		limit.allow(s.drainTimeout)
 		data, _ = io.ReadAll(io.LimitReader(resp.Body, schedule.MaxFailureData))
 		drain(resp)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -75,9 +74,15 @@ type unsendableError struct{ reason string }
 
 func (e *unsendableError) Error() string { return "sink: the event cannot be sent: " + e.reason }
 
-// request makes the request of an attempt. Its context is set by attempt, since a context
-// that is set twice copies the request twice.
-func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*http.Request, error) {
+// message is a request but for what its route decides.
+type message struct {
+	Header http.Header
+	method string
+	body   []byte
+}
+
+// request makes the request of an attempt.
+func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*message, error) {
 	c := s.constants(a.Source)
 	d := cloudevent.Describe(a, c.eventSource)
 	h := make(http.Header, 19+len(d.Extensions)+len(c.overrides))
@@ -106,21 +111,8 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*h
 		}
 		h["Authorization"] = []string{"Bearer " + token}
 	}
-	req := &http.Request{
-		Method: http.MethodPost, URL: r.url, Host: r.url.Host, Header: h,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, ContentLength: int64(len(body)),
-	}
-	// Without a value it is not sent. It lets the transport repeat a POST at once when a connection
-	// that was used before ends without a byte of an answer: most often the sink closed it while it
-	// was idle. The occurrence's id is the same, and Attempt.Begin is asked again.
-	h["Idempotency-Key"] = nil
-	// GetBody lets the transport repeat a request.
-	req.GetBody = func() (io.ReadCloser, error) { return http.NoBody, nil }
-	if len(body) > 0 {
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-		req.Body, _ = req.GetBody()
-	}
-	return req, nil
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	return &message{Header: h, method: http.MethodPost, body: body}, nil
 }
 
 func writeStructured(a *schedule.Attempt) ([]byte, error) {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 	"weak"
@@ -52,7 +53,8 @@ type Sender struct {
 	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
 	routes     cache[schedule.Target, *route]
-	transports cache[string, *http.Transport]
+	transports cache[string, *transport]
+	proxy      func(*http.Request) (*url.URL, error) // another one in tests
 
 	drainTimeout, replyTimeout time.Duration // shorter in tests
 }
@@ -85,12 +87,13 @@ func New(cfg Config) *Sender {
 		cfg:     cfg,
 		conns:   &conns{dialer: cfg.Dial, limit: cfg.IdlePerHost},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
+		proxy:   proxyOf,
 
 		drainTimeout: drainTime, replyTimeout: replyTime,
 	}
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
 	s.roots.Store(cfg.RootCAs)
-	s.transports.evicted = (*http.Transport).CloseIdleConnections
+	s.transports.evicted = (*transport).retire
 	return s
 }
 
@@ -118,12 +121,9 @@ func (s *Sender) Send(ctx context.Context, a schedule.Attempt) schedule.Outcome 
 	defer cancel(nil)
 	limit := timeLimit{end: time.Now().Add(timeout), timer: time.AfterFunc(timeout, func() { cancel(errTimeout) })}
 	defer limit.timer.Stop()
-	way := s.conns.newAttemptConns(limited, a.Begin)
-	defer way.end()
-
 	span, limited := s.trace(limited, &a)
-	o := s.attempt(limited, &a, way, limit)
-	if o.Kind != schedule.Succeeded && o.Failure.Code == 0 && (way.calledOff.Load() || errors.Is(ctx.Err(), context.Canceled)) {
+	o := s.attempt(limited, &a, limit)
+	if o.Kind != schedule.Succeeded && o.Failure.Code == 0 && errors.Is(ctx.Err(), context.Canceled) {
 		o = schedule.Outcome{Kind: schedule.Aborted}
 	}
 	if span != nil {
@@ -141,8 +141,8 @@ type timeLimit struct {
 // allow lets the next step take d, but not beyond the end.
 func (l timeLimit) allow(d time.Duration) { l.timer.Reset(min(d, time.Until(l.end))) }
 
-// attempt makes the request over way, within limit.
-func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *attemptConns, limit timeLimit) schedule.Outcome {
+// attempt makes the request within limit.
+func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLimit) schedule.Outcome {
 	r, err := s.route(a.Target)
 	if err != nil {
 		return failed(a, err)
@@ -151,7 +151,7 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *attemptC
 	if err != nil {
 		return failed(a, err)
 	}
-	req, err := s.request(ctx, a, r)
+	m, err := s.request(ctx, a, r)
 	if err != nil {
 		var unsendable *unsendableError
 		if errors.As(err, &unsendable) {
@@ -159,7 +159,10 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, way *attemptC
 		}
 		return failed(a, err)
 	}
-	resp, err := transport.RoundTrip(req.WithContext(way.withTrace(ctx)))
+	resp, err := transport.roundTrip(ctx, r, m, a.Begin)
+	if errors.Is(err, errCalledOff) {
+		return schedule.Outcome{Kind: schedule.Aborted}
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

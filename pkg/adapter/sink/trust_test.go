@@ -2,7 +2,6 @@ package sink
 
 import (
 	"crypto/x509"
-	"net/http"
 	"testing"
 )
 
@@ -17,18 +16,18 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 	}
 	roots := x509.NewCertPool()
 	dropped := 0
-	s.transports.evicted = func(*http.Transport) { // called in the change, by the drop
+	s.transports.evicted = func(*transport) { // called in the change, by the drop
 		dropped++
 		if s.roots.Load() != roots {
 			t.Error("transports are dropped before the new roots are there")
 		}
 	}
 	s.Trust(roots)
-	s.transports.evicted = (*http.Transport).CloseIdleConnections
+	s.transports.evicted = (*transport).retire
 	if dropped != 1 {
 		t.Errorf("%d transports are dropped", dropped)
 	}
-	if transport, err := s.transport(""); err != nil || transport.TLSClientConfig.RootCAs != roots {
+	if transport, err := s.transport(""); err != nil || transport.tls.RootCAs != roots {
 		t.Errorf("the next transport has other roots: %v", err)
 	}
 }

@@ -32,15 +32,10 @@ func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
 		}
 		h["Authorization"] = []string{"Bearer " + token}
 	}
-	way := s.conns.newAttemptConns(ctx, nil)
-	defer way.end()
-	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-	resp, err := transport.RoundTrip(req.WithContext(way.withTrace(ctx)))
+	resp, err := transport.roundTrip(ctx, r, &message{method: http.MethodGet, Header: h}, nil)
 	if err != nil {
 		return
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
-		drain(resp)
-	}
+	drain(resp)
 }

@@ -1,0 +1,131 @@
+package sink
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	idleTimeout = 30 * time.Second // shorter than the idle timeouts of most sinks and proxies
+	// sweepInterval is how soon connections are closed that were idle for too long, or that
+	// their sink has closed.
+	sweepInterval = 5 * time.Second
+)
+
+// conns has the idle connections of all transports. Above the limit the longest idle one is
+// closed.
+type conns struct {
+	dialer func(ctx context.Context, network, address string) (net.Conn, error)
+	limit  int
+
+	mu       sync.Mutex
+	idle     list.List // of *conn, idle longest first
+	sweeping bool
+}
+
+// take returns an idle connection to the route's sink, or nil.
+func (t *transport) take(way string) *conn {
+	for {
+		c := t.last(way)
+		if c == nil || !c.stale() {
+			return c
+		}
+		_ = c.Close()
+	}
+}
+
+// last takes the connection that became idle last: the others can end.
+func (t *transport) last(way string) *conn {
+	t.conns.mu.Lock()
+	defer t.conns.mu.Unlock()
+	idle := t.idle[way]
+	if len(idle) == 0 {
+		return nil
+	}
+	c := idle[len(idle)-1]
+	c.leave()
+	return c
+}
+
+// put keeps a connection for later requests.
+func (t *transport) put(c *conn) {
+	p, surplus := t.conns, c
+	p.mu.Lock()
+	if !t.retired {
+		c.since, c.place = time.Now(), p.idle.PushBack(c)
+		t.idle[c.way] = append(t.idle[c.way], c)
+		surplus = nil
+		if p.idle.Len() > p.limit {
+			surplus = p.idle.Front().Value.(*conn)
+			surplus.leave()
+		}
+		if !p.sweeping {
+			p.sweeping = true
+			time.AfterFunc(sweepInterval, p.sweep)
+		}
+	}
+	p.mu.Unlock()
+	if surplus != nil {
+		_ = surplus.Close()
+	}
+}
+
+// leave removes a connection from the idle ones. The caller holds the lock.
+func (c *conn) leave() {
+	t := c.transport
+	t.conns.idle.Remove(c.place)
+	c.place = nil
+	idle := t.idle[c.way]
+	i := slices.Index(idle, c)
+	if idle = slices.Delete(idle, i, i+1); len(idle) == 0 {
+		delete(t.idle, c.way)
+	} else {
+		t.idle[c.way] = idle
+	}
+}
+
+// stale reports whether an idle connection is of no use.
+func (c *conn) stale() bool { return time.Since(c.since) >= idleTimeout || !c.silent() }
+
+// sweep closes the idle connections that are stale. Without it, connections that their sinks have
+// closed would pile up.
+func (p *conns) sweep() {
+	p.mu.Lock()
+	var stale []*conn
+	for place := p.idle.Front(); place != nil; {
+		c := place.Value.(*conn)
+		place = place.Next()
+		if c.stale() {
+			c.leave()
+			stale = append(stale, c)
+		}
+	}
+	if p.sweeping = p.idle.Len() > 0; p.sweeping {
+		time.AfterFunc(sweepInterval, p.sweep)
+	}
+	p.mu.Unlock()
+	for _, c := range stale {
+		_ = c.Close()
+	}
+}
+
+// retire closes the idle connections of a transport that gets no more requests.
+func (t *transport) retire() {
+	t.conns.mu.Lock()
+	t.retired = true
+	var all []*conn
+	for _, idle := range t.idle {
+		all = append(all, idle...)
+	}
+	for _, c := range all {
+		c.leave()
+	}
+	t.conns.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}

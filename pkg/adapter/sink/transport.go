@@ -1,0 +1,244 @@
+package sink
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/idna"
+	"golang.org/x/net/proxy"
+)
+
+// maxResponseHeader bounds the headers of an answer, with 1xx ones. They are part of
+// the memory that dispatch counts for a delivery.
+const maxResponseHeader = 16 << 10
+
+const (
+	dialTimeout      = 30 * time.Second
+	handshakeTimeout = 10 * time.Second
+)
+
+var errHandshake = errors.New("TLS handshake timeout")
+
+// transport makes requests to all sinks with the same trusted certificates. All of a request
+// runs in the goroutine of its caller: net/http's Transport has two more for each connection, so
+// that each delivery would wait for a goroutine before its first byte is written.
+type transport struct {
+	conns   *conns
+	tls     *tls.Config
+	idle    map[string][]*conn // under conns.mu: by way, idle longest first
+	retired bool               // under conns.mu
+}
+
+func (s *Sender) newTransport(caCerts string) (*transport, error) {
+	roots := s.roots.Load()
+	if caCerts != "" {
+		if roots == nil {
+			var err error
+			if roots, err = x509.SystemCertPool(); err != nil {
+				roots = x509.NewCertPool() // a distroless image without certificates
+			}
+		} else {
+			roots = roots.Clone()
+		}
+		if !roots.AppendCertsFromPEM([]byte(caCerts)) {
+			return nil, errors.New("sink: CACerts hold no PEM certificate")
+		}
+	}
+	return &transport{
+		conns: s.conns, tls: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, idle: map[string][]*conn{},
+	}, nil
+}
+
+// roundTrip makes a request. It is repeated at once when a connection that was used before ends
+// without a byte of an answer: most often the sink closed it while it was idle. The occurrence's
+// id is the same, and Attempt.Begin is asked again. The caller closes the answer's body.
+func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin func() (func(), bool)) (*http.Response, error) {
+	for name, values := range m.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return nil, fmt.Errorf("invalid header field name %q", name)
+		}
+		for _, v := range values {
+			if !httpguts.ValidHeaderFieldValue(v) {
+				return nil, fmt.Errorf("invalid header field value for %q", name) // the value may be a secret
+			}
+		}
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		c := t.take(r.way)
+		used := c != nil
+		if !used {
+			var err error
+			if c, err = t.dial(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+		resp, err := c.exchange(ctx, r, m, begin)
+		if !used || !errors.Is(err, errNoAnswer) {
+			return resp, err
+		}
+	}
+}
+
+// dial connects to the route's sink, through its proxy if there is one.
+func (t *transport) dial(ctx context.Context, r *route) (_ *conn, err error) {
+	p, address := r.proxy, r.address
+	if p != nil {
+		address = addressOf(p)
+	}
+	raw, err := t.conns.dialer(ctx, "tcp", address)
+	if err != nil {
+		if p != nil {
+			err = fmt.Errorf("proxy: %w", err)
+		}
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = raw.Close()
+		}
+	}()
+	c := &conn{Conn: raw, raw: raw, transport: t, way: r.way}
+	if s, ok := raw.(syscall.Conn); ok {
+		if c.socket, err = s.SyscallConn(); err != nil {
+			return nil, err
+		}
+	}
+	if p != nil {
+		if err = c.pass(ctx, p, r); err != nil {
+			return nil, fmt.Errorf("proxy %s: %w", p.Host, err)
+		}
+	}
+	if r.url.Scheme == "https" {
+		if err = c.secure(ctx, r.address); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// pass makes the connection to a proxy one to the sink. A proxy for http gets requests as they are.
+func (c *conn) pass(ctx context.Context, p *url.URL, r *route) error {
+	if p.Scheme == "https" {
+		if err := c.secure(ctx, addressOf(p)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p.Scheme == "socks5", p.Scheme == "socks5h":
+		var auth *proxy.Auth
+		if p.User != nil {
+			auth = &proxy.Auth{User: p.User.Username()}
+			auth.Password, _ = p.User.Password()
+		}
+		dialer, err := proxy.SOCKS5("tcp", addressOf(p), auth, dialled{c.Conn})
+		if err != nil {
+			return err
+		}
+		_, err = dialer.(proxy.ContextDialer).DialContext(ctx, "tcp", r.address)
+		return err
+	case r.url.Scheme == "https":
+		return c.tunnel(ctx, r)
+	}
+	return nil
+}
+
+// dialled is the dialer of a connection that is there.
+type dialled struct{ net.Conn }
+
+// Dial implements proxy.Dialer.
+func (d dialled) Dial(string, string) (net.Conn, error) { return d.Conn, nil }
+
+// tunnel asks a proxy for a connection to the sink.
+func (c *conn) tunnel(ctx context.Context, r *route) error {
+	defer context.AfterFunc(ctx, c.abort)()
+	req := &http.Request{
+		Method: http.MethodConnect, URL: &url.URL{Opaque: r.address}, Host: r.address,
+		Header: http.Header{"User-Agent": userAgent},
+	}
+	if r.proxyAuthorization != nil {
+		req.Header["Proxy-Authorization"] = r.proxyAuthorization
+	}
+	if err := req.Write(c.Conn); err != nil {
+		return err
+	}
+	c.left = maxResponseHeader
+	resp, err := http.ReadResponse(bufio.NewReader(c), req) //nolint:bodyclose // what follows is the connection; a sink with TLS does not speak first
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("CONNECT %s was answered with %s", r.address, resp.Status)
+	}
+	return err
+}
+
+// secure begins TLS with the host of an address.
+func (c *conn) secure(ctx context.Context, address string) error {
+	config := c.transport.tls.Clone()
+	var err error
+	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
+		return err
+	}
+	secured := tls.Client(c.Conn, config)
+	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshake)
+	defer cancel()
+	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshake) {
+		err = errHandshake
+	}
+	c.Conn = secured
+	return err
+}
+
+// addressOf is what is dialled for a URL.
+func addressOf(u *url.URL) string {
+	host, port := u.Hostname(), u.Port()
+	if strings.IndexFunc(host, func(r rune) bool { return r > 127 }) >= 0 {
+		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+			host = ascii
+		}
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// connect sets what a route needs to make requests through the proxy of its URL.
+func (r *route) connect(proxyOf func(*http.Request) (*url.URL, error)) (err error) {
+	r.address = addressOf(r.url)
+	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: http.Header{"User-Agent": nil}}
+	if r.proxy, err = proxyOf(req); err != nil {
+		return err
+	}
+	write := req.Write
+	r.way = r.url.Scheme + " " + r.address
+	if p := r.proxy; p != nil {
+		r.proxyAuthorization = basic(p.User)
+		r.way = p.String() + " " + r.way
+		if r.url.Scheme == "http" && !strings.HasPrefix(p.Scheme, "socks5") {
+			write, r.way = req.WriteProxy, p.String()
+			if r.proxyAuthorization != nil {
+				req.Header["Proxy-Authorization"] = r.proxyAuthorization
+			}
+		}
+	}
+	// The request line and the Host header as net/http writes them.
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	r.start = strings.TrimSuffix(strings.TrimPrefix(b.String(), req.Method), "\r\n")
+	return nil
+}
