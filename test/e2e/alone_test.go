@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// others are the tests that run beside each other; starting are those that wait for a place.
+// others are the tests that run beside each other; starting are the tests that wait for a place.
 var others, starting sync.WaitGroup
 
 // beside lets a test run beside others, and before the tests that need the cluster alone. A test

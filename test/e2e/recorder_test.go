@@ -195,10 +195,9 @@ func (n *namespace) runs(prefix string) []run {
 	return runs
 }
 
-// recordedRuns is what runs returns, for who waits while the recorder may be
-// away.
+// recordedRuns is what runs returns, for callers that wait while the recorder may be away.
 func (n *namespace) recordedRuns(prefix string) ([]run, error) {
-	// A long test has thousands of runs, and asks for those of one key many times.
+	// A long test has thousands of runs, and asks for one key's many times.
 	key, err := json.Marshal(prefix)
 	if err != nil {
 		return nil, err

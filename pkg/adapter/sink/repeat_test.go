@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -79,6 +80,29 @@ func TestReusedConnection_ClosedIsNoFailedAttempt(t *testing.T) {
 	}
 	if n := requests(); n != 4 {
 		t.Errorf("the sink got %d requests, of 4", n)
+	}
+}
+
+// An event that ends its sink was sent again on every idle connection, and so reached every pod.
+func TestReusedConnection_RepeatedOnceOnANewOne(t *testing.T) {
+	t.Parallel()
+	url, requests := closing(t, true)
+	s, _ := newSender(t)
+	const idle = 5
+	var begun, ended sync.WaitGroup
+	begun.Add(idle)
+	a := attempt(url)
+	a.Begin = func() (func(), bool) {
+		begun.Done()
+		begun.Wait() // so that each has a connection of its own
+		return func() {}, true
+	}
+	for range idle {
+		ended.Go(func() { s.Send(t.Context(), a) })
+	}
+	ended.Wait()
+	if o := send(t, s, attempt(url)); o.Kind != schedule.Succeeded || requests() != idle+2 {
+		t.Errorf("%+v after %d requests, of %d", o, requests(), idle+2)
 	}
 }
 

@@ -61,9 +61,10 @@ func (s *Sender) newTransport(caCerts string) (*transport, error) {
 	}, nil
 }
 
-// roundTrip makes a request. It is repeated at once when a connection that was used before ends
-// without a byte of an answer: most often the sink closed it while it was idle. The occurrence's
-// id is the same, and Attempt.Begin is asked again. The caller closes the answer's body.
+// roundTrip makes a request. It is repeated at once, on a new connection, when a connection that
+// was used before ends without a byte of an answer: most often the sink closed it while it was idle.
+// An event that ends its sink reaches two pods at most. The occurrence's id is the same, and
+// Attempt.Begin is asked again. The caller closes the answer's body.
 func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin func() (func(), bool)) (*http.Response, error) {
 	for name, values := range m.Header {
 		if !httpguts.ValidHeaderFieldName(name) {
@@ -75,23 +76,20 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 			}
 		}
 	}
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		c := t.take(r.way)
-		used := c != nil
-		if !used {
-			var err error
-			if c, err = t.dial(ctx, r); err != nil {
-				return nil, err
-			}
-		}
+	if c := t.take(r.way); c != nil {
 		resp, err := c.exchange(ctx, r, m, begin)
-		if !used || !errors.Is(err, errNoAnswer) {
+		if !errors.Is(err, errNoAnswer) {
 			return resp, err
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c, err := t.dial(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return c.exchange(ctx, r, m, begin)
 }
 
 // dial connects to the route's sink, through its proxy if there is one.
