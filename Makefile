@@ -25,7 +25,7 @@ UNLINTED := test/operators/helm test/operators tools/olm
 # A cache for each path of a checkout: a shared one remembers the paths of another, which no
 # exclusion matches. It outlives the checkout, since a first run takes some minutes.
 LINTCACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/reschedule-lint$(subst /,-,$(CURDIR))
-LINT := GOGC=400 GOLANGCI_LINT_CACHE=$(LINTCACHE) bin/lint run
+LINT := GOGC=400 GOLANGCI_LINT_CACHE=$(LINTCACHE) $(CURDIR)/bin/lint run
 
 .PHONY: help
 help: ## Print this
@@ -167,7 +167,7 @@ vet:
 lint: bin/lint ## Run the linters of .golangci.yaml, with vet among them
 	$(LINT) ./...
 	GOWORK=$(CURDIR)/tools/lint/go.work $(LINT) $(patsubst %,./%/...,$(filter-out $(UNLINTED),$(MODULES)))
-	go -C bench vet ./...
+	cd bench && $(LINT) --enable-only govet ./...
 
 # Without the commit in it: the linters' cache is of one build.
 .PHONY: bin/lint
