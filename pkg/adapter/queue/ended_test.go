@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,18 +22,26 @@ import (
 // loses its lease.
 type endingStore struct {
 	store.Store
-	left int // calls; -1: it does not end
+	left atomic.Int64 // calls; -1: it does not end
 	why  error
 }
 
+func endsNever(of store.Store, why error) *endingStore {
+	s := &endingStore{Store: of, why: why}
+	s.left.Store(-1)
+	return s
+}
+
 func (s *endingStore) end() error {
-	if s.left == 0 {
-		return s.why
+	for {
+		left := s.left.Load()
+		if left == 0 {
+			return s.why
+		}
+		if left < 0 || s.left.CompareAndSwap(left, left-1) {
+			return nil
+		}
 	}
-	if s.left > 0 {
-		s.left--
-	}
-	return nil
 }
 
 func (s *endingStore) NextRevision() (uint64, error) {
@@ -192,7 +201,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	var db *endingStore
 	var logged bytes.Buffer
 	s, done := open(t, func(c *Config, s *schedule.Source) {
-		db = &endingStore{c.Store, -1, why}
+		db = endsNever(c.Store, why)
 		c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
 		s.Letters = schedule.Letters{Keep: 10, MaxAge: time.Hour}
 	})
@@ -211,11 +220,11 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	if len(before) != len(items)+3 {
 		t.Fatalf("%d keys and dead letters", len(before))
 	}
-	db.left = left
+	db.left.Store(int64(left))
 	err := call(s)
-	ended := db.left == 0 // also by its last call
+	ended := db.left.Load() == 0 // also by its last call
 	synctest.Wait()
-	db.left = -1
+	db.left.Store(-1)
 	changed := !cmp.Equal(before, db.contents(t))
 	done()
 	if logged.Len() > 0 {
@@ -252,7 +261,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 				var db *endingStore
 				var logged bytes.Buffer
 				s, done := open(t, func(c *Config, s *schedule.Source) {
-					db = &endingStore{c.Store, -1, why}
+					db = endsNever(c.Store, why)
 					c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
 					s.Letters = schedule.Letters{Keep: 1, MaxAge: time.Hour}
 				})
@@ -266,7 +275,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 				if d == nil || err != nil {
 					t.Fatal(d, err)
 				}
-				db.left = left
+				db.left.Store(int64(left))
 				if _, err := s.Finish(d, refused); err != nil && Ended(err) == nil {
 					t.Errorf("%v after %d: %v", why, left, err)
 				}
