@@ -195,16 +195,21 @@ func TestCall_StoreEnds(t *testing.T) {
 	}
 }
 
+// openEnding opens a source on a store that will end, and keeps what is logged as an error.
+func openEnding(t *testing.T, why error, letters int) (s *Source, db *endingStore, logged *bytes.Buffer, done func()) {
+	logged = new(bytes.Buffer)
+	s, done = open(t, func(c *Config, s *schedule.Source) {
+		db = endsNever(c.Store, why)
+		c.Store, c.Log = db, slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelError}))
+		s.Letters = schedule.Letters{Keep: letters, MaxAge: time.Hour}
+	})
+	return s, db, logged, done
+}
+
 // endsDuring makes the call at a store that ends after some calls. It reports whether that was
 // before the call had ended.
 func endsDuring(t *testing.T, what string, call func(*Source) error, left int, why error) bool {
-	var db *endingStore
-	var logged bytes.Buffer
-	s, done := open(t, func(c *Config, s *schedule.Source) {
-		db = endsNever(c.Store, why)
-		c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
-		s.Letters = schedule.Letters{Keep: 10, MaxAge: time.Hour}
-	})
+	s, db, logged, done := openEnding(t, why, 10)
 	for i := range 3 {
 		deliver(t, s, fmt.Sprint("l", i), refused)
 	}
@@ -258,13 +263,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 	for _, why := range []error{store.ErrClosed, store.ErrNotOwner, store.ErrUnknown} {
 		for left := range 6 {
 			synctest.Test(t, func(t *testing.T) {
-				var db *endingStore
-				var logged bytes.Buffer
-				s, done := open(t, func(c *Config, s *schedule.Source) {
-					db = endsNever(c.Store, why)
-					c.Store, c.Log = db, slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
-					s.Letters = schedule.Letters{Keep: 1, MaxAge: time.Hour}
-				})
+				s, db, logged, done := openEnding(t, why, 1)
 				defer done()
 				deliver(t, s, "older", refused)
 				if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
