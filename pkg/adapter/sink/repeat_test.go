@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -103,6 +104,26 @@ func TestReusedConnection_RepeatedOnceOnANewOne(t *testing.T) {
 	ended.Wait()
 	if o := send(t, s, attempt(url)); o.Kind != schedule.Succeeded || requests() != idle+2 {
 		t.Errorf("%+v after %d requests, of %d", o, requests(), idle+2)
+	}
+}
+
+// An attempt that has ended before it began wrote to an idle connection.
+func TestReusedConnection_NothingAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	url, requests := closing(t, true)
+	s, _ := newSender(t)
+	a := attempt(url)
+	if o := send(t, s, a); o.Kind != schedule.Succeeded {
+		t.Fatalf("%+v", o)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.Begin = func() (func(), bool) {
+		t.Error("Begin was asked")
+		return func() {}, true
+	}
+	if o := s.Send(ctx, a); o.Kind != schedule.Aborted || requests() != 1 {
+		t.Errorf("%+v after %d requests, of 1", o, requests())
 	}
 }
 

@@ -66,6 +66,9 @@ func (s *Sender) newTransport(caCerts string) (*transport, error) {
 // An event that ends its sink reaches two pods at most. The occurrence's id is the same, and
 // Attempt.Begin is asked again. The caller closes the answer's body.
 func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin func() (func(), bool)) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	for name, values := range m.Header {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return nil, fmt.Errorf("invalid header field name %q", name)
@@ -82,10 +85,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 			return resp, err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	c, err := t.dial(ctx, r)
+	c, err := t.dial(ctx, r) // it fails at once when the context has ended
 	if err != nil {
 		return nil, err
 	}
