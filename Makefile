@@ -306,7 +306,7 @@ test-release-all: ## Make a release for all platforms twice, and compare them (l
 	hack/test-release.sh --all
 
 .PHONY: test-upgrade
-test-upgrade: ## Upgrade the adapter of 0.1.0, built from the history, under load, and go back
+test-upgrade: ## Upgrade the adapter of 0.1.0 or of the commit FROM, built from the history, under load, and go back; a group too, if FROM has it
 	hack/test-upgrade.sh
 
 .PHONY: release-yaml

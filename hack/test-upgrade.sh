@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the adapter of 0.1.0 and runs the test that upgrades it and goes back. FROM is its
-# commit, which has to be in this clone.
+# Builds the adapter of 0.1.0 and runs the test that upgrades it and goes back. FROM is another
+# commit, which has to be in this clone. If that commit has the replicated form, a group of its
+# adapters is upgraded too, member by member.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 from=${FROM:-975d2c0}
@@ -11,5 +12,10 @@ fi
 work=$(mktemp -d)
 trap 'git worktree remove --force "$work/older" 2>/dev/null || true; rm -rf "$work"' EXIT
 git worktree add --quiet --detach "$work/older" "$from"
-CGO_ENABLED=0 go -C "$work/older" build -trimpath -buildvcs=false -tags grpcnotrace -o "$work/adapter" ./cmd/adapter
-CGO_ENABLED=0 go test -trimpath -tags grpcnotrace -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
+export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false'
+go -C "$work/older" build -buildvcs=false -o "$work/adapter" ./cmd/adapter
+go test -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
+if [ -d "$work/older/cmd/adapter-replicated" ]; then
+    go -C "$work/older" build -buildvcs=false -o "$work/adapter-replicated" ./cmd/adapter-replicated
+    ADAPTER_REPLICATED_BINARY=$work/adapter-replicated go test -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/replicated
+fi
