@@ -13,9 +13,13 @@ work=$(mktemp -d)
 trap 'git worktree remove --force "$work/older" 2>/dev/null || true; rm -rf "$work"' EXIT
 git worktree add --quiet --detach "$work/older" "$from"
 export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false'
-go -C "$work/older" build -buildvcs=false -o "$work/adapter" ./cmd/adapter
-go test -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/blackbox -upgrade.from="$work/adapter"
+build() { go -C "$work/older" build -buildvcs=false -o "$work/$1" "./cmd/$1"; }
+check() { go test -count=1 -timeout 30m -v -run TestUpgrade "$@"; }
+build adapter
 if [ -d "$work/older/cmd/adapter-replicated" ]; then
-    go -C "$work/older" build -buildvcs=false -o "$work/adapter-replicated" ./cmd/adapter-replicated
-    ADAPTER_REPLICATED_BINARY=$work/adapter-replicated go test -count=1 -timeout 30m -v -run 'TestUpgrade' ./test/replicated
+    check ./test/blackbox -upgrade.from="$work/adapter" -upgrade.reads2
+    build adapter-replicated
+    ADAPTER_REPLICATED_BINARY=$work/adapter-replicated check ./test/replicated
+else
+    check ./test/blackbox -upgrade.from="$work/adapter"
 fi
