@@ -31,11 +31,7 @@ LINT := GOGC=400 GOLANGCI_LINT_CACHE=$(LINTCACHE) $(CURDIR)/bin/lint run
 help: ## Print this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# How programs and tests are compiled: all in one way, so that what is compiled for one serves the others.
-# grpcnotrace leaves out a debug page of gRPC's, which no program here serves. Its templates make the linker keep
-# methods without a caller: a fifth of the adapter. What debuggers read is a seventh of the compiler's time, and no
-# release has it; go build with flags of your own compiles it. Panics and profiles have their lines without.
-FLAGS := -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false
+FLAGS := $(shell source hack/flags.sh && echo "$$GOFLAGS")
 
 .PHONY: build
 build: ## Build bin/adapter and bin/controller

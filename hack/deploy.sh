@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
-export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false' # as hack/cluster and hack/e2e.sh build ko, which is compiled once then
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 export KOCACHE=$PWD/bin/ko
 # An older StatefulSet has another serviceName, which cannot be changed: see "Upgrade" in
 # docs/kubernetes.md.

@@ -8,8 +8,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=hack/cluster/env.sh
 source hack/cluster/env.sh
 export E2E_LOGS=$PWD/bin/e2e
-export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false -vet=off' # as make test and ko compile, so that they share what is compiled
-export KOCACHE=$PWD/bin/ko                                         # ko links and compresses nothing again that is unchanged
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
+export GOFLAGS="$GOFLAGS -vet=off" # as make test
+export KOCACHE=$PWD/bin/ko         # ko links and compresses nothing again that is unchanged
 rm -rf "$E2E_LOGS"
 mkdir -p "$E2E_LOGS"
 

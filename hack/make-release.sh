@@ -43,8 +43,9 @@ esac
 # nor git's state is built in.
 GOTOOLCHAIN=go$(sed -n 's/^toolchain go//p' go.mod)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export VERSION GOTOOLCHAIN SOURCE_DATE_EPOCH
-export GOFLAGS='-buildvcs=false -trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false' CGO_ENABLED=0 TZ=UTC LC_ALL=C
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
+export VERSION GOTOOLCHAIN SOURCE_DATE_EPOCH GOFLAGS="$GOFLAGS -buildvcs=false" TZ=UTC LC_ALL=C
 export PLATFORMS=${PLATFORMS:-linux/amd64,linux/arm64,linux/s390x,linux/ppc64le}
 CLI_PLATFORMS=${CLI_PLATFORMS:-$PLATFORMS,darwin/amd64,darwin/arm64,windows/amd64}
 source=https://github.com/reschedule-dev/reschedule

@@ -14,4 +14,4 @@ resources: [config]
 components: [config/olm]
 EOT
 go run -modfile=tools/kustomize/go.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" >"$work/objects.yaml"
-go -C tools/olm run -trimpath -tags=grpcnotrace . bundle -version "$version" -objects "$work/objects.yaml" -out "$out"
+go -C tools/olm run . bundle -version "$version" -objects "$work/objects.yaml" -out "$out"

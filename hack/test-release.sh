@@ -10,12 +10,11 @@ work=$(mktemp -d)
 serving=
 trap '[ -z "$serving" ] || kill "$serving"; rm -rf "$work"' EXIT
 fail() { echo "test-release: $*" >&2; exit 1; }
-# A release sets what it needs. The tools are compiled as all others are: without -trimpath even the standard library
-# would be compiled again.
-export GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false'
+# A release sets what it needs. The tools are compiled as all others are.
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 export GOGC=off GOMEMLIMIT=1GiB # for the compiler, as in the Makefile
 unset VERSION COSIGN_KEY KO_DEFAULTBASEIMAGE KOFLAGS
-export CGO_ENABLED=0
 PLATFORMS=linux/$(go env GOARCH) CLI_PLATFORMS=$PLATFORMS
 if [ "${1:-}" = --all ]; then
     PLATFORMS=linux/amd64,linux/arm64,linux/s390x,linux/ppc64le CLI_PLATFORMS=$PLATFORMS,darwin/amd64,darwin/arm64,windows/amd64

@@ -12,7 +12,8 @@ fi
 work=$(mktemp -d)
 trap 'git worktree remove --force "$work/older" 2>/dev/null || true; rm -rf "$work"' EXIT
 git worktree add --quiet --detach "$work/older" "$from"
-export CGO_ENABLED=0 GOFLAGS='-trimpath -tags=grpcnotrace -gcflags=all=-dwarf=false'
+# shellcheck source=hack/flags.sh
+source hack/flags.sh
 build() { go -C "$work/older" build -buildvcs=false -o "$work/$1" "./cmd/$1"; }
 check() { go test -count=1 -timeout 30m -v -run TestUpgrade "$@"; }
 build adapter

@@ -7,16 +7,19 @@
 # runs them again when a program has changed, and reuses their result when none has.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-programs=$root/bin/test cgo=0 flags=(-tags grpcnotrace) names=(adapter adapter-replicated controller)
+flags=$(source "$root/hack/flags.sh" && echo "$GOFLAGS")
+programs=$root/bin/test cgo=0 names=(adapter adapter-replicated controller)
 if [ "$1" = -race ]; then
-    programs=$root/bin/test-race cgo=1 flags=(-race -tags grpcnotrace,pebblegozstd) names=(adapter)
+    programs=$root/bin/test-race cgo=1 names=(adapter)
+    flags="${flags/grpcnotrace/grpcnotrace,pebblegozstd} -race"
     shift
 fi
 mkdir -p "$programs"
 exec 9>"$programs/lock" # two runs at a time would write the same files
 flock 9
 # Without the commit in them: a commit alone changes no program.
-CGO_ENABLED=$cgo go -C "$root" build "${flags[@]}" -trimpath -gcflags=all=-dwarf=false -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
+# shellcheck disable=SC2086 # several flags
+CGO_ENABLED=$cgo go -C "$root" build $flags -buildvcs=false -o "$programs/built/" "${names[@]/#/./cmd/}"
 used=()
 for name in "${names[@]}"; do
     sum=$(sha256sum <"$programs/built/$name")

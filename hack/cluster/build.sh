@@ -3,6 +3,8 @@
 # What has been built from the same versions is left alone.
 # shellcheck source=hack/cluster/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source=hack/flags.sh
+source "$ROOT/hack/flags.sh"
 mkdir -p "$BIN"
 
 # build NAME MODULE PACKAGE [FLAGS OF THE LINKER]
@@ -11,7 +13,7 @@ build() {
     key=$({ go version; echo "$package $flags"; find "$module" -maxdepth 1 -type f | sort | xargs cat; } | sha256sum)
     if [ -x "$BIN/$name" ] && [ "$(cat "$BIN/.$name.key" 2>/dev/null)" = "$key" ]; then return; fi
     say "building $name"
-    GOGC=400 CGO_ENABLED=0 go build -C "$module" -trimpath -tags grpcnotrace -gcflags=all=-dwarf=false -ldflags "$flags" -o "$BIN/$name" "$package"
+    GOGC=400 go build -C "$module" -ldflags "$flags" -o "$BIN/$name" "$package"
     echo "$key" >"$BIN/.$name.key"
 }
 
