@@ -13,6 +13,10 @@ var (
 		`|go\.opentelemetry\.io/otel(?:/metric|/sdk|/trace)?|go\.etcd\.io/etcd/\S+|github\.com/prometheus/\S+|github\.com/spf13/cobra|go\.uber\.org/zap)) (v\S+)`)
 	// kubernetesLine is a requirement on a library of Kubernetes.
 	kubernetesLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:k8s\.io|sigs\.k8s\.io)/\S+) (v\S+)`)
+	// clientLine is a requirement on what a client of Kubernetes, or a generator of one, needs.
+	clientLine = regexp.MustCompile(`(?m)^\s*(?:require )?((?:k8s\.io/(?:api|apimachinery|client-go|cli-runtime|code-generator|gengo/v2|klog/v2|kube-openapi|streaming|utils)` +
+		`|sigs\.k8s\.io/(?:controller-runtime|json|randfill|structured-merge-diff/v6|yaml)` +
+		`|github\.com/(?:emicklei/go-restful/v3|fxamacker/cbor/v2|go-openapi/\S+))) (v\S+)`)
 	// toolOfModule is a call of go tool for a program of another module.
 	toolOfModule = regexp.MustCompile(`go[ ]tool -modfile|"tool", "[-]modfile`)
 )
@@ -28,9 +32,10 @@ func TestTools_AreCalledWithGoRun(t *testing.T) {
 }
 
 // Modules have the same versions of what they share: a second one is compiled, and looked at by
-// the linters, again, with all that imports it. The libraries of Kubernetes have three: of the SDK, of
-// Knative, and of the oldest kube-apiserver that we support. The linters and Traefik have the versions
-// of their authors: newer ones find other things.
+// the linters, again, with all that imports it. A client of Kubernetes has the newest version everywhere.
+// The root has the API server's libraries, which few tests import, in the version of Knative: newer ones require
+// etcd 3.7, and adapter-replicated has 3.6. Knative's own programs, Kubernetes' (the oldest kube-apiserver
+// that we support), Traefik and the linters have the versions of their authors.
 func TestModules_ShareVersions(t *testing.T) {
 	var all []string
 	for name := range readTree(t).texts {
@@ -40,8 +45,10 @@ func TestModules_ShareVersions(t *testing.T) {
 	}
 	slices.Sort(all)
 	sharedVersions(t, libraryLine, all)
-	sharedVersions(t, kubernetesLine, []string{"sdk", "cli", "examples/config-watcher", "examples/metacontroller", "test/operators", "test/operators/helm", "tools/olm"})
-	sharedVersions(t, kubernetesLine, []string{".", "bench", "test/knative", "tools/knative"})
+	operators := []string{"sdk", "cli", "examples/config-watcher", "examples/metacontroller", "test/operators", "test/operators/helm", "tools/olm", "tools/kubebuilder"}
+	sharedVersions(t, kubernetesLine, operators)
+	sharedVersions(t, clientLine, append([]string{".", "bench", "hack/codegen"}, operators...))
+	sharedVersions(t, kubernetesLine, []string{"test/knative", "tools/knative"})
 }
 
 func sharedVersions(t *testing.T, line *regexp.Regexp, modules []string) {

@@ -9,7 +9,7 @@ import (
 // Interface provides access to all the informers in this group version.
 type Interface interface {
 	// RescheduleSources returns a RescheduleSourceInformer.
-	RescheduleSources() RescheduleSourceInformer
+	RescheduleSources() TypedRescheduleSourceInformer
 }
 
 type version struct {
@@ -23,7 +23,7 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 	return &version{factory: f, namespace: namespace, tweakListOptions: tweakListOptions}
 }
 
-// RescheduleSources returns a RescheduleSourceInformer.
-func (v *version) RescheduleSources() RescheduleSourceInformer {
+// RescheduleSources returns a TypedRescheduleSourceInformer.
+func (v *version) RescheduleSources() TypedRescheduleSourceInformer {
 	return &rescheduleSourceInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

@@ -12,16 +12,45 @@ import (
 	sourcesv1alpha1 "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
+	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	watch "k8s.io/apimachinery/pkg/watch"
 	cache "k8s.io/client-go/tools/cache"
 )
 
 // RescheduleSourceInformer provides access to a shared informer and lister for
-// RescheduleSources.
+// RescheduleSources. Prefer using the type-safe variant (see [TypedRescheduleSourceInformer]).
 type RescheduleSourceInformer interface {
 	Informer() cache.SharedIndexInformer
 	Lister() sourcesv1alpha1.RescheduleSourceLister
 }
+
+// TypedRescheduleSourceInformer provides access to a shared informer and lister for
+// RescheduleSources, including the type-safe TypedInformer variant.
+// It is a superset of RescheduleSourceInformer.
+type TypedRescheduleSourceInformer interface {
+	Informer() cache.SharedIndexInformer
+	TypedInformer() RescheduleSourceIndexInformer
+	Lister() sourcesv1alpha1.RescheduleSourceLister
+}
+
+// RescheduleSourceIndexInformer is a wrapper around the underlying [cache.SharedIndexInformer]
+// with type-safe variants of several methods.
+type RescheduleSourceIndexInformer cache.TypedSharedIndexInformer[*apissourcesv1alpha1.RescheduleSource]
+
+// RescheduleSourceHandlerFuncs is a specialization of [cache.TypedResourceEventHandlerFuncs] for RescheduleSource.
+type RescheduleSourceHandlerFuncs = cache.TypedResourceEventHandlerFuncs[*apissourcesv1alpha1.RescheduleSource]
+
+// RescheduleSourceDetailedHandlerFuncs is a specialization of [cache.TypedResourceEventHandlerDetailedFuncs] for RescheduleSource.
+type RescheduleSourceDetailedHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*apissourcesv1alpha1.RescheduleSource]
+
+// RescheduleSourceFilteringHandler is a specialization of [cache.TypedFilteringResourceEventHandler] for RescheduleSource.
+type RescheduleSourceFilteringHandler = cache.TypedFilteringResourceEventHandler[*apissourcesv1alpha1.RescheduleSource]
+
+// RescheduleSourceIndexers is a specialization of [cache.TypedIndexers] for RescheduleSource.
+type RescheduleSourceIndexers = cache.TypedIndexers[*apissourcesv1alpha1.RescheduleSource]
+
+// DeletedRescheduleSource is a specialization of [cache.DeletedObject] for RescheduleSource.
+type DeletedRescheduleSource = cache.DeletedObject[*apissourcesv1alpha1.RescheduleSource]
 
 type rescheduleSourceInformer struct {
 	factory          internalinterfaces.SharedInformerFactory
@@ -32,55 +61,132 @@ type rescheduleSourceInformer struct {
 // NewRescheduleSourceInformer constructs a new informer for RescheduleSource type.
 // Always prefer using an informer factory to get a shared informer instead of getting an independent
 // one. This reduces memory footprint and number of connections to the server.
+// If you really need an independent one, prefer using the type-safe variant (see [NewTypedRescheduleSourceInformer]).
 func NewRescheduleSourceInformer(client versioned.Interface, namespace string, resyncPeriod time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	return NewFilteredRescheduleSourceInformer(client, namespace, resyncPeriod, indexers, nil)
+	return NewRescheduleSourceInformerWithOptions(client, namespace, internalinterfaces.InformerOptions{ResyncPeriod: resyncPeriod, Indexers: indexers})
+}
+
+// NewTypedRescheduleSourceInformer constructs a new informer for RescheduleSource type.
+// Always prefer using an informer factory to get a shared informer instead of getting an independent
+// one. This reduces memory footprint and number of connections to the server.
+func NewTypedRescheduleSourceInformer(client versioned.Interface, namespace string, resyncPeriod time.Duration, indexers RescheduleSourceIndexers) RescheduleSourceIndexInformer {
+	return NewTypedRescheduleSourceInformerWithOptions(client, namespace, internalinterfaces.InformerOptions{ResyncPeriod: resyncPeriod, Indexers: cache.TypedIndexersToIndexers(indexers)})
 }
 
 // NewFilteredRescheduleSourceInformer constructs a new informer for RescheduleSource type.
 // Always prefer using an informer factory to get a shared informer instead of getting an independent
 // one. This reduces memory footprint and number of connections to the server.
+// If you really need an independent one, prefer using the type-safe variant (see [NewTypedFilteredRescheduleSourceInformer]).
 func NewFilteredRescheduleSourceInformer(client versioned.Interface, namespace string, resyncPeriod time.Duration, indexers cache.Indexers, tweakListOptions internalinterfaces.TweakListOptionsFunc) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(
+	return NewTypedRescheduleSourceInformerWithOptions(client, namespace, internalinterfaces.InformerOptions{ResyncPeriod: resyncPeriod, Indexers: indexers, TweakListOptions: tweakListOptions})
+}
+
+// NewTypedFilteredRescheduleSourceInformer constructs a new informer for RescheduleSource type.
+// Always prefer using an informer factory to get a shared informer instead of getting an independent
+// one. This reduces memory footprint and number of connections to the server.
+func NewTypedFilteredRescheduleSourceInformer(client versioned.Interface, namespace string, resyncPeriod time.Duration, indexers RescheduleSourceIndexers, tweakListOptions internalinterfaces.TweakListOptionsFunc) RescheduleSourceIndexInformer {
+	return NewTypedRescheduleSourceInformerWithOptions(client, namespace, internalinterfaces.InformerOptions{ResyncPeriod: resyncPeriod, Indexers: cache.TypedIndexersToIndexers(indexers), TweakListOptions: tweakListOptions})
+}
+
+// NewRescheduleSourceInformerWithOptions constructs a new informer for RescheduleSource type with additional options.
+// Always prefer using an informer factory to get a shared informer instead of getting an independent
+// one. This reduces memory footprint and number of connections to the server.
+// If you really need an independent one, prefer using the type-safe variant (see [NewTypedRescheduleSourceInformerWithOptions]).
+func NewRescheduleSourceInformerWithOptions(client versioned.Interface, namespace string, options internalinterfaces.InformerOptions) cache.SharedIndexInformer {
+	return NewTypedRescheduleSourceInformerWithOptions(client, namespace, options)
+}
+
+// NewTypedRescheduleSourceInformerWithOptions constructs a new informer for RescheduleSource type with additional options.
+// Always prefer using an informer factory to get a shared informer instead of getting an independent
+// one. This reduces memory footprint and number of connections to the server.
+func NewTypedRescheduleSourceInformerWithOptions(client versioned.Interface, namespace string, options internalinterfaces.InformerOptions) RescheduleSourceIndexInformer {
+	gvr := schema.GroupVersionResource{Group: "sources.reschedule.dev", Version: "v1alpha1", Resource: "reschedulesources"}
+	identifier := options.InformerName.WithResource(gvr)
+	tweakListOptions := options.TweakListOptions
+	return cache.NewTypedSharedIndexInformer[*apissourcesv1alpha1.RescheduleSource](cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-			ListFunc: func(options v1.ListOptions) (runtime.Object, error) {
+			ListFunc: func(opts v1.ListOptions) (runtime.Object, error) {
 				if tweakListOptions != nil {
-					tweakListOptions(&options)
+					tweakListOptions(&opts)
 				}
-				return client.SourcesV1alpha1().RescheduleSources(namespace).List(context.Background(), options)
+				return client.SourcesV1alpha1().RescheduleSources(namespace).List(context.Background(), opts)
 			},
-			WatchFunc: func(options v1.ListOptions) (watch.Interface, error) {
+			WatchFunc: func(opts v1.ListOptions) (watch.Interface, error) {
 				if tweakListOptions != nil {
-					tweakListOptions(&options)
+					tweakListOptions(&opts)
 				}
-				return client.SourcesV1alpha1().RescheduleSources(namespace).Watch(context.Background(), options)
+				return client.SourcesV1alpha1().RescheduleSources(namespace).Watch(context.Background(), opts)
 			},
-			ListWithContextFunc: func(ctx context.Context, options v1.ListOptions) (runtime.Object, error) {
+			ListWithContextFunc: func(ctx context.Context, opts v1.ListOptions) (runtime.Object, error) {
 				if tweakListOptions != nil {
-					tweakListOptions(&options)
+					tweakListOptions(&opts)
 				}
-				return client.SourcesV1alpha1().RescheduleSources(namespace).List(ctx, options)
+				return client.SourcesV1alpha1().RescheduleSources(namespace).List(ctx, opts)
 			},
-			WatchFuncWithContext: func(ctx context.Context, options v1.ListOptions) (watch.Interface, error) {
+			WatchFuncWithContext: func(ctx context.Context, opts v1.ListOptions) (watch.Interface, error) {
 				if tweakListOptions != nil {
-					tweakListOptions(&options)
+					tweakListOptions(&opts)
 				}
-				return client.SourcesV1alpha1().RescheduleSources(namespace).Watch(ctx, options)
+				return client.SourcesV1alpha1().RescheduleSources(namespace).Watch(ctx, opts)
 			},
 		}, client),
 		&apissourcesv1alpha1.RescheduleSource{},
-		resyncPeriod,
-		indexers,
-	)
+		cache.SharedIndexInformerOptions{
+			ResyncPeriod: options.ResyncPeriod,
+			Indexers:     options.Indexers,
+			Identifier:   identifier,
+		},
+	))
 }
 
 func (f *rescheduleSourceInformer) defaultInformer(client versioned.Interface, resyncPeriod time.Duration) cache.SharedIndexInformer {
-	return NewFilteredRescheduleSourceInformer(client, f.namespace, resyncPeriod, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, f.tweakListOptions)
+	return NewTypedRescheduleSourceInformerWithOptions(client, f.namespace, internalinterfaces.InformerOptions{ResyncPeriod: resyncPeriod, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, InformerName: f.factory.InformerName(), TweakListOptions: f.tweakListOptions})
 }
 
 func (f *rescheduleSourceInformer) Informer() cache.SharedIndexInformer {
-	return f.factory.InformerFor(&apissourcesv1alpha1.RescheduleSource{}, f.defaultInformer)
+	return f.TypedInformer()
+}
+
+func (f *rescheduleSourceInformer) TypedInformer() RescheduleSourceIndexInformer {
+	return cache.NewTypedSharedIndexInformer[*apissourcesv1alpha1.RescheduleSource](f.factory.InformerFor(&apissourcesv1alpha1.RescheduleSource{}, f.defaultInformer))
 }
 
 func (f *rescheduleSourceInformer) Lister() sourcesv1alpha1.RescheduleSourceLister {
 	return sourcesv1alpha1.NewRescheduleSourceLister(f.Informer().GetIndexer())
+}
+
+// ToTypedRescheduleSourceInformer converts an untyped informer into a TypedRescheduleSourceInformer.
+//
+// WARNING: this conversion is only safe if the informer handles objects of type
+// *RescheduleSource. If that is not the case, calling type-safe methods of the returned
+// TypedRescheduleSourceInformer leads to runtime panics. A safer alternative is to pass
+// around a TypedRescheduleSourceInformer instances that was obtained from a
+// SharedInformerFactory.
+func ToTypedRescheduleSourceInformer(informer RescheduleSourceInformer) TypedRescheduleSourceInformer {
+	if informer, ok := informer.(TypedRescheduleSourceInformer); ok {
+		return informer
+	}
+	return &rescheduleSourceTypedInformerAdapter{informer}
+}
+
+type rescheduleSourceTypedInformerAdapter struct {
+	RescheduleSourceInformer
+}
+
+func (a *rescheduleSourceTypedInformerAdapter) TypedInformer() RescheduleSourceIndexInformer {
+	return cache.NewTypedSharedIndexInformer[*apissourcesv1alpha1.RescheduleSource](a.Informer())
+}
+
+// ToRescheduleSourceIndexInformer converts an untyped informer into a RescheduleSourceIndexInformer.
+//
+// WARNING: this conversion is only safe if the informer handles objects of type
+// *RescheduleSource. If that is not the case, calling type-safe methods of the returned
+// RescheduleSourceIndexInformer leads to runtime panics. A safer alternative is to pass
+// around a RescheduleSourceIndexInformer instances that was obtained from a
+// SharedInformerFactory.
+func ToRescheduleSourceIndexInformer(informer cache.SharedIndexInformer) RescheduleSourceIndexInformer {
+	if informer, ok := informer.(RescheduleSourceIndexInformer); ok {
+		return informer
+	}
+	return cache.NewTypedSharedIndexInformer[*apissourcesv1alpha1.RescheduleSource](informer)
 }
