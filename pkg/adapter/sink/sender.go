@@ -52,7 +52,7 @@ type Sender struct {
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
-	routes     cache[string, *route] // by URL: a key with certificates would keep them in memory
+	routes     cache[string, *route]                            // by URL: a key with certificates would keep them in memory
 	transports cache[string, *transport]
 	proxy      func(*http.Request) (*url.URL, error) // another one in tests
 

@@ -20,9 +20,12 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// maxResponseHeader bounds the headers of an answer, with 1xx ones. They are part of
-// the memory that dispatch counts for a delivery.
-const maxResponseHeader = 16 << 10
+// The headers of an answer, with 1xx ones, are bounded: they are part of the memory that dispatch
+// counts for a delivery. A line takes some 60 bytes beside its text, however short it is.
+const (
+	maxResponseHeader = 16 << 10
+	maxResponseLines  = 128
+)
 
 const (
 	dialTimeout      = 30 * time.Second
@@ -174,7 +177,7 @@ func (c *conn) tunnel(ctx context.Context, r *route) error {
 	if err := req.Write(c.Conn); err != nil {
 		return err
 	}
-	c.left = maxResponseHeader
+	c.left, c.head = maxResponseHeader, lines{}
 	resp, err := http.ReadResponse(bufio.NewReader(c), req) //nolint:bodyclose // what follows is the connection; a sink with TLS does not speak first
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("CONNECT %s was answered with %s", r.address, resp.Status)

@@ -1,0 +1,114 @@
+package sink
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// counted is what dispatch counts for a delivery without an event.
+const counted = 48 << 10
+
+// headOf is the beginning of headers as long as they may be, in lines with a value.
+func headOf(value string) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var b strings.Builder
+	b.WriteString("HTTP/1.1 200 OK\n")
+	for i := 0; b.Len() < maxResponseHeader-len(value)-5; i++ {
+		fmt.Fprintf(&b, "%c%c%c:%s\n", letters[i/36/36%36], letters[i/36%36], letters[i%36], value)
+	}
+	return b.String()
+}
+
+// allocated is the memory that is in use.
+func allocated() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// each is the memory that each of n deliveries takes while its sink, which serves connections with
+// f, says and reads no more.
+func each(t *testing.T, n int, secure func(net.Conn) net.Conn, change func(*schedule.Attempt), f func(net.Conn)) int64 {
+	t.Helper()
+	var said sync.WaitGroup
+	said.Add(n)
+	address, _ := listen(t, func(c net.Conn) {
+		secured := secure(c)
+		_, err := secured.Read(make([]byte, 4096)) // the request
+		if err == nil {
+			f(secured)
+		}
+		said.Done()
+		_, _ = c.Read(make([]byte, 1)) // the end
+	})
+	s, _ := newSender(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	before := allocated()
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { s.Send(ctx, attempt("http://"+address, change)) })
+	}
+	said.Wait()
+	for last := int64(-1); ; { // until the sender has read what was said
+		now := allocated()
+		if last >= 0 && max(now-last, last-now) < int64(n)<<8 {
+			last = now
+			cancel()
+			all.Wait()
+			return (last - before) / int64(n)
+		}
+		last = now
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// Headers of many short lines take no more memory than is counted for a delivery. They took
+// 250 KB, so that one namespace could take half a gigabyte for an hour.
+func TestHeaders_OfManyLinesTakeNoMoreMemory(t *testing.T) {
+	for _, value := range []string{"", strings.Repeat("x", maxResponseHeader/maxResponseLines)} {
+		got := each(t, 100, func(c net.Conn) net.Conn { return c }, func(*schedule.Attempt) {}, func(c net.Conn) {
+			_, _ = io.WriteString(c, headOf(value))
+		})
+		t.Logf("a delivery with values of %d bytes takes %d", len(value), got)
+		if got > counted {
+			t.Errorf("it may take %d", counted)
+		}
+	}
+}
+
+// Headers have at most 128 lines, with 1xx ones.
+func TestHeaders_LinesAreBounded(t *testing.T) {
+	t.Parallel()
+	hint := func(n int) string { return strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", n) }
+	body := strings.Repeat("\n", 1000)
+	for name, answer := range map[string]string{
+		"as many as may be":        "HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", maxResponseLines-2) + "\r\n",
+		"with informational ones":  hint(maxResponseLines/2-1) + "HTTP/1.1 200 OK\r\n\r\n",
+		"the body has more":        "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + body,
+		"the body has more, by LF": "HTTP/1.1 200 OK\nContent-Length: 1000\n\n" + body,
+		"one more":                 "HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", maxResponseLines-1) + "\r\n",
+		"one more by LF":           "HTTP/1.1 200 OK\n" + strings.Repeat("a: b\n", maxResponseLines-1) + "\n",
+		"one more, informational":  hint(maxResponseLines/2) + "HTTP/1.1 200 OK\r\n\r\n",
+	} {
+		address, _ := listen(t, func(c net.Conn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = io.WriteString(c, answer)
+		})
+		s, _ := newSender(t)
+		o := send(t, s, attempt("http://"+address))
+		if more := strings.HasPrefix(name, "one more"); more != (o.Kind == schedule.Failed) || more && !strings.Contains(string(o.Failure.Data), "more than 128 lines") {
+			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
+		}
+	}
+}
