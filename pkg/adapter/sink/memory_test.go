@@ -1,13 +1,23 @@
 package sink
 
 import (
+	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,6 +119,83 @@ func TestHeaders_LinesAreBounded(t *testing.T) {
 		o := send(t, s, attempt("http://"+address))
 		if more := strings.HasPrefix(name, "one more"); more != (o.Kind == schedule.Failed) || more && !strings.Contains(string(o.Failure.Data), "more than 128 lines") {
 			t.Errorf("%s: %+v %s", name, o, o.Failure.Data)
+		}
+	}
+}
+
+// signed are an authority, and a certificate by it for 127.0.0.1 that is sent with n others, each
+// of which is new.
+func signed(t *testing.T) (authority string, with func(n, size int) tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := func(c *x509.Certificate) []byte {
+		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, c, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}}, &key.PublicKey, key)
+		if err != nil {
+			panic(err)
+		}
+		return der
+	}
+	root := certificate(&x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	})
+	leaf := certificate(&x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	var serial atomic.Int64
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root})), func(n, size int) tls.Certificate {
+		all := tls.Certificate{Certificate: [][]byte{leaf}, PrivateKey: key}
+		for range n {
+			all.Certificate = append(all.Certificate, certificate(&x509.Certificate{
+				SerialNumber: big.NewInt(serial.Add(1) << 20), Subject: pkix.Name{CommonName: strings.Repeat("x", size)},
+			}))
+		}
+		return all
+	}
+}
+
+// Many certificates take little more memory than a few. A delivery took up to 2.8 MB for as long
+// as delivery.timeout, so that one namespace could take all memory of the adapter.
+func TestCertificates_TakeLittleMemory(t *testing.T) {
+	authority, with := signed(t)
+	var few int64
+	for _, c := range []struct{ more, size int }{{0, 0}, {maxCertificates - 1, 1200}, {50, 0}, {800, 0}, {1, 200_000}} {
+		got := each(t, 20, func(raw net.Conn) net.Conn {
+			return tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{with(c.more, c.size)}})
+		}, func(a *schedule.Attempt) {
+			a.Target.CACerts, a.Target.URL = authority, strings.Replace(a.Target.URL, "http", "https", 1)
+		}, func(net.Conn) {})
+		t.Logf("a delivery with %d more certificates, each with a name of %d bytes: %d", c.more, c.size, got)
+		if c.more == 0 {
+			few = got
+		} else if got > few+80<<10 {
+			t.Errorf("it may take %d", few+80<<10)
+		}
+	}
+}
+
+// A sink may send ten certificates, and 16 KiB in all before the connection is there.
+func TestCertificates_AreBounded(t *testing.T) {
+	t.Parallel()
+	authority, with := signed(t)
+	for _, c := range []struct {
+		more, size int
+		want       string
+	}{
+		{maxCertificates - 1, 1200, ""}, {maxCertificates, 0, "more than 10 certificates"}, {1, maxHandshake, "more than 16384 bytes"},
+	} {
+		address, _ := listen(t, func(raw net.Conn) {
+			secured := tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{with(c.more, c.size)}})
+			if _, ok := receive(bufio.NewReader(secured)); ok {
+				_, _ = io.WriteString(secured, "HTTP/1.1 204 No Content\r\n\r\n")
+			}
+		})
+		s, _ := newSender(t)
+		o := send(t, s, attempt("https://"+address, func(a *schedule.Attempt) { a.Target.CACerts = authority }))
+		if got := string(o.Failure.Data); (o.Status == 204) != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %d %s", c, o.Status, got)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -32,7 +33,18 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-var errHandshake = errors.New("TLS handshake timeout")
+// The memory of a connection with TLS keeps the sink's certificates: three times their bytes, and
+// 2 KB for each.
+const (
+	maxHandshake    = 16 << 10 // bytes of the sink; usual ones have 3 to 6 KiB
+	maxCertificates = 10
+)
+
+var (
+	errHandshake        = errors.New("TLS handshake timeout")
+	errLongHandshake    = fmt.Errorf("the TLS handshake has more than %d bytes", maxHandshake)
+	errManyCertificates = fmt.Errorf("there are more than %d certificates", maxCertificates)
+)
 
 // transport makes requests to all sinks with the same trusted certificates. All of a request
 // runs in the goroutine of its caller: net/http's Transport has two more for each connection, so
@@ -59,9 +71,8 @@ func (s *Sender) newTransport(caCerts string) (*transport, error) {
 			return nil, errors.New("sink: CACerts hold no PEM certificate")
 		}
 	}
-	return &transport{
-		conns: s.conns, tls: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, idle: map[string][]*conn{},
-	}, nil
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, VerifyConnection: verify}
+	return &transport{conns: s.conns, tls: config, idle: map[string][]*conn{}}, nil
 }
 
 // roundTrip makes a request. It is repeated at once, on a new connection, when a connection that
@@ -192,14 +203,39 @@ func (c *conn) secure(ctx context.Context, address string) error {
 	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
 		return err
 	}
-	secured := tls.Client(c.Conn, config)
+	handshake := &bounded{c.Conn, maxHandshake}
+	secured := tls.Client(handshake, config)
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshake)
 	defer cancel()
 	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshake) {
 		err = errHandshake
 	}
+	handshake.left = math.MaxInt64
 	c.Conn = secured
 	return err
+}
+
+func verify(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) > maxCertificates {
+		return errManyCertificates
+	}
+	return nil
+}
+
+// bounded is a connection that reads so many bytes.
+type bounded struct {
+	net.Conn
+	left int64
+}
+
+// Read implements io.Reader.
+func (c *bounded) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errLongHandshake
+	}
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
+	return n, err
 }
 
 // addressOf is what is dialled for a URL.
