@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -215,7 +217,7 @@ func (a *answerBody) release(clean bool) {
 		_ = c.SetWriteDeadline(time.Time{})
 	}
 	if c.in != nil {
-		clean = clean && c.in.Buffered() == 0
+		clean = clean && c.in.Buffered() == 0 && c.spent()
 		c.in.Reset(nil)
 		readers.Put(c.in)
 		c.in = nil
@@ -228,6 +230,21 @@ func (a *answerBody) release(clean bool) {
 	if c.rest != nil {
 		<-c.rest
 	}
+}
+
+// spent reports whether TLS has read nothing beyond the answer, which silent does not see: a read
+// that may not wait finds nothing.
+func (c *conn) spent() bool {
+	if _, ok := c.Conn.(*tls.Conn); !ok {
+		return true
+	}
+	now := time.Now()
+	_ = c.SetReadDeadline(now)
+	_ = c.SetWriteDeadline(now.Add(lateWrite)) // the sink may ask for other keys
+	n, err := c.Conn.Read(make([]byte, 1))
+	_ = c.SetDeadline(time.Time{})
+	_, broken := c.Write(nil)
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && broken == nil
 }
 
 // silent reports whether the sink has sent nothing since its last answer: no byte, and no end.
