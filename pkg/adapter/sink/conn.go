@@ -13,7 +13,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -244,7 +243,8 @@ func (c *conn) spent() bool {
 	n, err := c.Conn.Read(make([]byte, 1))
 	_ = c.SetDeadline(time.Time{})
 	_, broken := c.Write(nil)
-	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && broken == nil
+	late, ok := errors.AsType[net.Error](err)
+	return n == 0 && ok && late.Timeout() && broken == nil
 }
 
 // silent reports whether the sink has sent nothing since its last answer: no byte, and no end.

@@ -70,17 +70,17 @@ func each(t *testing.T, n int, secure func(net.Conn) net.Conn, change func(*sche
 		all.Go(func() { s.Send(ctx, attempt("http://"+address, change)) })
 	}
 	said.Wait()
-	for last := int64(-1); ; { // until the sender has read what was said
+	last := allocated()
+	for steady := 0; steady < 5; steady++ { // until the sender has read what was said
 		now := allocated()
-		if last >= 0 && max(now-last, last-now) < int64(n)<<8 {
-			last = now
-			cancel()
-			all.Wait()
-			return (last - before) / int64(n)
+		if max(now-last, last-now) > int64(n)<<8 {
+			steady = 0
 		}
 		last = now
-		time.Sleep(20 * time.Millisecond)
 	}
+	cancel()
+	all.Wait()
+	return (last - before) / int64(n)
 }
 
 // Headers of many short lines take no more memory than is counted for a delivery. They took
@@ -91,8 +91,8 @@ func TestHeaders_OfManyLinesTakeNoMoreMemory(t *testing.T) {
 			_, _ = io.WriteString(c, headOf(value))
 		})
 		t.Logf("a delivery with values of %d bytes takes %d", len(value), got)
-		if got > counted {
-			t.Errorf("it may take %d", counted)
+		if got > counted+16<<10 { // with the sink's end
+			t.Errorf("it may take %d", counted+16<<10)
 		}
 	}
 }
