@@ -54,9 +54,10 @@ type transport struct {
 	tls     *tls.Config
 	idle    map[string][]*conn // under conns.mu: by way, idle longest first
 	retired bool               // under conns.mu
+	err     error              // no request can be made
 }
 
-func (s *Sender) newTransport(caCerts string) (*transport, error) {
+func (s *Sender) newTransport(caCerts string) *transport {
 	roots := s.roots.Load()
 	if caCerts != "" {
 		if roots == nil {
@@ -68,11 +69,11 @@ func (s *Sender) newTransport(caCerts string) (*transport, error) {
 			roots = roots.Clone()
 		}
 		if !roots.AppendCertsFromPEM([]byte(caCerts)) {
-			return nil, errors.New("sink: CACerts hold no PEM certificate")
+			return &transport{conns: s.conns, err: errors.New("sink: CACerts hold no PEM certificate")}
 		}
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, VerifyConnection: verify}
-	return &transport{conns: s.conns, tls: config, idle: map[string][]*conn{}}, nil
+	return &transport{conns: s.conns, tls: config, idle: map[string][]*conn{}}
 }
 
 // roundTrip makes a request. It is repeated at once, on a new connection, when a connection that
