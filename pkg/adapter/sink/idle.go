@@ -93,7 +93,7 @@ func (c *conn) leave() {
 // deliveries to others must not wait for it.
 func (c *conn) drop() {
 	if _, ok := c.Conn.(*tls.Conn); ok {
-		go c.Close()
+		go func() { _ = c.Close() }()
 		return
 	}
 	_ = c.Close()
