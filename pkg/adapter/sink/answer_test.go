@@ -14,6 +14,34 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
+// A sink whose answers cannot be read does not fill the log: 2,000 deliveries a second of a
+// namespace were as many lines.
+func TestWarnings_OfOneSourceAreBounded(t *testing.T) {
+	t.Parallel()
+	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Reschedule-After", "soon") })
+	s, log := newSender(t)
+	src := attempt(url).Source
+	begin := time.Now()
+	for range 100 {
+		send(t, s, attempt(url, func(a *schedule.Attempt) { a.Source = src }))
+	}
+	most := warningLines * (1 + int(time.Since(begin)/time.Second))
+	if n := log.warnings(); n < warningLines || n > most {
+		t.Errorf("%d lines, not %d to %d", n, warningLines, most)
+	}
+	send(t, s, attempt(url)) // another source
+	if n := log.warnings(); n > most+1 {
+		t.Errorf("%d lines", n)
+	}
+	var w warnings
+	for range warningLines + 2 {
+		w.next(begin)
+	}
+	if left, ok := w.next(begin.Add(time.Second)); left != 2 || !ok {
+		t.Errorf("%d lines were left out", left)
+	}
+}
+
 // impatient senders wait so long for what follows the headers of an answer.
 const impatient = 100 * time.Millisecond
 

@@ -6,10 +6,12 @@ import "sync"
 // the young generation is full the old one is dropped, so values in use stay.
 type cache[K comparable, V any] struct {
 	limit   int
-	evicted func(V) // called for every value that is dropped, if set
+	weight  func(K) int // counts in limit, if set; else each counts 1
+	evicted func(V)     // called for every value that is dropped, if set
 
 	mu         sync.RWMutex
 	young, old map[K]V
+	weighs     int // young
 }
 
 func (c *cache[K, V]) get(key K, build func() (V, error)) (V, error) {
@@ -32,10 +34,15 @@ func (c *cache[K, V]) get(key K, build func() (V, error)) (V, error) {
 			return v, err
 		}
 	}
-	if len(c.young) >= c.limit {
-		c.drop(c.old)
-		c.old, c.young = c.young, nil
+	weight := 1
+	if c.weight != nil {
+		weight = c.weight(key)
 	}
+	if c.weighs+weight > c.limit {
+		c.drop(c.old)
+		c.old, c.young, c.weighs = c.young, nil, 0
+	}
+	c.weighs += weight
 	if c.young == nil {
 		c.young = make(map[K]V)
 	}
@@ -48,7 +55,7 @@ func (c *cache[K, V]) clear() {
 	defer c.mu.Unlock()
 	c.drop(c.old)
 	c.drop(c.young)
-	c.old, c.young = nil, nil
+	c.old, c.young, c.weighs = nil, nil, 0
 }
 
 func (c *cache[K, V]) drop(generation map[K]V) {

@@ -27,12 +27,20 @@ func TestCache_KeepsUsedValuesBounded(t *testing.T) {
 	if built[0] != 1 || gone[0] || !gone[1] {
 		t.Errorf("built %d times, gone %v, %v", built[0], gone[0], gone[1])
 	}
+	c.weight = func(k int) int { return 1 + k/1000 }
+	for k := 2000; k < 2010; k++ { // each takes all of the limit
+		if get(k); len(c.young) != 1 || len(c.old) > 3 || k > 2000 && len(c.old) != 1 {
+			t.Errorf("%d heavy values, and %d older ones", len(c.young), len(c.old))
+		}
+	}
+	c.weight = nil
 	if _, err := c.get(-1, func() (int, error) { return 0, errors.New("x") }); err == nil {
 		t.Error("no error")
 	}
 	if get(-1); built[-1] != 1 {
 		t.Error("an error was kept")
 	}
+	get(0)
 	if c.clear(); !gone[0] || len(c.young)+len(c.old) != 0 {
 		t.Error("not cleared")
 	}

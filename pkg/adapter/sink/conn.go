@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,10 @@ import (
 // errCalledOff is the error of an attempt of which nothing was written.
 var errCalledOff = errors.New("the delivery was called off before it began")
 
-var errLongHead = fmt.Errorf("the headers of the answer have more than %d bytes", maxResponseHeader)
+var (
+	errLongHead  = fmt.Errorf("the headers of the answer have more than %d bytes", maxResponseHeader)
+	errManyLines = fmt.Errorf("the headers of the answer have more than %d lines", maxResponseLines)
+)
 
 // errNoAnswer is the error of a request to which not a byte was answered.
 var errNoAnswer = errors.New("no answer")
@@ -45,6 +49,7 @@ type conn struct {
 
 	in   *bufio.Reader // while an answer is read
 	left int64         // how many bytes Read may still read
+	head lines         // of the answer that Read reads
 	rest chan error    // the end of the part of a request that is written while the answer is read
 
 	place *list.Element // under conns.mu: among the idle ones
@@ -67,7 +72,43 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
 	c.left -= int64(n)
+	if !c.head.count(b[:n]) {
+		return 0, errManyLines
+	}
 	return n, err
+}
+
+// lines counts the lines of the headers of an answer.
+type lines struct {
+	n     int
+	blank bool // the line that has begun, up to now
+	ended bool // all that follows is the body
+}
+
+// count reports whether there are no more lines than there may be.
+func (l *lines) count(b []byte) bool {
+	for _, x := range b {
+		switch {
+		case l.ended:
+			return true
+		case x == '\n':
+			l.n++
+			l.ended, l.blank = l.blank, true
+		case x != '\r':
+			l.blank = false
+		}
+	}
+	return l.n <= maxResponseLines
+}
+
+// nextHead counts the lines of the headers that follow an answer of 1xx.
+func (c *conn) nextHead() error {
+	c.head.ended, c.head.blank = false, false
+	read, _ := c.in.Peek(c.in.Buffered())
+	if !c.head.count(read) {
+		return errManyLines
+	}
+	return nil
 }
 
 // exchange makes a request and reads the head of its answer. The caller closes the answer's
@@ -86,12 +127,17 @@ func (c *conn) exchange(ctx context.Context, r *route, m *message, begin func() 
 	// Also after an error: the sink may have answered before it closed the connection.
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c)
-	c.left = maxResponseHeader
+	c.left, c.head = maxResponseHeader, lines{}
 	if _, err := c.in.Peek(1); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, cmp.Or(sendErr, err))
 	}
 	var resp *http.Response
 	for resp == nil || resp.StatusCode <= 199 && resp.StatusCode != http.StatusSwitchingProtocols {
+		if resp != nil {
+			if err = c.nextHead(); err != nil {
+				return nil, err
+			}
+		}
 		if resp, err = http.ReadResponse(c.in, nil); err != nil {
 			return nil, err
 		}
@@ -170,7 +216,7 @@ func (a *answerBody) release(clean bool) {
 		_ = c.SetWriteDeadline(time.Time{})
 	}
 	if c.in != nil {
-		clean = clean && c.in.Buffered() == 0
+		clean = clean && c.in.Buffered() == 0 && c.spent()
 		c.in.Reset(nil)
 		readers.Put(c.in)
 		c.in = nil
@@ -183,6 +229,22 @@ func (a *answerBody) release(clean bool) {
 	if c.rest != nil {
 		<-c.rest
 	}
+}
+
+// spent reports whether TLS has read nothing beyond the answer, which silent does not see: a read
+// that may not wait finds nothing.
+func (c *conn) spent() bool {
+	if _, ok := c.Conn.(*tls.Conn); !ok {
+		return true
+	}
+	now := time.Now()
+	_ = c.SetReadDeadline(now)
+	_ = c.SetWriteDeadline(now.Add(lateWrite)) // the sink may ask for other keys
+	n, err := c.Conn.Read(make([]byte, 1))
+	_ = c.SetDeadline(time.Time{})
+	_, broken := c.Write(nil)
+	late, ok := errors.AsType[net.Error](err)
+	return n == 0 && ok && late.Timeout() && broken == nil
 }
 
 // silent reports whether the sink has sent nothing since its last answer: no byte, and no end.

@@ -274,11 +274,12 @@ func TestReusedConnection_HalfAnAnswerIsAFailure(t *testing.T) {
 // Answers of 1xx are skipped, within one bound for all headers.
 func TestInformational_SkippedWithinABound(t *testing.T) {
 	t.Parallel()
+	long := strings.Repeat("x", 500)
 	for times, want := range map[int]schedule.OutcomeKind{0: schedule.Succeeded, 3: schedule.Succeeded, 1 << 20: schedule.Failed} {
 		address, _ := listen(t, func(c net.Conn) {
 			receive(bufio.NewReader(c))
 			for range times {
-				if _, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </"+long+">\r\n\r\n"); err != nil {
 					return
 				}
 			}
@@ -525,16 +526,6 @@ func TestToken_ThatIsNoHeaderValueIsNotSent(t *testing.T) {
 	})
 	o := send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.Audience, a.Source.ServiceAccount = "sink", "account" }))
 	if o.Kind != schedule.Failed || len(seen) != 0 || !strings.Contains(string(o.Failure.Data), `"Authorization"`) || strings.Contains(string(o.Failure.Data), "secret") {
-		t.Errorf("%+v %s", o, o.Failure.Data)
-	}
-}
-
-// A sink that does not go on with TLS ends with the delivery's timeout.
-func TestTLS_HandshakeThatHangsTimesOut(t *testing.T) {
-	t.Parallel()
-	address, _ := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	s, _ := newSender(t)
-	if o := send(t, s, attempt("https://"+address, withTimeout(100*time.Millisecond))); !o.TimedOut {
 		t.Errorf("%+v %s", o, o.Failure.Data)
 	}
 }

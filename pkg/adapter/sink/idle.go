@@ -3,6 +3,7 @@ package sink
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"net"
 	"slices"
 	"sync"
@@ -34,7 +35,7 @@ func (t *transport) take(way string) *conn {
 		if c == nil || !c.stale() {
 			return c
 		}
-		_ = c.Close()
+		c.drop()
 	}
 }
 
@@ -70,7 +71,7 @@ func (t *transport) put(c *conn) {
 	}
 	p.mu.Unlock()
 	if surplus != nil {
-		_ = surplus.Close()
+		surplus.drop()
 	}
 }
 
@@ -86,6 +87,16 @@ func (c *conn) leave() {
 	} else {
 		t.idle[c.way] = idle
 	}
+}
+
+// drop closes an idle connection. With TLS that takes up to 5 s, if its sink reads nothing, and
+// deliveries to others must not wait for it.
+func (c *conn) drop() {
+	if _, ok := c.Conn.(*tls.Conn); ok {
+		go func() { _ = c.Close() }()
+		return
+	}
+	_ = c.Close()
 }
 
 // stale reports whether an idle connection is of no use.
@@ -109,7 +120,7 @@ func (p *conns) sweep() {
 	}
 	p.mu.Unlock()
 	for _, c := range stale {
-		_ = c.Close()
+		c.drop()
 	}
 }
 
@@ -126,6 +137,6 @@ func (t *transport) retire() {
 	}
 	t.conns.mu.Unlock()
 	for _, c := range all {
-		_ = c.Close()
+		c.drop()
 	}
 }

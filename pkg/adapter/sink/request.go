@@ -21,12 +21,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// constants are the headers that depend on a source alone. All its requests share the
+// constants are the headers that depend on a source alone, and its warnings. All its requests share the
 // slices, which must not be modified.
 type constants struct {
 	eventSource string
 	namespace   []string
 	overrides   []field // spec.ceOverrides, binary mode
+	warnings    warnings
 }
 
 type field struct {

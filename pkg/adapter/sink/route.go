@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// route has the values that depend on a target alone. The transport is not among
+// route has the values that depend on the URL of a target alone. The transport is not among
 // them: each attempt looks it up, so that no route keeps an unused one.
 type route struct {
 	url           *url.URL
@@ -25,7 +25,7 @@ type route struct {
 }
 
 func (s *Sender) route(t schedule.Target) (*route, error) {
-	return s.routes.get(t, func() (*route, error) {
+	return s.routes.get(t.URL, func() (*route, error) {
 		u, err := url.Parse(t.URL)
 		switch {
 		case err != nil:
@@ -51,7 +51,8 @@ func basic(user *url.Userinfo) []string {
 }
 
 func (s *Sender) transport(caCerts string) (*transport, error) {
-	return s.transports.get(caCerts, func() (*transport, error) { return s.newTransport(caCerts) })
+	t, _ := s.transports.get(caCerts, func() (*transport, error) { return s.newTransport(caCerts), nil })
+	return t, t.err
 }
 
 // proxyOf is the proxy of the environment, except for names of the cluster: a proxy

@@ -52,7 +52,7 @@ type Sender struct {
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
-	routes     cache[schedule.Target, *route]
+	routes     cache[string, *route]                            // by URL: a key with certificates would keep them in memory
 	transports cache[string, *transport]
 	proxy      func(*http.Request) (*url.URL, error) // another one in tests
 
@@ -94,6 +94,7 @@ func New(cfg Config) *Sender {
 	s.sources.limit, s.routes.limit, s.transports.limit = keptSources, keptSources, keptTransports
 	s.roots.Store(cfg.RootCAs)
 	s.transports.evicted = (*transport).retire
+	s.transports.weight = func(caCerts string) int { return 1 + len(caCerts)/(64<<10) } // of 256 KiB it takes 650 KB
 	return s
 }
 

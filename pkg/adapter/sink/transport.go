@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -20,16 +21,30 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// maxResponseHeader bounds the headers of an answer, with 1xx ones. They are part of
-// the memory that dispatch counts for a delivery.
-const maxResponseHeader = 16 << 10
+// The headers of an answer, with 1xx ones, are bounded: they are part of the memory that dispatch
+// counts for a delivery. A line takes some 60 bytes beside its text, however short it is.
+const (
+	maxResponseHeader = 16 << 10
+	maxResponseLines  = 128
+)
 
 const (
 	dialTimeout      = 30 * time.Second
 	handshakeTimeout = 10 * time.Second
 )
 
-var errHandshake = errors.New("TLS handshake timeout")
+// The memory of a connection with TLS keeps the sink's certificates: three times their bytes, and
+// 2 KB for each.
+const (
+	maxHandshake    = 16 << 10 // bytes of the sink; usual ones have 3 to 6 KiB
+	maxCertificates = 10
+)
+
+var (
+	errHandshake        = errors.New("TLS handshake timeout")
+	errLongHandshake    = fmt.Errorf("the TLS handshake has more than %d bytes", maxHandshake)
+	errManyCertificates = fmt.Errorf("there are more than %d certificates", maxCertificates)
+)
 
 // transport makes requests to all sinks with the same trusted certificates. All of a request
 // runs in the goroutine of its caller: net/http's Transport has two more for each connection, so
@@ -39,9 +54,10 @@ type transport struct {
 	tls     *tls.Config
 	idle    map[string][]*conn // under conns.mu: by way, idle longest first
 	retired bool               // under conns.mu
+	err     error              // no request can be made
 }
 
-func (s *Sender) newTransport(caCerts string) (*transport, error) {
+func (s *Sender) newTransport(caCerts string) *transport {
 	roots := s.roots.Load()
 	if caCerts != "" {
 		if roots == nil {
@@ -53,12 +69,11 @@ func (s *Sender) newTransport(caCerts string) (*transport, error) {
 			roots = roots.Clone()
 		}
 		if !roots.AppendCertsFromPEM([]byte(caCerts)) {
-			return nil, errors.New("sink: CACerts hold no PEM certificate")
+			return &transport{conns: s.conns, err: errors.New("sink: CACerts hold no PEM certificate")}
 		}
 	}
-	return &transport{
-		conns: s.conns, tls: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, idle: map[string][]*conn{},
-	}, nil
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, VerifyConnection: verify}
+	return &transport{conns: s.conns, tls: config, idle: map[string][]*conn{}}
 }
 
 // roundTrip makes a request. It is repeated at once, on a new connection, when a connection that
@@ -174,7 +189,7 @@ func (c *conn) tunnel(ctx context.Context, r *route) error {
 	if err := req.Write(c.Conn); err != nil {
 		return err
 	}
-	c.left = maxResponseHeader
+	c.left, c.head = maxResponseHeader, lines{}
 	resp, err := http.ReadResponse(bufio.NewReader(c), req) //nolint:bodyclose // what follows is the connection; a sink with TLS does not speak first
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("CONNECT %s was answered with %s", r.address, resp.Status)
@@ -189,14 +204,39 @@ func (c *conn) secure(ctx context.Context, address string) error {
 	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
 		return err
 	}
-	secured := tls.Client(c.Conn, config)
+	handshake := &bounded{c.Conn, maxHandshake}
+	secured := tls.Client(handshake, config)
 	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshake)
 	defer cancel()
 	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshake) {
 		err = errHandshake
 	}
+	handshake.left = math.MaxInt64
 	c.Conn = secured
 	return err
+}
+
+func verify(s tls.ConnectionState) error {
+	if len(s.PeerCertificates) > maxCertificates {
+		return errManyCertificates
+	}
+	return nil
+}
+
+// bounded is a connection that reads so many bytes.
+type bounded struct {
+	net.Conn
+	left int64
+}
+
+// Read implements io.Reader.
+func (c *bounded) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errLongHandshake
+	}
+	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
+	c.left -= int64(n)
+	return n, err
 }
 
 // addressOf is what is dialled for a URL.

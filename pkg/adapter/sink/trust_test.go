@@ -31,3 +31,20 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 		t.Errorf("the next transport has other roots: %v", err)
 	}
 }
+
+// Certificates that cannot be read are read once: each delivery would read a megabyte of them, which the
+// status of an object that is a sink may have, under the lock that all deliveries need.
+func TestTrust_UnreadableCertificatesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	s := New(Config{})
+	t.Cleanup(s.Close)
+	for range 2 {
+		if _, err := s.transport("no PEM"); err == nil {
+			t.Error("no error")
+		}
+	}
+	s.transports.weight = func(string) int { t.Error("it is made again"); return 1 }
+	if _, err := s.transport("no PEM"); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,22 @@
+package sink
+
+import (
+	"testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+)
+
+// What is remembered of a URL keeps no certificates, of which a source may have 256 KiB. A source
+// whose certificates were changed again and again took a gigabyte of memory.
+func TestRoutes_KeepNoCertificates(t *testing.T) {
+	t.Parallel()
+	s, _ := newSender(t)
+	for _, certs := range []string{"some", "others"} {
+		if _, err := s.route(schedule.Target{URL: "http://sink", CACerts: certs, Audience: certs}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.routes.young); n != 1 {
+		t.Errorf("%d routes are kept for one URL", n)
+	}
+}
