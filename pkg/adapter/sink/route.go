@@ -52,7 +52,8 @@ func basic(user *url.Userinfo) []string {
 
 func (s *Sender) transport(caCerts string) (*transport, error) {
 	t, _ := s.transports.get(caCerts, func() (*transport, error) { return s.newTransport(caCerts), nil })
-	return t, t.err
+	_, err := t.tls()
+	return t, err
 }
 
 // proxyOf is the proxy of the environment, except for names of the cluster: a proxy

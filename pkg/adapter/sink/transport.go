@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -51,29 +52,41 @@ var (
 // that each delivery would wait for a goroutine before its first byte is written.
 type transport struct {
 	conns   *conns
-	tls     *tls.Config
+	tls     func() (*tls.Config, error)
 	idle    map[string][]*conn // under conns.mu: by way, idle longest first
 	retired bool               // under conns.mu
-	err     error              // no request can be made
 }
 
+// newTransport reads the certificates when they are first needed, and then once: a megabyte takes
+// 80 ms, in which no delivery to another sink may wait for the lock of the transports.
 func (s *Sender) newTransport(caCerts string) *transport {
 	roots := s.roots.Load()
-	if caCerts != "" {
-		if roots == nil {
-			var err error
-			if roots, err = x509.SystemCertPool(); err != nil {
-				roots = x509.NewCertPool() // a distroless image without certificates
-			}
-		} else {
-			roots = roots.Clone()
+	return &transport{conns: s.conns, idle: map[string][]*conn{}, tls: sync.OnceValues(func() (*tls.Config, error) {
+		trusted, err := trust(roots, caCerts)
+		if err != nil {
+			return nil, err
 		}
-		if !roots.AppendCertsFromPEM([]byte(caCerts)) {
-			return &transport{conns: s.conns, err: errors.New("sink: CACerts hold no PEM certificate")}
-		}
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, VerifyConnection: verify}, nil
+	})}
+}
+
+// trust returns the roots and the certificates. No roots stand for the system's.
+func trust(roots *x509.CertPool, caCerts string) (*x509.CertPool, error) {
+	if caCerts == "" {
+		return roots, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, VerifyConnection: verify}
-	return &transport{conns: s.conns, tls: config, idle: map[string][]*conn{}}
+	if roots == nil {
+		var err error
+		if roots, err = x509.SystemCertPool(); err != nil {
+			roots = x509.NewCertPool() // a distroless image without certificates
+		}
+	} else {
+		roots = roots.Clone()
+	}
+	if !roots.AppendCertsFromPEM([]byte(caCerts)) {
+		return nil, errors.New("sink: CACerts hold no PEM certificate")
+	}
+	return roots, nil
 }
 
 // roundTrip makes a request. It is repeated at once, on a new connection, when a connection that
@@ -199,8 +212,11 @@ func (c *conn) tunnel(ctx context.Context, r *route) error {
 
 // secure begins TLS with the host of an address.
 func (c *conn) secure(ctx context.Context, address string) error {
-	config := c.transport.tls.Clone()
-	var err error
+	config, err := c.transport.tls()
+	if err != nil {
+		return err
+	}
+	config = config.Clone()
 	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"crypto/x509"
+	"strings"
 	"testing"
 )
 
@@ -27,24 +28,41 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 	if dropped != 1 {
 		t.Errorf("%d transports are dropped", dropped)
 	}
-	if transport, err := s.transport(""); err != nil || transport.tls.RootCAs != roots {
+	transport, err := s.transport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := transport.tls(); err != nil || config.RootCAs != roots {
 		t.Errorf("the next transport has other roots: %v", err)
+	}
+}
+
+// Nothing is read while a transport is made, which is under the lock that all deliveries need.
+func TestTrust_CertificatesAreNotReadUnderTheLock(t *testing.T) {
+	s := New(Config{RootCAs: x509.NewCertPool()})
+	t.Cleanup(s.Close)
+	authority, _ := signed(t)
+	certificates := strings.Repeat(authority, 100)
+	if n := testing.AllocsPerRun(10, func() { s.newTransport(certificates) }); n > 20 {
+		t.Errorf("%.0f allocations for a transport of 100 certificates", n)
+	}
+	if config, err := s.newTransport(certificates).tls(); err != nil || config.RootCAs.Equal(x509.NewCertPool()) {
+		t.Errorf("the certificates are not read: %v", err)
 	}
 }
 
 // Certificates that cannot be read are read once: each delivery would read a megabyte of them, which the
 // status of an object that is a sink may have, under the lock that all deliveries need.
 func TestTrust_UnreadableCertificatesAreReadOnce(t *testing.T) {
-	t.Parallel()
+	const unreadable = "no PEM"
 	s := New(Config{})
 	t.Cleanup(s.Close)
 	for range 2 {
-		if _, err := s.transport("no PEM"); err == nil {
+		if _, err := s.transport(unreadable); err == nil {
 			t.Error("no error")
 		}
 	}
-	s.transports.weight = func(string) int { t.Error("it is made again"); return 1 }
-	if _, err := s.transport("no PEM"); err == nil {
-		t.Error("no error")
+	if n := testing.AllocsPerRun(10, func() { _, _ = s.transport(unreadable) }); n > 0 {
+		t.Errorf("%.0f allocations for an error that is known", n)
 	}
 }
