@@ -63,10 +63,12 @@ type group struct {
 	peers   string
 	ports   [3]string           // of the logs
 	members [3]*harness.Adapter // nil: it is down
+	ran     []ran               // all processes so far
 	process func(i int) harness.Process
 	host    string               // of the members' addresses
 	more    func(i int) []string // flags
 	headers []string             // of each call
+	errors  []string             // what members may log as an error, see checkErrors
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -126,8 +128,30 @@ func prepare(t testing.TB, set func(g *group)) *group {
 				}
 			}
 		}
+		g.checkErrors()
 	})
 	return g
+}
+
+// ran is a process of a member.
+type ran struct {
+	name string
+	*harness.Adapter
+}
+
+// checkErrors looks for errors in the logs of all processes, also of the ones that were killed or
+// have ended. The end of a tenure or a lease is no error, nor is what it leaves undone: the next
+// owner does it. etcd logs as JSON.
+func (g *group) checkErrors() {
+	g.t.Helper()
+	for _, a := range g.ran {
+		for line := range strings.Lines(a.Log()) {
+			isError := strings.Contains(line, "level=ERROR") || strings.HasPrefix(line, `{"level":"`) || strings.HasPrefix(line, "panic:")
+			if isError && !slices.ContainsFunc(g.errors, func(part string) bool { return strings.Contains(line, part) }) {
+				g.t.Errorf("%s logged an error: %s", a.name, line)
+			}
+		}
+	}
 }
 
 // deliverTo writes the manifest of the source.
@@ -165,7 +189,7 @@ func (g *group) launch(i int) {
 		return
 	}
 	g.mu.Lock()
-	g.members[i] = a
+	g.members[i], g.ran = a, append(g.ran, ran{name(3*g.shard + i), a})
 	g.mu.Unlock()
 }
 
