@@ -133,27 +133,6 @@ func prepare(t testing.TB, set func(g *group)) *group {
 	return g
 }
 
-// ran is a process of a member.
-type ran struct {
-	name string
-	*harness.Adapter
-}
-
-// checkErrors looks for errors in the logs of all processes, also of the ones that were killed or
-// have ended. The end of a tenure or a lease is no error, nor is what it leaves undone: the next
-// owner does it. etcd logs as JSON.
-func (g *group) checkErrors() {
-	g.t.Helper()
-	for _, a := range g.ran {
-		for line := range strings.Lines(a.Log()) {
-			isError := strings.Contains(line, "level=ERROR") || strings.HasPrefix(line, `{"level":"`) || strings.HasPrefix(line, "panic:")
-			if isError && !slices.ContainsFunc(g.errors, func(part string) bool { return strings.Contains(line, part) }) {
-				g.t.Errorf("%s logged an error: %s", a.name, line)
-			}
-		}
-	}
-}
-
 // deliverTo writes the manifest of the source.
 func (g *group) deliverTo(url string) {
 	g.sources = filepath.Join(g.dir, "sources.yaml")
@@ -236,9 +215,6 @@ func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Deliv
 
 // path is the address of the source.
 func (g *group) path() string { return "/tests/" + g.source }
-
-// shardLabel is the label of the metrics of a group.
-func (g *group) shardLabel() string { return fmt.Sprintf(`{shard="%d"}`, g.shard) }
 
 var keys struct {
 	sync.Mutex
