@@ -207,10 +207,14 @@ func TestOwner_DiskHangs(t *testing.T) {
 	g.settled()
 }
 
+// diskFails is what a member logs as an error whose disk takes nothing any more, and which ends.
+var diskFails = []string{"no space left on device", "input/output error", "writeAt failed", `"level":"fatal"`}
+
 // An owner whose disk is full ends, and says why. The others go on, and it comes back when
 // there is space. Until it ends, within a second, it may answer 507.
 func TestOwner_DiskFull(t *testing.T) {
 	g, disks := startOnDisks(t, 0)
+	g.errors = diskFails
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()
@@ -238,6 +242,7 @@ func TestOwner_DiskFull(t *testing.T) {
 func TestOwner_DiskFails(t *testing.T) {
 	var disks, below [3]string
 	g := startWith(t, func(g *group) {
+		g.errors = diskFails
 		for i := range disks {
 			disks[i], below[i] = g.weakDisk(i)
 		}

@@ -48,6 +48,9 @@ func startGroups(t testing.TB, n int) []*group {
 	return groups
 }
 
+// shardLabel is the label of the metrics of a group.
+func (g *group) shardLabel() string { return fmt.Sprintf(`{shard="%d"}`, g.shard) }
+
 // Any member of any group answers each call for any source, the streams too. A source that no
 // member knows is 404.
 func TestGroups_AnyMemberAnswers(t *testing.T) {

@@ -63,10 +63,12 @@ type group struct {
 	peers   string
 	ports   [3]string           // of the logs
 	members [3]*harness.Adapter // nil: it is down
+	ran     []ran               // all processes so far
 	process func(i int) harness.Process
 	host    string               // of the members' addresses
 	more    func(i int) []string // flags
 	headers []string             // of each call
+	errors  []string             // what members may log as an error, see checkErrors
 
 	mu        sync.Mutex
 	acked     map[string]time.Time // key → due time
@@ -126,6 +128,7 @@ func prepare(t testing.TB, set func(g *group)) *group {
 				}
 			}
 		}
+		g.checkErrors()
 	})
 	return g
 }
@@ -165,7 +168,7 @@ func (g *group) launch(i int) {
 		return
 	}
 	g.mu.Lock()
-	g.members[i] = a
+	g.members[i], g.ran = a, append(g.ran, ran{name(3*g.shard + i), a})
 	g.mu.Unlock()
 }
 
@@ -212,9 +215,6 @@ func (g *group) deliver(w http.ResponseWriter, r *http.Request, d *harness.Deliv
 
 // path is the address of the source.
 func (g *group) path() string { return "/tests/" + g.source }
-
-// shardLabel is the label of the metrics of a group.
-func (g *group) shardLabel() string { return fmt.Sprintf(`{shard="%d"}`, g.shard) }
 
 var keys struct {
 	sync.Mutex

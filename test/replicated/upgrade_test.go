@@ -27,7 +27,7 @@ func (g *group) replace(i int, program string) {
 		g.t.Fatal(err)
 	}
 	g.mu.Lock()
-	g.members[i] = next
+	g.members[i], g.ran = next, append(g.ran, ran{name(i), next})
 	g.mu.Unlock()
 	g.ready(i)
 	g.pass(500 * time.Millisecond)

@@ -106,10 +106,13 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	for again := time.Now().Add(waitLogEvery); ; {
 		answers := map[string]admission{}
+		var silent []string // why there is no answer
 		for _, name := range m.cfg.others() {
 			var a admission
 			if err := m.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}, &a); err == nil {
 				answers[name] = a
+			} else {
+				silent = append(silent, err.Error())
 			}
 		}
 		verdict, waitsFor, err := m.judge(answers, joining)
@@ -136,7 +139,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case waiting:
 		}
 		if time.Now().After(again) {
-			m.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor)
+			m.cfg.Log.Info("this member cannot join yet", "waitsFor", waitsFor, "noAnswer", silent)
 			again = time.Now().Add(waitLogEvery)
 		}
 		select {

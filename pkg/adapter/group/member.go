@@ -1,11 +1,13 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -222,8 +224,24 @@ func (m *Member) listen(tlsConfig *tls.Config) error {
 	if m.peers, err = m.connections.forward.Open(m.cfg.ForwardListen, server); err != nil {
 		return fmt.Errorf("group: listen: %w", err)
 	}
+	for _, address := range []string{m.cfg.ForwardListen, cmp.Or(m.cfg.PeerListen, m.cfg.peers[m.cfg.Member])} {
+		if hiddenLoopback(address) {
+			m.cfg.Log.Warn("this machine takes its own name for a loopback address, where other machines do not reach this member: give --peer-listen and --forward-listen, or correct the machine's hosts file", "listens", address)
+			break
+		}
+	}
 	m.serves.Go(m.peers.Serve)
 	return nil
+}
+
+// hiddenLoopback reports that a name which does not look like it is a loopback address, as the
+// name of a machine is in the hosts file of Debian.
+func hiddenLoopback(address string) bool {
+	if local, err := listener.IsLoopback(address); err != nil || local {
+		return false
+	}
+	resolved, err := net.ResolveTCPAddr("tcp", address)
+	return err == nil && resolved.IP.IsLoopback()
 }
 
 // Serve lets this member own the shard: handler is the schedule API.

@@ -222,7 +222,9 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 // touch records that an event came.
 func (s *source) touch() { s.event.Store(time.Now().UnixNano()) }
 
-// removed reports that the source is gone, or the adapter ends.
+// removed reports that the source is gone, or the store has ended. A lease that ends and comes
+// back is no such end: without it the store refuses only what changes nothing, and all that a
+// watch writes changes something, also for keys that wait already.
 func (s *source) removed(err error) bool {
 	var refused *schedule.Error
 	return errors.As(err, &refused) && (refused.Code == schedule.CodeNotFound || refused.Code == schedule.CodeUnavailable)

@@ -29,10 +29,11 @@ type world struct {
 	fs  *vfs.MemFS
 	src *schedule.Source
 
-	db *store.DB
-	q  *queue.Queue
-	m  *Manager
-	s  *taped
+	lease *lease // nil: a single adapter's store
+	db    *store.DB
+	q     *queue.Queue
+	m     *Manager
+	s     *taped
 
 	mu      sync.Mutex
 	wakes   []wake // durable, over all starts
@@ -151,7 +152,13 @@ func (w *world) start() *world {
 	w.t.Helper()
 	var err error
 	fatal := func(err error) { w.t.Errorf("fatal: %v", err) }
-	if w.db, err = store.Open(store.Options{Dir: "data", FS: w.fs, Fatal: fatal}); err != nil {
+	o := store.Options{Dir: "data", FS: w.fs, Fatal: fatal}
+	if w.lease == nil {
+		w.db, err = store.Open(o)
+	} else if w.lease.view, err = store.OpenView(o); err == nil {
+		w.db, err = w.lease.view.Own(w.lease)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	if w.q, err = queue.Open(queue.Config{Store: w.db, Fatal: fatal}); err != nil {
@@ -205,7 +212,11 @@ func (w *world) stop() {
 	w.m.Close()
 	w.m = nil
 	w.q.Close()
-	if err := w.db.Close(); err != nil {
+	err := w.db.Close()
+	if w.lease != nil {
+		err = errors.Join(err, w.lease.view.Close())
+	}
+	if err != nil {
 		w.t.Error(err)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
@@ -112,7 +113,7 @@ func Start(o Options) (*Server, error) {
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
 	logs := logutil.DefaultZapLoggerConfig
 	logs.Level, logs.OutputPaths = level, []string{"stderr"}
-	logger, err := logs.Build()
+	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return errorsOnly{c} }))
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
@@ -158,6 +159,26 @@ func Start(o Options) (*Server, error) {
 		}
 	}()
 	return s, nil
+}
+
+// errorsOnly leaves out what etcd logs as an error and is none.
+type errorsOnly struct{ zapcore.Core }
+
+// noTermYet is logged at a first start, before a new member has stored its first term. etcd tries
+// again some seconds later.
+const noTermYet = "failed to update storage version"
+
+// With implements zapcore.Core.
+func (c errorsOnly) With(fields []zapcore.Field) zapcore.Core {
+	return errorsOnly{c.Core.With(fields)}
+}
+
+// Check implements zapcore.Core.
+func (c errorsOnly) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if e.Message == noTermYet {
+		return to
+	}
+	return c.Core.Check(e, to)
 }
 
 // listen listens for the other members. What connects waits until etcd has started.

@@ -1,0 +1,29 @@
+package replicated
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/reschedule-dev/reschedule/test/internal/harness"
+)
+
+// ran is a process of a member.
+type ran struct {
+	name string
+	*harness.Adapter
+}
+
+// checkErrors looks for errors in the logs of all processes, also of the ones that were killed or
+// have ended. The end of a tenure or a lease is no error, nor is what it leaves undone: the next
+// owner does it. etcd logs as JSON.
+func (g *group) checkErrors() {
+	g.t.Helper()
+	for _, a := range g.ran {
+		for line := range strings.Lines(a.Log()) {
+			isError := strings.Contains(line, "level=ERROR") || strings.HasPrefix(line, `{"level":"`) || strings.HasPrefix(line, "panic:")
+			if isError && !slices.ContainsFunc(g.errors, func(part string) bool { return strings.Contains(line, part) }) {
+				g.t.Errorf("%s logged an error: %s", a.name, line)
+			}
+		}
+	}
+}
