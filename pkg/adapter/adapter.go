@@ -344,6 +344,14 @@ func (a *Adapter) warnFailing(s *schedule.Source, h dispatch.Health) {
 // Addr is the address of the schedule API.
 func (a *Adapter) Addr() string { return a.calls[0].Addr().String() }
 
+// TLSAddr is the address of the schedule API with TLS, "" when there is none.
+func (a *Adapter) TLSAddr() string {
+	if a.cfg.TLSListen == "" {
+		return ""
+	}
+	return a.calls[1].Addr().String()
+}
+
 // AdminAddr is the address of probes and metrics.
 func (a *Adapter) AdminAddr() string { return a.admin.Addr().String() }
 

@@ -112,6 +112,9 @@ func (c *Config) complete() error {
 			return err
 		}
 	}
+	if c.TLSListen != "" && c.TLSDir == "" {
+		return fmt.Errorf("adapter: --tls-listen %s needs a certificate: give --tls-dir", c.TLSListen)
+	}
 	if c.Kubernetes != nil {
 		return nil // the API server says who may call
 	}

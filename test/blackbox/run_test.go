@@ -2,6 +2,7 @@ package blackbox
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -424,5 +425,28 @@ func TestSIGTERM_ASecondDoesNoHarm(t *testing.T) {
 	case <-o.Exited():
 	case <-time.After(15 * time.Second):
 		t.Fatal("it still runs after 15 s")
+	}
+}
+
+// The ready line has the address with TLS, which is unknown otherwise with port 0.
+func TestReady_NamesTheAddressWithTLS(t *testing.T) {
+	t.Parallel()
+	s, dir := &source{name: "ready-tls"}, t.TempDir()
+	roots := certify(t, dir)
+	o := alone(t, []string{"--tls-listen", "127.0.0.1:0", "--tls-dir", dir}, s)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(o.TLS + "/" + namespace + "/" + s.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", o.TLS, resp.Status)
+	}
+	// Without a directory there is never a certificate, and no handshake succeeds.
+	out := harness.Refused(t, harness.Flags(o.file, t.TempDir(), "--tls-listen", "127.0.0.1:0")...)
+	if !strings.Contains(out, "--tls-dir") {
+		t.Errorf("--tls-listen alone: %s", out)
 	}
 }

@@ -154,6 +154,8 @@ type call struct {
 	caller access.Caller
 	// path is what the request is to.
 	path pathKind
+	// accounted is whether the audit log was asked to have the change.
+	accounted bool
 	// status is the status of the answer, for the metrics.
 	status int
 	// share is what the request holds by being under way, claim what its body
@@ -228,7 +230,9 @@ func (c *call) serve() error {
 			return err
 		}
 	}
-	return do(c)
+	err := do(c)
+	c.auditUnread(err)
+	return err
 }
 
 // calls are what the methods do that a path allows, HEAD as GET.

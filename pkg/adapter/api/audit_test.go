@@ -92,6 +92,46 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	}
 }
 
+func TestAudit_HasALineForWhatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	// A change that is refused because its body, a parameter or a header is bad has
+	// one line too.
+	e, lines := auditEdge(t, true)
+	e.do("PUT", base+"/schedules/k", `{"delay":"x"}`)
+	e.do("PUT", base+"/schedules/k", "{}", "Content-Type", "text/plain")
+	e.do("PUT", base+"/schedules/k", "{}", "If-None-Match", "tag")
+	e.do("DELETE", base+"/schedules/k?uid=", "")
+	e.do("DELETE", base+"/schedules", "")
+	e.do("POST", base+"/schedules", "[]")
+	e.do("POST", base, "{}", "Content-Encoding", "gzip")
+	e.do("POST", base+"/schedules/k/run", `{"x":1}`)
+	e.do("DELETE", base+"/deadletters", "")
+	e.do("POST", base+"/deadletters/redrive", "")
+	e.do("POST", base+"/deadletters/k/redrive", `{"x":1}`)
+	e.do("POST", base+"/resync", `{"over":"x"}`)
+	e.do("GET", base+"/schedules/k?x=1", "")
+	e.do("GET", base+"/deadletters?x=1", "")
+	const invalid, media = "400 invalid_argument", "415 unsupported_media_type"
+	want := [][3]string{
+		{"schedule", "k", invalid}, {"schedule", "k", media}, {"schedule", "k", invalid}, {"cancel", "k", invalid},
+		{"cancelAll", "", invalid}, {"bulk", "", invalid}, {"event", "", media}, {"run", "k", invalid},
+		{"discard", "", invalid}, {"redrive", "", invalid}, {"redrive", "k", invalid}, {"resync", "", invalid},
+	}
+	got := lines()
+	if len(got) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
+	}
+	for i, w := range want {
+		key := w[1]
+		if key == "" {
+			key = `""`
+		}
+		if tail := "audit.verb=" + w[0] + " audit.source=default/demo audit.key=" + key + ` audit.result="` + w[2] + `"`; !strings.HasSuffix(got[i], tail) {
+			t.Errorf("%q, want %q", got[i], tail)
+		}
+	}
+}
+
 func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 	t.Parallel()
 	// Without authentication the address stands for the user; a source that

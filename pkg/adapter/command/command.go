@@ -114,11 +114,14 @@ func run(args []string, version string, replication group.Settings) error {
 		}
 	}()
 	return adapter.Run(ctx, cfg, reload, func(a *adapter.Adapter) {
-		page := ""
-		if cfg.Page {
-			page = ", page on " + a.PageURL()
+		more := ""
+		if address := a.TLSAddr(); address != "" {
+			more += ", schedule API with TLS on https://" + address
 		}
-		_, _ = fmt.Fprintf(os.Stdout, "ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), page)
+		if cfg.Page {
+			more += ", page on " + a.PageURL()
+		}
+		_, _ = fmt.Fprintf(os.Stdout, "ready: schedule API on http://%s, probes and metrics on http://%s%s\n", a.Addr(), a.AdminAddr(), more)
 	})
 }
 
