@@ -103,7 +103,8 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		rowBytes     = 560 // of a row with a key of 512 bytes
 		waiting      = 1024
 		waitingBytes = 24 << 10
-		keyBits      = 10 // of a key in the filter
+		keyBits      = 10       // of a key in the filter
+		idleTLS      = 90 << 10 // of a connection whose sink sends as many certificates as it may
 	)
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -118,6 +119,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		"the store:":            constant(t, "store/options.go", "blockCache") + constant(t, "store/options.go", "memTable"),
 		"deliveries in flight":  dispatch.DefaultMaxBytes,
 		"answers of sinks":      sink.DefaultReplyBytes,
+		"idle connections":      sink.DefaultIdlePerHost / 4 * idleTLS,
 		"bodies and answers":    constant(t, "api/api.go", "defaultBudget"),
 		"requests under way":    constant(t, "api/api.go", "defaultRequests") + waiting*waitingBytes,
 		"connections:":          plainConnections*20<<10 + tlsConnections*(45+64)<<10 + adminConnections*20<<10 + headBytes + adminHeadBytes,

@@ -72,6 +72,16 @@ var assaults = map[string]assault{
 			})
 		},
 	},
+	// The same with TLS, and as much memory for each connection as may be.
+	"secured": {
+		sources: numbered("secured", hangingSources, secured, "limits: {maxInFlight: 4096}"),
+		lands:   []string{delivered},
+		run: func(ctx context.Context, a *attacker) {
+			a.each(ctx, 50*time.Millisecond, 50, func(n int) {
+				a.call(ctx, "secured", http.MethodPost, fmt.Sprintf("secured-%d/schedules", n%hangingSources), items("s", n/hangingSources%2*500, 500, ""))
+			})
+		},
+	},
 	// Keys that are due again as soon as they were delivered.
 	"loop": {
 		sources: numbered("loop", loopSources, "loop", ""),

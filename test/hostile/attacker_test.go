@@ -31,10 +31,14 @@ type assault struct {
 // source is a RescheduleSource of an attacker; sink is the way its sink answers.
 type source struct{ name, sink, spec string }
 
-func (s source) manifest(namespace, sinks string) string {
+func (s source) manifest(namespace, attack string, at addresses) string {
+	sink := fmt.Sprintf("uri: %q", at.Plain+"/"+attack+"/"+s.sink)
+	if s.sink == secured {
+		sink = fmt.Sprintf("uri: %q, CACerts: %q", at.Secured+"/"+attack+"/"+s.sink, at.Authority)
+	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec:\n  sink: {uri: %q}\n",
-		s.name, namespace, sinks+"/"+s.sink)
+	fmt.Fprintf(&text, "apiVersion: sources.reschedule.dev/v1alpha1\nkind: RescheduleSource\nmetadata: {name: %s, namespace: %s}\nspec:\n  sink: {%s}\n",
+		s.name, namespace, sink)
 	for line := range strings.Lines(s.spec) {
 		text.WriteString("  " + strings.TrimRight(line, "\n") + "\n")
 	}

@@ -48,7 +48,7 @@ func (t tally) String() string {
 // gang are the attackers: a process of its own, of low priority, with sinks
 // that misbehave as long as the attack lasts and are content afterwards.
 type gang struct {
-	sink  string // its URL
+	sinks addresses
 	in    io.WriteCloser
 	lines chan string
 }
@@ -93,7 +93,9 @@ func newGang(t *testing.T) *gang {
 		}
 		<-done
 	})
-	g.sink = g.says(t)
+	if err := json.Unmarshal([]byte(g.says(t)), &g.sinks); err != nil {
+		t.Fatal(err)
+	}
 	return g
 }
 
@@ -142,12 +144,13 @@ func (g *gang) ask(t *testing.T, what string) (answers tally) {
 	return answers
 }
 
-// attack is the attackers' program: it prints the URL of its sinks, attacks as the orders on
+// attack is the attackers' program: it prints the addresses of its sinks, attacks as the orders on
 // its input say, until the next order, stop, or the input's end, and prints its answers.
 func attack(in io.Reader, out io.Writer) int {
 	sinks := newSinks()
-	defer sinks.Close()
-	fmt.Fprintln(out, sinks.URL)
+	defer sinks.close()
+	line, _ := json.Marshal(sinks.addresses) // strings
+	fmt.Fprintln(out, string(line))
 	w := &wave{sinks: sinks, answers: tally{}}
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		line := strings.TrimSpace(lines.Text())

@@ -46,7 +46,7 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 	for _, namespace := range evil[:n] {
 		for _, attack := range attacks {
 			for _, source := range assaults[attack].sources {
-				manifests = append(manifests, source.manifest(namespace, s.gang.sink+"/"+attack))
+				manifests = append(manifests, source.manifest(namespace, attack, s.gang.sinks))
 			}
 		}
 	}
@@ -163,6 +163,7 @@ func TestNeighbour_IsNotHarmed(t *testing.T) {
 		"replies": {1, attackFor},
 		"large":   {5, 2 * largeAfter},
 		"hang":    {1, attackFor},
+		"secured": {2, attackFor},
 		"lists":   {3, attackFor},
 		"idle":    {5, attackFor},
 		"bodies":  {1, attackFor},

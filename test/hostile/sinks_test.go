@@ -1,11 +1,22 @@
 package hostile
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,7 +24,8 @@ import (
 // sinks are the sinks of the attackers. The first segment of a path is the attack, the last says how a
 // delivery is answered; once calm, all are answered at once.
 type sinks struct {
-	*httptest.Server
+	addresses
+	plain, secured *httptest.Server
 
 	mu   sync.Mutex
 	calm chan struct{}
@@ -36,8 +48,48 @@ func newSinks() *sinks {
 			s.slow <- struct{}{}
 		}
 	}()
-	s.Server = httptest.NewServer(s)
+	s.plain, s.secured = httptest.NewServer(s), httptest.NewUnstartedServer(s)
+	chain := certificates()
+	s.secured.TLS = &tls.Config{Certificates: []tls.Certificate{chain}}
+	s.secured.StartTLS()
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain.Certificate[0]})
+	s.addresses = addresses{s.plain.URL, s.secured.URL, string(authority)}
 	return s
+}
+
+func (s *sinks) close() {
+	s.plain.Close()
+	s.secured.Close()
+}
+
+// addresses are the URLs of the sinks, and the certificate that those with TLS sign with.
+type addresses struct{ Plain, Secured, Authority string }
+
+// secured is the way of an answer whose connection takes as much memory as it may: as many
+// certificates as are taken, and as many lines of headers, without an end.
+const secured = "secured"
+
+var manyLines = "HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", 120)
+
+// certificates are one that signs itself, and nine others that make 15 KiB together.
+func certificates() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	chain := tls.Certificate{PrivateKey: key}
+	for i, name := range append([]string{"sinks"}, slices.Repeat([]string{strings.Repeat("x", 600)}, 9)...) {
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(24 * time.Hour),
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		}
+		one, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			panic(err)
+		}
+		chain.Certificate = append(chain.Certificate, one)
+	}
+	return chain
 }
 
 // rage makes the sinks misbehave, settle ends that.
@@ -89,6 +141,23 @@ func (s *sinks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "loop": // the key is due again at once
 		w.Header().Set("Reschedule-After", "0s")
 		w.WriteHeader(http.StatusNoContent)
+		return
+	case secured:
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err) // it is HTTP/1.1
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, manyLines) // the caller may be gone
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _ = io.Copy(io.Discard, c)
+		}()
+		select {
+		case <-calm:
+		case <-gone:
+		}
 		return
 	case "reply": // an event of 1 MB, but for its last bytes
 		select {

@@ -18,6 +18,7 @@ import (
 // string, bool or int32, and the data.
 type parts struct {
 	attributes map[string]any
+	size       int // of the attributes that were read from JSON
 	data       []byte
 	base64     string
 	isBase64   bool
@@ -103,15 +104,21 @@ func checkText(name string, value any) error {
 func (p *parts) bounded() error {
 	n := 0
 	for name, value := range p.attributes {
-		n += len(name)
-		if s, ok := value.(string); ok {
-			n += len(s)
-		}
+		n += sizeOf(name, value)
 	}
 	if n > MaxAttributeBytes {
-		return schedule.Refuse(schedule.CodeTooLarge, "the attributes have %d bytes together, more than %d", n, MaxAttributeBytes)
+		return tooLarge()
 	}
 	return nil
+}
+
+func tooLarge() error {
+	return schedule.Refuse(schedule.CodeTooLarge, "the attributes have more than %d bytes together", MaxAttributeBytes)
+}
+
+func sizeOf(name string, value any) int {
+	s, _ := value.(string)
+	return len(name) + len(s)
 }
 
 // isName reports whether a header can carry the name. The SDK accepts every letter of

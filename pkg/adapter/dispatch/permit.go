@@ -8,11 +8,13 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// The memory that a delivery counts: baseCost for its goroutines, its buffers, the
+// The memory that a delivery counts: baseCost for its goroutine, its buffers, the
 // headers of the answer and a small reply; and some copies of the event: one in
-// memory, one in the socket's buffer, and two more in the JSON format.
+// memory, one in the socket's buffer, and two more in the JSON format. With TLS it is tlsCost more, for
+// the buffers of both directions and as many certificates as the sink may send.
 const (
-	baseCost         = 48 << 10
+	baseCost         = 40 << 10
+	tlsCost          = 60 << 10
 	binaryCopies     = 2
 	structuredCopies = 4
 )
@@ -25,7 +27,11 @@ func cost(s *schedule.Source, entry int64) int64 {
 	if s.Delivery.Structured {
 		copies = structuredCopies
 	}
-	return baseCost + copies*min(entry, maxEvent)
+	n := baseCost + copies*min(entry, maxEvent)
+	if s.Secure() {
+		n += tlsCost
+	}
+	return n
 }
 
 // permit is the slot and the memory of one delivery. The size of the event is known

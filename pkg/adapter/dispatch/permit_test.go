@@ -221,6 +221,29 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 	})
 }
 
+// Deliveries with TLS count more: their sinks' certificates stay in memory. With the memory of others,
+// 4,000 of them took twice what the table of the operators' page has.
+func TestDeliveries_WithTLSCountMore(t *testing.T) {
+	for name, change := range map[string]func(*schedule.Source){
+		"the sink":        func(s *schedule.Source) { s.Sink.URL = "HTTPS://sink" },
+		"the dead letter": func(s *schedule.Source) { s.DeadLetter = &schedule.Target{URL: "https://dead"} },
+		"neither":         func(*schedule.Source) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, func(c *core) {
+				c.hang("")
+				for i := range 4 {
+					c.flood(c.source(fmt.Sprint("s", i), in1(fmt.Sprint("ns", i), change)), 1000)
+				}
+				most := dispatch.DefaultMaxBytes / (100 << 10)
+				if n := len(c.deliveries()); (n > most) != (name == "neither") || n < most/2 {
+					t.Errorf("%d are under way; with TLS up to %d may be", n, most)
+				}
+			})
+		})
+	}
+}
+
 func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
 	// A dead letter sink that hangs takes the slots of dead letters, a quarter
 	// as many as maxInFlight, and none of the keys'. When it is back, all come.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"strings"
 	"time"
 )
 
@@ -93,6 +94,16 @@ type Target struct {
 	URL      string
 	CACerts  string // PEM, trusted beside the system's; "" = none
 	Audience string // of the OIDC token to send; "" = none
+}
+
+// Secure reports whether a delivery of the source may use TLS.
+func (s *Source) Secure() bool {
+	return s.Sink.secure() || s.DeadLetter != nil && s.DeadLetter.secure()
+}
+
+func (t Target) secure() bool {
+	const scheme = "https:"
+	return len(t.URL) > len(scheme) && strings.EqualFold(t.URL[:len(scheme)], scheme)
 }
 
 // Delivery is how deliveries of a source are made and repeated.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"container/list"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -234,7 +233,7 @@ func (a *answerBody) release(clean bool) {
 // spent reports whether TLS has read nothing beyond the answer, which silent does not see: a read
 // that may not wait finds nothing.
 func (c *conn) spent() bool {
-	if _, ok := c.Conn.(*tls.Conn); !ok {
+	if !c.secured() {
 		return true
 	}
 	now := time.Now()

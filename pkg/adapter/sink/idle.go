@@ -17,14 +17,15 @@ const (
 	sweepInterval = 5 * time.Second
 )
 
-// conns has the idle connections of all transports. Above the limit the longest idle one is
-// closed.
+// conns has the idle connections of all transports. Above the limit the longest idle ones are
+// closed. A connection with TLS counts as four: it keeps its sink's certificates in memory.
 type conns struct {
 	dialer func(ctx context.Context, network, address string) (net.Conn, error)
 	limit  int
 
 	mu       sync.Mutex
 	idle     list.List // of *conn, idle longest first
+	weigh    int       // together
 	sweeping bool
 }
 
@@ -54,15 +55,17 @@ func (t *transport) last(way string) *conn {
 
 // put keeps a connection for later requests.
 func (t *transport) put(c *conn) {
-	p, surplus := t.conns, c
+	p, surplus := t.conns, []*conn{c}
 	p.mu.Lock()
 	if !t.retired {
 		c.since, c.place = time.Now(), p.idle.PushBack(c)
 		t.idle[c.way] = append(t.idle[c.way], c)
+		p.weigh += c.weight()
 		surplus = nil
-		if p.idle.Len() > p.limit {
-			surplus = p.idle.Front().Value.(*conn)
-			surplus.leave()
+		for p.weigh > p.limit && p.idle.Len() > 1 {
+			longest := p.idle.Front().Value.(*conn)
+			longest.leave()
+			surplus = append(surplus, longest)
 		}
 		if !p.sweeping {
 			p.sweeping = true
@@ -70,15 +73,28 @@ func (t *transport) put(c *conn) {
 		}
 	}
 	p.mu.Unlock()
-	if surplus != nil {
-		surplus.drop()
+	for _, c := range surplus {
+		c.drop()
 	}
+}
+
+func (c *conn) secured() bool {
+	_, ok := c.Conn.(*tls.Conn)
+	return ok
+}
+
+func (c *conn) weight() int {
+	if c.secured() {
+		return 4
+	}
+	return 1
 }
 
 // leave removes a connection from the idle ones. The caller holds the lock.
 func (c *conn) leave() {
 	t := c.transport
 	t.conns.idle.Remove(c.place)
+	t.conns.weigh -= c.weight()
 	c.place = nil
 	idle := t.idle[c.way]
 	i := slices.Index(idle, c)
@@ -92,7 +108,7 @@ func (c *conn) leave() {
 // drop closes an idle connection. With TLS that takes up to 5 s, if its sink reads nothing, and
 // deliveries to others must not wait for it.
 func (c *conn) drop() {
-	if _, ok := c.Conn.(*tls.Conn); ok {
+	if c.secured() {
 		go func() { _ = c.Close() }()
 		return
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // counted is what dispatch counts for a delivery without an event.
-const counted = 48 << 10
+const counted = 40 << 10
 
 // headOf is the beginning of headers as long as they may be, in lines with a value.
 func headOf(value string) string {

@@ -33,8 +33,8 @@ type Config struct {
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
 	// IdlePerHost is the number of idle connections kept for one sink, default
-	// 1000, and for all sinks together. With more deliveries in flight, the others
-	// dial each time.
+	// DefaultIdlePerHost, and for all sinks together; one with TLS counts as four. With more
+	// deliveries in flight, the others dial each time.
 	IdlePerHost int
 	// ReplyBytes bounds the memory of all replies that are being read, default
 	// DefaultReplyBytes.
@@ -62,11 +62,13 @@ type Sender struct {
 // DefaultReplyBytes bounds the memory of all replies that are being read.
 const DefaultReplyBytes = 64 << 20
 
-// Pools and caches are bounded; see cache.
+// DefaultIdlePerHost bounds the idle connections to all sinks.
+const DefaultIdlePerHost = 1000
+
+// Caches are bounded; see cache.
 const (
-	defaultIdlePerHost = 1000
-	keptSources        = 4096
-	keptTransports     = 64
+	keptSources    = 4096
+	keptTransports = 64
 )
 
 // New returns a Sender.
@@ -75,7 +77,7 @@ func New(cfg Config) *Sender {
 		cfg.Log = slog.Default()
 	}
 	if cfg.IdlePerHost <= 0 {
-		cfg.IdlePerHost = defaultIdlePerHost
+		cfg.IdlePerHost = DefaultIdlePerHost
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

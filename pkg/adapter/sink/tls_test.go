@@ -101,6 +101,33 @@ func TestIdleConnection_OfADeafSinkDelaysNobody(t *testing.T) {
 	}
 }
 
+// An idle connection with TLS counts as four: it keeps the sink's certificates.
+func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
+	t.Parallel()
+	authority, with := signed(t)
+	s, _ := newSender(t, func(c *Config) { c.IdlePerHost = 7 })
+	for _, c := range []struct{ secure, idle int }{{1, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 4}, {1, 4}, {1, 1}, {0, 2}} {
+		address, _ := listen(t, func(raw net.Conn) {
+			if c.secure == 1 {
+				raw = tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{with(0, 0)}})
+			}
+			if _, ok := receive(bufio.NewReader(raw)); ok {
+				_, _ = io.WriteString(raw, "HTTP/1.1 204 No Content\r\n\r\n")
+				_, _ = io.Copy(io.Discard, raw) // it stays open
+			}
+		})
+		url := []string{"http://", "https://"}[c.secure] + address
+		if o := send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.CACerts = authority })); o.Status != 204 {
+			t.Fatalf("%+v %s", o, o.Failure.Data)
+		}
+		s.conns.mu.Lock()
+		if n := s.conns.idle.Len(); n != c.idle {
+			t.Errorf("%d connections are idle, want %d", n, c.idle)
+		}
+		s.conns.mu.Unlock()
+	}
+}
+
 // A sink that does not go on with TLS ends with the delivery's timeout.
 func TestTLS_HandshakeThatHangsTimesOut(t *testing.T) {
 	t.Parallel()
