@@ -201,7 +201,7 @@ faults: ## As root: cut members of a real group off in network namespaces; let t
 # Takes some minutes, and 2 GB of disk.
 .PHONY: bench-group
 bench-group: export CGO_ENABLED = 0
-bench-group: ## What a change costs in a group, and in 1, 2 and 4 groups; how long one with PENDING keys (PENDING=1000000) takes to go on without its owner, and to take in an empty disk
+bench-group: ## What a change costs in a group, and in 1, 2, 4 and 8 groups; how long one with PENDING keys (PENDING=1000000) takes to go on without its owner, and to take in an empty disk
 	$(PROGRAMS) go test -count=1 -timeout 30m -tags grpcnotrace,faults -run '^$$' -bench 'Groups?_' -benchtime 1x -v ./test/replicated -pending $(PENDING)
 
 .PHONY: chaos

@@ -128,7 +128,7 @@ func BenchmarkGroup_Cost(b *testing.B) {
 // machine can, and at a rate for each group that leaves processors idle, as a machine for each member does. The
 // groups are started anew for each round, in turns.
 func BenchmarkGroups_Cost(b *testing.B) {
-	sizes := []int{1, 2, 4}
+	sizes := []int{1, 2, 4, 8}
 	type run struct {
 		size, batch int
 		at          string
