@@ -164,9 +164,10 @@ func Start(o Options) (*Server, error) {
 // errorsOnly leaves out what etcd logs as an error and is none.
 type errorsOnly struct{ zapcore.Core }
 
-// noTermYet is logged at a first start, before a new member has stored its first term. etcd tries
-// again some seconds later.
-const noTermYet = "failed to update storage version"
+// noErrors are the messages. The first one is of a first start, before a new member has stored its first
+// term; etcd tries again some seconds later. The other one is of a member that has not caught up, whose
+// promotion is tried again until it has.
+var noErrors = []string{"failed to update storage version", "rejecting promote learner: learner is not ready"}
 
 // With implements zapcore.Core.
 func (c errorsOnly) With(fields []zapcore.Field) zapcore.Core {
@@ -175,7 +176,7 @@ func (c errorsOnly) With(fields []zapcore.Field) zapcore.Core {
 
 // Check implements zapcore.Core.
 func (c errorsOnly) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if e.Message == noTermYet {
+	if slices.Contains(noErrors, e.Message) {
 		return to
 	}
 	return c.Core.Check(e, to)
