@@ -139,7 +139,7 @@ test-release:
 .PHONY: again
 again: export CGO_ENABLED = 0
 again: export GOFLAGS = $(TESTFLAGS)
-again: ## Run all Go tests TIMES times while both processors are busy; what fails is in bin/again.log (TIMES=20, 10 minutes each)
+again: ## Run all Go tests TIMES times while both processors are busy; what fails is in bin/again (TIMES=20, 10 minutes each)
 	$(ALONE) $(PROGRAMS) hack/again.sh $(TIMES)
 
 # What needs another toolchain than Go's. .ci/run has it beside make test.
