@@ -50,7 +50,7 @@ func (g *group) known(i int, key string) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+"/tests/s/schedules/"+key, "", g.headers...)
+	r, err := harness.Do(ctx, http.MethodGet, g.members[i].URL+g.path()+"/schedules/"+key, "", g.headers...)
 	if err != nil || r.Status != http.StatusOK {
 		g.t.Errorf("%s does not know %s: %v %v", name(i), key, r, err)
 	}

@@ -28,12 +28,22 @@ func startGroups(t testing.TB, n int) []*group {
 		}
 		groups, peers, manifests = append(groups, g), append(peers, g.peers), append(manifests, text)
 	}
-	var all sync.WaitGroup
 	for i, g := range groups {
 		g.peers, g.beside = strings.Join(peers, ","), groups[(i+1)%n]
 		if err := os.WriteFile(g.sources, bytes.Join(manifests, []byte("---\n")), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	launchGroups(groups)
+	return groups
+}
+
+// launchGroups starts all members of all groups, and waits until each group has an owner.
+func launchGroups(groups []*group) {
+	t := groups[0].t
+	t.Helper()
+	var all sync.WaitGroup
+	for _, g := range groups {
 		for i := range g.members {
 			all.Go(func() { g.launch(i) })
 		}
@@ -43,9 +53,8 @@ func startGroups(t testing.TB, n int) []*group {
 		t.FailNow()
 	}
 	for _, g := range groups {
-		g.put(g.key(), time.Hour) // there is an owner
+		g.put(g.key(), time.Hour)
 	}
-	return groups
 }
 
 // shardLabel is the label of the metrics of a group.
@@ -129,4 +138,27 @@ func TestGroups_AreLinearisable(t *testing.T) {
 	judge(groups[1], min(*chaos, 5*time.Minute))
 	stop()
 	groups[1].settled()
+}
+
+// Each of two groups is restored from a back-up of its own.
+func TestGroups_Restored(t *testing.T) {
+	groups := startGroups(t, 2)
+	late := make([]string, len(groups))
+	for n, g := range groups {
+		late[n] = g.key()
+		g.put(late[n], 24*time.Hour)
+		g.mustRun((g.owner()+1)%3, "adapter-replicated backup")
+	}
+	for _, g := range groups {
+		for i := range g.members {
+			g.lose(i)
+			g.mustRun(i, "adapter-replicated restore")
+		}
+	}
+	launchGroups(groups)
+	for n, g := range groups {
+		for i := range g.members {
+			g.known(i, late[n])
+		}
+	}
 }
