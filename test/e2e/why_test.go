@@ -159,6 +159,8 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		cause string
 		args  []string
 	}{
+		{"InFlight", []string{"busy", "slow/a"}}, // first: it ends after two minutes
+		{"AtMaxInFlight", []string{"busy", "second/a"}},
 		{"Unauthenticated", stranger("not-a-token")},
 		{"Unauthenticated", stranger(e.kubectl("create", "token", "ada", "-n", e.namespace.name))}, // for the API server
 		{"NoSource", []string{"absent", "a"}},
@@ -176,8 +178,6 @@ func TestWhy_NamesEachFault(t *testing.T) {
 		{"ExpiresFirst", []string{"ops", "never/a"}},
 		{"Expired", []string{"ops", "gone/a"}},
 		{"NeverSeen", []string{"ops", "unknown/a"}},
-		{"InFlight", []string{"busy", "slow/a"}},
-		{"AtMaxInFlight", []string{"busy", "second/a"}},
 		{"Quota", []string{"full"}},
 	} {
 		t.Run(c.cause, func(t *testing.T) { e.names(t, c.cause, c.args...) })
