@@ -60,7 +60,7 @@ type Sender struct {
 }
 
 // DefaultReplyBytes bounds the memory of all replies that are being read.
-const DefaultReplyBytes = 64 << 20
+const DefaultReplyBytes = 60 << 20
 
 // DefaultIdlePerHost bounds the idle connections to all sinks.
 const DefaultIdlePerHost = 1000
