@@ -157,7 +157,7 @@ func override(ec *event.EventContextV1, name, value string) {
 	case !Overridable(name):
 	case name == "subject":
 		ec.Subject = &value
-	case name == "datacontenttype":
+	case name == dataContentType:
 		ec.DataContentType = &value
 	case name == "dataschema":
 		ec.DataSchema = &types.URI{URL: verbatim(value)}

@@ -20,6 +20,7 @@ const (
 	mediaAnyEvent   = "application/cloudevents"
 	headerPrefix    = "Ce-"
 	contentType     = "Content-Type"
+	dataContentType = "datacontenttype" // the attribute that Content-Type has
 	headerSpec      = "Ce-Specversion"
 	defaultDataType = "application/json"
 )
@@ -71,18 +72,24 @@ func readBinary(h http.Header, body []byte) (*schedule.Event, error) {
 		if err != nil {
 			return nil, schedule.Invalid(attribute, "the header %v", err)
 		}
-		p.attributes[attribute] = value
+		if attribute == dataContentType {
+			continue // the binding has no such header
+		}
+		if err := p.set(attribute, value); err != nil {
+			return nil, err
+		}
 	}
-	if ct := h.Get(contentType); ct != "" {
-		p.attributes["datacontenttype"] = ct
-	} else {
-		delete(p.attributes, "datacontenttype") // the binding has no such header
-	}
+	declared := h.Get(contentType)
 	if len(body) > 0 {
 		p.data = bytes.Clone(body)
-		if h.Get(contentType) == "" && !isJSONText(body) {
+		if declared == "" && !isJSONText(body) {
 			// Without a type it would be delivered as application/json, which it is not.
-			p.attributes["datacontenttype"] = "application/octet-stream"
+			declared = "application/octet-stream"
+		}
+	}
+	if declared != "" {
+		if err := p.set(dataContentType, declared); err != nil {
+			return nil, err
 		}
 	}
 	if encoding, _ := p.attributes["datacontentencoding"].(string); strings.EqualFold(encoding, "base64") && p.version() == "0.3" {

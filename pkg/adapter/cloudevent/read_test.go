@@ -189,19 +189,21 @@ func TestRead_Refuses(t *testing.T) {
 	}
 }
 
-// The attributes of an event are bounded.
+// The attributes of an event are bounded alike in all modes.
 func TestRead_AttributesAreBounded(t *testing.T) {
 	t.Parallel()
-	event := func(n int) []byte {
-		return []byte(`{"specversion":"1.0","id":"i","source":"/s","type":"t","x":"` + strings.Repeat("x", n) + `"}`)
-	}
-	if _, err := Read(jsonHeader(), event(MaxAttributeBytes-100)); err != nil {
-		t.Error(err)
-	}
-	_, err := Read(jsonHeader(), event(MaxAttributeBytes))
-	var refused *schedule.Error
-	if !errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge {
-		t.Errorf("%v", err)
+	const most = MaxAttributeBytes - len("specversion1.0idisource/stypetx")
+	for n, fits := range map[int]bool{most: true, most + 1: false} {
+		value := strings.Repeat("x", n)
+		_, structured := Read(jsonHeader(), []byte(`{"specversion":"1.0","id":"i","source":"/s","type":"t","x":"`+value+`"}`))
+		_, binary := Read(binaryHeader("Ce-X", value, "Ce-Datacontenttype", "ignored"), nil)
+		_, typed := Read(binaryHeader("Ce-X", value[len("datacontenttypea/b"):], "Content-Type", "a/b"), nil)
+		for mode, err := range map[string]error{"structured": structured, "binary": binary, "binary with a type": typed} {
+			var refused *schedule.Error
+			if fits && err != nil || !fits && (!errors.As(err, &refused) || refused.Code != schedule.CodeTooLarge) {
+				t.Errorf("%s, %d bytes: %v", mode, n, err)
+			}
+		}
 	}
 }
 

@@ -134,12 +134,7 @@ func (p *parts) add(name string, v jsontext.Value, data, encoded *jsontext.Value
 	if err != nil || value == nil {
 		return err // a null is an absent attribute
 	}
-	p.attributes[lower] = value
-	// More are not read: a hundred thousand take three times the memory of their text.
-	if p.size += sizeOf(lower, value); p.size > MaxAttributeBytes {
-		return tooLarge()
-	}
-	return nil
+	return p.set(lower, value)
 }
 
 func attributeValue(name string, v jsontext.Value) (any, error) {
@@ -196,7 +191,7 @@ func (p *parts) setData(data, encoded jsontext.Value) error {
 }
 
 func (p *parts) setJSON(data jsontext.Value) error {
-	declared, _ := p.attributes["datacontenttype"].(string)
+	declared, _ := p.attributes[dataContentType].(string)
 	media := mediaType(declared)
 	switch {
 	case isJSONMedia(media):
