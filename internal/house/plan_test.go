@@ -56,6 +56,7 @@ var plan = map[string]rule{
 
 	"pkg/adapter/schedule": {never: append([]string{"net/http"}, k8s...), not: []string{"os"}},
 	"pkg/adapter/budget":   {never: pure},
+	"pkg/adapter/loglimit": {never: pure},
 	"pkg/adapter/timer":    {may: []string{"pkg/adapter/schedule"}, never: pure},
 	"pkg/adapter/store":    {may: []string{"pkg/adapter/schedule"}, never: k8s, not: []string{"net/http"}},
 	"pkg/adapter/recent":   {never: pure},
@@ -64,7 +65,7 @@ var plan = map[string]rule{
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/dispatch": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/queue", "pkg/adapter/budget", "pkg/adapter/loglimit", "pkg/adapter/turns"},
 		never: k8s, not: pure,
 	},
 	"pkg/adapter/cloudevent": {
@@ -72,7 +73,7 @@ var plan = map[string]rule{
 		never: append([]string{module + "pkg/adapter/store"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/sink": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget"},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/budget", "pkg/adapter/loglimit"},
 		never: append([]string{module + "pkg/adapter/store", module + "pkg/adapter/queue"}, k8s...), not: []string{"os"},
 	},
 	"pkg/adapter/turns": {},
@@ -108,7 +109,7 @@ var plan = map[string]rule{
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/apis/sources/...", "pkg/client/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/access", "pkg/adapter/cloudevent", "pkg/adapter/kube", "pkg/adapter/loglimit", "pkg/apis/sources/...", "pkg/client/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/cluster": {

@@ -33,6 +33,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
@@ -132,7 +133,7 @@ type lane struct {
 	closed    bool
 	warming   warming
 	health    health
-	failures  failures // of report
+	failures  loglimit.Limit // the lines about failed attempts
 	throttle  throttle
 	counters
 }
@@ -221,7 +222,7 @@ func (d *Dispatcher) leave(l *lane) {
 }
 
 func (d *Dispatcher) newLane(s *queue.Source) *lane {
-	l := &lane{source: s, namespace: d.join(s.Spec().Namespace)}
+	l := &lane{source: s, namespace: d.join(s.Spec().Namespace), failures: loglimit.Limit{Lines: failureLines, Per: time.Second}}
 	l.ctx, l.cancel = context.WithCancelCause(d.base)
 	l.timer = newTimer(func() { d.tick(l) })
 	return l

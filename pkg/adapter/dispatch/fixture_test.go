@@ -1,9 +1,11 @@
 package dispatch_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -45,6 +47,7 @@ type core struct {
 	warm     []string      // the calls that wake a sink
 	warmsFor time.Duration // how long they take
 	failing  atomic.Int64  // how often deliveries began to fail
+	log      bytes.Buffer
 }
 
 // wake is dispatch.Config.WarmUp.
@@ -142,7 +145,7 @@ func (c *core) open(fs vfs.FS, maxInFlight int) {
 	}
 	c.meters = sdk.NewManualReader()
 	meter := sdk.NewMeterProvider(sdk.WithReader(c.meters)).Meter("")
-	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter,
+	if c.d, err = dispatch.New(dispatch.Config{Sender: c, Now: c.now, MaxInFlight: maxInFlight, WarmUp: c.wake, Meter: meter, Log: slog.New(slog.NewTextHandler(&c.log, nil)),
 		Failing: func(*schedule.Source, dispatch.Health) { c.failing.Add(1) }}); err != nil {
 		c.Fatal(err)
 	}

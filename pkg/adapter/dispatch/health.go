@@ -97,13 +97,6 @@ func (d *Dispatcher) Health(s *queue.Source) Health {
 	return h
 }
 
-// failures bounds the lines that the log has of failed attempts.
-type failures struct {
-	sync.Mutex
-	rate
-	left int // out since the last line
-}
-
 // failureLines is how many lines a second the log has of one source's failed attempts.
 const failureLines = 5
 
@@ -119,15 +112,8 @@ func (d *Dispatcher) observeHealth(l *lane, t *queue.Delivery, o *schedule.Outco
 	if o.Kind != schedule.Failed && o.Kind != schedule.Rejected || tries&(tries-1) != 0 {
 		return
 	}
-	f := &l.failures
-	f.Lock()
-	defer f.Unlock()
-	if f.wait(failureLines, time.Now()) > 0 {
-		f.left++
-		return
+	if leftOut, ok := l.failures.Next(time.Now()); ok {
+		d.cfg.Log.Warn("a delivery failed", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "tries", tries,
+			"dest", dest, "code", o.Failure.Code, "text", failureText(o.Failure.Data), "linesLeftOut", leftOut)
 	}
-	f.take()
-	d.cfg.Log.Warn("a delivery failed", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "tries", tries,
-		"dest", dest, "code", o.Failure.Code, "text", failureText(o.Failure.Data), "linesLeftOut", f.left)
-	f.left = 0
 }

@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -114,6 +115,31 @@ func TestFailures_ByTypeAndLetters(t *testing.T) {
 			if got := c.metric(name, "result"); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
+		}
+	})
+}
+
+// A sink that refuses everything does not fill the log: each source has a few lines a second, and
+// the next one says how many were left out.
+func TestFailures_LinesOfASourceAreBounded(t *testing.T) {
+	bubble(t, 0, func(c *core) {
+		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
+			return 0, schedule.Outcome{Kind: schedule.Rejected}
+		}
+		many, other := c.source("many", nil), c.source("other", nil)
+		for i := range 12 {
+			c.put(many, fmt.Sprint(i), in(0))
+		}
+		c.put(other, "k", in(0))
+		c.put(many, "late", in(time.Second))
+		c.pass(time.Minute)
+		var got []string
+		for _, line := range regexp.MustCompile(`msg="a delivery failed" source=ns/(\w+).* linesLeftOut=(\d+)`).FindAllStringSubmatch(c.log.String(), -1) {
+			got = append(got, line[1]+" "+line[2])
+		}
+		slices.Sort(got)
+		if want := []string{"many 0", "many 0", "many 0", "many 0", "many 0", "many 7", "other 0"}; !slices.Equal(got, want) {
+			t.Errorf("lines of failures: %q, want %q", got, want)
 		}
 	})
 }

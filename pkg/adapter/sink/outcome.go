@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -157,31 +156,8 @@ func isDecimal(s string) bool {
 // warningLines is how many lines a second the log has of one source's answers.
 const warningLines = 5
 
-// warnings bounds the lines that the log has of the answers to one source.
-type warnings struct {
-	mu      sync.Mutex
-	since   time.Time // the second began
-	n, left int       // in this second, and out since the last line
-}
-
-// next reports whether there may be another line, and how many were left out before it.
-func (w *warnings) next(now time.Time) (left int, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if now.Sub(w.since) >= time.Second {
-		w.since, w.n = now, 0
-	}
-	if w.n == warningLines {
-		w.left++
-		return 0, false
-	}
-	w.n++
-	left, w.left = w.left, 0
-	return left, true
-}
-
 func (s *Sender) warn(a *schedule.Attempt, err error) {
-	if left, ok := s.constants(a.Source).warnings.next(time.Now()); ok {
+	if left, ok := s.constants(a.Source).warnings.Next(time.Now()); ok {
 		s.cfg.Log.Warn("part of the sink's answer is ignored", "source", a.Source.Path(), "key", a.Key,
 			"err", fmt.Sprintf("%.1024s", err.Error()), "linesLeftOut", left)
 	}

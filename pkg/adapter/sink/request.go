@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"weak"
 
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -18,16 +19,17 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/cloudevent"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// constants are the headers that depend on a source alone, and its warnings. All its requests share the
-// slices, which must not be modified.
+// constants are the headers that depend on a source alone, and the limit of its warnings. All its
+// requests share the slices, which must not be modified.
 type constants struct {
 	eventSource string
 	namespace   []string
 	overrides   []field // spec.ceOverrides, binary mode
-	warnings    warnings
+	warnings    loglimit.Limit
 }
 
 type field struct {
@@ -46,7 +48,10 @@ const contentType = "Content-Type"
 
 func (s *Sender) constants(src *schedule.Source) *constants {
 	c, _ := s.sources.get(weak.Make(src), func() (*constants, error) {
-		c := &constants{eventSource: src.EventSource(), namespace: []string{src.Namespace}}
+		c := &constants{
+			eventSource: src.EventSource(), namespace: []string{src.Namespace},
+			warnings: loglimit.Limit{Lines: warningLines, Per: time.Second},
+		}
 		for name, value := range src.Extensions {
 			switch {
 			case !cloudevent.Overridable(name):

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -58,28 +58,16 @@ func unavailable(after time.Duration, why string) error {
 
 // failures logs, once in a while, that callers cannot be checked.
 type failures struct {
-	log *slog.Logger
-	now func() time.Time
-
-	mu       sync.Mutex
-	quiet    time.Time // until then nothing is logged
-	unlogged int       // failures since the last line
+	log   *slog.Logger
+	now   func() time.Time
+	lines loglimit.Limit
 }
 
 // failed returns the refusal for a review without an answer, and logs it once in a
 // while.
 func (l *failures) failed(err error) error {
-	l.mu.Lock()
-	now := l.now()
-	l.unlogged++
-	n := l.unlogged
-	due := !now.Before(l.quiet)
-	if due {
-		l.quiet, l.unlogged = now.Add(logInterval), 0
-	}
-	l.mu.Unlock()
-	if due {
-		l.log.Error("callers cannot be checked", "failed", n, "error", err)
+	if unlogged, ok := l.lines.Next(l.now()); ok {
+		l.log.Error("callers cannot be checked", "failed", unlogged+1, "error", err)
 	}
 	if errors.Is(err, kube.ErrBusy) {
 		return unavailable(retrySoon, "too many callers are being checked at the moment")

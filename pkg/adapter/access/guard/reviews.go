@@ -13,6 +13,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
@@ -108,7 +109,7 @@ type reviews struct {
 }
 
 func newReviews(cfg Config) *reviews {
-	f := &failures{log: cfg.Log, now: cfg.Now}
+	f := &failures{log: cfg.Log, now: cfg.Now, lines: loglimit.Limit{Lines: 1, Per: logInterval}}
 	return &reviews{
 		tokens:        cfg.ReviewToken,
 		strangers:     cfg.ReviewStranger,
