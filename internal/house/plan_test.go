@@ -165,6 +165,10 @@ var plan = map[string]rule{
 	"examples/operator": {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 	"examples/demo":     {never: append([]string{module + "pkg", module + "internal"}, k8s...)},
 
+	// What tests of many packages need.
+	"internal/certs": {},
+	"internal/heap":  {},
+
 	"internal/boards": {never: append([]string{module + "pkg"}, k8s...)},
 	"internal/house":  {},
 	"internal/sim": {may: []string{

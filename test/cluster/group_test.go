@@ -34,7 +34,7 @@ func (p *programs) group(t *testing.T) *trio {
 		}
 	}
 	files := t.TempDir()
-	for name, text := range ownCertificate(t, "localhost") {
+	for name, text := range ownCertificate("localhost") {
 		if err := os.WriteFile(filepath.Join(files, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -2,16 +2,11 @@ package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,11 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 	"github.com/reschedule-dev/reschedule/test/internal/kube"
@@ -36,29 +31,13 @@ const (
 
 // ownCertificate is one that signs itself, as cert-manager would put it into
 // the Secret.
-func ownCertificate(t *testing.T, host string) map[string]string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+func ownCertificate(host string) map[string]string {
+	own := certs.Own(host)
+	files := map[string]string{"ca.crt": string(own.PEM())}
+	for name, text := range own.Files() {
+		files[name] = string(text)
 	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{host}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return map[string]string{
-		"tls.crt": certificate, "ca.crt": certificate,
-		"tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})),
-	}
+	return files
 }
 
 // mount puts files into the adapter's TLS directory, as a kubelet does with
@@ -129,7 +108,7 @@ func TestTLS_TransportEncryptionDecides(t *testing.T) {
 		t.Errorf("%s: %s", c.Reason, c.Message)
 	}
 
-	files := ownCertificate(t, adapterHost)
+	files := ownCertificate(adapterHost)
 	p.mount(t, files)
 	secrets := server.Client.CoreV1().Secrets(kube.SystemNamespace)
 	if _, err := secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: tlsSecret}, Type: corev1.SecretTypeTLS, StringData: files}, metav1.CreateOptions{}); err != nil {
@@ -172,7 +151,7 @@ func TestTLS_TransportEncryptionDecides(t *testing.T) {
 func tlsSink(t *testing.T) (sink *harness.Sink, url, ca string) {
 	t.Helper()
 	sink = newSink(t)
-	files := ownCertificate(t, "localhost")
+	files := ownCertificate("localhost")
 	pair, err := tls.X509KeyPair([]byte(files["tls.crt"]), []byte(files["tls.key"]))
 	if err != nil {
 		t.Fatal(err)

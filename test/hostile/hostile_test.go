@@ -2,13 +2,6 @@ package hostile
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -62,7 +56,7 @@ func newStreet(t *testing.T, process harness.Process, data string, n int, attack
 	if err := os.WriteFile(config, []byte(onlyTheRate), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.Adapter = process.Start(t, harness.Flags(file, data, "--config", config, "--tls-listen", secure, "--tls-dir", certificate(t))...)
+	s.Adapter = process.Start(t, harness.Flags(file, data, "--config", config, "--tls-listen", secure, "--tls-dir", certified(t))...)
 	s.url, s.admin = s.URL+"/good/neighbour", s.Admin
 	s.order = order{Attacks: attacks, Namespaces: evil[:n], URL: s.URL, Admin: s.Admin, TLS: "https://" + secure}
 	return s
@@ -120,25 +114,12 @@ func (s *street) alive(t *testing.T) {
 	t.Fatalf("the adapter ended by itself: %s, having taken %d MiB; its log ends with\n%s", how, s.PeakMemory(t)>>20, log[max(0, len(log)-2000):])
 }
 
-// certificate makes one that signs itself.
-func certificate(t *testing.T) (dir string) {
+// certified is a directory with a certificate.
+func certified(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	public, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{"tls.crt": {Type: "CERTIFICATE", Bytes: public}, "tls.key": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+	for name, text := range certs.Own().Files() {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

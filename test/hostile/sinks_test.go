@@ -1,24 +1,20 @@
 package hostile
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/reschedule-dev/reschedule/internal/certs"
 )
 
 // sinks are the sinks of the attackers. The first segment of a path is the attack, the last says how a
@@ -49,7 +45,7 @@ func newSinks() *sinks {
 		}
 	}()
 	s.plain, s.secured = httptest.NewServer(s), httptest.NewUnstartedServer(s)
-	chain := certificates()
+	chain := largest()
 	s.secured.TLS = &tls.Config{Certificates: []tls.Certificate{chain}}
 	s.secured.StartTLS()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: chain.Certificate[0]})
@@ -71,25 +67,13 @@ const secured = "secured"
 
 var manyLines = "HTTP/1.1 200 OK\r\n" + strings.Repeat("a: b\r\n", 120)
 
-// certificates are one that signs itself, and nine others that make 15 KiB together.
-func certificates() tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
+// largest is a chain as large as is taken: a certificate that signs itself, and nine others, 15 KiB together.
+func largest() tls.Certificate {
+	others := make([]*certs.Certificate, 9)
+	for i := range others {
+		others[i] = certs.New(&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("x", 600)}}, nil)
 	}
-	chain := tls.Certificate{PrivateKey: key}
-	for i, name := range append([]string{"sinks"}, slices.Repeat([]string{strings.Repeat("x", 600)}, 9)...) {
-		template := &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(24 * time.Hour),
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		}
-		one, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		if err != nil {
-			panic(err)
-		}
-		chain.Certificate = append(chain.Certificate, one)
-	}
-	return chain
+	return certs.Own().TLS(others...)
 }
 
 // rage makes the sinks misbehave, settle ends that.

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -133,9 +133,8 @@ func handshakes(ctx context.Context, to string) {
 // silent, some in the middle of a handshake, some at its end: the members' connections are
 // bounded, calls go on at all of them, and a member that starts anew meanwhile finds the others.
 func TestMembers_FloodWithoutCertificate(t *testing.T) {
-	a := newAuthority(t, "all")
 	dir := filepath.Join(t.TempDir(), "peers")
-	mount(t, dir, merged(maps.Clone(a.member(2)), a.pem))
+	mount(t, dir, membersFiles(certs.Authority("all"), 2))
 	g := startWith(t, func(g *group) {
 		g.more = func(int) []string { return []string{"--peer-tls-dir", dir} }
 	})

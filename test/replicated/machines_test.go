@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -101,10 +102,7 @@ func (g *group) separate() *network {
 	if err := os.WriteFile(filepath.Join(g.dir, "tokens"), []byte("of-the-tests\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := newAuthority(t, "members")
-	files := a.member(2, n.hosts[:]...)
-	files["ca.crt"] = a.pem
-	for file, data := range files {
+	for file, data := range membersFiles(certs.Authority("members"), 2, n.hosts[:]...) {
 		if err := os.WriteFile(filepath.Join(g.dir, file), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
@@ -228,13 +229,11 @@ var rolls = flag.Int("rolls", 1, "how often TestGroup_RollFailsNoCall replaces a
 // connections call the Service, whose nodes learn of each end late: no call fails.
 func TestGroup_RollFailsNoCall(t *testing.T) {
 	t.Parallel()
-	authority := newAuthority(t, "callers")
+	authority := certs.Authority("callers")
 	dir := filepath.Join(t.TempDir(), "tls")
-	files := authority.member(2)
-	files["ca.crt"] = authority.pem
-	mount(t, dir, files)
+	mount(t, dir, membersFiles(authority, 2))
 	r := &roll{roots: x509.NewCertPool(), calls: map[string]int{}}
-	r.roots.AddCert(authority.cert)
+	r.roots.AddCert(authority.Certificate)
 	r.plain.ready, r.secured.ready = map[int]string{}, map[int]string{}
 	for i := range r.addresses {
 		var err error

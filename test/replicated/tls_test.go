@@ -2,83 +2,36 @@ package replicated
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"maps"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
 
-// authority signs certificates of members.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t testing.TB, name string) *authority {
-	t.Helper()
-	a := &authority{t: t}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert, a.key, a.pem = a.sign(template, nil)
-	return a
-}
-
-// sign returns what by signs; nil: the certificate signs itself.
-func (a *authority) sign(template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey, []byte) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// member returns tls.crt and tls.key of a member, which is on this machine or at one of the
-// addresses.
-func (a *authority) member(serial int64, addresses ...string) map[string][]byte {
-	a.t.Helper()
+// membersFiles are tls.crt and tls.key of a member, by a, and a as ca.crt. The member is on this machine
+// or at one of the addresses.
+func membersFiles(a *certs.Certificate, serial int64, addresses ...string) map[string][]byte {
 	all := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	for _, address := range addresses {
 		all = append(all, net.ParseIP(address))
 	}
-	_, key, text := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "member"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: all, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a)
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return map[string][]byte{"tls.crt": text, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})}
+	files := certs.New(&x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "member"}, IPAddresses: all,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a).Files()
+	files["ca.crt"] = a.PEM()
+	return files
 }
 
 // mount puts files into a directory as a kubelet does: all at once.
@@ -100,7 +53,7 @@ func mount(t *testing.T, dir string, files map[string][]byte) {
 
 // serials are the serial numbers of the certificates at the log's port and the port for
 // forwarded calls of a member, "" where the client's certificate is refused.
-func serials(t *testing.T, log string, client map[string][]byte, trusted ...*authority) (both [2]string) {
+func serials(t *testing.T, log string, client map[string][]byte, trusted ...*certs.Certificate) (both [2]string) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(client["tls.crt"], client["tls.key"])
 	if err != nil {
@@ -108,7 +61,7 @@ func serials(t *testing.T, log string, client map[string][]byte, trusted ...*aut
 	}
 	pool := x509.NewCertPool()
 	for _, a := range trusted {
-		pool.AddCert(a.cert)
+		pool.AddCert(a.Certificate)
 	}
 	host, port, err := net.SplitHostPort(log)
 	if err != nil {
@@ -141,11 +94,9 @@ func serials(t *testing.T, log string, client map[string][]byte, trusted ...*aut
 // authority too, with a rolling restart for the log's port. Calls go on, and nothing is lost.
 func TestGroup_CertificatesRenewed(t *testing.T) {
 	t.Parallel()
-	old, other := newAuthority(t, "old"), newAuthority(t, "new")
+	old, other := certs.Authority("old"), certs.Authority("new")
 	dir := filepath.Join(t.TempDir(), "peers")
-	files := old.member(2)
-	files["ca.crt"] = old.pem
-	mount(t, dir, files)
+	mount(t, dir, membersFiles(old, 2))
 	g := startWith(t, func(g *group) {
 		g.more = func(int) []string { return []string{"--peer-tls-dir", dir} }
 	})
@@ -156,11 +107,9 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 	stop := g.write()
 	g.pass(time.Second)
 
-	renewed := old.member(3)
-	files = maps.Clone(renewed)
-	files["ca.crt"] = append(append([]byte{}, old.pem...), other.pem...)
-	mount(t, dir, files)
-	foreign := other.member(9)
+	renewed, both := membersFiles(old, 3), slices.Concat(old.PEM(), other.PEM())
+	mount(t, dir, trusting(renewed, both))
+	foreign := membersFiles(other, 9)
 	g.eventually("the renewed certificate and the new authority", func() bool {
 		for _, log := range logs {
 			if serials(t, log, renewed, old) != [2]string{"3", "3"} || serials(t, log, foreign, old)[1] != "3" {
@@ -191,11 +140,11 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 		}
 	}
 	roll()
-	mount(t, dir, merged(other.member(4), files["ca.crt"]))
+	mount(t, dir, trusting(membersFiles(other, 4), both))
 	g.eventually("a certificate of the new authority", func() bool {
 		return serials(t, logs[0], foreign, other) == [2]string{"4", "4"}
 	})
-	mount(t, dir, merged(other.member(5), other.pem))
+	mount(t, dir, membersFiles(other, 5))
 	roll()
 	for _, log := range logs {
 		if got := serials(t, log, foreign, other); got != [2]string{"5", "5"} {
@@ -218,10 +167,10 @@ func TestGroup_IPv6(t *testing.T) {
 		loopback = "::1"
 		probe.Close()
 	}
-	a := newAuthority(t, "all")
+	a := certs.Authority("all")
 	dir := filepath.Join(t.TempDir(), "peers")
-	client := a.member(2)
-	mount(t, dir, merged(maps.Clone(client), a.pem))
+	client := membersFiles(a, 2)
+	mount(t, dir, client)
 	g := startWith(t, func(g *group) {
 		g.host = loopback
 		g.more = func(i int) []string {
@@ -247,8 +196,10 @@ func TestGroup_IPv6(t *testing.T) {
 	}
 }
 
-func merged(files map[string][]byte, authority []byte) map[string][]byte {
-	files["ca.crt"] = authority
+// trusting are the files with other authorities.
+func trusting(files map[string][]byte, authorities []byte) map[string][]byte {
+	files = maps.Clone(files)
+	files["ca.crt"] = authorities
 	return files
 }
 

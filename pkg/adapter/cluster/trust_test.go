@@ -2,34 +2,15 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
-	"math/big"
 	"testing"
-	"time"
+
+	"github.com/reschedule-dev/reschedule/internal/certs"
 )
 
 // authority is a certificate that signs others, as PEM.
-func authority(t *testing.T, name string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw}))
-}
+func authority(name string) string { return string(certs.Authority(name).PEM()) }
 
 // with are the system's roots and these.
 func with(authorities ...string) *x509.CertPool {
@@ -46,7 +27,7 @@ func with(authorities ...string) *x509.CertPool {
 // The certificates of trust bundles are trusted besides the system's.
 func TestTrust_AddsBundlesToTheSystem(t *testing.T) {
 	t.Parallel()
-	one, two, three := authority(t, "one"), authority(t, "two"), authority(t, "three")
+	one, two, three := authority("one"), authority("two"), authority("three")
 	inCluster(t, func(r *env) {
 		c := r.connect()
 		var got []*x509.CertPool
@@ -68,7 +49,7 @@ func TestTrust_AddsBundlesToTheSystem(t *testing.T) {
 // Only a change of the certificates is a change of trust.
 func TestTrust_ChangesWithTheContentOnly(t *testing.T) {
 	t.Parallel()
-	one := authority(t, "one")
+	one := authority("one")
 	inCluster(t, func(r *env) {
 		c := r.connect()
 		changes := -1 // without the call at once
@@ -85,7 +66,7 @@ func TestTrust_ChangesWithTheContentOnly(t *testing.T) {
 // A change before Trust is called is not missed.
 func TestTrust_AppliesAnEarlierChange(t *testing.T) {
 	t.Parallel()
-	one := authority(t, "one")
+	one := authority("one")
 	inCluster(t, func(r *env) {
 		c := r.connect()
 		r.put(bundle("a", map[string]string{"ca.crt": one}))
@@ -100,7 +81,7 @@ func TestTrust_AppliesAnEarlierChange(t *testing.T) {
 // A certificate that cannot be read is left out.
 func TestTrust_LeavesOutABrokenBundle(t *testing.T) {
 	t.Parallel()
-	one, two := authority(t, "one"), authority(t, "two")
+	one, two := authority("one"), authority("two")
 	block, _ := pem.Decode([]byte(one))
 	torn := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bytes.Repeat(block.Bytes[:20], 3)}))
 	inCluster(t, func(r *env) {

@@ -3,24 +3,18 @@ package sink
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/certs"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -125,41 +119,22 @@ func TestHeaders_LinesAreBounded(t *testing.T) {
 
 // signed are an authority, and a certificate by it for 127.0.0.1 that is sent with n others, each
 // of which is new.
-func signed(t *testing.T) (authority string, with func(n, size int) tls.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate := func(c *x509.Certificate) []byte {
-		c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-		der, err := x509.CreateCertificate(rand.Reader, c, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}}, &key.PublicKey, key)
-		if err != nil {
-			panic(err)
+func signed() (authority string, with func(n, size int) tls.Certificate) {
+	root := certs.Authority("authority")
+	leaf := certs.New(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, root)
+	return string(root.PEM()), func(n, size int) tls.Certificate {
+		others := make([]*certs.Certificate, n)
+		for i := range others {
+			others[i] = certs.New(&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("x", size)}}, root)
 		}
-		return der
-	}
-	root := certificate(&x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	leaf := certificate(&x509.Certificate{SerialNumber: big.NewInt(2), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	var serial atomic.Int64
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root})), func(n, size int) tls.Certificate {
-		all := tls.Certificate{Certificate: [][]byte{leaf}, PrivateKey: key}
-		for range n {
-			all.Certificate = append(all.Certificate, certificate(&x509.Certificate{
-				SerialNumber: big.NewInt(serial.Add(1) << 20), Subject: pkix.Name{CommonName: strings.Repeat("x", size)},
-			}))
-		}
-		return all
+		return leaf.TLS(others...)
 	}
 }
 
 // Many certificates take little more memory than a few. A delivery took up to 2.8 MB for as long
 // as delivery.timeout, so that one namespace could take all memory of the adapter.
 func TestCertificates_TakeLittleMemory(t *testing.T) {
-	authority, with := signed(t)
+	authority, with := signed()
 	for _, c := range []struct{ more, size int }{{0, 0}, {9, 1200}, {50, 0}, {800, 0}, {1, 200_000}} {
 		got := each(t, 20, func(raw net.Conn) net.Conn {
 			return tls.Server(raw, &tls.Config{Certificates: []tls.Certificate{with(c.more, c.size)}})
@@ -176,7 +151,7 @@ func TestCertificates_TakeLittleMemory(t *testing.T) {
 // A sink may send ten certificates, and 16 KiB in all before the connection is there.
 func TestCertificates_AreBounded(t *testing.T) {
 	t.Parallel()
-	authority, with := signed(t)
+	authority, with := signed()
 	for _, c := range []struct {
 		more, size int
 		want       string

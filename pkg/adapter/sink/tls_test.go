@@ -16,7 +16,7 @@ import (
 // What follows an answer within TLS, which has read it already, is not the answer to the next request.
 func TestTLS_WithMoreThanAnAnswerIsClosed(t *testing.T) {
 	t.Parallel()
-	authority, with := signed(t)
+	authority, with := signed()
 	long := "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n" + strings.Repeat("x", 5000)
 	for name, c := range map[string]struct {
 		records []string
@@ -76,7 +76,7 @@ func (c *atOnce) flush() {
 // of the end, for which Close waits 5 s. Meanwhile no delivery found its transport.
 func TestIdleConnection_OfADeafSinkDelaysNobody(t *testing.T) {
 	t.Parallel()
-	authority, with := signed(t)
+	authority, with := signed()
 	s, _ := newSender(t, func(c *Config) {
 		c.IdlePerHost = 1
 		c.Dial = func(context.Context, string, string) (net.Conn, error) {
@@ -104,7 +104,7 @@ func TestIdleConnection_OfADeafSinkDelaysNobody(t *testing.T) {
 // An idle connection with TLS counts as four: it keeps the sink's certificates.
 func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 	t.Parallel()
-	authority, with := signed(t)
+	authority, with := signed()
 	s, _ := newSender(t, func(c *Config) { c.IdlePerHost = 7 })
 	for _, c := range []struct{ secure, idle int }{{1, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 4}, {1, 4}, {1, 1}, {0, 2}} {
 		address, _ := listen(t, func(raw net.Conn) {

@@ -41,7 +41,7 @@ func TestTrust_LeavesNoTransportOfOldRoots(t *testing.T) {
 func TestTrust_CertificatesAreNotReadUnderTheLock(t *testing.T) {
 	s := New(Config{RootCAs: x509.NewCertPool()})
 	t.Cleanup(s.Close)
-	authority, _ := signed(t)
+	authority, _ := signed()
 	certificates := strings.Repeat(authority, 100)
 	if n := testing.AllocsPerRun(10, func() { s.newTransport(certificates) }); n > 20 {
 		t.Errorf("%.0f allocations for a transport of 100 certificates", n)
