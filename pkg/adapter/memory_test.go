@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
@@ -37,15 +38,6 @@ func constant(t *testing.T, file, name string) int64 {
 // measured are the parts that no constant bounds.
 var measured = map[string]bool{"a thousand sources": true, "expressions:": true}
 
-// heap is what the process holds.
-func heap() int64 {
-	runtime.GC() // twice: a pool lets go at the second
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
 // aThousandSources measures what sources hold that nothing was sent to.
 func aThousandSources(t *testing.T) int64 {
 	t.Helper()
@@ -53,7 +45,7 @@ func aThousandSources(t *testing.T) int64 {
 	w.open()
 	defer w.close()
 	sets := make([]*schedule.Source, 1000)
-	before := heap()
+	before := heap.Held()
 	for i := range sets {
 		src, err := w.source(fmt.Sprint("source-", i), bothModes["json"])
 		if err != nil {
@@ -63,7 +55,7 @@ func aThousandSources(t *testing.T) int64 {
 			t.Fatal(err)
 		}
 	}
-	return 2 * (heap() - before) // as much again is garbage before it is collected
+	return 2 * (heap.Held() - before) // as much again is garbage before it is collected
 }
 
 // anEvaluation measures what an evaluation holds at its end: an event as large as may be, decoded, and
@@ -77,7 +69,7 @@ func anEvaluation(t *testing.T) int64 {
 	}
 	some := strings.Repeat("1,", most-1) + "1"
 	text := `{"some":[` + some + `],"all":[` + strings.Repeat("1,", (schedule.MaxDataBytes-len(some))/2-20) + "1]}"
-	before := heap()
+	before := heap.Held()
 	var data any
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -89,7 +81,7 @@ func anEvaluation(t *testing.T) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := heap() - before
+	held := heap.Held() - before
 	runtime.KeepAlive(view)
 	runtime.KeepAlive(value)
 	return held

@@ -15,6 +15,7 @@ import (
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
@@ -54,27 +55,20 @@ func seen(t *testing.T, i int) *v1alpha1.RescheduleSource {
 // It is not parallel: it looks at the heap of the process.
 func TestMemory_OfTenThousandSources(t *testing.T) {
 	const limit = 4 << 10
-	many := uint64(10_000)
+	many := 10_000
 	if testing.Short() {
 		many = 2_000
 	}
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	measure := func(many uint64, transform cache.TransformFunc) (perObject, perSource uint64) {
+	measure := func(many int, transform cache.TransformFunc) (perObject, perSource int64) {
 		indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		f := &follower{
 			lister: listers.NewRescheduleSourceLister(indexer), log: slog.New(slog.DiscardHandler),
 			oidc: func() bool { return true }, ceilings: func() *ceilings.Config { return nil }, warn: func(*schedule.Source, string, string) {},
 			objects: map[cache.ObjectName]*seenObject{},
 		}
-		before := heap()
+		before := heap.Held()
 		for i := range many {
-			o, err := transform(seen(t, int(i)))
+			o, err := transform(seen(t, i))
 			if err == nil {
 				err = indexer.Add(o)
 			}
@@ -82,14 +76,14 @@ func TestMemory_OfTenThousandSources(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		listed := heap()
+		listed := heap.Held()
 		wanted, others := f.sources()
-		applied := heap()
-		if uint64(len(wanted)) != many || len(others) != 0 {
+		applied := heap.Held()
+		if len(wanted) != many || len(others) != 0 {
 			t.Fatalf("%d wanted, %d others", len(wanted), len(others))
 		}
 		runtime.KeepAlive(f)
-		return (listed - before) / many, (applied - listed) / many
+		return (listed - before) / int64(many), (applied - listed) / int64(many)
 	}
 	asSent, _ := measure(many/10, func(o any) (any, error) { return o, nil })
 	object, source := measure(many, new(slimSources).slim)

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -64,13 +64,11 @@ func FuzzReply(f *testing.F) {
 		}
 		a := attempt("http://sink.example")
 		size := len(body) + len(after)
-		var before, end runtime.MemStats
-		runtime.ReadMemStats(&before)
+		var again *schedule.Again
 		start := time.Now()
-		again := s.replied(&a, h, []byte(body), false)
+		n := heap.Allocated(func() { again = s.replied(&a, h, []byte(body), false) })
 		took := time.Since(start)
-		runtime.ReadMemStats(&end)
-		if n := end.TotalAlloc - before.TotalAlloc; n > uint64(1<<20+256*size) {
+		if n > int64(1<<20+256*size) {
 			t.Fatalf("%d bytes allocated for a reply of %d", n, size)
 		}
 		if took > time.Second+time.Duration(size)*10*time.Microsecond {

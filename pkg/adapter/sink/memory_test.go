@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/reschedule-dev/reschedule/internal/certs"
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -30,15 +30,6 @@ func headOf(value string) string {
 		fmt.Fprintf(&b, "%c%c%c:%s\n", letters[i/36/36%36], letters[i/36%36], letters[i%36], value)
 	}
 	return b.String()
-}
-
-// allocated is the memory that is in use.
-func allocated() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
 }
 
 // each is the memory that each of n deliveries takes while its sink, which serves connections with
@@ -58,15 +49,15 @@ func each(t *testing.T, n int, secure func(net.Conn) net.Conn, change func(*sche
 	})
 	s, _ := newSender(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	before := allocated()
+	before := heap.WithStacks()
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() { s.Send(ctx, attempt("http://"+address, change)) })
 	}
 	said.Wait()
-	last := allocated()
+	last := heap.WithStacks()
 	for steady := 0; steady < 5; steady++ { // until the sender has read what was said
-		now := allocated()
+		now := heap.WithStacks()
 		if max(now-last, last-now) > int64(n)<<8 {
 			steady = 0
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/reschedule-dev/reschedule/internal/heap"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
@@ -249,19 +250,13 @@ func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
 	}
 	const n = 64
 	entries := make([]*schedule.Entry, n)
-	held := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := held()
+	before := heap.Held()
 	for i := range entries {
 		if entries[i], err = decodeRecord(record); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if each := (held() - before) / n; each > schedule.MaxDataBytes*3/2 {
+	if each := (heap.Held() - before) / n; each > schedule.MaxDataBytes*3/2 {
 		t.Errorf("an entry with %d bytes of data keeps %d", schedule.MaxDataBytes, each)
 	}
 	runtime.KeepAlive(entries)

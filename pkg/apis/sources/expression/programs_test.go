@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/cel-go/cel"
+
+	"github.com/reschedule-dev/reschedule/internal/heap"
 )
 
 // greedy are expressions that take much once they are compiled, each with a number of its own.
@@ -31,14 +33,6 @@ func manyKeys(n int) string {
 		fmt.Fprintf(&b, "'%d':1,", i)
 	}
 	return b.String()
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func newProgram(t *testing.T, text string) *Program {
@@ -65,14 +59,14 @@ func TestPrograms_TakeWhatIsCounted(t *testing.T) {
 	newProgram(t, "1 == 1") // what all share is there now
 	for name, text := range greedy {
 		shelf := cache{most: 1 << 40, of: map[identity]*list.Element{}}
-		before := heap()
+		before := heap.Held()
 		for n := range programs {
 			p := newProgram(t, text(n))
 			if _, err := shelf.get(p.identity, p.compile); err != nil {
 				t.Fatal(err)
 			}
 		}
-		held := (heap() - before) / programs
+		held := (heap.Held() - before) / programs
 		if counted := shelf.bytes / programs; held > counted || counted > 4*held {
 			t.Errorf("%s: a program takes %d bytes, and %d are counted", name, held, counted)
 		}
@@ -83,12 +77,12 @@ func TestPrograms_TakeWhatIsCounted(t *testing.T) {
 // A tenant's thousands of large expressions took gigabytes, for as long as their sources were there.
 func TestPrograms_TogetherTakeABoundedAmount(t *testing.T) {
 	// Not in parallel: it reads what the process holds.
-	before := heap()
+	before := heap.Held()
 	var keys []*WatchKey
 	for n := range 250 { // 27 MB
 		keys = append(keys, use(t, greedy["conditions"](n)))
 	}
-	if held := heap() - before; held > MaxBytes {
+	if held := heap.Held() - before; held > MaxBytes {
 		t.Errorf("they hold %d MiB", held>>20)
 	}
 	runtime.KeepAlive(keys)
