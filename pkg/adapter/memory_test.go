@@ -111,7 +111,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		"the store:":            constant(t, "store/options.go", "blockCache") + constant(t, "store/options.go", "memTable"),
 		"deliveries in flight":  dispatch.DefaultMaxBytes,
 		"answers of sinks":      sink.DefaultReplyBytes,
-		"idle connections":      sink.DefaultIdlePerHost / 4 * idleTLS,
+		"idle connections":      sink.DefaultMaxIdle / 4 * idleTLS,
 		"bodies and answers":    constant(t, "api/api.go", "defaultBudget"),
 		"requests under way":    constant(t, "api/api.go", "defaultRequests") + waiting*waitingBytes,
 		"connections:":          plainConnections*20<<10 + tlsConnections*(45+64)<<10 + adminConnections*20<<10 + headBytes + adminHeadBytes,

@@ -99,7 +99,7 @@ func BenchmarkDeliver(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				req, _ := http.NewRequest(http.MethodPost, srv.URL, strings.NewReader(string(a.Entry.Event.Data)))
-				req.Header = model.Header.Clone()
+				req.Header = model.header.Clone()
 				resp, err := client.Do(req)
 				if err != nil {
 					b.Error(err)

@@ -44,7 +44,7 @@ type conn struct {
 	raw       net.Conn        // without
 	socket    syscall.RawConn // of raw; nil if it has none
 	transport *transport
-	way       string
+	poolKey   string // of its route
 
 	in   *bufio.Reader // while an answer is read
 	left int64         // how many bytes Read may still read
@@ -158,7 +158,7 @@ func (c *conn) send(r *route, m *message, begin func() (func(), bool)) error {
 	b.Reset()
 	b.WriteString(m.method)
 	b.WriteString(r.start)
-	_ = m.Header.Write(b)
+	_ = m.header.Write(b)
 	b.WriteString("\r\n")
 	first := min(max(0, sendable-b.Len()), len(m.body))
 	b.Write(m.body[:first])

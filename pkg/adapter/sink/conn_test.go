@@ -117,7 +117,7 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	const limit = 4
 	var open atomic.Int64
 	closed := make(chan struct{}, 100)
-	s, _ := newSender(t, func(c *Config) { c.IdlePerHost = limit })
+	s, _ := newSender(t, func(c *Config) { c.MaxIdle = limit })
 	for range 5 * limit {
 		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		srv.Config.ConnState = func(_ net.Conn, st http.ConnState) {

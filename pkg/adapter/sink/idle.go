@@ -25,14 +25,14 @@ type conns struct {
 
 	mu       sync.Mutex
 	idle     list.List // of *conn, idle longest first
-	weigh    int       // together
+	weight   int       // of all of them
 	sweeping bool
 }
 
-// take returns an idle connection to the route's sink, or nil.
-func (t *transport) take(way string) *conn {
+// take returns an idle connection of the routes with the key, or nil.
+func (t *transport) take(poolKey string) *conn {
 	for {
-		c := t.last(way)
+		c := t.last(poolKey)
 		if c == nil || !c.stale() {
 			return c
 		}
@@ -41,10 +41,10 @@ func (t *transport) take(way string) *conn {
 }
 
 // last takes the connection that became idle last: the others can end.
-func (t *transport) last(way string) *conn {
+func (t *transport) last(poolKey string) *conn {
 	t.conns.mu.Lock()
 	defer t.conns.mu.Unlock()
-	idle := t.idle[way]
+	idle := t.idle[poolKey]
 	if len(idle) == 0 {
 		return nil
 	}
@@ -59,10 +59,10 @@ func (t *transport) put(c *conn) {
 	p.mu.Lock()
 	if !t.retired {
 		c.since, c.place = time.Now(), p.idle.PushBack(c)
-		t.idle[c.way] = append(t.idle[c.way], c)
-		p.weigh += c.weight()
+		t.idle[c.poolKey] = append(t.idle[c.poolKey], c)
+		p.weight += c.weight()
 		surplus = nil
-		for p.weigh > p.limit && p.idle.Len() > 1 {
+		for p.weight > p.limit && p.idle.Len() > 1 {
 			longest := p.idle.Front().Value.(*conn)
 			longest.leave()
 			surplus = append(surplus, longest)
@@ -94,14 +94,14 @@ func (c *conn) weight() int {
 func (c *conn) leave() {
 	t := c.transport
 	t.conns.idle.Remove(c.place)
-	t.conns.weigh -= c.weight()
+	t.conns.weight -= c.weight()
 	c.place = nil
-	idle := t.idle[c.way]
+	idle := t.idle[c.poolKey]
 	i := slices.Index(idle, c)
 	if idle = slices.Delete(idle, i, i+1); len(idle) == 0 {
-		delete(t.idle, c.way)
+		delete(t.idle, c.poolKey)
 	} else {
-		t.idle[c.way] = idle
+		t.idle[c.poolKey] = idle
 	}
 }
 

@@ -82,8 +82,8 @@ func (e *unsendableError) Error() string { return "sink: the event cannot be sen
 
 // message is a request but for what its route decides.
 type message struct {
-	Header http.Header
 	method string
+	header http.Header
 	body   []byte
 }
 
@@ -107,18 +107,25 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*m
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
 	}
-	if r.authorization != nil {
-		h["Authorization"] = r.authorization
-	}
-	if s.cfg.Token != nil && a.Target.Audience != "" && a.Source.ServiceAccount != "" {
-		token, err := s.cfg.Token(ctx, a.Source, a.Target)
-		if err != nil {
-			return nil, fmt.Errorf("sink: token for audience %q: %w", a.Target.Audience, err)
-		}
-		h["Authorization"] = []string{"Bearer " + token}
+	if err := s.authorize(ctx, h, r, a.Source, a.Target); err != nil {
+		return nil, err
 	}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	return &message{Header: h, method: http.MethodPost, body: body}, nil
+	return &message{method: http.MethodPost, header: h, body: body}, nil
+}
+
+// authorize adds the source's token, or else the user of the route's URL.
+func (s *Sender) authorize(ctx context.Context, h http.Header, r *route, src *schedule.Source, target schedule.Target) error {
+	if s.cfg.Token != nil && target.Audience != "" && src.ServiceAccount != "" {
+		token, err := s.cfg.Token(ctx, src, target)
+		if err != nil {
+			return fmt.Errorf("sink: token for audience %q: %w", target.Audience, err)
+		}
+		h["Authorization"] = []string{"Bearer " + token}
+	} else if r.authorization != nil {
+		h["Authorization"] = r.authorization
+	}
+	return nil
 }
 
 func writeStructured(a *schedule.Attempt) ([]byte, error) {

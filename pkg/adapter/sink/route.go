@@ -1,11 +1,15 @@
 package sink
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+
+	"golang.org/x/net/idna"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
@@ -20,7 +24,7 @@ type route struct {
 	proxy              *url.URL // nil for none
 	proxyAuthorization []string
 	address            string // of the sink, host:port
-	way                string // the same for all routes that can share connections
+	poolKey            string // the same for all routes that can share connections
 	start              string // of a request after its method, up to the Host header
 }
 
@@ -37,8 +41,50 @@ func (s *Sender) route(t schedule.Target) (*route, error) {
 		r.authorization, u.User = basic(u.User), nil
 		u.Fragment, u.RawFragment = "", ""
 		r.url = u
-		return r, r.connect(s.proxy)
+		return r, r.prepare(s.proxy)
 	})
+}
+
+// addressOf is what is dialled for a URL.
+func addressOf(u *url.URL) string {
+	host, port := u.Hostname(), u.Port()
+	if strings.IndexFunc(host, func(r rune) bool { return r > 127 }) >= 0 {
+		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+			host = ascii
+		}
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// prepare sets the values that the proxy of the URL decides.
+func (r *route) prepare(proxyOf func(*http.Request) (*url.URL, error)) (err error) {
+	r.address = addressOf(r.url)
+	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: http.Header{"User-Agent": nil}}
+	if r.proxy, err = proxyOf(req); err != nil {
+		return err
+	}
+	write := req.Write
+	r.poolKey = r.url.Scheme + " " + r.address
+	if p := r.proxy; p != nil {
+		r.proxyAuthorization = basic(p.User)
+		r.poolKey = p.String() + " " + r.poolKey
+		if r.url.Scheme == "http" && !strings.HasPrefix(p.Scheme, "socks5") {
+			write, r.poolKey = req.WriteProxy, p.String()
+			if r.proxyAuthorization != nil {
+				req.Header["Proxy-Authorization"] = r.proxyAuthorization
+			}
+		}
+	}
+	// The request line and the Host header as net/http writes them.
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	r.start = strings.TrimSuffix(strings.TrimPrefix(b.String(), req.Method), "\r\n")
+	return nil
 }
 
 // basic is the header of basic authentication, nil without a user.

@@ -32,10 +32,10 @@ type Config struct {
 	Token func(ctx context.Context, src *schedule.Source, target schedule.Target) (string, error)
 	// RootCAs are trusted beside a target's CACerts; nil means the system's.
 	RootCAs *x509.CertPool
-	// IdlePerHost is the number of idle connections kept for one sink, default
-	// DefaultIdlePerHost, and for all sinks together; one with TLS counts as four. With more
-	// deliveries in flight, the others dial each time.
-	IdlePerHost int
+	// MaxIdle bounds the idle connections to all sinks together, default DefaultMaxIdle;
+	// one with TLS counts as four. With more deliveries in flight, the others dial each
+	// time.
+	MaxIdle int
 	// ReplyBytes bounds the memory of all replies that are being read, default
 	// DefaultReplyBytes.
 	ReplyBytes int64
@@ -62,8 +62,8 @@ type Sender struct {
 // DefaultReplyBytes bounds the memory of all replies that are being read.
 const DefaultReplyBytes = 60 << 20
 
-// DefaultIdlePerHost bounds the idle connections to all sinks.
-const DefaultIdlePerHost = 1000
+// DefaultMaxIdle bounds the idle connections to all sinks.
+const DefaultMaxIdle = 1000
 
 // Caches are bounded; see cache.
 const (
@@ -76,8 +76,8 @@ func New(cfg Config) *Sender {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.IdlePerHost <= 0 {
-		cfg.IdlePerHost = DefaultIdlePerHost
+	if cfg.MaxIdle <= 0 {
+		cfg.MaxIdle = DefaultMaxIdle
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -87,7 +87,7 @@ func New(cfg Config) *Sender {
 	}
 	s := &Sender{
 		cfg:     cfg,
-		conns:   &conns{dialer: cfg.Dial, limit: cfg.IdlePerHost},
+		conns:   &conns{dialer: cfg.Dial, limit: cfg.MaxIdle},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
 		proxy:   proxyOf,
 

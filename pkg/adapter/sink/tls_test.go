@@ -78,7 +78,7 @@ func TestIdleConnection_OfADeafSinkDelaysNobody(t *testing.T) {
 	t.Parallel()
 	authority, with := signed()
 	s, _ := newSender(t, func(c *Config) {
-		c.IdlePerHost = 1
+		c.MaxIdle = 1
 		c.Dial = func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe() // a write waits for its reader
 			go func() {
@@ -105,7 +105,7 @@ func TestIdleConnection_OfADeafSinkDelaysNobody(t *testing.T) {
 func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 	t.Parallel()
 	authority, with := signed()
-	s, _ := newSender(t, func(c *Config) { c.IdlePerHost = 7 })
+	s, _ := newSender(t, func(c *Config) { c.MaxIdle = 7 })
 	for _, c := range []struct{ secure, idle int }{{1, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 4}, {1, 4}, {1, 1}, {0, 2}} {
 		address, _ := listen(t, func(raw net.Conn) {
 			if c.secure == 1 {

@@ -2,7 +2,6 @@ package sink
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,13 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-	"golang.org/x/net/idna"
 	"golang.org/x/net/proxy"
 )
 
@@ -42,7 +39,7 @@ const (
 )
 
 var (
-	errHandshake        = errors.New("TLS handshake timeout")
+	errHandshakeTimeout = errors.New("TLS handshake timeout")
 	errLongHandshake    = fmt.Errorf("the TLS handshake has more than %d bytes", maxHandshake)
 	errManyCertificates = fmt.Errorf("there are more than %d certificates", maxCertificates)
 )
@@ -53,7 +50,7 @@ var (
 type transport struct {
 	conns   *conns
 	tls     func() (*tls.Config, error)
-	idle    map[string][]*conn // under conns.mu: by way, idle longest first
+	idle    map[string][]*conn // under conns.mu: by poolKey, idle longest first
 	retired bool               // under conns.mu
 }
 
@@ -66,7 +63,7 @@ func (s *Sender) newTransport(caCerts string) *transport {
 		if err != nil {
 			return nil, err
 		}
-		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, VerifyConnection: verify}, nil
+		return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, VerifyConnection: fewCertificates}, nil
 	})}
 }
 
@@ -97,7 +94,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for name, values := range m.Header {
+	for name, values := range m.header {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return nil, fmt.Errorf("invalid header field name %q", name)
 		}
@@ -107,7 +104,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 			}
 		}
 	}
-	if c := t.take(r.way); c != nil {
+	if c := t.take(r.poolKey); c != nil {
 		resp, err := c.exchange(ctx, r, m, begin)
 		if !errors.Is(err, errNoAnswer) {
 			return resp, err
@@ -138,7 +135,7 @@ func (t *transport) dial(ctx context.Context, r *route) (_ *conn, err error) {
 			_ = raw.Close()
 		}
 	}()
-	c := &conn{Conn: raw, raw: raw, transport: t, way: r.way}
+	c := &conn{Conn: raw, raw: raw, transport: t, poolKey: r.poolKey}
 	if s, ok := raw.(syscall.Conn); ok {
 		if c.socket, err = s.SyscallConn(); err != nil {
 			return nil, err
@@ -222,17 +219,18 @@ func (c *conn) secure(ctx context.Context, address string) error {
 	}
 	handshake := &bounded{c.Conn, maxHandshake}
 	secured := tls.Client(handshake, config)
-	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshake)
+	ctx, cancel := context.WithTimeoutCause(ctx, handshakeTimeout, errHandshakeTimeout)
 	defer cancel()
-	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshake) {
-		err = errHandshake
+	if err = secured.HandshakeContext(ctx); err != nil && errors.Is(context.Cause(ctx), errHandshakeTimeout) {
+		err = errHandshakeTimeout
 	}
 	handshake.left = math.MaxInt64
 	c.Conn = secured
 	return err
 }
 
-func verify(s tls.ConnectionState) error {
+// fewCertificates refuses a chain whose certificates would take too much memory.
+func fewCertificates(s tls.ConnectionState) error {
 	if len(s.PeerCertificates) > maxCertificates {
 		return errManyCertificates
 	}
@@ -253,46 +251,4 @@ func (c *bounded) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b[:min(int64(len(b)), c.left)])
 	c.left -= int64(n)
 	return n, err
-}
-
-// addressOf is what is dialled for a URL.
-func addressOf(u *url.URL) string {
-	host, port := u.Hostname(), u.Port()
-	if strings.IndexFunc(host, func(r rune) bool { return r > 127 }) >= 0 {
-		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
-			host = ascii
-		}
-	}
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}[u.Scheme]
-	}
-	return net.JoinHostPort(host, port)
-}
-
-// connect sets what a route needs to make requests through the proxy of its URL.
-func (r *route) connect(proxyOf func(*http.Request) (*url.URL, error)) (err error) {
-	r.address = addressOf(r.url)
-	req := &http.Request{Method: http.MethodGet, URL: r.url, Host: r.url.Host, Header: http.Header{"User-Agent": nil}}
-	if r.proxy, err = proxyOf(req); err != nil {
-		return err
-	}
-	write := req.Write
-	r.way = r.url.Scheme + " " + r.address
-	if p := r.proxy; p != nil {
-		r.proxyAuthorization = basic(p.User)
-		r.way = p.String() + " " + r.way
-		if r.url.Scheme == "http" && !strings.HasPrefix(p.Scheme, "socks5") {
-			write, r.way = req.WriteProxy, p.String()
-			if r.proxyAuthorization != nil {
-				req.Header["Proxy-Authorization"] = r.proxyAuthorization
-			}
-		}
-	}
-	// The request line and the Host header as net/http writes them.
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return err
-	}
-	r.start = strings.TrimSuffix(strings.TrimPrefix(b.String(), req.Method), "\r\n")
-	return nil
 }

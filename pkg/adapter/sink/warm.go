@@ -11,7 +11,7 @@ import (
 const warmUpHeader = "Reschedule-Warm-Up"
 
 // WarmUp makes one GET to the sink of a source, so that it is awake for the delivery that
-// comes soon. The answer is ignored, and nothing is repeated.
+// comes soon. Its answer and its failure are ignored: the delivery finds out for itself.
 func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
 	r, err := s.route(src.Sink)
 	if err != nil {
@@ -22,17 +22,10 @@ func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
 		return
 	}
 	h := http.Header{warmUpHeader: {"1"}, "User-Agent": userAgent, "Kn-Namespace": {src.Namespace}}
-	if r.authorization != nil {
-		h["Authorization"] = r.authorization
+	if err := s.authorize(ctx, h, r, src, src.Sink); err != nil {
+		return
 	}
-	if s.cfg.Token != nil && src.Sink.Audience != "" && src.ServiceAccount != "" {
-		token, err := s.cfg.Token(ctx, src, src.Sink)
-		if err != nil {
-			return
-		}
-		h["Authorization"] = []string{"Bearer " + token}
-	}
-	resp, err := transport.roundTrip(ctx, r, &message{method: http.MethodGet, Header: h}, nil)
+	resp, err := transport.roundTrip(ctx, r, &message{method: http.MethodGet, header: h}, nil)
 	if err != nil {
 		return
 	}
