@@ -24,7 +24,7 @@ func main() {
 }
 
 func open(o group.LogOptions) (group.Log, error) {
-	s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Connections: o.Connections, Replaces: o.Replaces, Logger: o.Log, Stopped: o.Stopped})
+	s, err := etcdlog.Start(etcdlog.Options(o))
 	if err != nil {
 		return nil, err
 	}

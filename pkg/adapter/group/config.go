@@ -46,11 +46,15 @@ type Settings struct {
 	peers map[string]string
 }
 
-// LogOptions are what a log needs.
+// LogOptions are what a log needs. They have the fields of etcdlog.Options, so that a program that
+// imports both converts one to the other.
 type LogOptions struct {
-	Dir, Member, Listen, TLSDir string
-	Connections                 *listener.Connections // of the other members' logs
-	Peers                       map[string]string     // of this member's group
+	Dir         string
+	Member      string
+	Peers       map[string]string // of this member's group
+	Listen      string
+	TLSDir      string
+	Connections *listener.Connections // of the other members' logs
 	// Replaces: this member takes the place of one that lost its disk, see Log.Replace.
 	Replaces bool
 	Log      *slog.Logger

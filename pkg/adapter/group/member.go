@@ -71,7 +71,11 @@ type Member struct {
 // Open opens the view of this member.
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
-	m := &Member{cfg: cfg, resignations: newResignations(), wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}, foreign: map[int]*foreign{}, changed: make(chan struct{}), slots: newSlots(), ended: make(chan struct{}), serving: make(chan struct{})}
+	m := &Member{
+		cfg: cfg, resignations: newResignations(), slots: newSlots(), foreign: map[int]*foreign{},
+		wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{},
+		changed: make(chan struct{}), ended: make(chan struct{}), serving: make(chan struct{}),
+	}
 	for shard := range cfg.groups() {
 		if shard != cfg.shard {
 			m.foreign[shard] = newForeign(m, shard)
@@ -145,12 +149,15 @@ func (m *Member) Join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.log, err = m.cfg.Open(LogOptions{Replaces: replaces, Dir: m.cfg.DataDir, Member: m.cfg.Member, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir, Connections: m.connections.log, Peers: m.cfg.peers, Log: m.cfg.Log,
+	m.log, err = m.cfg.Open(LogOptions{
+		Dir: m.cfg.DataDir, Member: m.cfg.Member, Peers: m.cfg.peers, Listen: m.cfg.PeerListen, TLSDir: m.cfg.TLSDir,
+		Connections: m.connections.log, Replaces: replaces, Log: m.cfg.Log,
 		Stopped: func(err error) {
 			if !m.cfg.Stopping() {
 				m.cfg.Fatal(err)
 			}
-		}})
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -158,8 +165,10 @@ func (m *Member) Join(ctx context.Context) error {
 	m.shard.Store(&shard)
 	m.clocks = replica.NewClocks(m.cfg.Member, len(m.cfg.others()))
 	m.group = replica.New(replica.Config{
-		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]), Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
-		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks, Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
+		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]),
+		Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
+		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks,
+		Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
 		return err
@@ -270,7 +279,7 @@ func (m *Member) serveTenure(t *tenure) {
 	m.changed = make(chan struct{})
 }
 
-// allSources are the sources of all groups, served are the ones of this group.
+// allSources are the sources of all groups.
 func (m *Member) allSources() []*schedule.Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -72,7 +72,7 @@ func main() {
 		if err != nil {
 			return nil, err
 		}
-		s, err := etcdlog.Start(etcdlog.Options{Dir: o.Dir, Member: o.Member, Peers: o.Peers, Listen: o.Listen, TLSDir: o.TLSDir, Connections: o.Connections, Replaces: o.Replaces, Logger: o.Log, Stopped: o.Stopped})
+		s, err := etcdlog.Start(etcdlog.Options(o))
 		if err != nil {
 			return nil, err
 		}

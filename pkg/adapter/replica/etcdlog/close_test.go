@@ -101,7 +101,7 @@ func startThree(t *testing.T, w *wire) map[string]*etcdlog.Server {
 		}
 	}
 	for name := range peers {
-		s, err := etcdlog.Start(etcdlog.Options{Dir: t.TempDir(), Member: name, Peers: peers, Listen: listen[name], Connections: connections(), Logger: slog.New(slog.DiscardHandler), Stopped: func(error) {}})
+		s, err := etcdlog.Start(etcdlog.Options{Dir: t.TempDir(), Member: name, Peers: peers, Listen: listen[name], Connections: connections(), Log: slog.New(slog.DiscardHandler), Stopped: func(error) {}})
 		if err != nil {
 			t.Fatal(err)
 		}

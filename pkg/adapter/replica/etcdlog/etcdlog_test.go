@@ -46,7 +46,7 @@ func TestEtcd_Conforms(t *testing.T) {
 		if promised, err := etcdlog.Promised(dirs[name]); err != nil || promised {
 			t.Errorf("an empty directory has promised something: %v", err)
 		}
-		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Connections: connections(), Logger: slog.New(slog.DiscardHandler),
+		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Connections: connections(), Log: slog.New(slog.DiscardHandler),
 			Stopped: func(err error) {
 				if !closing.Load() {
 					t.Errorf("%s: %v", name, err)

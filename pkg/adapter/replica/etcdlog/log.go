@@ -211,7 +211,7 @@ func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.Update 
 		defer close(updates)
 		for r := range l.s.client.Watch(ctx, l.prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
 			if err := r.Err(); err != nil {
-				l.s.opts.Logger.Warn("the log cannot be followed", "error", err)
+				l.s.opts.Log.Warn("the log cannot be followed", "error", err)
 				return
 			}
 			var u replica.Update
@@ -220,7 +220,7 @@ func (l *Log) Follow(ctx context.Context, revision int64) <-chan replica.Update 
 					continue
 				}
 				if err := l.take(&u, e.Kv); err != nil {
-					l.s.opts.Logger.Error("the log cannot be followed", "error", err)
+					l.s.opts.Log.Error("the log cannot be followed", "error", err)
 					return
 				}
 			}

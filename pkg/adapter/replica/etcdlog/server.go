@@ -1,6 +1,7 @@
 package etcdlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -44,18 +45,17 @@ const (
 	token         = "reschedule"
 )
 
-// Options are what a Server needs.
+// Options are what a Server needs: group.LogOptions, which converts to them.
 type Options struct {
-	Dir    string
-	Member string            // the name of this member, one of Peers
-	Peers  map[string]string // name → host:port; the same on all members
-	Listen string            // where to listen for the peers, default the address in Peers
-	TLSDir string            // tls.crt, tls.key and ca.crt; "": without TLS
-	// Connections bound the connections of the other members; required.
-	Connections *listener.Connections
+	Dir         string
+	Member      string                // the name of this member, one of Peers
+	Peers       map[string]string     // name → host:port; the same on all members
+	Listen      string                // where to listen for the peers, default the address in Peers
+	TLSDir      string                // tls.crt, tls.key and ca.crt; "": without TLS
+	Connections *listener.Connections // of the other members; required
 	// Replaces: this member takes the place of one that lost its disk, see Server.Replace.
 	Replaces bool
-	Logger   *slog.Logger
+	Log      *slog.Logger
 	Stopped  func(error) // etcd has ended by itself: the process must end
 }
 
@@ -79,47 +79,14 @@ type Server struct {
 // Start starts the member. It returns at once; until a majority is there, the log
 // cannot be changed.
 func Start(o Options) (*Server, error) {
-	cfg, scheme := embed.NewConfig(), o.scheme()
-	if o.TLSDir != "" {
-		cfg.PeerTLSInfo.CertFile = filepath.Join(o.TLSDir, "tls.crt")
-		cfg.PeerTLSInfo.KeyFile = filepath.Join(o.TLSDir, "tls.key")
-		cfg.PeerTLSInfo.TrustedCAFile = filepath.Join(o.TLSDir, "ca.crt")
-		cfg.PeerTLSInfo.ClientCertAuth = true
-	}
-	var all []string
-	for name, address := range o.Peers {
-		all = append(all, name+"="+scheme+"://"+address)
-	}
-	slices.Sort(all)
-	listen := o.Listen
-	if listen == "" {
-		listen = o.Peers[o.Member]
-	}
-	dir, err := filepath.Abs(filepath.Join(o.Dir, "log"))
+	cfg, err := o.config()
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("etcdlog: %w", err)
-	}
-	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), token
-	if o.Replaces {
-		cfg.ClusterState = embed.ClusterStateFlagExisting
-	}
-	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
-	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
-	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
-	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
-	logs := logutil.DefaultZapLoggerConfig
-	logs.Level, logs.OutputPaths = level, []string{"stderr"}
-	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return errorsOnly{c} }))
-	if err != nil {
+	if err := logErrors(cfg, level); err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
 	}
-	cfg.ZapLoggerBuilder, cfg.LogLevel = embed.NewZapLoggerBuilder(logger), "error"
-	cfg.CompactionSleepInterval = time.Millisecond
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: scheme, Host: o.Peers[o.Member]}}
 	// No port for clients, and etcd's own port for peers takes any number of connections: embed
 	// insists on listeners, so it gets sockets that only this user reaches, and that are not called.
 	// The path of a socket is short, so it is not in the data directory.
@@ -129,12 +96,7 @@ func Start(o Options) (*Server, error) {
 	}
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(sockets, "c")}}
 	cfg.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(sockets, "p")}} // the host, unlike above
-	host, _, err := net.SplitHostPort(o.Peers[o.Member])
-	if err != nil {
-		return nil, fmt.Errorf("etcdlog: the address of member %s: %w", o.Member, err)
-	}
-	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: net.JoinHostPort(host, "1")}} // never called
-	port, files, err := o.listen(listen, &cfg.PeerTLSInfo)
+	port, files, err := o.listen(&cfg.PeerTLSInfo)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(sockets))
 	}
@@ -161,6 +123,58 @@ func Start(o Options) (*Server, error) {
 	return s, nil
 }
 
+// config is etcd's, but for its log and where it listens. It makes etcd's directory.
+func (o *Options) config() (*embed.Config, error) {
+	own := o.Peers[o.Member]
+	host, _, err := net.SplitHostPort(own)
+	if err != nil {
+		return nil, fmt.Errorf("the address of member %s: %w", o.Member, err)
+	}
+	dir, err := filepath.Abs(filepath.Join(o.Dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var all []string
+	for name, address := range o.Peers {
+		all = append(all, name+"="+o.scheme()+"://"+address)
+	}
+	slices.Sort(all)
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir, cfg.InitialCluster, cfg.InitialClusterToken = o.Member, dir, strings.Join(all, ","), token
+	if o.Replaces {
+		cfg.ClusterState = embed.ClusterStateFlagExisting
+	}
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: o.scheme(), Host: own}}
+	cfg.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: net.JoinHostPort(host, "1")}} // never called
+	if o.TLSDir != "" {
+		cfg.PeerTLSInfo.CertFile = filepath.Join(o.TLSDir, "tls.crt")
+		cfg.PeerTLSInfo.KeyFile = filepath.Join(o.TLSDir, "tls.key")
+		cfg.PeerTLSInfo.TrustedCAFile = filepath.Join(o.TLSDir, "ca.crt")
+		cfg.PeerTLSInfo.ClientCertAuth = true
+	}
+	cfg.TickMs, cfg.ElectionMs = heartbeatMs, electionMs
+	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = snapshotCount, catchUp
+	cfg.MaxWalFiles, cfg.MaxSnapFiles = 2, 2
+	cfg.QuotaBackendBytes, cfg.MaxRequestBytes = quotaBytes, maxRequest
+	cfg.CompactionSleepInterval = time.Millisecond
+	return cfg, nil
+}
+
+// logErrors makes etcd log errors alone, at a level that may be raised.
+func logErrors(cfg *embed.Config, level zap.AtomicLevel) error {
+	logs := logutil.DefaultZapLoggerConfig
+	logs.Level, logs.OutputPaths = level, []string{"stderr"}
+	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return errorsOnly{c} }))
+	if err != nil {
+		return err
+	}
+	cfg.ZapLoggerBuilder, cfg.LogLevel = embed.NewZapLoggerBuilder(logger), "error"
+	return nil
+}
+
 // errorsOnly leaves out what etcd logs as an error and is none.
 type errorsOnly struct{ zapcore.Core }
 
@@ -183,8 +197,8 @@ func (c errorsOnly) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.Ch
 }
 
 // listen listens for the other members. What connects waits until etcd has started.
-func (o *Options) listen(address string, info *transport.TLSInfo) (l net.Listener, files *tls.Config, err error) {
-	bind, err := bindable(address)
+func (o *Options) listen(info *transport.TLSInfo) (l net.Listener, files *tls.Config, err error) {
+	bind, err := bindable(cmp.Or(o.Listen, o.Peers[o.Member]))
 	if err != nil {
 		return nil, nil, fmt.Errorf("etcdlog: --peer-listen: %w", err)
 	}
@@ -300,7 +314,7 @@ func (s *Server) StepDown() {
 	case <-late.C:
 	}
 	if err != nil {
-		s.opts.Logger.Info("the lead of the log could not be handed over: the others elect a leader", "error", err)
+		s.opts.Log.Info("the lead of the log could not be handed over: the others elect a leader", "error", err)
 	}
 }
 
@@ -344,7 +358,7 @@ func (s *Server) Tidy(ctx context.Context, owns func() bool) {
 		short := size > quotaBytes/2
 		if size > tidyBytes && used < size/4 && (!owns() || short) {
 			if err := s.etcd.Server.Backend().Defrag(); err != nil {
-				s.opts.Logger.Warn("etcd's file could not be defragmented", "error", err)
+				s.opts.Log.Warn("etcd's file could not be defragmented", "error", err)
 			}
 		}
 		s.disarm(ctx)
@@ -356,13 +370,13 @@ func (s *Server) disarm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for _, a := range s.etcd.Server.Alarms() {
-		s.opts.Logger.Error("the log has no space", "member", a.MemberID, "alarm", a.Alarm)
+		s.opts.Log.Error("the log has no space", "member", a.MemberID, "alarm", a.Alarm)
 		size, _ := s.DBSize()
 		if a.Alarm != etcdserverpb.AlarmType_NOSPACE || size > quotaBytes*3/4 {
 			continue
 		}
 		if _, err := s.etcd.Server.Alarm(ctx, &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_DEACTIVATE, MemberID: a.MemberID, Alarm: a.Alarm}); err != nil {
-			s.opts.Logger.Warn("the alarm of the log could not be ended", "error", err)
+			s.opts.Log.Warn("the alarm of the log could not be ended", "error", err)
 		}
 	}
 }
