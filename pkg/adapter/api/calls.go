@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -170,22 +171,27 @@ func (c *call) bulk() error {
 			}
 		}
 		c.auditError(auditBulk, o.key, fault)
-		b = append(b, `{"key":`...)
-		b = appendString(b, o.key)
-		b = append(b, `,"status":`...)
-		b = strconv.AppendInt(b, int64(statusOf(fault.Code)), 10)
-		b = append(b, `,"code":`...)
-		b = appendString(b, string(fault.Code))
-		b = append(b, `,"detail":`...)
-		b = appendString(b, fault.Detail)
-		b = c.stream(append(b, '}'))
+		b = c.stream(appendFault(b, o.key, fault))
 	}
 	buf.b = append(b, "]}\n"...)
 	c.send(http.StatusOK, typeJSON, buf.b)
 	return nil
 }
 
-// cancelTime is how long cancelAll may take.
+// appendFault appends what became of an item that was refused.
+func appendFault(b []byte, key string, fault *schedule.Error) []byte {
+	b = append(b, `{"key":`...)
+	b = appendString(b, key)
+	b = append(b, `,"status":`...)
+	b = strconv.AppendInt(b, int64(statusOf(fault.Code)), 10)
+	b = append(b, `,"code":`...)
+	b = appendString(b, string(fault.Code))
+	b = append(b, `,"detail":`...)
+	b = appendString(b, fault.Detail)
+	return append(b, '}')
+}
+
+// cancelTime is how long a call may take that changes all keys, or all dead letters, of a prefix.
 const cancelTime = 10 * time.Minute
 
 // mayTake gives the call so long, with its answer.
@@ -196,7 +202,13 @@ func (c *call) mayTake(most time.Duration) {
 
 // cancelAll is DELETE {address}/schedules.
 func (c *call) cancelAll() error {
-	prefix, err := selection(c.r.URL.RawQuery, "cancel every key")
+	return c.deleteAll(auditCancelAll, "cancel every key", c.src.CancelAll)
+}
+
+// deleteAll removes what the call's prefix selects. purpose says what a call without a selection
+// would do.
+func (c *call) deleteAll(verb, purpose string, remove func(ctx context.Context, prefix string) (int, error)) error {
+	prefix, err := selection(c.r.URL.RawQuery, purpose)
 	if err != nil {
 		return err
 	}
@@ -206,8 +218,8 @@ func (c *call) cancelAll() error {
 	// Millions of keys take longer than any other call may. The request's context
 	// ends with the read deadline.
 	c.mayTake(cancelTime)
-	n, err := c.src.CancelAll(c.r.Context(), prefix)
-	if err = c.audited(auditCancelAll, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
+	n, err := remove(c.r.Context(), prefix)
+	if err = c.audited(verb, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
 		return err
 	}
 	c.send(http.StatusOK, typeJSON, []byte(`{"deleted":`+strconv.Itoa(n)+"}\n"))

@@ -92,20 +92,7 @@ func (c *call) discard() error {
 
 // discardAll is DELETE {address}/deadletters.
 func (c *call) discardAll() error {
-	prefix, err := selection(c.r.URL.RawQuery, "discard every dead letter")
-	if err != nil {
-		return err
-	}
-	if err := unconditional(c.r.Header, "If-Match", "If-None-Match"); err != nil {
-		return err
-	}
-	c.mayTake(cancelTime)
-	n, err := c.src.DiscardLetters(c.r.Context(), prefix)
-	if err = c.audited(auditDiscard, prefix, err, "deleted "+strconv.Itoa(n)); err != nil {
-		return err
-	}
-	c.send(http.StatusOK, typeJSON, []byte(`{"deleted":`+strconv.Itoa(n)+"}\n"))
-	return nil
+	return c.deleteAll(auditDiscard, "discard every dead letter", c.src.DiscardLetters)
 }
 
 // redrive is POST {address}/deadletters/{key}/redrive.

@@ -105,16 +105,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	for again := time.Now().Add(waitLogEvery); ; {
-		answers := map[string]admission{}
-		var silent []string // why there is no answer
-		for _, name := range m.cfg.others() {
-			var a admission
-			if err := m.call(ctx, memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}, &a); err == nil {
-				answers[name] = a
-			} else {
-				silent = append(silent, err.Error())
-			}
-		}
+		answers, silent := m.askOthers(ctx)
 		verdict, waitsFor, err := m.judge(answers, joining)
 		if err != nil {
 			return false, err
@@ -148,6 +139,21 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// askOthers returns the others' answers to a member without a log, and why others have not answered.
+func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, silent []string) {
+	answers = map[string]admission{}
+	for _, name := range m.cfg.others() {
+		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}
+		var a admission
+		if err := m.call(ctx, c, &a); err == nil {
+			answers[name] = a
+		} else {
+			silent = append(silent, err.Error())
+		}
+	}
+	return answers, silent
 }
 
 // waitLogEvery is how often the log names what a start waits for.
