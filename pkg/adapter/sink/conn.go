@@ -51,7 +51,7 @@ type conn struct {
 	head lines         // of the answer that Read reads
 	rest chan error    // the end of the part of a request that is written while the answer is read
 
-	place *list.Element // under conns.mu: among the idle ones
+	place *list.Element // under pool.mu: among the idle ones
 	since time.Time     // when it became idle
 }
 

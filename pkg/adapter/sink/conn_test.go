@@ -136,11 +136,11 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 				t.Fatalf("%+v", o)
 			}
 		}
-		s.conns.mu.Lock()
-		if n := s.conns.idle.Len(); n > limit {
+		s.pool.mu.Lock()
+		if n := s.pool.idle.Len(); n > limit {
 			t.Errorf("%d are idle", n)
 		}
-		s.conns.mu.Unlock()
+		s.pool.mu.Unlock()
 	}
 	for open.Load() > limit {
 		<-closed

@@ -81,7 +81,7 @@ func TestAnswer_BeforeTheRequestIsRead(t *testing.T) {
 			if o.Kind != schedule.Rejected || o.Status != 413 || string(o.Failure.Data) != "large" {
 				t.Errorf("%+v %s", o, o.Failure.Data)
 			}
-			if n := s.conns.idle.Len(); n != 0 {
+			if n := s.pool.idle.Len(); n != 0 {
 				t.Errorf("%d connections with half a request are kept", n)
 			}
 		})
@@ -176,12 +176,12 @@ func TestIdleConnection_NotSilentGetsNoRequest(t *testing.T) {
 
 func onlyIdle(t *testing.T, s *Sender) *conn {
 	t.Helper()
-	s.conns.mu.Lock()
-	defer s.conns.mu.Unlock()
-	if n := s.conns.idle.Len(); n != 1 {
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	if n := s.pool.idle.Len(); n != 1 {
 		t.Fatalf("%d connections are idle", n)
 	}
-	return s.conns.idle.Front().Value.(*conn)
+	return s.pool.idle.Front().Value.(*conn)
 }
 
 // Connections that their sinks have closed are closed soon, and all others after the idle timeout.
@@ -197,7 +197,7 @@ func TestIdleConnections_AreSwept(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		send(t, s, attempt("http://"+address))
 		idle := onlyIdle(t, s)
-		s.conns.sweep()
+		s.pool.sweep()
 		onlyIdle(t, s) // stays
 		if old {
 			idle.since = idle.since.Add(-idleTimeout)
@@ -207,8 +207,8 @@ func TestIdleConnections_AreSwept(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		s.conns.sweep()
-		if n := s.conns.idle.Len(); n != 0 {
+		s.pool.sweep()
+		if n := s.pool.idle.Len(); n != 0 {
 			t.Errorf("%d are idle", n)
 		}
 		if _, err := idle.raw.Write([]byte("x")); err == nil {
@@ -232,7 +232,7 @@ func TestConnection_WithMoreThanAnAnswerIsClosed(t *testing.T) {
 		})
 		s, _ := newSender(t)
 		for i := range 3 {
-			if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || len(opened) != i+1 || s.conns.idle.Len() != 0 {
+			if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || len(opened) != i+1 || s.pool.idle.Len() != 0 {
 				t.Errorf("%q: %+v, %d connections", head, o, len(opened))
 			}
 		}
@@ -249,8 +249,8 @@ func TestConnection_WithLessThanAnAnswerIsClosed(t *testing.T) {
 		receive(in)
 	})
 	s, _ := newSender(t)
-	if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || s.conns.idle.Len() != 0 {
-		t.Errorf("%+v, %d connections are idle", o, s.conns.idle.Len())
+	if o := send(t, s, attempt("http://"+address)); o.Kind != schedule.Succeeded || s.pool.idle.Len() != 0 {
+		t.Errorf("%+v, %d connections are idle", o, s.pool.idle.Len())
 	}
 }
 
@@ -512,8 +512,8 @@ func TestTrust_ConnectionUnderWayIsNotKept(t *testing.T) {
 	var s *Sender
 	url, _ := sinkOf(t, func(http.ResponseWriter, *http.Request) { s.Trust(nil) })
 	s, _ = newSender(t)
-	if o := send(t, s, attempt(url)); o.Kind != schedule.Succeeded || s.conns.idle.Len() != 0 {
-		t.Errorf("%+v, %d connections are idle", o, s.conns.idle.Len())
+	if o := send(t, s, attempt(url)); o.Kind != schedule.Succeeded || s.pool.idle.Len() != 0 {
+		t.Errorf("%+v, %d connections are idle", o, s.pool.idle.Len())
 	}
 }
 

@@ -2,9 +2,7 @@ package sink
 
 import (
 	"container/list"
-	"context"
 	"crypto/tls"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -17,11 +15,10 @@ const (
 	sweepInterval = 5 * time.Second
 )
 
-// conns has the idle connections of all transports. Above the limit the longest idle ones are
+// idlePool has the idle connections of all transports. Above the limit the longest idle ones are
 // closed. A connection with TLS counts as four: it keeps its sink's certificates in memory.
-type conns struct {
-	dialer func(ctx context.Context, network, address string) (net.Conn, error)
-	limit  int
+type idlePool struct {
+	limit int
 
 	mu       sync.Mutex
 	idle     list.List // of *conn, idle longest first
@@ -42,8 +39,8 @@ func (t *transport) take(poolKey string) *conn {
 
 // last takes the connection that became idle last: the others can end.
 func (t *transport) last(poolKey string) *conn {
-	t.conns.mu.Lock()
-	defer t.conns.mu.Unlock()
+	t.pool.mu.Lock()
+	defer t.pool.mu.Unlock()
 	idle := t.idle[poolKey]
 	if len(idle) == 0 {
 		return nil
@@ -55,7 +52,7 @@ func (t *transport) last(poolKey string) *conn {
 
 // put keeps a connection for later requests.
 func (t *transport) put(c *conn) {
-	p, surplus := t.conns, []*conn{c}
+	p, surplus := t.pool, []*conn{c}
 	p.mu.Lock()
 	if !t.retired {
 		c.since, c.place = time.Now(), p.idle.PushBack(c)
@@ -93,8 +90,8 @@ func (c *conn) weight() int {
 // leave removes a connection from the idle ones. The caller holds the lock.
 func (c *conn) leave() {
 	t := c.transport
-	t.conns.idle.Remove(c.place)
-	t.conns.weight -= c.weight()
+	t.pool.idle.Remove(c.place)
+	t.pool.weight -= c.weight()
 	c.place = nil
 	idle := t.idle[c.poolKey]
 	i := slices.Index(idle, c)
@@ -120,7 +117,7 @@ func (c *conn) stale() bool { return time.Since(c.since) >= idleTimeout || !c.si
 
 // sweep closes the idle connections that are stale. Without it, connections that their sinks have
 // closed would pile up.
-func (p *conns) sweep() {
+func (p *idlePool) sweep() {
 	p.mu.Lock()
 	var stale []*conn
 	for place := p.idle.Front(); place != nil; {
@@ -142,7 +139,7 @@ func (p *conns) sweep() {
 
 // retire closes the idle connections of a transport that gets no more requests.
 func (t *transport) retire() {
-	t.conns.mu.Lock()
+	t.pool.mu.Lock()
 	t.retired = true
 	var all []*conn
 	for _, idle := range t.idle {
@@ -151,7 +148,7 @@ func (t *transport) retire() {
 	for _, c := range all {
 		c.leave()
 	}
-	t.conns.mu.Unlock()
+	t.pool.mu.Unlock()
 	for _, c := range all {
 		c.drop()
 	}

@@ -48,7 +48,7 @@ type Config struct {
 // Sender delivers attempts. It is safe for concurrent use.
 type Sender struct {
 	cfg        Config
-	conns      *conns
+	pool       *idlePool
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
@@ -87,7 +87,7 @@ func New(cfg Config) *Sender {
 	}
 	s := &Sender{
 		cfg:     cfg,
-		conns:   &conns{dialer: cfg.Dial, limit: cfg.MaxIdle},
+		pool:    &idlePool{limit: cfg.MaxIdle},
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
 		proxy:   proxyOf,
 

@@ -120,11 +120,11 @@ func TestIdleConnections_WithTLSCountAsFour(t *testing.T) {
 		if o := send(t, s, attempt(url, func(a *schedule.Attempt) { a.Target.CACerts = authority })); o.Status != 204 {
 			t.Fatalf("%+v %s", o, o.Failure.Data)
 		}
-		s.conns.mu.Lock()
-		if n := s.conns.idle.Len(); n != c.idle {
+		s.pool.mu.Lock()
+		if n := s.pool.idle.Len(); n != c.idle {
 			t.Errorf("%d connections are idle, want %d", n, c.idle)
 		}
-		s.conns.mu.Unlock()
+		s.pool.mu.Unlock()
 	}
 }
 

@@ -48,17 +48,18 @@ var (
 // runs in the goroutine of its caller: net/http's Transport has two more for each connection, so
 // that each delivery would wait for a goroutine before its first byte is written.
 type transport struct {
-	conns   *conns
+	pool    *idlePool
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	tls     func() (*tls.Config, error)
-	idle    map[string][]*conn // under conns.mu: by poolKey, idle longest first
-	retired bool               // under conns.mu
+	idle    map[string][]*conn // under pool.mu: by poolKey, idle longest first
+	retired bool               // under pool.mu
 }
 
 // newTransport reads the certificates when they are first needed, and then once: a megabyte takes
 // 80 ms, in which no delivery to another sink may wait for the lock of the transports.
 func (s *Sender) newTransport(caCerts string) *transport {
 	roots := s.roots.Load()
-	return &transport{conns: s.conns, idle: map[string][]*conn{}, tls: sync.OnceValues(func() (*tls.Config, error) {
+	return &transport{pool: s.pool, connect: s.cfg.Dial, idle: map[string][]*conn{}, tls: sync.OnceValues(func() (*tls.Config, error) {
 		trusted, err := trust(roots, caCerts)
 		if err != nil {
 			return nil, err
@@ -123,7 +124,7 @@ func (t *transport) dial(ctx context.Context, r *route) (_ *conn, err error) {
 	if p != nil {
 		address = addressOf(p)
 	}
-	raw, err := t.conns.dialer(ctx, "tcp", address)
+	raw, err := t.connect(ctx, "tcp", address)
 	if err != nil {
 		if p != nil {
 			err = fmt.Errorf("proxy: %w", err)

@@ -13,9 +13,9 @@ import (
 func TestStart_LogsNoError(t *testing.T) {
 	t.Parallel()
 	core, logged := observer.New(zapcore.ErrorLevel)
-	logger := zap.New(errorsOnly{core})
+	logger := zap.New(realErrors{core})
 	for _, l := range []*zap.Logger{logger, logger.With(zap.String("of", "etcd"))} {
-		for _, message := range noErrors {
+		for _, message := range harmless {
 			l.Error(message)
 		}
 		l.Error("another error")

@@ -167,7 +167,7 @@ func (o *Options) config() (*embed.Config, error) {
 func logErrors(cfg *embed.Config, level zap.AtomicLevel) error {
 	logs := logutil.DefaultZapLoggerConfig
 	logs.Level, logs.OutputPaths = level, []string{"stderr"}
-	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return errorsOnly{c} }))
+	logger, err := logs.Build(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return realErrors{c} }))
 	if err != nil {
 		return err
 	}
@@ -175,22 +175,22 @@ func logErrors(cfg *embed.Config, level zap.AtomicLevel) error {
 	return nil
 }
 
-// errorsOnly leaves out what etcd logs as an error and is none.
-type errorsOnly struct{ zapcore.Core }
+// realErrors leaves out what etcd logs as an error and is none.
+type realErrors struct{ zapcore.Core }
 
-// noErrors are the messages. The first one is of a first start, before a new member has stored its first
+// harmless are these messages. The first one is of a first start, before a new member has stored its first
 // term; etcd tries again some seconds later. The other one is of a member that has not caught up, whose
 // promotion is tried again until it has.
-var noErrors = []string{"failed to update storage version", "rejecting promote learner: learner is not ready"}
+var harmless = []string{"failed to update storage version", "rejecting promote learner: learner is not ready"}
 
 // With implements zapcore.Core.
-func (c errorsOnly) With(fields []zapcore.Field) zapcore.Core {
-	return errorsOnly{c.Core.With(fields)}
+func (c realErrors) With(fields []zapcore.Field) zapcore.Core {
+	return realErrors{c.Core.With(fields)}
 }
 
 // Check implements zapcore.Core.
-func (c errorsOnly) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if slices.Contains(noErrors, e.Message) {
+func (c realErrors) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if slices.Contains(harmless, e.Message) {
 		return to
 	}
 	return c.Core.Check(e, to)
