@@ -134,6 +134,7 @@ type lane struct {
 	warming   warming
 	health    health
 	failures  loglimit.Limit // the lines about failed attempts
+	losses    loglimit.Limit // the lines about events that were given up
 	throttle  throttle
 	counters
 }
@@ -222,7 +223,11 @@ func (d *Dispatcher) leave(l *lane) {
 }
 
 func (d *Dispatcher) newLane(s *queue.Source) *lane {
-	l := &lane{source: s, namespace: d.join(s.Spec().Namespace), failures: loglimit.Limit{Lines: failureLines, Per: time.Second}}
+	l := &lane{
+		source: s, namespace: d.join(s.Spec().Namespace),
+		failures: loglimit.Limit{Lines: failureLines, Per: time.Second},
+		losses:   loglimit.Limit{Lines: lossLines, Per: time.Second},
+	}
 	l.ctx, l.cancel = context.WithCancelCause(d.base)
 	l.timer = newTimer(func() { d.tick(l) })
 	return l

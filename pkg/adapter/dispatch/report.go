@@ -190,6 +190,22 @@ type Loss struct {
 	Code         int    // the status of the last answer, 0 when there was none
 }
 
+// lossLines is how many lines a second the log has of the events that one source's sinks do not get.
+const lossLines = 20
+
+var lossText = map[schedule.Disposition]string{
+	schedule.Dropped:      "an event was dropped: it was refused or its retries are used up, and it can be neither sent to a dead letter sink nor kept",
+	schedule.KeptLetter:   "an event is kept as a dead letter",
+	schedule.DeadLettered: "an event goes to the dead letter sink",
+}
+
+func (d *Dispatcher) logLoss(l *lane, t *queue.Delivery, o *schedule.Outcome, what schedule.Disposition, dest string) {
+	if leftOut, ok := l.losses.Next(time.Now()); ok {
+		d.cfg.Log.Warn(lossText[what], "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(),
+			"deadLetter", t.Entry.DeadLetter != nil, "dest", dest, "code", o.Failure.Code, "linesLeftOut", leftOut)
+	}
+}
+
 // report counts an attempt, and logs an event that was dropped or dead-lettered.
 func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what schedule.Disposition, took time.Duration) {
 	ctx := context.Background()
@@ -215,16 +231,7 @@ func (d *Dispatcher) report(l *lane, t *queue.Delivery, o schedule.Outcome, what
 	if t.Entry.DeadLetter == nil {
 		d.observeHealth(l, t, &o, dest)
 	}
-	switch what {
-	case schedule.Dropped:
-		d.cfg.Log.Warn("an event was dropped: it was refused or its retries are used up, and it can be neither sent to a dead letter sink nor kept",
-			"source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(), "deadLetter", t.Entry.DeadLetter != nil,
-			"dest", dest, "code", o.Failure.Code)
-	case schedule.KeptLetter:
-		d.cfg.Log.Warn("an event is kept as a dead letter", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(),
-			"attempt", t.Number(), "dest", dest, "code", o.Failure.Code)
-	case schedule.DeadLettered:
-		d.cfg.Log.Warn("an event goes to the dead letter sink", "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(),
-			"attempt", t.Number(), "dest", dest, "code", o.Failure.Code)
+	if lost >= 0 {
+		d.logLoss(l, t, &o, what, dest)
 	}
 }
