@@ -320,16 +320,32 @@ func (s *Server) StepDown() {
 
 var errNoFollower = errors.New("etcdlog: no member took it over in the time of an election")
 
-// Close ends the member.
+// Close ends the member. What etcd has not ended after endTime ends with the process: it has no
+// effect any more. One such thing is a leader's question for a follower's version, of 6 s for
+// each follower, which nothing cuts off.
 func (s *Server) Close() {
 	_ = s.client.Close()
 	s.StepDown()
 	s.level.SetLevel(zap.FatalLevel) // it calls it an error that its listeners are closed
-	s.etcd.Server.HardStop()         // else embed hands the lead over once more, in its own time
-	s.etcd.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.etcd.Server.HardStop() // else embed hands the lead over once more, in its own time
+		s.etcd.Close()
+	}()
+	late := time.NewTimer(endTime)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+		s.opts.Log.Info("etcd waits for a member that does not answer: it ends with the process")
+	}
 	s.peers.Close() // nothing answers any more
 	<-s.served
 }
+
+// endTime is longer than etcd takes to end where no member makes it wait.
+const endTime = 2 * time.Second
 
 // DBSize returns the bytes of etcd's file, and the bytes of it that are used.
 func (s *Server) DBSize() (size, used int64) {
