@@ -176,6 +176,7 @@ func followersStandStill(t *testing.T, at string) {
 			s.Close()
 		}
 	}
+	<-first.Ended() // its directory is removed
 }
 
 // The members end one after the other, and all at once: none of them waits for one that is gone.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,16 +21,24 @@ func connections() *listener.Connections {
 	return listener.New(listener.Config{Name: "log", Limit: 64, Heads: budget.New(1<<20, nil), Log: slog.New(slog.DiscardHandler)})
 }
 
+var given sync.Map // ports
+
 // free is an address below the ports of outgoing connections, so that none takes it before the
-// server listens.
+// server listens. It is given once.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(15000+rand.IntN(15000)))
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		if _, was := given.LoadOrStore(port, true); was {
+			continue
+		}
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // Three servers of etcd on loopback are a log. Each case has a shard of its own.

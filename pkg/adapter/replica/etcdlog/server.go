@@ -72,6 +72,7 @@ type Server struct {
 	client *clientv3.Client
 	peers  *listener.Endpoint // for the other members
 	served chan struct{}      // peers has ended
+	ended  chan struct{}      // etcd has ended
 	level  zap.AtomicLevel    // of etcd's log
 	opts   Options
 }
@@ -104,7 +105,7 @@ func Start(o Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("etcdlog: starting etcd: %w", err), port.Close(), os.RemoveAll(sockets))
 	}
-	s := &Server{etcd: server, client: v3client.New(server.Server), served: make(chan struct{}), level: level, opts: o}
+	s := &Server{etcd: server, client: v3client.New(server.Server), served: make(chan struct{}), ended: make(chan struct{}), level: level, opts: o}
 	s.peers = o.Connections.Over(port, peerServer(etcdhttp.NewPeerHandler(server.GetLogger(), server.Server), files))
 	go func() {
 		defer close(s.served)
@@ -327,16 +328,15 @@ func (s *Server) Close() {
 	_ = s.client.Close()
 	s.StepDown()
 	s.level.SetLevel(zap.FatalLevel) // it calls it an error that its listeners are closed
-	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(s.ended)
 		s.etcd.Server.HardStop() // else embed hands the lead over once more, in its own time
 		s.etcd.Close()
 	}()
 	late := time.NewTimer(endTime)
 	defer late.Stop()
 	select {
-	case <-ended:
+	case <-s.ended:
 	case <-late.C:
 		s.opts.Log.Info("etcd waits for a member that does not answer: it ends with the process")
 	}
