@@ -68,6 +68,7 @@ type group struct {
 	host    string               // of the members' addresses
 	more    func(i int) []string // flags
 	headers []string             // of each call
+	large   int                  // the most bytes of a body, above the usual ones
 	errors  []string             // what members may log as an error, see checkErrors
 
 	mu        sync.Mutex
@@ -253,7 +254,7 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 	for time.Since(begun) < harness.Patience {
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		r, err := harness.Do(ctx, http.MethodPut, g.url()+g.path()+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay), g.headers...)
+		r, err := harness.Do(ctx, http.MethodPut, g.url()+g.path()+"/schedules/"+key, fmt.Sprintf(`{"delay":%q}`, delay)+strings.Repeat(" ", rand.IntN(g.large+1)), g.headers...)
 		cancel()
 		g.mu.Lock()
 		if g.strict {
@@ -478,12 +479,13 @@ func TestGroup_AllKilled(t *testing.T) {
 	g.settled()
 }
 
-// SIGTERM of the owner hands the shard over: no call at another member fails, also while a
-// reader follows the events of a source, and no delivery is cut off. Without a hand-over another
+// SIGTERM of the owner hands the shard over: no call at another member fails, also with a
+// body that a member does not keep, and while a reader follows the events of a source, and no
+// delivery is cut off. Without a hand-over another
 // member would claim the shard only after calls have failed.
 func TestOwner_HandsOver(t *testing.T) {
 	process := patient(t)
-	g := startWith(t, func(g *group) { g.process, g.hold = process, 50*time.Millisecond })
+	g := startWith(t, func(g *group) { g.process, g.hold, g.large = process, 50*time.Millisecond, 256<<10 })
 	stop := g.write()
 	for _, member := range g.members {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, member.URL+"/tests/s/events", http.NoBody)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
@@ -26,6 +27,8 @@ const (
 	// a body that each keeps to be sent to another owner.
 	maxForwarded = 512
 	maxReplay    = 64 << 10
+	// continueTime is how long an owner may take before it reads a large body or answers.
+	continueTime = time.Minute
 	// headTime is how long the first maxReplay bytes of a body may take. A call holds a slot
 	// meanwhile.
 	headTime = 10 * time.Second
@@ -53,7 +56,8 @@ func forwarder(files *peerTLS) *http.Client {
 	transport := &http.Transport{
 		DialContext:         dialer().DialContext,
 		MaxIdleConnsPerHost: maxForwarded, IdleConnTimeout: time.Minute,
-		DisableCompression: true,
+		ExpectContinueTimeout: continueTime,
+		DisableCompression:    true,
 	}
 	if files != nil {
 		transport.DialTLSContext = files.dial
@@ -104,6 +108,7 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		}
 		setSecured(r)
 		setCaller(r)
+		r.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
 		// A member that has received less than the sender may take the source for another group's.
 		if m.destination(r) == (own{m}) {
 			if t := m.current(); t.enter() {
@@ -154,9 +159,9 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 				return
 			}
 			t, changed := d.localTenure()
-			if (f == nil || f.whole) && t.enter() {
+			if (f == nil || f.repeatable()) && t.enter() {
 				if f != nil {
-					f.rewind(r)
+					r.Body = io.NopCloser(f.body())
 				}
 				t.serve(handler, w, r)
 				return
@@ -259,8 +264,38 @@ type forwarding struct {
 	head  []byte    // of the body
 	rest  io.Reader // the body behind head
 	whole bool      // head is all of the body: it can be sent again
-	again bool
-	dead  string // a member that could not be reached
+	large *gate     // the body of the last try, where it can be read once
+	dead  string    // a member that could not be reached
+}
+
+// gate is a body that can be read once. A member that does not own the shard refuses the call
+// before it reads the body; then the gate is shut, and the body is there for the next try.
+type gate struct {
+	mu          sync.Mutex
+	begun, shut bool
+	body        io.Reader
+}
+
+var errShut = errors.New("group: the call is sent to another owner")
+
+// Read implements io.Reader.
+func (g *gate) Read(p []byte) (int, error) {
+	g.mu.Lock()
+	shut := g.shut
+	g.begun = g.begun || !shut
+	g.mu.Unlock()
+	if shut {
+		return 0, errShut
+	}
+	return g.body.Read(p)
+}
+
+// close lets nobody begin to read. It returns false if somebody has.
+func (g *gate) close() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = !g.begun
+	return g.shut
 }
 
 // newForwarding reads the head of the body. The time for the rest is bounded by the owner.
@@ -277,18 +312,26 @@ func newForwarding(w http.ResponseWriter, r *http.Request) (*forwarding, error) 
 	return f, nil
 }
 
-// rewind gives the request its body back.
-func (f *forwarding) rewind(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader(f.head)) }
+// body is the body for one try.
+func (f *forwarding) body() io.Reader {
+	if f.whole {
+		return bytes.NewReader(f.head)
+	}
+	f.large = &gate{body: io.MultiReader(bytes.NewReader(f.head), f.rest)}
+	return f.large
+}
+
+// repeatable reports that the call can be sent, again too. The last try has ended.
+func (f *forwarding) repeatable() bool { return f.whole || f.large == nil || f.large.close() }
 
 // forward sends the call to the owner. It returns false if the call did nothing there and
 // can be sent again.
 func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, moved <-chan struct{}) bool {
-	if f.again && !f.whole {
+	if !f.repeatable() {
 		m.count(r.Context(), d, resultNoOwner)
 		unavailable(w, detailNoOwner)
 		return true
 	}
-	f.again = true
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	answered := make(chan struct{})
@@ -312,11 +355,7 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 			cancel()
 		}
 	}()
-	var body io.Reader = bytes.NewReader(f.head)
-	if !f.whole {
-		body = io.MultiReader(body, f.rest)
-	}
-	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), body)
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), f.body())
 	if err != nil {
 		unavailable(w, detailNoOwner)
 		return true
@@ -327,8 +366,11 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		out.URL.Opaque = raw
 	}
 	out.Header, out.Host, out.ContentLength = r.Header.Clone(), r.Host, r.ContentLength
-	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"} {
 		out.Header.Del(h)
+	}
+	if !f.whole { // it is sent once the owner reads it
+		out.Header.Set("Expect", "100-continue")
 	}
 	out.Header.Del(secured)
 	out.Header.Set(caller, r.RemoteAddr)
@@ -360,7 +402,7 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 			hint = ""
 		}
 		d.refused(address, hint)
-		if f.whole {
+		if f.repeatable() {
 			return false
 		}
 	}

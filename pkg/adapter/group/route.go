@@ -29,7 +29,7 @@ type destination interface {
 	refused(address, hint string)
 	// askAnother is called when the member at the address has not answered for a while.
 	askAnother(ctx context.Context, address string)
-	// locate finds the owner before a call that can be sent once.
+	// locate finds the owner before a call with a large body: a refusal costs a connection then.
 	locate(ctx context.Context)
 	// slots are held by calls that are forwarded, of one peer a quarter at most.
 	slots() *budget.Budget

@@ -25,6 +25,7 @@ type far struct {
 	servers [members]*httptest.Server
 	owner   int  // -1: none
 	names   bool // the others say who the owner is
+	reads   bool // the others read the body before they refuse the call
 	called  []int
 	still   chan struct{} // the owner answers once it is closed; nil: at once
 }
@@ -44,9 +45,8 @@ func (f *far) set(change func()) {
 }
 
 func (f *far) answer(i int, w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
 	f.mu.Lock()
-	owner, names, still := f.owner, f.names, f.still
+	owner, names, reads, still := f.owner, f.names, f.reads, f.still
 	if r.URL.Path != ownerPath {
 		f.called = append(f.called, i)
 	}
@@ -57,9 +57,13 @@ func (f *far) answer(i int, w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == ownerPath:
 	case owner != i:
+		if reads {
+			_, _ = io.Copy(io.Discard, r.Body)
+		}
 		w.Header().Set(notOwner, "true")
 		unavailable(w, detailNoOwner)
 	default:
+		body, _ := io.ReadAll(r.Body)
 		if still != nil {
 			<-still
 		}
@@ -189,7 +193,35 @@ func TestForeign_OwnerStandsStill(t *testing.T) {
 	}
 }
 
-// A body that is too large to be sent twice goes to the owner at once.
+// A call whose body is too large to be kept waits for an owner too: it was answered 503 at once,
+// in a planned hand-over also.
+func TestForeign_LargeBodyWaits(t *testing.T) {
+	t.Parallel()
+	m, f := newFar(t)
+	f.owner = -1
+	body := strings.Repeat("x", 3*maxReplay)
+	claimed := time.AfterFunc(300*time.Millisecond, func() { f.set(func() { f.owner = 2 }) })
+	defer claimed.Stop()
+	if a := f.call(m, http.MethodPut, body); a.Code != http.StatusOK || a.Body.String() != strconv.Itoa(len(body)) {
+		t.Error(a.Code, a.Body)
+	}
+}
+
+// A large body that a member began to read is gone: the call is not sent again.
+func TestForeign_LargeBodyBegun(t *testing.T) {
+	t.Parallel()
+	m, f := newFar(t)
+	f.owner, f.reads = -1, true
+	a := f.call(m, http.MethodPut, strings.Repeat("x", 3*maxReplay))
+	if a.Code != http.StatusServiceUnavailable || !strings.Contains(a.Body.String(), "nothing was changed") {
+		t.Error(a.Code, a.Body)
+	}
+	if got := f.calls(); len(got) != 1 {
+		t.Error("calls went to", got)
+	}
+}
+
+// A body that is too large to be kept goes to the owner at once.
 func TestForeign_LargeBody(t *testing.T) {
 	t.Parallel()
 	m, f := newFar(t)
