@@ -108,12 +108,14 @@ func (c *call) tooLarge() error {
 	return c.unread(schedule.Refuse(schedule.CodeTooLarge, "the body has more than %d bytes", int64(maxBody)))
 }
 
-// readError says why the body could not be read.
-func (c *call) readError(err error) error {
+func (c *call) readError(err error) error { return c.unread(BodyError(err)) }
+
+// BodyError says why a body could not be read.
+func BodyError(err error) *schedule.Error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return c.unread(schedule.Invalid("body", "did not arrive in time: within %s, or at %d bytes a second, and at most within %s", bodyGrace, bodyRate, bodyTime))
+		return schedule.Invalid("body", "did not arrive in time: within %s, or at %d bytes a second, and at most within %s", bodyGrace, bodyRate, bodyTime)
 	}
-	return c.unread(schedule.Invalid("body", "ended before it was complete"))
+	return schedule.Invalid("body", "ended before it was complete")
 }
 
 // jsonBody reads the body of a call that takes JSON, whose header must say so or say

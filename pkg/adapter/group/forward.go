@@ -70,17 +70,29 @@ func forwarder(files *peerTLS) *http.Client {
 
 // unavailable answers 503.
 func unavailable(w http.ResponseWriter, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Retry-After", "1")
+	refuse(w, http.StatusServiceUnavailable, schedule.Refuse(schedule.CodeUnavailable, "%s", detail))
+}
+
+// refuseBody answers 400: the body could not be read, and the connection cannot go on.
+func refuseBody(w http.ResponseWriter, err error) {
+	w.Header().Set("Connection", "close")
+	refuse(w, http.StatusBadRequest, api.BodyError(err))
+}
+
+func refuse(w http.ResponseWriter, status int, e *schedule.Error) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Del("Content-Length")
-	w.WriteHeader(http.StatusServiceUnavailable)
+	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(struct {
 		Type   string        `json:"type"`
 		Title  string        `json:"title"`
 		Status int           `json:"status"`
 		Detail string        `json:"detail"`
 		Code   schedule.Code `json:"code"`
-	}{"about:blank", http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable, detail, schedule.CodeUnavailable})
+		Field  string        `json:"field,omitempty"`
+	}{"about:blank", http.StatusText(status), status, e.Detail, e.Code, e.Field})
 }
 
 // routeForwarded answers calls that another member forwarded. They are forwarded no further.
@@ -149,6 +161,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 					unavailable(w, detailNoGroup)
 					return
 				case <-r.Context().Done():
+					unavailable(w, detailNoGroup)
 					return
 				case <-time.After(retryPause):
 				}
@@ -178,8 +191,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 					defer slot.Release()
 					var err error
 					if f, err = newForwarding(w, r); err != nil {
-						w.Header().Set("Connection", "close")
-						unavailable(w, "the body could not be read: its first bytes must arrive within "+headTime.String())
+						refuseBody(w, err)
 						return
 					}
 					if !f.whole {
@@ -198,6 +210,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 				return
 			case <-r.Context().Done():
 				m.count(r.Context(), d, resultGone)
+				unavailable(w, detailNoOwner)
 				return
 			case <-changed:
 			case <-moved:
@@ -273,6 +286,7 @@ type forwarding struct {
 type gate struct {
 	mu          sync.Mutex
 	begun, shut bool
+	failed      error // the caller's body could not be read
 	body        io.Reader
 }
 
@@ -287,7 +301,23 @@ func (g *gate) Read(p []byte) (int, error) {
 	if shut {
 		return 0, errShut
 	}
-	return g.body.Read(p)
+	n, err := g.body.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.failed = err
+	}
+	return n, err
+}
+
+// failure is why the caller's body could not be read.
+func (g *gate) failure() error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.failed
 }
 
 // close lets nobody begin to read. It returns false if somebody has.
@@ -332,27 +362,31 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		unavailable(w, detailNoOwner)
 		return true
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
 	answered := make(chan struct{})
 	defer close(answered)
-	go func() { // an owner that stands still does not answer: the next one ends the wait
+	go func() {
 		overdue := time.NewTicker(askAnotherAfter)
 		defer overdue.Stop()
-		for waiting := true; waiting; {
+		gone, end := r.Context().Done(), (<-chan time.Time)(nil)
+		for {
 			select {
 			case <-answered:
 				return
-			case <-moved:
-				waiting = false
+			case <-moved: // an owner that stands still does not answer: the next one ends the wait
+				moved, end = nil, time.After(lastAnswer)
+			case <-gone: // or it has closed its side only, and waits for the answer
+				gone = nil
+				if end == nil {
+					end = time.After(patience)
+				}
 			case <-overdue.C:
 				d.askAnother(ctx, address)
+			case <-end:
+				cancel()
+				return
 			}
-		}
-		select {
-		case <-answered:
-		case <-time.After(lastAnswer):
-			cancel()
 		}
 	}()
 	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), f.body())
@@ -382,8 +416,13 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	if err != nil {
 		var dial *net.OpError
 		switch {
+		case f.large.failure() != nil: // the owner does nothing without all of it
+			m.count(r.Context(), d, resultGone)
+			refuseBody(w, f.large.failure())
+			return true
 		case r.Context().Err() != nil:
 			m.count(r.Context(), d, resultGone)
+			unavailable(w, detailUnknown)
 			return true
 		case reads, errors.As(err, &dial) && dial.Op == "dial":
 			f.dead = address
@@ -413,6 +452,9 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		}
 	}
 	w.WriteHeader(answer.StatusCode)
+	if isStream(answer) {
+		defer context.AfterFunc(r.Context(), cancel)()
+	}
 	copyAnswer(w, answer)
 	return true
 }
@@ -439,9 +481,13 @@ func setCaller(r *http.Request) {
 	r.Header.Del(caller)
 }
 
+func isStream(answer *http.Response) bool {
+	return strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream")
+}
+
 // copyAnswer copies the body, of a stream as it comes.
 func copyAnswer(w http.ResponseWriter, answer *http.Response) {
-	if !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream") {
+	if !isStream(answer) {
 		_, _ = io.Copy(w, answer.Body) // the caller sees that it is cut off
 		return
 	}

@@ -1,10 +1,15 @@
 package group
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
 )
@@ -32,6 +37,73 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 			t.Errorf("%s came as %q, %q, query %q", target, got.URL.Path, got.URL.RawPath, got.URL.RawQuery)
 		}
 	}
+}
+
+// A forwarded body that breaks off is 400, as at the owner. It was 503: callers sent it again.
+func TestForwarded_BodyBreaksOff(t *testing.T) {
+	t.Parallel()
+	m, _ := newFar(t)
+	server := httptest.NewServer(m.Route(nil))
+	defer server.Close()
+	for name, text := range map[string]string{
+		"small":   "Content-Length: 9\r\n\r\n{",
+		"chunked": "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"large":   "Content-Length: 999999\r\n\r\n" + strings.Repeat(" ", 2*maxReplay),
+	} {
+		status, body := half(t, server, text)
+		if status != http.StatusBadRequest || !strings.Contains(body, `"field":"body"`) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+}
+
+// A caller that closes its side behind the request waits for the answer. It was 200, without a
+// body, before the owner had done anything.
+func TestForwarded_HalfClosed(t *testing.T) {
+	t.Parallel()
+	m, f := newFar(t)
+	server := httptest.NewServer(m.Route(nil))
+	defer server.Close()
+	for _, late := range []time.Duration{100 * time.Millisecond, 2 * patience} {
+		still := make(chan struct{})
+		f.set(func() { f.still = still })
+		goOn := sync.OnceFunc(func() { close(still) })
+		answers := time.AfterFunc(late, goOn)
+		status, body := half(t, server, "Content-Length: 2\r\n\r\n{}")
+		answers.Stop()
+		goOn()
+		switch {
+		case late < patience && (status != http.StatusOK || body != "2"):
+			t.Errorf("an answer after %s: %d %q", late, status, body)
+		case late > patience && (status != http.StatusServiceUnavailable || !strings.Contains(body, "unknown")):
+			t.Errorf("no answer: %d %q", status, body)
+		}
+	}
+	f.set(func() { f.owner = -1 })
+	if status, body := half(t, server, "Content-Length: 2\r\n\r\n{}"); status != http.StatusServiceUnavailable || !strings.Contains(body, "nothing was changed") {
+		t.Errorf("no owner: %d %q", status, body)
+	}
+}
+
+// half sends a PUT, closes its side of the connection, and reads the answer.
+func half(t *testing.T, server *httptest.Server, text string) (status int, body string) {
+	t.Helper()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PUT /n/s/schedules/k HTTP/1.1\r\nHost: x\r\n"+text); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.(*net.TCPConn).CloseWrite() //nolint:forcetypeassert // it is one
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, _ := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(b)
 }
 
 // newSending returns a member that forwards, and the address of an owner that answers so.

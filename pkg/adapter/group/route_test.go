@@ -63,7 +63,10 @@ func (f *far) answer(i int, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(notOwner, "true")
 		unavailable(w, detailNoOwner)
 	default:
-		body, _ := io.ReadAll(r.Body)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
 		if still != nil {
 			<-still
 		}
