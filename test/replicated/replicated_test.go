@@ -581,9 +581,11 @@ func TestReplicated_SingleAdapterRefuses(t *testing.T) {
 // A member without a majority answers 503 with Retry-After, and is not ready.
 func TestGroup_NoMajority(t *testing.T) {
 	g := start(t)
-	g.kill(1)
-	g.kill(2)
-	a := g.members[0]
+	last := (g.owner() + 1) % 3 // it still knows who owned the shard
+	first, second := (last+1)%3, (last+2)%3
+	g.kill(first)
+	g.kill(second)
+	a := g.members[last]
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	begun := time.Now()
@@ -595,6 +597,11 @@ func TestGroup_NoMajority(t *testing.T) {
 	if err != nil || r.Status != http.StatusServiceUnavailable || !strings.Contains(string(r.Body), "unavailable") {
 		t.Errorf("a read: %v %v", r, err)
 	}
-	g.launch(1)
+	g.eventually("the member is not ready", func() bool {
+		r, err := harness.Do(ctx, http.MethodGet, a.Admin+"/readyz", "")
+		return err == nil && r.Status == http.StatusServiceUnavailable
+	})
+	g.launch(first)
 	g.put(g.key(), time.Hour)
+	g.ready(last)
 }

@@ -259,10 +259,12 @@ func (m *Member) Serve(handler http.Handler) {
 	close(m.serving)
 }
 
-// Ready reports that the adapter has caught up and knows an owner.
+// Ready reports that the adapter has caught up and knows an owner. An owner of which this member
+// has not heard for as long as calls wait is none: this member is cut off, or there is no majority.
 func (m *Member) Ready() bool {
 	o, own, _ := m.group.Owner()
-	return !m.view.Sealed() && m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member)
+	return !m.view.Sealed() && m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member) &&
+		m.group.Behind() <= patience
 }
 
 func (m *Member) current() *tenure {
