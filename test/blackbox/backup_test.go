@@ -1,6 +1,7 @@
 package blackbox
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -158,11 +159,14 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	s := &source{name: "not-whole"}
 	file, data, copied := filepath.Join(dir, "sources.yaml"), filepath.Join(dir, "data"), filepath.Join(dir, "copy.tar")
-	if err := os.WriteFile(file, []byte(plain.manifest()), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(s.manifest()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	harness.Start(t, harness.Flags(file, data)...)
+	a := harness.Start(t, harness.Flags(file, data)...)
+	s.at = func() string { return a.URL }
+	s.put(t, "flipped", `{"delay":"1h"}`)
 	if code, out := harness.Run("backup", "--data-dir", data, "-f", copied); code != 0 {
 		t.Fatalf("adapter backup: %d %s", code, out)
 	}
@@ -170,8 +174,11 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The store takes it for the torn end of its log: the key was lost, and the status 0.
+	flipped := bytes.Replace(whole, []byte("flipped"), []byte("flippee"), 1)
 	for name, text := range map[string][]byte{
-		"empty": {}, "cut": whole[:len(whole)/2], "no end": whole[:len(whole)-1536], "no tar": []byte("no tar at all"),
+		"empty": {}, "cut": whole[:len(whole)/2], "no end": whole[:len(whole)-2048], "half an end": whole[:len(whole)-1536],
+		"no tar": []byte("no tar at all"), "flipped bits": flipped,
 	} {
 		if err := os.WriteFile(copied, text, 0o600); err != nil {
 			t.Fatal(err)

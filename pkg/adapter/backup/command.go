@@ -3,6 +3,7 @@ package backup
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"flag"
 	"fmt"
@@ -231,6 +232,7 @@ func syncRoot(root *os.Root) error {
 }
 
 func extract(r *tar.Reader, root *os.Root) error {
+	sum := sha256.New()
 	for {
 		h, err := r.Next()
 		switch {
@@ -239,6 +241,14 @@ func extract(r *tar.Reader, root *os.Root) error {
 		case err != nil:
 			return fmt.Errorf("reading the back-up: %w", err)
 		case h.Name == endName:
+			// The store takes damage at the end of its log for a crash, and opens without the changes.
+			end, err := io.ReadAll(io.LimitReader(r, 1<<10))
+			if err != nil {
+				return fmt.Errorf("reading the back-up: %w", err)
+			}
+			if len(end) > 0 && string(end) != checksum(sum) {
+				return errors.New("the back-up is damaged: its files do not have the checksum at its end")
+			}
 			return syncRoot(root)
 		case h.Typeflag != tar.TypeReg || h.Name == store.RestoringName || h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name):
 			return fmt.Errorf("%q is no file of a back-up", h.Name)
@@ -247,7 +257,8 @@ func extract(r *tar.Reader, root *os.Root) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(f, r)
+		begin(sum, h)
+		_, err = io.Copy(io.MultiWriter(f, sum), r)
 		if err == nil {
 			err = f.Sync()
 		}

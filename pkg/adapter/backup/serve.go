@@ -3,8 +3,10 @@ package backup
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"log/slog"
 	"net"
@@ -19,7 +21,7 @@ import (
 
 const (
 	socketName = "backup.sock"
-	// endName is the last file of a back-up.
+	// endName is the last file of a back-up, with the checksum of the others. It was empty once.
 	endName = "end-of-backup"
 	// stallTime is how long the reader may take for a chunk.
 	stallTime  = 30 * time.Second
@@ -138,19 +140,30 @@ func archive(out io.Writer, dir string) error {
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
-	w := tar.NewWriter(out)
+	w, sum := tar.NewWriter(out), sha256.New()
 	for _, e := range entries {
-		if err := addFile(w, filepath.Join(dir, e.Name())); err != nil {
+		if err := addFile(w, sum, filepath.Join(dir, e.Name())); err != nil {
 			return fmt.Errorf("backup: %s: %w", e.Name(), err)
 		}
 	}
-	if err := w.WriteHeader(&tar.Header{Name: endName, Mode: 0o600}); err != nil {
+	end := checksum(sum)
+	err = w.WriteHeader(&tar.Header{Name: endName, Mode: 0o600, Size: int64(len(end))})
+	if err == nil {
+		_, err = io.WriteString(w, end)
+	}
+	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	return w.Close()
 }
 
-func addFile(w *tar.Writer, path string) error {
+// begin adds the name and size of a file to a checksum; its content follows.
+func begin(sum hash.Hash, h *tar.Header) { fmt.Fprintf(sum, "%q %d\n", h.Name, h.Size) }
+
+// checksum is the content of the last file.
+func checksum(sum hash.Hash) string { return fmt.Sprintf("sha256 %x\n", sum.Sum(nil)) }
+
+func addFile(w *tar.Writer, sum hash.Hash, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -160,10 +173,12 @@ func addFile(w *tar.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := w.WriteHeader(&tar.Header{Name: info.Name(), Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()}); err != nil {
+	h := &tar.Header{Name: info.Name(), Mode: 0o600, Size: info.Size(), ModTime: info.ModTime()}
+	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{f}, make([]byte, chunkBytes))
+	begin(sum, h)
+	_, err = io.CopyBuffer(io.MultiWriter(w, sum), struct{ io.Reader }{f}, make([]byte, chunkBytes))
 	return err
 }
 
