@@ -409,6 +409,27 @@ func (f *cutFS) Rename(from, to string) error {
 	return f.FS.Rename(from, to)
 }
 
+// A directory that is no data directory is left as it is. A file LOCK was left in it, and then
+// no back-up could be restored into an empty one.
+func TestVerify_WrongDirectory(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]func(Options) error{
+		"verify": func(o Options) error { _, err := Verify(o); return err },
+		"repair": func(o Options) error { _, err := Repair(o); return err },
+	} {
+		fs := vfs.NewMem()
+		if err := fs.MkdirAll("wrong", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := command(Options{Dir: "wrong", FS: fs}); !errors.Is(err, ErrNothing) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if left, err := fs.List("wrong"); err != nil || len(left) > 0 {
+			t.Errorf("%s left %v, %v", name, left, err)
+		}
+	}
+}
+
 // A directory in use is refused, and so is one of another format.
 func TestRepair_RefusesWhatIsNotItsOwn(t *testing.T) {
 	t.Parallel()

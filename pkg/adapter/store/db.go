@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -88,6 +90,8 @@ func (db *DB) open(o Options) (err error) {
 		}
 	} else if _, err := fs.Stat(o.Dir); err != nil {
 		return err
+	} else if holdsNothing(fs, o.Dir) { // the lock would leave a file
+		return ErrNothing
 	}
 	lock := o.lock
 	if lock == nil {
@@ -145,6 +149,14 @@ func (db *DB) open(o Options) (err error) {
 		return errors.Join(err, db.db.Close())
 	}
 	return nil
+}
+
+// holdsNothing reports that a directory has no file of a store, not even of a damaged one.
+func holdsNothing(fs vfs.FS, dir string) bool {
+	names, err := fs.List(dir)
+	return err == nil && !swapping(fs, dir) && !slices.ContainsFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, "MANIFEST-") || strings.HasPrefix(name, "marker.") || strings.HasSuffix(name, ".sst") || strings.HasSuffix(name, ".log")
+	})
 }
 
 func lockDirectory(fs vfs.FS, dir string) (*pebble.Lock, error) {

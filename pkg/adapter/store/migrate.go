@@ -25,7 +25,7 @@ const (
 const LogDir = "log"
 
 var (
-	// ErrNothing is returned where there is nothing to migrate.
+	// ErrNothing is returned where there is nothing to migrate, verify or repair.
 	ErrNothing = errors.New("it holds nothing")
 	// ErrNotSealed is returned for the directory of a member that may lack what its group has
 	// acknowledged.

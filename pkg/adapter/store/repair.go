@@ -51,6 +51,9 @@ func Repair(o Options) (r Repaired, err error) {
 	if _, err := fs.Stat(o.Dir); err != nil {
 		return r, fmt.Errorf("store: repairing: %w", err)
 	}
+	if holdsNothing(fs, o.Dir) {
+		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, ErrNothing)
+	}
 	lock, err := lockDirectory(fs, o.Dir)
 	if err != nil {
 		return r, fmt.Errorf("store: repairing %q: %w", o.Dir, err)
