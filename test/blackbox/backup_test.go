@@ -197,6 +197,9 @@ func TestRestore_RefusesWhatIsNotWhole(t *testing.T) {
 	if code, out := harness.Run("backup", "--data-dir", dir, "-f", copied); code != 3 || !strings.Contains(out, "no adapter") {
 		t.Errorf("a back-up without an adapter: %d %s", code, out)
 	}
+	if code, out := harness.Run("seal", "--data-dir", dir); code != 3 || !strings.Contains(out, "start two or three members") {
+		t.Errorf("a seal without an adapter: %d %s", code, out)
+	}
 }
 
 // cutOffRestores ends restores by a signal and by kill -9. Nothing must be removed by hand.

@@ -112,7 +112,11 @@ func open(ctx context.Context, dir, method, call string) (io.ReadCloser, error) 
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no adapter that uses %s answers; copy the directory of an adapter that is stopped: %w", dir, err)
+		cure := "copy the directory of an adapter that is stopped"
+		if method == http.MethodPost {
+			cure = "start two or three members, and seal the group while they run"
+		}
+		return nil, fmt.Errorf("no adapter that uses %s answers; %s: %w", dir, cure, err)
 	}
 	if resp.StatusCode == http.StatusNotFound {
 		return nil, errors.Join(fmt.Errorf("the adapter that uses %s is no member of a group", dir), resp.Body.Close())

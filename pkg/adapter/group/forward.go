@@ -320,7 +320,7 @@ func (g *gate) failure() error {
 	return g.failed
 }
 
-// close lets nobody begin to read. It returns false if somebody has.
+// close shuts the gate. It returns false if a read has begun.
 func (g *gate) close() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
