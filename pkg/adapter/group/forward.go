@@ -27,6 +27,9 @@ const (
 	// a body that each keeps to be sent to another owner.
 	maxForwarded = 512
 	maxReplay    = 64 << 10
+	// Of a body that the owner does not read, so much is read and dropped, for so long.
+	skipBytes = 16 << 20
+	skipTime  = 2 * time.Second
 	// continueTime is how long an owner may take before it reads a large body or answers.
 	continueTime = time.Minute
 	// headTime is how long the first maxReplay bytes of a body may take. A call holds a slot
@@ -351,6 +354,13 @@ func (f *forwarding) body() io.Reader {
 	return f.large
 }
 
+// skip reads what the owner did not want of the body. This member has told the caller to go on,
+// and a caller that reads no answer before its last byte is sent would see a broken connection.
+func (f *forwarding) skip(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(skipTime)) // HTTP always can
+	_, _ = io.CopyN(io.Discard, f.rest, skipBytes)
+}
+
 // repeatable reports that the call can be sent, again too. The last try has ended.
 func (f *forwarding) repeatable() bool { return f.whole || f.large == nil || f.large.close() }
 
@@ -446,6 +456,9 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 		}
 	}
 	m.count(r.Context(), d, resultAnswered)
+	if r.Header.Get("Expect") != "" && f.repeatable() {
+		f.skip(w)
+	}
 	for name, values := range answer.Header {
 		if name != "Connection" && name != "Transfer-Encoding" {
 			w.Header()[name] = values

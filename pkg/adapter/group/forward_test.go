@@ -2,6 +2,7 @@ package group
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -104,6 +105,45 @@ func half(t *testing.T, server *httptest.Server, text string) (status int, body 
 	defer answer.Body.Close()
 	b, _ := io.ReadAll(answer.Body)
 	return answer.StatusCode, string(b)
+}
+
+// A caller that was told to go on sees the refusal of a large body that the owner did not read.
+func TestForwarded_ExpectsContinue(t *testing.T) {
+	t.Parallel()
+	m, _ := newFar(t)
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }))
+	defer refusing.Close()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call, err := newForwarding(w, r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		m.forward(w, r, call, m.foreign[1], strings.TrimPrefix(refusing.URL, "http://"), nil)
+	}))
+	defer server.Close()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	size := 4 << 20
+	if _, err := fmt.Fprintf(c, "PUT / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", size); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(c)
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatal(line, err)
+	}
+	_, _ = in.ReadString('\n')
+	if _, err := io.WriteString(c, strings.Repeat(" ", size)); err != nil {
+		t.Fatal("the connection was closed before the last byte was sent:", err)
+	}
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil || answer.StatusCode != http.StatusNotFound {
+		t.Fatal(answer, err)
+	}
+	_ = answer.Body.Close()
 }
 
 // newSending returns a member that forwards, and the address of an owner that answers so.
