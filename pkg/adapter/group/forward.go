@@ -149,7 +149,7 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 			m.lastCall.Store(&now)
 			w.Header().Set("Connection", "close")
 		}
-		if r.URL.Path == "/openapi.json" {
+		if r.URL.Path == "/openapi.json" || r.URL.Path == "*" { // they are about no source
 			handler.ServeHTTP(w, r)
 			return
 		}

@@ -107,6 +107,17 @@ func half(t *testing.T, server *httptest.Server, text string) (status int, body 
 	return answer.StatusCode, string(b)
 }
 
+// OPTIONS * is about the server: it was 503, since no member owns its source.
+func TestForwarded_NotTheWholeServer(t *testing.T) {
+	t.Parallel()
+	m, _ := newFar(t)
+	answer := httptest.NewRecorder()
+	m.Route(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodOptions, "*", http.NoBody))
+	if answer.Code != http.StatusNotFound {
+		t.Error(answer.Code, answer.Body)
+	}
+}
+
 // A caller that was told to go on sees the refusal of a large body that the owner did not read.
 func TestForwarded_ExpectsContinue(t *testing.T) {
 	t.Parallel()
