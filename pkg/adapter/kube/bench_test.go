@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
-
-	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // BenchmarkWatches opens 300 watches and reports the memory of all of them, the part of
@@ -32,13 +30,15 @@ func BenchmarkWatches(b *testing.B) {
 		for range n {
 			ended.Go(func() {
 				first := true
-				_ = s.Watch(ctx, watcher, sites, func(objects.EventType, *objects.Object) error { return nil }, func() error {
+				h := ignoring
+				h.Idle = func() error {
 					if first {
 						first = false
 						open.Done()
 					}
 					return nil
-				})
+				}
+				_ = s.Watch(ctx, watcher, sites, h)
 			})
 		}
 		open.Wait()

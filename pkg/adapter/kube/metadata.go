@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -27,20 +28,24 @@ const (
 var errObjectSize = fmt.Errorf("an object has more than %d bytes", maxObject)
 
 const (
-	smallRead = 4 << 10
-	largeRead = 256 << 10
+	// oneRead is how much is read at once.
+	oneRead = 4 << 10
+	// usualEvent is an event after which a watch keeps its decoder. After a larger one the
+	// decoder has grown with it, and thousands of watches may get the same event.
+	usualEvent = 8 << 10
 )
 
-// bursts reads a stream. It calls idle before it waits for more, and reads more at
-// once while much arrives. There is no wait when a full buffer ends inside an event,
+// bursts reads a stream. Between two events it calls idle before it waits for more, and
+// begin once there is more. There is no wait when a full buffer ends inside an event,
 // which would end with its line: the rest is on its way.
 type bursts struct {
-	from io.Reader
-	idle func() error // nil: none
-	buf  []byte
-	rest []byte // of buf, not yet read
-	more bool   // is on its way
-	left int    // of maxObject
+	from        io.Reader
+	begin, idle func() error // nil: none
+	buf         []byte
+	rest        []byte // not yet read
+	more        bool   // is on its way
+	inside      bool   // an event has begun
+	left        int    // of maxObject
 }
 
 func (b *bursts) Read(p []byte) (int, error) {
@@ -48,25 +53,22 @@ func (b *bursts) Read(p []byte) (int, error) {
 		return 0, errObjectSize
 	}
 	if len(b.rest) == 0 {
-		if b.idle != nil && !b.more {
+		waits := b.idle != nil && !b.more && !b.inside
+		if waits {
 			if err := b.idle(); err != nil {
 				return 0, err
 			}
 		}
-		if b.buf == nil {
-			b.buf = make([]byte, smallRead)
-		}
 		n, err := b.from.Read(b.buf)
 		b.rest = b.buf[:n]
 		b.more = n == len(b.buf) && b.rest[n-1] != '\n'
-		switch {
-		case n == len(b.buf) && n < largeRead:
-			b.buf = make([]byte, 4*n)
-		case n < smallRead && len(b.buf) > smallRead:
-			b.buf = nil
-		}
 		if n == 0 {
 			return 0, err
+		}
+		if waits {
+			if err := b.begin(); err != nil {
+				return 0, err
+			}
 		}
 	}
 	n := copy(p, b.rest)
@@ -82,9 +84,26 @@ type reader struct {
 	left int // of maxMetadata
 }
 
-func newReader(from io.Reader, idle func() error) *reader {
-	in := &bursts{from: from, idle: idle, left: maxObject}
-	return &reader{in: in, dec: jsontext.NewDecoder(in, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
+func newReader(from io.Reader, begin, idle func() error) *reader {
+	in := &bursts{from: from, begin: begin, idle: idle, buf: make([]byte, oneRead), left: maxObject}
+	return &reader{in: in, dec: newDecoder(in)}
+}
+
+func newDecoder(from io.Reader) *jsontext.Decoder {
+	return jsontext.NewDecoder(from, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+}
+
+// between ends an event: what was large of it is let go. If the next event is there, it begins.
+func (r *reader) between() error {
+	if unread := r.dec.UnreadBuffer(); maxObject-r.in.left > usualEvent {
+		r.in.rest = append(bytes.Clone(unread), r.in.rest...)
+		r.dec = newDecoder(r.in)
+	}
+	r.in.left, r.in.inside = maxObject, false
+	if len(bytes.TrimSpace(r.dec.UnreadBuffer()))+len(bytes.TrimSpace(r.in.rest)) > 0 {
+		return r.in.begin()
+	}
+	return nil
 }
 
 // members calls member for each member of an object; member must read its value.
@@ -179,7 +198,6 @@ type status struct {
 // watch reads the events until the stream ends.
 func (r *reader) watch(each func(objects.EventType, *objects.Object) error) error {
 	for {
-		r.in.left = maxObject
 		switch r.dec.PeekKind() {
 		case 0: // the end, or an error
 			_, err := r.dec.ReadToken()
@@ -188,6 +206,7 @@ func (r *reader) watch(each func(objects.EventType, *objects.Object) error) erro
 			}
 			return err
 		}
+		r.in.inside = true
 		var kind string
 		var o *objects.Object
 		var failure status
@@ -215,6 +234,9 @@ func (r *reader) watch(each func(objects.EventType, *objects.Object) error) erro
 			}
 		default:
 			return failure.err()
+		}
+		if err := r.between(); err != nil {
+			return err
 		}
 	}
 }

@@ -31,6 +31,8 @@ const (
 	pageTimeout             = time.Minute
 	// answerTimeout is how long the first byte of an answer may take.
 	answerTimeout = 30 * time.Second
+	// unread bounds what has arrived of one answer and was not read yet.
+	unread = 32 << 10
 	// pingAfter and pingTimeout find a connection that is dead.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 	// perSecond bounds the calls of all watching sources, perNamespace the ones for
@@ -74,7 +76,7 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = tls, true
 	transport.ResponseHeaderTimeout = answerTimeout
-	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: largeRead, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: unread, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	if anonymous.Dial != nil {
 		transport.DialContext = anonymous.Dial
 	}
@@ -193,7 +195,7 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 		return objects.Page{}, c.missing(q, err)
 	}
 	defer answer.Body.Close()
-	page, err := newReader(answer.Body, nil).list(each)
+	page, err := newReader(answer.Body, nil, nil).list(each)
 	if err == nil && page.Version == "" {
 		err = errors.New("the list has no resourceVersion")
 	}
@@ -204,7 +206,7 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 }
 
 // Watch implements [objects.API].
-func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query, each func(objects.EventType, *objects.Object) error, idle func() error) error {
+func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query, h objects.Handler) error {
 	life := watchLeast + rand.N(watchSpread)
 	ctx, cancel := context.WithTimeout(ctx, life+watchGrace)
 	defer cancel()
@@ -218,7 +220,7 @@ func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query,
 		return c.missing(q, err)
 	}
 	defer answer.Body.Close()
-	if err := newReader(answer.Body, idle).watch(each); err != nil {
+	if err := newReader(answer.Body, h.Begin, h.Idle).watch(h.Each); err != nil {
 		return fmt.Errorf("kube: watching %s: %w", q.Resource.Name(), err)
 	}
 	return nil

@@ -60,8 +60,11 @@ func Spread() {
 	}
 }
 
+// Half is half of the process's processors.
+func Half() int { return max(1, processors/2) }
+
 // New returns as many turns as half of the process's processors.
-func New() *Turns { return With(max(1, processors/2), Wait) }
+func New() *Turns { return With(Half(), Wait) }
 
 // With returns so many turns, for which a caller waits at most so long; 0 is as long as
 // its context.

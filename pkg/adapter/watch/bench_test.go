@@ -46,7 +46,7 @@ func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, ea
 	return page, nil
 }
 
-func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query, _ func(objects.EventType, *objects.Object) error, _ func() error) error {
+func (m *million) Watch(ctx context.Context, _ objects.Account, q objects.Query, _ objects.Handler) error {
 	if m.watched != nil {
 		m.watched <- struct{}{}
 		<-ctx.Done()

@@ -277,7 +277,7 @@ func (s *server) List(_ context.Context, a objects.Account, q objects.Query, eac
 
 // Watch implements objects.API. A stream lives for five minutes, with a bookmark each
 // minute.
-func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, each func(objects.EventType, *objects.Object) error, idle func() error) error {
+func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, h objects.Handler) error {
 	s.mu.Lock()
 	err := s.check("watch", a, q)
 	version, _ := strconv.Atoi(q.Version)
@@ -306,18 +306,24 @@ func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, 
 			}
 			o := e.o
 			o.version = e.version
-			if err := each(e.t, o.read()); err != nil {
+			if err := h.Begin(); err != nil {
+				return err
+			}
+			if err := h.Each(e.t, o.read()); err != nil {
 				return err
 			}
 		}
 		version = now
-		if err := idle(); err != nil {
+		if err := h.Idle(); err != nil {
 			return err
 		}
 		select {
 		case <-changed:
 		case <-time.After(time.Minute):
-			if err := each(objects.Bookmark, &objects.Object{Version: strconv.Itoa(version)}); err != nil {
+			if err := h.Begin(); err != nil {
+				return err
+			}
+			if err := h.Each(objects.Bookmark, &objects.Object{Version: strconv.Itoa(version)}); err != nil {
 				return err
 			}
 		case <-drop:

@@ -50,7 +50,10 @@ type Manager struct {
 	cfg     Config
 	lists   *turns.Turns   // one list at a time, the namespaces in turn
 	streams *budget.Budget // watches that may be open
-	metrics *metrics
+	// At their turn are the watches that read events, up to the batch that they make, and the
+	// ones that evaluate an expression: what they hold is bounded by the number of turns.
+	reading, evaluating *turns.Turns
+	metrics             *metrics
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -74,7 +77,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.With(1, 0), streams: budget.New(maxStreams, nil)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.With(1, 0), streams: budget.New(maxStreams, nil),
+		reading: turns.With(maxReading, 0), evaluating: turns.With(turns.Half(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
@@ -151,6 +155,14 @@ func (m *Manager) Status(uid string) (schedule.WatchStatus, bool) {
 // maxStreams bounds the watches of all sources, at some 60 KB each. A namespace gets
 // half of what is left at most, a source half of that.
 const maxStreams = 10_000
+
+const (
+	// maxReading is how many watches read events at once: of more than one, batches are
+	// stored together.
+	maxReading = 4
+	// readingTurn is how long a watch reads on while others wait.
+	readingTurn = 5 * time.Millisecond
+)
 
 const (
 	// The wait after a failure: it doubles, and a random half of it is left out.

@@ -235,24 +235,31 @@ func (n *spaces) drop(ctx context.Context, name string, going map[string]context
 // watch follows changes until the watch ends, and returns where the next one goes on.
 func (n *spaces) watch(ctx context.Context, version string, going map[string]context.CancelFunc) (string, error) {
 	working := false
-	err := n.s.m.cfg.API.Watch(ctx, n.s.account(), objects.Query{Resource: namespaces, Version: version}, func(t objects.EventType, o *objects.Object) error {
-		switch t {
-		case objects.Added, objects.Modified:
-			n.exists(o, going)
-		case objects.Deleted:
-			n.drop(ctx, o.Name, going)
-		case objects.Bookmark:
-		}
-		if o.Version != "" {
-			version = o.Version
-		}
-		return nil
-	}, func() error {
-		if !working {
-			working = true
-			n.note(nil)
-		}
-		return nil
+	var reading reading
+	defer reading.done()
+	err := n.s.m.cfg.API.Watch(ctx, n.s.account(), objects.Query{Resource: namespaces, Version: version}, objects.Handler{
+		Begin: func() error { return reading.begin(ctx, n.s, func() error { return nil }) },
+		Each: func(t objects.EventType, o *objects.Object) error {
+			switch t {
+			case objects.Added, objects.Modified:
+				n.exists(o, going)
+			case objects.Deleted:
+				n.drop(ctx, o.Name, going)
+			case objects.Bookmark:
+			}
+			if o.Version != "" {
+				version = o.Version
+			}
+			return nil
+		},
+		Idle: func() error {
+			reading.done()
+			if !working {
+				working = true
+				n.note(nil)
+			}
+			return nil
+		},
 	})
 	return version, err
 }
@@ -285,7 +292,8 @@ func (r *resource) wholeAllowed(ctx context.Context) bool {
 	if _, err := api.List(ctx, r.s.account(), q, func(*objects.Object) error { return enough }); err != nil && !errors.Is(err, enough) {
 		return false
 	}
-	err := api.Watch(ctx, r.s.account(), q, func(objects.EventType, *objects.Object) error { return enough }, func() error { return enough })
+	begun := func() error { return enough }
+	err := api.Watch(ctx, r.s.account(), q, objects.Handler{Begin: begun, Each: func(objects.EventType, *objects.Object) error { return enough }, Idle: begun})
 	return err == nil || errors.Is(err, enough)
 }
 

@@ -294,7 +294,7 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 	var err error
 	switch {
 	case r.key != nil:
-		s.targets, err = expressionTargets(ctx, r.key, r.served, o)
+		s.targets, err = r.evaluate(ctx, o)
 	case r.cfg.OwnerKind != "":
 		var namespaced bool
 		if slices.ContainsFunc(o.Owners, r.owns) { // an owner of another kind costs no call
@@ -315,6 +315,17 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 	}
 	s.hash = fingerprint(o, r.cfg.Changes)
 	return s, nil
+}
+
+// evaluate evaluates the expression for an object, in turn with the other sources.
+func (r *resource) evaluate(ctx context.Context, o *objects.Object) ([]target, error) {
+	src := r.s.settings.Load()
+	turn, err := r.s.m.evaluating.Take(ctx, src.Namespace, src.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.Done()
+	return expressionTargets(ctx, r.key, r.served, o)
 }
 
 // owns reports whether an owner is of the group and kind that count.

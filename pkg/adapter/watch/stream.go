@@ -43,6 +43,7 @@ type stream struct {
 	version string       // where the watch goes on; "" = a list is needed
 	kept    time.Time
 	batch   batch
+	reading reading
 }
 
 func (r *resource) stream(namespace string, spaces *spaces) *stream {
@@ -204,6 +205,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		}()
 	}
 	s.batch.reset()
+	defer s.reading.done()
 	s.r.open.Add(1)
 	defer s.r.open.Add(-1)
 	working := false
@@ -218,7 +220,8 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		}
 		return s.idle(ctx, seen)
 	}
-	err := s.r.s.m.cfg.API.Watch(ctx, s.r.s.account(), s.query(s.namespace), func(t objects.EventType, o *objects.Object) error {
+	begin := func() error { return s.reading.begin(ctx, s.r.s, s.flush) }
+	each := func(t objects.EventType, o *objects.Object) error {
 		if t != objects.Bookmark && newer(o.Version, seen) { // else it came before
 			if err := s.event(ctx, t, o); err != nil {
 				return err
@@ -231,7 +234,8 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 			return nil
 		}
 		return s.flush()
-	}, idle)
+	}
+	err := s.r.s.m.cfg.API.Watch(ctx, s.r.s.account(), s.query(s.namespace), objects.Handler{Begin: begin, Each: each, Idle: idle})
 	if errors.Is(context.Cause(ctx), errReselect) {
 		err = errReselect
 	}
@@ -345,11 +349,13 @@ func (s *stream) idle(ctx context.Context, seen string) error {
 			return err
 		}
 		s.version = seen
+		s.reading.done()
 		if !pause(ctx, flushGap) {
 			return context.Cause(ctx)
 		}
 		return nil
 	}
+	s.reading.done()
 	if seen == s.version {
 		return nil
 	}

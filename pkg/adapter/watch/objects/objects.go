@@ -28,10 +28,19 @@ type API interface {
 	// expired, and *Forbidden when the account may not list.
 	List(ctx context.Context, a Account, q Query, each func(*Object) error) (Page, error)
 	// Watch hands over the events after q.Version until the stream ends, which is no
-	// error. Before it waits for more it calls idle. Its error is ErrGone when the
-	// version has expired, *Forbidden when the account may not watch, or what each or
-	// idle returned.
-	Watch(ctx context.Context, a Account, q Query, each func(EventType, *Object) error, idle func() error) error
+	// error. Its error is ErrGone when the version has expired, *Forbidden when the
+	// account may not watch, or what a function of h returned.
+	Watch(ctx context.Context, a Account, q Query, h Handler) error
+}
+
+// Handler is what a watch calls, one function at a time.
+type Handler struct {
+	// Begin is called when there is an event to read, also between two events. Before the
+	// first Begin, and from Idle to the next Begin, the watch holds a few KB.
+	Begin func() error
+	Each  func(EventType, *Object) error
+	// Idle is called between two events, before the watch waits for more.
+	Idle func() error
 }
 
 // Account is a service account.
