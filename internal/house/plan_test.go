@@ -105,7 +105,7 @@ var plan = map[string]rule{
 	},
 	// Kubernetes. Who may call is decided without the HTTP edge and the queue.
 	"pkg/adapter/kube": {
-		may:   []string{"pkg/adapter/schedule", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
+		may:   []string{"pkg/adapter/schedule", "pkg/adapter/turns", "pkg/adapter/watch/objects", "pkg/apis/sources/..."},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
 	"pkg/adapter/access/guard": {

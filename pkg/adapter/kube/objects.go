@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -56,6 +57,7 @@ type Objects struct {
 	agent  string
 
 	all        flowcontrol.RateLimiter
+	turns      *turns.Turns        // to wait for all: it is a queue, and one namespace could fill it
 	namespaces *lru.LRUExpireCache // namespace → flowcontrol.RateLimiter
 	kinds      *lru.LRUExpireCache // path of a group or group version#kind → objects.Resource, nil: there is none
 }
@@ -86,6 +88,7 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	}
 	return &Objects{
 		base: *base, client: &http.Client{Transport: transport}, tokens: newAccountTokens(request), agent: agent,
+		turns:      turns.With(1, 0),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
 	}, nil
@@ -190,7 +193,12 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 	if q.Continue != "" {
 		params.Set("continue", q.Continue)
 	}
-	answer, err := c.get(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
+	// The caller lists one page at a time, for all namespaces. A page that waited behind the
+	// other calls of its namespace would make the lists of all others wait.
+	if err := c.waitForAll(ctx, a.Namespace); err != nil {
+		return objects.Page{}, err
+	}
+	answer, err := c.call(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
 	if err != nil {
 		return objects.Page{}, c.missing(q, err)
 	}
@@ -265,6 +273,11 @@ func (c *Objects) get(ctx context.Context, a objects.Account, path string, param
 	if err := c.wait(ctx, a.Namespace); err != nil {
 		return nil, err
 	}
+	return c.call(ctx, a, path, params, accept, denied)
+}
+
+// call is get, after its wait.
+func (c *Objects) call(ctx context.Context, a objects.Account, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
 	for again := false; ; again = true {
 		token, err := c.tokens.get(ctx, a)
 		switch {
@@ -314,7 +327,7 @@ func (c *Objects) send(ctx context.Context, token, path string, params url.Value
 	return answer, nil
 }
 
-// wait keeps the limits: first of the namespace, then of all.
+// wait keeps the limits: first of the namespace, then of all, where the namespaces take turns.
 func (c *Objects) wait(ctx context.Context, namespace string) error {
 	limit, ok := c.namespaces.Get(namespace)
 	if !ok {
@@ -324,6 +337,16 @@ func (c *Objects) wait(ctx context.Context, namespace string) error {
 	if err := limit.(flowcontrol.RateLimiter).Wait(ctx); err != nil {
 		return fmt.Errorf("kube: waiting for a call: %w", err)
 	}
+	return c.waitForAll(ctx, namespace)
+}
+
+// waitForAll keeps the limit of all.
+func (c *Objects) waitForAll(ctx context.Context, namespace string) error {
+	turn, err := c.turns.Take(ctx, namespace, "")
+	if err != nil {
+		return fmt.Errorf("kube: waiting for a call: %w", err)
+	}
+	defer turn.Done()
 	if err := c.all.Wait(ctx); err != nil {
 		return fmt.Errorf("kube: waiting for a call: %w", err)
 	}

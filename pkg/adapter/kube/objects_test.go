@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -409,4 +410,50 @@ func TestObjects_WatchKeepsNoLargeEvent(t *testing.T) {
 	}
 	close(goOn)
 	ended.Wait()
+}
+
+// The calls of one namespace do not wait behind all calls of the others, which each make
+// as many as they may: ten of them made a call of another one wait for a minute.
+func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		for n := range 10 {
+			for range 1000 {
+				go func() {
+					for c.wait(ctx, fmt.Sprint("busy-", n)) == nil {
+					}
+				}()
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		for range 5 {
+			began := time.Now()
+			if err := c.wait(ctx, "calm"); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(began); took > 250*time.Millisecond {
+				t.Errorf("a call waited %s", took)
+			}
+			time.Sleep(time.Second)
+		}
+		end()
+	})
+}
+
+// A list does not wait behind the other calls of its namespace: it has the one turn of all
+// lists, and lists of other namespaces waited with it for a minute.
+func TestObjects_ListKeepsNoOtherWaiting(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	s.on("/apis/example.com/v1/sites", text(`{"metadata":{"resourceVersion":"7"},"items":[]}`))
+	busy := flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
+	busy.Accept()
+	s.namespaces.Add(watcher.Namespace, busy, time.Hour)
+	if page, err := s.List(t.Context(), watcher, sites, func(*objects.Object) error { return nil }); err != nil || page.Version != "7" {
+		t.Errorf("%+v, %v", page, err)
+	}
 }

@@ -48,7 +48,7 @@ type Queue interface {
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   *turns.Turns   // one list at a time, the namespaces in turn
+	lists   *turns.Turns   // one list at a time, also of namespaces; the namespaces of the sources in turn
 	streams *budget.Budget // watches that may be open
 	// At their turn are the watches that read events, up to the batch that they make, and the
 	// ones that evaluate an expression: what they hold is bounded by the number of turns.

@@ -180,6 +180,11 @@ func (n *spaces) fault() (listed bool, _ error) {
 // list reads all namespaces.
 func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) (version string, err error) {
 	api, account := n.s.m.cfg.API, n.s.account()
+	turn, err := n.s.m.lists.Take(ctx, account.Namespace, "")
+	if err != nil {
+		return "", err
+	}
+	defer turn.Done()
 	seen := map[string]bool{}
 	q := objects.Query{Resource: namespaces}
 	for {
@@ -289,11 +294,17 @@ func (r *resource) runSelected(ctx context.Context) {
 func (r *resource) wholeAllowed(ctx context.Context) bool {
 	enough := errors.New("watch: it is allowed")
 	api, q := r.s.m.cfg.API, objects.Query{Resource: r.served, Selector: r.cfg.Selector}
-	if _, err := api.List(ctx, r.s.account(), q, func(*objects.Object) error { return enough }); err != nil && !errors.Is(err, enough) {
+	turn, err := r.s.m.lists.Take(ctx, r.s.account().Namespace, "")
+	if err != nil {
+		return false
+	}
+	_, err = api.List(ctx, r.s.account(), q, func(*objects.Object) error { return enough })
+	turn.Done()
+	if err != nil && !errors.Is(err, enough) {
 		return false
 	}
 	begun := func() error { return enough }
-	err := api.Watch(ctx, r.s.account(), q, objects.Handler{Begin: begun, Each: func(objects.EventType, *objects.Object) error { return enough }, Idle: begun})
+	err = api.Watch(ctx, r.s.account(), q, objects.Handler{Begin: begun, Each: func(objects.EventType, *objects.Object) error { return enough }, Idle: begun})
 	return err == nil || errors.Is(err, enough)
 }
 

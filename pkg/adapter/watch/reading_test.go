@@ -83,7 +83,7 @@ func TestReading_LongOnePassesItOn(t *testing.T) {
 		time.Sleep(readingTurn)
 		begin() // no other one waits
 		if stored != 0 {
-			t.Error("it stored for nobody")
+			t.Error("it stored although no other watch waits")
 		}
 		began := make(chan struct{})
 		go func() {

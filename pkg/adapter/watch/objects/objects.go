@@ -24,7 +24,8 @@ type API interface {
 	// Resolve finds a kind. Its error is ErrNoSuchKind when the API server has none
 	// of that name. Without a version it is the one that the API server prefers.
 	Resolve(ctx context.Context, a Account, group, version, kind string) (Resource, error)
-	// List hands over one page. Its error is ErrGone when the page's snapshot has
+	// List hands over one page, and waits for no other calls of the account's namespace:
+	// the caller makes one call at a time. Its error is ErrGone when the page's snapshot has
 	// expired, and *Forbidden when the account may not list.
 	List(ctx context.Context, a Account, q Query, each func(*Object) error) (Page, error)
 	// Watch hands over the events after q.Version until the stream ends, which is no
