@@ -188,7 +188,7 @@ func TestInformers_KeepOnlyWhatIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := object("a")
-		want.Annotations, want.Labels = map[string]string{"keep": "this"}, map[string]string{"team": "a"}
+		want.Labels = map[string]string{"team": "a"}
 		expect(t, "source", want, o)
 		for name, kept := range map[string]bool{"kube-root-ca.crt": false, configFeatures: true, configLogging: true, configObservability: true, "certs": true} {
 			cm, ok, err := c.informers.configs.GetStore().GetByKey(systemNamespace + "/" + name)
@@ -201,7 +201,7 @@ func TestInformers_KeepOnlyWhatIsRead(t *testing.T) {
 		}
 	}, object("a", func(o *v1alpha1.RescheduleSource) {
 		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-		o.Annotations = map[string]string{"keep": "this", corev1.LastAppliedConfigAnnotation: "{}"}
+		o.Annotations = map[string]string{"of-its-author": "x", corev1.LastAppliedConfigAnnotation: "{}"}
 		o.Labels = map[string]string{"team": "a"}
 		o.Status.Conditions = duckv1.Conditions{{Type: v1alpha1.ConditionReady}}
 		o.Status.CloudEventAttributes = []duckv1.CloudEventAttributes{{Type: "x"}}

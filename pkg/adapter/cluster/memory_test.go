@@ -29,7 +29,7 @@ func seen(t *testing.T, i int) *v1alpha1.RescheduleSource {
 	o.UID = types.UID(fmt.Sprintf("7f8e9a10-0000-4000-8000-%012d", i))
 	o.Labels = map[string]string{"app.kubernetes.io/name": "operator"}
 	o.SetDefaults(t.Context())
-	o.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 800)}
+	o.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: strings.Repeat("x", 800), "of-its-author": strings.Repeat("x", 8<<10)}
 	for _, who := range []string{"kubectl", "controller", "adapter"} {
 		o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{
 			Manager: who, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"x":"` + strings.Repeat("y", 600) + `"}}`)},
