@@ -16,6 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/recent"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sink"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
@@ -119,6 +120,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		"what happened lately":  recent.HistoryBytes + recent.FeedBytes,
 		"the keys that are not": 2 * constant(t, "store/absent.go", "absentKeys") * keyBits / 8,
 		"a thousand sources":    aThousandSources(t),
+		"watches:":              watch.Bytes,
 		"expressions:":          expression.MaxBytes + 2*anEvaluation(t), // and what it made on the way
 	} {
 		var rows []string

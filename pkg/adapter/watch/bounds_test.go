@@ -208,11 +208,11 @@ func TestStreams_AreBounded(t *testing.T) {
 			name := fmt.Sprintf("n%d", i)
 			w.api.put("Namespace", name, true, team("a"))
 		}
-		w.streams = 10
+		w.streams = 16
 		w.start()
 		w.settle(2 * time.Minute)
 		if n := w.api.open - 1; n < 2 || n > 4 {
-			t.Errorf("%d watches are open, there may be 10 of all sources", n)
+			t.Errorf("%d watches are open, there may be 16 of all sources", n)
 		}
 		if s := w.status(); s.Status == schedule.WatchTrue || !strings.Contains(s.Message, "ClusterRole") {
 			t.Errorf("status %+v", s)

@@ -26,6 +26,10 @@ func (m *Manager) partedLife() time.Duration {
 	return partedLife + time.Duration(m.cfg.Random()*float64(partedLife))
 }
 
+// errTooMany is a source that may not watch namespaces, because others watch as many objects
+// as may be.
+var errTooMany = errors.New("the adapter has no watch left for it: other sources watch with as many as there may be")
+
 // namespaces is the resource of namespaces.
 var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
 
@@ -135,10 +139,16 @@ func (n *spaces) run(ctx context.Context) {
 		}
 	}()
 	version := ""
+	src := n.s.settings.Load()
+	claim := n.s.m.streams.Claim(src.Namespace, src.Name)
+	defer claim.Release()
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
 		var err error
-		if version == "" {
+		if claim.Held() == 0 && !claim.TryGrow(1) {
+			err = errTooMany
+		}
+		if err == nil && version == "" {
 			version, err = n.list(ctx, going)
 		}
 		if err == nil {
