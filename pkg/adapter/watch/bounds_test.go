@@ -219,3 +219,16 @@ func TestStreams_AreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A resource whose kind does not exist counts as one of the watches: 3,200 of them took
+// 110 MB.
+func TestStreams_WaitingOnesCount(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		delete(w.api.kinds, "Website")
+		w.start()
+		w.settle(time.Minute)
+		if n := w.m.streams.Used(); n != 1 {
+			t.Errorf("%d watches are taken, and one resource waits for its kind", n)
+		}
+	})
+}

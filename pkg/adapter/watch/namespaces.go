@@ -26,8 +26,8 @@ func (m *Manager) partedLife() time.Duration {
 	return partedLife + time.Duration(m.cfg.Random()*float64(partedLife))
 }
 
-// errTooMany is a source that may not watch namespaces, because others watch as many objects
-// as may be.
+// errTooMany is the error of a resource, or of the namespaces of a source, for which no
+// watch is left.
 var errTooMany = errors.New("the adapter has no watch left for it: other sources watch with as many as there may be")
 
 // namespaces is the resource of namespaces.

@@ -91,7 +91,16 @@ func (r *resource) run(ctx context.Context) {
 	if r.fault != nil {
 		return // the status says it
 	}
-	if !r.retry(ctx, "", r.begin) {
+	src := r.s.settings.Load()
+	claim := r.s.m.streams.Claim(src.Namespace, src.Name)
+	began := r.retry(ctx, "", func(ctx context.Context) error {
+		if claim.Held() == 0 && !claim.TryGrow(1) {
+			return errTooMany // also one that only waits for its kind takes memory
+		}
+		return r.begin(ctx)
+	})
+	claim.Release() // its stream takes it
+	if !began {
 		return
 	}
 	r.forget("")
