@@ -63,6 +63,7 @@ func (db *DB) Purge(source string) error {
 	c.keys.Store(0)
 	c.dead.Store(0)
 	c.bytes.Store(0)
+	db.counters.sources.Delete(source) // sources that come and go must not leave one each
 	db.keeper.poke()
 	return commit.Wait()
 }

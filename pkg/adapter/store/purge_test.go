@@ -117,3 +117,31 @@ func TestRecord_AnyOffsetComesBack(t *testing.T) {
 		}
 	}
 }
+
+// A source that was purged leaves nothing in memory: sources that come and go all day would
+// fill it.
+func TestPurge_LeavesNothingInMemory(t *testing.T) {
+	t.Parallel()
+	db := open(t, Options{FS: vfs.NewMem()})
+	for s := range 10 {
+		source := fmt.Sprint(s)
+		e := goldenEntries()["full"]
+		var err error
+		if e.Revision, err = db.NextRevision(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Apply(true, Change{Source: source, Key: "a", New: e}); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Purge(source); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.counters.sources.Range(func(source, _ any) bool {
+		t.Errorf("the counter of source %s is still there", source)
+		return true
+	})
+	if n, _, err := db.Count("0"); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+}
