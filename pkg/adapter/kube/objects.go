@@ -32,8 +32,9 @@ const (
 	pageTimeout             = time.Minute
 	// answerTimeout is how long the first byte of an answer may take.
 	answerTimeout = 30 * time.Second
-	// unread bounds what has arrived of one answer and was not read yet.
-	unread = 32 << 10
+	// watchUnread bounds what has arrived of a watch and was not read yet: there are many. listUnread
+	// bounds it of other answers: a list is as fast as this much for each way to the API server and back.
+	watchUnread, listUnread = 16 << 10, 256 << 10
 	// pingAfter and pingTimeout find a connection that is dead.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 	// perSecond bounds the calls of all watching sources, perNamespace the ones for
@@ -47,14 +48,15 @@ const (
 	maxStatus            = 64 << 10
 )
 
-// Objects makes the calls of watching sources: [objects.API]. All of them share one
-// transport; each has the token of its account in its header. A token that expires
-// does not end a watch.
+// Objects makes the calls of watching sources: [objects.API]. All watches share one
+// transport, and all other calls; each has the token of its account in its header. A token
+// that expires does not end a watch.
 type Objects struct {
-	base   url.URL
-	client *http.Client
-	tokens *accountTokens
-	agent  string
+	base    url.URL
+	client  *http.Client
+	watches *http.Client
+	tokens  *accountTokens
+	agent   string
 
 	all        flowcontrol.RateLimiter
 	turns      *turns.Turns        // to wait for all: it is a queue, and one namespace could fill it
@@ -75,19 +77,22 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kube: the certificates of the API server: %w", err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = tls, true
-	transport.ResponseHeaderTimeout = answerTimeout
-	transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: unread, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
-	if anonymous.Dial != nil {
-		transport.DialContext = anonymous.Dial
+	client := func(unread int) *http.Client {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig, transport.ForceAttemptHTTP2 = tls.Clone(), true
+		transport.ResponseHeaderTimeout = answerTimeout
+		transport.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerStream: unread, SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+		if anonymous.Dial != nil {
+			transport.DialContext = anonymous.Dial
+		}
+		return &http.Client{Transport: transport}
 	}
 	agent := config.UserAgent
 	if agent == "" {
 		agent = Component
 	}
 	return &Objects{
-		base: *base, client: &http.Client{Transport: transport}, tokens: newAccountTokens(request), agent: agent,
+		base: *base, client: client(listUnread), watches: client(watchUnread), tokens: newAccountTokens(request), agent: agent,
 		turns:      turns.With(1, 0),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),
@@ -320,7 +325,11 @@ func (c *Objects) send(ctx context.Context, token, path string, params url.Value
 	r.Header.Set("Accept", accept)
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("User-Agent", c.agent)
-	answer, err := c.client.Do(r)
+	client := c.client
+	if params.Has("watch") {
+		client = c.watches
+	}
+	answer, err := client.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("kube: %w", err)
 	}

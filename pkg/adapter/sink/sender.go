@@ -60,7 +60,7 @@ type Sender struct {
 }
 
 // DefaultReplyBytes bounds the memory of all replies that are being read.
-const DefaultReplyBytes = 60 << 20
+const DefaultReplyBytes = 44 << 20
 
 // DefaultMaxIdle bounds the idle connections to all sinks.
 const DefaultMaxIdle = 1000

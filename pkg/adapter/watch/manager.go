@@ -158,10 +158,10 @@ const Bytes = maxStreams*streamBytes + maxReading*readingBytes
 const (
 	// maxStreams bounds the watches of all sources. A namespace gets half of what is left at
 	// most, a source half of that.
-	maxStreams = 1000
-	// streamBytes is what a watch takes that waits for its turn: 32 KiB of its answer have
+	maxStreams = 512
+	// streamBytes is what a watch takes that waits for its turn: 16 KiB of its answer have
 	// arrived.
-	streamBytes = 72 << 10
+	streamBytes = 48 << 10
 	// readingBytes is what it takes more while it reads: an object, its text and a batch.
 	readingBytes = 2 << 20
 	// maxReading is how many watches read events at once: of more than one, batches are

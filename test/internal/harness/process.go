@@ -21,10 +21,10 @@ type Process struct {
 	Binary string   // the program; default the one of this checkout
 }
 
-// Pod is the process of config/500-adapter.yaml: 1,100 MiB, of which Go's runtime
+// Pod is the process of config/500-adapter.yaml: 1 GiB, of which Go's runtime
 // aims at 80 %.
 func Pod() Process {
-	return Process{Env: []string{"GOMEMLIMIT=900MiB"}, Memory: 1100 << 20}
+	return Process{Env: []string{"GOMEMLIMIT=820MiB"}, Memory: 1 << 30}
 }
 
 // Start is [Process.Launch] for one test, as [Start] is.
