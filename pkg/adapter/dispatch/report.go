@@ -193,16 +193,20 @@ type Loss struct {
 // lossLines is how many lines a second the log has of the events that one source's sinks do not get.
 const lossLines = 20
 
-var lossText = map[schedule.Disposition]string{
-	schedule.Dropped:      "an event was dropped: it was refused or its retries are used up, and it can be neither sent to a dead letter sink nor kept",
-	schedule.KeptLetter:   "an event is kept as a dead letter",
-	schedule.DeadLettered: "an event goes to the dead letter sink",
-}
-
 func (d *Dispatcher) logLoss(l *lane, t *queue.Delivery, o *schedule.Outcome, what schedule.Disposition, dest string) {
-	if leftOut, ok := l.losses.Next(time.Now()); ok {
-		d.cfg.Log.Warn(lossText[what], "source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(),
-			"deadLetter", t.Entry.DeadLetter != nil, "dest", dest, "code", o.Failure.Code, "linesLeftOut", leftOut)
+	leftOut, ok := l.losses.Next(time.Now())
+	if !ok {
+		return
+	}
+	log := d.cfg.Log.With("source", t.Source.Path(), "key", t.Key, "revision", t.Revision(), "attempt", t.Number(),
+		"deadLetter", t.Entry.DeadLetter != nil, "dest", dest, "code", o.Failure.Code, "linesLeftOut", leftOut)
+	switch what {
+	case schedule.KeptLetter:
+		log.Warn("an event is kept as a dead letter")
+	case schedule.DeadLettered:
+		log.Warn("an event goes to the dead letter sink")
+	default:
+		log.Warn("an event was dropped: it was refused or its retries are used up, and it can be neither sent to a dead letter sink nor kept")
 	}
 }
 
