@@ -34,14 +34,20 @@ type neighbour struct {
 	calls  sync.WaitGroup
 }
 
+// probe is the number of a probe, and what it asks for.
+type probe struct {
+	path   string
+	number int
+}
+
 // figures are a phase's.
 type figures struct {
 	answers  []time.Duration // how long calls took
 	lateness []time.Duration // of deliveries that were scheduled in the phase
 	errors   []string
 	early    int
-	probes   []string // that failed
-	inARow   int      // so many of one path, at most
+	probed   int              // probes that have begun
+	probes   map[probe]string // that failed, and why
 
 	processors float64 // that the adapter took, on average
 }
@@ -129,19 +135,24 @@ func (n *neighbour) live(ctx context.Context, phase string, lasts time.Duration)
 	n.mu.Lock()
 	f := n.phases[phase]
 	if f == nil {
-		f = &figures{}
+		f = &figures{probes: map[probe]string{}}
 		n.phases[phase] = f
 	}
 	n.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, lasts)
 	defer cancel()
-	n.calls.Go(func() { n.probe(ctx, f) })
+	probes := time.NewTicker(time.Second)
+	defer probes.Stop()
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-probes.C:
+			number := f.probed
+			f.probed++
+			n.calls.Go(func() { n.probe(f, number) })
 		case <-tick.C:
 			i := n.n
 			n.n++
@@ -209,28 +220,14 @@ func (n *neighbour) do(client *http.Client, method, target, body string, headers
 	return "", nil
 }
 
-// probe is the kubelet: each second a new connection for each path, with five seconds, and no next one before its end.
-func (n *neighbour) probe(ctx context.Context, f *figures) {
+// probe is the kubelet's: a new connection, and five seconds. The next one does not wait for it: a
+// phase is too short for three that do.
+func (n *neighbour) probe(f *figures, number int) {
 	client := &http.Client{Timeout: 5 * time.Second, Transport: n.single.Transport}
-	failed := map[string]int{}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		for _, path := range []string{"/healthz", "/readyz"} {
-			said, err := n.do(client, http.MethodGet, n.admin+path, "")
-			if err == nil {
-				failed[path] = 0
-				continue
-			}
-			failed[path]++
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if said, err := n.do(client, http.MethodGet, n.admin+path, ""); err != nil {
 			n.mu.Lock()
-			f.probes = append(f.probes, fmt.Sprintf("%s: %v %s", path, err, said))
-			f.inARow = max(f.inARow, failed[path])
+			f.probes[probe{path, number}] = fmt.Sprintf("%v %s", err, said)
 			n.mu.Unlock()
 		}
 	}
@@ -281,13 +278,26 @@ func (n *neighbour) judge(t *testing.T) {
 		if len(f.errors) > 0 {
 			t.Errorf("%s: %d of %d calls failed: %q", phase, len(f.errors), len(f.answers), f.errors[:min(3, len(f.errors))])
 		}
-		if f.inARow >= unready {
-			t.Errorf("%s: the kubelet's probes failed %d times in a row: %q", phase, f.inARow, f.probes)
+		if row := f.failedInARow(); row >= unready {
+			t.Errorf("%s: %d probes failed in a row: %v", phase, row, f.probes)
 		} else if len(f.probes) > 0 {
-			t.Logf("%s: %d probes failed: %q", phase, len(f.probes), f.probes)
+			t.Logf("%s: %d probes failed: %v", phase, len(f.probes), f.probes)
 		}
 		t.Logf("%-6s %s", phase, f)
 	}
+}
+
+// failedInARow is how many probes of one path failed one after the other, at most.
+func (f *figures) failedInARow() (most int) {
+	for p := range f.probes {
+		row := 0
+		for _, failed := f.probes[p]; failed; _, failed = f.probes[p] {
+			row++
+			p.number++
+		}
+		most = max(most, row)
+	}
+	return most
 }
 
 var phases = []string{"quiet", "attack", "after"}

@@ -31,7 +31,7 @@ const (
 	// oneRead is how much is read at once.
 	oneRead = 4 << 10
 	// usualEvent is an event after which a watch keeps its decoder. After a larger one the
-	// decoder has grown with it, and thousands of watches may get the same event.
+	// decoder has grown with it, and hundreds of watches may get the same event.
 	usualEvent = 8 << 10
 )
 

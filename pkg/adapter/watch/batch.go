@@ -55,7 +55,7 @@ func (b *batch) add(c change) {
 
 func (b *batch) full() bool { return b.items >= batchItems || b.bytes >= batchBytes }
 
-// reset empties the batch, and keeps nothing: thousands of watches have one.
+// reset empties the batch, and keeps nothing: hundreds of watches have one.
 func (b *batch) reset() { *b = batch{} }
 
 // progress is who follows what is stored.
