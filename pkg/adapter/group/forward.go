@@ -1,7 +1,6 @@
 package group
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/api"
@@ -23,18 +21,10 @@ const (
 	patience = 3 * time.Second
 	// retryPause is the pause before the owner is tried once more.
 	retryPause = 10 * time.Millisecond
-	// maxForwarded bounds the calls that are forwarded at one time, and maxReplay the bytes of
-	// a body that each keeps to be sent to another owner.
+	// maxForwarded bounds the calls that are forwarded at one time.
 	maxForwarded = 512
-	maxReplay    = 64 << 10
-	// Of a body that the owner does not read, so much is read and dropped, for so long.
-	skipBytes = 16 << 20
-	skipTime  = 2 * time.Second
 	// continueTime is how long an owner may take before it reads a large body or answers.
 	continueTime = time.Minute
-	// headTime is how long the first maxReplay bytes of a body may take. A call holds a slot
-	// meanwhile.
-	headTime = 10 * time.Second
 	// notOwner marks an answer of a member that does not own the shard: it did nothing.
 	notOwner = "Reschedule-Not-Owner"
 	// secured marks a forwarded call that came with TLS, and caller has the address that it came
@@ -153,86 +143,130 @@ func (m *Member) Route(handler http.Handler) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		var f *forwarding
-		deadline := time.NewTimer(patience)
-		defer deadline.Stop()
-		for {
-			d := m.destination(r)
-			if d == nil { // the source is new
-				select {
-				case <-deadline.C:
-					unavailable(w, detailNoGroup)
-					return
-				case <-r.Context().Done():
-					unavailable(w, detailNoGroup)
-					return
-				case <-time.After(retryPause):
-				}
-				continue
-			}
-			if d.number() == m.cfg.shard && m.view.Sealed() {
-				unavailable(w, detailSealed)
-				return
-			}
-			t, changed := d.localTenure()
-			if (f == nil || f.repeatable()) && t.enter() {
-				if f != nil {
-					r.Body = io.NopCloser(f.body())
-				}
-				t.serve(handler, w, r)
-				return
-			}
-			owner, moved := d.owner()
-			if owner != "" {
-				if f == nil {
-					slot := d.slots().Claim(api.Peer(r), "")
-					if !slot.TryGrow(1) {
-						m.count(r.Context(), d, resultBusy)
-						unavailable(w, detailBusy)
-						return
-					}
-					defer slot.Release()
-					var err error
-					if f, err = newForwarding(w, r); err != nil {
-						refuseBody(w, err)
-						return
-					}
-					if !f.whole {
-						d.locate(r.Context())
-						owner, moved = d.owner()
-					}
-				}
-				if m.forward(w, r, f, d, owner, moved) {
-					return
-				}
-			}
-			select {
-			case <-deadline.C:
-				m.count(r.Context(), d, resultNoOwner)
-				unavailable(w, detailNoOwner)
-				return
-			case <-r.Context().Done():
-				m.count(r.Context(), d, resultGone)
-				unavailable(w, detailNoOwner)
-				return
-			case <-changed:
-			case <-moved:
-			case <-time.After(retryPause):
-			}
+		c := routed{m: m, w: w, r: r, deadline: time.NewTimer(patience)}
+		defer c.end()
+		for !c.answered(handler) {
 		}
 	})
+}
+
+// routed is a call that is answered here or at an owner.
+type routed struct {
+	m        *Member
+	w        http.ResponseWriter
+	r        *http.Request
+	deadline *time.Timer
+	f        *forwarding // nil: it was not forwarded
+}
+
+// end gives back what the call holds.
+func (c *routed) end() {
+	c.deadline.Stop()
+	if c.f != nil {
+		c.f.slot.Release()
+	}
+}
+
+// answered answers the call where its source is now. It returns false after a wait: the owner may be
+// another one then.
+func (c *routed) answered(handler http.Handler) bool {
+	d := c.m.destination(c.r)
+	if d == nil { // the source is new
+		return !c.wait(nil, nil, nil)
+	}
+	if d.number() == c.m.cfg.shard && c.m.view.Sealed() {
+		unavailable(c.w, detailSealed)
+		return true
+	}
+	t, changed := d.localTenure()
+	if c.servedBy(t, handler) {
+		return true
+	}
+	owner, moved := d.owner()
+	if owner != "" {
+		if c.f == nil {
+			if !c.takeSlot(d) {
+				return true
+			}
+			if !c.f.whole {
+				d.locate(c.r.Context())
+				owner, moved = d.owner()
+			}
+		}
+		if c.m.forward(c.w, c.r, c.f, d, owner, moved) {
+			return true
+		}
+	}
+	return !c.wait(d, changed, moved)
+}
+
+// servedBy answers the call here, if this member owns the shard. No other member may be reading the body.
+func (c *routed) servedBy(t *tenure, handler http.Handler) bool {
+	if c.f != nil && !c.f.repeatable() || !t.enter() {
+		return false
+	}
+	if c.f != nil {
+		c.r.Body = io.NopCloser(c.f.body())
+	}
+	t.serve(handler, c.w, c.r)
+	return true
+}
+
+// takeSlot takes a slot of the calls that are forwarded to a group, and then reads the head of the
+// body. If it returns false the call is refused.
+func (c *routed) takeSlot(d destination) bool {
+	slot := d.slots().Claim(api.Peer(c.r), "")
+	if !slot.TryGrow(1) {
+		c.m.count(c.r.Context(), d, resultBusy)
+		unavailable(c.w, detailBusy)
+		return false
+	}
+	f, err := newForwarding(c.w, c.r)
+	if err != nil {
+		slot.Release()
+		refuseBody(c.w, err)
+		return false
+	}
+	f.slot = &slot
+	c.f = f
+	return true
+}
+
+// wait waits until the owner may be another one. It returns false once the call has waited for as long
+// as it may, or its caller is gone: then it is refused. d is nil while no group has the source.
+func (c *routed) wait(d destination, changed, moved <-chan struct{}) bool {
+	var result string
+	select {
+	case <-c.deadline.C:
+		result = resultNoOwner
+	case <-c.r.Context().Done():
+		result = resultGone
+	case <-changed:
+		return true
+	case <-moved:
+		return true
+	case <-time.After(retryPause):
+		return true
+	}
+	if d == nil {
+		unavailable(c.w, detailNoGroup)
+		return false
+	}
+	c.m.count(c.r.Context(), d, result)
+	unavailable(c.w, detailNoOwner)
+	return false
 }
 
 // serve answers here. What the store says is true only while the lease lasts.
 func (t *tenure) serve(api http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer t.calls.Done()
-	if r.Method == http.MethodGet || r.Method == http.MethodHead { // a stream ends with the tenure
+	if isRead(r) { // a stream ends with the tenure
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(t.ctx, cancel)()
 		r = r.WithContext(ctx)
 	}
-	api.ServeHTTP(&fencedWriter{ResponseWriter: w, t: t, reads: r.Method == http.MethodGet || r.Method == http.MethodHead}, r)
+	api.ServeHTTP(&fencedWriter{ResponseWriter: w, t: t, reads: isRead(r)}, r)
 }
 
 // fencedWriter replaces an answer that rests on a read by 503 if another member may own the
@@ -275,95 +309,6 @@ func (w *fencedWriter) Write(p []byte) (int, error) {
 // way. Without it the outcome of a call is unknown.
 const lastAnswer = 400 * time.Millisecond
 
-// forwarding is a call on its way to the owner.
-type forwarding struct {
-	head  []byte    // of the body
-	rest  io.Reader // the body behind head
-	whole bool      // head is all of the body: it can be sent again
-	large *gate     // the body of the last try, where it can be read once
-	dead  string    // a member that could not be reached
-}
-
-// gate is a body that can be read once. A member that does not own the shard refuses the call
-// before it reads the body; then the gate is shut, and the body is there for the next try.
-type gate struct {
-	mu          sync.Mutex
-	begun, shut bool
-	failed      error // the caller's body could not be read
-	body        io.Reader
-}
-
-var errShut = errors.New("group: the call is sent to another owner")
-
-// Read implements io.Reader.
-func (g *gate) Read(p []byte) (int, error) {
-	g.mu.Lock()
-	shut := g.shut
-	g.begun = g.begun || !shut
-	g.mu.Unlock()
-	if shut {
-		return 0, errShut
-	}
-	n, err := g.body.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.failed = err
-	}
-	return n, err
-}
-
-// failure is why the caller's body could not be read.
-func (g *gate) failure() error {
-	if g == nil {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.failed
-}
-
-// close shuts the gate. It returns false if a read has begun.
-func (g *gate) close() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.shut = !g.begun
-	return g.shut
-}
-
-// newForwarding reads the head of the body. The time for the rest is bounded by the owner.
-func newForwarding(w http.ResponseWriter, r *http.Request) (*forwarding, error) {
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(headTime)) // HTTP always can
-	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
-	f := &forwarding{rest: r.Body}
-	var err error
-	if f.head, err = io.ReadAll(io.LimitReader(r.Body, maxReplay+1)); err != nil {
-		return nil, err
-	}
-	f.whole = len(f.head) <= maxReplay
-	return f, nil
-}
-
-// body is the body for one try.
-func (f *forwarding) body() io.Reader {
-	if f.whole {
-		return bytes.NewReader(f.head)
-	}
-	f.large = &gate{body: io.MultiReader(bytes.NewReader(f.head), f.rest)}
-	return f.large
-}
-
-// skip reads what the owner did not want of the body. This member has told the caller to go on,
-// and a caller that reads no answer before its last byte is sent would see a broken connection.
-func (f *forwarding) skip(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(skipTime)) // HTTP always can
-	_, _ = io.CopyN(io.Discard, f.rest, skipBytes)
-}
-
-// repeatable reports that the call can be sent, again too. The last try has ended.
-func (f *forwarding) repeatable() bool { return f.whole || f.large == nil || f.large.close() }
-
 // forward sends the call to the owner. It returns false if the call did nothing there and
 // can be sent again.
 func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, moved <-chan struct{}) bool {
@@ -377,72 +322,18 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	answered := make(chan struct{})
 	defer close(answered)
 	go func() {
-		overdue := time.NewTicker(askAnotherAfter)
-		defer overdue.Stop()
-		gone, end := r.Context().Done(), (<-chan time.Time)(nil)
-		for {
-			select {
-			case <-answered:
-				return
-			case <-moved: // an owner that stands still does not answer: the next one ends the wait
-				moved, end = nil, time.After(lastAnswer)
-			case <-gone: // or it has closed its side only, and waits for the answer
-				gone = nil
-				if end == nil {
-					end = time.After(patience)
-				}
-			case <-overdue.C:
-				d.askAnother(ctx, address)
-			case <-end:
-				cancel()
-				return
-			}
+		if overdue(r.Context(), answered, moved, func() { d.askAnother(ctx, address) }) {
+			cancel()
 		}
 	}()
-	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), f.body())
+	out, err := m.request(ctx, r, f, address)
 	if err != nil {
 		unavailable(w, detailNoOwner)
 		return true
 	}
-	// The path goes on as it was sent: URL would encode it anew where a caller did not encode a
-	// character that should be, and %2F would be lost.
-	if raw := r.URL.RawPath; raw != "" && !strings.HasPrefix(raw, "//") {
-		out.URL.Opaque = raw
-	}
-	out.Header, out.Host, out.ContentLength = r.Header.Clone(), r.Host, r.ContentLength
-	for _, h := range []string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"} {
-		out.Header.Del(h)
-	}
-	if !f.whole { // it is sent once the owner reads it
-		out.Header.Set("Expect", "100-continue")
-	}
-	out.Header.Del(secured)
-	out.Header.Set(caller, r.RemoteAddr)
-	if r.TLS != nil {
-		out.Header.Set(secured, "true")
-	}
-	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	answer, err := m.client.Do(out)
 	if err != nil {
-		var dial *net.OpError
-		switch {
-		case f.large.failure() != nil: // the owner does nothing without all of it
-			m.count(r.Context(), d, resultGone)
-			refuseBody(w, f.large.failure())
-			return true
-		case r.Context().Err() != nil:
-			m.count(r.Context(), d, resultGone)
-			unavailable(w, detailUnknown)
-			return true
-		case reads, errors.As(err, &dial) && dial.Op == "dial":
-			f.dead = address
-			d.refused(address, "")
-			return false // it was not sent, or changes nothing
-		}
-		m.count(r.Context(), d, resultUnknown)
-		w.Header().Set(notOwner, "unknown")
-		unavailable(w, detailUnknown)
-		return true
+		return m.refuseUnanswered(w, r, f, d, address, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get(notOwner) == "true" {
@@ -459,16 +350,87 @@ func (m *Member) forward(w http.ResponseWriter, r *http.Request, f *forwarding, 
 	if r.Header.Get("Expect") != "" && f.repeatable() {
 		f.skip(w)
 	}
-	for name, values := range answer.Header {
-		if name != "Connection" && name != "Transfer-Encoding" {
-			w.Header()[name] = values
-		}
-	}
-	w.WriteHeader(answer.StatusCode)
 	if isStream(answer) {
 		defer context.AfterFunc(r.Context(), cancel)()
 	}
 	copyAnswer(w, answer)
+	return true
+}
+
+// overdue waits for the answer of an owner. It returns true when the owner may take no longer. It calls
+// ask whenever the owner has not answered for a while.
+func overdue(caller context.Context, answered, moved <-chan struct{}, ask func()) bool {
+	tick := time.NewTicker(askAnotherAfter)
+	defer tick.Stop()
+	gone, end := caller.Done(), (<-chan time.Time)(nil)
+	for {
+		select {
+		case <-answered:
+			return false
+		case <-moved: // an owner that stands still does not answer: the next one ends the wait
+			moved, end = nil, time.After(lastAnswer)
+		case <-gone: // or it has closed its side only, and waits for the answer
+			gone = nil
+			if end == nil {
+				end = time.After(patience)
+			}
+		case <-tick.C:
+			ask()
+		case <-end:
+			return true
+		}
+	}
+}
+
+// hops are the headers of one connection. Expect is this member's too: it has received the head of the body.
+var hops = [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect"}
+
+// request is the call as it is sent to an owner.
+func (m *Member) request(ctx context.Context, r *http.Request, f *forwarding, address string) (*http.Request, error) {
+	out, err := http.NewRequestWithContext(ctx, r.Method, m.cfg.scheme()+"://"+address+r.URL.RequestURI(), f.body())
+	if err != nil {
+		return nil, err
+	}
+	// The path goes on as it was sent: URL would encode it anew where a caller did not encode a
+	// character that should be, and %2F would be lost.
+	if raw := r.URL.RawPath; raw != "" && !strings.HasPrefix(raw, "//") {
+		out.URL.Opaque = raw
+	}
+	out.Header, out.Host, out.ContentLength = r.Header.Clone(), r.Host, r.ContentLength
+	for _, h := range hops {
+		out.Header.Del(h)
+	}
+	if !f.whole { // it is sent once the owner reads it
+		out.Header.Set("Expect", "100-continue")
+	}
+	out.Header.Del(secured)
+	out.Header.Set(caller, r.RemoteAddr)
+	if r.TLS != nil {
+		out.Header.Set(secured, "true")
+	}
+	return out, nil
+}
+
+// refuseUnanswered answers for an owner that did not. It returns false if the call did nothing there and
+// can be sent again.
+func (m *Member) refuseUnanswered(w http.ResponseWriter, r *http.Request, f *forwarding, d destination, address string, err error) bool {
+	var dial *net.OpError
+	switch {
+	case f.large.failure() != nil: // the owner does nothing without all of it
+		m.count(r.Context(), d, resultGone)
+		refuseBody(w, f.large.failure())
+	case r.Context().Err() != nil:
+		m.count(r.Context(), d, resultGone)
+		unavailable(w, detailUnknown)
+	case isRead(r), errors.As(err, &dial) && dial.Op == "dial":
+		f.dead = address
+		d.refused(address, "")
+		return false // it was not sent, or changes nothing
+	default:
+		m.count(r.Context(), d, resultUnknown)
+		w.Header().Set(notOwner, "unknown")
+		unavailable(w, detailUnknown)
+	}
 	return true
 }
 
@@ -494,12 +456,21 @@ func setCaller(r *http.Request) {
 	r.Header.Del(caller)
 }
 
+// isRead reports that the call changes nothing.
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
 func isStream(answer *http.Response) bool {
 	return strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream")
 }
 
-// copyAnswer copies the body, of a stream as it comes.
+// copyAnswer copies the answer, the body of a stream as it comes.
 func copyAnswer(w http.ResponseWriter, answer *http.Response) {
+	for name, values := range answer.Header {
+		if name != "Connection" && name != "Transfer-Encoding" {
+			w.Header()[name] = values
+		}
+	}
+	w.WriteHeader(answer.StatusCode)
 	if !isStream(answer) {
 		_, _ = io.Copy(w, answer.Body) // the caller sees that it is cut off
 		return
