@@ -63,7 +63,22 @@ func (c *call) refuse(err error) {
 	}
 	buf := buffers.Get().(*buffer)
 	defer buf.free()
-	b := append(buf.b, `{"type":"about:blank","title":`...)
+	buf.b = appendProblem(buf.b, status, e)
+	c.send(status, typeProblem, buf.b)
+}
+
+// WriteProblem answers a call that does not reach the handler, as the handler would.
+func WriteProblem(w http.ResponseWriter, status int, e *schedule.Error) {
+	h := w.Header()
+	h["Content-Type"] = typeProblem
+	h["Cache-Control"] = noStore
+	h.Del("Content-Length") // of the answer that this one replaces
+	w.WriteHeader(status)
+	_, _ = w.Write(appendProblem(nil, status, e)) // it fails when the caller is gone
+}
+
+func appendProblem(b []byte, status int, e *schedule.Error) []byte {
+	b = append(b, `{"type":"about:blank","title":`...)
 	b = appendString(b, http.StatusText(status))
 	b = append(b, `,"status":`...)
 	b = strconv.AppendInt(b, int64(status), 10)
@@ -75,6 +90,5 @@ func (c *call) refuse(err error) {
 		b = append(b, `,"field":`...)
 		b = appendString(b, e.Field)
 	}
-	buf.b = append(b, "}\n"...)
-	c.send(status, typeProblem, buf.b)
+	return append(b, "}\n"...)
 }

@@ -3,7 +3,6 @@ package group
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -64,28 +63,13 @@ func forwarder(files *peerTLS) *http.Client {
 // unavailable answers 503.
 func unavailable(w http.ResponseWriter, detail string) {
 	w.Header().Set("Retry-After", "1")
-	refuse(w, http.StatusServiceUnavailable, schedule.Refuse(schedule.CodeUnavailable, "%s", detail))
+	api.WriteProblem(w, http.StatusServiceUnavailable, schedule.Refuse(schedule.CodeUnavailable, "%s", detail))
 }
 
 // refuseBody answers 400: the body could not be read, and the connection cannot go on.
 func refuseBody(w http.ResponseWriter, err error) {
 	w.Header().Set("Connection", "close")
-	refuse(w, http.StatusBadRequest, api.BodyError(err))
-}
-
-func refuse(w http.ResponseWriter, status int, e *schedule.Error) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Del("Content-Length")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(struct {
-		Type   string        `json:"type"`
-		Title  string        `json:"title"`
-		Status int           `json:"status"`
-		Detail string        `json:"detail"`
-		Code   schedule.Code `json:"code"`
-		Field  string        `json:"field,omitempty"`
-	}{"about:blank", http.StatusText(status), status, e.Detail, e.Code, e.Field})
+	api.WriteProblem(w, http.StatusBadRequest, api.BodyError(err))
 }
 
 // routeForwarded answers calls that another member forwarded. They are forwarded no further.
