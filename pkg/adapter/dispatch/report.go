@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -73,50 +74,40 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	m := &metrics{namespaces: map[string]metric.MeasurementOption{}}
-	deliveries, err := meter.Int64ObservableCounter("reschedule_deliveries",
-		metric.WithDescription("Attempts to deliver keys, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted."))
-	if err != nil {
-		return nil, err
+	var failed error
+	counter := func(name, help string) metric.Int64ObservableCounter {
+		c, err := meter.Int64ObservableCounter(name, metric.WithDescription(help))
+		failed = errors.Join(failed, err)
+		return c
 	}
-	letters, err := meter.Int64ObservableCounter("reschedule_dead_letter_deliveries",
-		metric.WithDescription("Attempts to deliver dead letters to the dead letter sink, by what became of them: delivered, retrying, kept, dropped, aborted."))
-	if err != nil {
-		return nil, err
+	histogram := func(name, help string, bounds ...float64) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), metric.WithExplicitBucketBoundaries(bounds...))
+		failed = errors.Join(failed, err)
+		return h
 	}
-	failed, err := meter.Int64ObservableCounter("reschedule_delivery_failures",
-		metric.WithDescription("Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, timeout, no_answer, other."))
-	if err != nil {
-		return nil, err
+	m := &metrics{
+		namespaces: map[string]metric.MeasurementOption{},
+		lateness: histogram("reschedule_lateness", "How long after its time an attempt was started.",
+			.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 900, 3600),
+		duration: histogram("reschedule_delivery_duration", "How long an attempt took, until the sink's answer was read.",
+			.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600),
 	}
+	deliveries := counter("reschedule_deliveries",
+		"Attempts to deliver keys, by what became of them: delivered, retrying, dead_lettered, kept, dropped, expired, superseded, aborted.")
+	letters := counter("reschedule_dead_letter_deliveries",
+		"Attempts to deliver dead letters to the dead letter sink, by what became of them: delivered, retrying, kept, dropped, aborted.")
+	failures := counter("reschedule_delivery_failures",
+		"Failed attempts to deliver keys and dead letters, by why: 4xx, 429, 5xx, timeout, no_answer, other.")
+	warmUps := counter("reschedule_warm_ups", "Calls that woke the sink of a source before a due time: spec.warmUp.")
 	throttled, err := meter.Float64ObservableCounter("reschedule_throttled", metric.WithUnit("s"),
 		metric.WithDescription("How long due keys had to wait for a limit: limits.maxInFlight, limits.maxPerSecond, max-in-flight and max-per-second of the namespace, or adapter, the share of its slots and memory."))
-	if err != nil {
-		return nil, err
-	}
-	if m.lateness, err = meter.Float64Histogram("reschedule_lateness", metric.WithUnit("s"),
-		metric.WithDescription("How long after its time an attempt was started."),
-		metric.WithExplicitBucketBoundaries(.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 300, 900, 3600)); err != nil {
-		return nil, err
-	}
-	if m.duration, err = meter.Float64Histogram("reschedule_delivery_duration", metric.WithUnit("s"),
-		metric.WithDescription("How long an attempt took, until the sink's answer was read."),
-		metric.WithExplicitBucketBoundaries(.001, .005, .01, .05, .1, .5, 1, 5, 30, 60, 300, 600)); err != nil {
-		return nil, err
-	}
+	failed = errors.Join(failed, err)
 	gaveUp, err := meter.Float64ObservableGauge("reschedule_given_up_timestamp", metric.WithUnit("s"),
 		metric.WithDescription("Unix time at which an event of the source was given up last, by what became of it: dead_lettered, kept, dropped. Absent until one was, since the start."))
-	if err != nil {
-		return nil, err
-	}
-	warmUps, err := meter.Int64ObservableCounter("reschedule_warm_ups",
-		metric.WithDescription("Calls that woke the sink of a source before a due time: spec.warmUp."))
-	if err != nil {
-		return nil, err
-	}
+	failed = errors.Join(failed, err)
 	memory, err := meter.Int64ObservableGauge("reschedule_delivery_bytes",
 		metric.WithDescription("Memory counted for the deliveries under way, of all sources."), metric.WithUnit("By"))
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return nil, err
 	}
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
@@ -139,7 +130,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 			for i, why := range failureTypes {
 				if n := l.failed[i].Load(); n > 0 {
-					o.ObserveInt64(failed, n, with("error.type", why))
+					o.ObserveInt64(failures, n, with("error.type", why))
 				}
 			}
 			for i, what := range givenUp {
@@ -154,7 +145,7 @@ func newMetrics(meter metric.Meter, d *Dispatcher) (*metrics, error) {
 			}
 		}
 		return nil
-	}, deliveries, letters, failed, gaveUp, throttled, warmUps, memory)
+	}, deliveries, letters, failures, gaveUp, throttled, warmUps, memory)
 	return m, err
 }
 

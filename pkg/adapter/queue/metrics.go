@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -38,30 +39,28 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	var m metrics
-	var err error
-	fail := func(e error) {
-		if err == nil {
-			err = e
-		}
+	var failed error
+	counter := func(name, help string) metric.Int64ObservableCounter {
+		c, err := meter.Int64ObservableCounter(name, metric.WithDescription(help))
+		failed = errors.Join(failed, err)
+		return c
 	}
 	gauge := func(name, help string) metric.Int64ObservableGauge {
-		g, e := meter.Int64ObservableGauge(name, metric.WithDescription(help))
-		fail(e)
+		g, err := meter.Int64ObservableGauge(name, metric.WithDescription(help))
+		failed = errors.Join(failed, err)
 		return g
 	}
-	expired, e := meter.Int64ObservableCounter("reschedule_expired",
-		metric.WithDescription("Occurrences dropped because they were not delivered before their expiresAt."))
-	fail(e)
-	refused, e := meter.Int64ObservableCounter("reschedule_quota_refused",
-		metric.WithDescription("Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace, or the disk."))
-	fail(e)
+	seconds := func(name, help string) metric.Float64ObservableGauge {
+		g, err := meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(help))
+		failed = errors.Join(failed, err)
+		return g
+	}
+	expired := counter("reschedule_expired", "Occurrences dropped because they were not delivered before their expiresAt.")
+	refused := counter("reschedule_quota_refused", "Changes that were refused for a quota: limits.maxPending or limits.maxBytes of the source, max-pending or max-bytes of its namespace, or the disk.")
 	pending := gauge("reschedule_pending", "Keys that wait or are due.")
 	due := gauge("reschedule_due", "Keys whose time has come and that are not being delivered, retries among them.")
 	retrying := gauge("reschedule_retrying", "Keys between two attempts: the last attempt failed, and there will be another one.")
-	changes, e := meter.Int64ObservableCounter("reschedule_changes",
-		metric.WithDescription("Changes of keys that calls, events and watches made: created, replaced, merged, kept, cancelled."))
-	fail(e)
+	changes := counter("reschedule_changes", "Changes of keys that calls, events and watches made: created, replaced, merged, kept, cancelled.")
 	limits := gauge("reschedule_limit", "The limits of a source that are in force: limits.maxPending, limits.maxBytes, limits.maxInFlight, limits.maxPerSecond. One that is not set is absent.")
 	ceilings := gauge("reschedule_namespace_limit", "The limits that the sources of a namespace share, from config-reschedule: max-pending, max-bytes, max-in-flight, max-per-second. One that is not set is absent.")
 	suspended := gauge("reschedule_source_suspended", "1 while the source is suspended, else 0.")
@@ -71,15 +70,13 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
 	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
-	lag, e := meter.Float64ObservableGauge("reschedule_oldest_due_age", metric.WithUnit("s"),
-		metric.WithDescription("How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended."))
-	fail(e)
-	next, e := meter.Float64ObservableGauge("reschedule_next_due_timestamp", metric.WithUnit("s"),
-		metric.WithDescription("Unix time of the soonest due time that is still ahead; absent when there is none."))
-	fail(e)
-	if err != nil {
-		return nil, err
+	lag := seconds("reschedule_oldest_due_age", "How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended.")
+	next := seconds("reschedule_next_due_timestamp", "Unix time of the soonest due time that is still ahead; absent when there is none.")
+	if failed != nil {
+		return nil, failed
 	}
+	var m metrics
+	var err error
 	m.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		limited := map[string]bool{}
 		for _, s := range q.Sources() {

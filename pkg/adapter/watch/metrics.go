@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -47,20 +48,15 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 	if meter == nil {
 		meter = noop.Meter{}
 	}
-	var all metrics
-	var err error
+	var failed error
 	counter := func(name, help string) metric.Int64ObservableCounter {
-		c, e := meter.Int64ObservableCounter(name, metric.WithDescription(help))
-		if err == nil {
-			err = e
-		}
+		c, err := meter.Int64ObservableCounter(name, metric.WithDescription(help))
+		failed = errors.Join(failed, err)
 		return c
 	}
 	gauge := func(name, help string) metric.Int64ObservableGauge {
-		g, e := meter.Int64ObservableGauge(name, metric.WithDescription(help))
-		if err == nil {
-			err = e
-		}
+		g, err := meter.Int64ObservableGauge(name, metric.WithDescription(help))
+		failed = errors.Join(failed, err)
 		return g
 	}
 	lists := counter("reschedule_watch_lists", "Lists of watched objects, by result: complete, gone (a version had expired) or failed.")
@@ -68,14 +64,12 @@ func newMetrics(meter metric.Meter, m *Manager) (*metrics, error) {
 		"Changes of watched objects that were reported (add, update, delete), or that could not be (refused, keyFailed, tooLarge).")
 	watched := gauge("reschedule_watch_objects", "Watched objects.")
 	open := gauge("reschedule_watch_open", "Watches that are open.")
-	age, e := meter.Float64ObservableGauge("reschedule_watch_event_age", metric.WithUnit("s"),
+	age, err := meter.Float64ObservableGauge("reschedule_watch_event_age", metric.WithUnit("s"),
 		metric.WithDescription("How long ago the last event of a watch came, since the adapter started; absent before the first."))
-	if err == nil {
-		err = e
-	}
-	if err != nil {
+	if err = errors.Join(failed, err); err != nil {
 		return nil, err
 	}
+	var all metrics
 	all.observing, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, s := range m.all() {
 			src := s.settings.Load()
