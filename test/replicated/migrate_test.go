@@ -216,8 +216,8 @@ func TestMigrate_OldDirectoriesAreRefused(t *testing.T) {
 				t.Error("a group of the new data and of the old began")
 			case err == nil:
 				old[i] = a
-			case !strings.Contains(err.Error(), "sealed"):
-				t.Error(err)
+			case !strings.Contains(err.Error(), "sealed") && !strings.Contains(err.Error(), "another group"):
+				t.Error(err) // a member that has just started may not have read yet that it was sealed
 			}
 		})
 	}

@@ -190,7 +190,7 @@ func (m *Member) judge(answers map[string]admission, joining bool) (v verdict, w
 			if a.Sealed {
 				return waiting, "", fmt.Errorf("group: member %s has the data of a group that was sealed, and another one's are in this directory: empty the directory of member %s", name, name)
 			}
-			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory", name)
+			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory of the one whose data is old", name)
 		case a.Attempt != "":
 			empty = append(empty, name)
 			switch {
