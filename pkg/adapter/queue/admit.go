@@ -101,7 +101,9 @@ type admission struct {
 	claimed   bool  // memory for large entries, which are read page by page
 	needs     int64 // bytes to claim
 	marks     []store.MarkChange
-	growth    int64 // bytes of the marks
+	marked    bool  // the marks are stored
+	freed     int64 // bytes of the marks, which the items may use
+	reserved  int64 // bytes of the items
 	extra     []store.Change
 
 	answerBytes int64
@@ -121,6 +123,9 @@ func (s *Source) admit(items []Item, out []Scheduled, a *admission, claim ClaimM
 	a.outlines, a.needs = a.allOrNone, pageMemory
 	for i := range items {
 		a.outlines = a.outlines && items[i].Request.Event != nil
+	}
+	if !a.outlines { // the marks may go with a later page
+		a.freed = 0
 	}
 	if a.allOrNone || len(items) == 1 || fitPage(items) {
 		if err := s.admitAll(items, out, a); !errors.Is(err, errLarge) {
@@ -147,8 +152,11 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 			return err
 		}
 	}
-	if err := s.markSpace(a.growth); err != nil {
-		return err
+	if len(a.marks) > 0 {
+		if err := s.reserveMarks(a.marks); err != nil {
+			return err
+		}
+		defer func() { s.settleMarks(a.marks, a.marked) }()
 	}
 	for first := true; ; first = false {
 		n, err := s.admitPage(items, out, a)
@@ -187,6 +195,7 @@ func (s *Source) admitPage(items []Item, out []Scheduled, a *admission) (int, er
 		if of != nil {
 			k = &keys[of[i]]
 		}
+		k.call = a
 		err := s.decide(k, &items[i].Request, &out[i], settings, now)
 		var refused *schedule.Error
 		switch {
@@ -244,6 +253,7 @@ type keyState struct {
 	current  *schedule.Entry // nil: none, or expired
 	changed  bool
 	reserved reservation
+	call     *admission // nil: an outcome
 	refused  error
 	accepts  []accepted
 }
@@ -446,6 +456,7 @@ func (s *Source) apply(keys []keyState, a *admission, lazy bool) error {
 		return s.q.fatal(err)
 	}
 	a.commit = commit
+	a.marked = a.marked || !lazy
 	for _, c := range changes {
 		a.wake = s.accept(c) || a.wake
 	}

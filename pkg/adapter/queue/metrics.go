@@ -69,6 +69,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 	kept := gauge("reschedule_dead_letters_kept", "Dead letters that are kept; absent while there is none.")
 	lettersInFlight := gauge("reschedule_dead_letters_in_flight", "Deliveries to the dead letter sink under way; absent without one.")
 	stored := gauge("reschedule_stored_bytes", "Bytes of the source's keys and dead letters, as quotas count them.")
+	marked := gauge("reschedule_watch_stored_bytes", "Bytes that are remembered of the source's watched objects, as max-bytes counts them; absent while there are none.")
 	storedKeys := gauge("reschedule_stored_keys", "Keys of the source, pending and in flight, as quotas count them.")
 	lag := seconds("reschedule_oldest_due_age", "How long the key that is due longest waits for its first attempt; 0 when there is none, and while the source is suspended.")
 	next := seconds("reschedule_next_due_timestamp", "Unix time of the soonest due time that is still ahead; absent when there is none.")
@@ -101,6 +102,9 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 				o.ObserveInt64(kept, c.Kept, labels)
 			}
 			o.ObserveInt64(stored, s.bytes.Load(), labels)
+			if n := s.MarkedBytes(); n > 0 {
+				o.ObserveInt64(marked, n, labels)
+			}
 			o.ObserveInt64(storedKeys, s.keys.Load(), labels)
 			if n := s.expired.Load(); n > 0 {
 				o.ObserveInt64(expired, n, labels)
@@ -143,7 +147,7 @@ func newMetrics(meter metric.Meter, q *Queue) (*metrics, error) {
 			o.ObserveFloat64(lag, age, labels)
 		}
 		return nil
-	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
+	}, pending, due, retrying, suspended, inFlight, letters, kept, lettersInFlight, stored, marked, storedKeys, lag, next, limits, ceilings, expired, refused, changes)
 	return &m, err
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
-// tenant is a namespace with the sums of its sources.
+// tenant is a namespace with the sums of its sources. The bytes are of entries and of the
+// marks of watched objects.
 type tenant struct {
 	namespace string
 	sources   int // guarded by Queue.mu
@@ -31,7 +32,7 @@ func (q *Queue) join(s *Source, namespace string) {
 	}
 	t.sources++
 	t.keys.Add(s.keys.Load())
-	t.bytes.Add(s.bytes.Load())
+	t.bytes.Add(s.bytes.Load() + s.marks.sum())
 	s.tenant = t
 }
 
@@ -39,7 +40,7 @@ func (q *Queue) join(s *Source, namespace string) {
 func (q *Queue) part(s *Source) {
 	t := s.tenant
 	t.keys.Add(-s.keys.Load())
-	t.bytes.Add(-s.bytes.Load())
+	t.bytes.Add(-s.bytes.Load() - s.marks.sum())
 	if t.sources--; t.sources == 0 {
 		delete(q.tenants, t.namespace)
 	}
@@ -83,17 +84,34 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 	t := s.tenant
 	t.reserving.Lock()
 	defer t.reserving.Unlock()
-	if quota, detail := s.over(more, settings); quota != "" {
+	freed := k.freed(more.bytes)
+	if quota, detail := s.over(more, freed, settings); quota != "" {
 		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
-	if err := s.checkSpace(more.bytes, t.bytes.Load()+more.bytes); err != nil {
+	if err := s.checkSpace(more.bytes-freed, t.bytes.Load()+more.bytes-freed); err != nil {
 		return err
 	}
 	s.hold(more.keys, more.bytes)
+	k.reserve(more)
+	return nil
+}
+
+// freed is what the change that stores the key frees of marks, as far as it makes up for so
+// many bytes. It is not taken from the namespace's sum before it is stored.
+func (k *keyState) freed(bytes int64) int64 {
+	if k.call == nil {
+		return 0
+	}
+	return min(max(k.call.freed-k.call.reserved, 0), bytes)
+}
+
+func (k *keyState) reserve(more reservation) {
 	k.reserved.keys += more.keys
 	k.reserved.bytes += more.bytes
-	return nil
+	if k.call != nil {
+		k.call.reserved += more.bytes
+	}
 }
 
 // The quotas, as metrics name them.
@@ -107,8 +125,9 @@ const (
 
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
-// over returns the quota that the reservation would exceed, "" for none.
-func (s *Source) over(more reservation, settings *schedule.Source) (quota, detail string) {
+// over returns the quota that the reservation would exceed, "" for none. freed is how many
+// of its bytes the same change frees of marks.
+func (s *Source) over(more reservation, freed int64, settings *schedule.Source) (quota, detail string) {
 	c, t := &settings.Ceilings, s.tenant
 	switch {
 	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:
@@ -116,9 +135,9 @@ func (s *Source) over(more reservation, settings *schedule.Source) (quota, detai
 			ceilingPending, t.namespace, c.MaxPending)
 	case more.keys > 0 && s.keys.Load()+more.keys > settings.MaxPending:
 		return quotaPending, quotaPending + ": the source has reached its number of keys; replacing an existing one is still possible"
-	case more.bytes > 0 && c.MaxBytes > 0 && t.bytes.Load()+more.bytes > c.MaxBytes:
+	case more.bytes > freed && c.MaxBytes > 0 && t.bytes.Load()+more.bytes-freed > c.MaxBytes:
 		return ceilingBytes, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s would store %d bytes more than the administrator allows it, %d; replacing an entry by one that is not larger is still possible",
-			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-c.MaxBytes, c.MaxBytes)
+			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-freed-c.MaxBytes, c.MaxBytes)
 	case more.bytes > 0 && settings.MaxBytes > 0 && s.bytes.Load()+more.bytes > settings.MaxBytes:
 		return quotaBytes, fmt.Sprintf("%s: the source would store %d bytes more than its %d; replacing an entry by one that is not larger is still possible",
 			quotaBytes, s.bytes.Load()+more.bytes-settings.MaxBytes, settings.MaxBytes)
@@ -129,7 +148,7 @@ func (s *Source) over(more reservation, settings *schedule.Source) (quota, detai
 // unreserve releases the reservation of the key.
 func (s *Source) unreserve(k *keyState) {
 	s.hold(-k.reserved.keys, -k.reserved.bytes)
-	k.reserved = reservation{}
+	k.reserve(reservation{-k.reserved.keys, -k.reserved.bytes})
 }
 
 // release releases the reservations of a call that changes nothing.

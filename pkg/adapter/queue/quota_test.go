@@ -101,6 +101,23 @@ func (h *house) scan(uid string) (keys, bytes int64) {
 	return keys, bytes
 }
 
+// marked adds up the bytes of the marks that the store holds of a source.
+func (h *house) marked(uid string) (sum int64) {
+	h.t.Helper()
+	states, err := h.db.WatchStates(uid)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, state := range states {
+		_, bytes, err := h.db.CountMarks(uid, state.Watch)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		sum += bytes
+	}
+	return sum
+}
+
 // check holds what is counted against what the store holds.
 func (h *house) check(when string) {
 	h.t.Helper()
@@ -116,8 +133,12 @@ func (h *house) check(when string) {
 			h.t.Fatalf("%s: source %s holds %d keys of %d bytes; counted are %d of %d, in the store %d (%v)",
 				when, s.uid, keys, bytes, s.keys.Load(), s.bytes.Load(), stored, err)
 		}
+		marked := h.marked(s.uid)
+		if got := s.marks.sum(); got != marked {
+			h.t.Fatalf("%s: source %s holds %d bytes of marks, counted are %d", when, s.uid, marked, got)
+		}
 		n := namespaces[s.Spec().Namespace]
-		namespaces[s.Spec().Namespace] = total{n.keys + keys, n.bytes + bytes}
+		namespaces[s.Spec().Namespace] = total{n.keys + keys, n.bytes + bytes + marked}
 	}
 	if len(namespaces) != len(h.q.tenants) {
 		h.t.Fatalf("%s: %d namespaces are counted, want %d", when, len(h.q.tenants), len(namespaces))

@@ -9,22 +9,19 @@ import (
 // watched objects in the same durable change: when an item is refused, nothing is
 // stored. A change may carry the state of the watch instead of a mark. Marks without
 // items are stored lazily. The marks are of this source,
-// whatever they name. All items need an event: one that inherits a large event may
+// whatever they name. Their growth, by [store.MarkChange.Growth], is refused when the
+// namespace would exceed its max-bytes; what they free, the items may use. All items need an event: one that inherits a large event may
 // be applied before the others, of which a refusal then leaves it.
 func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 	own := make([]store.MarkChange, len(marks))
-	growth := int64(0)
 	for i, m := range marks {
 		if m.State == nil && m.Mark.Object == "" {
 			return schedule.Invalid("object", "is empty: a mark needs the name of its object")
 		}
 		own[i], own[i].Source = m, s.uid
-		if m.State == nil && !m.Remove {
-			growth += m.Mark.Size()
-		}
 	}
 	if len(items) > 0 {
-		return s.admit(items, make([]Scheduled, len(items)), &admission{allOrNone: true, marks: own, growth: growth}, nil)
+		return s.admit(items, make([]Scheduled, len(items)), &admission{allOrNone: true, marks: own, freed: max(0, -growth(own))}, nil)
 	}
 	if len(marks) == 0 {
 		return nil
@@ -33,21 +30,15 @@ func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 		return err
 	}
 	defer s.leave()
-	if err := s.markSpace(growth); err != nil {
+	if err := s.reserveMarks(own); err != nil {
 		return err
 	}
-	if _, err := s.q.store.ApplyMarked(true, own); err != nil {
+	_, err := s.q.store.ApplyMarked(true, own)
+	s.settleMarks(own, err == nil)
+	if err != nil {
 		return s.q.fatal(err)
 	}
 	return nil
-}
-
-// markSpace refuses marks for which the disk has no space. They are in no quota.
-func (s *Source) markSpace(growth int64) error {
-	if growth == 0 {
-		return nil
-	}
-	return s.checkSpace(growth, s.tenant.bytes.Load()+growth)
 }
 
 // Marks is [store.Store.Marks] of this source.
@@ -71,13 +62,13 @@ func (s *Source) Mark(watch uint64, object string) (store.Mark, bool, error) {
 }
 
 // CountMarks is [store.Store.CountMarks] of this source.
-func (s *Source) CountMarks(watch uint64) (int64, error) {
+func (s *Source) CountMarks(watch uint64) (n, bytes int64, err error) {
 	if err := s.enter(); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer s.leave()
-	n, err := s.q.store.CountMarks(s.uid, watch)
-	return n, translated(err)
+	n, bytes, err = s.q.store.CountMarks(s.uid, watch)
+	return n, bytes, translated(err)
 }
 
 // WatchStates is [store.Store.WatchStates] of this source.
@@ -90,13 +81,20 @@ func (s *Source) WatchStates() ([]store.WatchState, error) {
 	return states, translated(err)
 }
 
-// SetWatchState is [store.Store.SetWatchState] of this source.
+// SetWatchState is [store.Store.SetWatchState] of this source. From a [store.MarkCount] on,
+// the marks of its watch count as it says.
 func (s *Source) SetWatchState(state store.WatchState) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	return translated(s.q.store.SetWatchState(s.uid, state))
+	if err := s.q.store.SetWatchState(s.uid, state); err != nil {
+		return translated(err)
+	}
+	if c, ok := state.MarkCount(); ok {
+		s.setMarks(c.Watch, c.Bytes)
+	}
+	return nil
 }
 
 // RemoveWatch is [store.Store.RemoveWatch] of this source.
@@ -105,5 +103,9 @@ func (s *Source) RemoveWatch(watch uint64) error {
 		return err
 	}
 	defer s.leave()
-	return translated(s.q.store.RemoveWatch(s.uid, watch))
+	if err := s.q.store.RemoveWatch(s.uid, watch); err != nil {
+		return translated(err)
+	}
+	s.setMarks(watch, 0)
+	return nil
 }

@@ -42,8 +42,9 @@ type Source struct {
 	tenant      *tenant // guarded by gate
 	kept        kept
 	feed        recent.Slot
-	keys        atomic.Int64              // entries of keys
-	bytes       atomic.Int64              // of all entries, dead letters too
+	keys        atomic.Int64 // entries of keys
+	bytes       atomic.Int64 // of all entries, dead letters too
+	marks       marks
 	deadLetters atomic.Int64              // of all kinds
 	expired     atomic.Int64              // since the start
 	refused     [len(quotas)]atomic.Int64 // for each quota, since the start
@@ -66,6 +67,9 @@ func (q *Queue) newSource(settings *schedule.Source) (*Source, error) {
 	s.keys.Store(keys)
 	s.bytes.Store(bytes)
 	s.deadLetters.Store(dead)
+	if err := s.readMarks(); err != nil {
+		return nil, err
+	}
 	q.join(s, settings.Namespace)
 	s.page.Page = timer.New(q.pageRows(len(q.sources) + 1))
 	return s, nil

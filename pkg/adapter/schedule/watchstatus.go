@@ -20,4 +20,7 @@ const (
 	WatchForbidden   = "Forbidden"
 	WatchUnreachable = "Unreachable"
 	WatchInvalidKey  = "InvalidKey"
+	// WatchQuotaExceeded: changes wait, because the source or its namespace has as much
+	// stored as it may have.
+	WatchQuotaExceeded = "QuotaExceeded"
 )

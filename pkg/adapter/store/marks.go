@@ -271,8 +271,20 @@ func (db *DB) Mark(source string, watch uint64, object string) (Mark, bool, erro
 }
 
 // CountMarks implements Store.
-func (db *DB) CountMarks(source string, watch uint64) (int64, error) {
-	return db.countMarks(appendWatchKey(nil, tableMark, source, watch))
+func (db *DB) CountMarks(source string, watch uint64) (n, bytes int64, err error) {
+	prefix := appendWatchKey(nil, tableMark, source, watch)
+	err = db.eachMark(prefix, successor(prefix), func(it *scan) (bool, error) {
+		object := string(it.Key()[len(prefix):])
+		m, err := db.markAt(it, object)
+		n++
+		if m == nil {
+			m = &Mark{Object: object}
+			bytes += int64(it.valueLen())
+		}
+		bytes += m.Size()
+		return true, err
+	})
+	return n, bytes, err
 }
 
 func (db *DB) countMarks(prefix []byte) (n int64, err error) {

@@ -368,7 +368,7 @@ func TestDamage_OfMarksHidesOneBlock(t *testing.T) {
 			t.Errorf("damage at %d: %+v %v, want %d marks", at, r, err, len(found))
 		}
 		db = open(t, Options{FS: fs})
-		if n, err := db.CountMarks("s", 1); n != r.Marks || err != nil {
+		if n, _, err := db.CountMarks("s", 1); n != r.Marks || err != nil {
 			t.Errorf("after the repair there are %d marks: %v", n, err)
 		}
 		if err := db.Purge("s"); err != nil {

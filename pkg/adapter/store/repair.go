@@ -286,6 +286,9 @@ func (c *copier) watched() error {
 		if err != nil {
 			return false, err
 		}
+		if _, counted := state.MarkCount(); counted {
+			return true, nil // marks may be lost: they are counted anew
+		}
 		if lost {
 			state.Version = ""
 		}

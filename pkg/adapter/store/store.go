@@ -64,8 +64,9 @@ type Store interface {
 	// Mark returns the object's mark, false when there is none or it cannot be read.
 	Mark(source string, watch uint64, object string) (Mark, bool, error)
 
-	// CountMarks counts the marks of the watch. It reads all of them.
-	CountMarks(source string, watch uint64) (int64, error)
+	// CountMarks counts the marks of the watch, and adds up their [Mark.Size]. It reads
+	// all of them. One that cannot be read counts with what it takes.
+	CountMarks(source string, watch uint64) (n, bytes int64, err error)
 
 	// WatchStates returns the states of the source's watches. A watch that has marks
 	// but no state, or one that cannot be read, has a state with nothing but its number.
@@ -79,8 +80,8 @@ type Store interface {
 	RemoveWatch(source string, watch uint64) error
 
 	// Space returns ErrFull while the disk has no space for a change that adds
-	// growth bytes, by [schedule.Entry.Size], nil otherwise. held is the bytes that all
-	// sources of the namespace have then: while space is scarce, a namespace that holds
+	// growth bytes, by [schedule.Entry.Size] and [Mark.Size], nil otherwise. held is the
+	// bytes that all sources of the namespace have then: while space is scarce, a namespace that holds
 	// more than is free may not grow. A change that does not grow may use a part of the
 	// reserve. Call it before an Apply for a request, not for removals and outcomes.
 	Space(growth, held int64) error
@@ -186,9 +187,23 @@ type MarkChange struct {
 	Watch  uint64 // a number that stays the same for as long as the marks are valid
 	Mark   Mark   // to remove it needs no more than the Object
 	Remove bool
+	// Before is the size of the mark that it replaces or removes, 0 for none. The store
+	// does not need it: see Growth.
+	Before int64
 	// State is stored instead of a mark: a watch goes on exactly behind the changes
 	// whose marks are stored with it.
 	State *WatchState
+}
+
+// Growth is how many bytes more the marks have after the change.
+func (c *MarkChange) Growth() int64 {
+	switch {
+	case c.State != nil:
+		return 0
+	case c.Remove:
+		return -c.Before
+	}
+	return c.Mark.Size() - c.Before
 }
 
 // WatchState is where a watch stands.

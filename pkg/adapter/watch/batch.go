@@ -24,6 +24,14 @@ type change struct {
 	more    int64 // objects that have a mark
 }
 
+// growth is how many bytes more the marks have after the change.
+func (c *change) growth() (bytes int64) {
+	for i := range c.marks {
+		bytes += c.marks[i].Growth()
+	}
+	return bytes
+}
+
 // batch collects changes, for one write.
 type batch struct {
 	changes []change
@@ -63,8 +71,9 @@ type progress struct {
 	// row is the state of the watch at a version, as it is stored with the changes; nil:
 	// no version is kept.
 	row func(version string) store.MarkChange
-	// counted is the row of the number of marks, when it changes by more; nil: no row.
-	counted func(more int64) store.MarkChange
+	// counted is the row of the number of marks and their bytes, when they change by so
+	// much; nil: no row.
+	counted func(more, growth int64) store.MarkChange
 	// done: these changes are stored, and the version if there is one.
 	done func(changes []change, version string)
 }
@@ -78,9 +87,9 @@ func report(q Queue, changes []change, p progress) error {
 	}
 	var items []queue.Item
 	var marks []store.MarkChange
-	version, more := "", int64(0)
+	version, more, growth := "", int64(0), int64(0)
 	for i := range changes {
-		more += changes[i].more
+		more, growth = more+changes[i].more, growth+changes[i].growth()
 		items, marks = append(items, changes[i].items...), append(marks, changes[i].marks...)
 		if changes[i].version != "" {
 			version = changes[i].version
@@ -92,8 +101,8 @@ func report(q Queue, changes []change, p progress) error {
 	if version != "" {
 		marks = append(marks, p.row(version))
 	}
-	if more != 0 && p.counted != nil {
-		marks = append(marks, p.counted(more))
+	if (more != 0 || growth != 0) && p.counted != nil {
+		marks = append(marks, p.counted(more, growth))
 	}
 	err := q.Report(items, marks)
 	if err == nil {

@@ -178,7 +178,7 @@ type nothing struct{}
 func (nothing) Report([]queue.Item, []store.MarkChange) error          { return nil }
 func (nothing) Marks(uint64, string, int) ([]store.Mark, bool, error)  { return nil, false, nil }
 func (nothing) Mark(uint64, string) (m store.Mark, ok bool, err error) { return m, false, nil }
-func (nothing) CountMarks(uint64) (int64, error)                       { return 0, nil }
+func (nothing) CountMarks(uint64) (int64, int64, error)                { return 0, 0, nil }
 func (nothing) WatchStates() ([]store.WatchState, error)               { return nil, nil }
 func (nothing) SetWatchState(store.WatchState) error                   { return nil }
 func (nothing) RemoveWatch(uint64) error                               { return nil }

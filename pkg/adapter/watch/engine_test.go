@@ -44,8 +44,12 @@ func TestStart_EachObjectOnce(t *testing.T) {
 		}
 		w.stop()
 		w.start()
+		if marked := w.s.MarkedBytes(); marked == 0 { // the watch has read nothing yet
+			t.Error("after a restart the namespace has no bytes of marks")
+		}
 		lists := w.api.lists
 		w.want("restart", time.Hour)
+		w.sameBytes()
 		if s := w.status(); s.Objects != 11 || w.api.lists != lists {
 			t.Errorf("after a restart: %+v, %d lists", s, w.api.lists-lists)
 		}

@@ -186,6 +186,7 @@ func (h *history) judge(bool) {
 	if got, want := h.status().Objects, int64(len(h.marks())); got != want {
 		h.t.Errorf("the status says %d objects, and %d have a mark\n%s", got, want, strings.Join(h.log, "\n"))
 	}
+	h.sameBytes()
 	stamps := map[string]int{} // of what counts, by the version of the object
 	last := map[string]event{}
 	for _, e := range h.api.history {

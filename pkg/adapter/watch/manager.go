@@ -39,7 +39,7 @@ type Queue interface {
 	Report(items []queue.Item, marks []store.MarkChange) error
 	Marks(watch uint64, after string, limit int) (marks []store.Mark, more bool, err error)
 	Mark(watch uint64, object string) (m store.Mark, ok bool, err error)
-	CountMarks(watch uint64) (int64, error)
+	CountMarks(watch uint64) (n, bytes int64, err error)
 	WatchStates() ([]store.WatchState, error)
 	SetWatchState(s store.WatchState) error
 	RemoveWatch(watch uint64) error

@@ -35,14 +35,18 @@ type resource struct {
 		known, namespaced bool
 	}
 
-	counting     sync.Mutex   // held while a batch changes their number
-	objects      atomic.Int64 // that have a mark; -1: they must be counted
+	counting     sync.Mutex   // held while a batch changes the number or the bytes of marks
+	objects      atomic.Int64 // that have a mark, or uncounted
+	bytes        int64        // of the marks, once they are counted
 	open         atomic.Int64 // watches
 	perNamespace atomic.Bool  // each namespace has a watch of its own
 
 	mu     sync.Mutex
 	health map[string]*health // of its streams, by namespace
 }
+
+// uncounted is the number of objects of a resource without a row of it.
+const uncounted = -1
 
 // health is how a stream is.
 type health struct {
@@ -148,18 +152,22 @@ func (r *resource) begin(ctx context.Context) error {
 	return r.part()
 }
 
-// count counts the marks of a resource that has no row of their number.
+// count counts the marks of a resource that has no row of their number and bytes. The
+// queue reads the row, and counts the bytes of the namespace from then on.
 func (r *resource) count() error {
-	if r.objects.Load() >= 0 {
+	r.counting.Lock()
+	defer r.counting.Unlock()
+	if r.objects.Load() != uncounted {
 		return nil
 	}
-	n, err := r.s.q.CountMarks(r.id)
+	n, size, err := r.s.q.CountMarks(r.id)
 	if err != nil {
 		return err
 	}
-	if err := r.s.q.SetWatchState(counted(r.id, n)); err != nil {
+	if err := r.s.q.SetWatchState(counted(r.id, n, size)); err != nil {
 		return err
 	}
+	r.bytes = size
 	r.objects.Store(n)
 	return nil
 }
@@ -285,7 +293,7 @@ func (r *resource) vanished(m *store.Mark, report bool) change {
 	if report {
 		d = decide(r.cfg.Kind, m, last, true)
 	}
-	return r.change(d, last, 0, "")
+	return r.change(m, d, last, 0, "")
 }
 
 // keep stores a row.
@@ -366,8 +374,9 @@ func (r *resource) ownersNamespaced(ctx context.Context) (bool, error) {
 	return kind.Namespaced, nil
 }
 
-// change makes the items and the mark of a decision.
-func (r *resource) change(d decision, now *sighting, delay time.Duration, version string) change {
+// change makes the items and the mark of a decision. before is the mark of the object, nil
+// when it has none.
+func (r *resource) change(before *store.Mark, d decision, now *sighting, delay time.Duration, version string) change {
 	c := change{object: now.path, version: version, verb: d.verb, more: d.more}
 	for _, t := range d.targets {
 		c.items = append(c.items, item(t, delay, r.event(d.verb, now, t), ""))
@@ -377,6 +386,9 @@ func (r *resource) change(d decision, now *sighting, delay time.Duration, versio
 		c.marks = []store.MarkChange{{Watch: r.id, Mark: *d.mark}}
 	case d.remove:
 		c.marks = []store.MarkChange{{Watch: r.id, Mark: store.Mark{Object: now.path}, Remove: true}}
+	}
+	if before != nil && len(c.marks) > 0 {
+		c.marks[0].Before = before.Size()
 	}
 	return c
 }
@@ -392,17 +404,20 @@ func (r *resource) event(v verb, now *sighting, t target) *schedule.Event {
 // flush reports a batch and empties it, and counts what is stored.
 func (r *resource) flush(b *batch, p progress) error {
 	defer b.reset()
-	if slices.ContainsFunc(b.changes, func(c change) bool { return c.more != 0 }) { // the others need not wait
+	if slices.ContainsFunc(b.changes, func(c change) bool { return c.more != 0 || c.growth() != 0 }) { // the others need not wait
 		r.counting.Lock()
 		defer r.counting.Unlock()
 	}
-	p.counted = func(more int64) store.MarkChange {
-		row := counted(r.id, r.objects.Load()+more)
+	p.counted = func(more, growth int64) store.MarkChange {
+		row := counted(r.id, r.objects.Load()+more, r.bytes+growth)
 		return store.MarkChange{Watch: row.Watch, State: &row}
 	}
 	follow := p.done
 	p.done = func(changes []change, version string) {
 		for i := range changes {
+			if growth := changes[i].growth(); growth != 0 { // counting is held
+				r.bytes += growth
+			}
 			r.objects.Add(changes[i].more)
 			if len(changes[i].items) > 0 {
 				r.s.tally.change(string(changes[i].verb))
@@ -415,7 +430,7 @@ func (r *resource) flush(b *batch, p progress) error {
 	err := report(r.s.q, b.changes, p)
 	var refused *schedule.Error
 	if errors.As(err, &refused) && !r.s.removed(err) {
-		r.s.warn(reasonRefused, "changes of %s wait, because the source may not schedule more: %s", r.served.Name(), refused.Detail)
+		r.s.warn(reasonRefused, "changes of %s wait, because the source may not store more: %s", r.served.Name(), refused.Detail)
 		r.s.tally.change(resultRefused)
 	}
 	return err

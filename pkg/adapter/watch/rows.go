@@ -65,20 +65,11 @@ func parseRow(s store.WatchState) (row, bool) {
 	return w, false
 }
 
-// counted is the row of the number of marks of a resource. It changes in the batch that
-// adds or removes marks, so that a start need not read all of them.
-func counted(resource uint64, n int64) store.WatchState {
+// counted is the row of the number and the bytes of the marks of a resource. It changes in
+// the batch that changes marks. At a start the queue reads the bytes.
+func counted(resource uint64, n, size int64) store.WatchState {
 	id := bits(resource ^ bits(hashOf("the number of marks")))
-	return store.WatchState{Watch: id, Scope: fmt.Sprintf("c|%016x|%d", resource, n)}
-}
-
-// parseCounted reads such a row; false for another one.
-func parseCounted(s store.WatchState) (resource uint64, n int64, ok bool) {
-	rest, ok := strings.CutPrefix(s.Scope, "c|")
-	id, number, _ := strings.Cut(rest, "|")
-	resource, err := strconv.ParseUint(id, 16, 64)
-	n, err2 := strconv.ParseInt(number, 10, 64)
-	return resource, n, ok && err == nil && err2 == nil && n >= 0
+	return store.WatchState{Watch: id, Scope: store.MarkCount{Watch: resource, Marks: n, Bytes: size}.Scope()}
 }
 
 // The revision of the sink has a row of its own.

@@ -194,15 +194,22 @@ func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 					r.fault = err
 				}
 			}
-			r.objects.Store(-1)
+			r.objects.Store(uncounted)
 			wanted[r.id] = r
 			resources = append(resources, r)
 		}
 	}
 	for _, state := range states {
-		if id, n, ok := parseCounted(state); ok && wanted[id] != nil {
-			wanted[id].objects.Store(n)
-			continue
+		if c, ok := state.MarkCount(); ok {
+			if r := wanted[c.Watch]; r != nil {
+				r.objects.Store(c.Marks)
+				r.bytes = c.Bytes
+				continue
+			}
+			// A crash may have left no more than this row.
+			if err := s.q.RemoveWatch(c.Watch); err != nil {
+				return nil, err
+			}
 		}
 		row, ok := parseRow(state)
 		if ok && wanted[row.resource] != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-// unreachableAfter is how long the API server may fail before a source that has
-// watched says so.
+// unreachableAfter is how long the API server may fail, or a quota be exceeded, before a
+// source that has watched says so.
 const unreachableAfter = 10 * time.Second
 
 // The reasons, the one that the status reports first.
 var reasons = []string{
-	schedule.WatchInvalidKey, schedule.WatchNoSuchKind, schedule.WatchForbidden, schedule.WatchUnreachable, schedule.WatchListing,
+	schedule.WatchInvalidKey, schedule.WatchNoSuchKind, schedule.WatchForbidden, schedule.WatchQuotaExceeded, schedule.WatchUnreachable, schedule.WatchListing,
 }
 
 // complaint is why a part of a source is not watched.
 type complaint struct{ reason, message string }
 
-// classify reads an error of the API server.
+// classify reads an error of the API server, or a refusal of the queue.
 func classify(what string, err error) complaint {
 	var denied *objects.Forbidden
 	switch {
@@ -31,8 +31,21 @@ func classify(what string, err error) complaint {
 		return complaint{schedule.WatchNoSuchKind, what + " does not exist at the API server: the source waits for it"}
 	case errors.As(err, &denied):
 		return complaint{schedule.WatchForbidden, denied.Error()}
+	case overQuota(err):
+		return complaint{schedule.WatchQuotaExceeded, what + ": changes wait, and are tried again: " + err.Error()}
 	}
 	return complaint{schedule.WatchUnreachable, fmt.Sprintf("%s cannot be watched: %v", what, err)}
+}
+
+// overQuota reports that the queue refused a change for a quota.
+func overQuota(err error) bool {
+	var refused *schedule.Error
+	return errors.As(err, &refused) && refused.Code == schedule.CodeQuota
+}
+
+// passing reports that a complaint is no news before it lasts.
+func (c complaint) passing() bool {
+	return c.reason == schedule.WatchUnreachable || c.reason == schedule.WatchQuotaExceeded
 }
 
 // complaints are what is wrong with the resource now.
@@ -52,7 +65,7 @@ func (r *resource) complaints(now time.Time) []complaint {
 	}
 	var all []complaint
 	for _, h := range r.health {
-		if c := classify(what, h.err); h.err != nil && (c.reason != schedule.WatchUnreachable || !h.complete || now.Sub(h.since) >= unreachableAfter) {
+		if c := classify(what, h.err); h.err != nil && (!c.passing() || !h.complete || now.Sub(h.since) >= unreachableAfter) {
 			all = append(all, c)
 		} else if !h.complete {
 			all = append(all, listing)

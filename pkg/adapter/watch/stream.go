@@ -44,6 +44,7 @@ type stream struct {
 	kept    time.Time
 	batch   batch
 	reading reading
+	refused bool // for a quota, and not stored since
 }
 
 func (r *resource) stream(namespace string, spaces *spaces) *stream {
@@ -115,10 +116,14 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 	return context.Cause(ctx)
 }
 
-// fail records an error. The API server is not to blame for a refusal of the queue.
+// fail records an error. The API server is not to blame for a refusal of the queue, of
+// which a quota is the source's own affair.
 func (s *stream) fail(err error, failures int) {
 	var refused *schedule.Error
 	if errors.As(err, &refused) {
+		if s.refused = overQuota(err); s.refused {
+			s.r.note(s.namespace, false, err)
+		}
 		return
 	}
 	switch classify("", err).reason {
@@ -213,12 +218,19 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 	idle := func() error {
 		if !working {
 			working = true
-			s.r.note(s.namespace, true, nil)
+			if !s.refused {
+				s.r.note(s.namespace, true, nil)
+			}
 			if !pause(ctx, backlogGap) {
 				return context.Cause(ctx)
 			}
 		}
-		return s.idle(ctx, seen)
+		err := s.idle(ctx, seen)
+		if err == nil && s.refused { // what was refused is stored
+			s.refused = false
+			s.r.note(s.namespace, true, nil)
+		}
+		return err
 	}
 	begin := func() error { return s.reading.begin(ctx, s.r.s, s.flush) }
 	each := func(t objects.EventType, o *objects.Object) error {
@@ -290,7 +302,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		return nil
 	}
 	w := s.r.s.settings.Load().Watch
-	change := s.r.change(d, now, 0, c.version)
+	change := s.r.change(c.before, d, now, 0, c.version)
 	if w != nil && c.before == nil && !c.gone && !c.known && now.created.Before(w.Since) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {

@@ -63,7 +63,7 @@ type taped struct {
 	counted int // calls of CountMarks
 }
 
-func (s *taped) CountMarks(watch uint64) (int64, error) {
+func (s *taped) CountMarks(watch uint64) (n, bytes int64, err error) {
 	s.w.mu.Lock()
 	s.counted++
 	s.w.mu.Unlock()
@@ -287,6 +287,22 @@ func (w *world) marks() []string {
 	}
 	all = slices.Sorted(maps.Keys(seen))
 	return all
+}
+
+// sameBytes holds the bytes that the queue and the rows count against the marks.
+func (w *world) sameBytes() {
+	w.t.Helper()
+	sum := int64(0)
+	for _, r := range w.m.find(w.src.UID).resources {
+		n, size, err := w.s.Source.CountMarks(r.id)
+		if err != nil || n != r.marked() || size != r.bytes {
+			w.t.Errorf("%d marks of %d bytes are counted, there are %d of %d: %v", r.marked(), r.bytes, n, size, err)
+		}
+		sum += size
+	}
+	if got := w.s.MarkedBytes(); got != sum {
+		w.t.Errorf("the namespace has %d bytes of marks, there are %d", got, sum)
+	}
 }
 
 // run runs a test in fake time.

@@ -167,8 +167,12 @@ func agreeMarks(t *testing.T, f *fixture, h *History) {
 		}
 		same(t, "marks", want[:min(len(want), limit)], got)
 		all := h.marks.list(n, "")
-		if count, err := f.CountMarks(source, n.watch); count != int64(len(all)) || err != nil {
-			t.Fatal(count, len(all), err)
+		size := int64(0)
+		for i := range all {
+			size += all[i].Size()
+		}
+		if count, bytes, err := f.CountMarks(source, n.watch); count != int64(len(all)) || bytes != size || err != nil {
+			t.Fatal(count, len(all), bytes, size, err)
 		}
 		object := objects[h.IntN(len(objects))]
 		at := slices.IndexFunc(all, func(m store.Mark) bool { return m.Object == object })
@@ -263,7 +267,7 @@ func marksEnd(t *testing.T, f *fixture) {
 			t.Fatalf("%d states of %s, want %d: %v", len(states), source, len(want), err)
 		}
 		for _, watch := range []uint64{6, 7, 8} {
-			n, err := f.CountMarks(source, watch)
+			n, _, err := f.CountMarks(source, watch)
 			if there := slices.Contains(want, watch); err != nil || (n == 2) != there || (n == 0) == there {
 				t.Fatalf("watch %d of %s has %d marks, want %v: %v", watch, source, n, want, err)
 			}

@@ -52,6 +52,9 @@ const (
 	// ReasonUnreachable: the API server does not answer the adapter. After Watching was
 	// True it is no part of Ready: all changes are reported once the API server answers.
 	ReasonUnreachable = "Unreachable"
+	// ReasonQuotaExceeded: changes wait, because a quota of the source or its namespace is
+	// used up. After Watching was True it is no part of Ready.
+	ReasonQuotaExceeded = "QuotaExceeded"
 )
 
 // parts are what Ready sums up, in the order in which it quotes them.
@@ -207,7 +210,7 @@ func (s *RescheduleSourceStatus) MarkWatching(generation int64) {
 	if status := corev1.ConditionStatus(report.Status); status == corev1.ConditionTrue || status == corev1.ConditionFalse {
 		c.Status = status
 	}
-	if c.Status != corev1.ConditionTrue && c.Reason == ReasonUnreachable && report.WasTrue {
+	if c.Status != corev1.ConditionTrue && (c.Reason == ReasonUnreachable || c.Reason == ReasonQuotaExceeded) && report.WasTrue {
 		c.Severity = apis.ConditionSeverityInfo
 	}
 	s.setWatching(c)

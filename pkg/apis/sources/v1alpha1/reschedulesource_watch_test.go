@@ -141,7 +141,7 @@ func TestSelectorText_EmptyIsAll(t *testing.T) {
 }
 
 // Watching is the adapter's report about this generation, and a part of Ready, unless
-// the API server is unreachable after the condition was True.
+// the API server is unreachable, or a quota used up, after the condition was True.
 func TestWatching_FromTheReport(t *testing.T) {
 	t.Parallel()
 	report := func(generation int64, status, reason string, wasTrue bool) *WatchStatus {
@@ -162,6 +162,8 @@ func TestWatching_FromTheReport(t *testing.T) {
 		{"no status", report(7, "", "Listing", false), "Unknown", "Listing", "m", "Unknown"},
 		{"unreachable from the start", report(7, "False", "Unreachable", false), "False", "Unreachable", "m", "False"},
 		{"unreachable after it was true", report(7, "False", "Unreachable", true), "False", "Unreachable", "m", "True"},
+		{"a quota from the start", report(7, "False", "QuotaExceeded", false), "False", "QuotaExceeded", "m", "False"},
+		{"a quota after it was true", report(7, "False", "QuotaExceeded", true), "False", "QuotaExceeded", "m", "True"},
 	} {
 		s := &RescheduleSourceStatus{Watch: c.report}
 		for _, part := range parts {

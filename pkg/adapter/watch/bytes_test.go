@@ -1,0 +1,181 @@
+package watch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+)
+
+// The bytes follow the marks: objects that come, change their keys and go, resources that are
+// watched no longer, and the end of all watching.
+func TestBytes_FollowTheMarks(t *testing.T) {
+	run(t, func() *schedule.Source {
+		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata},
+			schedule.WatchResource{Group: "example.com", Version: "v1", Kind: "Website", Changes: schedule.ChangesMetadata})
+	}, func(t *testing.T, w *world) {
+		w.start()
+		owned := func(names ...string) func(*object) {
+			return func(o *object) {
+				o.owners = nil
+				for _, name := range names {
+					o.owners = append(o.owners, ownerOf("example.com/v1", "Website", name))
+				}
+			}
+		}
+		last := int64(0)
+		step := func(what string, d time.Duration, compare func(now, before int64) bool) {
+			t.Helper()
+			w.settle(d)
+			now := w.s.MarkedBytes()
+			if !compare(now, last) {
+				t.Errorf("%s: %d bytes, before %d", what, now, last)
+			}
+			last = now
+			w.sameBytes()
+		}
+		more := func(now, before int64) bool { return now > before }
+		less := func(now, before int64) bool { return now < before }
+		for i := range 10 {
+			w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
+			w.api.put("Deployment", fmt.Sprintf("ops/%d", i), true, owned("a"))
+		}
+		step("objects", time.Minute, more)
+		w.api.put("Deployment", "ops/1", true, owned("a", strings.Repeat("b", 200)))
+		step("one more owner", time.Minute, more)
+		w.api.put("Deployment", "ops/1", true, owned("a"))
+		step("an owner less", time.Minute, less)
+		w.api.put("Deployment", "ops/2", true, owned())
+		step("no owner", time.Minute, less)
+		w.api.remove("Website", "ops/3")
+		step("a deletion", time.Minute, less)
+		w.api.cut()
+		w.api.remove("Website", "ops/4")
+		w.api.compact()
+		step("a deletion that a list finds", 10*time.Minute, less)
+		w.change(func(src *schedule.Source) { src.Watch.Resources = src.Watch.Resources[:1] })
+		step("a resource less", time.Minute, less)
+		w.stop()
+		without := *w.src
+		without.Watch = nil
+		w.src = &without
+		w.start()
+		w.settle(time.Minute)
+		if marked, marks := w.s.MarkedBytes(), w.marks(); marked != 0 || len(marks) > 0 {
+			t.Errorf("no watch: %d bytes, marks of %q", marked, marks)
+		}
+	})
+}
+
+// A row of an older program has no bytes: the marks are counted anew, once. Nothing is
+// scheduled or listed for that.
+func TestBytes_OlderRowIsCountedAnew(t *testing.T) {
+	for name, older := range map[string]func(c store.MarkCount) string{
+		"without bytes": func(c store.MarkCount) string { return fmt.Sprintf("c|%016x|%d", c.Watch, c.Marks) },
+		"damaged":       func(c store.MarkCount) string { return fmt.Sprintf("c|%016x|%d|-1", c.Watch, c.Marks) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, own, func(t *testing.T, w *world) {
+				for i := range 10 {
+					w.api.put("Website", fmt.Sprintf("ops/%d", i), true)
+				}
+				w.start()
+				w.settle(time.Minute)
+				marked := w.s.MarkedBytes()
+				w.m.Close() // what follows is the older program's
+				states, err := w.s.WatchStates()
+				at := slices.IndexFunc(states, func(s store.WatchState) bool { _, ok := s.MarkCount(); return ok })
+				if err != nil || at < 0 {
+					t.Fatal(states, err)
+				}
+				count, _ := states[at].MarkCount()
+				states[at].Scope = older(count)
+				if err := w.s.SetWatchState(states[at]); err != nil {
+					t.Fatal(err)
+				}
+				for start, counted := range []int{1, 0} {
+					w.stop()
+					w.start()
+					lists := w.api.lists
+					w.want("a start", time.Hour)
+					if w.s.counted != counted || w.api.lists != lists || w.s.MarkedBytes() != marked || marked == 0 {
+						t.Errorf("start %d: counted %d times, %d lists, %d bytes, before %d", start, w.s.counted, w.api.lists-lists, w.s.MarkedBytes(), marked)
+					}
+					w.sameBytes()
+				}
+			})
+		})
+	}
+}
+
+// A count of a watch whose marks a crash has removed before it goes away, and its bytes with it.
+func TestBytes_CountWithoutMarksGoes(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		if err := w.s.SetWatchState(counted(77, 10, 5000)); err != nil {
+			t.Fatal(err)
+		}
+		w.stop()
+		w.start()
+		if marked := w.s.MarkedBytes(); marked != 5000 {
+			t.Errorf("%d bytes before the watch begins", marked)
+		}
+		w.settle(time.Minute)
+		w.sameBytes()
+	})
+}
+
+// A source whose objects are more than max-bytes lets it remember says so, and reports the
+// rest once the administrator allows more.
+func TestBytes_QuotaIsInTheStatus(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Ceilings.MaxBytes = 6000
+		return src
+	}, func(t *testing.T, w *world) {
+		const n = 60
+		put := func(from, to int) {
+			for i := from; i < to; i++ {
+				w.api.put("Website", fmt.Sprintf("ops/%02d", i), true)
+			}
+		}
+		says := func(status string) {
+			t.Helper()
+			s := w.status()
+			if s.Status != status || (s.Reason == schedule.WatchQuotaExceeded) != (status == schedule.WatchFalse) ||
+				status == schedule.WatchFalse && !strings.Contains(s.Message, "max-bytes in config-reschedule") {
+				t.Errorf("status %+v, want %s", s, status)
+			}
+			w.sameBytes()
+		}
+		put(0, n)
+		w.start()
+		if got := len(w.settle(time.Minute)); got == 0 || got >= n {
+			t.Errorf("%d were scheduled", got)
+		}
+		says(schedule.WatchFalse)
+		if !slices.ContainsFunc(w.warned, func(s string) bool { return strings.Contains(s, "max-bytes in config-reschedule") }) {
+			t.Errorf("warnings %q", w.warned)
+		}
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 1 << 20 })
+		w.settle(10 * time.Minute)
+		says(schedule.WatchTrue)
+		if objects := w.status().Objects; objects != n {
+			t.Errorf("%d objects, want %d", objects, n)
+		}
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 1000 })
+		put(n, n+1)
+		w.settle(5 * time.Second)
+		says(schedule.WatchTrue) // it may pass
+		w.settle(time.Minute)
+		says(schedule.WatchFalse)
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.settle(10 * time.Minute)
+		says(schedule.WatchTrue)
+	})
+}
