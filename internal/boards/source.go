@@ -79,7 +79,8 @@ var source = Board{
 		}},
 		{"Its namespace, and what it watches", []Panel{
 			{"Keys of the namespace", "Of all its sources, pending and in flight, and max-pending.", "short", false, ofNamespace("reschedule_stored_keys", "keys", "max-pending")},
-			{"Stored bytes of the namespace", "Of all its sources, as quotas count them, and max-bytes.", "bytes", false, ofNamespace("reschedule_stored_bytes", "stored", "max-bytes")},
+			{"Stored bytes of the namespace", "Of all its sources: keys and dead letters, and what is remembered of watched objects; and max-bytes, which counts both.", "bytes", false,
+				append(ofNamespace("reschedule_stored_bytes", "stored", "max-bytes"), Query{`max(sum by (job, instance) (reschedule_watch_stored_bytes` + its + `)) or vector(0)`, "of watched objects"})},
 			{"In flight of the namespace", "Deliveries of keys of all its sources, and max-in-flight.", "short", false, ofNamespace("reschedule_in_flight", "in flight", "max-in-flight")},
 			{"Lateness", "How long after its time an attempt starts; all sources of the namespace.", "s", false, quantiles("reschedule_lateness_seconds", its, "")},
 			{"Answers of sinks", "How long an attempt takes, until the answer is read; all sources of the namespace.", "s", false,

@@ -36,6 +36,7 @@ type measured struct {
 const (
 	storedKeys      = "reschedule_stored_keys"
 	storedBytes     = "reschedule_stored_bytes"
+	watchBytes      = "reschedule_watch_stored_bytes" // count in the namespace alone
 	dueKeys         = "reschedule_due"
 	retryingKeys    = "reschedule_retrying"
 	keysInFlight    = "reschedule_in_flight"
@@ -54,7 +55,7 @@ func ReadMetrics(text io.Reader) *Metrics {
 			m.reserve = s.value
 		case "reschedule_storage_corrupt_total":
 			m.unreadable = int64(s.value)
-		case storedKeys, storedBytes, dueKeys, retryingKeys, keysInFlight, lettersInFlight, lettersPending:
+		case storedKeys, storedBytes, watchBytes, dueKeys, retryingKeys, keysInFlight, lettersInFlight, lettersPending:
 			m.of(s).gauges[s.name] = s.value
 		case "reschedule_deliveries_total":
 			m.of(s).keys[s.labels["result"]] = int64(s.value)
@@ -135,7 +136,7 @@ func (m *Metrics) shared(namespace string) (n Shared, counted bool, refused int6
 		keys, known := s.gauges[storedKeys]
 		counted = counted || known
 		n.Keys += int64(keys)
-		n.Bytes += int64(s.gauges[storedBytes])
+		n.Bytes += int64(s.gauges[storedBytes] + s.gauges[watchBytes])
 		n.InFlight += int64(s.gauges[keysInFlight] + s.gauges[lettersInFlight])
 		if s.suspended == nil || !*s.suspended {
 			n.Queued += int64(s.gauges[dueKeys] - s.gauges[retryingKeys])

@@ -59,7 +59,8 @@ reschedule_stored_keys{kn_source_name="a",kn_source_namespace="ops"} 2
 reschedule_stored_keys{kn_source_name="b",kn_source_namespace="ops"} 1
 reschedule_stored_keys{kn_source_name="a",kn_source_namespace="shop"} 40
 reschedule_stored_bytes{kn_source_name="a",kn_source_namespace="ops"} 200
-reschedule_stored_bytes{kn_source_name="b",kn_source_namespace="ops"} 100
+reschedule_stored_bytes{kn_source_name="b",kn_source_namespace="ops"} 60
+reschedule_watch_stored_bytes{kn_source_name="b",kn_source_namespace="ops"} 40
 reschedule_in_flight{kn_source_name="a",kn_source_namespace="ops"} 1
 reschedule_dead_letters_in_flight{kn_source_name="b",kn_source_namespace="ops"} 1
 reschedule_due{kn_source_name="a",kn_source_namespace="ops"} 9

@@ -190,6 +190,7 @@ var faults = []fault{
 	{"keys near", map[string]string{source("reschedule_stored_keys"): "95x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"keys of a namespace near", map[string]string{neighbour("reschedule_stored_keys"): "45x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"bytes of a namespace near", map[string]string{neighbour("reschedule_stored_bytes"): "4500x540"}, "30m", []string{"RescheduleQuotaNear"}},
+	{"watched objects of a namespace near", map[string]string{source("reschedule_watch_stored_bytes"): "4500x540"}, "30m", []string{"RescheduleQuotaNear"}},
 	{"a namespace in two groups", map[string]string{
 		strings.Replace(neighbour("reschedule_stored_keys"), `"i"`, `"x"`, 1):                                              "80x540",
 		`reschedule_namespace_limit{job="reschedule-adapter",instance="x",kn_source_namespace="team",limit="max-pending"}`: "100x540",

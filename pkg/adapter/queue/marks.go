@@ -76,7 +76,7 @@ func (s *Source) readMarks() error {
 // markedMost is how many of the namespace's bytes there may be when marks grow. The rest
 // is for keys: deliveries free it, and the end of an object, which frees its mark, has to
 // schedule a key first.
-func markedMost(ceiling int64) int64 { return ceiling - ceiling/16 }
+func markedMost(ceiling int64) int64 { return ceiling - ceiling/32 }
 
 // growth is how many bytes more the marks have after the changes.
 func growth(changes []store.MarkChange) (bytes int64) {
@@ -102,7 +102,7 @@ func (s *Source) reserveMarks(changes []store.MarkChange) error {
 	if most := markedMost(c.MaxBytes); c.MaxBytes > 0 && t.bytes.Load()+more > most {
 		s.refused[slices.Index(quotas[:], ceilingBytes)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: fmt.Sprintf(
-			"%s in config-reschedule: what is remembered of watched objects may fill the bytes of namespace %s up to %d, fifteen sixteenths of the %d that the administrator allows it; watch fewer objects, or let them map to fewer or shorter keys",
+			"%s in config-reschedule: what is remembered of watched objects may fill the bytes of namespace %s up to %d: a 32nd of the %d that the administrator allows it is for keys; watch fewer objects, or let them map to fewer or shorter keys",
 			ceilingBytes, t.namespace, most, c.MaxBytes)}
 	}
 	if err := s.checkSpace(more, t.bytes.Load()+more); err != nil {

@@ -5,12 +5,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
@@ -86,7 +88,7 @@ func (m *marking) end(t *testing.T) {
 }
 
 // Marks count in the namespace's bytes and not in the source's. Their refusal names
-// max-bytes, a sixteenth of which is left to keys. What does not grow is not refused.
+// max-bytes, a 32nd of which is left to keys. What does not grow is not refused.
 func TestMarks_CountInTheNamespace(t *testing.T) {
 	t.Parallel()
 	mine := tenantSource("ns", "mine", schedule.Ceilings{MaxBytes: 32_000})
@@ -103,14 +105,14 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 		h.check(what)
 	}
 	const full = "quota_exceeded max-bytes in config-reschedule"
-	rest := int(30_000 - (&store.Mark{Object: "a", UID: "u", Keys: []string{""}}).Size())
-	expect("a byte more than fifteen sixteenths", full, m.report(nil, m.change("a", rest+1)))
+	rest := int(31_000 - (&store.Mark{Object: "a", UID: "u", Keys: []string{""}}).Size())
+	expect("a byte more than all but a 32nd", full, m.report(nil, m.change("a", rest+1)))
 	expect("the same with a key", full, m.report([]Item{{"k", sized(10)}}, m.change("a", rest+1)))
-	expect("fifteen sixteenths", "", m.report(nil, m.change("a", rest)))
+	expect("all but a 32nd", "", m.report(nil, m.change("a", rest)))
 	expect("another source of the namespace", full, same.report(nil, same.change("a", 0)))
 	expect("another namespace", "", other.report(nil, other.change("a", 100)))
 	expect("the same size", "", m.report(nil, m.change("a", rest)))
-	expect("a key has the last sixteenth", "", m.report([]Item{{"k", sized(1000)}}, m.change("a", rest)))
+	expect("a key has the rest", "", m.report([]Item{{"k", sized(500)}}, m.change("a", rest)))
 	expect("a key in a source without marks", full, func() error { r := sized(1000); _, err := same.s.Schedule("k", &r, nil); return err }())
 	expect("smaller", "", m.report(nil, m.change("a", rest-2000)))
 	h.close()
@@ -168,11 +170,12 @@ func TestMarks_TheirEndMakesRoomForKeys(t *testing.T) {
 // Reports that come at once fill what the ceiling lets marks take, and never exceed it.
 func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	t.Parallel()
-	const fits = 45
+	const fits = 62
 	one := (&store.Mark{Object: "0/00", UID: "u", Keys: []string{strings.Repeat("k", 500)}}).Size()
-	c := schedule.Ceilings{MaxBytes: fits * one * 16 / 15}
+	c := schedule.Ceilings{MaxBytes: fits * one * 32 / 31}
 	h := newHouse(t, tenantSource("ns", "a", c), tenantSource("ns", "b", c))
 	defer h.close()
+	h.q.store = yields{h.db}
 	var all sync.WaitGroup
 	var accepted atomic.Int64
 	for caller := range 8 {
@@ -192,14 +195,24 @@ func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	h.check("at the end")
 }
 
-// fails is a store that refuses changes of marks.
+// yields is a store that lets other calls go first while one asks for space.
+type yields struct{ store.Store }
+
+func (y yields) Space(growth, held int64) error {
+	for range 100 {
+		runtime.Gosched()
+	}
+	return y.Store.Space(growth, held)
+}
+
+// fails is a store that ends at a change that is not lazy, or is.
 type fails struct {
 	store.Store
-	fail bool
+	fail, lazy bool
 }
 
 func (f *fails) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...store.Change) (store.Commit, error) {
-	if f.fail {
+	if f.fail && (f.lazy || !lazy) {
 		return nil, store.ErrClosed
 	}
 	return f.Store.ApplyMarked(lazy, marks, changes...)
@@ -219,7 +232,7 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	held, marked := s.tenant.bytes.Load(), s.marks.sum()
-	f.fail = true
+	f.fail, f.lazy = true, true
 	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("a", -1)} {
 		for _, items := range [][]Item{nil, {{"k", sized(10)}}} {
 			if err := m.report(items, c); err == nil {
@@ -228,6 +241,54 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 			if now := s.tenant.bytes.Load(); now != held || s.marks.sum() != marked {
 				t.Errorf("%s, %d items: the namespace holds %d, the marks %d, want %d and %d", what, len(items), now, s.marks.sum(), held, marked)
 			}
+		}
+	}
+}
+
+// Items that inherit large events go page by page, and the marks with the last page. When
+// that fails nothing is stored of them; and what they free is not for the pages before.
+func TestMarks_LastPageFails(t *testing.T) {
+	t.Parallel()
+	var f *fails
+	s, done := open(t, func(c *Config, _ *schedule.Source) {
+		f = &fails{Store: c.Store}
+		c.Store = f
+	})
+	defer done()
+	m := &marking{s, 1, map[string]int64{}}
+	if err := m.report(nil, m.change("large", 3000)); err != nil {
+		t.Fatal(err)
+	}
+	items := func(n int, reason string) (items []Item) {
+		for i := range n {
+			r := after(time.Hour)
+			r.Reason = reason
+			items = append(items, Item{fmt.Sprint("k", i), r})
+		}
+		return items
+	}
+	for _, it := range items(5, "") {
+		it.Request.Event = &schedule.Event{Data: []byte(strings.Repeat("x", 200<<10))}
+		if _, err := s.Schedule(it.Key, &it.Request, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, marked := s.tenant.bytes.Load(), s.marks.sum()
+	full := *s.Spec()
+	full.Ceilings.MaxBytes = held
+	s.settings.Store(&full)
+	if got := refusal(t, m.report(items(5, "a reason"), m.change("large", -1))); got != "quota_exceeded max-bytes in config-reschedule" {
+		t.Errorf("what later pages free was used: %q", got)
+	}
+	full.Ceilings.MaxBytes = 0
+	for what, c := range map[string]store.MarkChange{"more": m.change("b", 100), "less": m.change("large", -1)} {
+		f.fail = true
+		if err := m.report(items(5, ""), c); err == nil {
+			t.Errorf("%s: it did not fail", what)
+		}
+		f.fail = false
+		if now := s.tenant.bytes.Load(); now != held || s.marks.sum() != marked {
+			t.Errorf("%s: the namespace holds %d, the marks %d, want %d and %d", what, now, s.marks.sum(), held, marked)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // The bytes follow the marks: objects that come, change their keys and go, resources that are
@@ -68,6 +69,37 @@ func TestBytes_FollowTheMarks(t *testing.T) {
 		if marked, marks := w.s.MarkedBytes(), w.marks(); marked != 0 || len(marks) > 0 {
 			t.Errorf("no watch: %d bytes, marks of %q", marked, marks)
 		}
+	})
+}
+
+// Watches of two namespaces, whose objects change their keys at the same time, share the row
+// of their bytes: after a restart it has both.
+func TestBytes_OfTwoWatchesAtOnce(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
+		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
+		return src
+	}, func(t *testing.T, w *world) {
+		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }
+		put := func(length int) {
+			for _, name := range []string{"n1", "n2"} {
+				w.api.put("Namespace", name, true, team("a"))
+				w.api.put("Deployment", name+"/d", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", strings.Repeat("a", length))} })
+			}
+		}
+		put(10)
+		w.start()
+		w.settle(time.Hour)
+		w.mu.Lock()
+		w.s.yield = true
+		w.mu.Unlock()
+		put(150)
+		w.settle(time.Hour)
+		w.sameBytes()
+		w.stop()
+		w.start()
+		w.settle(time.Hour)
+		w.sameBytes()
 	})
 }
 
@@ -175,7 +207,7 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 		w.settle(time.Minute)
 		says(schedule.WatchFalse)
 		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
-		w.settle(10 * time.Minute)
+		w.settle(2 * time.Minute)
 		says(schedule.WatchTrue)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -58,7 +59,8 @@ type taped struct {
 	crash func(batch int) (before, after bool)
 	batch int
 	dead  bool
-	most  int // items of the largest batch
+	most  int  // items of the largest batch
+	yield bool // others go first
 
 	counted int // calls of CountMarks
 }
@@ -80,11 +82,14 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	if s.crash != nil && !s.dead {
 		before, after = s.crash(s.batch)
 	}
-	dead := s.dead
+	dead, yield := s.dead, s.yield
 	s.dead = s.dead || before || after
 	s.w.mu.Unlock()
 	if dead || before {
 		return errPower
+	}
+	for i := 0; yield && i < 1000; i++ {
+		runtime.Gosched()
 	}
 	err := s.Source.Report(items, marks)
 	if err != nil {
