@@ -190,7 +190,7 @@ func (c *Objects) discover(ctx context.Context, a objects.Account, path string, 
 }
 
 // List implements [objects.API].
-func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, each func(*objects.Object) error) (objects.Page, error) {
+func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, turn objects.Turn, each func(*objects.Object) error) (objects.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	params := query(q)
@@ -199,11 +199,12 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 		params.Set("continue", q.Continue)
 	}
 	// The caller lists one page at a time, for all namespaces. A page that waited behind the
-	// other calls of its namespace would make the lists of all others wait.
-	if err := c.waitForAll(ctx, a.Namespace); err != nil {
+	// other calls of its namespace would make the lists of all others wait: lists wait as a
+	// namespace of their own.
+	if err := c.waitForAll(ctx, ""); err != nil {
 		return objects.Page{}, err
 	}
-	answer, err := c.call(ctx, a, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
+	answer, err := c.call(ctx, a, turn, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
 	if err != nil {
 		return objects.Page{}, c.missing(q, err)
 	}
@@ -278,13 +279,25 @@ func (c *Objects) get(ctx context.Context, a objects.Account, path string, param
 	if err := c.wait(ctx, a.Namespace); err != nil {
 		return nil, err
 	}
-	return c.call(ctx, a, path, params, accept, denied)
+	return c.call(ctx, a, nil, path, params, accept, denied)
 }
 
-// call is get, after its wait.
-func (c *Objects) call(ctx context.Context, a objects.Account, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
+// call is get, after its wait. A token that must be requested is waited for without the turn, if
+// there is one: the requests of a namespace wait for each other.
+func (c *Objects) call(ctx context.Context, a objects.Account, turn objects.Turn, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
 	for again := false; ; again = true {
-		token, err := c.tokens.get(ctx, a)
+		token, err, ok := c.tokens.kept.cached(a.User())
+		request := func() error {
+			token, err = c.tokens.get(ctx, a)
+			return err
+		}
+		switch {
+		case ok:
+		case turn == nil:
+			err = request()
+		default:
+			err = turn.Without(ctx, request)
+		}
 		switch {
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			return nil, &objects.Forbidden{Account: a, Detail: shortened(err.Error())}

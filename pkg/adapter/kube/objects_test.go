@@ -125,7 +125,7 @@ func TestObjects_List(t *testing.T) {
 	q := sites
 	q.Namespace, q.Selector, q.Continue = "ops", "x=y", "token"
 	var got []*objects.Object
-	page, err := s.List(t.Context(), watcher, q, func(o *objects.Object) error { got = append(got, o); return nil })
+	page, err := s.List(t.Context(), watcher, q, nil, func(o *objects.Object) error { got = append(got, o); return nil })
 	if err != nil || page.Version != "7" || page.Continue != "next" || len(got) != 3 {
 		t.Fatalf("%+v, %d objects, %v", page, len(got), err)
 	}
@@ -211,7 +211,7 @@ func TestObjects_Errors(t *testing.T) {
 	t.Parallel()
 	s := newServed(t)
 	each := func(*objects.Object) error { return nil }
-	list := func() error { _, err := s.List(t.Context(), watcher, sites, each); return err }
+	list := func() error { _, err := s.List(t.Context(), watcher, sites, nil, each); return err }
 	watch := func() error {
 		return s.Watch(t.Context(), watcher, sites, ignoring)
 	}
@@ -276,7 +276,7 @@ func TestObjects_TokenRefused(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
 	})
-	if _, err := s.List(t.Context(), watcher, sites, nil); err != nil {
+	if _, err := s.List(t.Context(), watcher, sites, nil, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -305,7 +305,7 @@ func TestObjects_Resolve(t *testing.T) {
 		t.Errorf("a kind that cannot be watched: %v", err)
 	}
 	s.on("/apis/example.com/v1", nil)
-	if _, err := s.List(t.Context(), watcher, sites, nil); !errors.Is(err, objects.ErrNoSuchKind) {
+	if _, err := s.List(t.Context(), watcher, sites, nil, nil); !errors.Is(err, objects.ErrNoSuchKind) {
 		t.Error(err)
 	}
 	if _, err := s.Resolve(t.Context(), watcher, "example.com", "v1", "Site"); !errors.Is(err, objects.ErrNoSuchKind) {
@@ -415,21 +415,7 @@ func TestObjects_WatchKeepsNoLargeEvent(t *testing.T) {
 // The calls of one namespace do not wait behind all calls of the others, which each make
 // as many as they may: ten of them made a call of another one wait for a minute.
 func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, end := context.WithCancel(t.Context())
-		for n := range 10 {
-			for range 1000 {
-				go func() {
-					for c.wait(ctx, fmt.Sprint("busy-", n)) == nil {
-					}
-				}()
-			}
-		}
-		time.Sleep(5 * time.Minute)
+	busy(t, nil, func(ctx context.Context, c *Objects) {
 		for range 5 {
 			began := time.Now()
 			if err := c.wait(ctx, "calm"); err != nil {
@@ -440,8 +426,80 @@ func TestObjects_CallsTakeTurnsByNamespace(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		end()
 	})
+}
+
+// busy runs a test while ten namespaces make as many calls as they may, in fake time.
+func busy(t *testing.T, request TokenRequester, test func(ctx context.Context, c *Objects)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		for n := range 10 {
+			for range 1000 {
+				go func() {
+					for c.wait(ctx, fmt.Sprint("busy-", n)) == nil {
+					}
+				}()
+			}
+		}
+		time.Sleep(5 * time.Minute)
+		test(ctx, c)
+	})
+}
+
+// A list does not wait behind other calls of its namespace for the limit of all calls either:
+// the lists of all namespaces waited with it for a minute.
+func TestObjects_ListPassesOwnCalls(t *testing.T) {
+	refused := func(context.Context, cache.ObjectName, *authn.TokenRequest) (*authn.TokenRequest, error) {
+		return nil, errors.New("no token")
+	}
+	busy(t, refused, func(ctx context.Context, c *Objects) {
+		began := time.Now()
+		if _, err := c.List(ctx, objects.Account{Namespace: "busy-0", Name: "a"}, sites, nil, nil); err == nil {
+			t.Error("the list has no token, and succeeded")
+		}
+		if took := time.Since(began); took > 250*time.Millisecond {
+			t.Errorf("a list waited %s", took)
+		}
+	})
+}
+
+// lent records what was waited for without the turn.
+type lent struct{ times int }
+
+func (l *lent) Without(_ context.Context, wait func() error) error {
+	l.times++
+	return wait()
+}
+
+// A list waits for a token without its turn, behind others of its namespace or for an account
+// that is made again and again. With a token it keeps its turn.
+func TestObjects_ListWaitsForATokenWithoutTurn(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	valid := "Bearer ops/watcher no 1"
+	s.on("/apis/example.com/v1/sites", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != valid {
+			problem(w, 401, "who?")
+			return
+		}
+		_, _ = io.WriteString(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+	})
+	for _, step := range []struct {
+		what, valid string
+		waits       int
+	}{{"no token", "1", 1}, {"a token", "1", 0}, {"a token of an account that is gone", "2", 1}} {
+		valid = "Bearer ops/watcher no " + step.valid
+		var turn lent
+		if _, err := s.List(t.Context(), watcher, sites, &turn, nil); err != nil || turn.times != step.waits {
+			t.Errorf("%s: %d times without the turn, want %d; %v", step.what, turn.times, step.waits, err)
+		}
+	}
 }
 
 // A list does not wait behind the other calls of its namespace: it has the one turn of all
@@ -453,7 +511,7 @@ func TestObjects_ListKeepsNoOtherWaiting(t *testing.T) {
 	busy := flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
 	busy.Accept()
 	s.namespaces.Add(watcher.Namespace, busy, time.Hour)
-	if page, err := s.List(t.Context(), watcher, sites, func(*objects.Object) error { return nil }); err != nil || page.Version != "7" {
+	if page, err := s.List(t.Context(), watcher, sites, nil, func(*objects.Object) error { return nil }); err != nil || page.Version != "7" {
 		t.Errorf("%+v, %v", page, err)
 	}
 }

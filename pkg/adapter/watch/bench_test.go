@@ -26,7 +26,7 @@ func (m *million) Resolve(context.Context, objects.Account, string, string, stri
 	return website, nil
 }
 
-func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, each func(*objects.Object) error) (objects.Page, error) {
+func (m *million) List(_ context.Context, _ objects.Account, q objects.Query, _ objects.Turn, each func(*objects.Object) error) (objects.Page, error) {
 	from, _ := strconv.Atoi(q.Continue)
 	to := min(from+500, m.objects)
 	for i := from; i < to; i++ {

@@ -28,10 +28,11 @@ type server struct {
 	down     bool
 	shuffled bool // lists are out of order
 	onPage   func(n int) error
-	pages    int // of lists, since the start
-	lists    int // calls for a first page
-	watches  int // opened
-	resolves int // calls to find a kind
+	finding  func(kind string) // called by Resolve
+	pages    int               // of lists, since the start
+	lists    int               // calls for a first page
+	watches  int               // opened
+	resolves int               // calls to find a kind
 	open     int
 	drop     chan struct{} // closed to end all watches with an error
 	uids     int
@@ -179,6 +180,9 @@ func (s *server) check(verb string, a objects.Account, q objects.Query) error {
 
 // Resolve implements objects.API.
 func (s *server) Resolve(_ context.Context, _ objects.Account, _, _, kind string) (objects.Resource, error) {
+	if s.finding != nil {
+		s.finding(kind)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.kinds[kind]
@@ -227,7 +231,7 @@ func (s *server) at(version int, q objects.Query) []object {
 }
 
 // List implements objects.API. A token is "version|path".
-func (s *server) List(_ context.Context, a objects.Account, q objects.Query, each func(*objects.Object) error) (objects.Page, error) {
+func (s *server) List(_ context.Context, a objects.Account, q objects.Query, _ objects.Turn, each func(*objects.Object) error) (objects.Page, error) {
 	s.mu.Lock()
 	version, after := s.version, ""
 	if q.Continue != "" {

@@ -1,12 +1,14 @@
 package watch
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
 func ownerOf(apiVersion, kind, name string) any {
@@ -29,6 +31,66 @@ func TestOwner_OthersCostNoCall(t *testing.T) {
 		w.want("none of them counts", time.Minute)
 		if w.api.resolves != 1 {
 			t.Errorf("%d calls to find a kind", w.api.resolves)
+		}
+	})
+}
+
+// While the kind of owners is found, which waits for the limits of a namespace, lists and watches of
+// other namespaces go on: a call held one of four turns, or the one of all lists, for 10 s.
+func TestOwner_FoundWithoutATurn(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watched=%t", watched), func(t *testing.T) {
+			run(t, owns, func(t *testing.T, w *world) {
+				answer := make(chan struct{})
+				w.api.finding = func(kind string) {
+					if kind == "Website" {
+						<-answer
+					}
+				}
+				put := func() {
+					w.api.put("Deployment", "ops/web", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
+				}
+				if !watched {
+					put()
+				}
+				w.start()
+				w.settle(time.Minute)
+				if watched {
+					put()
+				}
+				w.want("the kind is not known", time.Minute)
+				ctx, end := context.WithTimeout(t.Context(), time.Second)
+				defer end()
+				for i, all := range []*turns.Turns{w.m.lists, w.m.reading, w.m.reading, w.m.reading, w.m.reading} {
+					turn, err := all.Take(ctx, "other", "s")
+					if err != nil {
+						t.Errorf("turn %d: %v", i, err)
+					}
+					defer turn.Done()
+				}
+				close(answer)
+				w.settle(0)
+			})
+		})
+	}
+}
+
+// A kind of owners that is made later is found without a restart.
+func TestOwner_KindComesLater(t *testing.T) {
+	run(t, func() *schedule.Source {
+		return sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerKind: "Node", Changes: schedule.ChangesAny})
+	}, func(t *testing.T, w *world) {
+		delete(w.api.kinds, "Node")
+		for _, path := range []string{"ops/a", "ops/b", "ops/c", "ops/d"} { // two pages
+			w.api.put("Deployment", path, true, func(o *object) { o.owners = []any{ownerOf("v1", "Node", "n1")} })
+		}
+		w.start()
+		w.want("it does not exist", time.Minute, "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1", "dev.reschedule.due Node/ops/n1")
+		w.api.set(func() { w.api.kinds["Node"] = node })
+		w.api.put("Deployment", "ops/a", true)
+		w.want("it exists", time.Second, "dev.reschedule.due Node//n1", "dev.reschedule.due Node/ops/n1")
+		if w.api.lists != 2 || w.api.resolves != 3 {
+			t.Errorf("%d lists, want one that needed to know the kind and one more; %d calls to find a kind, want 3", w.api.lists, w.api.resolves)
 		}
 	})
 }

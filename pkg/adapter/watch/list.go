@@ -29,7 +29,7 @@ func (s *stream) list(ctx context.Context, namespace string) error {
 		err = l.run(ctx)
 		l.turn.Done()
 		if err != nil {
-			if !errors.Is(err, objects.ErrGone) {
+			if !errors.Is(err, objects.ErrGone) && !errors.Is(err, errOwners) {
 				s.r.s.tally.list(resultFailed)
 			}
 			return err
@@ -76,7 +76,7 @@ func (l *listing) run(ctx context.Context) error {
 	}
 	q, version := s.query(l.namespace), ""
 	for {
-		page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, func(o *objects.Object) error { return l.object(ctx, o) })
+		page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, &l.turn, func(o *objects.Object) error { return l.object(ctx, o) })
 		if err == nil {
 			err = r.flush(&l.batch, progress{})
 		}

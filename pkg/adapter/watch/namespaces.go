@@ -198,7 +198,7 @@ func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) 
 	seen := map[string]bool{}
 	q := objects.Query{Resource: namespaces}
 	for {
-		page, err := api.List(ctx, account, q, func(o *objects.Object) error {
+		page, err := api.List(ctx, account, q, &turn, func(o *objects.Object) error {
 			seen[o.Name] = true
 			n.exists(o, going)
 			return nil
@@ -308,7 +308,7 @@ func (r *resource) wholeAllowed(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	_, err = api.List(ctx, r.s.account(), q, func(*objects.Object) error { return enough })
+	_, err = api.List(ctx, r.s.account(), q, &turn, func(*objects.Object) error { return enough })
 	turn.Done()
 	if err != nil && !errors.Is(err, enough) {
 		return false

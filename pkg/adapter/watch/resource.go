@@ -29,11 +29,8 @@ type resource struct {
 	fault error                // the expression does not compile
 	rows  rows
 
-	served objects.Resource // set before the first stream
-	owners struct {
-		sync.Mutex
-		known, namespaced bool
-	}
+	served objects.Resource                 // set before the first stream
+	owners atomic.Pointer[objects.Resource] // their kind; nil: it is not known
 
 	counting     sync.Mutex   // held while a batch changes the number or the bytes of marks
 	objects      atomic.Int64 // that have a mark, or uncounted
@@ -313,13 +310,8 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 	case r.key != nil:
 		s.targets, err = r.evaluate(ctx, o)
 	case r.cfg.OwnerKind != "":
-		var namespaced bool
-		if slices.ContainsFunc(o.Owners, r.owns) { // an owner of another kind costs no call
-			if namespaced, err = r.ownersNamespaced(ctx); err != nil {
-				return nil, err
-			}
-		}
-		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, namespaced)
+		kind := r.owners.Load() // one that does not exist counts as one with a namespace
+		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, kind == nil || kind.Namespaced)
 	default:
 		s.own = true
 		s.targets = []target{{keyOf(r.cfg.Kind, o.Namespace, o.Name), o.UID}}
@@ -354,25 +346,6 @@ func (r *resource) owns(o objects.Owner) bool {
 type keyError struct{ error }
 
 func (e *keyError) Unwrap() error { return e.error }
-
-// ownersNamespaced reports whether owners are in the namespace of what they own. A
-// kind that does not exist has no objects; it counts as one with a namespace.
-func (r *resource) ownersNamespaced(ctx context.Context) (bool, error) {
-	r.owners.Lock()
-	defer r.owners.Unlock()
-	if r.owners.known {
-		return r.owners.namespaced, nil
-	}
-	kind, err := r.s.m.cfg.API.Resolve(ctx, r.s.account(), r.cfg.OwnerGroup, "", r.cfg.OwnerKind)
-	if errors.Is(err, objects.ErrNoSuchKind) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	r.owners.known, r.owners.namespaced = true, kind.Namespaced
-	return kind.Namespaced, nil
-}
 
 // change makes the items and the mark of a decision. before is the mark of the object, nil
 // when it has none.

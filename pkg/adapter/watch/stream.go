@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,6 +46,8 @@ type stream struct {
 	batch   batch
 	reading reading
 	refused bool // for a quota, and not stored since
+	// ownerless is when the API server was asked for the kind of the owners and had none.
+	ownerless time.Time
 }
 
 func (r *resource) stream(namespace string, spaces *spaces) *stream {
@@ -167,8 +170,54 @@ func (r *resource) retry(ctx context.Context, namespace string, do func(context.
 	}
 }
 
+// errOwners ends a list or a watch that needs to know the kind of the owners. It has a turn that
+// others wait for, and the call that finds the kind waits for the limits of its namespace.
+var errOwners = errors.New("watch: the kind of the owners is not known")
+
+// ownerlessLife is how long a watch takes a kind that did not exist as one that does not.
+const ownerlessLife = 5 * time.Second
+
 // once lists what must be listed, and watches until the watch ends.
 func (s *stream) once(ctx context.Context) error {
+	s.ownerless = time.Time{}
+	for {
+		err := s.listAndWatch(ctx)
+		if !errors.Is(err, errOwners) {
+			return err
+		}
+		if err := s.findOwners(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// findOwners finds the kind of the owners, or that there is none.
+func (s *stream) findOwners(ctx context.Context) error {
+	cfg := s.r.cfg
+	kind, err := s.r.s.m.cfg.API.Resolve(ctx, s.r.s.account(), cfg.OwnerGroup, "", cfg.OwnerKind)
+	switch {
+	case err == nil:
+		s.r.owners.Store(&kind)
+	case errors.Is(err, objects.ErrNoSuchKind):
+		s.ownerless = time.Now()
+	default:
+		return err
+	}
+	return nil
+}
+
+// needsOwners reports that the kind of the object's owners must be found first. An owner of
+// another kind costs no call. A list keeps one answer to its end: a new one would begin it anew.
+func (s *stream) needsOwners(o *objects.Object, listing bool) bool {
+	r := s.r
+	if r.key != nil || r.cfg.OwnerKind == "" || r.owners.Load() != nil || !slices.ContainsFunc(o.Owners, r.owns) {
+		return false
+	}
+	return s.ownerless.IsZero() || !listing && time.Since(s.ownerless) >= ownerlessLife
+}
+
+// listAndWatch is once, until it needs to know the kind of the owners.
+func (s *stream) listAndWatch(ctx context.Context) error {
 	if s.claim.Held() == 0 && !s.claim.TryGrow(1) {
 		return fmt.Errorf("the source has too many watches for this adapter: give service account %s a ClusterRole to list and watch %s, so that one watch serves all namespaces",
 			s.r.s.account().Name, s.r.served.Name())
@@ -287,6 +336,9 @@ type comparison struct {
 
 // compare adds what an object means to the batch.
 func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
+	if s.needsOwners(c.object, c.version == "") {
+		return errOwners
+	}
 	now, err := s.sight(ctx, c.object)
 	if err != nil {
 		return err

@@ -24,14 +24,21 @@ type API interface {
 	// Resolve finds a kind. Its error is ErrNoSuchKind when the API server has none
 	// of that name. Without a version it is the one that the API server prefers.
 	Resolve(ctx context.Context, a Account, group, version, kind string) (Resource, error)
-	// List hands over one page, and waits for no other calls of the account's namespace:
-	// the caller makes one call at a time. Its error is ErrGone when the page's snapshot has
-	// expired, and *Forbidden when the account may not list.
-	List(ctx context.Context, a Account, q Query, each func(*Object) error) (Page, error)
+	// List hands over one page. With the turn of the caller, who makes one list at a time, it
+	// waits for nothing that is limited for the account's namespace. Its error is ErrGone when
+	// the page's snapshot has expired, and *Forbidden when the account may not list.
+	List(ctx context.Context, a Account, q Query, turn Turn, each func(*Object) error) (Page, error)
 	// Watch hands over the events after q.Version until the stream ends, which is no
 	// error. Its error is ErrGone when the version has expired, *Forbidden when the
 	// account may not watch, or what a function of h returned.
 	Watch(ctx context.Context, a Account, q Query, h Handler) error
+}
+
+// Turn is what the caller of a list shares with the other ones.
+type Turn interface {
+	// Without calls wait without the turn, and returns when the turn has come again. On an
+	// error, also of wait, the turn is over.
+	Without(ctx context.Context, wait func() error) error
 }
 
 // Handler is what a watch calls, one function at a time.
