@@ -45,6 +45,9 @@ type source struct {
 	reported  schedule.WatchStatus
 	warned    map[string]time.Time // by reason
 	event     atomic.Int64         // when the last event came, 0 = none did
+
+	publishing atomic.Bool  // the status will be published
+	published  atomic.Int64 // nanoseconds that the last time took
 }
 
 func newSource(m *Manager, src *schedule.Source, q Queue) *source {

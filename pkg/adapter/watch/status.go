@@ -123,8 +123,27 @@ func (s *source) status() schedule.WatchStatus {
 	return st
 }
 
-// publish reports the status when it has changed.
+// A status is read from all watches of a source, and after a failure of the API server each of
+// them reports: publishGap later all are published at once. publishShare bounds the time that it
+// takes of a processor.
+const publishGap, publishShare = 100 * time.Millisecond, 50
+
+// publish reports the status soon, when it has changed.
 func (s *source) publish() {
+	if s.publishing.Swap(true) {
+		return
+	}
+	time.AfterFunc(max(publishGap, time.Duration(s.published.Load())*publishShare), func() {
+		s.publishing.Store(false)
+		if s.ctx.Err() == nil {
+			began := time.Now()
+			s.publishNow()
+			s.published.Store(int64(time.Since(began)))
+		}
+	})
+}
+
+func (s *source) publishNow() {
 	st := s.status()
 	st.Objects = 0
 	s.mu.Lock()
