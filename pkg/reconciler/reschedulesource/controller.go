@@ -64,6 +64,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	impl = generated.NewImpl(ctx, r, func(*controller.Impl) controller.Options {
 		return controller.Options{ConfigStore: features, SkipStatusUpdates: true}
 	})
+	takeTurns(impl)
 	// Eventing's resolver writes two lines at info for each reference.
 	quiet := logging.WithLogger(ctx, logger.Desugar().WithOptions(zap.IncreaseLevel(zap.WarnLevel)).Sugar())
 	r.resolver = resolver.NewURIResolver(quiet, cmw, impl.Tracker)

@@ -16,7 +16,7 @@
 // send an update instead, which after a conflict replaces the newer status.
 // The adapter's StatefulSet, the Secret with its certificate and the ClusterRole are
 // watched as single objects. A change of the first two that a status shows queues all
-// sources.
+// sources. The namespaces of the sources take turns, also after failures.
 //
 // It leaves to others: schedules and deliveries (the adapter), the values that
 // are made from a source (pkg/reconciler/reschedulesource/resources), and the

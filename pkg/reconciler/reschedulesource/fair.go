@@ -1,0 +1,112 @@
+package reschedulesource
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"knative.dev/pkg/controller"
+	"knative.dev/pkg/logging"
+	"knative.dev/pkg/reconciler"
+)
+
+const (
+	// workers reconcile sources at once, each of another namespace.
+	workers = 4
+	// The wait after a failure: it doubles.
+	retryLeast, retryMost = 5 * time.Millisecond, 1000 * time.Second
+)
+
+// fair makes the namespaces take turns. Knative's queue is first come, first served, also its slow
+// lane, which is emptied into the same line: a neighbour of 3,000 changed sources waited for all of
+// them. Its wait after a failure is one bucket for all keys, ten a second.
+//
+// A key that comes out of that queue is reconciled if no other one of its namespace is. Else it
+// goes into the line of its namespace, which takes no time, and comes back when its turn has come.
+type fair struct {
+	controller.Reconciler
+	reconciler.LeaderAware
+	enqueue func(types.NamespacedName)
+	retries workqueue.TypedRateLimiter[string]
+
+	mu    sync.Mutex
+	lines map[string]*line // by namespace, of which a key has its turn
+}
+
+// line is the keys of a namespace.
+type line struct {
+	turn    string   // the key that is reconciled, or comes back to be
+	waiting []string // in the order of their coming
+	waits   map[string]bool
+}
+
+// takeTurns makes the controller reconcile the namespaces in turn.
+func takeTurns(impl *controller.Impl) {
+	impl.Reconciler = &fair{
+		Reconciler: impl.Reconciler, LeaderAware: impl.Reconciler.(reconciler.LeaderAware), enqueue: impl.EnqueueKey,
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryLeast, retryMost), lines: map[string]*line{},
+	}
+	impl.Concurrency = workers
+}
+
+// Reconcile implements controller.Reconciler.
+func (f *fair) Reconcile(ctx context.Context, key string) error {
+	namespace, _, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		return f.Reconciler.Reconcile(ctx, key) // it logs that
+	}
+	if !f.begin(namespace, key) {
+		return controller.NewSkipKey(key)
+	}
+	defer f.end(namespace)
+	err = f.Reconciler.Reconcile(ctx, key)
+	requeued, _ := controller.IsRequeueKey(err)
+	switch {
+	case requeued:
+		return err
+	case err == nil, controller.IsSkipKey(err), controller.IsPermanentError(err):
+		f.retries.Forget(key)
+		return err
+	}
+	wait := f.retries.When(key)
+	logging.FromContext(ctx).Errorw("Reconcile error", zap.Error(err), zap.Duration("retryAfter", wait))
+	return controller.NewRequeueAfter(wait)
+}
+
+// begin reports whether the key may be reconciled now. If not, its turn will come.
+func (f *fair) begin(namespace, key string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.lines[namespace]
+	if l == nil {
+		f.lines[namespace] = &line{turn: key, waits: map[string]bool{}}
+		return true
+	}
+	if l.turn == key {
+		return true
+	}
+	if !l.waits[key] {
+		l.waits[key] = true
+		l.waiting = append(l.waiting, key)
+	}
+	return false
+}
+
+// end gives the turn to the next key of the namespace.
+func (f *fair) end(namespace string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.lines[namespace]
+	if len(l.waiting) == 0 {
+		delete(f.lines, namespace)
+		return
+	}
+	l.turn, l.waiting = l.waiting[0], l.waiting[1:]
+	delete(l.waits, l.turn)
+	_, name, _ := cache.SplitMetaNamespaceKey(l.turn) // begin took it apart
+	f.enqueue(types.NamespacedName{Namespace: namespace, Name: name})
+}
