@@ -33,8 +33,8 @@ type Facts struct {
 	// QuotaRefused is how many changes of this source were refused since the adapter
 	// started, by the name of the quota, such as limits.maxPending.
 	QuotaRefused map[string]int64
-	// StorageFull says that less is free on the adapter's disk than it keeps back: it
-	// answers changes that grow with 507.
+	// StorageFull says that less is free on the adapter's disk than it keeps back, and that
+	// the namespace holds too much to use a part of that: changes that grow are answered 507.
 	StorageFull bool
 	// NamespaceFull says that the disk is nearly full and that the namespace of the source
 	// holds its share: changes of the namespace that grow are answered with 507.

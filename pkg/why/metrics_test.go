@@ -93,6 +93,24 @@ reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="op
 	}
 }
 
+// While less is free than is kept back, changes are refused, but not the ones of a namespace
+// that holds little, until half of what is kept back is used.
+func TestMetrics_SmallNamespaceOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stored, free string
+		full         bool
+	}{{"1000", "63999", false}, {"1001", "63999", true}, {"1000", "32000", false}, {"1000", "31999", true}, {"1001", "64000", false}} {
+		f := Facts{Namespace: "ops", Name: "a"}
+		f.Add(ReadMetrics(strings.NewReader("reschedule_storage_free_bytes " + c.free + "\nreschedule_storage_reserve_bytes 64000\n" +
+			"reschedule_stored_keys{kn_source_name=\"a\",kn_source_namespace=\"ops\"} 1\nreschedule_stored_bytes{kn_source_name=\"a\",kn_source_namespace=\"ops\"} " + c.stored + "\n" +
+			"reschedule_quota_refused_total{kn_source_name=\"a\",kn_source_namespace=\"ops\",quota=\"disk\"} 1\n")))
+		if f.StorageFull != c.full || f.NamespaceFull && !c.full && c.free != "64000" {
+			t.Errorf("%+v: %t %t", c, f.StorageFull, f.NamespaceFull)
+		}
+	}
+}
+
 // The metrics of a standby say nothing of the sources of its group.
 func TestMetrics_OfAStandby(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,23 @@ func recount(t *testing.T, s *Source, watch uint64) {
 	}
 }
 
+// marked adds up the bytes of the marks that the store holds of a source.
+func (h *house) marked(uid string) (sum int64) {
+	h.t.Helper()
+	states, err := h.db.WatchStates(uid)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, state := range states {
+		_, bytes, err := h.db.CountMarks(uid, state.Watch)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		sum += bytes
+	}
+	return sum
+}
+
 // marking is a watch, which knows the size of its marks.
 type marking struct {
 	s     *Source

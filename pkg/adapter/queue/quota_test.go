@@ -101,23 +101,6 @@ func (h *house) scan(uid string) (keys, bytes int64) {
 	return keys, bytes
 }
 
-// marked adds up the bytes of the marks that the store holds of a source.
-func (h *house) marked(uid string) (sum int64) {
-	h.t.Helper()
-	states, err := h.db.WatchStates(uid)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	for _, state := range states {
-		_, bytes, err := h.db.CountMarks(uid, state.Watch)
-		if err != nil {
-			h.t.Fatal(err)
-		}
-		sum += bytes
-	}
-	return sum
-}
-
 // check holds what is counted against what the store holds.
 func (h *house) check(when string) {
 	h.t.Helper()
@@ -410,7 +393,11 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 		expect("who would hold much", true, h.put(1, "more", sized(3<<20)))
 
 		free(total / 10)
-		expect("who holds little, at the reserve", true, h.put(1, "newer", after(0)))
+		expect("who holds little, at the reserve", false, h.put(1, "newer", after(0)))
+		expect("who would hold more, at the reserve", true, h.put(1, "more", sized(2<<20)))
+		free(total/20 - 1)
+		expect("who holds little, in the second half of the reserve", true, h.put(1, "newest", after(0)))
+		free(total / 10)
 		expect("in place", false, h.put(1, "new", sized(1000)))
 		expect("in place, who holds much", false, h.put(0, "k1", sized(200_000)))
 		expect("in place, larger", true, h.put(0, "k1", sized(200_001)))

@@ -129,7 +129,7 @@ func TestReport_FullDisk(t *testing.T) {
 		if err := s.Report([]Item{{"k1", sized(10)}}, []store.MarkChange{mark("a/b"), mark("a/c")}); err != nil {
 			t.Fatal(err)
 		}
-		free(1 << 30 / 10)
+		free(1<<30/20 - 1)
 		full := "storage_full the adapter's disk is full"
 		if got := refusal(t, s.Report(nil, []store.MarkChange{mark("a/d")})); got != full {
 			t.Error("a mark:", got)
@@ -139,6 +139,7 @@ func TestReport_FullDisk(t *testing.T) {
 		}
 		gone := mark("a/c")
 		gone.Remove = true
+		free(1 << 30 / 20)
 		if got := refusal(t, s.Report([]Item{{"k1", sized(9)}}, []store.MarkChange{gone})); got != "" {
 			t.Error("the end of a mark, with an item that does not grow:", got)
 		}

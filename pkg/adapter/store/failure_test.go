@@ -222,13 +222,13 @@ func TestFullDisk_IsReportedBeforehand(t *testing.T) {
 		db := mustOpen(t, mem, "data")
 		defer db.Close()
 		for _, step := range []struct {
-			free uint64
-			want error
-		}{{20 << 20, nil}, {16 << 20, store.ErrFull}, {0, store.ErrFull}, {16<<20 + 1, nil}} {
+			free        uint64
+			large, tiny error // for a namespace that holds a megabyte, or a byte
+		}{{20 << 20, nil, nil}, {16 << 20, store.ErrFull, nil}, {8<<20 - 1, store.ErrFull, store.ErrFull}, {0, store.ErrFull, store.ErrFull}, {17 << 20, nil, nil}} {
 			free(step.free)
 			time.Sleep(time.Second) // fake: the answer is kept for a moment
-			if err := db.Space(1, 1); !errors.Is(err, step.want) {
-				t.Errorf("with %d bytes free: %v", step.free, err)
+			if large, tiny := db.Space(1, 1<<20), db.Space(1, 1); !errors.Is(large, step.large) || !errors.Is(tiny, step.tiny) {
+				t.Errorf("with %d bytes free: %v, %v", step.free, large, tiny)
 			}
 		}
 		mustPut(t, db, "k", 1)

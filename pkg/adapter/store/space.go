@@ -15,7 +15,10 @@ const spaceEvery = 10 * time.Millisecond
 // maxScarce bounds the space that the second rule gives out.
 const maxScarce = 1 << 30
 
-// space watches the free disk space. Three rules give it out:
+// smallShare is the share of the reserve up to which a namespace is small.
+const smallShare = 64
+
+// space watches the free disk space. Four rules give it out:
 //
 //   - While at least reserve+scarce is free, every namespace may grow.
 //   - Below that (scarce is an eighth of the disk, at most maxScarce) a namespace
@@ -26,6 +29,13 @@ const maxScarce = 1 << 30
 //   - The reserve is for outcomes, removals and compactions, which must go on. Its
 //     first half also takes replacements that do not grow. Its second half does not,
 //     because many replacements make garbage until a compaction.
+//   - A namespace that holds, with the growth, at most a smallShare-th of the reserve may
+//     grow in the first half too. A compaction writes its tables before it removes the old
+//     ones, so for some milliseconds it may take all that the second rule leaves to others,
+//     and a replacement of a namespace that has filled the disk went on where a newcomer was
+//     refused. Some 32 small namespaces can fill the first half for good; then they and all
+//     replacements are refused, and the second half is still for outcomes and removals. A
+//     namespace counts with all its sources, and tenants do not make namespaces.
 type space struct {
 	fs              vfs.FS
 	dir             string
@@ -105,7 +115,7 @@ func (db *DB) Usage() (free, reserve, used int64, known bool) {
 
 func (r *space) allows(free, growth, held int64) bool {
 	switch {
-	case growth <= 0:
+	case growth <= 0, held <= r.reserve/smallShare:
 		return free >= r.reserve/2
 	case free >= r.reserve+r.scarce:
 		return true

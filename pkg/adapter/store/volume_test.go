@@ -162,7 +162,7 @@ func TestBytes_GoWithThePurge(t *testing.T) {
 }
 
 // Whatever is free, each rule gives out what it says, to the byte.
-func TestSpace_ThreeRules(t *testing.T) {
+func TestSpace_FourRules(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	r := space{reserve: 100 * mib, scarce: 300 * mib}
@@ -176,9 +176,13 @@ func TestSpace_ThreeRules(t *testing.T) {
 		{400*mib - 1, 1, 300 * mib, false},
 		{250 * mib, 1, 150 * mib, true},
 		{250 * mib, 1, 150*mib + 1, false},
-		{100*mib + 1, 1, 1, true}, // the last byte
-		{100 * mib, 1, 1, false},
-		{100*mib - 1, 1, 1, false}, // the reserve
+		{102 * mib, 1, 2 * mib, true},
+		{102*mib - 1, 1, 2 * mib, false},     // the last byte
+		{100 * mib, 1, 100 * mib / 64, true}, // who holds little, in the first half of the reserve
+		{100 * mib, 1, 100*mib/64 + 1, false},
+		{50 * mib, 1, 100 * mib / 64, true},
+		{50*mib - 1, 1, 100 * mib / 64, false},
+		{50*mib - 1, 1, 1, false},
 		{100*mib - 1, 0, 1 << 50, true},
 		{50 * mib, 0, 1 << 50, true},
 		{50*mib - 1, 0, 0, false},
