@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -78,6 +79,16 @@ func (s *Source) readMarks() error {
 // schedule a key first.
 func markedMost(ceiling int64) int64 { return ceiling - ceiling/32 }
 
+// fieldWatch is what a refusal for marks blames.
+const fieldWatch = "spec.watch"
+
+// MarksRefused reports that a report was refused because of its marks, which no delivery
+// makes room for.
+func MarksRefused(err error) bool {
+	var refused *schedule.Error
+	return errors.As(err, &refused) && refused.Code == schedule.CodeQuota && refused.Field == fieldWatch
+}
+
 // growth is how many bytes more the marks have after the changes.
 func growth(changes []store.MarkChange) (bytes int64) {
 	for i := range changes {
@@ -101,7 +112,7 @@ func (s *Source) reserveMarks(changes []store.MarkChange) error {
 	defer t.reserving.Unlock()
 	if most := markedMost(c.MaxBytes); c.MaxBytes > 0 && t.bytes.Load()+more > most {
 		s.refused[slices.Index(quotas[:], ceilingBytes)].Add(1)
-		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: fmt.Sprintf(
+		return &schedule.Error{Code: schedule.CodeQuota, Field: fieldWatch, RetryAfter: time.Second, Detail: fmt.Sprintf(
 			"%s in config-reschedule: what is remembered of watched objects may fill the bytes of namespace %s up to %d: a 32nd of the %d that the administrator allows it is for keys; watch fewer objects, or let them map to fewer or shorter keys",
 			ceilingBytes, t.namespace, most, c.MaxBytes)}
 	}

@@ -211,3 +211,86 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 		says(schedule.WatchTrue)
 	})
 }
+
+// Deletions make room in a namespace that is full of marks, also when the list, or the watch,
+// is stuck at an object that does not fit.
+func TestBytes_DeletionsMakeRoom(t *testing.T) {
+	for name, before := range map[string]int{"in the first list": 400, "in the watch": 100} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func() *schedule.Source {
+				src := own()
+				src.Ceilings.MaxBytes = 30_000
+				return src
+			}, func(t *testing.T, w *world) {
+				put := func(from, to int) {
+					for i := from; i < to; i++ {
+						w.api.put("Website", fmt.Sprintf("ops/%03d", i), true)
+					}
+				}
+				w.api.page = 100
+				put(0, before)
+				w.start()
+				w.mu.Lock()
+				w.s.delivers = true
+				w.mu.Unlock()
+				w.settle(20 * time.Minute)
+				put(before, 400)
+				w.settle(20 * time.Minute)
+				fits := int(w.status().Objects)
+				if fits < 200 || fits > 290 || w.status().Status != schedule.WatchFalse {
+					t.Fatalf("status %+v", w.status())
+				}
+				for i := range 250 {
+					w.api.remove("Website", fmt.Sprintf("ops/%03d", i))
+				}
+				got, wrong := keys(w.settle(20*time.Minute)), 0
+				for i := range 400 {
+					verb := "delete"
+					if i >= 250 {
+						verb = "add"
+					}
+					if slices.Contains(got, fmt.Sprintf("%s Website/ops/%03d", verb, i)) != (i < 250 || i >= fits) {
+						wrong++
+					}
+				}
+				if s := w.status(); wrong > 0 || s.Status != schedule.WatchTrue || s.Objects != 150 {
+					t.Errorf("of %d marks, %d keys are wrong; status %+v", fits, wrong, s)
+				}
+				w.sameBytes()
+			})
+		})
+	}
+}
+
+// A tenant whose marks are large is refused, and its neighbour is not.
+func TestBytes_NeighbourIsNotRefused(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := sourceOf(schedule.WatchResource{Group: "apps", Version: "v1", Kind: "Deployment", OwnerGroup: "example.com", OwnerKind: "Website", Changes: schedule.ChangesMetadata})
+		src.Ceilings.MaxBytes = 200_000
+		return src
+	}, func(t *testing.T, w *world) {
+		var owners []any
+		for i := range 60 {
+			owners = append(owners, ownerOf("example.com/v1", "Website", strings.Repeat("a", 200)+fmt.Sprint(i)))
+		}
+		for i := range 40 {
+			w.api.put("Deployment", fmt.Sprintf("ops/%02d", i), true, func(o *object) { o.owners = owners })
+			w.api.put("Website", fmt.Sprintf("good/%02d", i), true)
+		}
+		w.start()
+		neighbour := own()
+		neighbour.UID, neighbour.Namespace, neighbour.Ceilings.MaxBytes = "6b1f6d6e-4f0c-4c5e-9a53-000000000002", "good", 200_000
+		q, err := w.q.Set(neighbour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.m.Set(neighbour, q)
+		w.settle(10 * time.Minute)
+		if s, marked := w.status(), w.s.MarkedBytes(); s.Reason != schedule.WatchQuotaExceeded || marked == 0 || marked > 200_000 {
+			t.Errorf("status %+v, %d bytes", s, marked)
+		}
+		if s, ok := w.m.Status(neighbour.UID); !ok || s.Status != schedule.WatchTrue || s.Objects != 40 {
+			t.Errorf("the neighbour: %+v", s)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -51,7 +52,8 @@ type listing struct {
 	last      string // path of the object before
 	unordered bool   // no deletion is proven
 	vanished  []string
-	overflow  bool // there are more
+	overflow  bool  // there are more
+	refused   error // an object has no mark, because the namespace may not store more
 
 	turn  turns.Turn
 	since time.Time // when the turn began
@@ -78,7 +80,7 @@ func (l *listing) run(ctx context.Context) error {
 	for {
 		page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, &l.turn, func(o *objects.Object) error { return l.object(ctx, o) })
 		if err == nil {
-			err = r.flush(&l.batch, progress{})
+			err = l.flush()
 		}
 		if err != nil {
 			return err
@@ -102,11 +104,29 @@ func (l *listing) run(ctx context.Context) error {
 	if err := l.remove(); err != nil {
 		return err
 	}
-	if l.overflow {
+	switch {
+	case l.refused != nil:
+		return l.refused
+	case l.overflow:
 		return nil
 	}
 	return l.end(ctx, version)
 }
+
+// flush stores the batch. Where the marks are too many the list goes on without new
+// objects: no delivery makes room for a mark, but the objects that the list does not find
+// do.
+func (l *listing) flush() error {
+	err := l.s.r.flush(&l.batch, progress{})
+	if queue.MarksRefused(err) {
+		l.refused = err
+		return nil
+	}
+	return err
+}
+
+// full reports that no mark can be made.
+func (l *listing) full() bool { return l.refused != nil }
 
 // pass lets other lists go first when this one took its time.
 func (l *listing) pass(ctx context.Context) error {
@@ -171,7 +191,7 @@ func (l *listing) object(ctx context.Context, o *objects.Object) error {
 	if err != nil {
 		return err
 	}
-	if !l.counts(o.Namespace) {
+	if !l.counts(o.Namespace) || before == nil && l.full() {
 		return nil
 	}
 	_, complete := l.s.r.rows.covers(o.Namespace, l.s.r.cfg.Selector)
@@ -179,7 +199,7 @@ func (l *listing) object(ctx context.Context, o *objects.Object) error {
 		return err
 	}
 	if l.batch.full() {
-		return l.s.r.flush(&l.batch, progress{})
+		return l.flush()
 	}
 	return nil
 }

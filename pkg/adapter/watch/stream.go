@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -30,7 +31,8 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
-// doubtful is how many failures in a row make a stream list: its version may be wrong.
+// doubtful is how many failures in a row make a stream list: its version may be wrong, or
+// a change that is refused for its mark hides deletions, which make room.
 const doubtful = 6
 
 // stream is one watch of a resource: of all namespaces, or of one. One goroutine lists
@@ -126,6 +128,9 @@ func (s *stream) fail(err error, failures int) {
 	if errors.As(err, &refused) {
 		if s.refused = overQuota(err); s.refused {
 			s.r.note(s.namespace, false, err)
+		}
+		if failures == doubtful && queue.MarksRefused(err) { // a list finds what makes room for more
+			s.version = ""
 		}
 		return
 	}

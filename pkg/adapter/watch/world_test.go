@@ -55,12 +55,13 @@ type wake struct {
 // taped records what a source reports. It can lose power before or after a batch.
 type taped struct {
 	*queue.Source
-	w     *world
-	crash func(batch int) (before, after bool)
-	batch int
-	dead  bool
-	most  int  // items of the largest batch
-	yield bool // others go first
+	w        *world
+	crash    func(batch int) (before, after bool)
+	batch    int
+	dead     bool
+	most     int  // items of the largest batch
+	yield    bool // others go first
+	delivers bool // what is scheduled is delivered at once
 
 	counted int // calls of CountMarks
 }
@@ -82,7 +83,7 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	if s.crash != nil && !s.dead {
 		before, after = s.crash(s.batch)
 	}
-	dead, yield := s.dead, s.yield
+	dead, yield, delivers := s.dead, s.yield, s.delivers
 	s.dead = s.dead || before || after
 	s.w.mu.Unlock()
 	if dead || before {
@@ -94,6 +95,11 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	err := s.Source.Report(items, marks)
 	if err != nil {
 		return err
+	}
+	for i := 0; delivers && i < len(items); i++ {
+		if err := s.Source.Cancel(items[i].Key, schedule.Conditions{}); err != nil {
+			return err
+		}
 	}
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
