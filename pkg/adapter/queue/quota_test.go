@@ -27,6 +27,7 @@ type house struct {
 	q        *Queue
 	settings []*schedule.Source
 	sources  []*Source
+	yielding bool // calls that ask for space let others go first
 }
 
 // tenantSource is a source of a namespace, with the ceilings of that.
@@ -50,7 +51,11 @@ func (h *house) open() {
 	if h.db, err = store.Open(store.Options{Dir: "data", FS: h.fs, Fatal: fatal}); err != nil {
 		h.t.Fatal(err)
 	}
-	if h.q, err = Open(Config{Store: h.db, Fatal: fatal, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}); err != nil {
+	var db store.Store = h.db
+	if h.yielding {
+		db = yields{h.db}
+	}
+	if h.q, err = Open(Config{Store: db, Fatal: fatal, Log: slog.New(slog.DiscardHandler), Random: func() float64 { return 0 }}); err != nil {
 		h.t.Fatal(err)
 	}
 	h.sources = nil
