@@ -98,8 +98,9 @@ test-lint:
 test-units:
 	$(STEP) "unit tests" go test $(UNITS)
 
+# go test begins with the first packages, two at a time: the two that take longest, so that neither runs alone at the end.
 test-processes:
-	$(STEP) "tests with processes" $(ALONE) $(PROGRAMS) go test -timeout 30m $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
+	$(STEP) "tests with processes" $(ALONE) $(PROGRAMS) go test -timeout 30m ./test/cluster ./test/replicated $$(go list ./test/... ./examples/... | grep -v /test/monitoring$$)
 
 # Its tests need prometheus and promtool, which hack/prometheus.sh finds or fetches.
 test-monitoring:
