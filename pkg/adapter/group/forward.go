@@ -167,21 +167,26 @@ func (c *routed) answered(handler http.Handler) bool {
 		return true
 	}
 	owner, moved := d.owner()
-	if owner != "" {
-		if c.f == nil {
-			if !c.takeSlot(d) {
-				return true
-			}
-			if !c.f.whole {
-				d.locate(c.r.Context())
-				owner, moved = d.owner()
-			}
-		}
-		if c.m.forward(c.w, c.r, c.f, d, owner, moved) {
-			return true
-		}
+	if owner != "" && c.forwarded(d, owner, moved) {
+		return true
 	}
 	return !c.wait(d, changed, moved)
+}
+
+// forwarded forwards the call to the owner. If it returns false the call is not answered.
+func (c *routed) forwarded(d destination, owner string, moved <-chan struct{}) bool {
+	if c.f == nil {
+		if !c.takeSlot(d) {
+			return true
+		}
+		if !c.f.whole {
+			d.locate(c.r.Context())
+			if owner, moved = d.owner(); owner == "" { // it may be gone since the body began, which takes seconds
+				return false
+			}
+		}
+	}
+	return c.m.forward(c.w, c.r, c.f, d, owner, moved)
 }
 
 // servedBy answers the call here, if this member owns the shard. No other member may be reading the body.

@@ -86,6 +86,26 @@ func TestForwarded_HalfClosed(t *testing.T) {
 	}
 }
 
+// ownerless is a group whose owner is gone.
+type ownerless struct{ own }
+
+func (ownerless) owner() (string, <-chan struct{}) { return "", nil }
+
+// A call whose owner goes while the head of a large body comes waits for the next one. It was answered
+// that its outcome is unknown, without having been sent.
+func TestForwarded_OwnerGoneMeanwhile(t *testing.T) {
+	t.Parallel()
+	m, owner := newSending(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	m.slots = newSlots()
+	answer := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader(strings.Repeat(" ", 2*maxReplay)))
+	c := routed{m: m, w: answer, r: r, deadline: time.NewTimer(patience)}
+	defer c.end()
+	if c.forwarded(ownerless{own{m}}, owner, nil) {
+		t.Error("it is answered:", answer.Code, answer.Body)
+	}
+}
+
 // half sends a PUT, closes its side of the connection, and reads the answer.
 func half(t *testing.T, server *httptest.Server, text string) (status int, body string) {
 	t.Helper()
