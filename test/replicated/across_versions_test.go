@@ -55,7 +55,9 @@ func (g *group) raised() {
 
 // A rolling upgrade under load, and back, and up again: members of two versions work
 // together, and nothing acknowledged is lost. Once all are of the new version the old one is refused.
+// It takes longest, and mostly waits: its file is the first, so that all tests that are parallel run beside it.
 func TestUpgrade_MixedVersions(t *testing.T) {
+	t.Parallel()
 	next := filepath.Join(t.TempDir(), "adapter-replicated-next")
 	if err := harness.Build(next, "github.com/reschedule-dev/reschedule/cmd/adapter-replicated",
 		"-ldflags=-X github.com/reschedule-dev/reschedule/pkg/adapter/store.level=2"); err != nil {

@@ -142,6 +142,7 @@ func TestGroups_AreLinearisable(t *testing.T) {
 
 // Each of two groups is restored from a back-up of its own.
 func TestGroups_Restored(t *testing.T) {
+	t.Parallel()
 	groups := startGroups(t, 2)
 	late := make([]string, len(groups))
 	for n, g := range groups {

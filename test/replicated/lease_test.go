@@ -13,6 +13,7 @@ import (
 
 // An owner whose log takes no change says that its lease has ended, and delivers again later.
 func TestOwner_LogsTheEndOfItsLease(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	stop := g.write()
 	g.pass(time.Second)

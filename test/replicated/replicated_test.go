@@ -523,6 +523,7 @@ var chaos = flag.Duration("chaos", 5*time.Second, "how long TestGroup_Chaos last
 
 // Members are killed, stopped and ended at random, one at a time, while callers write.
 func TestGroup_Chaos(t *testing.T) {
+	t.Parallel()
 	g := start(t)
 	stop := g.write()
 	g.disturb(*chaos)
