@@ -105,7 +105,7 @@ func TestFair_StormOfANeighbour(t *testing.T) {
 	}
 }
 
-// A source that failed once is tried again at once although those of another namespace fail again
+// A source that failed once is tried again at once although sources of another namespace fail again
 // and again. All failures waited in one line, ten a second.
 func TestFair_FailuresOfANeighbour(t *testing.T) {
 	s := &slow{takes: time.Millisecond, fails: func(key string, times int) bool { return key != calmKey.String() || times == 1 }}
