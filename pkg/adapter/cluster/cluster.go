@@ -138,6 +138,9 @@ func (c *Cluster) Close() {
 			return // never connected
 		}
 		c.cancel()
+		if c.reporter != nil {
+			c.reporter.changedWatches.ShutDown()
+		}
 		if c.informers != nil {
 			c.informers.stopped()
 			c.warner.close()

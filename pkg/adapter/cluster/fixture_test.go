@@ -321,6 +321,7 @@ type fakeRegistry struct {
 	has    map[string]*schedule.Source
 	counts map[string]sources.Counts
 	full   bool // every change fails
+	takes  time.Duration
 	watch  map[string]schedule.WatchStatus
 	others bool // another adapter serves the sources
 }
@@ -351,6 +352,7 @@ func (p *fakeRegistry) SetSource(s *schedule.Source) error {
 }
 
 func (p *fakeRegistry) RemoveSource(uid string) error {
+	time.Sleep(p.takes)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, "remove "+uid)

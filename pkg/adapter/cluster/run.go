@@ -23,8 +23,9 @@ const (
 
 // follow keeps the registry in step until ctx ends.
 func (c *Cluster) follow(ctx context.Context, r sources.Registry) {
-	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryAfter, retryAfterMax))
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryAfter, retryAfterMax),
+		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{DelayingQueue: newNames()})
 	all := func() {
 		for _, name := range c.follower.names() {
 			queue.Add(name)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
@@ -249,6 +251,30 @@ func TestFollow_RetriesWithABackOff(t *testing.T) {
 		expect(t, "calls", nil, r.registry.newCalls())
 		expect(t, "sources", []string{"b-1", "c-2"}, r.registry.uids())
 	}, object("a"), object("b"), object("c"))
+}
+
+// A new source is served at once although another namespace has removed a thousand, each of which
+// takes an fsync. It waited for all of them.
+func TestFollow_StormOfANeighbour(t *testing.T) {
+	t.Parallel()
+	var busy []runtime.Object
+	for i := range 1000 {
+		busy = append(busy, object(fmt.Sprint("busy-", i), func(o *v1alpha1.RescheduleSource) { o.Namespace = "busy" }))
+	}
+	inCluster(t, func(r *env) {
+		r.run()
+		r.registry.takes = 10 * time.Millisecond
+		for _, o := range busy {
+			r.remove(o)
+		}
+		r.put(object("calm"))
+		pass(2 * r.registry.takes)
+		if r.registry.source("calm-1") == nil {
+			t.Error("the new source is not served yet")
+		}
+		pass(time.Minute)
+		expect(t, "sources", []string{"calm-1"}, r.registry.uids())
+	}, busy...)
 }
 
 // A flag that gives sources an identity reaches them.

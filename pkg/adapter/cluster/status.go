@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
@@ -44,16 +44,14 @@ type reporter struct {
 	seed   maphash.Seed
 	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
 
-	mu             sync.Mutex
-	changedWatches map[cache.ObjectName]bool // objects whose watch status has changed
-	wake           chan struct{}
+	changedWatches workqueue.TypedDelayingInterface[cache.ObjectName]
 }
 
 func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
 		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
-		changedWatches: map[cache.ObjectName]bool{}, wake: make(chan struct{}, 1),
-		limit: flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
+		changedWatches: newNames(),
+		limit:          flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
 }
 

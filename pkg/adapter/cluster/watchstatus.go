@@ -21,37 +21,22 @@ const watchStatusDelay = time.Second
 
 // changed makes runPromptly report the watch of an object.
 func (r *reporter) changed(name cache.ObjectName) {
-	r.mu.Lock()
-	r.changedWatches[name] = true
-	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.changedWatches.AddAfter(name, watchStatusDelay)
 }
 
 // runPromptly reports changed watches until ctx ends. One that fails is reported by
 // the next round.
 func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
+	defer context.AfterFunc(ctx, r.changedWatches.ShutDown)()
 	for {
-		select {
-		case <-ctx.Done():
+		name, ended := r.changedWatches.Get()
+		if ended || ctx.Err() != nil {
 			return
-		case <-r.wake:
 		}
-		wait(ctx, time.Now().Add(watchStatusDelay))
-		r.mu.Lock()
-		names := r.changedWatches
-		r.changedWatches = map[cache.ObjectName]bool{}
-		r.mu.Unlock()
-		for name := range names {
-			if ctx.Err() != nil {
-				return
-			}
-			if err := r.reportWatch(ctx, registry, name); err != nil && ctx.Err() == nil {
-				r.log.Warn("the watch of a source was not reported; the next round tries again", "source", name.String(), "error", err)
-			}
+		if err := r.reportWatch(ctx, registry, name); err != nil && ctx.Err() == nil {
+			r.log.Warn("the watch of a source was not reported; the next round tries again", "source", name.String(), "error", err)
 		}
+		r.changedWatches.Done(name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	clientgotesting "k8s.io/client-go/testing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 // A change of the watch is in the status within two seconds, the number of objects
@@ -50,6 +52,37 @@ func TestWatchStatus_IsReportedPromptly(t *testing.T) {
 		pass(2 * statusInterval)
 		expect(t, "patches", []string{`a {"status":{"pending":0,"nextDueAt":null,"oldestDueAt":null,"inFlight":0,"retrying":0,"deliveries":{"message":"","reason":"","status":"Unknown"},"watched":null,"watch":null}}`}, r.patches())
 	}, object("a"))
+}
+
+// A change of a watch is reported within two seconds although the watches of a thousand sources
+// of another namespace change: there are fifty reports a second, and it waited for all.
+func TestWatchStatus_StormOfANeighbour(t *testing.T) {
+	t.Parallel()
+	all := []runtime.Object{object("calm")}
+	for i := range 1000 {
+		all = append(all, object(fmt.Sprint("busy-", i), func(o *v1alpha1.RescheduleSource) { o.Namespace = "busy" }))
+	}
+	inCluster(t, func(r *env) {
+		r.run()
+		for _, o := range all {
+			o := o.(*v1alpha1.RescheduleSource)
+			r.registry.count(string(o.UID), 0, time.Time{})
+			r.registry.watches(string(o.UID), schedule.WatchStatus{Generation: 1, Status: schedule.WatchTrue})
+		}
+		for _, o := range all[1:] {
+			r.cluster.WatchChanged(&schedule.Source{Namespace: "busy", Name: o.(*v1alpha1.RescheduleSource).Name})
+		}
+		pass(time.Second)
+		r.cluster.WatchChanged(&schedule.Source{Namespace: "ops", Name: "calm"})
+		pass(2 * time.Second)
+		if !slices.ContainsFunc(r.patches(), func(p string) bool { return strings.HasPrefix(p, "calm ") }) {
+			t.Errorf("it is not among %d that were reported", len(r.patches()))
+		}
+		pass(time.Minute)
+		if n := len(r.patches()); n < len(all) {
+			t.Errorf("%d of %d were reported", n, len(all))
+		}
+	}, all...)
 }
 
 // An adapter that does not serve the sources writes no status: it would remove what the
