@@ -51,7 +51,7 @@ type slimSources struct {
 
 func (s *slimSources) slim(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
-		source.Annotations = nil // none is read, and its author may write 256 KiB of them
+		source.TrimMetadata()
 		status := &source.Status
 		status.Conditions = targetsGone(status)
 		status.CloudEventAttributes, status.Annotations = nil, groupOnly(status.Annotations)

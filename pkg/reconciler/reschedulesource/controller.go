@@ -74,7 +74,7 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 			logger.Panicw("Cannot watch", zap.Error(err))
 		}
 	}
-	if err := sources.SetTransform(withoutManagedFields); err != nil {
+	if err := sources.SetTransform(trimmed); err != nil {
 		logger.Panicw("Cannot keep sources small", zap.Error(err))
 	}
 	must(sources.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -108,11 +108,11 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	return impl
 }
 
-// withoutManagedFields drops the managed fields: the controller does not read
-// them, and they may be as large as the rest of a source.
-func withoutManagedFields(o any) (any, error) {
+// trimmed drops the metadata that the controller does not read: it may be larger than the
+// rest of a source.
+func trimmed(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
-		source.ManagedFields = nil
+		source.TrimMetadata()
 	}
 	return o, nil
 }

@@ -2,8 +2,10 @@ package reschedulesource
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -377,19 +379,28 @@ func TestUntombed_LastKnownState(t *testing.T) {
 	}
 }
 
-// Managed fields are not kept in memory.
-func TestController_DropsManagedFields(t *testing.T) {
+// Metadata that no program reads is not kept in memory: an author may write 1.4 MB of it. Nor are
+// labels above the bound, each of which took eight times its text.
+func TestController_DropsMetadata(t *testing.T) {
 	t.Parallel()
 	c, _ := twoSources(t)
 	third := source()
 	third.Name, third.ManagedFields = "third", []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	third.Annotations, third.Finalizers = map[string]string{"a": "b"}, []string{"a/b"}
+	third.OwnerReferences, third.Labels = []metav1.OwnerReference{{Name: "a"}}, map[string]string{}
+	for i := range 10 * v1alpha1.MaxLabels {
+		third.Labels[fmt.Sprint("label-", i)] = "x"
+	}
 	c.save(t, "create", third)
 	c.expect(t, types.NamespacedName{Namespace: "ops", Name: "third"})
 	kept, err := reschedulesource.Get(c.ctx).Lister().RescheduleSources("ops").Get("third")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept.ManagedFields != nil {
-		t.Errorf("kept %v", kept.ManagedFields)
+	if kept.ManagedFields != nil || kept.Annotations != nil || kept.Finalizers != nil || kept.OwnerReferences != nil || len(kept.Labels) != v1alpha1.MaxLabels+1 {
+		t.Errorf("kept %+v", kept.ObjectMeta)
+	}
+	if err := kept.Validate(c.ctx); err == nil || !strings.Contains(err.Error(), "metadata.labels") {
+		t.Errorf("its labels are valid: %v", err)
 	}
 }

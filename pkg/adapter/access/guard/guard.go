@@ -97,6 +97,9 @@ func (g *Guard) Admit(r *http.Request, a access.Request) (access.Caller, error) 
 		return access.Caller{}, nil
 	}
 	who, err := g.authenticate(r, a)
+	if err == nil && len(src.labels) > v1alpha1.MaxLabels { // which EventPolicies select it is not known
+		err = schedule.Refuse(schedule.CodeDenied, "the source has more than %d labels: remove some", v1alpha1.MaxLabels)
+	}
 	if err != nil {
 		g.logRefusal(r.Context(), a, nil, err)
 		return access.Caller{}, err

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
 const apiVersion = "sources.reschedule.dev/v1alpha1"
@@ -96,6 +98,21 @@ func TestPolicy_FollowsLabels(t *testing.T) {
 		if _, err := w.admit(t, token, access.VerbCreate); (err == nil) != (tier == "gold") {
 			t.Errorf("%s: %v", tier, err)
 		}
+	}
+}
+
+// Of more labels than are kept it is not known which policies select the source: no caller is admitted.
+func TestPolicy_TooManyLabels(t *testing.T) {
+	t.Parallel()
+	w := newEnv(t)
+	w.setPolicies(targets["its labels"].change(newPolicy("p", outsider)))
+	token, many := w.issue(outsider), map[string]string{"tier": "gold"}
+	for i := range v1alpha1.MaxLabels {
+		many[fmt.Sprint("label-", i)] = ""
+	}
+	w.addSource(name, many)
+	if _, err := w.admit(t, token, access.VerbCreate); err == nil || !strings.Contains(err.Error(), "labels") {
+		t.Errorf("admitted: %v", err)
 	}
 }
 

@@ -37,9 +37,13 @@ func validateLength(field, s string, most int) *apis.FieldError {
 	return nil
 }
 
-// Validate reports everything that is wrong with the spec.
+// Validate reports everything that is wrong with the spec, and too many labels.
 func (s *RescheduleSource) Validate(ctx context.Context) *apis.FieldError {
-	return s.Spec.Validate(apis.WithinParent(ctx, s.ObjectMeta)).ViaField("spec")
+	var errs *apis.FieldError
+	if len(s.Labels) > MaxLabels {
+		errs = apis.ErrGeneric(fmt.Sprintf("has more than %d labels: remove some", MaxLabels), "metadata.labels")
+	}
+	return errs.Also(s.Spec.Validate(apis.WithinParent(ctx, s.ObjectMeta)).ViaField("spec"))
 }
 
 // Validate reports everything that is wrong with the spec. A sink may be in
