@@ -204,7 +204,7 @@ func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, 
 	if err := c.waitForAll(ctx, ""); err != nil {
 		return objects.Page{}, err
 	}
-	answer, err := c.call(ctx, a, turn, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
+	answer, err := c.call(ctx, caller{a, turn}, pathOf(q), params, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", forbidden(a, "list", q))
 	if err != nil {
 		return objects.Page{}, c.missing(q, err)
 	}
@@ -279,28 +279,34 @@ func (c *Objects) get(ctx context.Context, a objects.Account, path string, param
 	if err := c.wait(ctx, a.Namespace); err != nil {
 		return nil, err
 	}
-	return c.call(ctx, a, nil, path, params, accept, denied)
+	return c.call(ctx, caller{a, nil}, path, params, accept, denied)
+}
+
+// caller is who makes a call.
+type caller struct {
+	objects.Account
+	turn objects.Turn // nil: none
 }
 
 // call is get, after its wait. A token that must be requested is waited for without the turn, if
 // there is one: the requests of a namespace wait for each other.
-func (c *Objects) call(ctx context.Context, a objects.Account, turn objects.Turn, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
+func (c *Objects) call(ctx context.Context, a caller, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
 	for again := false; ; again = true {
 		token, err, ok := c.tokens.kept.cached(a.User())
 		request := func() error {
-			token, err = c.tokens.get(ctx, a)
+			token, err = c.tokens.get(ctx, a.Account)
 			return err
 		}
 		switch {
 		case ok:
-		case turn == nil:
+		case a.turn == nil:
 			err = request()
 		default:
-			err = turn.Without(ctx, request)
+			err = a.turn.Without(ctx, request)
 		}
 		switch {
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-			return nil, &objects.Forbidden{Account: a, Detail: shortened(err.Error())}
+			return nil, &objects.Forbidden{Account: a.Account, Detail: shortened(err.Error())}
 		case err != nil:
 			return nil, fmt.Errorf("kube: token of service account %s/%s: %w", a.Namespace, a.Name, err)
 		}
@@ -317,7 +323,7 @@ func (c *Objects) call(ctx context.Context, a objects.Account, turn objects.Turn
 		failure.Code = answer.StatusCode
 		switch {
 		case failure.Code == http.StatusUnauthorized && !again:
-			c.tokens.drop(a)
+			c.tokens.drop(a.Account)
 		case failure.Code == http.StatusForbidden && denied != nil:
 			denied.Detail = shortened(failure.Message)
 			return nil, denied
