@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -241,6 +242,10 @@ func sinks() []runtime.Object {
 		sink("serving.knative.dev/v1", "Service", "ops", "worker", at("http://worker.ops.svc.cluster.local")),
 		sink("serving.knative.dev/v1", "Service", "other", "worker", at("http://worker.other.svc.cluster.local")),
 		sink("serving.knative.dev/v1", "Service", "ops", "starting", map[string]any{}),
+		sink("serving.knative.dev/v1", "Service", "ops", "longwinded", revised("http://longwinded.ops.svc.cluster.local", strings.Repeat("r", 254))),
+		sink("serving.knative.dev/v1", "Service", "ops", "far", at("http://far.ops.svc.cluster.local/"+strings.Repeat("x", 2048))),
+		sink("serving.knative.dev/v1", "Service", "ops", "trusting", map[string]any{"address": map[string]any{
+			"url": "https://trusting.ops.svc.cluster.local", "CACerts": strings.Repeat("x", 256<<10+1), "audience": strings.Repeat("x", 2049)}}),
 		sink("eventing.knative.dev/v1", "Broker", "ops", "default", secure),
 		sink("messaging.knative.dev/v1", "Channel", "ops", "pipe", at("http://pipe-kn-channel.ops.svc.cluster.local")),
 		sink("v1", "Service", "ops", "plain", nil),

@@ -14,7 +14,7 @@ import (
 // be watched.
 func (r *Reconciler) resolveSink(ctx context.Context, source *v1alpha1.RescheduleSource) error {
 	sink := source.Spec.Sink
-	addr, err := r.resolver.AddressableFromDestinationV1(ctx, sink, source)
+	addr, err := r.address(ctx, sink, source)
 	if err != nil {
 		source.Status.MarkNoSink(reasonOf(err), "%s: %v", describe(sink), err)
 		return failure("SinkNotFound", "Sink not found: %s: %w", describe(sink), err)
@@ -30,13 +30,25 @@ func (r *Reconciler) resolveDeadLetterSink(ctx context.Context, source *v1alpha1
 		return nil
 	}
 	sink := *source.Spec.Delivery.DeadLetterSink
-	addr, err := r.resolver.AddressableFromDestinationV1(ctx, sink, source)
+	addr, err := r.address(ctx, sink, source)
 	if err != nil {
 		source.Status.MarkNoDeadLetterSink(reasonOf(err), "%s: %v", describe(sink), err)
 		return failure("DeadLetterSinkNotFound", "Dead letter sink not found: %s: %w", describe(sink), err)
 	}
 	source.Status.MarkDeadLetterSink(addr)
 	return nil
+}
+
+// address resolves a destination.
+func (r *Reconciler) address(ctx context.Context, d duckv1.Destination, source *v1alpha1.RescheduleSource) (*duckv1.Addressable, error) {
+	addr, err := r.resolver.AddressableFromDestinationV1(ctx, d, source)
+	if err != nil {
+		return nil, err
+	}
+	if err := v1alpha1.ValidateAddress(addr); err != nil {
+		return nil, err
+	}
+	return addr, nil
 }
 
 // reasonOf distinguishes a missing object from an object without an address.

@@ -97,6 +97,10 @@ func TestSink_KeepsTheLastURI(t *testing.T) {
 			`Service other/plain (v1): failed to get object other/plain: services "plain" not found`},
 		{"it has no address yet", ref("serving.knative.dev/v1", "Service", "", "starting"), "NotResolved",
 			`Service ops/starting (serving.knative.dev/v1): address not set for Kind = Service, Namespace = ops, Name = starting, APIVersion = serving.knative.dev/v1, Group = , Address = `},
+		{"its address is long", ref("serving.knative.dev/v1", "Service", "", "far"), "NotResolved",
+			`Service ops/far (serving.knative.dev/v1): has 2081 characters, more than 2048: status.address.url`},
+		{"its certificates and audience are long", ref("serving.knative.dev/v1", "Service", "", "trusting"), "NotResolved",
+			"Service ops/trusting (serving.knative.dev/v1): has 2049 characters, more than 2048: status.address.audience\nhas 262145 characters, more than 262144: status.address.CACerts"},
 		{"an unknown kind", ref("nowhere.dev/v1", "Nothing", "", "x"), "NotFound",
 			`Nothing ops/x (nowhere.dev/v1): failed to get lister for nowhere.dev/v1, Resource=nothings: the server could not find the requested resource (list nothings.nowhere.dev)`},
 	} {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"knative.dev/pkg/controller"
 
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
@@ -60,7 +61,11 @@ func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.R
 	// A revision is ready a moment before requests reach it, and the one before would
 	// get the first objects. The Service is ready when they do.
 	if isReady(o) {
-		source.Status.SinkRevision, _, _ = unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
+		revision, _, _ := unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
+		if len(revision) > validation.DNS1123SubdomainMaxLength { // its author may write any text: it names no Revision
+			revision = ""
+		}
+		source.Status.SinkRevision = revision
 	}
 	return nil
 }

@@ -84,6 +84,7 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 	revised := to(ref("serving.knative.dev/v1", "Service", "ops", "revised"))
 	elsewhere := to(ref("serving.knative.dev/v1", "Service", "other", "revised"))
 	moving := to(ref("serving.knative.dev/v1", "Service", "ops", "moving"))
+	longwinded := to(ref("serving.knative.dev/v1", "Service", "ops", "longwinded"))
 	plain, address := to(ref("v1", "Service", "", "plain")), resolvedTo("http://revised.ops.svc.cluster.local")
 	good := reported("True", "", "")
 	is := func(revision string) option { return observed("True", "", "", revision) }
@@ -110,6 +111,9 @@ func TestSinkRevision_OfAKnativeService(t *testing.T) {
 	}, {
 		Name: "a sink of another kind", Key: key, Objects: []runtime.Object{settled(plain, watching(""), good, resolvedTo("http://plain.ops.svc.cluster.local"), is("revised-00001")), adapter(1, 1)},
 		WantStatusUpdates: becomes(settled(plain, watching(""), good, resolvedTo("http://plain.ops.svc.cluster.local"), is(""))),
+	}, {
+		Name: "a text that names no revision", Key: key, Objects: []runtime.Object{source(longwinded, watching(""), good), adapter(1, 1)},
+		WantStatusUpdates: becomes(settled(longwinded, watching(""), good, resolvedTo("http://longwinded.ops.svc.cluster.local"), is(""))),
 	}, {
 		Name: "it may not be read", Key: key, Ctx: fails(http.StatusForbidden),
 		Objects:           []runtime.Object{settled(revised, watching(""), good, address, is("revised-00001")), adapter(1, 1)},

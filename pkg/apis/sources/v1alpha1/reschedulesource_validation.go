@@ -200,6 +200,23 @@ func validateDestination(ctx context.Context, d *duckv1.Destination) *apis.Field
 	return errs.Also(validateCACerts(d.CACerts))
 }
 
+// ValidateAddress bounds an address that a destination was resolved to, as Validate bounds one in a
+// spec. Its text is copied into the status of each source that refers to it, and its author may
+// write as much of it as an object may have.
+func ValidateAddress(addr *duckv1.Addressable) *apis.FieldError {
+	var errs *apis.FieldError
+	if addr.URL != nil {
+		errs = errs.Also(validateLength("url", addr.URL.String(), maxURI))
+	}
+	if addr.Audience != nil {
+		errs = errs.Also(validateLength("audience", *addr.Audience, maxAudience))
+	}
+	if addr.CACerts != nil {
+		errs = errs.Also(validateLength("CACerts", *addr.CACerts, maxCACerts))
+	}
+	return errs.ViaField("status", "address")
+}
+
 func validateRef(ctx context.Context, ref *duckv1.KReference) *apis.FieldError {
 	errs := ref.Validate(ctx)
 	errs = errs.Also(validateLength("apiVersion", ref.APIVersion, maxAPIVersion))
