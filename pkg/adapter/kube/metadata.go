@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,6 +23,17 @@ const (
 	tokenBytes = 32
 	// maxDepth bounds values in values; metadata has three levels.
 	maxDepth = 16
+	// maxName bounds names, uids and versions, and maxContinue the token of the next page: they are
+	// remembered. The API server's own have at most 253 bytes, and 1 KB.
+	maxName, maxContinue = 512, 8 << 10
+	// maxServed bounds an entry of the discovery, on the wire and as it is kept.
+	maxServed = 64 << 10
+)
+
+// errNameSize ends a stream, errTokenSize a list: what would be remembered is too large.
+var (
+	errNameSize  = fmt.Errorf("a name, uid or version has more than %d bytes", maxName)
+	errTokenSize = fmt.Errorf("the token of the next page has more than %d bytes", maxContinue)
 )
 
 // errObjectSize ends a stream: the object has more than maxObject bytes.
@@ -152,9 +164,13 @@ func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err 
 			return r.members(func(name string) (err error) {
 				switch name {
 				case "resourceVersion":
-					page.Version, err = r.text()
+					if page.Version, err = r.text(); len(page.Version) > maxName {
+						return errNameSize
+					}
 				case "continue":
-					page.Continue, err = r.text()
+					if page.Continue, err = r.text(); len(page.Continue) > maxContinue {
+						return errTokenSize
+					}
 				default:
 					err = r.dec.SkipValue()
 				}
@@ -169,6 +185,18 @@ func (r *reader) list(each func(*objects.Object) error) (page objects.Page, err 
 }
 
 func (r *reader) items(each func(*objects.Object) error) error {
+	return r.elements(maxObject, func() error {
+		o, _, err := r.object()
+		if err != nil {
+			return err
+		}
+		return each(o)
+	})
+}
+
+// elements calls each for every element of a list, which has no more bytes than most; each must
+// read it.
+func (r *reader) elements(most int, each func() error) error {
 	if r.dec.PeekKind() != '[' {
 		return r.dec.SkipValue()
 	}
@@ -176,16 +204,40 @@ func (r *reader) items(each func(*objects.Object) error) error {
 		return err
 	}
 	for r.dec.PeekKind() != ']' {
-		r.in.left = maxObject
-		o, _, err := r.object()
-		if err != nil {
-			return err
-		}
-		if err := each(o); err != nil {
+		r.in.left = most
+		if err := each(); err != nil {
 			return err
 		}
 	}
 	_, err := r.dec.ReadToken()
+	return err
+}
+
+// served calls each for every entry of some members of a document of the discovery, which are
+// lists or one entry, until it returns false.
+func (r *reader) served(members []string, each func(member string, entry map[string]any) bool) error {
+	errEnough := errors.New("kube: enough was read")
+	r.in.left = maxServed
+	err := r.members(func(member string) error {
+		if !slices.Contains(members, member) {
+			return r.dec.SkipValue()
+		}
+		one := func() error {
+			r.left = maxServed
+			v, err := r.value(maxDepth)
+			if entry, ok := v.(map[string]any); err == nil && ok && !each(member, entry) {
+				return errEnough
+			}
+			return err
+		}
+		if r.dec.PeekKind() == '{' {
+			return one()
+		}
+		return r.elements(maxServed, one)
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
 	return err
 }
 
@@ -282,6 +334,9 @@ func (r *reader) metadata() (*objects.Object, error) {
 	o := objects.FromMetadata(m)
 	if r.left < 0 {
 		o.TooLarge, o.Metadata = true, nil
+	}
+	if max(len(o.Namespace), len(o.Name), len(o.UID), len(o.Version)) > maxName {
+		return o, errNameSize
 	}
 	return o, err
 }

@@ -1,0 +1,77 @@
+package kube
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// What a list or a watch remembers of an answer is bounded, however large the answer makes it. A
+// version of 7 MB stayed with its watch, and 200 watches ended the adapter.
+func TestObjects_RemembersNoLargeText(t *testing.T) {
+	t.Parallel()
+	s := newServed(t)
+	long := strings.Repeat("7", maxContinue+1)
+	const path = "/apis/example.com/v1/sites"
+	for _, answer := range []string{
+		`{"metadata":{"resourceVersion":"` + long + `"},"items":[]}`,
+		`{"metadata":{"resourceVersion":"7","continue":"` + long + `"},"items":[]}`,
+		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"` + long + `"}}]}`,
+		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","uid":"` + long + `"}}]}`,
+		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"` + long + `"}}]}`,
+	} {
+		s.on(path, text(answer))
+		if page, err := s.List(t.Context(), watcher, sites, func(*objects.Object) error { return nil }); err == nil {
+			t.Errorf("%.60s: a token of %d bytes, a version of %d", answer, len(page.Continue), len(page.Version))
+		}
+	}
+	s.on(path, text(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"`+long+`"}}}`))
+	if err := s.Watch(t.Context(), watcher, sites, ignoring); err == nil {
+		t.Error("a bookmark with a version of any length")
+	}
+}
+
+// A document of the discovery takes no more memory for its size, and a namespace reads a few at
+// once. Forty of 4 MiB took 169 MB before they were decoded, and more then.
+func TestObjects_DiscoveryIsBounded(t *testing.T) {
+	// Not in parallel: it reads what the process holds.
+	const calls = 40
+	s := newServed(t)
+	s.all = flowcontrol.NewFakeAlwaysRateLimiter()
+	s.namespaces.Add(watcher.Namespace, s.all, time.Hour)
+	arrived, goOn := make(chan struct{}, calls), make(chan struct{})
+	const entry = `{"kind":"Big","verbs":["` // and the rest, up to the bound of one
+	document := `{"resources":[` + strings.Repeat(entry+strings.Repeat("x", maxServed/2)+`"]},`, 4<<20/(maxServed/2))
+	s.on("/apis/example.com/v1", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, document)
+		w.(http.Flusher).Flush()
+		arrived <- struct{}{}
+		select {
+		case <-goOn:
+		case <-r.Context().Done():
+		}
+	})
+	before := used()
+	var ended sync.WaitGroup
+	for i := range calls {
+		ended.Go(func() {
+			_, _ = s.Resolve(t.Context(), watcher, "example.com", "v1", fmt.Sprint("Kind", i)) // none is found
+		})
+	}
+	for range 4 {
+		<-arrived
+	}
+	if held := int64(used() - before); held > 6<<20 {
+		t.Errorf("%d calls hold %d KB", calls, held>>10)
+	}
+	close(goOn)
+	ended.Wait()
+}
