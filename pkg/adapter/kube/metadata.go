@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -21,6 +22,9 @@ const (
 	maxObject = 8 << 20
 	// tokenBytes is what a value costs beside its text.
 	tokenBytes = 32
+	// arrival is how long the rest of an event may take to arrive: its watch reads at its turn, for
+	// which the others wait. An event of 1 MB comes in 64 parts.
+	arrival = 10 * time.Second
 	// maxDepth bounds values in values; metadata has three levels.
 	maxDepth = 16
 	// maxName bounds names, uids and versions, and maxContinue the token of the next page: they are
@@ -30,9 +34,11 @@ const (
 	maxServed = 64 << 10
 )
 
-// errNameSize ends a stream, errTokenSize a list: what would be remembered is too large.
+// errNameSize ends a stream, errTokenSize a list: what would be remembered is too large. errSlow ends
+// a watch.
 var (
 	errNameSize  = fmt.Errorf("a name, uid or version has more than %d bytes", maxName)
+	errSlow      = fmt.Errorf("an event did not arrive within %s", arrival)
 	errTokenSize = fmt.Errorf("the token of the next page has more than %d bytes", maxContinue)
 )
 
@@ -54,10 +60,20 @@ type bursts struct {
 	from        io.Reader
 	begin, idle func() error // nil: none
 	buf         []byte
-	rest        []byte // not yet read
-	more        bool   // is on its way
-	inside      bool   // an event has begun
-	left        int    // of maxObject
+	rest        []byte      // not yet read
+	more        bool        // is on its way
+	inside      bool        // an event has begun
+	left        int         // of maxObject
+	late        *time.Timer // runs from the first wait inside an event to its end; nil: it may take long
+	waited      bool
+}
+
+// ended ends the time of an event.
+func (b *bursts) ended() {
+	if b.waited {
+		b.late.Stop()
+		b.waited = false
+	}
 }
 
 func (b *bursts) Read(p []byte) (int, error) {
@@ -70,6 +86,10 @@ func (b *bursts) Read(p []byte) (int, error) {
 			if err := b.idle(); err != nil {
 				return 0, err
 			}
+		}
+		if !waits && !b.waited && b.late != nil {
+			b.late.Reset(arrival)
+			b.waited = true
 		}
 		n, err := b.from.Read(b.buf)
 		b.rest = b.buf[:n]
@@ -276,6 +296,7 @@ func (r *reader) watch(each func(objects.EventType, *objects.Object) error) erro
 		if err != nil {
 			return err
 		}
+		r.in.ended()
 		switch t := objects.EventType(kind); t {
 		case objects.Added, objects.Modified, objects.Deleted, objects.Bookmark:
 			if o == nil {

@@ -227,6 +227,8 @@ func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query,
 	life := watchLeast + rand.N(watchSpread)
 	ctx, cancel := context.WithTimeout(ctx, life+watchGrace)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	params := query(q)
 	params.Set("watch", "true")
 	params.Set("allowWatchBookmarks", "true")
@@ -237,7 +239,14 @@ func (c *Objects) Watch(ctx context.Context, a objects.Account, q objects.Query,
 		return c.missing(q, err)
 	}
 	defer answer.Body.Close()
-	if err := newReader(answer.Body, h.Begin, h.Idle).watch(h.Each); err != nil {
+	in := newReader(answer.Body, h.Begin, h.Idle)
+	in.in.late = time.AfterFunc(time.Hour, func() { end(errSlow) })
+	defer in.in.late.Stop()
+	in.in.late.Stop() // there is no event yet
+	if err := in.watch(h.Each); err != nil {
+		if errors.Is(context.Cause(ctx), errSlow) {
+			err = errSlow
+		}
 		return fmt.Errorf("kube: watching %s: %w", q.Resource.Name(), err)
 	}
 	return nil

@@ -1,14 +1,18 @@
 package kube
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
@@ -74,4 +78,55 @@ func TestObjects_DiscoveryIsBounded(t *testing.T) {
 	}
 	close(goOn)
 	ended.Wait()
+}
+
+// stream is the body of an answer, which ends with its request.
+type stream struct{ *io.PipeReader }
+
+func (s stream) RoundTrip(r *http.Request) (*http.Response, error) {
+	context.AfterFunc(r.Context(), func() { _ = s.CloseWithError(r.Context().Err()) })
+	return &http.Response{StatusCode: http.StatusOK, Body: s}, nil
+}
+
+// A watch ends when the rest of an event takes long to arrive, also byte by byte: it has the turn
+// of a watch that reads. One whose events are far apart goes on.
+func TestObjects_WatchEndsWithASlowEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var i issuer
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, api := io.Pipe()
+		c.watches = &http.Client{Transport: stream{body}}
+		events, ended := 0, make(chan error, 1)
+		h := ignoring
+		h.Each = func(objects.EventType, *objects.Object) error {
+			events++
+			time.Sleep(time.Minute) // it is stored
+			return nil
+		}
+		go func() { ended <- c.Watch(t.Context(), watcher, sites, h) }()
+		write := func(text string) bool {
+			_, err := io.WriteString(api, text)
+			synctest.Wait()
+			return err == nil
+		}
+		const event = `{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":"8"}}}`
+		write(event + "\n" + event + "\n")
+		write(event[:30])
+		time.Sleep(arrival / 2)
+		write(event[30:] + "\n")
+		time.Sleep(3 * time.Minute)
+		if !write(event[:9]) || events != 3 {
+			t.Errorf("%d events: %v", events, <-ended)
+		}
+		began := time.Now()
+		for write(" ") {
+			time.Sleep(time.Second)
+		}
+		if err := <-ended; !errors.Is(err, errSlow) || time.Since(began) > arrival+2*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
 }

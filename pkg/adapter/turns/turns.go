@@ -36,10 +36,12 @@ var ErrNone = errors.New("turns: too many computations wait")
 
 // Turns is a number of turns. It is safe for concurrent use.
 type Turns struct {
-	wait time.Duration
+	wait  time.Duration
+	share int // of one namespace
 
 	mu      sync.Mutex
 	free    int
+	held    map[string]int // by namespace
 	waiting waiters
 }
 
@@ -68,7 +70,12 @@ func New() *Turns { return With(Half(), Wait) }
 
 // With returns so many turns, for which a caller waits at most so long; 0 is as long as
 // its context.
-func With(n int, wait time.Duration) *Turns { return &Turns{free: n, wait: wait} }
+func With(n int, wait time.Duration) *Turns { return Shared(n, n, wait) }
+
+// Shared is With, where a namespace has a share of the turns at most: its turns may last.
+func Shared(n, share int, wait time.Duration) *Turns {
+	return &Turns{free: n, share: share, wait: wait, held: map[string]int{}}
+}
 
 // Awaited reports that a caller waits for a turn.
 func (t *Turns) Awaited() bool {
@@ -123,15 +130,16 @@ func (t *Turn) Without(ctx context.Context, wait func() error) error {
 // Done ends the turn. It may be called again.
 func (t *Turn) Done() {
 	if t.all != nil {
-		t.all.done()
+		t.all.done(t.namespace)
 		t.all = nil
 	}
 }
 
 func (t *Turns) take(ctx context.Context, namespace, source string) (err error) {
 	t.mu.Lock()
-	if t.free > 0 { // then no caller waits
+	if t.free > 0 && t.held[namespace] < t.share { // then callers who wait have their share
 		t.free--
+		t.held[namespace]++
 		t.mu.Unlock()
 		return nil
 	}
@@ -156,20 +164,25 @@ func (t *Turns) take(ctx context.Context, namespace, source string) (err error) 
 	gone := t.waiting.remove(turn, namespace, source)
 	t.mu.Unlock()
 	if !gone { // its turn came at this moment
-		t.done()
+		t.done(namespace)
 	}
 	return err
 }
 
-// done gives the turn to the next caller.
-func (t *Turns) done() {
+// done gives the turn of a namespace to the next caller.
+func (t *Turns) done(namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if next := t.waiting.pop(); next != nil {
-		close(next)
+	if t.held[namespace]--; t.held[namespace] == 0 {
+		delete(t.held, namespace)
+	}
+	next, to := t.waiting.pop(func(name string) bool { return t.held[name] < t.share })
+	if next == nil {
+		t.free++
 		return
 	}
-	t.free++
+	t.held[to]++
+	close(next)
 }
 
 // waiters are the callers of one name that wait, or the waiters of the names below it in
@@ -196,24 +209,26 @@ func (w *waiters) push(turn chan struct{}, path ...string) {
 	next.push(turn, path[1:]...)
 }
 
-// pop takes the next one out; nil when none waits.
-func (w *waiters) pop() (turn chan struct{}) {
-	if len(w.names) == 0 {
-		if len(w.callers) > 0 {
-			turn, w.callers = w.callers[0], w.callers[1:]
-		}
-		return turn
+// pop takes the next one out whose name may go, and returns the name; nil when none waits.
+func (w *waiters) pop(may func(name string) bool) (turn chan struct{}, name string) {
+	if len(w.callers) > 0 {
+		turn, w.callers = w.callers[0], w.callers[1:]
+		return turn, ""
 	}
-	name := w.names[0]
-	w.names = w.names[1:]
+	i := slices.IndexFunc(w.names, may)
+	if i < 0 {
+		return nil, ""
+	}
+	name = w.names[i]
+	w.names = slices.Delete(w.names, i, i+1)
 	next := w.below[name]
-	turn = next.pop()
+	turn, _ = next.pop(func(string) bool { return true })
 	if next.empty() {
 		delete(w.below, name)
 	} else {
 		w.names = append(w.names, name)
 	}
-	return turn
+	return turn, name
 }
 
 func (w *waiters) empty() bool { return len(w.callers) == 0 && len(w.names) == 0 }

@@ -181,3 +181,62 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 		}
 	})
 }
+
+// A namespace has its share of the turns at most, and the others are free for the next one, whoever
+// waits.
+func TestTurns_Shared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := Shared(4, 2, 0)
+		came := make(chan string, 10)
+		ctx, hangUp := context.WithCancel(t.Context())
+		defer hangUp()
+		take := func(namespace string) *Turn {
+			turn := new(Turn)
+			go func() {
+				var err error
+				if *turn, err = all.Take(ctx, namespace, ""); err == nil {
+					came <- namespace
+				}
+			}()
+			synctest.Wait()
+			return turn
+		}
+		want := func(names ...string) {
+			t.Helper()
+			synctest.Wait()
+			for _, name := range names {
+				select {
+				case got := <-came:
+					if got != name {
+						t.Errorf("%s has a turn, want %s", got, name)
+					}
+				default:
+					t.Errorf("%s has no turn", name)
+				}
+			}
+			if len(came) > 0 {
+				t.Errorf("%s has a turn too", <-came)
+			}
+		}
+		a1, a2, _ := take("a"), take("a"), take("a")
+		want("a", "a")
+		b1 := take("b")
+		c1 := take("c")
+		want("b", "c")
+		take("d")
+		want()
+		b1.Done() // a waits for longer, and has its share
+		want("d")
+		c1.Done()
+		want()
+		a1.Done()
+		want("a")
+		a2.Done()
+		hangUp()
+		synctest.Wait()
+		if all.free != 2 || len(all.held) != 2 || !all.waiting.empty() { // a and d have one each
+			t.Errorf("at the end: %+v", all)
+		}
+	})
+}

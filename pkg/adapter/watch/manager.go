@@ -48,7 +48,7 @@ type Queue interface {
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
-	lists   *turns.Turns   // one list at a time, also of namespaces; the namespaces of the sources in turn
+	lists   *turns.Turns   // also of namespaces: one of a namespace of sources at a time
 	streams *budget.Budget // watches that may be open
 	// At their turn are the watches that read events, up to the batch that they make, and the
 	// ones that evaluate an expression: what they hold is bounded by the number of turns.
@@ -77,8 +77,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.With(1, 0), streams: budget.New(maxStreams, nil),
-		reading: turns.With(maxReading, 0), evaluating: turns.With(turns.Half(), 0)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil),
+		reading: turns.Shared(maxReading, maxReading/2, 0), evaluating: turns.With(turns.Half(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {
@@ -165,8 +165,10 @@ const (
 	// readingBytes is what it takes more while it reads: an object, its text and a batch.
 	readingBytes = 2 << 20
 	// maxReading is how many watches read events at once: of more than one, batches are
-	// stored together.
+	// stored together. A namespace has half of them at most: the rest of an event may take long.
 	maxReading = 4
+	// maxLists is how many lists read at once, each of another namespace: a page may take a minute.
+	maxLists = 4
 	// readingTurn is how long a watch reads on while others wait.
 	readingTurn = 5 * time.Millisecond
 )

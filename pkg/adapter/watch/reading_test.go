@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,8 +32,8 @@ func TestReading_FewAtOnceAndFair(t *testing.T) {
 			return began, r
 		}
 		var first []*reading
-		for range maxReading {
-			began, r := reads("many")
+		for _, namespace := range []string{"many", "many", "other", "other"} {
+			began, r := reads(namespace)
 			<-began
 			first = append(first, r)
 		}
@@ -57,6 +58,23 @@ func TestReading_FewAtOnceAndFair(t *testing.T) {
 		}
 		first[2].done()
 		<-more2
+	})
+}
+
+// The watches of one namespace leave others a turn, however long their events take to arrive. Four
+// events without an end kept all watches from reading, for ten minutes.
+func TestReading_OneNamespaceLeavesTurns(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		for range 2 * maxReading {
+			go func() {
+				_, _ = w.m.reading.Take(t.Context(), "slow", "s") // as many as it gets
+			}()
+		}
+		synctest.Wait()
+		w.api.put("Website", "ops/a", true)
+		w.want("beside slow events", time.Second, "add Website/ops/a")
 	})
 }
 
@@ -116,8 +134,8 @@ func TestReading_IdleWatchHasNoTurn(t *testing.T) {
 		w.api.put("Website", "ops/a", true)
 		w.m.Remove(w.src.UID)
 		synctest.Wait()
-		for range maxReading {
-			if _, err := w.m.reading.Take(t.Context(), "n", "s"); err != nil {
+		for i := range maxReading {
+			if _, err := w.m.reading.Take(t.Context(), fmt.Sprint(i), "s"); err != nil {
 				t.Fatal(err)
 			}
 		}
