@@ -4,7 +4,7 @@ import "github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 
 // Bounds of the texts that a request may carry, in bytes.
 const (
-	maxUID    = 256
+	maxUID    = schedule.MaxUIDBytes
 	maxReason = 1024
 	// maxAttribute bounds each attribute of an event. In binary mode it is a
 	// header, and servers commonly take 8 KiB of one.

@@ -11,6 +11,9 @@ import (
 // MaxKeyBytes is the length of the longest key.
 const MaxKeyBytes = 512
 
+// MaxUIDBytes is the length of the longest uid.
+const MaxUIDBytes = 256
+
 // deadLetterPrefix starts the key of a dead letter. No key of a user has a
 // control character, so the two never collide.
 const deadLetterPrefix = "\x01"

@@ -65,10 +65,19 @@ func ownerTargets(o *objects.Object, group, kind string, namespaced bool) []targ
 			namespace = o.Namespace
 		}
 		if key := keyOf(kind, namespace, owner.Name); schedule.ValidateKey(key) == nil {
-			targets = append(targets, target{key, owner.UID})
+			targets = append(targets, target{key, usable(owner.UID)})
 		}
 	}
 	return targets
+}
+
+// usable is a uid as a schedule may have it, or none: the API server takes any text for the uid of an
+// owner, also one of 200 KB.
+func usable(uid string) string {
+	if schedule.ValidateText("uid", uid, schedule.MaxUIDBytes) != nil {
+		return ""
+	}
+	return uid
 }
 
 // expressionTargets are the keys that the expression yields. An empty string is none.

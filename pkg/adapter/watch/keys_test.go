@@ -129,6 +129,23 @@ func TestOwner_OldAndNew(t *testing.T) {
 	})
 }
 
+// The uid of an owner is any text for the API server. One that a caller could not send is left out,
+// and the owner is scheduled.
+func TestOwner_UnusableUID(t *testing.T) {
+	run(t, owns, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		for i, uid := range []string{strings.Repeat("u", 200<<10), "a\x1b[2Jb"} {
+			w.api.put("Deployment", fmt.Sprint("ops/", i), true, func(o *object) {
+				o.owners = []any{map[string]any{"apiVersion": "example.com/v1", "kind": "Website", "name": "a", "uid": uid}}
+			})
+			if wakes := w.want("made", time.Second, "dev.reschedule.due Website/ops/a"); wakes[0].uid != "" {
+				t.Errorf("a uid of %d bytes", len(wakes[0].uid))
+			}
+		}
+	})
+}
+
 // The key of an owner without a namespace has none.
 func TestOwner_WithoutNamespace(t *testing.T) {
 	run(t, func() *schedule.Source {

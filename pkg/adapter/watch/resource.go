@@ -314,7 +314,7 @@ func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, err
 		s.targets = ownerTargets(o, r.cfg.OwnerGroup, r.cfg.OwnerKind, kind == nil || kind.Namespaced)
 	default:
 		s.own = true
-		s.targets = []target{{keyOf(r.cfg.Kind, o.Namespace, o.Name), o.UID}}
+		s.targets = []target{{keyOf(r.cfg.Kind, o.Namespace, o.Name), usable(o.UID)}}
 	}
 	if err != nil {
 		if ctx.Err() != nil {
