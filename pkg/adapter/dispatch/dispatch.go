@@ -56,7 +56,7 @@ var errCalledOff = errors.New("the occurrence was replaced or cancelled before t
 // together. Small events reach both at about the same time.
 const (
 	DefaultMaxInFlight = 4096
-	DefaultMaxBytes    = 152 << 20
+	DefaultMaxBytes    = 140 << 20
 )
 
 // endings is how many deliveries may end at a time. To end one takes some 15 µs, so that

@@ -29,7 +29,8 @@ const (
 	// A watch ends after 5 to 10 minutes; watchGrace later it is cut off.
 	watchLeast, watchSpread = 5 * time.Minute, 5 * time.Minute
 	watchGrace              = 30 * time.Second
-	pageTimeout             = time.Minute
+	// pageTimeout is how long a page may take: other lists wait meanwhile.
+	pageTimeout             = 30 * time.Second
 	// answerTimeout is how long the first byte of an answer may take.
 	answerTimeout = 30 * time.Second
 	// watchUnread bounds what has arrived of a watch and was not read yet: there are many. listUnread

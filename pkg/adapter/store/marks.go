@@ -192,6 +192,10 @@ func (db *DB) addMarks(b *pebble.Batch, s *scratch, marks []MarkChange) (err err
 	return nil
 }
 
+// markPageBytes bounds a page of marks: each list and each resync that waits holds one, and a mark may
+// have 64 keys of 512 bytes.
+const markPageBytes = 64 << 10
+
 // Marks implements Store.
 func (db *DB) Marks(source string, watch uint64, after string, limit int) (marks []Mark, more bool, err error) {
 	prefix := appendWatchKey(nil, tableMark, source, watch)
@@ -201,14 +205,14 @@ func (db *DB) Marks(source string, watch uint64, after string, limit int) (marks
 	}
 	held := 0
 	err = db.eachMark(lower, successor(prefix), func(it *scan) (bool, error) {
-		if len(marks) >= limit || held >= pageBytes {
+		if len(marks) >= limit || held >= markPageBytes {
 			more = true
 			return false, nil
 		}
 		m, err := db.markAt(it, string(it.Key()[len(prefix):]))
 		if err == nil && m != nil {
 			marks = append(marks, *m)
-			held += len(it.Key()) + it.valueLen()
+			held += len(it.Key()) + it.valueLen() + 16*len(m.Keys)
 		}
 		return true, err
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
@@ -14,20 +15,25 @@ import (
 const (
 	// listTurn is how long a list goes on while others wait.
 	listTurn = 5 * time.Second
-	// maxVanished bounds the deletions that one list finds: the next one finds more.
-	maxVanished = 50_000
+	// maxVanished bounds the deletions that all lists remember until they are complete, in bytes, and
+	// vanishedBytes is what one costs beside its path. The next list finds more.
+	maxVanished   = 4 << 20
+	vanishedBytes = 48
 )
 
 // list lists a namespace, or all, until it is complete, and leaves the watch of the
 // stream behind it.
 func (s *stream) list(ctx context.Context, namespace string) error {
-	for more, again := true, false; more; again = true {
-		turn, err := s.r.s.m.lists.Take(ctx, s.r.s.account().Namespace, "")
+	for more := true; more; {
+		src := s.r.s.settings.Load()
+		turn, err := s.r.s.m.lists.Take(ctx, src.Namespace, "")
 		if err != nil {
 			return err
 		}
-		l := &listing{s: s, namespace: namespace, turn: turn, since: time.Now(), keeps: again}
+		l := &listing{s: s, namespace: namespace, turn: turn, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
 		err = l.run(ctx)
+		removed := l.held.Held() > 0
+		l.held.Release()
 		l.turn.Done()
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) && !errors.Is(err, errOwners) {
@@ -36,7 +42,9 @@ func (s *stream) list(ctx context.Context, namespace string) error {
 			return err
 		}
 		s.r.s.tally.list(resultComplete)
-		more = l.overflow
+		if more = l.overflow; more && !removed && !pause(ctx, backoffLeast) { // others remember too much
+			return context.Cause(ctx)
+		}
 	}
 	return nil
 }
@@ -52,12 +60,12 @@ type listing struct {
 	last      string // path of the object before
 	unordered bool   // no deletion is proven
 	vanished  []string
-	overflow  bool  // there are more
-	refused   error // an object has no mark, because the namespace may not store more
+	held      budget.Claim // of vanished
+	overflow  bool         // there are more
+	refused   error        // an object has no mark, because the namespace may not store more
 
 	turn  turns.Turn
 	since time.Time // when the turn began
-	keeps bool      // it keeps its turn to the end
 }
 
 func (l *listing) run(ctx context.Context) error {
@@ -130,7 +138,7 @@ func (l *listing) full() bool { return l.refused != nil }
 
 // pass lets other lists go first when this one took its time.
 func (l *listing) pass(ctx context.Context) error {
-	if l.keeps || time.Since(l.since) < listTurn || !l.s.r.s.m.lists.Awaited() {
+	if time.Since(l.since) < listTurn || !l.s.r.s.m.lists.Awaited() {
 		return nil
 	}
 	if err := l.turn.Pass(ctx); err != nil {
@@ -229,7 +237,7 @@ func (l *listing) before(path string) (*store.Mark, error) {
 func (l *listing) absent(path string) {
 	switch {
 	case !l.counts(namespaceOf(path)):
-	case len(l.vanished) == maxVanished:
+	case !l.held.TryGrow(int64(len(path) + vanishedBytes)):
 		l.overflow = true
 	default:
 		l.vanished = append(l.vanished, path)

@@ -47,9 +47,10 @@ type Queue interface {
 
 // Manager watches for all sources. It is safe for concurrent use.
 type Manager struct {
-	cfg     Config
-	lists   *turns.Turns   // also of namespaces: one of a namespace of sources at a time
-	streams *budget.Budget // watches that may be open
+	cfg      Config
+	lists    *turns.Turns   // also of namespaces: one of a namespace of sources at a time
+	streams  *budget.Budget // watches that may be open
+	vanished *budget.Budget // bytes of deletions that lists have found
 	// At their turn are the watches that read events, up to the batch that they make, and the
 	// ones that evaluate an expression: what they hold is bounded by the number of turns.
 	reading, evaluating *turns.Turns
@@ -77,7 +78,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil),
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
 		reading: turns.Shared(maxReading, maxReading/2, 0), evaluating: turns.With(turns.Half(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
@@ -153,7 +154,7 @@ func (m *Manager) Status(uid string) (schedule.WatchStatus, bool) {
 }
 
 // Bytes is the most that watches hold.
-const Bytes = maxStreams*streamBytes + maxReading*readingBytes
+const Bytes = maxStreams*streamBytes + (maxReading+maxLists)*readingBytes + maxVanished
 
 const (
 	// maxStreams bounds the watches of all sources. A namespace gets half of what is left at
@@ -167,7 +168,7 @@ const (
 	// maxReading is how many watches read events at once: of more than one, batches are
 	// stored together. A namespace has half of them at most: the rest of an event may take long.
 	maxReading = 4
-	// maxLists is how many lists read at once, each of another namespace: a page may take a minute.
+	// maxLists is how many lists read at once, each of another namespace: a page may take half a minute.
 	maxLists = 4
 	// readingTurn is how long a watch reads on while others wait.
 	readingTurn = 5 * time.Millisecond

@@ -1,0 +1,112 @@
+package watch
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
+)
+
+// away deletes objects while the API server cannot be reached, and its history is gone after.
+func away(w *world, paths ...string) {
+	w.api.set(func() { w.api.down = true })
+	w.api.cut()
+	synctest.Wait()
+	for _, path := range paths {
+		w.api.remove("Website", path)
+	}
+	w.api.compact()
+	w.api.set(func() { w.api.down = false })
+}
+
+// A list that finds more deletions than may be remembered is made again, until all are reported.
+// Each of 200 lists that had passed their turns on remembered 16 MB.
+func TestList_RemembersFewDeletions(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		var paths, want []string
+		for i := range 100 {
+			paths = append(paths, fmt.Sprintf("ops/%03d", i))
+			want = append(want, "delete Website/"+paths[i])
+			w.api.put("Website", paths[i], true)
+		}
+		w.start()
+		w.settle(time.Minute)
+		w.m.vanished = budget.New(40*vanishedBytes, nil) // of which it gets a half
+		lists := w.api.lists
+		away(w, paths...)
+		w.want("deleted meanwhile", time.Minute, want...)
+		if n := w.api.lists - lists; n < 5 || n > 10 {
+			t.Errorf("%d lists", n)
+		}
+		if n := w.m.vanished.Used(); n != 0 {
+			t.Errorf("%d bytes are held", n)
+		}
+	})
+}
+
+// While others remember all that may be remembered, a list waits, and loses nothing.
+func TestList_WaitsForOthersDeletions(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.put("Website", "ops/a", true)
+		w.start()
+		w.settle(time.Minute)
+		w.m.vanished = budget.New(1000, nil)
+		others := w.m.vanished.Claim("others", "x")
+		if !others.TryGrow(500) {
+			t.Fatal("no claim")
+		}
+		for i := range 5 { // each gets half of what is left
+			more := w.m.vanished.Claim(fmt.Sprint(i), "x")
+			for more.TryGrow(1) {
+			}
+		}
+		lists := w.api.lists
+		away(w, "ops/a")
+		w.want("nothing may be remembered", time.Minute)
+		if n := w.api.lists - lists; n < 5 || n > 60 {
+			t.Errorf("%d lists in a minute", n)
+		}
+		others.Release()
+		w.want("something may", 5*time.Second, "delete Website/ops/a")
+	})
+}
+
+// Lists that are made again for their number of deletions pass their turns on, too: one whose pages
+// hang kept the lists of all others waiting without an end.
+func TestList_KeepsNoTurn(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.page = 1
+		for i := range 40 {
+			w.api.put("Website", fmt.Sprintf("ops/%03d", i), true)
+		}
+		w.start()
+		w.settle(time.Minute)
+		w.m.lists = turns.With(1, 0)
+		w.m.vanished = budget.New(4*vanishedBytes, nil)
+		w.api.onPage = func(int) error {
+			time.Sleep(listTurn)
+			return nil
+		}
+		var gone []string
+		for i := range 20 {
+			gone = append(gone, fmt.Sprintf("ops/%03d", i))
+		}
+		away(w, gone...)
+		w.settle(4 * time.Minute) // the second list, of a hundred seconds each
+		for range 10 {
+			began := time.Now()
+			turn, err := w.m.lists.Take(t.Context(), "calm", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 2*listTurn {
+				t.Errorf("a list waited %s", took)
+			}
+			turn.Done()
+			time.Sleep(20 * time.Second)
+		}
+	})
+}
