@@ -8,6 +8,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
 // away deletes objects while the API server cannot be reached, and its history is gone after.
@@ -20,6 +21,38 @@ func away(w *world, paths ...string) {
 	}
 	w.api.compact()
 	w.api.set(func() { w.api.down = false })
+}
+
+// Short outages make no long waits, however many there are: what changed in each is found soon after
+// it. A deletion was found four minutes after the second restart of an API server.
+func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
+	for name, back := range map[string]func(*world){
+		"its history is there": func(*world) {},
+		"its history is gone":  func(w *world) { w.api.compact() },
+		"its kinds come late": func(w *world) {
+			kinds := w.api.kinds
+			w.api.set(func() { w.api.kinds = map[string]objects.Resource{} })
+			time.Sleep(2 * time.Second)
+			w.api.set(func() { w.api.kinds = kinds })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, own, func(t *testing.T, w *world) {
+				w.start()
+				for range 12 {
+					w.api.put("Website", "ops/a", true)
+					w.want("made", time.Minute, "add Website/ops/a")
+					w.api.set(func() { w.api.down = true })
+					w.api.cut()
+					time.Sleep(4 * time.Second)
+					w.api.set(func() { w.api.down = false })
+					w.api.remove("Website", "ops/a")
+					back(w)
+					w.want("deleted in the gap", 30*time.Second, "delete Website/ops/a")
+				}
+			})
+		})
+	}
 }
 
 // A list that finds more deletions than may be remembered is made again, until all are reported.

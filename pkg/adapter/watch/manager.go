@@ -190,6 +190,13 @@ func (m *Manager) backoff(failures int) time.Duration {
 	return d/2 + time.Duration(m.cfg.Random()*float64(d/2))
 }
 
+// worked reports that a watch has been open for so long that the failures before it are over: longer
+// than the wait after the next one would be. What makes watches fail, such as a rolling restart of the
+// API server, may come every minute.
+func (m *Manager) worked(opened time.Time, failures int) bool {
+	return !opened.IsZero() && time.Since(opened) > m.backoff(failures+1)
+}
+
 // pause waits, and returns false when ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

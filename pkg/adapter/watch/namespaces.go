@@ -37,6 +37,7 @@ var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "nam
 type spaces struct {
 	s        *source
 	selector labels.Selector
+	opened   time.Time // as of a stream
 
 	mu      sync.Mutex
 	known   map[string]bool // the namespaces that exist, and whether they are selected
@@ -144,6 +145,7 @@ func (n *spaces) run(ctx context.Context) {
 	defer claim.Release()
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
+		n.opened = time.Time{}
 		var err error
 		if claim.Held() == 0 && !claim.TryGrow(1) {
 			err = errTooMany
@@ -162,6 +164,9 @@ func (n *spaces) run(ctx context.Context) {
 		}
 		if err != nil {
 			n.note(err)
+			if n.s.m.worked(n.opened, failures) {
+				failures = 0
+			}
 		}
 		if err == nil && time.Since(began) >= shortLife {
 			failures = 0
@@ -270,7 +275,7 @@ func (n *spaces) watch(ctx context.Context, version string, going map[string]con
 		Idle: func() error {
 			reading.done()
 			if !working {
-				working = true
+				working, n.opened = true, time.Now()
 				n.note(nil)
 			}
 			return nil

@@ -45,6 +45,7 @@ type stream struct {
 	claim   budget.Claim // of one watch
 	version string       // where the watch goes on; "" = a list is needed
 	kept    time.Time
+	opened  time.Time // when the watch began to wait for events; zero: it did not
 	batch   batch
 	reading reading
 	refused bool // for a quota, and not stored since
@@ -80,7 +81,11 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 	}
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
+		s.opened = time.Time{}
 		err := s.once(ctx)
+		if err != nil && s.r.s.m.worked(s.opened, failures) {
+			failures = 0
+		}
 		switch {
 		case ctx.Err() != nil || s.r.s.removed(err):
 			return err
@@ -103,9 +108,6 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 				continue
 			}
 		case err != nil:
-			if time.Since(began) > backoffMost { // it worked for long
-				failures = 0
-			}
 			failures++
 			s.fail(err, failures)
 			if ends(err) {
@@ -271,7 +273,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 	seen := s.version // of the last event, reported or not
 	idle := func() error {
 		if !working {
-			working = true
+			working, s.opened = true, time.Now()
 			if !s.refused {
 				s.r.note(s.namespace, true, nil)
 			}
