@@ -30,7 +30,7 @@ const (
 	watchLeast, watchSpread = 5 * time.Minute, 5 * time.Minute
 	watchGrace              = 30 * time.Second
 	// pageTimeout is how long a page may take: other lists wait meanwhile.
-	pageTimeout             = 30 * time.Second
+	pageTimeout = 30 * time.Second
 	// answerTimeout is how long the first byte of an answer may take.
 	answerTimeout = 30 * time.Second
 	// watchUnread bounds what has arrived of a watch and was not read yet: there are many. listUnread
@@ -180,8 +180,13 @@ func (c *Objects) find(ctx context.Context, a objects.Account, path, group, vers
 
 // discover reads a document of the discovery, entry by entry: forty of 4 MiB took 169 MB.
 func (c *Objects) discover(ctx context.Context, a objects.Account, path string, members []string, each func(member string, entry map[string]any) bool) error {
+	limits, cancel := context.WithTimeout(ctx, CallTimeout)
+	defer cancel()
+	if err := c.wait(limits, a.Namespace); err != nil { // before it has a slot that others wait for
+		return err
+	}
 	return c.discovery.Do(ctx, a.Namespace, func(ctx context.Context) error {
-		answer, err := c.get(ctx, a, path, nil, "application/json", nil)
+		answer, err := c.call(ctx, a, nil, path, nil, "application/json", nil)
 		if err != nil {
 			return err
 		}

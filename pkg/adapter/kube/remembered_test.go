@@ -33,7 +33,7 @@ func TestObjects_RemembersNoLargeText(t *testing.T) {
 		`{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"` + long + `"}}]}`,
 	} {
 		s.on(path, text(answer))
-		if page, err := s.List(t.Context(), watcher, sites, func(*objects.Object) error { return nil }); err == nil {
+		if page, err := s.List(t.Context(), watcher, sites, nil, func(*objects.Object) error { return nil }); err == nil {
 			t.Errorf("%.60s: a token of %d bytes, a version of %d", answer, len(page.Continue), len(page.Version))
 		}
 	}

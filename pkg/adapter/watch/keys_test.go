@@ -62,7 +62,7 @@ func TestOwner_FoundWithoutATurn(t *testing.T) {
 				ctx, end := context.WithTimeout(t.Context(), time.Second)
 				defer end()
 				for i, all := range []*turns.Turns{w.m.lists, w.m.reading, w.m.reading, w.m.reading, w.m.reading} {
-					turn, err := all.Take(ctx, "other", "s")
+					turn, err := all.Take(ctx, fmt.Sprint(i), "s")
 					if err != nil {
 						t.Errorf("turn %d: %v", i, err)
 					}
