@@ -182,8 +182,8 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 	})
 }
 
-// A namespace has its share of the turns at most, and the others are free for the next one, whoever
-// waits.
+// A namespace has its share of the turns at most, and the others are free for the next one, also
+// while that namespace waits.
 func TestTurns_Shared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -55,6 +55,20 @@ func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
 	}
 }
 
+// After a long outage a change is found within half a minute and the wait before a list.
+func TestOutage_LongOneIsNoLongWait(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.put("Website", "ops/a", true)
+		w.start()
+		w.settle(time.Minute)
+		w.api.set(func() { w.api.down = true })
+		w.api.cut()
+		time.Sleep(time.Hour)
+		away(w, "ops/a")
+		w.want("deleted in the gap", unreachableMost+goneJitter+30*time.Second, "delete Website/ops/a")
+	})
+}
+
 // A list that finds more deletions than may be remembered is made again, until all are reported.
 // Each of 200 lists that had passed their turns on remembered 16 MB.
 func TestList_RemembersFewDeletions(t *testing.T) {

@@ -20,6 +20,10 @@ import (
 // A refused call costs the API server little, and its people wait for the result.
 const noKindMost, noRightMost = 30 * time.Second, time.Minute
 
+// unreachableMost is the longest wait for an API server that cannot be reached: what changed meanwhile
+// is found after it.
+const unreachableMost = 30 * time.Second
+
 // resource is one entry of spec.watch.resources.
 type resource struct {
 	s     *source

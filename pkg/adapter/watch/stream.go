@@ -156,6 +156,8 @@ func (r *resource) wait(err error, failures int) time.Duration {
 		return min(d, noKindMost)
 	case errors.As(err, &denied):
 		return min(d, noRightMost)
+	case err != nil && !errors.Is(err, objects.ErrGone) && classify("", err).reason == schedule.WatchUnreachable:
+		return min(d, unreachableMost)
 	}
 	return d
 }
