@@ -186,7 +186,7 @@ func (c *Objects) discover(ctx context.Context, a objects.Account, path string, 
 		return err
 	}
 	return c.discovery.Do(ctx, a.Namespace, func(ctx context.Context) error {
-		answer, err := c.call(ctx, a, nil, path, nil, "application/json", nil)
+		answer, err := c.call(ctx, caller{a, nil}, path, nil, "application/json", nil)
 		if err != nil {
 			return err
 		}
