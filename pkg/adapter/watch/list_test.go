@@ -61,6 +61,24 @@ func TestOutage_DeletionInEachGapIsFound(t *testing.T) {
 	}
 }
 
+// The list after an expired version does not wait for the calls that failed before: its deletion was
+// found 2 minutes and more after the API server was back.
+func TestOutage_ExpiredVersionIsNoFailure(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		for range 8 { // sooner than a watch has worked
+			w.api.put("Website", "ops/a", true)
+			w.want("made", 5*time.Second, "add Website/ops/a")
+			w.api.set(func() { w.api.down = true })
+			w.api.cut()
+			time.Sleep(2 * time.Minute)
+			away(w, "ops/a")
+			w.want("deleted in the gap", unreachableMost+goneJitter+time.Second, "delete Website/ops/a")
+		}
+	})
+}
+
 // After a long outage a change is found within half a minute and the wait before a list.
 func TestOutage_LongOneIsNoLongWait(t *testing.T) {
 	run(t, own, func(t *testing.T, w *world) {

@@ -79,13 +79,19 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 	if !pause(ctx, time.Duration(s.r.s.m.cfg.Random()*float64(startJitter))) {
 		return context.Cause(ctx)
 	}
-	for failures := 0; ctx.Err() == nil; {
+	// A version that has expired is no failure of the calls before it, but one expires after the other
+	// when the lists take longer than the API server remembers.
+	for failures, gone := 0, 0; ctx.Err() == nil; {
 		began := time.Now()
 		s.opened = time.Time{}
 		err := s.once(ctx)
 		if err != nil && s.r.s.m.worked(s.opened, failures) {
 			failures = 0
 		}
+		if err != nil && s.r.s.m.worked(s.opened, gone) {
+			gone = 0
+		}
+		wait := &failures
 		switch {
 		case ctx.Err() != nil || s.r.s.removed(err):
 			return err
@@ -95,16 +101,16 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 			}
 			continue
 		case err == nil && time.Since(began) >= shortLife:
-			failures = 0
+			failures, gone = 0, 0
 			continue
 		case errors.Is(err, objects.ErrGone):
 			s.version = ""
 			s.r.s.tally.list(resultGone)
-			failures++
+			gone++
 			if !pause(ctx, time.Duration(s.r.s.m.cfg.Random()*float64(goneJitter))) {
 				return context.Cause(ctx)
 			}
-			if failures == 1 {
+			if wait = &gone; gone == 1 {
 				continue
 			}
 		case err != nil:
@@ -116,7 +122,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 		default:
 			failures++
 		}
-		if !pause(ctx, s.r.wait(err, failures)) {
+		if !pause(ctx, s.r.wait(err, *wait)) {
 			return context.Cause(ctx)
 		}
 	}
