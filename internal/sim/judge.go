@@ -238,9 +238,8 @@ func (j *judge) apply(settings *schedule.Source) {
 		s = &source{keys: map[string]*key{}}
 		j.sources[settings.UID] = s
 		s.begin(j.at)
-	} else if s.settings.MaxPerSecond != settings.MaxPerSecond {
-		s.begin(j.at)
-		s.blockedAt = j.at.Add(time.Second) // a new limit begins with a full burst, at the latest after a second
+	} else {
+		s.limit(settings.MaxPerSecond, j.at)
 	}
 	s.settings, j.of[settings] = settings, s
 }

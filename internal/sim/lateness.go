@@ -29,6 +29,7 @@ type load struct {
 	tokens    float64
 	tokensAt  time.Time
 	blockedAt time.Time // until then something else than time held deliveries back
+	unsure    bool      // there may be fewer tokens, until no delivery started for a second
 
 	lettersBlockedAt time.Time // the same for dead letters
 }
@@ -36,8 +37,24 @@ type load struct {
 // begin fills the budget of deliveries.
 func (l *load) begin(now time.Time) { l.tokens, l.tokensAt, l.blockedAt = 1e9, now, now }
 
+// limit changes maxPerSecond. The budget keeps its share of it. Without a limit there is no budget: the
+// next limit begins with all of it, unless nothing was due meanwhile.
+func (s *source) limit(perSecond int, now time.Time) {
+	switch old := s.settings.MaxPerSecond; {
+	case old == perSecond:
+	case old > 0 && perSecond > 0:
+		s.tokens, s.tokensAt = s.available(now)*float64(perSecond)/float64(old), now
+	default:
+		s.begin(now)
+		s.blockedAt, s.unsure = now.Add(time.Second), true
+	}
+}
+
 // take counts a delivery that starts, give one that ends.
 func (s *source) take(d *delivery, now time.Time) {
+	if s.unsure = s.unsure && now.Before(s.blockedAt); s.unsure {
+		s.blockedAt = now.Add(time.Second)
+	}
 	s.tokens, s.tokensAt = s.available(now)-1, now
 	*s.slots(d)++
 }
@@ -58,7 +75,7 @@ func (s *source) available(now time.Time) float64 {
 	return min(rate, s.tokens+now.Sub(s.tokensAt).Seconds()*rate)
 }
 
-const sharedSlots = "the slots of all sources"
+const sharedSlots, byMaxInFlight = "the slots of all sources", "maxInFlight"
 
 // blocked says what else than time keeps a key of the source from being delivered
 // now, "" if nothing does. Dead letters have slots of their own.
@@ -75,13 +92,23 @@ func (j *judge) blocked(s *source, letter bool) string {
 	case s.settings.Suspend:
 		return "suspended"
 	case s.inFlight >= s.settings.MaxInFlight:
-		return "maxInFlight"
+		return byMaxInFlight
 	case free < 0, total > 0 && free < total+1, own > 0 && free-(total+1) < 2*(own+1):
 		return sharedSlots
 	case s.settings.MaxPerSecond > 0 && s.available(j.at) < 1-1e-6:
 		return "maxPerSecond"
 	}
 	return ""
+}
+
+// begunWith is how many keys of the source have started at this instant.
+func (j *judge) begunWith(d *delivery) (n int) {
+	for _, o := range j.begun {
+		if o.source == d.source && !o.key.letter && o.at.Equal(d.at) {
+			n++
+		}
+	}
+	return n
 }
 
 // observe notes at each moment which sources are held back.

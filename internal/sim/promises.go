@@ -69,7 +69,13 @@ var ofDeliveries = []invariant[*delivery]{
 	}},
 	{withinLimits, func(j *judge, d *delivery) string {
 		why := j.blocked(d.source, d.key.letter)
-		return unless(why == "" || why == sharedSlots, "%s", why) // how all sources share is no promise to one
+		switch {
+		case why == sharedSlots: // how all sources share is no promise to one
+			return ""
+		case why == byMaxInFlight && d.key.letter && d.source.inFlight-j.begunWith(d) < d.source.settings.MaxInFlight:
+			return "" // it was chosen before a key that was recorded before it: each delivery is a goroutine
+		}
+		return unless(why == "", "%s", why)
 	}},
 	{newestStarts, func(j *judge, d *delivery) string {
 		return unless(d.key.letter || j.learnRevision(d.source, d.key, d.of.rev, d.Revision()), "revision %d, want %d", d.Revision(), d.of.rev.number)
