@@ -177,9 +177,18 @@ func TestSuspend_AcceptsAndExpiresOnly(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	s.gone(t, "expires")
-	if n := len(sink.Of("suspend", "")); n != 0 {
-		t.Errorf("%d deliveries", n)
+	delivered := func(want int) {
+		t.Helper()
+		all := sink.Of("suspend", "")
+		if len(all) == want {
+			return
+		}
+		for _, d := range all {
+			t.Errorf("delivered at %s: %v", d.At.Format(time.StampMicro), d.Attributes)
+		}
+		t.Errorf("%d deliveries, want %d; the adapter said:\n%s", len(all), want, o.Log())
 	}
+	delivered(0)
 	awake := *s
 	awake.spec = ""
 	o.reload(t, &awake, other)
@@ -187,9 +196,7 @@ func TestSuspend_AcceptsAndExpiresOnly(t *testing.T) {
 	o.reload(t, s, other)
 	s.put(t, "again", "")
 	other.passes(t, time.Now().Add(200*time.Millisecond))
-	if n := len(sink.Of("suspend", "")); n != 1 {
-		t.Errorf("%d deliveries", n)
-	}
+	delivered(1)
 }
 
 // An occurrence that became due while the adapter was down is delivered at once under its id.
