@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,4 +133,37 @@ func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A key that comes after its source was suspended waits, also when a worker had asked for the next
+// key before: on a busy machine such a worker took it some milliseconds later.
+func TestSuspend_LaterKeyIsNotTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var meanwhile atomic.Pointer[func()]
+		s, done := open(t, func(c *Config, _ *schedule.Source) {
+			c.Owns = func() bool {
+				if f := meanwhile.Swap(nil); f != nil {
+					(*f)()
+				}
+				return true
+			}
+		})
+		defer done()
+		synctest.Wait() // its page is loaded
+		suspend := func() {
+			suspended := *s.Spec()
+			suspended.Suspend = true
+			if _, err := s.q.Set(&suspended); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Schedule("k", &schedule.Request{}, nil); err != nil {
+				t.Error(err)
+			}
+		}
+		meanwhile.Store(&suspend)
+		if d, err := s.Take(); d != nil || err != nil {
+			t.Errorf("took %+v, %v", d, err)
+		}
+	})
 }

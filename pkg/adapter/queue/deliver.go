@@ -33,13 +33,14 @@ func (s *Source) Take() (*Delivery, error) {
 		return nil, nil // a removed source has nothing due
 	}
 	defer s.leave()
-	settings := s.Spec()
-	if settings.Suspend {
-		return nil, nil
-	}
 	for !s.readsFail() && s.q.cfg.Owns() {
 		now := s.now()
 		s.page.Lock()
+		settings := s.Spec() // with the lock: a key that came after the source was suspended is not taken
+		if settings.Suspend {
+			s.page.Unlock()
+			return nil, nil
+		}
 		row, ok := s.next(settings, now)
 		low := s.page.NeedsLoad()
 		s.page.Unlock()
