@@ -43,6 +43,9 @@ func (s *source) limit(perSecond int, now time.Time) {
 	switch old := s.settings.MaxPerSecond; {
 	case old == perSecond:
 	case old > 0 && perSecond > 0:
+		if at := s.refilledAt(); !at.After(now) { // observe has noted a later one
+			s.blockedAt = latest(s.blockedAt, at)
+		}
 		s.tokens, s.tokensAt = s.available(now)*float64(perSecond)/float64(old), now
 	default:
 		s.begin(now)
@@ -73,6 +76,15 @@ func (s *source) slots(d *delivery) *int {
 func (s *source) available(now time.Time) float64 {
 	rate := float64(s.settings.MaxPerSecond)
 	return min(rate, s.tokens+now.Sub(s.tokensAt).Seconds()*rate)
+}
+
+// refilledAt is when the budget, which was touched at tokensAt, has one delivery; zero if it had
+// one then.
+func (s *source) refilledAt() time.Time {
+	if s.tokens >= 1 {
+		return time.Time{}
+	}
+	return s.tokensAt.Add(time.Duration(math.Ceil((1 - s.tokens) / float64(s.settings.MaxPerSecond) * 1e9)))
 }
 
 const sharedSlots, byMaxInFlight = "the slots of all sources", "maxInFlight"
@@ -155,8 +167,8 @@ func (j *judge) noticed(instant time.Time) time.Time {
 // that is due.
 func (j *judge) late(s *source, k *key) time.Duration {
 	at := latest(j.noticed(k.newest.at()), k.since, s.blockedAt, j.upAt, j.slowUntil)
-	if rate := s.settings.MaxPerSecond; rate > 0 && s.tokens < 1 {
-		at = latest(at, s.tokensAt.Add(time.Duration(math.Ceil((1-s.tokens)/float64(rate)*1e9))))
+	if s.settings.MaxPerSecond > 0 {
+		at = latest(at, s.refilledAt())
 	}
 	if k.letter {
 		at = latest(at, s.lettersBlockedAt)

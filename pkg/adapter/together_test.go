@@ -16,11 +16,11 @@ func TestMetrics_GatheredOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var begun []time.Time
-		all := &together{Gatherer: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all := newTogether(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			begun = append(begun, time.Now())
 			time.Sleep(10 * time.Second)
 			return make([]*dto.MetricFamily, len(begun)), nil
-		})}
+		}))
 		var scrapes sync.WaitGroup
 		scrape := func(want int) {
 			scrapes.Go(func() {
