@@ -212,6 +212,34 @@ func TestBytes_QuotaIsInTheStatus(t *testing.T) {
 	})
 }
 
+// A quota stays in the status until what was refused is stored: a watch that is opened again waits before
+// it reads the refused change anew, and said then that all was well.
+func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Ceilings.MaxBytes = 1000
+		return src
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		for i := range 20 {
+			w.api.put("Website", fmt.Sprintf("ops/%02d", i), true)
+		}
+		w.settle(time.Minute)
+		for i := range 600 {
+			if s := w.status(); s.Reason != schedule.WatchQuotaExceeded {
+				t.Fatalf("after %d s: %+v", i, s)
+			}
+			w.settle(time.Second)
+		}
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.settle(10 * time.Minute)
+		if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 20 {
+			t.Errorf("without a quota: %+v", s)
+		}
+	})
+}
+
 // Deletions make room in a namespace that is full of marks, also when the list, or the watch,
 // is stuck at an object that does not fit.
 func TestBytes_DeletionsMakeRoom(t *testing.T) {
@@ -260,6 +288,75 @@ func TestBytes_DeletionsMakeRoom(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Deletions make room again and again. After the list that found the first ones the watch stood still at
+// the next object that did not fit, and hid the deletions behind it for as long as its version lived.
+func TestBytes_DeletionsMakeRoomAgain(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Ceilings.MaxBytes = 30_000
+		return src
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.mu.Lock()
+		w.s.delivers = true
+		w.mu.Unlock()
+		const all, fits = 400, 150
+		for round := range 3 {
+			for i := range all {
+				w.api.put("Website", fmt.Sprintf("ops/%d-%03d", round, i), true)
+			}
+			w.settle(20 * time.Minute)
+			if s := w.status(); s.Reason != schedule.WatchQuotaExceeded {
+				t.Fatalf("round %d, %d objects: %+v", round, all, s)
+			}
+			for i := range all - fits {
+				w.api.remove("Website", fmt.Sprintf("ops/%d-%03d", round, i))
+			}
+			for i := 0; w.status().Status != schedule.WatchTrue; i++ {
+				if w.settle(time.Second); i > 1200 {
+					t.Fatalf("round %d, %d objects: %+v", round, fits, w.status())
+				}
+			}
+			for i := range fits {
+				w.api.remove("Website", fmt.Sprintf("ops/%d-%03d", round, all-fits+i))
+			}
+		}
+		w.settle(20 * time.Minute)
+		if s := w.status(); s.Status != schedule.WatchTrue || s.Objects != 0 {
+			t.Errorf("without objects: %+v", s)
+		}
+		w.sameBytes()
+	})
+}
+
+// A change that is refused while other namespaces are selected is read again. Its watch, which ended for
+// them, went on behind it.
+func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
+		return src
+	}, func(t *testing.T, w *world) {
+		w.api.put("Namespace", "n1", true, team("a"))
+		w.start()
+		w.settle(time.Minute)
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 10 })
+		w.mu.Lock()
+		w.s.before = func() {
+			w.mu.Lock()
+			w.s.before = nil
+			w.mu.Unlock()
+			w.api.put("Namespace", "n2", true, team("a"))
+			time.Sleep(time.Second)
+		}
+		w.mu.Unlock()
+		w.api.put("Website", "n1/a", true)
+		w.want("no room", time.Minute)
+		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
+		w.want("room", 10*time.Minute, "add Website/n1/a")
+	})
 }
 
 // A tenant whose marks are large is refused, and its neighbour is not.

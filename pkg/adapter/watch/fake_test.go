@@ -298,6 +298,9 @@ func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, 
 	s.mu.Unlock()
 	defer s.set(func() { s.open-- })
 	end := time.After(5 * time.Minute)
+	if err := h.Idle(); err != nil { // the client waits for the first event, also for one that is there
+		return err
+	}
 	for {
 		s.mu.Lock()
 		changed := s.changed

@@ -295,7 +295,7 @@ func (l *listing) end(ctx context.Context, version string) error {
 		return err
 	}
 	if l.namespace == s.namespace {
-		s.version, s.kept = version, time.Now()
+		s.version, s.kept, s.refused = version, time.Now(), false
 		r.note(s.namespace, true, nil)
 	}
 	if l.namespace != "" || s.spaces != nil {

@@ -137,7 +137,7 @@ func (s *stream) fail(err error, failures int) {
 		if s.refused = overQuota(err); s.refused {
 			s.r.note(s.namespace, false, err)
 		}
-		if failures == doubtful && queue.MarksRefused(err) { // a list finds what makes room for more
+		if failures >= doubtful && queue.MarksRefused(err) { // a list finds what makes room for more
 			s.version = ""
 		}
 		return
@@ -278,7 +278,14 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 	s.r.open.Add(1)
 	defer s.r.open.Add(-1)
 	working := false
-	seen := s.version // of the last event, reported or not
+	from := s.version
+	seen := from // of the last event, reported or not
+	again := func(err error) error {
+		if err != nil { // the batch is lost, and read again
+			seen = s.version
+		}
+		return err
+	}
 	idle := func() error {
 		if !working {
 			working, s.opened = true, time.Now()
@@ -289,14 +296,15 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 				return context.Cause(ctx)
 			}
 		}
-		err := s.idle(ctx, seen)
-		if err == nil && s.refused { // what was refused is stored
+		err := again(s.idle(ctx, seen))
+		if err == nil && s.refused && s.version != from { // the change that was refused is stored: it came first
 			s.refused = false
 			s.r.note(s.namespace, true, nil)
 		}
 		return err
 	}
-	begin := func() error { return s.reading.begin(ctx, s.r.s, s.flush) }
+	flush := func() error { return again(s.flush()) }
+	begin := func() error { return s.reading.begin(ctx, s.r.s, flush) }
 	each := func(t objects.EventType, o *objects.Object) error {
 		if t != objects.Bookmark && newer(o.Version, seen) { // else it came before
 			if err := s.event(ctx, t, o); err != nil {
@@ -309,7 +317,7 @@ func (s *stream) watch(ctx context.Context, selection <-chan struct{}) error {
 		if !s.batch.full() {
 			return nil
 		}
-		return s.flush()
+		return flush()
 	}
 	err := s.r.s.m.cfg.API.Watch(ctx, s.r.s.account(), s.query(s.namespace), objects.Handler{Begin: begin, Each: each, Idle: idle})
 	if errors.Is(context.Cause(ctx), errReselect) {

@@ -62,6 +62,7 @@ type taped struct {
 	most     int  // items of the largest batch
 	yield    bool // others go first
 	delivers bool // what is scheduled is delivered at once
+	before   func()
 
 	counted int // calls of CountMarks
 }
@@ -83,9 +84,12 @@ func (s *taped) Report(items []queue.Item, marks []store.MarkChange) error {
 	if s.crash != nil && !s.dead {
 		before, after = s.crash(s.batch)
 	}
-	dead, yield, delivers := s.dead, s.yield, s.delivers
+	dead, yield, delivers, first := s.dead, s.yield, s.delivers, s.before
 	s.dead = s.dead || before || after
 	s.w.mu.Unlock()
+	if first != nil {
+		first()
+	}
 	if dead || before {
 		return errPower
 	}
