@@ -28,6 +28,7 @@ type server struct {
 	down     bool
 	shuffled bool // lists are out of order
 	onPage   func(n int) error
+	onWatch  func()            // before a watch is open
 	finding  func(kind string) // called by Resolve
 	pages    int               // of lists, since the start
 	lists    int               // calls for a first page
@@ -294,8 +295,11 @@ func (s *server) Watch(ctx context.Context, a objects.Account, q objects.Query, 
 	}
 	s.watches++
 	s.open++
-	drop := s.drop
+	drop, onWatch := s.drop, s.onWatch
 	s.mu.Unlock()
+	if onWatch != nil {
+		onWatch()
+	}
 	defer s.set(func() { s.open-- })
 	end := time.After(5 * time.Minute)
 	if err := h.Idle(); err != nil { // the client waits for the first event, also for one that is there

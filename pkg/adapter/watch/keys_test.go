@@ -95,6 +95,24 @@ func TestOwner_KindComesLater(t *testing.T) {
 	})
 }
 
+// A watch goes on that takes longer to be opened than a kind that does not exist is taken as one: it asked for
+// the kind again and again, and read no event.
+func TestOwner_WatchThatOpensSlowly(t *testing.T) {
+	run(t, owns, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		w.api.set(func() {
+			delete(w.api.kinds, "Website")
+			w.api.onWatch = func() { time.Sleep(ownerlessLife + time.Second) }
+		})
+		w.api.put("Deployment", "ops/web", true, func(o *object) { o.owners = []any{ownerOf("example.com/v1", "Website", "a")} })
+		w.want("it does not exist", time.Minute, "dev.reschedule.due Website/ops/a")
+		if n := w.api.resolves; n > 3 {
+			t.Errorf("%d calls to find a kind", n)
+		}
+	})
+}
+
 // A change of an owned object schedules its owners of the group and kind. When they
 // change, the old and the new ones are scheduled.
 func TestOwner_OldAndNew(t *testing.T) {

@@ -228,7 +228,8 @@ func (s *stream) needsOwners(o *objects.Object, listing bool) bool {
 	if r.key != nil || r.cfg.OwnerKind == "" || r.owners.Load() != nil || !slices.ContainsFunc(o.Owners, r.owns) {
 		return false
 	}
-	return s.ownerless.IsZero() || !listing && time.Since(s.ownerless) >= ownerlessLife
+	// To open the watch anew may take longer: then the answer is as old as the watch.
+	return s.ownerless.IsZero() || !listing && min(time.Since(s.ownerless), time.Since(s.opened)) >= ownerlessLife
 }
 
 // listAndWatch is once, until it needs to know the kind of the owners.
