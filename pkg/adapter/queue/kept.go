@@ -95,7 +95,7 @@ func (s *Source) noSpaceFor(growth int64, settings *schedule.Source) bool {
 	if growth <= 0 {
 		return false
 	}
-	if quota, _ := s.over(reservation{bytes: growth}, 0, settings); quota != "" {
+	if quota, _ := s.over(reservation{bytes: growth}, freed{}, settings); quota != "" {
 		return true
 	}
 	return s.q.checkSpace(growth, s.tenant.bytes.Load()+growth) != nil

@@ -186,6 +186,29 @@ func TestMarks_TheirEndMakesRoomForKeys(t *testing.T) {
 	h.check("at the end")
 }
 
+// What the end of an object frees counts for all of its keys. The second key was refused although both had
+// room: the sum of the namespace held the first one, and not what was free for it.
+func TestMarks_TheirEndMakesRoomForEachKey(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
+	defer h.close()
+	m := &marking{h.sources[0], 1, map[string]int64{}}
+	if err := m.report(nil, m.change("large", 8000)); err != nil {
+		t.Fatal(err)
+	}
+	room := 16_000 - h.sources[0].tenant.bytes.Load() + m.sizes["large"]
+	items := func(second int) []Item { return []Item{{"k1", sized(5000)}, {"k2", sized(second)}} }
+	second := int(room - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
+	if got := refusal(t, m.report(items(second+1), m.change("large", -1))); got == "" {
+		t.Error("a byte too much")
+	}
+	h.check("a byte too much")
+	if got := refusal(t, m.report(items(second), m.change("large", -1))); got != "" {
+		t.Error(got)
+	}
+	h.check("all of it")
+}
+
 // Reports that come at once fill what the ceiling lets marks take, and never exceed it.
 func TestMarks_ReportsAtOnceKeepTheCeiling(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
-	if err := s.checkSpace(more.bytes-freed, t.bytes.Load()+more.bytes-freed); err != nil {
+	if err := s.checkSpace(more.bytes-freed.now, t.bytes.Load()+more.bytes-freed.all); err != nil {
 		return err
 	}
 	s.hold(more.keys, more.bytes)
@@ -97,13 +97,16 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 	return nil
 }
 
-// freed is what the change that stores the key frees of marks, as far as it makes up for so
-// many bytes. It is not taken from the namespace's sum before it is stored.
-func (k *keyState) freed(bytes int64) int64 {
+// freed is what a change frees of marks, as far as it makes up for what its keys have reserved: for all of
+// it, and for the bytes that are reserved now. It is not taken from the namespace's sum before it is stored.
+type freed struct{ all, now int64 }
+
+func (k *keyState) freed(bytes int64) freed {
 	if k.call == nil {
-		return 0
+		return freed{}
 	}
-	return min(max(k.call.freed-k.call.reserved, 0), bytes)
+	all := min(k.call.freed, k.call.reserved+bytes)
+	return freed{all, all - min(k.call.freed, k.call.reserved)}
 }
 
 func (k *keyState) reserve(more reservation) {
@@ -125,9 +128,8 @@ const (
 
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
-// over returns the quota that the reservation would exceed, "" for none. freed is how many
-// of its bytes the same change frees of marks.
-func (s *Source) over(more reservation, freed int64, settings *schedule.Source) (quota, detail string) {
+// over returns the quota that the reservation would exceed, "" for none.
+func (s *Source) over(more reservation, freed freed, settings *schedule.Source) (quota, detail string) {
 	c, t := &settings.Ceilings, s.tenant
 	switch {
 	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:
@@ -135,9 +137,9 @@ func (s *Source) over(more reservation, freed int64, settings *schedule.Source) 
 			ceilingPending, t.namespace, c.MaxPending)
 	case more.keys > 0 && s.keys.Load()+more.keys > settings.MaxPending:
 		return quotaPending, quotaPending + ": the source has reached its number of keys; replacing an existing one is still possible"
-	case more.bytes > freed && c.MaxBytes > 0 && t.bytes.Load()+more.bytes-freed > c.MaxBytes:
+	case more.bytes > freed.now && c.MaxBytes > 0 && t.bytes.Load()+more.bytes-freed.all > c.MaxBytes:
 		return ceilingBytes, fmt.Sprintf("%s in config-reschedule: the sources of namespace %s would store %d bytes more than the administrator allows it, %d; replacing an entry by one that is not larger is still possible",
-			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-freed-c.MaxBytes, c.MaxBytes)
+			ceilingBytes, t.namespace, t.bytes.Load()+more.bytes-freed.all-c.MaxBytes, c.MaxBytes)
 	case more.bytes > 0 && settings.MaxBytes > 0 && s.bytes.Load()+more.bytes > settings.MaxBytes:
 		return quotaBytes, fmt.Sprintf("%s: the source would store %d bytes more than its %d; replacing an entry by one that is not larger is still possible",
 			quotaBytes, s.bytes.Load()+more.bytes-settings.MaxBytes, settings.MaxBytes)
