@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
@@ -91,6 +92,30 @@ func TestOutage_LongOneIsNoLongWait(t *testing.T) {
 			time.Sleep(time.Hour + time.Duration(i)*37*time.Second)
 			away(w, "ops/a")
 			w.want("deleted in the gap", 30*time.Second+goneJitter+30*time.Second, "delete Website/ops/a")
+		}
+	})
+}
+
+// A namespace that is selected during an outage is watched soon after it. The watch of namespaces waited for up
+// to five minutes, and once more when its version had expired.
+func TestOutage_NamespacesAreFoundSoon(t *testing.T) {
+	run(t, func() *schedule.Source {
+		src := own()
+		src.Watch.OwnNamespace, src.Watch.Namespaces = false, "team=a"
+		return src
+	}, func(t *testing.T, w *world) {
+		w.start()
+		w.settle(time.Minute)
+		for i := range 8 {
+			w.api.set(func() { w.api.down = true })
+			w.api.cut()
+			time.Sleep(time.Hour + time.Duration(i)*37*time.Second)
+			name := fmt.Sprint("n", i)
+			w.api.put("Namespace", name, true, team("a"))
+			w.api.put("Website", name+"/a", true)
+			w.api.compact()
+			w.api.set(func() { w.api.down = false })
+			w.want("made in the gap", unreachableMost+2*goneJitter+5*time.Second, "add Website/"+name+"/a")
 		}
 	})
 }

@@ -143,7 +143,7 @@ func (n *spaces) run(ctx context.Context) {
 	src := n.s.settings.Load()
 	claim := n.s.m.streams.Claim(src.Namespace, src.Name)
 	defer claim.Release()
-	for failures := 0; ctx.Err() == nil; {
+	for failures, gone := 0, 0; ctx.Err() == nil; { // as of a stream
 		began := time.Now()
 		n.opened = time.Time{}
 		var err error
@@ -156,9 +156,6 @@ func (n *spaces) run(ctx context.Context) {
 		if err == nil {
 			version, err = n.watch(ctx, version, going)
 		}
-		if errors.Is(err, objects.ErrGone) {
-			version = ""
-		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -167,13 +164,20 @@ func (n *spaces) run(ctx context.Context) {
 			if n.s.m.worked(n.opened, failures) {
 				failures = 0
 			}
+			if n.s.m.worked(n.opened, gone) {
+				gone = 0
+			}
 		}
 		if err == nil && time.Since(began) >= shortLife {
-			failures = 0
+			failures, gone = 0, 0
 			continue
 		}
-		failures++
-		if !pause(ctx, n.s.m.backoff(failures)) {
+		count := &failures
+		if errors.Is(err, objects.ErrGone) {
+			version, count = "", &gone
+		}
+		*count++
+		if !pause(ctx, n.s.m.wait(err, *count)) {
 			return
 		}
 	}

@@ -122,7 +122,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 		default:
 			failures++
 		}
-		if !pause(ctx, s.r.wait(err, *wait)) {
+		if !pause(ctx, s.r.s.m.wait(err, *wait)) {
 			return context.Cause(ctx)
 		}
 	}
@@ -154,8 +154,8 @@ func (s *stream) fail(err error, failures int) {
 }
 
 // wait is the wait after an error.
-func (r *resource) wait(err error, failures int) time.Duration {
-	d := r.s.m.backoff(failures)
+func (m *Manager) wait(err error, failures int) time.Duration {
+	d := m.backoff(failures)
 	var denied *objects.Forbidden
 	switch {
 	case errors.Is(err, objects.ErrNoSuchKind):
@@ -179,7 +179,7 @@ func (r *resource) retry(ctx context.Context, namespace string, do func(context.
 			return false
 		}
 		r.note(namespace, false, err)
-		if !pause(ctx, r.wait(err, failures)) {
+		if !pause(ctx, r.s.m.wait(err, failures)) {
 			return false
 		}
 	}
