@@ -349,7 +349,7 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 			w.s.before = nil
 			w.mu.Unlock()
 			w.api.put("Namespace", "n2", true, team("a"))
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		w.mu.Unlock()
 		w.api.put("Website", "n1/a", true)
