@@ -135,6 +135,63 @@ func TestJudge_NamesWhatIsBroken(t *testing.T) {
 	}
 }
 
+// A dispatcher that exceeds maxInFlight, by one, or maxPerSecond, threefold, is found: the judge is told of a lower
+// limit than the one that the dispatcher kept.
+func TestJudge_FindsExceededLimits(t *testing.T) {
+	found := map[string]bool{}
+	for seed := range uint64(12) {
+		h := newHistory(seed+1, historySteps)
+		if failed := h.run(t); failed != "" {
+			t.Fatal(failed)
+		}
+		for why, lower := range map[string]func(*schedule.Source){
+			byMaxInFlight:  func(s *schedule.Source) { s.MaxInFlight = max(1, s.MaxInFlight-1) },
+			"maxPerSecond": func(s *schedule.Source) { s.MaxPerSecond = min(1, s.MaxPerSecond) },
+		} {
+			j := newJudge()
+			for _, m := range lowered(h.trace, lower) {
+				if j.see(m); j.failed != "" {
+					break
+				}
+			}
+			found[why] = found[why] || strings.Contains(j.failed, ": "+string(withinLimits)+": ") && strings.Contains(j.failed, ": "+why+"\n")
+		}
+	}
+	for why, is := range found {
+		if !is {
+			t.Errorf("no trace exceeds it for the judge: %s", why)
+		}
+	}
+}
+
+// lowered is a trace with other settings of the sources.
+func lowered(trace []moment, lower func(*schedule.Source)) []moment {
+	settings := map[*schedule.Source]*schedule.Source{}
+	other := func(s *schedule.Source) *schedule.Source {
+		if settings[s] == nil {
+			n := *s
+			lower(&n)
+			settings[s] = &n
+		}
+		return settings[s]
+	}
+	starts := map[*start]*start{}
+	trace = slices.Clone(trace)
+	for i := range trace {
+		switch what := trace[i].what.(type) {
+		case applied:
+			trace[i].what = applied{other(what.Source)}
+		case *start:
+			n := *what
+			n.Source = other(what.Source)
+			starts[what], trace[i].what = &n, &n
+		case end:
+			trace[i].what = end{starts[what.start], what.Outcome}
+		}
+	}
+	return trace
+}
+
 // broke says that the judge names the promise when one of the moments is replaced.
 func broke(trace []moment, by func(moment) []moment, p promise) bool {
 	for i, m := range trace {
