@@ -200,6 +200,9 @@ func (c *Objects) discover(ctx context.Context, a objects.Account, path string, 
 
 // List implements [objects.API].
 func (c *Objects) List(ctx context.Context, a objects.Account, q objects.Query, turn objects.Turn, each func(*objects.Object) error) (objects.Page, error) {
+	if _, err := c.token(ctx, caller{a, turn}); err != nil { // the turn may come late again
+		return objects.Page{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	params := query(q)
@@ -306,27 +309,36 @@ type caller struct {
 	turn objects.Turn // nil: none
 }
 
-// call is get, after its wait. A token that must be requested is waited for without the turn, if
+// token returns the token of the account. One that must be requested is waited for without the turn, if
 // there is one: the requests of a namespace wait for each other.
+func (c *Objects) token(ctx context.Context, a caller) (string, error) {
+	token, err, ok := c.tokens.kept.cached(a.User())
+	request := func() error {
+		token, err = c.tokens.get(ctx, a.Account)
+		return err
+	}
+	switch {
+	case ok:
+	case a.turn == nil:
+		err = request()
+	default:
+		err = a.turn.Without(ctx, request)
+	}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return "", &objects.Forbidden{Account: a.Account, Detail: shortened(err.Error())}
+	case err != nil:
+		return "", fmt.Errorf("kube: token of service account %s/%s: %w", a.Namespace, a.Name, err)
+	}
+	return token, nil
+}
+
+// call is get, after its wait.
 func (c *Objects) call(ctx context.Context, a caller, path string, params url.Values, accept string, denied *objects.Forbidden) (*http.Response, error) {
 	for again := false; ; again = true {
-		token, err, ok := c.tokens.kept.cached(a.User())
-		request := func() error {
-			token, err = c.tokens.get(ctx, a.Account)
-			return err
-		}
-		switch {
-		case ok:
-		case a.turn == nil:
-			err = request()
-		default:
-			err = a.turn.Without(ctx, request)
-		}
-		switch {
-		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-			return nil, &objects.Forbidden{Account: a.Account, Detail: shortened(err.Error())}
-		case err != nil:
-			return nil, fmt.Errorf("kube: token of service account %s/%s: %w", a.Namespace, a.Name, err)
+		token, err := c.token(ctx, a)
+		if err != nil {
+			return nil, err
 		}
 		answer, err := c.send(ctx, token, path, params, accept)
 		if err != nil {

@@ -88,6 +88,47 @@ func (s stream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: s}, nil
 }
 
+// listAnswer answers every call with a list.
+type listAnswer struct{}
+
+func (listAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"metadata":{"resourceVersion":"7"},"items":[]}`))}, nil
+}
+
+// longTurn is a turn that others have for long.
+type longTurn struct{ of time.Duration }
+
+func (t longTurn) Without(ctx context.Context, wait func() error) error {
+	if err := wait(); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(t.of):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A list that gave its turn away while it waited for a token waits for the next turn as long as others have it:
+// a page's time begins after that. A start with many lists failed each of them once.
+func TestObjects_PageDoesNotCountTheWaitForATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var i issuer
+		c, err := NewObjects(&rest.Config{Host: "http://127.0.0.1:1"}, i.answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.client = &http.Client{Transport: listAnswer{}}
+		if _, err := c.List(t.Context(), watcher, sites, longTurn{2 * pageTimeout}, func(*objects.Object) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A watch ends when the rest of an event takes long to arrive, also byte by byte: it has the turn
 // of a watch that reads. One whose events are far apart goes on.
 func TestObjects_WatchEndsWithASlowEvent(t *testing.T) {
