@@ -113,10 +113,10 @@ func (j *judge) blocked(s *source, letter bool) string {
 	return ""
 }
 
-// begunWith is how many keys of the source have started at this instant.
+// begunWith is how many keys of the source have started at this instant, and are under way.
 func (j *judge) begunWith(d *delivery) (n int) {
 	for _, o := range j.begun {
-		if o.source == d.source && !o.key.letter && o.at.Equal(d.at) {
+		if o.source == d.source && !o.key.letter && o.at.Equal(d.at) && j.flying[o.start] == o {
 			n++
 		}
 	}

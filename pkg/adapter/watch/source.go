@@ -46,8 +46,9 @@ type source struct {
 	warned    map[string]time.Time // by reason
 	event     atomic.Int64         // when the last event came, 0 = none did
 
-	publishing atomic.Bool  // the status will be published
-	published  atomic.Int64 // nanoseconds that the last time took
+	publishing  atomic.Bool  // the status will be published
+	published   atomic.Int64 // nanoseconds that the last time took
+	publication sync.Mutex
 }
 
 func newSource(m *Manager, src *schedule.Source, q Queue) *source {

@@ -144,6 +144,8 @@ func (s *source) publish() {
 }
 
 func (s *source) publishNow() {
+	s.publication.Lock() // an older status does not take the place of a newer one
+	defer s.publication.Unlock()
 	st := s.status()
 	st.Objects = 0
 	s.mu.Lock()

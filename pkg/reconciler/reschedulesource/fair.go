@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -73,7 +74,11 @@ func (f *fair) Reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	wait := f.retries.When(key)
-	logging.FromContext(ctx).Errorw("Reconcile error", zap.Error(err), zap.Duration("retryAfter", wait))
+	log := logging.FromContext(ctx).Errorw
+	if apierrors.IsConflict(err) { // the cache was late
+		log = logging.FromContext(ctx).Debugw
+	}
+	log("Reconcile error", zap.Error(err), zap.Duration("retryAfter", wait))
 	return controller.NewRequeueAfter(wait)
 }
 

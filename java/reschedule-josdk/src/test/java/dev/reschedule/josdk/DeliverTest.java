@@ -235,14 +235,16 @@ class DeliverTest {
         all.add(CompletableFuture.runAsync(
             () -> {
               client.resource(shared.build()).serverSideApply();
-              deliver(cause(name, "v1/ConfigMap/" + ns + "/shared"));
+              Answer a = deliver(cause(name, "v1/ConfigMap/" + ns + "/shared"));
+              assertEquals(200, a.status(), a.toString());
             }, pool));
       }
       all.forEach(CompletableFuture::join);
       for (int i = 0; i < n; i++) {
         String start = "s" + i + " ";
         String content = "shared=c" + round;
-        assertTrue(runs.stream().anyMatch(r -> r.startsWith(start) && r.endsWith(content)), start + content);
+        assertTrue(runs.stream().anyMatch(r -> r.startsWith(start) && r.endsWith(content)),
+            () -> start + content + " is not in " + runs.stream().filter(r -> r.startsWith(start)).toList());
       }
     }
     pool.shutdownNow();
