@@ -28,6 +28,7 @@ type far struct {
 	reads   bool // the others read the body before they refuse the call
 	called  []int
 	still   chan struct{} // the owner answers once it is closed; nil: at once
+	stands  func()        // called when a call has reached an owner that stands still; nil: none
 }
 
 func (f *far) address(i int) string { return strings.TrimPrefix(f.servers[i].URL, "http://") }
@@ -46,7 +47,7 @@ func (f *far) set(change func()) {
 
 func (f *far) answer(i int, w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	owner, names, reads, still := f.owner, f.names, f.reads, f.still
+	owner, names, reads, still, stands := f.owner, f.names, f.reads, f.still, f.stands
 	if r.URL.Path != ownerPath {
 		f.called = append(f.called, i)
 	}
@@ -68,6 +69,9 @@ func (f *far) answer(i int, w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		if still != nil {
+			if stands != nil {
+				stands()
+			}
 			<-still
 		}
 		_, _ = io.WriteString(w, strconv.Itoa(len(body)))
@@ -180,12 +184,8 @@ func TestForeign_OwnerStandsStill(t *testing.T) {
 	for _, method := range []string{http.MethodPut, http.MethodGet} {
 		m, f := newFar(t)
 		still := make(chan struct{})
-		f.still = still
-		moved := time.AfterFunc(200*time.Millisecond, func() {
-			f.set(func() { f.owner, f.still = 1, nil })
-		})
+		f.still, f.stands = still, func() { f.set(func() { f.owner, f.still = 1, nil }) }
 		a := f.call(m, method, "{}")
-		moved.Stop()
 		close(still)
 		switch {
 		case method == http.MethodGet && a.Code != http.StatusOK:
