@@ -305,11 +305,19 @@ func TestOwner_DiskNearlyFull(t *testing.T) {
 	}
 	owner := g.owner()
 	url := g.members[owner].URL + "/tests/s/schedules/"
+	refused := 0
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // the members compare disks each second
 		r, err := harness.Do(t.Context(), http.MethodPut, url+g.key(), `{"delay":"1h"}`)
-		if err != nil || r.Status != http.StatusInsufficientStorage {
+		// On a busy machine its lease may end, and it owns the shard again a moment later.
+		if err != nil || r.Status != http.StatusInsufficientStorage && r.Status != http.StatusServiceUnavailable {
 			t.Fatalf("%v %v", r, err)
 		}
+		if r.Status == http.StatusInsufficientStorage {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no call was answered 507")
 	}
 	if now := g.owner(); now != owner {
 		t.Errorf("the shard went from %s to %s, whose disk is nearly full too", name(owner), name(now))
