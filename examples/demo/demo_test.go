@@ -55,7 +55,8 @@ func TestDemo_Succeeds(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("ok %v, error %v\n%s", ok, err, &out)
 	}
-	if got := d.ledger.wakeUps; got != 10 {
+	// A busy machine may wake Build/app so late that it need not ask for a second wake-up.
+	if got := d.ledger.wakeUps; got != 10 && got != 9 {
 		t.Errorf("%d wake-ups, want 10\n%s", got, &out)
 	}
 	if strings.Contains(out.String(), "\x1b") {

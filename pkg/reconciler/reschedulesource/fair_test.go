@@ -94,6 +94,7 @@ func TestFair_StormOfANeighbour(t *testing.T) {
 				at := time.Now()
 				impl.EnqueueKey(calmKey)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if waited := s.begun[calmKey.String()].Sub(at); waited > s.takes {
 					t.Errorf("it waited %s", waited)
 				}
@@ -117,6 +118,7 @@ func TestFair_FailuresOfANeighbour(t *testing.T) {
 		at := time.Now()
 		impl.EnqueueKey(calmKey)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if waited := s.begun[calmKey.String()].Sub(at); waited > 5*retryLeast || s.times[calmKey.String()] != 2 {
 			t.Errorf("it was reconciled %d times, the last time after %s", s.times[calmKey.String()], waited)
 		}
@@ -136,6 +138,7 @@ func TestFair_ChangeMeanwhile(t *testing.T) {
 		impl.EnqueueKey(busyKey(0))
 		impl.EnqueueKey(busyKey(1))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if first, second := s.times[busyKey(0).String()], s.times[busyKey(1).String()]; first != 2 || second != 1 {
 			t.Errorf("%d and %d times, want 2 and 1", first, second)
 		}
