@@ -135,8 +135,8 @@ func TestJudge_NamesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// A dispatcher that exceeds maxInFlight, by one, or maxPerSecond, threefold, is found: the judge is told of a lower
-// limit than the one that the dispatcher kept.
+// The judge finds a dispatcher that exceeds maxInFlight by one, and one that makes three times maxPerSecond. It is
+// told of a lower limit than the dispatcher keeps.
 func TestJudge_FindsExceededLimits(t *testing.T) {
 	found := map[string]bool{}
 	for seed := range uint64(12) {

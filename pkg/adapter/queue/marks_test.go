@@ -260,16 +260,22 @@ func (f *fails) ApplyMarked(lazy bool, marks []store.MarkChange, changes ...stor
 	return f.Store.ApplyMarked(lazy, marks, changes...)
 }
 
-// A change that fails keeps no reservation, and frees nothing.
-func TestMarks_FailureReleasesThem(t *testing.T) {
-	t.Parallel()
+// openFailing returns a source, its store, and its marks.
+func openFailing(t *testing.T) (*Source, *fails, *marking) {
+	t.Helper()
 	var f *fails
 	s, done := open(t, func(c *Config, _ *schedule.Source) {
 		f = &fails{Store: c.Store}
 		c.Store = f
 	})
-	defer done()
-	m := &marking{s, 1, map[string]int64{}}
+	t.Cleanup(done)
+	return s, f, &marking{s, 1, map[string]int64{}}
+}
+
+// A change that fails keeps no reservation, and frees nothing.
+func TestMarks_FailureReleasesThem(t *testing.T) {
+	t.Parallel()
+	s, f, m := openFailing(t)
 	if err := m.report(nil, m.change("a", 100)); err != nil {
 		t.Fatal(err)
 	}
@@ -291,13 +297,7 @@ func TestMarks_FailureReleasesThem(t *testing.T) {
 // that fails nothing is stored of them; and what they free is not for the pages before.
 func TestMarks_LastPageFails(t *testing.T) {
 	t.Parallel()
-	var f *fails
-	s, done := open(t, func(c *Config, _ *schedule.Source) {
-		f = &fails{Store: c.Store}
-		c.Store = f
-	})
-	defer done()
-	m := &marking{s, 1, map[string]int64{}}
+	s, f, m := openFailing(t)
 	if err := m.report(nil, m.change("large", 3000)); err != nil {
 		t.Fatal(err)
 	}

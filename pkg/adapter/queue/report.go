@@ -8,10 +8,11 @@ import (
 // Report applies the items as [Source.ScheduleTogether] does, and stores the marks of
 // watched objects in the same durable change: when an item is refused, nothing is
 // stored. A change may carry the state of the watch instead of a mark. Marks without
-// items are stored lazily. The marks are of this source,
-// whatever they name. Their growth, by [store.MarkChange.Growth], is refused when the
-// namespace would exceed its max-bytes; what they free, the items may use. All items need an event: one that inherits a large event may
-// be applied before the others, of which a refusal then leaves it.
+// items are stored lazily. The marks are of this source, whatever they name. Their
+// growth, by [store.MarkChange.Growth], is refused when the namespace would exceed its
+// max-bytes; what they free, the items may use. All items need an event: one that
+// inherits a large event may be applied before the others, and stays when a later one
+// is refused.
 func (s *Source) Report(items []Item, marks []store.MarkChange) error {
 	own := make([]store.MarkChange, len(marks))
 	for i, m := range marks {

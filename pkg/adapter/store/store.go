@@ -81,9 +81,10 @@ type Store interface {
 
 	// Space returns ErrFull while the disk has no space for a change that adds
 	// growth bytes, by [schedule.Entry.Size] and [Mark.Size], nil otherwise. held is the
-	// bytes that all sources of the namespace have then: while space is scarce, a namespace that holds
-	// more than is free may not grow. A change that does not grow, and a namespace that
-	// holds little, may use a part of the reserve. Call it before an Apply for a request, not for removals and outcomes.
+	// bytes that all sources of the namespace have then: while space is scarce, a namespace
+	// that holds more than is free may not grow. A change that does not grow, and a namespace
+	// that holds little, may use a part of the reserve. Call it before an Apply for a request,
+	// not for removals and outcomes.
 	Space(growth, held int64) error
 
 	// Waiting reports that changes wait for space on the disk. Space returns ErrFull then.

@@ -190,11 +190,15 @@ func (m *Manager) backoff(failures int) time.Duration {
 	return d/2 + time.Duration(m.cfg.Random()*float64(d/2))
 }
 
-// worked reports that a watch has been open for so long that the failures before it are over: longer
-// than the wait after the next one would be. What makes watches fail, such as a rolling restart of the
-// API server, may come every minute.
-func (m *Manager) worked(opened time.Time, failures int) bool {
-	return !opened.IsZero() && time.Since(opened) > m.backoff(failures+1)
+// worked forgets the failures before a watch that has been open for longer than the wait after one more
+// would be: they are over. What makes watches fail, such as a rolling restart of the API server, may
+// come every minute.
+func (m *Manager) worked(opened time.Time, failures ...*int) {
+	for _, n := range failures {
+		if !opened.IsZero() && time.Since(opened) > m.backoff(*n+1) {
+			*n = 0
+		}
+	}
 }
 
 // pause waits, and returns false when ctx ended first.

@@ -161,12 +161,7 @@ func (n *spaces) run(ctx context.Context) {
 		}
 		if err != nil {
 			n.note(err)
-			if n.s.m.worked(n.opened, failures) {
-				failures = 0
-			}
-			if n.s.m.worked(n.opened, gone) {
-				gone = 0
-			}
+			n.s.m.worked(n.opened, &failures, &gone)
 		}
 		if err == nil && time.Since(began) >= shortLife {
 			failures, gone = 0, 0

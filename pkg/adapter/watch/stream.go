@@ -85,11 +85,8 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 		began := time.Now()
 		s.opened = time.Time{}
 		err := s.once(ctx)
-		if err != nil && s.r.s.m.worked(s.opened, failures) {
-			failures = 0
-		}
-		if err != nil && s.r.s.m.worked(s.opened, gone) {
-			gone = 0
+		if err != nil {
+			s.r.s.m.worked(s.opened, &failures, &gone)
 		}
 		wait := &failures
 		switch {
