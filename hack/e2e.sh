@@ -38,5 +38,7 @@ awk '/^=== / { name = $3; next }
     /^ *--- FAIL: / { failed[++n] = $3 }
     { said[name] = said[name] $0 "\n" }
     END { for (i = 1; i <= n; i++) printf "== %s said:\n%s", failed[i], said[failed[i]] }' "$log"
+# A node without disk or memory fails tests that have nothing in common.
+kubectl get events -A --field-selector involvedObject.kind=Node,type=Warning -o custom-columns=NODE:.involvedObject.name,REASON:.reason,MESSAGE:.message --no-headers >&2 || true
 echo "e2e: failed; logs, objects and events are in $E2E_LOGS" >&2
 exit 1

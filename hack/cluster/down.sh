@@ -15,6 +15,13 @@ for number in {0..9}; do
 done
 remove_cgroups /kubepods
 stop registry
+# Each commit that ran here has left images. The ones of today are kept, so that the next run pushes
+# little, and everything that is not this project's.
+if [ -x "$BIN/registry" ] && [ -f "$STATE/registry.yaml" ]; then
+    repositories=$CACHE/registry/docker/registry/v2/repositories
+    find "$repositories/reschedule" -path '*/_manifests/tags/*' -prune -mtime +0 -exec rm -rf {} + 2>/dev/null || true
+    quietly "removing images that have no tag" env OTEL_TRACES_EXPORTER=none "$BIN/registry" garbage-collect --quiet --delete-untagged "$STATE/registry.yaml"
+fi
 for range in "$NODE_CIDR" "$POD_CIDR"; do ip route delete blackhole "$range" 2>/dev/null || true; done
 if [ -f "$STATE/sysctl" ]; then sysctl -qp "$STATE/sysctl"; fi
 rm -rf --one-file-system "$STATE"

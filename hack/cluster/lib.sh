@@ -30,6 +30,9 @@ POD_CIDR=10.244.0.0/16
 SERVICE_CIDR=10.96.0.0/16
 KUBERNETES_IP=10.96.0.1
 DNS_IP=10.96.0.10
+# Below this the kubelet ends pods, and starts none.
+DISK_LOW=500Mi
+DISK_NEEDED=12000 # MB, by all of it: README.md
 CABLE=reschedule # and the number of the node: the host's end
 
 # What a proxy of the machine cannot reach.

@@ -133,9 +133,10 @@ clusterDNS: [$DNS_IP]
 resolvConf: $dir/resolv.conf
 volumePluginDir: $dir/kubelet/plugins
 serializeImagePulls: false
-# The disk is the machine's, with whatever else is on it.
+# The disk is the machine's, with all that is on it beside the cluster. A percentage of a large
+# disk would end pods that have enough.
 imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: 100Mi, nodefs.available: "1%", imagefs.available: "1%", nodefs.inodesFree: "1%"}
+evictionHard: {memory.available: 100Mi, nodefs.available: $DISK_LOW, imagefs.available: $DISK_LOW, nodefs.inodesFree: "1%"}
 YAML
     if [ ! -f "$dir/kubeconfig" ]; then
         (

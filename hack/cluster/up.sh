@@ -15,6 +15,13 @@ if [ -d "$STATE" ] && ! booted node; then
     say "removing what is left of a cluster that has ended, or was not finished"
     "$here/down.sh" --for-up
 fi
+# With less, the kubelet would end pods in the middle of the tests, and only events would say why.
+taken=$(du -smc "$CACHE" "$STATE" 2>/dev/null | tail -n 1 | cut -f 1) || true
+for directory in "$CACHE" "${STATE%/*}"; do
+    free=$(df -m --output=avail "$directory" | tail -n 1)
+    ((free + taken >= DISK_NEEDED)) ||
+        fail "the disk of $directory has $free MB free and the cluster needs $((DISK_NEEDED - taken)) MB: remove files, for example with go clean -cache"
+done
 "$here/build.sh"
 "$here/control.sh"
 "$here/images.sh"
