@@ -43,6 +43,7 @@ func BenchmarkGroup_Pending(b *testing.B) {
 	g.pass(2 * time.Second)
 	i := g.owner()
 	leaving := g.members[i]
+	disk := watchDisk(b, g.dir)
 	g.mu.Lock()
 	g.avoid, g.strict, g.members[i] = i, true, nil
 	g.mu.Unlock()
@@ -55,6 +56,7 @@ func BenchmarkGroup_Pending(b *testing.B) {
 	g.mu.Lock()
 	g.strict, g.avoid = false, -1
 	g.mu.Unlock()
+	g.judge(disk)
 	b.Logf("SIGTERM of the owner: the longest call took %s", g.longest.Round(time.Millisecond))
 	g.launch(i)
 	g.readyWithin(i, 5*time.Minute)

@@ -78,7 +78,8 @@ type group struct {
 	cutOff    int       // deliveries, by the adapter
 	last      time.Time // of a delivery
 	longest   time.Duration
-	strict    bool // no call may fail
+	strict    bool // no call may fail, but for refused ones, which judge judges
+	refused   []refused
 	full      bool // calls may be answered 507
 	avoid     int  // the member that callers do not call; -1: none
 	delivered chan struct{}
@@ -263,6 +264,8 @@ func (g *group) put(key string, delay time.Duration) time.Duration {
 		ok := err == nil && r.Status < 300
 		if ok {
 			g.acked[key] = sent.Add(delay)
+		} else if g.strict && err == nil && r.Status == http.StatusServiceUnavailable {
+			g.refused = append(g.refused, refused{interval{sent, time.Now()}, string(r.Body)})
 		} else if g.strict {
 			g.t.Errorf("a call failed: %v %v", r, err)
 		}
@@ -486,6 +489,7 @@ func TestGroup_AllKilled(t *testing.T) {
 func TestOwner_HandsOver(t *testing.T) {
 	process := patient(t)
 	g := startWith(t, func(g *group) { g.process, g.hold, g.large = process, 50*time.Millisecond, 256<<10 })
+	disk := watchDisk(t, g.dir)
 	stop := g.write()
 	for _, member := range g.members {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, member.URL+"/tests/s/events", http.NoBody)
@@ -513,6 +517,7 @@ func TestOwner_HandsOver(t *testing.T) {
 	g.pass(time.Second)
 	stop()
 	g.settled()
+	g.judge(disk)
 	if g.cutOff > 0 {
 		t.Errorf("%d deliveries were cut off", g.cutOff)
 	}

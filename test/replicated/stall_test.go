@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// stalls are the times in which the disk below a directory took no write. A group may refuse calls then:
+// stalls are the times in which nothing was written to the disk below a directory, for want of the disk or
+// of a processor. A group may refuse calls then: the owner's lease ends without a change in the log,
 // an owner that ends waits for two seconds for the changes that are on their way to the log, and a call
 // for three seconds for an owner.
 type stalls struct {
@@ -31,7 +32,7 @@ const (
 )
 
 // watchDisk writes to a file of the directory, again and again, and measures how long each write takes.
-func watchDisk(t *testing.T, dir string) *stalls {
+func watchDisk(t testing.TB, dir string) *stalls {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "probe"))
 	if err != nil {
@@ -42,8 +43,8 @@ func watchDisk(t *testing.T, dir string) *stalls {
 		defer f.Close()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
+		begun := time.Now()
 		for {
-			begun := time.Now()
 			_, err := f.WriteAt([]byte{1}, 0)
 			if err == nil {
 				err = f.Sync()
@@ -52,9 +53,11 @@ func watchDisk(t *testing.T, dir string) *stalls {
 				t.Error(err)
 				return
 			}
-			if time.Since(begun) >= leastStall {
-				s.all = append(s.all, interval{begun, time.Now()})
+			now := time.Now()
+			if now.Sub(begun) >= leastStall {
+				s.all = append(s.all, interval{begun, now})
 			}
+			begun = now
 			select {
 			case <-s.end:
 				return
@@ -101,4 +104,24 @@ func (s *stalls) longest() (d time.Duration) {
 // explain reports that a call may have been refused for the disk.
 func (s *stalls) explain(call interval) bool {
 	return s.within(call.from.Add(-before), call.to) >= excuse
+}
+
+// refused is a call that was answered 503.
+type refused struct {
+	call interval
+	what string
+}
+
+// judge ends the watch, and fails the test for each refused call that no stall explains.
+func (g *group) judge(disk *stalls) {
+	g.t.Helper()
+	disk.stop()
+	g.t.Logf("the disk stood still for %s at most", disk.longest().Round(time.Millisecond))
+	for _, c := range g.refused {
+		if disk.explain(c.call) {
+			g.t.Log("a call was refused while the disk stood still: ", c.what)
+		} else {
+			g.t.Error("a call failed: ", c.what)
+		}
+	}
 }
