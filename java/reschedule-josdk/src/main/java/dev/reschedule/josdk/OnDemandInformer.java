@@ -75,6 +75,23 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
             }
             return super.getByKey(key);
           }
+
+          // Fabric8 takes an object out of its indexes and puts it back when it is put, changed or not, and reads them
+          // without the lock. Each list puts all objects, so that a run beside it would miss what exists.
+          @Override
+          public synchronized List<T> byIndex(String name, String value) {
+            return super.byIndex(name, value);
+          }
+
+          @Override
+          public synchronized List<T> index(String name, T object) {
+            return super.index(name, object);
+          }
+
+          @Override
+          public synchronized List<String> indexKeys(String name, String value) {
+            return super.indexKeys(name, value);
+          }
         };
   }
 
