@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -18,8 +19,10 @@ import org.junit.jupiter.api.Timeout;
 
 import com.sun.net.httpserver.HttpServer;
 
+import io.fabric8.kubernetes.api.model.HasMetadata;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.javaoperatorsdk.operator.RegisteredController;
+import io.javaoperatorsdk.operator.api.monitoring.Metrics;
 import io.javaoperatorsdk.operator.api.reconciler.Context;
 import io.javaoperatorsdk.operator.api.reconciler.ControllerConfiguration;
 import io.javaoperatorsdk.operator.api.reconciler.EventSourceContext;
@@ -70,6 +73,7 @@ class OutsideTest {
 
   private final BlockingQueue<String> calls = new LinkedBlockingQueue<>();
   private final Inbound reconciler = new Inbound();
+  private volatile Runnable succeeded = () -> {};
   private HttpServer api;
   private KubernetesClient client;
   private RescheduleOperator operator;
@@ -91,7 +95,15 @@ class OutsideTest {
     client = Kube.get().client();
     create(Kube.get().namespace(ns), "a");
     operator =
-        new RescheduleOperator(o -> o.withKubernetesClient(client))
+        new RescheduleOperator(
+            o -> o.withKubernetesClient(client)
+                .withMetrics(
+                    new Metrics() {
+                      // No @Override: JOSDK 5.2 has another name for it, and only compiles this.
+                      public void reconciliationSucceeded(HasMetadata object, Map<String, Object> metadata) {
+                        succeeded.run();
+                      }
+                    }))
             .withoutServer()
             .withSchedules(Schedules.at("http://127.0.0.1:" + api.getAddress().getPort() + "/ops/s"));
     controller = operator.<Site>register(reconciler, c -> c.settingNamespace(ns));
@@ -125,6 +137,26 @@ class OutsideTest {
     assertEquals(200, deliver("Site/outside/a"));
     assertEquals(1, reconciler.runs);
     assertNull(calls.poll(), "it asked twice");
+  }
+
+  /** An event that comes while the delivery of its key is answered has no run that no delivery waits for. */
+  @Test
+  void anEventBesideTheAnswerIsScheduled() throws Exception {
+    start("outside-end");
+    Thread late = new Thread(() -> reconciler.source.receive(new ResourceID("a", "outside-end")));
+    succeeded =
+        () -> { // JOSDK calls it with the lock of its processor, which the event then waits for
+          succeeded = () -> {};
+          late.start();
+          while (late.isAlive() && late.getState() != Thread.State.BLOCKED) {
+            Thread.onSpinWait();
+          }
+        };
+    assertEquals(200, deliver("Site/outside-end/a"));
+    late.join();
+    String call = calls.poll(30, TimeUnit.SECONDS);
+    assertTrue(call != null && call.startsWith("PUT /ops/s/schedules/Site%2Foutside-end%2Fa "), "asked: " + call);
+    assertEquals(1, reconciler.runs, "a run without a delivery");
   }
 
   /** A controller that is given another namespace asks for what exists there, as its informer would list it. */

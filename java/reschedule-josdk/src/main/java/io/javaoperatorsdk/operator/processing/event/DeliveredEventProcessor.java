@@ -168,11 +168,18 @@ public class DeliveredEventProcessor<P extends HasMetadata> extends EventProcess
     Consumer<Event> to = captured.get();
     if (to != null) {
       to.accept(event);
-    } else if (isOpen(event.getRelatedCustomResourceID())) {
-      super.handleEvent(event);
-    } else {
+    } else if (!isOpen(event.getRelatedCustomResourceID()) || !handleIfOpen(event)) {
       outside.accept(event);
     }
+  }
+
+  /** The delivery may have ended before this gets the lock: nothing would keep the outcome of a run after it. */
+  private synchronized boolean handleIfOpen(Event event) {
+    if (!isOpen(event.getRelatedCustomResourceID())) {
+      return false;
+    }
+    super.handleEvent(event);
+    return true;
   }
 
   /** Reports whether a delivery of the key is here. */
