@@ -48,7 +48,9 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
   // until the object comes in that version or a later one.
   private volatile String lastSync = "1";
   private final Object turn = new Object();
-  private long begun;
+  private long begun; // the calls that the last list is for
+  private long listed; // the calls that a list which succeeded is for
+  private Throwable failure; // of the last list that failed
   private long wanted;
 
   /** Makes the informer of objects that are listed. */
@@ -134,7 +136,7 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
     }
   }
 
-  /** Lists. It returns when a list that was begun after the call is in the cache. */
+  /** Lists. It returns when a list that was begun after the call is in the cache, and fails if that list has failed. */
   void refresh() {
     if (lister == null || !running) {
       return;
@@ -143,28 +145,41 @@ final class OnDemandInformer<T extends HasMetadata> implements SharedIndexInform
     synchronized (turn) {
       mine = ++wanted;
     }
-    synchronized (this) { // one list at a time; all calls that wait here share the next one
+    synchronized (this) { // one list at a time; all calls that wait here share the next one, and its failure
+      if (listed >= mine) {
+        return;
+      }
       synchronized (turn) {
         if (begun >= mine) {
-          return;
+          throw new IllegalStateException("the list of " + type.getSimpleName() + " that was shared has failed", failure);
         }
         begun = wanted;
       }
-      Set<String> keys = new HashSet<>();
-      String version =
-          lister.list(
-              item -> {
-                keys.add(cache.getKey(item));
-                put(item);
-              });
-      for (T old : cache.list()) {
-        if (!keys.contains(cache.getKey(old))) {
-          gone(old, false);
-        }
+      try {
+        list();
+        listed = begun;
+      } catch (RuntimeException | Error e) {
+        failure = e;
+        throw e;
       }
-      if (version != null && !version.isEmpty()) {
-        lastSync = version;
+    }
+  }
+
+  private void list() {
+    Set<String> keys = new HashSet<>();
+    String version =
+        lister.list(
+            item -> {
+              keys.add(cache.getKey(item));
+              put(item);
+            });
+    for (T old : cache.list()) {
+      if (!keys.contains(cache.getKey(old))) {
+        gone(old, false);
       }
+    }
+    if (version != null && !version.isEmpty()) {
+      lastSync = version;
     }
   }
 

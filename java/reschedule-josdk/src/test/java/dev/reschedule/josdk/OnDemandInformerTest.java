@@ -1,12 +1,16 @@
 package dev.reschedule.josdk;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Function;
 
@@ -65,6 +69,57 @@ class OnDemandInformerTest {
       assertEquals(List.of(version), during(informer, reads.get(1)));
       assertEquals(List.of("ns/a"), during(informer, reads.get(2)));
     }
+  }
+
+  /** Deliveries that share a list which fails all fail: none is answered from what the cache had before. */
+  @Test
+  void aSharedListThatFailsIsNoList() throws Exception {
+    AtomicInteger lists = new AtomicInteger();
+    CountDownLatch begun = new CountDownLatch(1);
+    CountDownLatch waited = new CountDownLatch(1);
+    OnDemandInformer<ConfigMap> informer =
+        new OnDemandInformer<>(
+            ConfigMap.class,
+            each -> {
+              if (lists.incrementAndGet() > 1) {
+                throw new IllegalStateException("no list");
+              }
+              begun.countDown();
+              try {
+                waited.await();
+              } catch (InterruptedException e) {
+                throw new IllegalStateException(e);
+              }
+              return "1";
+            },
+            true);
+    informer.start();
+    Thread first = new Thread(informer::refresh);
+    first.start();
+    begun.await();
+    List<CompletableFuture<Void>> shared = List.of(new CompletableFuture<>(), new CompletableFuture<>());
+    for (CompletableFuture<Void> done : shared) {
+      Thread t =
+          new Thread(
+              () -> {
+                try {
+                  informer.refresh();
+                  done.complete(null);
+                } catch (RuntimeException | Error e) {
+                  done.completeExceptionally(e);
+                }
+              });
+      t.start();
+      while (t.getState() != Thread.State.BLOCKED) { // the list that has begun is too old for it
+        Thread.onSpinWait();
+      }
+    }
+    waited.countDown();
+    for (CompletableFuture<Void> done : shared) {
+      assertThrows(ExecutionException.class, () -> done.get(30, TimeUnit.SECONDS));
+    }
+    first.join();
+    assertEquals(2, lists.get(), "a list that fails is shared too");
   }
 
   /** Reads in another thread while a list has an object out of the index: Fabric8 asks for its new place then. */
