@@ -25,6 +25,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
 )
 
@@ -38,6 +39,8 @@ type Config struct {
 	// Level follows config-logging, and keeps its present value when config-logging
 	// names no level; nil: config-logging has no effect.
 	Level *slog.LevelVar
+	// SourceBytes bounds what all sources take; default: by the memory limit.
+	SourceBytes int64
 }
 
 // handover is how long an adapter waits for the end of the previous one: its pod
@@ -53,6 +56,7 @@ type Cluster struct {
 	cancel    context.CancelFunc
 	clients   kube.Clients
 	informers *informers
+	capacity  *capacity.Sources
 	sources   listers.RescheduleSourceLister
 	configs   *configs
 	follower  *follower
@@ -96,7 +100,8 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 			c.Close()
 		}
 	}()
-	in, err := newInformers(clients, c.cfg.Log)
+	c.capacity = newCapacity(c.cfg.SourceBytes)
+	in, err := newInformers(clients, c.capacity, c.cfg.Log)
 	if err != nil {
 		return settings, err
 	}
@@ -109,6 +114,7 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 		lister: c.sources, warn: c.Warn, log: c.cfg.Log, objects: map[cache.ObjectName]*seenObject{},
 		oidc:     func() bool { return c.configs.flags().IsOIDCAuthentication() },
 		ceilings: c.configs.ceilingsNow.Load,
+		capacity: c.capacity, fetch: c.fetch,
 	}
 	c.reporter = newReporter(c.sources, clients.PatchStatus, c.cfg.Log)
 	c.guard = guard.New(guard.Config{

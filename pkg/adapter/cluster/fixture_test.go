@@ -123,6 +123,8 @@ type env struct {
 	registry *fakeRegistry
 	log      *logBuffer
 	level    *slog.LevelVar
+	// sourceBytes bounds what all sources may take; 0: as shipped.
+	sourceBytes int64
 
 	ctx     context.Context
 	end     context.CancelFunc
@@ -169,6 +171,9 @@ func (r *env) clients() kube.Clients {
 			_, err := sources.RescheduleSources(source.Namespace).Patch(ctx, source.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			return err
 		},
+		GetSource: func(ctx context.Context, source cache.ObjectName) (*v1alpha1.RescheduleSource, error) {
+			return sources.RescheduleSources(source.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
+		},
 		Events: &typedcorev1.EventSinkImpl{Interface: r.kube.CoreV1().Events("")},
 	}
 }
@@ -189,6 +194,7 @@ func requestTokens(clientset *coreFake) kube.TokenRequester {
 func (r *env) connect() *Cluster {
 	r.t.Helper()
 	r.cluster = New(Config{
+		SourceBytes: r.sourceBytes,
 		Level: r.level, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
 	})
 	if _, err := r.cluster.connect(r.ctx, r.clients()); err != nil {

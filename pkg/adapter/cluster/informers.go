@@ -15,6 +15,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/access/guard"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -26,25 +27,30 @@ const policiesNotFound = 2
 // failure by themselves.
 type informers struct {
 	sources, policies, configs cache.SharedIndexInformer
+	slim                       *slimSources
 	noPolicies                 atomic.Bool // the cluster does not have the resource
 	notFound                   int         // consecutive answers without the resource
 
 	running sync.WaitGroup
 }
 
-func newInformers(c kube.Clients, log *slog.Logger) (*informers, error) {
+func newInformers(c kube.Clients, bound *capacity.Sources, log *slog.Logger) (*informers, error) {
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	in := &informers{
+		slim:     &slimSources{capacity: bound},
 		sources:  cache.NewSharedIndexInformer(c.Sources, &v1alpha1.RescheduleSource{}, 0, byNamespace),
 		policies: cache.NewSharedIndexInformer(c.Policies, &unstructured.Unstructured{}, 0, byNamespace),
 		configs:  cache.NewSharedIndexInformer(c.ConfigMaps, &corev1.ConfigMap{}, 0, byNamespace),
 	}
 	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		in.sources: new(slimSources).slim, in.policies: guard.ReadPolicy, in.configs: slimConfigMap,
+		in.sources: in.slim.slim, in.policies: guard.ReadPolicy, in.configs: slimConfigMap,
 	} {
 		if err := informer.SetTransform(transform); err != nil {
 			return nil, fmt.Errorf("cluster: making an informer: %w", err)
 		}
+	}
+	if _, err := in.sources.AddEventHandler(bound.Handler()); err != nil {
+		return nil, fmt.Errorf("cluster: making an informer: %w", err)
 	}
 	err := in.policies.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		// Only a missing resource means that there are no policies: any other error

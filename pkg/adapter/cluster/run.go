@@ -51,23 +51,24 @@ func (c *Cluster) follow(ctx context.Context, r sources.Registry) {
 	var workers sync.WaitGroup
 	for range reconcilers {
 		workers.Go(func() {
-			for ctx.Err() == nil && c.reconcileNext(queue, r) {
+			for ctx.Err() == nil && c.reconcileNext(ctx, queue, r) {
 			}
 		})
 	}
+	workers.Go(func() { c.retryRefused(ctx, queue.Add) })
 	<-ctx.Done()
 	queue.ShutDown()
 	workers.Wait()
 }
 
 // reconcileNext reconciles one name. It returns false when there will be no more.
-func (c *Cluster) reconcileNext(queue workqueue.TypedRateLimitingInterface[cache.ObjectName], r sources.Registry) bool {
+func (c *Cluster) reconcileNext(ctx context.Context, queue workqueue.TypedRateLimitingInterface[cache.ObjectName], r sources.Registry) bool {
 	name, ended := queue.Get()
 	if ended {
 		return false
 	}
 	defer queue.Done(name)
-	if err := c.follower.reconcile(name, r); err != nil {
+	if err := c.follower.reconcile(ctx, name, r); err != nil {
 		c.cfg.Log.Error("a source could not be changed; it is tried again", "source", name.String(), "tries", queue.NumRequeues(name)+1, "error", err)
 		queue.AddRateLimited(name)
 		return true

@@ -9,6 +9,7 @@ import (
 	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -43,14 +44,19 @@ const maxCertificates = 256
 
 // slimSources drops the parts of the status that the adapter does not read, and keeps
 // one copy of certificates that many sources have: with transport encryption they
-// are most of an object.
+// are most of an object. What is too large is kept as a stand-in.
 type slimSources struct {
+	capacity *capacity.Sources // nil: it is not bounded
+
 	mu           sync.Mutex
 	certificates map[string]*string
 }
 
 func (s *slimSources) slim(o any) (any, error) {
 	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
+		if s.capacity.Holds(source) {
+			return o, nil
+		}
 		source.TrimMetadata()
 		status := &source.Status
 		status.Conditions = targetsGone(status)
@@ -63,6 +69,7 @@ func (s *slimSources) slim(o any) (any, error) {
 		if d := source.Spec.Delivery; d != nil && d.DeadLetterSink != nil {
 			s.share(&d.DeadLetterSink.CACerts)
 		}
+		return s.capacity.Admit(source), nil
 	}
 	return slim(o)
 }

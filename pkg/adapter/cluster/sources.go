@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,10 +12,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/ceilings"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
@@ -28,6 +31,8 @@ type follower struct {
 	lister   listers.RescheduleSourceLister
 	oidc     func() bool // whether authentication-oidc is enabled
 	ceilings func() *ceilings.Config
+	capacity *capacity.Sources // nil: it is not bounded
+	fetch    func(context.Context, cache.ObjectName) (*v1alpha1.RescheduleSource, error)
 	warn     func(src *schedule.Source, reason, message string)
 	log      *slog.Logger
 
@@ -70,8 +75,8 @@ func (f *follower) sources() (wanted []*schedule.Source, unusable []string) {
 
 // reconcile makes the registry have the object of this name as it is now. After an
 // error the next call goes on.
-func (f *follower) reconcile(name cache.ObjectName, r sources.Registry) error {
-	o, err := find(f.lister, name)
+func (f *follower) reconcile(ctx context.Context, name cache.ObjectName, r sources.Registry) error {
+	o, err := f.admitted(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -80,6 +85,7 @@ func (f *follower) reconcile(name cache.ObjectName, r sources.Registry) error {
 		if err := r.RemoveSource(seen.uid); err != nil {
 			return fmt.Errorf("cluster: source %s: removing uid %s: %w", name, seen.uid, err)
 		}
+		f.capacity.Release(types.UID(seen.uid)) // the informer did, but it may have been read again since
 		f.set(name, nil)
 		seen = nil
 	}
@@ -91,20 +97,47 @@ func (f *follower) reconcile(name cache.ObjectName, r sources.Registry) error {
 		f.set(name, seen)
 	}
 	src := f.describe(o, seen)
-	if src == nil || reflect.DeepEqual(src, seen.applied) {
+	if src == nil {
+		return nil
+	}
+	if reflect.DeepEqual(src, seen.applied) {
+		f.capacity.Settle(o)
 		return nil
 	}
 	if err := r.SetSource(src); err != nil {
 		return fmt.Errorf("cluster: source %s: applying generation %d: %w", name, o.Generation, err)
 	}
 	seen.applied = src
+	f.capacity.Settle(o)
 	return nil
+}
+
+// admitted returns the object of a name, nil when it does not exist. One that was refused for
+// its size, and fits by now, is read again.
+func (f *follower) admitted(ctx context.Context, name cache.ObjectName) (*v1alpha1.RescheduleSource, error) {
+	o, err := find(f.lister, name)
+	if o == nil || !capacity.IsStandIn(o) || !f.capacity.Fits(o.UID) {
+		return o, err
+	}
+	again, err := f.fetch(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return o, nil // the informer will say so
+	case err != nil:
+		return nil, fmt.Errorf("cluster: source %s: reading it again: %w", name, err)
+	case again.UID != o.UID:
+		return o, nil
+	}
+	return again, nil
 }
 
 // describe returns the object's source, or nil when the object cannot be used, which
 // is reported once per generation.
 func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *schedule.Source {
-	src, err := describe(o, seen.applied, f.oidc(), f.ceilings())
+	src, err := (*schedule.Source)(nil), capacity.Refusal(o)
+	if err == nil {
+		src, err = describe(o, seen.applied, f.oidc(), f.ceilings())
+	}
 	if err == nil {
 		seen.reported = -1
 		return src

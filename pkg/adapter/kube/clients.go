@@ -43,6 +43,7 @@ type Clients struct {
 	FetchKeys      KeyFetcher
 	RequestToken   TokenRequester
 	PatchStatus    StatusPatcher
+	GetSource      SourceGetter
 	Events         record.EventSink
 	// Objects are the calls of watching sources, as the accounts that they name.
 	Objects objects.API
@@ -65,6 +66,9 @@ type TokenRequester func(ctx context.Context, account cache.ObjectName, r *authn
 
 // StatusPatcher makes a merge patch of a RescheduleSource's status.
 type StatusPatcher func(ctx context.Context, source cache.ObjectName, patch []byte) error
+
+// SourceGetter reads a RescheduleSource.
+type SourceGetter func(ctx context.Context, source cache.ObjectName) (*v1alpha1.RescheduleSource, error)
 
 // The limits, in requests per second, with bursts of two seconds' worth. They
 // are a fraction of what one API server serves, and more than a busy adapter
@@ -158,6 +162,10 @@ func NewClients(base *rest.Config, namespace string) (Clients, error) {
 		PatchStatus: func(ctx context.Context, source cache.ObjectName, patch []byte) error {
 			return sources.Patch(types.MergePatchType).Namespace(source.Namespace).Resource(sourcesResource).Name(source.Name).
 				SubResource("status").Body(patch).Do(ctx).Error()
+		},
+		GetSource: func(ctx context.Context, source cache.ObjectName) (*v1alpha1.RescheduleSource, error) {
+			o := new(v1alpha1.RescheduleSource)
+			return o, sources.Get().Namespace(source.Namespace).Resource(sourcesResource).Name(source.Name).Do(ctx).Into(o)
 		},
 		Events: eventClient{events},
 	}, nil

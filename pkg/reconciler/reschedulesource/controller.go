@@ -74,9 +74,11 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 			logger.Panicw("Cannot watch", zap.Error(err))
 		}
 	}
-	if err := sources.SetTransform(trimmed); err != nil {
+	bound := newCapacity()
+	if err := sources.SetTransform(trimmer{bound}.trim); err != nil {
 		logger.Panicw("Cannot keep sources small", zap.Error(err))
 	}
+	must(sources.AddEventHandler(bound.Handler()))
 	must(sources.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: impl.Enqueue,
 		UpdateFunc: func(before, after any) {
@@ -106,15 +108,6 @@ func NewController(ctx context.Context, cmw configmap.Watcher) *controller.Impl 
 	must(policies.Informer().AddEventHandler(withLastState(auth.EventPolicyEventHandler(
 		sources.GetIndexer(), v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind).GroupKind(), impl.EnqueueKey))))
 	return impl
-}
-
-// trimmed drops the metadata that the controller does not read: it may be larger than the
-// rest of a source.
-func trimmed(o any) (any, error) {
-	if source, ok := o.(*v1alpha1.RescheduleSource); ok {
-		source.TrimMetadata()
-	}
-	return o, nil
 }
 
 // concerns says whether an update requires a reconciliation. An update of the

@@ -48,6 +48,10 @@ var _ generated.Interface = (*Reconciler)(nil)
 // ReconcileKind implements generated.Interface. A step that fails does not undo
 // the conditions of the other steps; the first failure is returned.
 func (r *Reconciler) ReconcileKind(ctx context.Context, source *v1alpha1.RescheduleSource) reconciler.Event {
+	source, err := r.whole(ctx, source)
+	if source == nil {
+		return err
+	}
 	before := source.DeepCopy()
 	reconciler.PreProcessReconcile(ctx, source)
 	failures := r.steps(ctx, source)

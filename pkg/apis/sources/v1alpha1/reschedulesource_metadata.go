@@ -24,3 +24,6 @@ func (s *RescheduleSource) TrimMetadata() {
 		s.Labels = tooManyLabels
 	}
 }
+
+// TooManyLabels returns labels above MaxLabels, for an object whose labels are not kept.
+func TooManyLabels() map[string]string { return tooManyLabels }

@@ -1,0 +1,318 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// Config says what one program keeps of a source.
+type Config struct {
+	Total  int64 // bytes, of all sources
+	Fixed  int64 // what a source takes beside its object
+	Copies int64 // how many copies of the object's parts there are
+	// Settles: after an update the object before it may be in force, and its bytes are
+	// given back by Settle.
+	Settles bool
+}
+
+// Sources counts the objects of one informer. It is safe for concurrent use; nil counts nothing.
+type Sources struct {
+	cfg Config
+
+	mu         sync.Mutex
+	used       int64
+	namespaces map[string]int64
+	entries    map[types.UID]*entry
+}
+
+// entry is what is known of an object.
+type entry struct {
+	name cache.ObjectName
+	held int64
+	need int64                      // of the newest object
+	at   time.Time                  // when it came
+	kept *v1alpha1.RescheduleSource // what Admit returned for it
+	// standIn is the last one. The informer may have it still when kept was read otherwise.
+	standIn *v1alpha1.RescheduleSource
+}
+
+// New returns a count of no objects.
+func New(cfg Config) *Sources {
+	return &Sources{cfg: cfg, namespaces: map[string]int64{}, entries: map[types.UID]*entry{}}
+}
+
+// Scaled is the total of a program: least with the memory limit (GOMEMLIMIT) that it is shipped
+// with or with none, and half of what the limit is larger.
+func Scaled(least, shipped int64) int64 {
+	if limit := debug.SetMemoryLimit(-1); limit > shipped && limit < math.MaxInt64 {
+		least += (limit - shipped) / 2
+	}
+	return least
+}
+
+// Admit returns the object, or a stand-in for it. It is called once the object is trimmed, and
+// before anything else holds it.
+func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource {
+	if s == nil {
+		return o
+	}
+	need := s.cost(o) // outside of the lock
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[o.UID]
+	if e == nil {
+		e = &entry{name: cache.ObjectName{Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}}
+		s.entries[types.UID(strings.Clone(string(o.UID)))] = e
+	}
+	e.need, e.at = need, time.Now()
+	switch more := need - e.held; {
+	case !s.allows(e.name.Namespace, more):
+		e.standIn = standIn(o, s.refusal(e.name.Namespace, more))
+		e.kept = e.standIn
+		return e.kept
+	case more > 0 || !s.cfg.Settles:
+		s.grow(e, more)
+	}
+	e.kept = o
+	return o
+}
+
+// Holds reports whether Admit has returned this object: a streamed list passes the transform
+// twice.
+func (s *Sources) Holds(o *v1alpha1.RescheduleSource) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[o.UID]
+	return e != nil && (o == e.kept || o == e.standIn)
+}
+
+// Settle gives back what older objects held: this one is in force.
+func (s *Sources) Settle(o *v1alpha1.RescheduleSource) {
+	if s == nil || IsStandIn(o) {
+		return
+	}
+	need := s.cost(o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[o.UID]; e != nil {
+		if !IsStandIn(e.kept) {
+			need = max(need, e.need)
+		}
+		s.grow(e, min(need-e.held, 0))
+	}
+}
+
+// Release gives back what the object of a uid held: it does not exist any more.
+func (s *Sources) Release(uid types.UID) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[uid]; e != nil {
+		s.grow(e, -e.held)
+		delete(s.entries, uid)
+	}
+}
+
+// Handler releases objects that the informer drops.
+func (s *Sources) Handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			b, _ := before.(*v1alpha1.RescheduleSource)
+			a, _ := after.(*v1alpha1.RescheduleSource)
+			if b != nil && a != nil && b.UID != a.UID { // it was deleted and made again while nothing was watched
+				s.Release(b.UID)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if tomb, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = tomb.Obj
+			}
+			if source, ok := o.(*v1alpha1.RescheduleSource); ok && source != nil {
+				s.Release(source.UID)
+			}
+		},
+	}
+}
+
+// Fits reports whether the newest object of a uid would be admitted now.
+func (s *Sources) Fits(uid types.UID) bool {
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.entries[uid]
+	return e != nil && s.allows(e.name.Namespace, e.need-e.held)
+}
+
+// Retry returns the names of refused objects that would be admitted now, each of them alone.
+func (s *Sources) Retry() (names []cache.ObjectName) {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		if IsStandIn(e.kept) && s.allows(e.name.Namespace, e.need-e.held) {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// forgetAfter is longer than a watch lasts, and so longer than a list may come as a stream.
+const forgetAfter = time.Hour
+
+// Forget releases the objects that do not exist and came long ago. A list that broke off may
+// have brought them, so that no handler was told of their end.
+func (s *Sources) Forget(exists func(cache.ObjectName, types.UID) bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	old := map[types.UID]cache.ObjectName{}
+	for uid, e := range s.entries {
+		if time.Since(e.at) > forgetAfter {
+			old[uid] = e.name
+		}
+	}
+	s.mu.Unlock()
+	for uid, name := range old {
+		if !exists(name, uid) {
+			s.Release(uid)
+		}
+	}
+}
+
+// Used is how many bytes are counted.
+func (s *Sources) Used() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+func (s *Sources) cost(o *v1alpha1.RescheduleSource) int64 {
+	return s.cfg.Fixed + s.cfg.Copies*sizeOf(o)
+}
+
+// allows reports whether a namespace may take so much more: as much as it then has must stay
+// free. The caller holds the lock.
+func (s *Sources) allows(namespace string, more int64) bool {
+	return more <= 0 || s.namespaces[namespace]+more <= s.cfg.Total-s.used-more
+}
+
+// grow adds to what an object holds. The caller holds the lock.
+func (s *Sources) grow(e *entry, more int64) {
+	e.held += more
+	s.used += more
+	if s.namespaces[e.name.Namespace] += more; s.namespaces[e.name.Namespace] == 0 {
+		delete(s.namespaces, e.name.Namespace)
+	}
+}
+
+// refusal says why a namespace may not take so much more. The caller holds the lock.
+func (s *Sources) refusal(namespace string, more int64) string {
+	what := "all RescheduleSources together"
+	if more <= s.cfg.Total-s.used {
+		what = "the RescheduleSources of namespace " + namespace
+	}
+	return fmt.Sprintf("%s take more memory than they may: of %d MiB for all sources a namespace gets half of what is left. "+
+		"Delete some, write smaller ones (certificates, selectors, overrides), or ask the administrator for more memory and a ResourceQuota", what, s.cfg.Total>>20)
+}
+
+// refusalAnnotation is in the metadata of a stand-in. In an object it is not kept.
+const refusalAnnotation = "sources.reschedule.dev/refused"
+
+// IsStandIn reports whether an object of the informer is a stand-in.
+func IsStandIn(o *v1alpha1.RescheduleSource) bool {
+	_, is := o.Annotations[refusalAnnotation]
+	return is
+}
+
+// Refusal is why an object is a stand-in; nil for one that is none.
+func Refusal(o *v1alpha1.RescheduleSource) error {
+	if text, is := o.Annotations[refusalAnnotation]; is {
+		return fmt.Errorf("spec: %s", text)
+	}
+	return nil
+}
+
+const (
+	// labelBytes bounds the labels of a stand-in. With longer ones it has too many: which
+	// policies select it is not known, and its calls are refused.
+	labelBytes = 1 << 10
+	// textBytes bounds the other texts of a stand-in, and reportBytes a report of the adapter.
+	textBytes   = 256
+	reportBytes = 2 << 10
+)
+
+// standIn is what is kept of a refused object: its identity, what admits its callers, the
+// account of its watch, and what the adapter reported. Of the object's memory it shares only the
+// reports.
+func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSource {
+	c := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{
+		Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name), UID: types.UID(strings.Clone(string(o.UID))),
+		Generation: o.Generation, ResourceVersion: strings.Clone(o.ResourceVersion),
+		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp.DeepCopy(),
+		Annotations: map[string]string{refusalAnnotation: why},
+	}}
+	size := 0
+	for k, v := range o.Labels {
+		size += len(k) + len(v)
+	}
+	if size > labelBytes {
+		c.Labels = v1alpha1.TooManyLabels()
+	} else if len(o.Labels) > 0 {
+		c.Labels = make(map[string]string, len(o.Labels))
+		for k, v := range o.Labels {
+			c.Labels[strings.Clone(k)] = strings.Clone(v)
+		}
+	}
+	c.Spec.Suspend = o.Spec.Suspend
+	c.Spec.Access = short(o.Spec.Access)
+	if in := o.Spec.Ingest; in != nil && in.Authentication != nil {
+		c.Spec.Ingest = &v1alpha1.RescheduleSourceIngest{Authentication: short(in.Authentication)}
+	}
+	if w := o.Spec.Watch; w != nil {
+		c.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: *short(&w.ServiceAccountName)}
+	}
+	s := &o.Status
+	c.Status.ObservedGeneration = s.ObservedGeneration
+	if group, is := s.Annotations[v1alpha1.GroupAnnotation]; is {
+		c.Status.Annotations = map[string]string{v1alpha1.GroupAnnotation: *short(&group)}
+	}
+	// What the adapter reported, which it compares with what it would report.
+	c.Status.Pending, c.Status.InFlight, c.Status.Retrying, c.Status.Watched = s.Pending, s.InFlight, s.Retrying, s.Watched
+	c.Status.NextDueAt, c.Status.OldestDueAt = s.NextDueAt, s.OldestDueAt
+	if d := s.Deliveries; d != nil && len(d.Status)+len(d.Reason)+len(d.Message) <= reportBytes {
+		c.Status.Deliveries = d
+	}
+	if w := s.Watch; w != nil && len(w.Status)+len(w.Reason)+len(w.Message) <= reportBytes {
+		c.Status.Watch = w
+	}
+	return c
+}
+
+// short copies a text, or a pointer to it; one that is too long loses its end, and is not valid then.
+func short[T ~string](text *T) *T {
+	if text == nil {
+		return nil
+	}
+	cut := T(strings.Clone(string((*text)[:min(len(*text), textBytes)])))
+	return &cut
+}
