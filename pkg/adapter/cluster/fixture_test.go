@@ -195,7 +195,7 @@ func (r *env) connect() *Cluster {
 	r.t.Helper()
 	r.cluster = New(Config{
 		SourceBytes: r.sourceBytes,
-		Level: r.level, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
+		Level:       r.level, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: r.level})),
 	})
 	if _, err := r.cluster.connect(r.ctx, r.clients()); err != nil {
 		r.t.Fatal(err)

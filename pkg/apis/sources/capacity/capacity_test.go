@@ -23,9 +23,11 @@ const mib = 1 << 20
 // source is an object whose spec has so many bytes of text.
 func source(namespace, name string, size int) *v1alpha1.RescheduleSource {
 	o := &v1alpha1.RescheduleSource{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name), Generation: 1}}
-	o.Spec.Sink.CACerts = new(strings.Repeat("c", size))
+	o.Spec.Sink.CACerts = new(text[:size])
 	return o
 }
+
+var text = strings.Repeat("c", 3*mib)
 
 func inAdapter(total int64) *Sources {
 	return New(Config{Total: total, Fixed: 6 << 10, Copies: 2, Settles: true})

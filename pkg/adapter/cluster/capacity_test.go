@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+)
+
+// large makes an object take some 200 KB, twice.
+func large(o *v1alpha1.RescheduleSource) {
+	o.Spec.Watch = &v1alpha1.RescheduleSourceWatch{}
+	for i := range 25 {
+		o.Spec.Watch.Resources = append(o.Spec.Watch.Resources, v1alpha1.WatchResource{APIVersion: "v1", Kind: fmt.Sprint("Kind", i), Key: "'" + strings.Repeat("k", 4000) + "'"})
+	}
+}
+
+func inNamespace(namespace string) func(*v1alpha1.RescheduleSource) {
+	return func(o *v1alpha1.RescheduleSource) { o.Namespace, o.UID = namespace, o.UID+"-in-"+o.UID }
+}
+
+// inSmall runs a test in a bubble where all sources have one MiB.
+func inSmall(t *testing.T, test func(*env)) {
+	t.Helper()
+	inCluster(t, func(r *env) {
+		r.sourceBytes = 1 << 20
+		test(r)
+	})
+}
+
+// A namespace with many large sources gets half of the memory; its neighbour's new source runs. When
+// sources are deleted, others that were refused run within a minute, without a restart.
+func TestSources_BeyondTheMemoryAreRefused(t *testing.T) {
+	inSmall(t, func(r *env) {
+		c := r.run()
+		var hostile []*v1alpha1.RescheduleSource
+		for i := range 20 {
+			hostile = append(hostile, object(fmt.Sprint("s", i), large))
+			r.put(hostile[i])
+		}
+		running := len(r.registry.uids())
+		if running == 0 || running > 4 || c.capacity.Used() > 512<<10 {
+			t.Fatalf("%d sources run, which take %d", running, c.capacity.Used())
+		}
+		neighbour := object("new", inNamespace("neighbours"))
+		if r.put(neighbour); r.registry.source(string(neighbour.UID)) == nil {
+			t.Error("the neighbour's source does not run")
+		}
+		pass(time.Second)
+		if n := r.log.count("more memory than they may"); n != len(hostile)-running {
+			t.Errorf("%d refusals are in the log, want one for each of %d", n, len(hostile)-running)
+		}
+		if got := len(r.events()); got != len(hostile)-running {
+			t.Errorf("%d Events, want one on each of %d", got, len(hostile)-running)
+		}
+		for _, o := range hostile[:running] {
+			r.remove(o)
+		}
+		pass(time.Minute)
+		if got := len(r.registry.uids()); got != running+1 {
+			t.Errorf("%d sources run after the others were deleted, want %d and the neighbour's", got-1, running)
+		}
+		for _, o := range hostile[running:] {
+			r.remove(o)
+		}
+		r.remove(neighbour)
+		if used := c.capacity.Used(); used != 0 {
+			t.Errorf("%d bytes are counted of no source", used)
+		}
+	})
+}
+
+// An update that is too large leaves the last valid spec in force, and takes effect once it fits.
+func TestUpdate_BeyondTheMemoryWaits(t *testing.T) {
+	inSmall(t, func(r *env) {
+		c := r.run()
+		other, o := object("other", large), object("x")
+		r.put(other)
+		r.put(object("another", large))
+		r.put(o)
+		before := r.registry.source(string(o.UID))
+		grown := object("x", large)
+		grown.Generation = 2
+		r.put(grown)
+		if now := r.registry.source(string(o.UID)); before == nil || now != before {
+			t.Error("the last valid spec is not in force")
+		}
+		r.remove(other)
+		pass(time.Minute)
+		if now := r.registry.source(string(o.UID)); now == nil || now.Watch == nil {
+			t.Error("the update has not taken effect")
+		}
+		held := c.capacity.Used()
+		if held < 400<<10 {
+			t.Errorf("%d bytes are counted of two large sources", held)
+		}
+		small := object("x")
+		small.Generation = 3
+		r.put(small)
+		if now := c.capacity.Used(); now > held-150<<10 {
+			t.Errorf("%d bytes are counted with a small source, %d with a large one", now, held)
+		}
+	})
+}
+
+// A source that was refused when the adapter started keeps its schedules.
+func TestStart_RefusedSourcesKeepSchedules(t *testing.T) {
+	inSmall(t, func(r *env) {
+		for i := range 5 {
+			r.put(object(fmt.Sprint("s", i), large))
+		}
+		c := r.connect()
+		wanted, unusable := c.Sources()
+		if len(wanted) == 0 || len(unusable) == 0 || len(wanted)+len(unusable) != 5 {
+			t.Errorf("%d run, and %d keep their schedules", len(wanted), len(unusable))
+		}
+		objects, err := c.sources.RescheduleSources("ops").List(labels.Everything())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			if capacity.IsStandIn(o) && len(o.Spec.Watch.Resources) != 0 {
+				t.Error("a stand-in has the spec")
+			}
+		}
+	})
+}
