@@ -1,0 +1,84 @@
+package reschedulesource
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	clientgotesting "k8s.io/client-go/testing"
+
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/capacity"
+	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/client/clientset/versioned/fake"
+	"github.com/reschedule-dev/reschedule/pkg/reconciler/reschedulesource/resources"
+)
+
+// large is a source that a megabyte of memory has no place for.
+func large() *v1alpha1.RescheduleSource {
+	s := source()
+	s.Spec.Sink.CACerts = new(strings.Repeat("c", 1<<20))
+	s.Spec.Watch = &v1alpha1.RescheduleSourceWatch{ServiceAccountName: "watcher"}
+	return s
+}
+
+// A source that is too large to be kept in memory is read when it is reconciled: with the stand-in alone
+// it would lose its identity, its address and its group.
+func TestStandIn_IsReadWhole(t *testing.T) {
+	t.Parallel()
+	o, err := trimmer{capacity.New(capacity.Config{Total: 1 << 20, Copies: 1})}.trim(large())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := o.(*v1alpha1.RescheduleSource)
+	if !capacity.IsStandIn(kept) || kept.Spec.Sink.CACerts != nil || resources.WatchAccount(kept) != "ops:watcher" {
+		t.Fatalf("kept %+v", kept)
+	}
+	stored := large()
+	stored.Annotations = map[string]string{"sources.reschedule.dev/refused": "forged"}
+	client := fake.NewSimpleClientset(stored)
+	r := &Reconciler{client: client}
+	whole, err := r.whole(t.Context(), kept)
+	if err != nil || whole == nil || whole.Spec.Sink.CACerts == nil || capacity.IsStandIn(whole) {
+		t.Errorf("read %v, %v", whole, err)
+	}
+	client.ClearActions()
+	if again, err := r.whole(t.Context(), whole); again != whole || err != nil || len(client.Actions()) != 0 {
+		t.Errorf("a source that is kept is read: %v, %v", client.Actions(), err)
+	}
+	other := kept.DeepCopy()
+	other.UID = types.UID("another")
+	if err := r.ReconcileKind(t.Context(), other); err != nil {
+		t.Errorf("one of another uid: %v", err)
+	}
+	if err := (&Reconciler{client: fake.NewSimpleClientset()}).ReconcileKind(t.Context(), kept); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+	for _, a := range client.Actions() {
+		if _, get := a.(clientgotesting.GetAction); !get {
+			t.Errorf("%v", a)
+		}
+	}
+}
+
+// A namespace with thousands of large sources takes half of the controller's memory for sources.
+func TestTrimmer_BoundsANamespace(t *testing.T) {
+	t.Parallel()
+	bound := newCapacity()
+	kept := 0
+	text := strings.Repeat("c", 1<<20)
+	for i := range 2000 {
+		s := source()
+		s.Name, s.UID, s.Spec.Sink.CACerts = fmt.Sprint("s", i), types.UID(fmt.Sprint("s", i)), &text
+		o, err := trimmer{bound}.trim(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !capacity.IsStandIn(o.(*v1alpha1.RescheduleSource)) {
+			kept++
+		}
+	}
+	if kept < 30 || bound.Used() > sourceBytes/2 {
+		t.Errorf("%d are kept, which take %d", kept, bound.Used())
+	}
+}
