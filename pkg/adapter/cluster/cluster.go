@@ -238,7 +238,7 @@ func (c *Cluster) Gone(ctx context.Context, uids []string) ([]string, error) {
 // The list of Gone.
 const (
 	goneTimeout = time.Minute
-	gonePage    = 500
+	gonePage    = 20 // of 1.5 MiB each at most, which all are in memory at once
 )
 
 // Run implements [sources.Origin]: it keeps the registry and the status of the objects

@@ -86,8 +86,14 @@ func TestMemory_OfTenThousandSources(t *testing.T) {
 		return (listed - before) / int64(many), (applied - listed) / int64(many)
 	}
 	asSent, _ := measure(many/10, func(o any) (any, error) { return o, nil })
-	object, source := measure(many, new(slimSources).slim)
+	bound := newCapacity(1 << 30)
+	object, source := measure(many, (&slimSources{capacity: bound}).slim)
+	counted := bound.Used() / int64(many)
 	t.Logf("bytes for each source: %d of its object (%d as the API server sends it), %d of what is applied", object, asSent, source)
+	t.Logf("%d bytes are counted for each", counted)
+	if counted < object+source {
+		t.Errorf("%d bytes are counted of %d", counted, object+source)
+	}
 	if object+source > limit || object > asSent/3 {
 		t.Errorf("a source takes %d bytes, want less than %d, and the object a third of what is sent", object+source, limit)
 	}
