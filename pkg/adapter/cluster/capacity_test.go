@@ -108,6 +108,26 @@ func TestUpdate_BeyondTheMemoryWaits(t *testing.T) {
 	})
 }
 
+// A source that fits in the end, and is not valid, is reported as what it is.
+func TestRefused_InvalidIsReportedThen(t *testing.T) {
+	inSmall(t, func(r *env) {
+		r.run()
+		others := []*v1alpha1.RescheduleSource{object("one", large), object("two", large)}
+		for _, o := range others {
+			r.put(o)
+		}
+		r.put(object("x", large, func(o *v1alpha1.RescheduleSource) { o.Spec.Delay = new("soon") }))
+		if r.log.count("more memory than they may") != 1 || r.log.count("spec.delay") != 0 {
+			t.Errorf("it is not refused: %s", r.log)
+		}
+		r.remove(others[0])
+		pass(time.Minute)
+		if r.log.count("spec.delay") != 1 {
+			t.Errorf("the log does not say that it is not valid: %s", r.log)
+		}
+	})
+}
+
 // A source that was refused when the adapter started keeps its schedules.
 func TestStart_RefusedSourcesKeepSchedules(t *testing.T) {
 	inSmall(t, func(r *env) {

@@ -46,6 +46,7 @@ type seenObject struct {
 	uid      string
 	applied  *schedule.Source // as the registry has it, nil: not at all
 	reported int64            // the last generation that was reported as unusable, -1 = none
+	refused  bool             // that was for its size
 }
 
 // sources returns the objects that exist, in the order of their names.
@@ -142,8 +143,8 @@ func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *sch
 		seen.reported = -1
 		return src
 	}
-	if seen.reported != o.Generation {
-		seen.reported = o.Generation
+	if refused := capacity.IsStandIn(o); seen.reported != o.Generation || seen.refused != refused {
+		seen.reported, seen.refused = o.Generation, refused
 		f.log.Warn("a source cannot be used and stays as it was", "source", nameOf(o).String(), "uid", seen.uid, "generation", o.Generation, "error", err)
 		f.warn(&schedule.Source{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
 	}
