@@ -133,6 +133,10 @@ func TestSettle_GivesBackWhatIsNotInForce(t *testing.T) {
 	if s.Used() > 32<<10 {
 		t.Errorf("%d are counted with the small one in force", s.Used())
 	}
+	s.Admit(source("a", "x", mib))
+	if s.Settle(small); s.Used() != large { // the large one comes
+		t.Errorf("%d are counted with a large one to come", s.Used())
+	}
 }
 
 // What finds nothing free is named by Retry once it fits.
