@@ -52,7 +52,7 @@ func TestSources_BeyondTheMemoryAreRefused(t *testing.T) {
 			t.Error("the neighbour's source does not run")
 		}
 		pass(time.Second)
-		if n := r.log.count("more memory than they may"); n != len(hostile)-running {
+		if n := r.log.count("MiB of memory"); n != len(hostile)-running {
 			t.Errorf("%d refusals are in the log, want one for each of %d", n, len(hostile)-running)
 		}
 		if got := len(r.events()); got != len(hostile)-running {
@@ -117,7 +117,7 @@ func TestRefused_InvalidIsReportedThen(t *testing.T) {
 			r.put(o)
 		}
 		r.put(object("x", large, func(o *v1alpha1.RescheduleSource) { o.Spec.Delay = new("soon") }))
-		if r.log.count("more memory than they may") != 1 || r.log.count("spec.delay") != 0 {
+		if r.log.count("MiB of memory") != 1 || r.log.count("spec.delay") != 0 {
 			t.Errorf("it is not refused: %s", r.log)
 		}
 		r.remove(others[0])

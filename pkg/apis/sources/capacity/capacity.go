@@ -18,7 +18,7 @@ import (
 // Config says what one program keeps of a source.
 type Config struct {
 	Total  int64 // bytes, of all sources
-	Fixed  int64 // what a source takes beside its object
+	Fixed  int64 // what a source takes beside its object, and with the adapter's reports
 	Copies int64 // how many copies of the object's parts there are
 	// Settles: after an update the object before it may be in force, and its bytes are
 	// given back by Settle.
@@ -206,8 +206,31 @@ func (s *Sources) Used() int64 {
 	return s.used
 }
 
+// step is what a cost is a multiple of: a source whose namespace may not grow can change a little.
+const step = 2 << 10
+
+// cost does not count the reports of the adapter, which change every 30 seconds: Fixed does. Else
+// a report would be too large for a namespace that may not grow.
 func (s *Sources) cost(o *v1alpha1.RescheduleSource) int64 {
-	return s.cfg.Fixed + s.cfg.Copies*sizeOf(o)
+	c := *o
+	st := &c.Status
+	st.Pending, st.InFlight, st.Retrying, st.Watched, st.NextDueAt, st.OldestDueAt = nil, nil, nil, nil, nil, nil
+	if isShortReport(st.Deliveries) {
+		st.Deliveries = nil
+	}
+	if isShortWatch(st.Watch) {
+		st.Watch = nil
+	}
+	return (s.cfg.Fixed + s.cfg.Copies*sizeOf(&c) + step - 1) / step * step
+}
+
+// isShortReport reports whether a report is as the adapter writes it, or absent.
+func isShortReport(d *v1alpha1.DeliveriesStatus) bool {
+	return d == nil || len(d.Status)+len(d.Reason)+len(d.Message) <= reportBytes
+}
+
+func isShortWatch(w *v1alpha1.WatchStatus) bool {
+	return w == nil || len(w.Status)+len(w.Reason)+len(w.Message) <= reportBytes
 }
 
 // allows reports whether a namespace may take so much more: as much as it then has must stay
@@ -227,12 +250,14 @@ func (s *Sources) grow(e *entry, more int64) {
 
 // refusal says why a namespace may not take so much more. The caller holds the lock.
 func (s *Sources) refusal(namespace string, more int64) string {
-	what := "all RescheduleSources together"
+	const inMiB = 1 << 20
+	who, have, may := "all RescheduleSources together", s.used, ""
 	if more <= s.cfg.Total-s.used {
-		what = "the RescheduleSources of namespace " + namespace
+		who, have, may = "the RescheduleSources of namespace "+namespace, s.namespaces[namespace], ", where a namespace gets half of what is left"
 	}
-	return fmt.Sprintf("%s take more memory than they may: of %d MiB for all sources a namespace gets half of what is left. "+
-		"Delete some, write smaller ones (certificates, selectors, overrides), or ask the administrator for more memory and a ResourceQuota", what, s.cfg.Total>>20)
+	return fmt.Sprintf("%s have %.1f of %d MiB of memory%s, and this one needs %.1f MiB more: delete some, "+
+		"write smaller ones (certificates, selectors, overrides), or ask the administrator for more memory and a ResourceQuota",
+		who, float64(have)/inMiB, s.cfg.Total/inMiB, may, float64(more)/inMiB)
 }
 
 // refusalAnnotation is in the metadata of a stand-in. In an object it is not kept.
@@ -299,11 +324,11 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	// What the adapter reported, which it compares with what it would report.
 	c.Status.Pending, c.Status.InFlight, c.Status.Retrying, c.Status.Watched = s.Pending, s.InFlight, s.Retrying, s.Watched
 	c.Status.NextDueAt, c.Status.OldestDueAt = s.NextDueAt, s.OldestDueAt
-	if d := s.Deliveries; d != nil && len(d.Status)+len(d.Reason)+len(d.Message) <= reportBytes {
-		c.Status.Deliveries = d
+	if isShortReport(s.Deliveries) {
+		c.Status.Deliveries = s.Deliveries
 	}
-	if w := s.Watch; w != nil && len(w.Status)+len(w.Reason)+len(w.Message) <= reportBytes {
-		c.Status.Watch = w
+	if isShortWatch(s.Watch) {
+		c.Status.Watch = s.Watch
 	}
 	return c
 }

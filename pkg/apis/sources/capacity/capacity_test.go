@@ -104,6 +104,30 @@ func TestStandIn_KeepsWhatAdmitsCallers(t *testing.T) {
 	}
 }
 
+// A report of the adapter is not too large for a namespace that may not grow, as its neighbours came
+// later: the source would be refused by its own status.
+func TestReport_IsNeverTooLarge(t *testing.T) {
+	t.Parallel()
+	s := inAdapter(4 * mib)
+	o := source("a", "x", 900<<10)
+	s.Admit(o)
+	s.Admit(source("b", "y", 450<<10))
+	if !IsStandIn(s.Admit(source("a", "another", 10))) {
+		t.Fatal("the namespace may grow")
+	}
+	reported := o.DeepCopy()
+	reported.Status.Pending, reported.Status.NextDueAt = new(int64(7)), new(metav1.Now())
+	reported.Status.Deliveries = &v1alpha1.DeliveriesStatus{Status: "False", Message: text[:1<<10]}
+	reported.Status.Watch = &v1alpha1.WatchStatus{Status: "False", Message: text[:1<<10]}
+	if IsStandIn(s.Admit(reported)) {
+		t.Error("a source is refused by its status")
+	}
+	reported.Status.Deliveries.Message = text[:1<<20]
+	if !IsStandIn(s.Admit(reported)) {
+		t.Error("a status of any size is not counted")
+	}
+}
+
 // A streamed list passes the transform twice, and is counted once.
 func TestHolds_WhatWasAdmitted(t *testing.T) {
 	t.Parallel()
