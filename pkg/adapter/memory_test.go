@@ -89,6 +89,16 @@ func anEvaluation(t *testing.T) int64 {
 	return held
 }
 
+// sumOf is what the parts take together, without the rest.
+func sumOf(promised map[string]int64) (sum int64) {
+	for row, bytes := range promised {
+		if !strings.HasPrefix(row, "the rest") {
+			sum += bytes
+		}
+	}
+	return sum
+}
+
 // The table of the operators' page promises what the constants bound. With a larger constant, or
 // a smaller promise, a part took memory that the sum did not count.
 func TestMemory_TableFollowsTheConstants(t *testing.T) {
@@ -150,16 +160,14 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 	} else {
 		t.Logf("a source takes %d bytes beside its object, and %d are counted", held, counted)
 	}
+	if shipped := constant(t, "cluster/capacity.go", "shippedLimit"); sumOf(promised) != shipped {
+		t.Errorf("the bound of sources is made for %d MiB, the parts are %d MiB", shipped>>20, sumOf(promised)>>20)
+	}
 	limit, err := os.ReadFile("../../config/500-adapter.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sum int64
-	for row, bytes := range promised {
-		if !strings.HasPrefix(row, "the rest") {
-			sum += bytes
-		}
-	}
+	sum := sumOf(promised)
 	if !strings.Contains(string(limit), fmt.Sprintf("value: %dMiB\n", sum>>20)) {
 		t.Errorf("the parts are %d MiB together, which is not GOMEMLIMIT", sum>>20)
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// sourceBytes is what all objects may take with the memory limit of config/500-controller.yaml.
+	// sourceBytes is what all objects may take, and as much again while a list comes.
 	sourceBytes = 128 << 20
-	// shippedLimit is four fifths of that limit. With a larger GOMEMLIMIT they may take more.
+	// shippedLimit is the GOMEMLIMIT of config/500-controller.yaml. With a larger one they may take more.
 	shippedLimit = 410 << 20
 	// queuedBytes is what a source takes in the queues and the tracker.
 	queuedBytes = 4 << 10

@@ -2,6 +2,7 @@ package reschedulesource
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -58,6 +59,22 @@ func TestStandIn_IsReadWhole(t *testing.T) {
 		if _, get := a.(clientgotesting.GetAction); !get {
 			t.Errorf("%v", a)
 		}
+	}
+}
+
+// The manifest has the memory limit that the bound is made for: with a lower one lists would not fit, and
+// with a higher one objects would take more than the page says.
+func TestCapacity_FitsTheManifest(t *testing.T) {
+	t.Parallel()
+	manifest, err := os.ReadFile("../../../config/500-controller.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("- name: GOMEMLIMIT\n          value: %dMiB\n", shippedLimit>>20); !strings.Contains(string(manifest), want) {
+		t.Errorf("the manifest does not have %q", want)
+	}
+	if 3*sourceBytes > shippedLimit {
+		t.Error("a list does not fit beside what is kept")
 	}
 }
 
