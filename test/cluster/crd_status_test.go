@@ -151,7 +151,7 @@ func full(t *testing.T) *v1alpha1.RescheduleSource {
 				Policies: []eventingduckv1.AppliedEventPolicyRef{{APIVersion: "v1alpha1", Name: "p"}},
 			},
 			Pending: &pending, NextDueAt: &now, OldestDueAt: &now, InFlight: &pending, Retrying: &pending,
-			SinkRevision: "one-00002", Watched: &pending,
+			SinkRevision: "one-00002", Watched: &pending, Refused: "no memory",
 			Deliveries: &v1alpha1.DeliveriesStatus{Status: "False", Reason: "DeliveryFailing", Message: "503"},
 			Watch:      &v1alpha1.WatchStatus{ObservedGeneration: 2, Status: "False", Reason: "Forbidden", Message: "why", WasTrue: true},
 		},

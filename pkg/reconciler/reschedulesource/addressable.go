@@ -47,6 +47,15 @@ func (r *Reconciler) validate(ctx context.Context, source *v1alpha1.RescheduleSo
 	return nil, nil
 }
 
+// tooLarge is the adapter's report that it has no memory for the spec, also for an older generation: a
+// newer one that fits takes the report away.
+func tooLarge(source *v1alpha1.RescheduleSource) *obstacle {
+	if source.Status.Refused == "" {
+		return nil
+	}
+	return &obstacle{v1alpha1.ReasonNoMemory, source.Status.Refused}
+}
+
 // publishAddresses sets the address, also when there is an obstacle.
 func (r *Reconciler) publishAddresses(flags feature.Flags, source *v1alpha1.RescheduleSource) (*obstacle, error) {
 	edge := resources.Edge{SystemNamespace: r.systemNamespace, Flags: flags}

@@ -30,6 +30,7 @@ func TestAddressable_InvalidSpec(t *testing.T) {
 	limited := func(s *v1alpha1.RescheduleSource) {
 		s.Spec.Limits = &v1alpha1.RescheduleSourceLimits{MaxPerSecond: &negative}
 	}
+	refused := func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" }
 	const limitedSays = "-1 is less than 0: spec.limits.maxPerSecond"
 	TableTest{{
 		Name: "expressions that compile", Key: key,
@@ -50,6 +51,14 @@ func TestAddressable_InvalidSpec(t *testing.T) {
 		Objects:           []runtime.Object{source(limited), adapter(1, 1)},
 		WantStatusUpdates: becomes(settled(limited, but(condition("Addressable", "False", "SpecInvalid", limitedSays)))),
 		WantEvents:        []string{Eventf("Warning", "SpecInvalid", "%s", limitedSays)},
+	}, {
+		Name: "one that the adapter has no memory for", Key: key,
+		Objects:           []runtime.Object{settled(refused), adapter(1, 1)},
+		WantStatusUpdates: becomes(settled(refused, but(condition("Addressable", "False", "NoMemory", "too large")))),
+	}, {
+		Name: "one that has memory again", Key: key,
+		Objects:           []runtime.Object{settled(but(condition("Addressable", "False", "NoMemory", "too large"))), adapter(1, 1)},
+		WantStatusUpdates: becomes(settled()),
 	}, {
 		Name: "a spec that is corrected", Key: key,
 		Objects:           []runtime.Object{settled(but(condition("Addressable", "False", "IngestInvalid", brokenSays))), adapter(1, 1)},

@@ -35,6 +35,11 @@ func TestStandIn_IsReadWhole(t *testing.T) {
 	if !capacity.IsStandIn(kept) || kept.Spec.Sink.CACerts != nil || resources.WatchAccount(kept) != "ops:watcher" {
 		t.Fatalf("kept %+v", kept)
 	}
+	reported := kept.DeepCopy()
+	reported.Status.Refused, reported.ResourceVersion = "too large", "later"
+	if !concerns(kept, reported) {
+		t.Error("the adapter's report about a stand-in does not concern the controller")
+	}
 	stored := large()
 	stored.Annotations = map[string]string{"sources.reschedule.dev/refused": "forged"}
 	client := fake.NewSimpleClientset(stored)

@@ -109,7 +109,7 @@ func (r *Reconciler) steps(ctx context.Context, source *v1alpha1.RescheduleSourc
 	source.Status.MarkDelivering()
 	unpolicied, err := r.applyPolicies(flags, source)
 	failed(err)
-	markAddressable(source, invalid, unencrypted, unpolicied)
+	markAddressable(source, invalid, tooLarge(source), unencrypted, unpolicied)
 	return failures
 }
 

@@ -141,4 +141,7 @@ func TestConcerns_TheReport(t *testing.T) {
 	if !concerns(before, changed(reported("False", "Forbidden", "no"))) {
 		t.Error("a report does not")
 	}
+	if !concerns(before, changed(func(s *v1alpha1.RescheduleSource) { s.Status.Refused = "too large" })) {
+		t.Error("that there is no memory does not")
+	}
 }

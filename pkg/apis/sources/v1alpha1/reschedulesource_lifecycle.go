@@ -39,6 +39,10 @@ const (
 // SinkProvided and DeadLetterSinkResolved.
 const ReasonNotFound = "NotFound"
 
+// ReasonNoMemory is why a source is not addressable for which the adapter has no memory: its
+// last valid spec stays in force, if there is one.
+const ReasonNoMemory = "NoMemory"
+
 // ConditionDelivering says whether deliveries succeed. It has severity Info: it is not a
 // part of Ready.
 const ConditionDelivering apis.ConditionType = "Delivering"

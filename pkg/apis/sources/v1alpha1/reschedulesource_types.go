@@ -268,6 +268,11 @@ type RescheduleSourceStatus struct {
 	// +optional
 	Deliveries *DeliveriesStatus `json:"deliveries,omitempty"`
 
+	// Refused is why the adapter has no memory for the spec, absent while it has. The
+	// controller makes a part of the condition Addressable of it.
+	// +optional
+	Refused string `json:"refused,omitempty"`
+
 	// Watched is how many objects are watched. The adapter writes it.
 	// +optional
 	Watched *int64 `json:"watched,omitempty"`

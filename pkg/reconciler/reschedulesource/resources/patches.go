@@ -41,6 +41,7 @@ func reconciled(source *v1alpha1.RescheduleSource) v1alpha1.RescheduleSourceStat
 	status := source.Status
 	status.Pending, status.NextDueAt, status.Watched, status.Watch = nil, nil, nil, nil
 	status.OldestDueAt, status.InFlight, status.Retrying, status.Deliveries = nil, nil, nil, nil
+	status.Refused = ""
 	return status
 }
 
