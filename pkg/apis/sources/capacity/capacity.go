@@ -46,6 +46,9 @@ type entry struct {
 	standIn *v1alpha1.RescheduleSource
 }
 
+// refused reports whether the newest object has no memory.
+func (e *entry) refused() bool { return e.kept != nil && IsStandIn(e.kept) }
+
 // New returns a count of no objects.
 func New(cfg Config) *Sources {
 	return &Sources{cfg: cfg, namespaces: map[string]int64{}, entries: map[types.UID]*entry{}}
@@ -66,7 +69,8 @@ func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource
 	if s == nil {
 		return o
 	}
-	need := s.cost(o) // outside of the lock
+	bytes := s.bytes(o) // outside of the lock
+	need := rounded(bytes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[o.UID]
@@ -74,10 +78,20 @@ func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource
 		e = &entry{name: cache.ObjectName{Namespace: strings.Clone(o.Namespace), Name: strings.Clone(o.Name)}}
 		s.entries[types.UID(strings.Clone(string(o.UID)))] = e
 	}
+	if bytes <= e.held {
+		need = min(need, e.held)
+	}
 	e.need, e.at = need, time.Now()
 	switch more := need - e.held; {
 	case !s.allows(e.name.Namespace, more):
-		e.standIn = standIn(o, s.refusal(e.name.Namespace, more))
+		why := s.refusal(e.name.Namespace, more)
+		if e.refused() && e.kept.Generation == o.Generation { // the status reports it: it must not change with each number
+			why = e.kept.Annotations[refusalAnnotation]
+		}
+		if !s.cfg.Settles { // the object before it is not used any more
+			s.grow(e, -e.held)
+		}
+		e.standIn = standIn(o, why)
 		e.kept = e.standIn
 		return e.kept
 	case more > 0 || !s.cfg.Settles:
@@ -168,11 +182,39 @@ func (s *Sources) Retry() (names []cache.ObjectName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.entries {
-		if IsStandIn(e.kept) && s.allows(e.name.Namespace, e.need-e.held) {
+		if e.refused() && s.allows(e.name.Namespace, e.need-e.held) {
 			names = append(names, e.name)
 		}
 	}
 	return names
+}
+
+// Refusal is why the newest object of a uid is refused, "" if it is not.
+func (s *Sources) Refusal(uid types.UID) string {
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entries[uid]; e != nil && e.refused() {
+		return e.kept.Annotations[refusalAnnotation]
+	}
+	return ""
+}
+
+// Refused is how many objects are refused.
+func (s *Sources) Refused() (n int64) {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.entries {
+		if e.refused() {
+			n++
+		}
+	}
+	return n
 }
 
 // forgetAfter is longer than a watch lasts, and so longer than a list may come as a stream.
@@ -206,12 +248,23 @@ func (s *Sources) Used() int64 {
 	return s.used
 }
 
-// step is what a cost is a multiple of: a source whose namespace may not grow can change a little.
-const step = 2 << 10
+const (
+	// step is what a cost is a multiple of.
+	step = 2 << 10
+	// spare is what a source whose namespace may not grow can grow nevertheless: by the
+	// conditions that its sinks do not exist any more, twice, and a little more.
+	spare = 1 << 10
+)
 
-// cost does not count the reports of the adapter, which change every 30 seconds: Fixed does. Else
+// rounded is the cost of so many bytes.
+func rounded(bytes int64) int64 { return (bytes + spare + step - 1) / step * step }
+
+// cost is what an object holds that was not there before.
+func (s *Sources) cost(o *v1alpha1.RescheduleSource) int64 { return rounded(s.bytes(o)) }
+
+// bytes does not count the reports of the adapter, which change every 30 seconds: Fixed does. Else
 // a report would be too large for a namespace that may not grow.
-func (s *Sources) cost(o *v1alpha1.RescheduleSource) int64 {
+func (s *Sources) bytes(o *v1alpha1.RescheduleSource) int64 {
 	c := *o
 	st := &c.Status
 	st.Pending, st.InFlight, st.Retrying, st.Watched, st.NextDueAt, st.OldestDueAt = nil, nil, nil, nil, nil, nil
@@ -221,7 +274,10 @@ func (s *Sources) cost(o *v1alpha1.RescheduleSource) int64 {
 	if isShortWatch(st.Watch) {
 		st.Watch = nil
 	}
-	return (s.cfg.Fixed + s.cfg.Copies*sizeOf(&c) + step - 1) / step * step
+	if len(st.Refused) <= reportBytes {
+		st.Refused = ""
+	}
+	return s.cfg.Fixed + s.cfg.Copies*sizeOf(&c)
 }
 
 // isShortReport reports whether a report is as the adapter writes it, or absent.
@@ -324,6 +380,7 @@ func standIn(o *v1alpha1.RescheduleSource, why string) *v1alpha1.RescheduleSourc
 	// What the adapter reported, which it compares with what it would report.
 	c.Status.Pending, c.Status.InFlight, c.Status.Retrying, c.Status.Watched = s.Pending, s.InFlight, s.Retrying, s.Watched
 	c.Status.NextDueAt, c.Status.OldestDueAt = s.NextDueAt, s.OldestDueAt
+	c.Status.Refused = strings.Clone(s.Refused[:min(len(s.Refused), reportBytes)])
 	if isShortReport(s.Deliveries) {
 		c.Status.Deliveries = s.Deliveries
 	}

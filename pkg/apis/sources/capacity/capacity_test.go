@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"knative.dev/pkg/apis"
 	duckv1 "knative.dev/pkg/apis/duck/v1"
 
 	"github.com/reschedule-dev/reschedule/internal/heap"
@@ -119,12 +120,64 @@ func TestReport_IsNeverTooLarge(t *testing.T) {
 	reported.Status.Pending, reported.Status.NextDueAt = new(int64(7)), new(metav1.Now())
 	reported.Status.Deliveries = &v1alpha1.DeliveriesStatus{Status: "False", Message: text[:1<<10]}
 	reported.Status.Watch = &v1alpha1.WatchStatus{Status: "False", Message: text[:1<<10]}
+	reported.Status.Refused = text[:2<<10]
 	if IsStandIn(s.Admit(reported)) {
 		t.Error("a source is refused by its status")
 	}
 	reported.Status.Deliveries.Message = text[:1<<20]
 	if !IsStandIn(s.Admit(reported)) {
 		t.Error("a status of any size is not counted")
+	}
+}
+
+// A source whose namespace may not grow learns that its sinks do not exist any more, however large it
+// is: else the token would go on to an address that may be another service's by now.
+func TestSmallChange_IsNeverTooLarge(t *testing.T) {
+	t.Parallel()
+	for size := 0; size < 2*step; size += wordSize {
+		s := inAdapter(8 * mib)
+		o := source("a", "x", size)
+		s.Settle(s.Admit(o))
+		s.Admit(source("a", "y", 1900<<10))
+		s.Admit(source("b", "z", 1000<<10))
+		if !IsStandIn(s.Admit(source("a", "another", 10))) {
+			t.Fatal("the namespace may grow")
+		}
+		gone := o.DeepCopy()
+		gone.Spec.Suspend = true
+		for _, c := range []apis.ConditionType{v1alpha1.ConditionSinkProvided, v1alpha1.ConditionDeadLetterSinkResolved} {
+			gone.Status.Conditions = append(gone.Status.Conditions, apis.Condition{Type: c, Status: "False", Reason: v1alpha1.ReasonNotFound})
+		}
+		if IsStandIn(s.Admit(gone)) {
+			t.Fatalf("a source with %d bytes of text is refused", size)
+		}
+		if s.Settle(gone); IsStandIn(s.Admit(o)) || IsStandIn(s.Admit(gone)) {
+			t.Fatalf("a source with %d bytes of text is refused when its sinks come and go", size)
+		}
+	}
+}
+
+// The reason of a refusal stays while the object is the same: each new number of bytes would be a new
+// status, which is an update of the object, which is refused with a new number.
+func TestRefusal_StaysForAGeneration(t *testing.T) {
+	t.Parallel()
+	s := inAdapter(8 * mib)
+	large := source("a", "x", 3*mib)
+	s.Admit(large)
+	first := s.Refusal(large.UID)
+	s.Admit(source("b", "y", 1200<<10))
+	again := large.DeepCopy()
+	again.Status.Refused = first
+	kept := s.Admit(again)
+	if first == "" || kept.Status.Refused != first || s.Refusal(large.UID) != first || s.Refused() != 1 {
+		t.Errorf("%d are refused; %q, then %q", s.Refused(), first, s.Refusal(large.UID))
+	}
+	again.Generation++
+	if s.Admit(again); s.Refusal(large.UID) == first {
+		t.Error("the reason of an older generation stays")
+	}
+	if s.Admit(source("a", "x", 10)); s.Refusal(large.UID) != "" || s.Refused() != 0 {
+		t.Errorf("%d are refused: %q", s.Refused(), s.Refusal(large.UID))
 	}
 }
 
@@ -286,11 +339,13 @@ func check(t *testing.T, r *rand.Rand, s *Sources) {
 			if o == nil || o.UID != uid {
 				t.Fatalf("%s is counted, and does not exist", uid)
 			}
-			cost := s.cost(o)
-			switch {
+			switch taken := s.bytes(o); {
 			case IsStandIn(o):
-			case e.held < cost, !s.cfg.Settles && e.held != cost:
-				t.Fatalf("%s takes %d, and %d are counted", uid, cost, e.held)
+				if !s.cfg.Settles && e.held != 0 {
+					t.Fatalf("%s is refused, and %d are counted of the object before it", uid, e.held)
+				}
+			case e.held < taken, !s.cfg.Settles && e.held > s.cost(o):
+				t.Fatalf("%s takes %d, and %d are counted", uid, taken, e.held)
 			}
 			sum += e.held
 			spaces[e.name.Namespace] += e.held

@@ -9,7 +9,8 @@
 // How it works: Admit is called in the transform of an informer, before anything else holds the
 // object. It counts the bytes of the object by reflection, with its maps and slices, as often as
 // the program has copies of it, and a fixed number for each source. An update counts the
-// difference. While a smaller object is not in force, the larger one before it may be: the
+// difference, and what is counted leaves 1 KiB to spare, so that a source which may not grow can be
+// suspended and learn that its sink is gone. While a smaller object is not in force, the larger one before it may be: the
 // adapter says with Settle which one is. What was refused is admitted again by the next event of
 // the object, or by a caller that Retry tells its name.
 //
