@@ -28,7 +28,10 @@ var overview = Board{
 		{"Now", []Panel{
 			{"Adapters", "Targets that answer. 0 is normal where no source exists.", "short", true, one(`sum(up`+of+`) or vector(0)`, "up")},
 			{"Version", "Of the adapter that runs.", "string", true, one(`max by (version) (reschedule_build_info`+of+`)`, "{{version}}")},
-			{"Sources", "Sources that the adapter serves.", "short", true, one(`count(reschedule_source_suspended`+of+`) or vector(0)`, "sources")},
+			{"Sources", "Sources that the adapter serves, and ones that it has no memory for: look for the reason NoMemory.", "short", true, []Query{
+				{`count(reschedule_source_suspended` + of + `) or vector(0)`, "sources"},
+				{`max(reschedule_sources_refused` + of + `) or vector(0)`, "no memory"},
+			}},
 			{"Suspended", "Sources whose spec.suspend is true.", "short", true, one(`sum(reschedule_source_suspended`+of+`) or vector(0)`, "suspended")},
 			{"Pending keys", "Keys that wait or are due.", "short", true, one(`sum(reschedule_pending`+of+`) or vector(0)`, "pending")},
 			{"Corrupt places", "Places on the disk that cannot be read. More than 0: run adapter repair.", "short", true, one(`sum(reschedule_storage_corrupt_total`+of+`)`, "corrupt")},

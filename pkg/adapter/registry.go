@@ -131,6 +131,15 @@ func (r registry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	return status, true
 }
 
+// Serves implements sources.Registry.
+func (r registry) Serves(int) bool { return true }
+
+// Serves implements sources.Registry.
+func (r membership) Serves(group int) bool {
+	q, _, _ := r.member.Serving()
+	return q != nil && r.member.HasGroup(group)
+}
+
 // watchChanged reports that the watch status of a source has changed.
 func (a *Adapter) watchChanged(uid string) {
 	q, _, _ := a.parts()

@@ -86,6 +86,11 @@ func (a *Adapter) observe() error {
 	if err != nil {
 		return err
 	}
+	refused, err := meter.Int64ObservableGauge("reschedule_sources_refused",
+		metric.WithDescription("Sources that do not run, or not as they are now, because the memory for sources is full."))
+	if err != nil {
+		return err
+	}
 	bytes := map[string]metric.Int64ObservableGauge{}
 	for name, help := range map[string]string{
 		"reschedule_storage_free":    "Bytes that are free on the disk of the data directory.",
@@ -101,6 +106,7 @@ func (a *Adapter) observe() error {
 	if _, err = meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, version)
 		o.ObserveInt64(corrupt, a.disk.Corrupt())
+		o.ObserveInt64(refused, a.origin.Refused())
 		onDisk, kept, own, known := a.disk.Usage()
 		o.ObserveInt64(used, own)
 		if known {
@@ -108,7 +114,7 @@ func (a *Adapter) observe() error {
 			o.ObserveInt64(reserve, kept)
 		}
 		return nil
-	}, build, corrupt, free, reserve, used); err != nil {
+	}, build, corrupt, refused, free, reserve, used); err != nil {
 		return err
 	}
 	return a.events.Observe(meter)

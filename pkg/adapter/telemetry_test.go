@@ -22,6 +22,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/ingest"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
@@ -207,14 +208,19 @@ type damaged struct{ disk }
 func (damaged) Corrupt() int64                     { return 3 }
 func (damaged) Usage() (int64, int64, int64, bool) { return 0, 0, 0, false }
 
-// The corrupt places that the store has met are what the metric says.
+// crowded is an origin without memory for seven sources.
+type crowded struct{ sources.Origin }
+
+func (crowded) Refused() int64 { return 7 }
+
+// The corrupt places that the store has met are what the metric says, and so are the sources without memory.
 func TestMetrics_CorruptPlacesAreCounted(t *testing.T) {
 	t.Parallel()
 	tm := newTelemetry()
 	if err := tm.start(t.Context(), metrics.Config{}, tracing.Config{}); err != nil {
 		t.Fatal(err)
 	}
-	a := &Adapter{telemetry: tm, disk: damaged{}, events: new(ingest.Receiver)}
+	a := &Adapter{telemetry: tm, disk: damaged{}, origin: crowded{}, events: new(ingest.Receiver)}
 	if err := a.observe(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,6 +228,8 @@ func TestMetrics_CorruptPlacesAreCounted(t *testing.T) {
 	promhttp.HandlerFor(tm.registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if text := w.Body.String(); !strings.Contains(text, "\nreschedule_storage_corrupt_total 3\n") {
 		t.Errorf("the metric does not say 3:\n%s", text)
+	} else if !strings.Contains(text, "\nreschedule_sources_refused 7\n") {
+		t.Errorf("the metric does not say 7:\n%s", text)
 	}
 }
 

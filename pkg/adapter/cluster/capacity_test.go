@@ -108,6 +108,82 @@ func TestUpdate_BeyondTheMemoryWaits(t *testing.T) {
 	})
 }
 
+// A source that has no memory says so in its status within two seconds, once, also when it was never in
+// force, and no more once it runs. Without that its Ready said True.
+func TestRefused_IsInTheStatus(t *testing.T) {
+	inSmall(t, func(r *env) {
+		c := r.run()
+		others := []*v1alpha1.RescheduleSource{object("one", large), object("two", large)}
+		for _, o := range others {
+			r.put(o)
+		}
+		refused := object("x", large)
+		r.put(refused)
+		pass(2 * time.Second)
+		if p := r.patches(); len(p) != 1 || !strings.HasPrefix(p[0], `x {"status":{"refused":"the RescheduleSources of namespace ops have`) || c.Refused() != 1 {
+			t.Fatalf("%d are refused: %q", c.Refused(), p)
+		}
+		grown := object("one", large)
+		grown.Spec.Sink.CACerts, grown.Generation = new(strings.Repeat("c", 300<<10)), 2
+		r.registry.count("one-1", 0, time.Time{})
+		r.put(grown)
+		pass(2 * time.Minute)
+		p := r.patches()
+		if len(p) < 2 || !strings.HasPrefix(p[1], `one {"status":{"refused":"`) || strings.Count(strings.Join(p, ""), "refused") != 2 || c.Refused() != 2 {
+			t.Fatalf("%d are refused: %q", c.Refused(), p)
+		}
+		r.sources.ClearActions()
+		r.remove(others[1])
+		pass(time.Minute)
+		if p := r.patches(); len(p) != 1 || p[0] != `x {"status":{"refused":null}}` || c.Refused() != 1 {
+			t.Errorf("%d are refused: %q", c.Refused(), p)
+		}
+	})
+}
+
+// The report of a start before is taken back; and an adapter that does not serve the source reports
+// nothing, whatever has memory there: each member of a group counts for itself.
+func TestRefused_IsTheOwnersAlone(t *testing.T) {
+	old := object("old", func(o *v1alpha1.RescheduleSource) { o.Status.Refused = "of the last start" })
+	inSmall(t, func(r *env) {
+		r.registry.handOver()
+		for _, o := range []*v1alpha1.RescheduleSource{old.DeepCopy(), object("one", large), object("two", large), object("x", large)} {
+			r.put(o)
+		}
+		c := r.run()
+		pass(2 * time.Minute)
+		if p := r.patches(); len(p) != 0 || c.Refused() == 0 {
+			t.Errorf("%d are refused, and another's status is written: %q", c.Refused(), p)
+		}
+		r.registry.takeOver()
+		pass(2 * statusRound)
+		if p := strings.Join(r.patches(), " "); !strings.Contains(p, `old {"status":{"refused":null}}`) || !strings.Contains(p, `{"status":{"refused":"the `) {
+			t.Errorf("the new owner has written %q", p)
+		}
+	})
+}
+
+// A refused source that is deleted leaves nothing: its schedules are purged, though it was never in force
+// here. One that becomes smaller runs at once.
+func TestRefused_DeletedOrSmaller(t *testing.T) {
+	inSmall(t, func(r *env) {
+		c := r.run()
+		r.put(object("one", large))
+		r.put(object("two", large))
+		deleted, smaller := object("x", large), object("y", large)
+		r.put(deleted)
+		r.put(smaller)
+		r.registry.newCalls()
+		r.remove(deleted)
+		expect(t, "calls", []string{"remove x-1"}, r.registry.newCalls())
+		small := object("y")
+		small.Generation = 2
+		r.put(small)
+		expect(t, "calls", []string{"set y-1"}, r.registry.newCalls())
+		expect(t, "refused", int64(0), c.Refused())
+	})
+}
+
 // A source that fits in the end, and is not valid, is reported as what it is.
 func TestRefused_InvalidIsReportedThen(t *testing.T) {
 	inSmall(t, func(r *env) {

@@ -114,9 +114,9 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 		lister: c.sources, warn: c.Warn, log: c.cfg.Log, objects: map[cache.ObjectName]*seenObject{},
 		oidc:     func() bool { return c.configs.flags().IsOIDCAuthentication() },
 		ceilings: c.configs.ceilingsNow.Load,
-		capacity: c.capacity, fetch: c.fetch,
+		capacity: c.capacity, fetch: c.fetch, refusalChanged: func(name cache.ObjectName) { c.reporter.changed(name) },
 	}
-	c.reporter = newReporter(c.sources, clients.PatchStatus, c.cfg.Log)
+	c.reporter = newReporter(c.sources, c.capacity.Refusal, clients.PatchStatus, c.cfg.Log)
 	c.guard = guard.New(guard.Config{
 		ReviewToken: clients.ReviewToken, ReviewStranger: clients.ReviewStranger, ReviewAccess: clients.ReviewAccess, FetchKeys: clients.FetchKeys,
 		Sources: c.sources, Policies: in.policies.GetIndexer(), Flags: c.configs.flags, Log: c.cfg.Log,
@@ -197,6 +197,9 @@ func (c *Cluster) Objects() objects.API { return c.clients.Objects }
 func (c *Cluster) WatchChanged(src *schedule.Source) {
 	c.reporter.changed(cache.ObjectName{Namespace: src.Namespace, Name: src.Name})
 }
+
+// Refused implements [sources.Origin].
+func (c *Cluster) Refused() int64 { return c.capacity.Refused() }
 
 // Sources implements [sources.Origin], in the order of their names.
 func (c *Cluster) Sources() (wanted []*schedule.Source, unusable []string) {

@@ -383,6 +383,12 @@ func (p *fakeRegistry) WatchStatus(uid string) (schedule.WatchStatus, bool) {
 	return p.watch[uid], ok && !p.others
 }
 
+func (p *fakeRegistry) Serves(int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.others
+}
+
 func (p *fakeRegistry) watches(uid string, s schedule.WatchStatus) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -405,6 +411,12 @@ func (p *fakeRegistry) handOver() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.others = true
+}
+
+func (p *fakeRegistry) takeOver() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.others = false
 }
 
 func (p *fakeRegistry) fill(full bool) {

@@ -33,8 +33,10 @@ type follower struct {
 	ceilings func() *ceilings.Config
 	capacity *capacity.Sources // nil: it is not bounded
 	fetch    func(context.Context, cache.ObjectName) (*v1alpha1.RescheduleSource, error)
-	warn     func(src *schedule.Source, reason, message string)
-	log      *slog.Logger
+	// refusalChanged is called when an object is refused for its size, or is not any more.
+	refusalChanged func(cache.ObjectName)
+	warn           func(src *schedule.Source, reason, message string)
+	log            *slog.Logger
 
 	mu      sync.Mutex
 	objects map[cache.ObjectName]*seenObject // as of their last reconciliation
@@ -139,12 +141,17 @@ func (f *follower) describe(o *v1alpha1.RescheduleSource, seen *seenObject) *sch
 	if err == nil {
 		src, err = describe(o, seen.applied, f.oidc(), f.ceilings())
 	}
+	refused := capacity.IsStandIn(o)
+	changed := refused != seen.refused
+	if seen.refused = refused; changed {
+		f.refusalChanged(nameOf(o))
+	}
 	if err == nil {
 		seen.reported = -1
 		return src
 	}
-	if refused := capacity.IsStandIn(o); seen.reported != o.Generation || seen.refused != refused {
-		seen.reported, seen.refused = o.Generation, refused
+	if seen.reported != o.Generation || changed {
+		seen.reported = o.Generation
 		f.log.Warn("a source cannot be used and stays as it was", "source", nameOf(o).String(), "uid", seen.uid, "generation", o.Generation, "error", err)
 		f.warn(&schedule.Source{UID: seen.uid, Namespace: o.Namespace, Name: o.Name}, reasonInvalid, err.Error())
 	}

@@ -37,19 +37,20 @@ const (
 // reporter writes the counts of sources into their status, round by round. In a
 // round each object has a slot by its uid; a slot without objects costs no wake-up.
 type reporter struct {
-	lister listers.RescheduleSourceLister
-	patch  kube.StatusPatcher
-	limit  flowcontrol.RateLimiter
-	log    *slog.Logger
-	seed   maphash.Seed
-	sent   map[types.UID]time.Time // when an object was reported last, while that is recent
+	lister  listers.RescheduleSourceLister
+	refusal func(types.UID) string // why an object has no memory, "": it has
+	patch   kube.StatusPatcher
+	limit   flowcontrol.RateLimiter
+	log     *slog.Logger
+	seed    maphash.Seed
+	sent    map[types.UID]time.Time // when an object was reported last, while that is recent
 
 	changedWatches workqueue.TypedDelayingInterface[cache.ObjectName]
 }
 
-func newReporter(lister listers.RescheduleSourceLister, patch kube.StatusPatcher, log *slog.Logger) *reporter {
+func newReporter(lister listers.RescheduleSourceLister, refusal func(types.UID) string, patch kube.StatusPatcher, log *slog.Logger) *reporter {
 	return &reporter{
-		lister: lister, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
+		lister: lister, refusal: refusal, patch: patch, log: log, seed: maphash.MakeSeed(), sent: map[types.UID]time.Time{},
 		changedWatches: newNames(),
 		limit:          flowcontrol.NewTokenBucketRateLimiter(kube.StatusPerSecond, 1),
 	}
@@ -112,7 +113,11 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	}
 	counts, ok := registry.Counts(string(o.UID))
 	watch, watched, known := watchReport(o, registry)
-	if !ok || !known || isReported(&o.Status, &counts, watch, watched) || time.Since(r.sent[o.UID]) < statusInterval {
+	if !ok || !known { // a source that was never in force may be refused
+		return r.reportPromptly(ctx, registry, name)
+	}
+	refused := r.refusal(o.UID)
+	if isReported(&o.Status, &counts, watch, watched) && o.Status.Refused == refused || time.Since(r.sent[o.UID]) < statusInterval {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -121,7 +126,7 @@ func (r *reporter) report(ctx context.Context, registry sources.Registry, name c
 	r.sent[o.UID] = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
-	err = r.patch(ctx, name, statusPatch(&o.Status, &counts, watch, watched))
+	err = r.patch(ctx, name, statusPatch(&counts, promptPatchOf(&o.Status, watch, watched, refused)))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("cluster: source %s: %w", name, err)
 	}
@@ -157,9 +162,9 @@ func nextDueAt(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// statusPatch always has the counts: null removes an instant. Of the watch it has what
+// statusPatch always has the counts: null removes an instant. Of the rest it has what
 // changed.
-func statusPatch(before *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1alpha1.WatchStatus, watched *int64) []byte {
+func statusPatch(c *sources.Counts, rest promptPatch) []byte {
 	var patch struct {
 		Status struct {
 			Pending     int64             `json:"pending"`
@@ -168,7 +173,7 @@ func statusPatch(before *v1alpha1.RescheduleSourceStatus, c *sources.Counts, wat
 			InFlight    int64             `json:"inFlight"`
 			Retrying    int64             `json:"retrying"`
 			Deliveries  map[string]string `json:"deliveries"`
-			watchPatch
+			promptPatch
 		} `json:"status"`
 	}
 	s := &patch.Status
@@ -176,7 +181,7 @@ func statusPatch(before *v1alpha1.RescheduleSourceStatus, c *sources.Counts, wat
 	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
 	// Each of them, so that the patch replaces an older message by none.
 	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": c.Delivering.Message}
-	s.watchPatch = watchPatchOf(before, watch, watched)
+	s.promptPatch = rest
 	return marshal(patch)
 }
 

@@ -19,12 +19,12 @@ import (
 // watchStatusDelay is how long a change of a watch status waits for the next one.
 const watchStatusDelay = time.Second
 
-// changed makes runPromptly report the watch of an object.
+// changed makes runPromptly report the watch of an object, and whether there is memory for it.
 func (r *reporter) changed(name cache.ObjectName) {
 	r.changedWatches.AddAfter(name, watchStatusDelay)
 }
 
-// runPromptly reports changed watches until ctx ends. One that fails is reported by
+// runPromptly reports changed objects until ctx ends. One that fails is reported by
 // the next round.
 func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
 	defer context.AfterFunc(ctx, r.changedWatches.ShutDown)()
@@ -33,21 +33,28 @@ func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
 		if ended || ctx.Err() != nil {
 			return
 		}
-		if err := r.reportWatch(ctx, registry, name); err != nil && ctx.Err() == nil {
-			r.log.Warn("the watch of a source was not reported; the next round tries again", "source", name.String(), "error", err)
+		if err := r.reportPromptly(ctx, registry, name); err != nil && ctx.Err() == nil {
+			r.log.Warn("the watch of a source, or that it has no memory, was not reported; the next round tries again", "source", name.String(), "error", err)
 		}
 		r.changedWatches.Done(name)
 	}
 }
 
-// reportWatch writes the status of the object's watch, if it differs.
-func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
+// reportPromptly writes the status of the object's watch and its refusal, if they differ.
+func (r *reporter) reportPromptly(ctx context.Context, registry sources.Registry, name cache.ObjectName) error {
 	o, err := find(r.lister, name)
 	if o == nil {
 		return err
 	}
 	watch, watched, known := watchReport(o, registry)
-	if !known || equality.Semantic.DeepEqual(o.Status.Watch, watch) {
+	if !known {
+		watch, watched = o.Status.Watch, o.Status.Watched
+	}
+	refused := o.Status.Refused
+	if group, err := groupOf(&o.Status); err == nil && registry.Serves(group) {
+		refused = r.refusal(o.UID)
+	}
+	if equality.Semantic.DeepEqual(o.Status.Watch, watch) && o.Status.Refused == refused {
 		return nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -56,9 +63,9 @@ func (r *reporter) reportWatch(ctx context.Context, registry sources.Registry, n
 	ctx, cancel := context.WithTimeout(ctx, kube.CallTimeout)
 	defer cancel()
 	var patch struct {
-		Status watchPatch `json:"status"`
+		Status promptPatch `json:"status"`
 	}
-	patch.Status = watchPatchOf(&o.Status, watch, watched)
+	patch.Status = promptPatchOf(&o.Status, watch, watched, refused)
 	err = r.patch(ctx, name, marshal(patch))
 	if apierrors.IsNotFound(err) || errors.Is(err, context.Canceled) {
 		return nil
@@ -85,13 +92,21 @@ func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1
 	return report, &s.Objects, true
 }
 
-// watchPatch is what a merge patch changes of the watch; null removes.
-type watchPatch struct {
+// promptPatch is what a merge patch changes of the watch and the refusal; null removes.
+type promptPatch struct {
+	Refused json.RawMessage `json:"refused,omitempty"`
 	Watched json.RawMessage `json:"watched,omitempty"`
 	Watch   json.RawMessage `json:"watch,omitempty"`
 }
 
-func watchPatchOf(s *v1alpha1.RescheduleSourceStatus, watch *v1alpha1.WatchStatus, watched *int64) (p watchPatch) {
+func promptPatchOf(s *v1alpha1.RescheduleSourceStatus, watch *v1alpha1.WatchStatus, watched *int64, refused string) (p promptPatch) {
+	switch {
+	case s.Refused == refused:
+	case refused == "":
+		p.Refused = marshal(nil)
+	default:
+		p.Refused = marshal(refused)
+	}
 	if !equality.Semantic.DeepEqual(s.Watched, watched) {
 		p.Watched = marshal(watched)
 	}

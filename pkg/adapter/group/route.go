@@ -192,20 +192,23 @@ func (m *Member) nameOwner(w http.ResponseWriter) {
 	}
 }
 
-// shardOf is the group that has a source. ok is false while none has it, or none of the groups
+// shardOf is the group that has a source of this group. ok is false while none has it, or none of the groups
 // that this member knows.
-func (m *Member) shardOf(s *schedule.Source) (shard int, ok bool) {
-	if n := m.cfg.groups(); s.Group == schedule.Unplaced {
+func (m *Member) shardOf(group int) (shard int, ok bool) {
+	if n := m.cfg.groups(); group == schedule.Unplaced {
 		return 0, n == 1
-	} else if s.Group >= n {
+	} else if group >= n {
 		return 0, false
 	}
-	return s.Group, true
+	return group, true
 }
 
 // hasSource reports that this member's group has the source.
-func (m *Member) hasSource(s *schedule.Source) bool {
-	shard, ok := m.shardOf(s)
+func (m *Member) hasSource(s *schedule.Source) bool { return m.HasGroup(s.Group) }
+
+// HasGroup reports that this is the member's group.
+func (m *Member) HasGroup(group int) bool {
+	shard, ok := m.shardOf(group)
 	return ok && shard == m.cfg.shard
 }
 
@@ -219,7 +222,7 @@ func (m *Member) destination(r *http.Request) destination {
 	if s == nil {
 		return own{m}
 	}
-	switch shard, ok := m.shardOf(s); {
+	switch shard, ok := m.shardOf(s.Group); {
 	case !ok:
 		return nil
 	case shard == m.cfg.shard:

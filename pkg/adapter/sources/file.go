@@ -95,6 +95,9 @@ func (f *File) Objects() objects.API { return nil }
 // WatchChanged implements [Origin].
 func (f *File) WatchChanged(*schedule.Source) {}
 
+// Refused implements [Origin]. The author of the file is the administrator.
+func (f *File) Refused() int64 { return 0 }
+
 // Close implements [Origin].
 func (f *File) Close() {}
 

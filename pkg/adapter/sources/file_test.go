@@ -33,6 +33,8 @@ func (f *fakeRegistry) RemoveSource(uid string) error {
 
 func (f *fakeRegistry) Counts(string) (Counts, bool) { return Counts{}, false }
 
+func (f *fakeRegistry) Serves(int) bool { return true }
+
 func (f *fakeRegistry) WatchStatus(string) (schedule.WatchStatus, bool) {
 	return schedule.WatchStatus{}, false
 }

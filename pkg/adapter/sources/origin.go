@@ -47,6 +47,9 @@ type Origin interface {
 	// WatchChanged reports that the watch status of the source has changed. It never
 	// blocks.
 	WatchChanged(src *schedule.Source)
+	// Refused is how many sources are not in force, or not as they are now, because there is
+	// no memory for them.
+	Refused() int64
 	// Close ends what Connect started. It is idempotent, and may be called in any case.
 	Close()
 }
@@ -77,6 +80,9 @@ type Registry interface {
 	// WatchStatus returns what the status reports about the watch, the zero status for a
 	// source that watches nothing; ok is as for Counts.
 	WatchStatus(uid string) (status schedule.WatchStatus, ok bool)
+	// Serves reports whether this adapter serves the sources of a group of adapters now, also
+	// one that is not registered: it is who reports on it.
+	Serves(group int) bool
 }
 
 // Counts are what the status of a source reports. An instant is zero when there is none.
