@@ -22,7 +22,7 @@ type Process struct {
 }
 
 // Pod is the process of config/500-adapter.yaml: 1 GiB, of which Go's runtime
-// aims at 80 %.
+// aims at 85 %.
 func Pod() Process {
 	return Process{Env: []string{"GOMEMLIMIT=872MiB"}, Memory: 1 << 30}
 }
