@@ -88,7 +88,8 @@ func idle(b *testing.B, name string, of program) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		env := append([]string{"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability",
+		env := append([]string{"GOMEMLIMIT=2GiB", // so that 10,000 sources of one namespace have memory
+			"CONFIG_LOGGING_NAME=config-logging", "CONFIG_OBSERVABILITY_NAME=config-observability",
 			"CONFIG_LEADERELECTION_NAME=config-leader-election", "PROFILING_PORT=0"}, of.env...)
 		for b.Loop() {
 			p, err := kube.Launch(filepath.Join(b.TempDir(), "log"), env, of.binary, append(of.args, config)...)
