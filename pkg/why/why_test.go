@@ -74,6 +74,7 @@ var cases = map[string]struct {
 	"no source":        {Facts{Missing: true, Adapter: &Adapter{Missing: true}}, NoSource, false, "There is no RescheduleSource s in namespace ops."},
 	"being deleted":    {Facts{Source: ready(func(s *Source) { s.Deleting = true })}, SourceDeleted, false, "being deleted"},
 	"no sink":          {Facts{Source: unready(Condition{"Deployed", "Unknown", "", "AdapterNotReady", "No pod"}, Condition{"SinkProvided", "False", "", "NotFound", "services \"x\" not found"})}, NotReady, false, "SinkProvided is False (NotFound): services \"x\" not found."},
+	"no memory":        {Facts{Source: unready(Condition{"Addressable", "False", "", "NoMemory", "all RescheduleSources together have 64.0 of 64 MiB of memory"})}, NotReady, false, "Addressable is False (NoMemory): all RescheduleSources together have 64.0 of 64 MiB of memory."},
 	"info is ready":    {Facts{Source: ready(func(s *Source) { s.Conditions = append(s.Conditions, Condition{"Limited", "False", "Info", "", ""}) })}, Healthy, true, "Nothing is known"},
 	"info is no cause": {Facts{Source: unready(Condition{"Delivering", "False", "Info", "DeliveryFailing", "x"}, Condition{"SinkProvided", "False", "", "NotFound", "y"})}, NotReady, false, "SinkProvided is False"},
 	"not reconciled":   {Facts{Source: unready()}, NotReady, false, "Source s is not Ready."},
