@@ -81,6 +81,7 @@ func healthy() map[string]string {
 		adapter("reschedule_storage_free_bytes"):                                                   strings.Repeat("9e9-1e6x29 ", 18),
 		adapter("reschedule_storage_reserve_bytes"):                                                "268435456x540",
 		adapter("reschedule_storage_corrupt_total"):                                                "0x540",
+		adapter("reschedule_sources_refused"):                                                      "0x540",
 		adapter("reschedule_connections_ended_total", `address="api"`, `why="idle"`):               "0x540",
 		adapter("reschedule_api_requests_total", `status="201"`):                                   "0+100x540",
 		adapter("reschedule_api_requests_total", `status="404"`):                                   "0+20x540",
@@ -224,6 +225,7 @@ var faults = []fault{
 	{"a member cut off", trio(map[string]string{member("k", "reschedule_shard_behind_seconds"): "0+60x540"}), "20m", []string{"RescheduleMemberBehind"}},
 	{"other owners", trio(map[string]string{member("k", "reschedule_shard_tenures_total"): "0+1x540"}), "35m", []string{"RescheduleOwnerChanges"}},
 	{"a wrong clock", trio(map[string]string{member("k", "reschedule_clock_offset_seconds", `peer="another"`): "-0.3x540"}), "20m", []string{"RescheduleClocksDiffer"}},
+	{"sources refused", map[string]string{adapter("reschedule_sources_refused"): "0x9 1x540"}, "15m", []string{"RescheduleSourcesRefused"}},
 	{"corrupt", map[string]string{adapter("reschedule_storage_corrupt_total"): "0x9 1x540"}, "12m", []string{"RescheduleCorruption"}},
 }
 
