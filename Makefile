@@ -303,7 +303,7 @@ test-release-all: ## Make a release for all platforms twice, and compare them (l
 	hack/test-release.sh --all
 
 .PHONY: test-upgrade
-test-upgrade: ## Upgrade the adapter of 0.1.0 or of the commit FROM, built from the history, under load, and go back; a group too, if FROM has it
+test-upgrade: ## Upgrade the adapter of 0.1.0 or of the commit FROM, built from the history, under load, and go back; a group and a source that watches too, if FROM has them
 	hack/test-upgrade.sh
 
 .PHONY: release-yaml

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the adapter of 0.1.0 and runs the test that upgrades it and goes back. FROM is another
 # commit, which has to be in this clone. If that commit has the replicated form, a group of its
-# adapters is upgraded too, member by member.
+# adapters is upgraded too, member by member. If it has spec.watch, a source that watches is upgraded at a
+# real API server.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 from=${FROM:-975d2c0}
@@ -23,4 +24,7 @@ if [ -d "$work/older/cmd/adapter-replicated" ]; then
     ADAPTER_REPLICATED_BINARY=$work/adapter-replicated check ./test/replicated
 else
     check ./test/blackbox -upgrade.from="$work/adapter"
+fi
+if [ -d "$work/older/pkg/adapter/watch" ]; then
+    check ./test/cluster -run TestUpgrade_Watching -upgrade.from="$work/adapter"
 fi

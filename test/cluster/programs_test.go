@@ -25,6 +25,7 @@ type programs struct {
 	flags, env []string          // of the controller, beside the usual ones
 	controller *kube.Process
 	adapter    *harness.Adapter
+	program    string // of the adapter; "" = the one of this checkout
 	listen     string // where the adapter listens: any port, or one that a client keeps over restarts
 	tlsListen  string // where the adapter listens with TLS
 	endNode    func()
@@ -117,7 +118,7 @@ func (p *programs) startAdapter() error {
 	if p.tlsListen, err = harness.FreeAddress(); err != nil {
 		return err
 	}
-	p.adapter, err = harness.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
+	p.adapter, err = harness.Process{Binary: p.program}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
 		"--listen", p.listen, "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
 	return err
 }
