@@ -91,7 +91,7 @@
 // x/ loses the rows that follow from no record, in one pass for all sources that
 // have a p/, and p/ is removed. A start goes on with what a crash cut off. A source
 // that comes back meanwhile keeps its rows, since they follow from its records.
-// RemoveWatch: one lazy batch, a range of f/ and the row of w/.
+// RemoveWatch: one lazy batch, rows of f/ or, if they are many, a range of them, and the row of w/.
 // Open of a new directory: format, id and
 // revision are one batch, and an empty database without them is a new one.
 //
