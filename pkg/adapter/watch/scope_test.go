@@ -206,3 +206,25 @@ func TestNamespaces_Forbidden(t *testing.T) {
 		}
 	})
 }
+
+// A source whose author changes spec.watch again and again begins its watches once a second, and at last with
+// what is in force.
+func TestScope_ManyChangesBeginFewWatches(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.api.put("Website", "ops/1", true)
+		w.start()
+		w.want("first start", time.Minute, "add Website/ops/1")
+		const changes, apart = 200, 10 * time.Millisecond // two seconds
+		for i := range changes {
+			w.change(func(src *schedule.Source) { src.Watch.Resources[0].Key = fmt.Sprintf("'key-%d'", i) })
+			w.settle(apart)
+		}
+		last, wakes := fmt.Sprintf("key-%d", changes-1), w.settle(time.Minute)
+		if n := len(wakes); n == 0 || wakes[n-1].key != last {
+			t.Errorf("scheduled %q, the last one must be %s", keys(wakes), last)
+		}
+		if w.s.counted > 5 { // one for each begin with an expression of its own
+			t.Errorf("the watches began %d times in 2 s", w.s.counted)
+		}
+	})
+}

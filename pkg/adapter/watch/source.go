@@ -17,6 +17,9 @@ import (
 const (
 	// suspendedLife is how long the watches of a suspended source stay open.
 	suspendedLife = 5 * time.Minute
+	// changeGap is the least time from one begin of the watches of a source to the next: what an author changes
+	// again and again costs the others no more.
+	changeGap = time.Second
 	// warnInterval is the least time between two warnings of a source for one reason.
 	warnInterval = time.Minute
 )
@@ -79,7 +82,7 @@ func (s *source) run() {
 	defer s.cancel()
 	var suspended time.Time // since when
 	for s.ctx.Err() == nil {
-		src := s.settings.Load()
+		src, began := s.settings.Load(), time.Now()
 		ctx, end := context.WithCancel(s.ctx)
 		var serving sync.WaitGroup
 		paused := src.Suspend && !suspended.IsZero() && time.Since(suspended) >= suspendedLife
@@ -89,6 +92,7 @@ func (s *source) run() {
 		s.wait(src, paused, &suspended)
 		end()
 		serving.Wait()
+		pause(s.ctx, time.Until(began.Add(changeGap)))
 	}
 }
 
