@@ -108,6 +108,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		waiting      = 1024
 		waitingBytes = 24 << 10
 		keyBits      = 10       // of a key in the filter
+		lookupBytes  = 32 << 10 // of a name whose server does not answer
 		idleTLS      = 90 << 10 // of a connection whose sink sends as many certificates as it may
 	)
 	page, err := os.ReadFile("../../docs/operations.md")
@@ -123,6 +124,7 @@ func TestMemory_TableFollowsTheConstants(t *testing.T) {
 		"the store:":            constant(t, "store/options.go", "blockCache") + constant(t, "store/options.go", "memTable"),
 		"deliveries in flight":  dispatch.DefaultMaxBytes,
 		"answers of sinks":      sink.DefaultReplyBytes,
+		"names of sinks":        sink.MaxLookups * lookupBytes,
 		"idle connections":      sink.DefaultMaxIdle / 4 * idleTLS,
 		"bodies and answers":    constant(t, "api/api.go", "defaultBudget"),
 		"requests under way":    constant(t, "api/api.go", "defaultRequests") + waiting*waitingBytes,

@@ -18,7 +18,8 @@
 // the end of a large request is written in another one (ADR 14). Connections are
 // HTTP/1.1: over HTTP/2 a request has no first byte of its own at which it can be
 // stopped, and a sink may fill 4 MiB of memory for each request. conn.go has one
-// exchange, idle.go the connections that wait for the next one, transport.go dials.
+// exchange, idle.go the connections that wait for the next one, transport.go dials, names.go
+// looks up names, within bounds: a tenant decides what they resolve to.
 // Large replies claim memory from a budget. HTTP_PROXY, HTTPS_PROXY and NO_PROXY set
 // the proxies, as for every Knative source, except for names of the cluster.
 //

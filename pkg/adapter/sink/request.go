@@ -82,6 +82,7 @@ func (e *unsendableError) Error() string { return "sink: the event cannot be sen
 
 // message is a request but for what its route decides.
 type message struct {
+	source *schedule.Source
 	method string
 	header http.Header
 	body   []byte
@@ -111,7 +112,7 @@ func (s *Sender) request(ctx context.Context, a *schedule.Attempt, r *route) (*m
 		return nil, err
 	}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	return &message{method: http.MethodPost, header: h, body: body}, nil
+	return &message{source: a.Source, method: http.MethodPost, header: h, body: body}, nil
 }
 
 // authorize adds the source's token, or else the user of the route's URL.

@@ -49,6 +49,7 @@ type Config struct {
 type Sender struct {
 	cfg        Config
 	pool       *idlePool
+	names      *names
 	replies    *budget.Budget
 	roots      atomic.Pointer[x509.CertPool]
 	sources    cache[weak.Pointer[schedule.Source], *constants] // weak, so that replaced settings can be freed
@@ -82,12 +83,10 @@ func New(cfg Config) *Sender {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Dial == nil {
-		cfg.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
-	}
 	s := &Sender{
 		cfg:     cfg,
 		pool:    &idlePool{limit: cfg.MaxIdle},
+		names:   newNames(new(net.Dialer).DialContext),
 		replies: budget.New(cmp.Or(cfg.ReplyBytes, DefaultReplyBytes), nil),
 		proxy:   proxyOf,
 
@@ -98,6 +97,14 @@ func New(cfg Config) *Sender {
 	s.transports.evicted = (*transport).retire
 	s.transports.weight = func(caCerts string) int { return 1 + len(caCerts)/(64<<10) } // of 256 KiB it takes 650 KB
 	return s
+}
+
+// connect connects to an address of a source's sink, or of its proxy.
+func (s *Sender) connect(ctx context.Context, src *schedule.Source, address string) (net.Conn, error) {
+	if s.cfg.Dial != nil {
+		return s.cfg.Dial(ctx, "tcp", address)
+	}
+	return s.names.dial(ctx, src, address)
 }
 
 // Trust replaces Config.RootCAs from the next delivery on.

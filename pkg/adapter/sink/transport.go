@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/proxy"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
 // The headers of an answer, with 1xx ones, are bounded: they are part of the memory that dispatch
@@ -49,7 +51,7 @@ var (
 // that each delivery would wait for a goroutine before its first byte is written.
 type transport struct {
 	pool    *idlePool
-	connect func(ctx context.Context, network, address string) (net.Conn, error)
+	connect func(ctx context.Context, src *schedule.Source, address string) (net.Conn, error)
 	tls     func() (*tls.Config, error)
 	idle    map[string][]*conn // under pool.mu: by poolKey, idle longest first
 	retired bool               // under pool.mu
@@ -59,7 +61,7 @@ type transport struct {
 // 80 ms, in which no delivery to another sink may wait for the lock of the transports.
 func (s *Sender) newTransport(caCerts string) *transport {
 	roots := s.roots.Load()
-	return &transport{pool: s.pool, connect: s.cfg.Dial, idle: map[string][]*conn{}, tls: sync.OnceValues(func() (*tls.Config, error) {
+	return &transport{pool: s.pool, connect: s.connect, idle: map[string][]*conn{}, tls: sync.OnceValues(func() (*tls.Config, error) {
 		trusted, err := trust(roots, caCerts)
 		if err != nil {
 			return nil, err
@@ -111,7 +113,7 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 			return resp, err
 		}
 	}
-	c, err := t.dial(ctx, r) // it fails at once when the context has ended
+	c, err := t.dial(ctx, m.source, r) // it fails at once when the context has ended
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +121,12 @@ func (t *transport) roundTrip(ctx context.Context, r *route, m *message, begin f
 }
 
 // dial connects to the route's sink, through its proxy if there is one.
-func (t *transport) dial(ctx context.Context, r *route) (_ *conn, err error) {
+func (t *transport) dial(ctx context.Context, src *schedule.Source, r *route) (_ *conn, err error) {
 	p, address := r.proxy, r.address
 	if p != nil {
 		address = addressOf(p)
 	}
-	raw, err := t.connect(ctx, "tcp", address)
+	raw, err := t.connect(ctx, src, address)
 	if err != nil {
 		if p != nil {
 			err = fmt.Errorf("proxy: %w", err)

@@ -25,7 +25,7 @@ func (s *Sender) WarmUp(ctx context.Context, src *schedule.Source) {
 	if err := s.authorize(ctx, h, r, src, src.Sink); err != nil {
 		return
 	}
-	resp, err := transport.roundTrip(ctx, r, &message{method: http.MethodGet, header: h}, nil)
+	resp, err := transport.roundTrip(ctx, r, &message{source: src, method: http.MethodGet, header: h}, nil)
 	if err != nil {
 		return
 	}
