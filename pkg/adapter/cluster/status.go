@@ -180,7 +180,7 @@ func statusPatch(c *sources.Counts, rest promptPatch) []byte {
 	s.Pending, s.InFlight, s.Retrying = c.Pending, c.InFlight, c.Retrying
 	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
 	// Each of them, so that the patch replaces an older message by none.
-	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": c.Delivering.Message}
+	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": plain(c.Delivering.Message)}
 	s.promptPatch = rest
 	return marshal(patch)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
 var someSource = &schedule.Source{UID: "a-1", Namespace: "ops", Name: "a", ServiceAccount: "a-oidc"}
@@ -37,6 +38,29 @@ func TestWarn_IsAnEventOnTheSource(t *testing.T) {
 		expect(t, "event", "Warning EventDropped reschedule-adapter the event of key k is lost",
 			strings.Join([]string{e.Type, e.Reason, e.Source.Component, e.Message}, " "))
 	})
+}
+
+// hostileText has a control character of ASCII, one beyond it, and a mark that reorders text.
+const hostileText = "key \x1b[2J \u009b2J \u202e\nx"
+
+// Neither an Event nor a condition has characters that a terminal obeys. They had the sink's answer as
+// it was.
+func TestMessages_HaveNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	want := "key \ufffd[2J \ufffd2J \ufffd x"
+	inCluster(t, func(r *env) {
+		r.connect().Warn(someSource, "EventDropped", hostileText)
+		synctest.Wait()
+		list, err := r.kube.CoreV1().Events("ops").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("events are %v, %v", list, err)
+		}
+		expect(t, "event", want, list.Items[0].Message)
+	})
+	patch := string(statusPatch(&sources.Counts{Delivering: sources.Delivering{Message: hostileText}}, promptPatch{}))
+	if !strings.Contains(patch, want) {
+		t.Errorf("the patch is %q", patch)
+	}
 }
 
 // Repeated warnings are one Event with a count.

@@ -86,7 +86,7 @@ func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1
 		return before, o.Status.Watched, true
 	}
 	report := &v1alpha1.WatchStatus{
-		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: s.Message,
+		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: plain(s.Message),
 		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue,
 	}
 	return report, &s.Objects, true

@@ -90,7 +90,7 @@ func run(args []string, version string, replication group.Settings) error {
 	options := &slog.HandlerOptions{Level: level}
 	cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, options))
 	if !*standalone {
-		cfg.Log = slog.New(slog.NewJSONHandler(os.Stderr, options))
+		cfg.Log = slog.New(slog.NewJSONHandler(escaped{os.Stderr}, options))
 		var err error
 		if cfg.Kubernetes, err = adapter.Cluster(*kubeconfig, os.Getenv("SYSTEM_NAMESPACE"), level); err != nil {
 			return err
