@@ -26,15 +26,21 @@ const (
 func (s *stream) list(ctx context.Context, namespace string) error {
 	for more := true; more; {
 		src := s.r.s.settings.Load()
-		turn, err := s.r.s.m.lists.Take(ctx, src.Namespace, "")
+		m, group := s.r.s.m, s.r.served.Group
+		t, err := m.takeList(ctx, src.Namespace, group)
 		if err != nil {
 			return err
 		}
-		l := &listing{s: s, namespace: namespace, turn: turn, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
+		l := &listing{s: s, namespace: namespace, turn: t.list, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
+		began := time.Now()
 		err = l.run(ctx)
 		removed := l.held.Held() > 0
 		l.held.Release()
 		l.turn.Done()
+		if ctx.Err() == nil {
+			m.late.listed(group, err, time.Since(began))
+		}
+		t.group.Done()
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) && !errors.Is(err, errOwners) {
 				s.r.s.tally.list(resultFailed)

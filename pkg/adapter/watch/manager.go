@@ -51,6 +51,7 @@ type Manager struct {
 	lists    *turns.Turns   // also of namespaces: one of a namespace of sources at a time
 	streams  *budget.Budget // watches that may be open
 	vanished *budget.Budget // bytes of deletions that lists have found
+	late     lateGroups
 	// At their turn are the watches that read events, up to the batch that they make, and the
 	// ones that evaluate an expression: what they hold is bounded by the number of turns.
 	reading, evaluating *turns.Turns
@@ -78,7 +79,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
 		reading: turns.Shared(maxReading, maxReading/2, 0), evaluating: turns.With(turns.Half(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error

@@ -1,0 +1,90 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
+)
+
+// lateGroups are the API groups whose last list did not come in time, as of an aggregated API that
+// hangs. They list for one namespace at a time: with all turns for lists such a group, which many
+// namespaces watch, would delay the lists of all others for as long as it hangs.
+type lateGroups struct {
+	mu  sync.Mutex
+	all map[string]*lateGroup // that were late once
+}
+
+type lateGroup struct {
+	late bool
+	one  *turns.Turns
+}
+
+// of returns the turn of a group that is late, or nil.
+func (g *lateGroups) of(group string) *turns.Turns {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.all[group]; l != nil && l.late {
+		return l.one
+	}
+	return nil
+}
+
+// lateAfter is when a failure is taken as a late one: a proxy before the API server may be the first to
+// lose patience.
+const lateAfter = 10 * time.Second
+
+// listed notes the end of a list that took so long.
+func (g *lateGroups) listed(group string, err error, took time.Duration) {
+	late := isLate(err, took)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.all[group]
+	switch {
+	case l != nil:
+		l.late = late
+	case late:
+		g.all[group] = &lateGroup{true, turns.With(1, 0)}
+	}
+}
+
+// isLate reports that a list failed since something did not come in time.
+func isLate(err error, took time.Duration) bool {
+	switch {
+	case err == nil, errors.Is(err, objects.ErrGone), errors.Is(err, errOwners):
+		return false
+	case errors.Is(err, context.DeadlineExceeded):
+		return true
+	}
+	if waited, ok := errors.AsType[net.Error](err); ok && waited.Timeout() {
+		return true
+	}
+	var refused *schedule.Error
+	return took >= lateAfter && !errors.As(err, &refused) && classify("", err).reason == schedule.WatchUnreachable
+}
+
+// listTurns are what a list needs: group is one of a group that is late.
+type listTurns struct{ list, group turns.Turn }
+
+// takeList waits until a namespace may list a group. A group may become late while its lists wait.
+func (m *Manager) takeList(ctx context.Context, namespace, group string) (t listTurns, err error) {
+	for alone := false; ; alone = true {
+		if t.list, err = m.lists.Take(ctx, namespace, ""); err != nil {
+			t.group.Done()
+			return t, err
+		}
+		one := m.late.of(group)
+		if one == nil || alone {
+			return t, nil
+		}
+		t.list.Done()
+		if t.group, err = one.Take(ctx, namespace, ""); err != nil {
+			return t, err
+		}
+	}
+}
