@@ -62,6 +62,9 @@ func (h *health) observe(o *schedule.Outcome, now time.Time) bool {
 
 // turn makes the state Failing if it is time, and reports that. The caller holds the lock.
 func (h *health) turn(now time.Time) bool {
+	if now.Before(h.since) { // the wall clock was set back
+		h.since = now
+	}
 	if h.State == Failing || h.failed < failingTries || now.Sub(h.since) < failingAfter {
 		return false
 	}
