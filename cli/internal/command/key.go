@@ -383,7 +383,7 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 						if err != nil {
 							return err
 						}
-						if _, err := e.out.Write(b); err != nil {
+						if _, err := e.out.Write(o.shown(b)); err != nil {
 							return err
 						}
 						continue
@@ -417,5 +417,5 @@ func (e *env) happened(v *sdk.Live) string {
 			text += fmt.Sprintf(" (%d)", v.Status)
 		}
 	}
-	return text
+	return clean(text)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -81,9 +82,35 @@ func (o *output) printOne(w io.Writer, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(b)
+	_, err = w.Write(o.shown(b))
 	return err
 }
+
+// shown is JSON or YAML for the output. On a terminal, what cannot be printed is escaped, with marks that
+// reorder text: a program reads the same values, and a person sees what is there.
+func (o *output) shown(text []byte) []byte {
+	if !o.screen || !bytes.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		switch {
+		case !hidden(r):
+			b.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		case o.format == "yaml":
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return b.Bytes()
+}
+
+// hidden is a character beyond ASCII that cannot be printed.
+func hidden(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
 // decoded is JSON whose numbers stay as they are written.
 func decoded(b []byte) (v any, err error) {
@@ -112,8 +139,9 @@ func node(v any) *yaml.Node {
 		n.Value = v.String()
 		return n
 	case string:
-		// A block whose first line is indented, and the key of a merge, are read as something else.
-		if v == "<<" || strings.Contains(v, "\n") && strings.TrimLeft(v, " \t\n") != v {
+		// A block whose first line is indented, and the key of a merge, are read as something else. Only
+		// in quotes can a character be escaped.
+		if v == "<<" || strings.ContainsFunc(v, hidden) || strings.Contains(v, "\n") && strings.TrimLeft(v, " \t\n") != v {
 			n.Value, n.Style = v, yaml.DoubleQuotedStyle
 			return n
 		}
@@ -243,14 +271,14 @@ func (l *lister) add(v any, name string, cells ...any) error {
 			return err
 		}
 		_, _ = l.w.WriteString(separator)
-		_, err = l.w.Write(bytes.TrimSuffix(b, []byte{'\n'}))
+		_, err = l.w.Write(l.o.shown(bytes.TrimSuffix(b, []byte{'\n'})))
 		return err
 	case "ndjson":
 		b, err := line(v)
 		if err != nil {
 			return err
 		}
-		_, err = l.w.Write(b)
+		_, err = l.w.Write(l.o.shown(b))
 		return err
 	case "yaml":
 		l.all = append(l.all, v)

@@ -1,10 +1,12 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -281,6 +283,35 @@ func TestYAML_AnyText(t *testing.T) {
 		var got map[string]any
 		if err := yaml.Unmarshal([]byte(out.String()), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q is read back as %q, %v, from\n%s", text, got, err, out.String())
+		}
+	}
+}
+
+// JSON and YAML on a terminal have no mark that reorders text, and the values that they have elsewhere.
+func TestOutput_NoMarksOnATerminal(t *testing.T) {
+	t.Parallel()
+	want := map[string]any{"key": "a\u202egnp \u200b \u009b2J \U000e0041 \u00e9", "text": "x\ny\u202e"}
+	for _, format := range []string{"json", "yaml"} {
+		var b, list bytes.Buffer
+		o := &output{format: format, screen: true}
+		if err := o.printOne(&b, want); err != nil {
+			t.Fatal(err)
+		}
+		l := o.list(&list, "", nil)
+		if err := errors.Join(l.add(want, ""), l.end(io.Discard, "")); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{b.String(), list.String()} {
+			if strings.ContainsFunc(text, hidden) || !strings.Contains(text, "\u00e9") {
+				t.Errorf("%s: %q", format, text)
+			}
+		}
+		var got map[string]any
+		if err := yaml.Unmarshal(b.Bytes(), &got); format == "yaml" && (err != nil || !maps.Equal(got, want)) {
+			t.Errorf("%s: %q, %v", format, got, err)
+		}
+		if err := json.Unmarshal(b.Bytes(), &got); format == "json" && (err != nil || !maps.Equal(got, want)) {
+			t.Errorf("%s: %q, %v", format, got, err)
 		}
 	}
 }

@@ -49,6 +49,7 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 	if counts, err := src.Counts(ctx); err == nil && prefix == "" {
 		total = counts.Pending + counts.InFlight
 	}
+	onScreen := &output{screen: e.screen}
 	p, n, w := e.progressOf("exporting", total), 0, bufio.NewWriter(e.out)
 	defer p.end()
 	for k, err := range src.List(ctx, sdk.ListOptions{Prefix: prefix, PageSize: 1000}) {
@@ -62,7 +63,7 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 		if err != nil {
 			return err
 		}
-		if _, err := w.Write(b); err != nil {
+		if _, err := w.Write(onScreen.shown(b)); err != nil {
 			return err
 		}
 		n++
