@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"crypto/rand"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -42,8 +43,6 @@ type entry struct {
 	need int64                      // of the newest object
 	at   time.Time                  // when it came
 	kept *v1alpha1.RescheduleSource // what Admit returned for it
-	// standIn is the last one. The informer may have it still when kept was read otherwise.
-	standIn *v1alpha1.RescheduleSource
 }
 
 // refused reports whether the newest object has no memory.
@@ -91,8 +90,7 @@ func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource
 		if !s.cfg.Settles { // the object before it is not used any more
 			s.grow(e, -e.held)
 		}
-		e.standIn = standIn(o, why)
-		e.kept = e.standIn
+		e.kept = standIn(o, why)
 		return e.kept
 	case more > 0 || !s.cfg.Settles:
 		s.grow(e, more)
@@ -102,15 +100,19 @@ func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource
 }
 
 // Holds reports whether Admit has returned this object: a streamed list passes the transform
-// twice.
+// twice. A stand-in may come again after another one of the object that was read meanwhile; taken
+// for the object it would be a source without a sink.
 func (s *Sources) Holds(o *v1alpha1.RescheduleSource) bool {
-	if s == nil {
+	switch {
+	case s == nil:
 		return false
+	case IsStandIn(o):
+		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[o.UID]
-	return e != nil && (o == e.kept || o == e.standIn)
+	return e != nil && o == e.kept
 }
 
 // Settle gives back what older objects held: this one is in force.
@@ -316,8 +318,9 @@ func (s *Sources) refusal(namespace string, more int64) string {
 		who, float64(have)/inMiB, s.cfg.Total/inMiB, may, float64(more)/inMiB)
 }
 
-// refusalAnnotation is in the metadata of a stand-in. In an object it is not kept.
-const refusalAnnotation = "sources.reschedule.dev/refused"
+// refusalAnnotation is in the metadata of a stand-in. Its name is another one in each process: with a
+// known one an author could write a source that passes for a stand-in, and is not counted.
+var refusalAnnotation = "sources.reschedule.dev/refused-" + rand.Text()
 
 // IsStandIn reports whether an object of the informer is a stand-in.
 func IsStandIn(o *v1alpha1.RescheduleSource) bool {

@@ -195,6 +195,23 @@ func TestHolds_WhatWasAdmitted(t *testing.T) {
 	}
 }
 
+// A stand-in of a streamed list is known when it passes the transform again, also if the object was
+// read and refused in between: it was taken for the object, which had no sink then.
+func TestHolds_StandInThatAnotherFollowed(t *testing.T) {
+	t.Parallel()
+	s := inAdapter(mib)
+	listed := s.Admit(source("a", "large", mib))
+	read := s.Admit(source("a", "large", mib))
+	if !s.Holds(listed) || !s.Holds(read) {
+		t.Error("the list's stand-in is forgotten")
+	}
+	forged := source("a", "large", 10)
+	forged.Annotations = map[string]string{"sources.reschedule.dev/refused": "no memory"}
+	if s.Holds(forged) {
+		t.Error("an author can write a stand-in")
+	}
+}
+
 // A large source that is in force stays counted while a small one that is not valid follows it: a
 // tenant could fill the memory with one after the other.
 func TestSettle_GivesBackWhatIsNotInForce(t *testing.T) {
