@@ -12,8 +12,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-// lateGroups are the API groups whose last list did not come in time, as of an aggregated API that
-// hangs. They list for one namespace at a time: with all turns for lists such a group, which many
+// lateGroups are the API groups whose last page did not come in time, as of an aggregated API that
+// hangs. They ask for one namespace at a time: with all turns for lists such a group, which many
 // namespaces watch, would delay the lists of all others for as long as it hangs.
 type lateGroups struct {
 	mu  sync.Mutex
@@ -39,24 +39,34 @@ func (g *lateGroups) of(group string) *turns.Turns {
 // lose patience.
 const lateAfter = 10 * time.Second
 
-// listed notes the end of a list that took so long.
-func (g *lateGroups) listed(group string, err error, took time.Duration) {
-	late := isLate(err, took)
+// answered notes that a page has come. A refusal is none: the API server refuses a caller without
+// rights before it asks an API that hangs.
+func (g *lateGroups) answered(group string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.all[group]
-	switch {
-	case l != nil:
-		l.late = late
-	case late:
+	if l := g.all[group]; l != nil {
+		l.late = false
+	}
+}
+
+// failed notes that no page has come, after so long.
+func (g *lateGroups) failed(group string, err error, took time.Duration) {
+	if !isLate(err, took) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.all[group]; l != nil {
+		l.late = true
+	} else {
 		g.all[group] = &lateGroup{true, turns.With(1, 0)}
 	}
 }
 
-// isLate reports that a list failed since something did not come in time.
+// isLate reports that a page failed since something did not come in time.
 func isLate(err error, took time.Duration) bool {
 	switch {
-	case err == nil, errors.Is(err, objects.ErrGone), errors.Is(err, errOwners):
+	case errors.Is(err, objects.ErrGone), errors.Is(err, errOwners):
 		return false
 	case errors.Is(err, context.DeadlineExceeded):
 		return true
@@ -68,7 +78,7 @@ func isLate(err error, took time.Duration) bool {
 	return took >= lateAfter && !errors.As(err, &refused) && classify("", err).reason == schedule.WatchUnreachable
 }
 
-// listTurns are what a list needs: group is one of a group that is late.
+// listTurns are what a list needs: group is one of a group that is late, until its first page comes.
 type listTurns struct{ list, group turns.Turn }
 
 // takeList waits until a namespace may list a group. A group may become late while its lists wait.

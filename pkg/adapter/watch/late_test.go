@@ -67,20 +67,11 @@ func hungAPIDelaysOthersOnce(t *testing.T, w *world, failure error) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	add := func(namespace string, r objects.Resource) {
-		src := sourceOf(schedule.WatchResource{Group: r.Group, Version: r.Version, Kind: r.Kind, Changes: schedule.ChangesMetadata})
-		src.UID, src.Namespace = "u-"+namespace, namespace
-		q, err := w.q.Set(src)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Set(src, q)
-	}
 	for i := range 100 {
-		add(fmt.Sprintf("hung-%d", i), website)
+		w.add(m, fmt.Sprintf("hung-%d", i), website)
 	}
 	for i := range 20 {
-		add(fmt.Sprintf("good-%d", i), deployment)
+		w.add(m, fmt.Sprintf("good-%d", i), deployment)
 	}
 	time.Sleep(20 * time.Minute)
 	synctest.Wait()
@@ -101,5 +92,89 @@ func hungAPIDelaysOthersOnce(t *testing.T, w *world, failure error) {
 		if after, ok := api.listed[fmt.Sprintf("hung-%d", i)]; !ok || after > pageTime+unreachableMost {
 			t.Errorf("hung-%d has listed %v, %s after its API worked again", i, ok, after)
 		}
+	}
+}
+
+// add makes a manager watch a resource for a namespace.
+func (w *world) add(m *Manager, namespace string, r objects.Resource) {
+	w.t.Helper()
+	src := sourceOf(schedule.WatchResource{Group: r.Group, Version: r.Version, Kind: r.Kind, Changes: schedule.ChangesMetadata})
+	src.UID, src.Namespace = "u-"+namespace, namespace
+	q, err := w.q.Set(src)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m.Set(src, q)
+}
+
+// longAPI is an API that hung, and answers again when namespace "long" lists: its pages have no end.
+type longAPI struct {
+	*hungAPI
+	back time.Time
+}
+
+func (l *longAPI) List(ctx context.Context, a objects.Account, q objects.Query, turn objects.Turn, each func(*objects.Object) error) (objects.Page, error) {
+	const hangs = 2 * time.Minute
+	if a.Namespace != "long" || time.Since(l.start) < hangs {
+		return l.hungAPI.List(ctx, a, q, turn, each)
+	}
+	l.mu.Lock()
+	if l.hangs {
+		l.hangs, l.back = false, time.Now()
+	}
+	l.mu.Unlock()
+	if !pause(ctx, pageTime/3) {
+		return objects.Page{}, context.Cause(ctx)
+	}
+	return objects.Page{Version: "1", Continue: "more"}, nil
+}
+
+// A long list, the first one after an outage, does not delay the lists of its group for as long as it lasts:
+// others list beside it once its first page has come.
+func TestLists_LongOneAfterAHangDelaysNone(t *testing.T) {
+	run(t, own, func(t *testing.T, w *world) {
+		w.start()
+		api := &longAPI{hungAPI: &hungAPI{server: newServer(), hangs: true, failure: context.DeadlineExceeded, listed: map[string]time.Duration{}, start: time.Now()}}
+		m, err := New(Config{API: api, Random: func() float64 { return 0.5 }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		w.add(m, "long", website)
+		for i := range 20 {
+			w.add(m, fmt.Sprintf("hung-%d", i), website)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		api.mu.Lock()
+		defer api.mu.Unlock()
+		if api.back.IsZero() {
+			t.Fatal("the long list has not begun")
+		}
+		for i := range 20 {
+			listed, ok := api.listed[fmt.Sprintf("hung-%d", i)]
+			if after := listed - api.back.Sub(api.start); !ok || after > pageTime+unreachableMost {
+				t.Errorf("hung-%d has listed %v, %s after its API worked again", i, ok, after)
+			}
+		}
+	})
+}
+
+// A refusal of the API server does not say that an API behind it answers again: an account without rights
+// gave all turns to the group that hangs, again and again.
+func TestLate_RefusalIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	g := lateGroups{all: map[string]*lateGroup{}}
+	g.failed("x", context.DeadlineExceeded, pageTime)
+	for _, refusal := range []error{&objects.Forbidden{}, objects.ErrNoSuchKind, objects.ErrGone, errors.New("status 503")} {
+		if g.failed("x", refusal, time.Millisecond); g.of("x") == nil {
+			t.Errorf("the group is not late any more after %v", refusal)
+		}
+	}
+	if g.answered("x"); g.of("x") != nil {
+		t.Error("the group is late after it has answered")
+	}
+	if g.failed("y", objects.ErrGone, pageTime); g.of("y") != nil {
+		t.Error("a group is late that has answered")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
-	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
@@ -26,21 +25,16 @@ const (
 func (s *stream) list(ctx context.Context, namespace string) error {
 	for more := true; more; {
 		src := s.r.s.settings.Load()
-		m, group := s.r.s.m, s.r.served.Group
-		t, err := m.takeList(ctx, src.Namespace, group)
+		t, err := s.r.s.m.takeList(ctx, src.Namespace, s.r.served.Group)
 		if err != nil {
 			return err
 		}
-		l := &listing{s: s, namespace: namespace, turn: t.list, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
-		began := time.Now()
+		l := &listing{s: s, namespace: namespace, turns: t, since: time.Now(), held: s.r.s.m.vanished.Claim(src.Namespace, src.Name)}
 		err = l.run(ctx)
 		removed := l.held.Held() > 0
 		l.held.Release()
-		l.turn.Done()
-		if ctx.Err() == nil {
-			m.late.listed(group, err, time.Since(began))
-		}
-		t.group.Done()
+		l.turns.list.Done()
+		l.turns.group.Done()
 		if err != nil {
 			if !errors.Is(err, objects.ErrGone) && !errors.Is(err, errOwners) {
 				s.r.s.tally.list(resultFailed)
@@ -70,7 +64,7 @@ type listing struct {
 	overflow  bool         // there are more
 	refused   error        // an object has no mark, because the namespace may not store more
 
-	turn  turns.Turn
+	turns listTurns
 	since time.Time // when the turn began
 }
 
@@ -92,7 +86,7 @@ func (l *listing) run(ctx context.Context) error {
 	}
 	q, version := s.query(l.namespace), ""
 	for {
-		page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, &l.turn, func(o *objects.Object) error { return l.object(ctx, o) })
+		page, err := l.page(ctx, q)
 		if err == nil {
 			err = l.flush()
 		}
@@ -127,6 +121,20 @@ func (l *listing) run(ctx context.Context) error {
 	return l.end(ctx, version)
 }
 
+// page reads a page. Once one has come others may list the group too, however many pages follow.
+func (l *listing) page(ctx context.Context, q objects.Query) (objects.Page, error) {
+	r, asked := l.s.r, time.Now()
+	page, err := r.s.m.cfg.API.List(ctx, r.s.account(), q, &l.turns.list, func(o *objects.Object) error { return l.object(ctx, o) })
+	switch {
+	case err == nil:
+		r.s.m.late.answered(r.served.Group)
+		l.turns.group.Done()
+	case ctx.Err() == nil:
+		r.s.m.late.failed(r.served.Group, err, time.Since(asked))
+	}
+	return page, err
+}
+
 // flush stores the batch. Where the marks are too many the list goes on without new
 // objects: no delivery makes room for a mark, but the objects that the list does not find
 // do.
@@ -147,7 +155,7 @@ func (l *listing) pass(ctx context.Context) error {
 	if time.Since(l.since) < listTurn || !l.s.r.s.m.lists.Awaited() {
 		return nil
 	}
-	if err := l.turn.Pass(ctx); err != nil {
+	if err := l.turns.list.Pass(ctx); err != nil {
 		return err
 	}
 	l.since = time.Now()
