@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -59,9 +61,31 @@ type name struct{ namespace, host string }
 
 // addresses are what a lookup has found when done is closed.
 type addresses struct {
-	done chan struct{}
-	all  []netip.Addr
-	err  error
+	done  chan struct{}
+	all   []netip.Addr
+	err   error
+	dials atomic.Uint64 // that have asked for them
+}
+
+// next are the addresses for the next dial. The first one has them as the server sent them; for each later one
+// the addresses of IPv4, which have no order, are turned. Else all connections of a second would go to the first
+// pod of a headless Service, and stay there.
+func (a *addresses) next() []netip.Addr {
+	dials := a.dials.Add(1) - 1
+	var four []netip.Addr
+	for _, address := range a.all {
+		if address.Is4() {
+			four = append(four, address)
+		}
+	}
+	all, at := slices.Clone(a.all), dials
+	for i := range all {
+		if all[i].Is4() {
+			all[i] = four[at%uint64(len(four))]
+			at++
+		}
+	}
+	return all
 }
 
 // newNames asks the name servers of the system, to which server connects.
@@ -194,7 +218,7 @@ func (n *names) find(ctx context.Context, src *schedule.Source, host string) ([]
 	n.mu.Unlock()
 	select {
 	case <-a.done:
-		return a.all, a.err
+		return a.next(), a.err
 	case <-ctx.Done():
 		return nil, &net.DNSError{Err: "i/o timeout", Name: host, IsTimeout: true}
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -287,6 +288,41 @@ func TestNames_NeverFoundDelayNoNeighbour(t *testing.T) {
 		if got := n.budget.Used(); got != 0 || hang.Load() != 0 || len(n.known) != 0 {
 			t.Errorf("%d lookups of %d are under way, and %d names are remembered", hang.Load(), got, len(n.known))
 		}
+	})
+}
+
+// Connections of one second are spread over the addresses of a headless Service. All went to the first
+// one, as long as its addresses were remembered, and were kept.
+func TestNames_ConnectionsAreSpread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNames(nil)
+		sent := []string{"127.0.0.1", "::1", "127.0.0.2", "127.0.0.3"}
+		n.lookup = func(context.Context, string) (all []netip.Addr, _ error) {
+			for _, address := range sent {
+				all = append(all, netip.MustParseAddr(address))
+			}
+			return all, nil
+		}
+		firsts := map[string]int{}
+		for i := range 6 {
+			found, err := n.find(t.Context(), sourceOf("a"), "headless.test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []string
+			for _, address := range found {
+				all = append(all, address.String())
+			}
+			if i == 0 && !slices.Equal(all, sent) || all[1] != "::1" || !slices.Equal(slices.Sorted(slices.Values(all)), slices.Sorted(slices.Values(sent))) {
+				t.Errorf("connection %d has %v, the server sent %v", i, all, sent)
+			}
+			firsts[all[0]]++
+		}
+		if len(firsts) != 3 || firsts["127.0.0.1"] != 2 || firsts["127.0.0.2"] != 2 {
+			t.Errorf("the first addresses of 6 connections: %v", firsts)
+		}
+		time.Sleep(2 * knownFor)
 	})
 }
 
