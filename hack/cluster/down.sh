@@ -19,7 +19,8 @@ stop registry
 # little, and everything that is not this project's.
 if [ -x "$BIN/registry" ] && [ -f "$STATE/registry.yaml" ]; then
     repositories=$CACHE/registry/docker/registry/v2/repositories
-    find "$repositories/reschedule" -path '*/_manifests/tags/*' -prune -mtime +0 -exec rm -rf {} + 2>/dev/null || true
+    find "$repositories/reschedule" -path '*/_manifests/tags/*/current/link' -mtime +0 2>/dev/null | # written by each push
+        while read -r link; do rm -rf "${link%/current/link}"; done || true
     quietly "removing images that have no tag" env OTEL_TRACES_EXPORTER=none "$BIN/registry" garbage-collect --quiet --delete-untagged "$STATE/registry.yaml"
 fi
 for range in "$NODE_CIDR" "$POD_CIDR"; do ip route delete blackhole "$range" 2>/dev/null || true; done
