@@ -138,8 +138,15 @@ func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1
 	same := func(have *int64, n int64) bool { return have != nil && *have == n }
 	return same(s.Pending, c.Pending) && same(s.InFlight, c.InFlight) && same(s.Retrying, c.Retrying) &&
 		s.NextDueAt.Equal(nextDueAt(c.NextDueAt)) && s.OldestDueAt.Equal(oldestDueAt(c.OldestDueAt)) &&
-		s.Deliveries != nil && *s.Deliveries == v1alpha1.DeliveriesStatus(c.Delivering) &&
+		s.Deliveries != nil && *s.Deliveries == deliveriesOf(c) &&
 		equality.Semantic.DeepEqual(s.Watch, watch) && equality.Semantic.DeepEqual(s.Watched, watched)
+}
+
+// deliveriesOf is what the status says of deliveries.
+func deliveriesOf(c *sources.Counts) v1alpha1.DeliveriesStatus {
+	d := v1alpha1.DeliveriesStatus(c.Delivering)
+	d.Message = plain(d.Message)
+	return d
 }
 
 // oldestDueAt converts an instant for the status: in seconds.
@@ -179,8 +186,9 @@ func statusPatch(c *sources.Counts, rest promptPatch) []byte {
 	s := &patch.Status
 	s.Pending, s.InFlight, s.Retrying = c.Pending, c.InFlight, c.Retrying
 	s.NextDueAt, s.OldestDueAt = nextDueAt(c.NextDueAt), oldestDueAt(c.OldestDueAt)
+	d := deliveriesOf(c)
 	// Each of them, so that the patch replaces an older message by none.
-	s.Deliveries = map[string]string{"status": c.Delivering.Status, "reason": c.Delivering.Reason, "message": plain(c.Delivering.Message)}
+	s.Deliveries = map[string]string{"status": d.Status, "reason": d.Reason, "message": d.Message}
 	s.promptPatch = rest
 	return marshal(patch)
 }

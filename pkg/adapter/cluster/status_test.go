@@ -12,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
@@ -80,6 +81,23 @@ func TestStatus_SkipsUnchangedCounts(t *testing.T) {
 		r.registry.count("a-1", 3, time.Now().Add(time.Hour))
 		r.run()
 		pass(24 * time.Hour)
+		expect(t, "patches", 1, len(r.patches()))
+	}, object("a"))
+}
+
+// A failure whose answer has control characters is reported once: the status, which has none, was taken for
+// another one, and written again and again.
+func TestStatus_SkipsUnchangedControlCharacters(t *testing.T) {
+	t.Parallel()
+	inCluster(t, func(r *env) {
+		r.registry.count("a-1", 3, time.Time{})
+		r.registry.mu.Lock()
+		failing := r.registry.counts["a-1"]
+		failing.Delivering = sources.Delivering{Status: "False", Message: hostileText}
+		r.registry.counts["a-1"] = failing
+		r.registry.mu.Unlock()
+		r.run()
+		pass(time.Hour)
 		expect(t, "patches", 1, len(r.patches()))
 	}, object("a"))
 }
