@@ -133,6 +133,7 @@ func TestFair_ChangeMeanwhile(t *testing.T) {
 	s := &slow{takes: time.Second}
 	taking(t, s, func(t *testing.T, impl *controller.Impl) {
 		impl.EnqueueKey(busyKey(0))
+		synctest.Wait() // it is reconciled, and the other one waits
 		impl.EnqueueKey(busyKey(1))
 		time.Sleep(s.takes / 2)
 		impl.EnqueueKey(busyKey(0))
