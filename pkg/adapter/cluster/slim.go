@@ -42,6 +42,9 @@ func slimConfigMap(o any) (any, error) {
 // authority that signs the certificates of sinks.
 const maxCertificates = 256
 
+// sharedBytes bounds their text. An author may write 256 KiB, and it stays when no source has it any more.
+const sharedBytes = 1 << 20
+
 // slimSources drops the parts of the status that the adapter does not read, and keeps
 // one copy of certificates that many sources have: with transport encryption they
 // are most of an object. What is too large is kept as a stand-in.
@@ -50,6 +53,7 @@ type slimSources struct {
 
 	mu           sync.Mutex
 	certificates map[string]*string
+	shared       int // bytes of them
 }
 
 func (s *slimSources) slim(o any) (any, error) {
@@ -94,17 +98,18 @@ func targetsGone(status *v1alpha1.RescheduleSourceStatus) (kept duckv1.Condition
 
 // share replaces a text by the first equal one.
 func (s *slimSources) share(text **string) {
-	if *text == nil {
+	if *text == nil || len(**text) > sharedBytes {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first, ok := s.certificates[**text]
 	if !ok {
-		if s.certificates == nil || len(s.certificates) >= maxCertificates {
-			s.certificates = map[string]*string{}
+		if s.certificates == nil || len(s.certificates) >= maxCertificates || s.shared+len(**text) > sharedBytes {
+			s.certificates, s.shared = map[string]*string{}, 0
 		}
 		first = *text
+		s.shared += len(*first)
 		s.certificates[*first] = first
 	}
 	*text = first
