@@ -200,8 +200,12 @@ func TestNames_LookupsTakeLittleMemory(t *testing.T) {
 	}
 	got := (heap.WithStacks() - before) / lookups
 	t.Logf("a lookup takes %d bytes", got)
-	if got > 32<<10 {
-		t.Errorf("a lookup takes %d bytes, the table has %d", got, 32<<10)
+	most := int64(32 << 10)
+	if testing.Short() { // with the race detector a goroutine takes more
+		most *= 2
+	}
+	if got > most {
+		t.Errorf("a lookup takes %d bytes, the table has %d", got, most)
 	}
 }
 
@@ -232,6 +236,7 @@ func TestNames_AskedOnceASecond(t *testing.T) {
 				t.Errorf("it was asked %d times in 2 s", asked)
 			}
 			time.Sleep(2 * knownFor)
+			synctest.Wait()
 			if len(n.known) > 0 {
 				t.Errorf("%d names are remembered", len(n.known))
 			}
@@ -322,7 +327,6 @@ func TestNames_ConnectionsAreSpread(t *testing.T) {
 		if len(firsts) != 3 || firsts["127.0.0.1"] != 2 || firsts["127.0.0.2"] != 2 {
 			t.Errorf("the first addresses of 6 connections: %v", firsts)
 		}
-		time.Sleep(2 * knownFor)
 	})
 }
 
