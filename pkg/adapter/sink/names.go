@@ -220,7 +220,7 @@ func (n *names) find(ctx context.Context, src *schedule.Source, host string) ([]
 	case <-a.done:
 		return a.next(), a.err
 	case <-ctx.Done():
-		return nil, &net.DNSError{Err: "i/o timeout", Name: host, IsTimeout: true}
+		return nil, &net.DNSError{UnwrapErr: ctx.Err(), Err: "i/o timeout", Name: host, IsTimeout: true}
 	}
 }
 

@@ -265,8 +265,9 @@ func TestNames_NeverFoundDelayNoNeighbour(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 3 * MaxLookups {
 			all.Go(func() {
-				if _, err := n.find(ctx, sourceOf("evil"), fmt.Sprintf("never-%d", i)); err == nil {
-					t.Error("it is found")
+				_, err := n.find(ctx, sourceOf("evil"), fmt.Sprintf("never-%d", i))
+				if !errors.Is(err, context.DeadlineExceeded) { // as the error of a lookup that ran out of time
+					t.Errorf("it is found, or failed otherwise: %v", err)
 				}
 			})
 		}
