@@ -30,7 +30,7 @@ func newCapacity(total int64) *capacity.Sources {
 	if total == 0 {
 		total = capacity.Scaled(SourceBytes, shippedLimit)
 	}
-	return capacity.New(capacity.Config{Total: total, Fixed: sourceBytes, Copies: 2, Settles: true})
+	return capacity.New(capacity.Config{Total: total, Fixed: sourceBytes, Copies: 2, Settles: true, Restores: true})
 }
 
 // fetch reads an object again that was refused, and counts it.

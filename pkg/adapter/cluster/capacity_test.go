@@ -75,6 +75,31 @@ func TestSources_BeyondTheMemoryAreRefused(t *testing.T) {
 	})
 }
 
+// After a restart the sources run that ran before, and not a refused one that the list names first. It
+// runs at once when it fits.
+func TestStart_SourcesThatRanComeFirst(t *testing.T) {
+	inSmall(t, func(r *env) {
+		refused := object("a", large, func(o *v1alpha1.RescheduleSource) { o.Status.Refused = "no memory" })
+		fits := object("b", func(o *v1alpha1.RescheduleSource) { o.Status.Refused = "no memory" }, inNamespace("neighbours"))
+		objects := []*v1alpha1.RescheduleSource{refused, fits}
+		for i := range 4 { // more than half of the memory
+			objects = append(objects, object(fmt.Sprint("ran", i), large, func(o *v1alpha1.RescheduleSource) { o.Status.Pending = new(int64(0)) }))
+		}
+		for _, o := range objects {
+			r.put(o)
+		}
+		r.run()
+		for _, o := range objects[1:] {
+			if r.registry.source(string(o.UID)) == nil {
+				t.Errorf("%s does not run", o.Name)
+			}
+		}
+		if r.registry.source(string(refused.UID)) != nil {
+			t.Error("the refused one runs")
+		}
+	})
+}
+
 // An update that is too large leaves the last valid spec in force, and takes effect once it fits.
 func TestUpdate_BeyondTheMemoryWaits(t *testing.T) {
 	inSmall(t, func(r *env) {

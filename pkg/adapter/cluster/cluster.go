@@ -132,6 +132,7 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 	if err := in.listed(ctx); err != nil {
 		return settings, err
 	}
+	c.capacity.Restored()
 	c.configs.start()
 	return c.configs.settings(), nil
 }

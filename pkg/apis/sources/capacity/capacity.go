@@ -24,6 +24,10 @@ type Config struct {
 	// Settles: after an update the object before it may be in force, and its bytes are
 	// given back by Settle.
 	Settles bool
+	// Restores: until Restored is called, objects that were in force before, as their status says,
+	// come before all others. Else the order of a list would decide, after each restart, which
+	// sources run.
+	Restores bool
 }
 
 // Sources counts the objects of one informer. It is safe for concurrent use; nil counts nothing.
@@ -31,6 +35,7 @@ type Sources struct {
 	cfg Config
 
 	mu         sync.Mutex
+	restoring  bool
 	used       int64
 	namespaces map[string]int64
 	entries    map[types.UID]*entry
@@ -50,7 +55,14 @@ func (e *entry) refused() bool { return e.kept != nil && IsStandIn(e.kept) }
 
 // New returns a count of no objects.
 func New(cfg Config) *Sources {
-	return &Sources{cfg: cfg, namespaces: map[string]int64{}, entries: map[types.UID]*entry{}}
+	return &Sources{cfg: cfg, restoring: cfg.Restores, namespaces: map[string]int64{}, entries: map[types.UID]*entry{}}
+}
+
+// Restored ends the first list. The caller admits again what Retry names.
+func (s *Sources) Restored() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restoring = false
 }
 
 // Scaled is the total of a program: least with the memory limit (GOMEMLIMIT) that it is shipped
@@ -81,11 +93,23 @@ func (s *Sources) Admit(o *v1alpha1.RescheduleSource) *v1alpha1.RescheduleSource
 		need = min(need, e.held)
 	}
 	e.need, e.at = need, time.Now()
-	switch more := need - e.held; {
-	case !s.allows(e.name.Namespace, more):
+	more, allowed := need-e.held, false
+	switch {
+	case s.restoring && o.Status.Refused != "":
+		allowed = more <= 0
+	case s.restoring && o.Status.Pending != nil: // it was in force, whatever its namespace has
+		allowed = more <= s.cfg.Total-s.used
+	default:
+		allowed = s.allows(e.name.Namespace, more)
+	}
+	switch {
+	case !allowed:
 		why := s.refusal(e.name.Namespace, more)
-		if e.refused() && e.kept.Generation == o.Generation { // the status reports it: it must not change with each number
+		switch { // the status reports it: it must not change with each number
+		case e.refused() && e.kept.Generation == o.Generation:
 			why = e.kept.Annotations[refusalAnnotation]
+		case s.restoring && o.Status.Refused != "":
+			why = strings.Clone(o.Status.Refused[:min(len(o.Status.Refused), reportBytes)])
 		}
 		if !s.cfg.Settles { // the object before it is not used any more
 			s.grow(e, -e.held)

@@ -31,7 +31,7 @@ func source(namespace, name string, size int) *v1alpha1.RescheduleSource {
 var text = strings.Repeat("c", 3*mib)
 
 func inAdapter(total int64) *Sources {
-	return New(Config{Total: total, Fixed: 6 << 10, Copies: 2, Settles: true})
+	return New(Config{Total: total, Fixed: 6 << 10, Copies: 2, Settles: true}) // and not Restores: nothing was in force before
 }
 
 // A namespace with thousands of large objects keeps half, and a newcomer finds something free.
@@ -56,6 +56,76 @@ func TestNamespace_KeepsHalfOfTheRest(t *testing.T) {
 	s.Release("neighbour/new")
 	if s.Used() != 0 || len(s.namespaces) != 0 || len(s.entries) != 0 {
 		t.Errorf("%d are used by %d namespaces and %d objects at the end", s.Used(), len(s.namespaces), len(s.entries))
+	}
+}
+
+// After a restart the sources run that ran before, in whatever order a list names them, and not the
+// refused ones in their place. A namespace that had the most was refused a part, as others came first.
+func TestRestart_SourcesThatRanRunAgain(t *testing.T) {
+	t.Parallel()
+	s := inAdapter(64 * mib)
+	var listed []*v1alpha1.RescheduleSource // the last ones first
+	for _, namespace := range []string{"c", "b", "a"} {
+		for i := range 20 {
+			o := source(namespace, fmt.Sprint(i), 1<<20)
+			o.Status.Pending = new(int64(0))
+			if err := Refusal(s.Admit(o)); err != nil {
+				o.Status.Pending, o.Status.Refused = nil, strings.TrimPrefix(err.Error(), "spec: ")
+			}
+			listed = append([]*v1alpha1.RescheduleSource{o}, listed...)
+		}
+	}
+	used := s.Used()
+	if used < 48*mib || used > 64*mib {
+		t.Fatalf("%d are used, so that this test shows nothing", used)
+	}
+	s = inAdapter(64 * mib)
+	s.restoring = true
+	for _, o := range listed {
+		why := ""
+		if err := Refusal(s.Admit(o)); err != nil {
+			why = strings.TrimPrefix(err.Error(), "spec: ")
+		}
+		if why != o.Status.Refused {
+			t.Errorf("%s/%s, which was refused for %q, is refused for %q", o.Namespace, o.Name, o.Status.Refused, why)
+		}
+	}
+	s.Restored()
+	if fit := s.Retry(); s.Used() != used || len(fit) > 0 {
+		t.Errorf("%d are used, before the restart %d; %v fit now", s.Used(), used, fit)
+	}
+	for i := range 5 {
+		s.Release(types.UID(fmt.Sprint("c/", i)))
+	}
+	names := s.Retry()
+	if len(names) == 0 {
+		t.Fatal("no refused source fits once others are deleted")
+	}
+	again := source(names[0].Namespace, names[0].Name, 1<<20)
+	again.Status.Refused = "as before"
+	if err := Refusal(s.Admit(again)); err != nil {
+		t.Errorf("a source that fits: %v", err)
+	}
+}
+
+// A source that was made while no adapter ran is judged as at any time.
+func TestRestart_NewSourcesHaveHalf(t *testing.T) {
+	t.Parallel()
+	s := inAdapter(64 * mib)
+	s.restoring = true
+	for i := range 100 {
+		s.Admit(source("hostile", fmt.Sprint(i), 1<<20))
+	}
+	if s.Used() > 32*mib {
+		t.Errorf("%d are used", s.Used())
+	}
+	for i := range 100 { // larger than they were, all of them
+		o := source("grown", fmt.Sprint(i), 1<<20)
+		o.Status.Pending = new(int64(0))
+		s.Admit(o)
+	}
+	if s.Used() > 64*mib {
+		t.Errorf("%d are used by all", s.Used())
 	}
 }
 
