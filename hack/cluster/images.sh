@@ -41,12 +41,13 @@ tar -C / --exclude={__pycache__,test,idlelib,lib2to3,'config-*',sitecustomize.py
 image library/python:3-slim "$work/python"
 
 # resolve DIRECTORY WHAT FILES...: builds the images that the manifests name, in the module that has
-# their programs.
+# their programs, and pushes them to WHAT in the registry: Eventing and Serving have images of one name,
+# and an image without a tag is removed (down.sh).
 resolve() {
     local directory=$1 what=$2
     shift 2
     say "building the images of $what"
-    if ! (cd "$directory" && KO_DOCKER_REPO=$REGISTRY/${directory##*/} ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
+    if ! (cd "$directory" && KO_DOCKER_REPO=$REGISTRY/$what ko resolve --sbom=none --jobs=2 --base-import-paths --recursive "${@/#/--filename=}") \
         >"$work/$what.yaml" 2>"$work/$what.log"; then
         cat "$work/$what.log" >&2
         fail "the images of $what could not be built"
