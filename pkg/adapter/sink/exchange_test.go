@@ -419,11 +419,12 @@ func socks5(t *testing.T) func(net.Conn) {
 func TestProxy_RefusedOrEndlessFails(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		answer func(net.Conn)
-		want   string
+		timeout time.Duration
+		answer  func(net.Conn)
+		want    string
 	}{
-		"refused": {func(c net.Conn) { io.WriteString(c, "HTTP/1.1 403 Not There\r\n\r\n") }, "403 Not There"},
-		"endless": {func(c net.Conn) {
+		"refused": {time.Minute, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 403 Not There\r\n\r\n") }, "403 Not There"},
+		"endless": {time.Minute, func(c net.Conn) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\n")
 			for {
 				if _, err := io.WriteString(c, "X-Junk: "+strings.Repeat("j", 1000)+"\r\n"); err != nil {
@@ -431,7 +432,7 @@ func TestProxy_RefusedOrEndlessFails(t *testing.T) {
 				}
 			}
 		}, "more than 16384 bytes"},
-		"hangs": {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, errTimeout.Error()},
+		"hangs": {500 * time.Millisecond, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, errTimeout.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -441,7 +442,7 @@ func TestProxy_RefusedOrEndlessFails(t *testing.T) {
 			})
 			s, _ := newSender(t)
 			through(t, s, "http://me:secret@"+address)
-			o := send(t, s, attempt("https://sink.example", withTimeout(500*time.Millisecond)))
+			o := send(t, s, attempt("https://sink.example", withTimeout(tt.timeout)))
 			if o.Kind != schedule.Failed || !strings.Contains(string(o.Failure.Data), tt.want) || strings.Contains(string(o.Failure.Data), "secret") {
 				t.Errorf("%+v %s", o, o.Failure.Data)
 			}
