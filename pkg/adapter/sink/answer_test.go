@@ -105,12 +105,16 @@ func TestAnswer_EndsWithTheTimeout(t *testing.T) {
 	t.Parallel()
 	url, _ := sinkOf(t, half(func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") }, 200))
 	s, _ := newSender(t) // its patience with a reply is half a minute
-	start := time.Now()
-	if got := send(t, s, attempt(url, withTimeout(impatient))); got.Kind != schedule.Succeeded {
-		t.Errorf("the outcome is %v: the status has decided", got.Kind)
+	timeout, start := impatient, time.Now()
+	for send(t, s, attempt(url, withTimeout(timeout))).Kind != schedule.Succeeded {
+		// The status decides, which comes later on a busy machine.
+		if timeout *= 2; timeout > replyTime/4 {
+			t.Fatal("the status did not decide")
+		}
+		start = time.Now()
 	}
 	if took := time.Since(start); took > replyTime/2 {
-		t.Errorf("the attempt took %s, with a timeout of %s", took, impatient)
+		t.Errorf("the attempt took %s, with a timeout of %s", took, timeout)
 	}
 }
 

@@ -244,17 +244,19 @@ func TestTimeout_FailsAndCloses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			closed := make(chan struct{})
+			arrived, closed := make(chan struct{}, 8), make(chan struct{}, 8)
 			url, _ := sinkOf(t, func(w http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
 				start(w)
 				<-r.Context().Done()
-				close(closed)
+				closed <- struct{}{}
 			})
 			s, _ := newSender(t)
-			// Long enough for the request to arrive on a busy machine.
-			o := send(t, s, attempt(url, withTimeout(500*time.Millisecond)))
-			if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
-				t.Errorf("%+v %s", o, o.Failure.Data)
+			for timeout := 500 * time.Millisecond; len(arrived) == 0; timeout *= 2 { // on a busy machine
+				o := send(t, s, attempt(url, withTimeout(timeout)))
+				if o.Kind != schedule.Failed || o.Failure.Code != 0 || !strings.Contains(string(o.Failure.Data), errTimeout.Error()) {
+					t.Errorf("%+v %s", o, o.Failure.Data)
+				}
 			}
 			<-closed
 		})
