@@ -135,8 +135,8 @@ func TestJudge_NamesWhatIsBroken(t *testing.T) {
 	}
 }
 
-// The judge finds a dispatcher that exceeds maxInFlight by one, and one that makes three times maxPerSecond. It is
-// told of a lower limit than the dispatcher keeps.
+// The judge finds a dispatcher that exceeds maxInFlight by one, and one that makes three times maxPerSecond. The
+// judge gets a lower limit than the dispatcher keeps.
 func TestJudge_FindsExceededLimits(t *testing.T) {
 	found := map[string]bool{}
 	for seed := range uint64(12) {

@@ -247,7 +247,7 @@ func (s *Sources) Refused() (n int64) {
 const forgetAfter = time.Hour
 
 // Forget releases the objects that do not exist and came long ago. A list that broke off may
-// have brought them, so that no handler was told of their end.
+// have brought them: then no handler has seen them, and none sees their end.
 func (s *Sources) Forget(exists func(cache.ObjectName, types.UID) bool) {
 	if s == nil {
 		return

@@ -321,7 +321,7 @@ func TestRetry_NamesWhatFits(t *testing.T) {
 	}
 }
 
-// An object that a broken list brought, and that no handler was told of, is not counted for ever.
+// An object that a broken list brought, and no handler has seen, is not counted for ever.
 func TestForget_WhatNoHandlerSaw(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
