@@ -116,7 +116,7 @@ var plan = map[string]rule{
 	},
 	"pkg/adapter/cluster": {
 		may: []string{
-			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/adapter/watch/objects", "pkg/apis/sources/...", "pkg/client/...",
+			"pkg/adapter/schedule", "pkg/adapter/sources", "pkg/adapter/access", "pkg/adapter/access/guard", "pkg/adapter/kube", "pkg/adapter/watch/objects", "pkg/apis/sources/...", "pkg/client/...", "pkg/printable",
 		},
 		never: append([]string{module + "pkg/reconciler", module + "pkg/adapter/api", module + "pkg/adapter/queue"}, heavy...), not: []string{"os"},
 	},
@@ -127,11 +127,13 @@ var plan = map[string]rule{
 		"pkg/adapter/backup", "pkg/adapter/ingest", "pkg/adapter/api", "pkg/adapter/sources", "pkg/adapter/cluster", "pkg/adapter/budget", "pkg/adapter/listener", "pkg/adapter/watch",
 		"pkg/adapter/access", "pkg/page", "pkg/why", "pkg/adapter/group",
 	}},
+	// For the Events and the log of the adapter, and for the command line.
+	"pkg/printable": {never: append([]string{module + "pkg", "net/http"}, k8s...), not: []string{"os"}},
 	// Shown by the command line, a module of its own, and by the page.
-	"pkg/why": {never: append([]string{module + "pkg"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
+	"pkg/why": {may: []string{"pkg/printable"}, never: append([]string{module + "pkg/adapter", module + "pkg/apis"}, k8s...), not: []string{"os"}}, // net/http for the names of statuses
 
 	"pkg/adapter/command": {
-		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns"},
+		may:   []string{"pkg/adapter", "pkg/adapter/backup", "pkg/adapter/group", "pkg/adapter/inspect", "pkg/adapter/turns", "pkg/printable"},
 		never: append([]string{module + "pkg/reconciler", "go.etcd.io"}, heavy...),
 	},
 	// etcd's server costs megabytes by being linked: the single adapter is without it.

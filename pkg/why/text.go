@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
+
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 // answer is an Answer that is being made.
@@ -62,19 +63,8 @@ func Short(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// plain replaces control characters, so that a text that a tenant or a sink supplied cannot
-// move a terminal's cursor or hide a part of a line.
-func plain(s string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s))
-}
+// plain is a text as one line that a terminal shows as it is: tenants and sinks supply parts of it.
+func plain(s string) string { return strings.TrimSpace(printable.Line(s)) }
 
 // Many is a count with its noun.
 func Many[N int | int64](n N, one, more string) string {

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -56,7 +57,7 @@ func (e *env) exit(ctx context.Context, err error) int {
 		return 0
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(e.err, "Error:", clean(text))
+		fmt.Fprintln(e.err, "Error:", printable.Line(text))
 	}
 	if ctx.Err() != nil {
 		return exitOther

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -403,7 +404,7 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 
 // happened is a line about a live event.
 func (e *env) happened(v *sdk.Live) string {
-	text := fmt.Sprintf("%s %-9s %s", v.At.UTC().Format("15:04:05.000"), v.Kind, clean(v.Key))
+	text := fmt.Sprintf("%s %-9s %s", v.At.UTC().Format("15:04:05.000"), v.Kind, printable.Line(v.Key))
 	switch v.Kind {
 	case sdk.KeyScheduled:
 		text += ": due " + e.relative(v.DueAt)
@@ -417,5 +418,5 @@ func (e *env) happened(v *sdk.Live) string {
 			text += fmt.Sprintf(" (%d)", v.Status)
 		}
 	}
-	return clean(text)
+	return printable.Line(text)
 }

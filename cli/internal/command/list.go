@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/reschedule-dev/reschedule/pkg/page"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -134,7 +135,7 @@ func (e *env) describedWhole(o *object) error {
 	}
 	fmt.Fprintln(e.out)
 	for row := range strings.Lines(string(b)) {
-		fmt.Fprintln(e.out, clean(strings.TrimSuffix(row, "\n")))
+		fmt.Fprintln(e.out, printable.Line(strings.TrimSuffix(row, "\n")))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
@@ -127,11 +128,11 @@ func (e *env) each(ctx context.Context, keys []string, k *choice, what, done str
 		switch {
 		case err != nil && len(keys) > 1:
 			p.end()
-			fmt.Fprintf(e.err, "%s: %s\n", clean(key), clean(err.Error()))
+			fmt.Fprintf(e.err, "%s: %s\n", printable.Line(key), printable.Line(err.Error()))
 		case err == nil && k.dryRun:
-			fmt.Fprintf(e.out, "%s (dry run)\n", clean(key))
+			fmt.Fprintf(e.out, "%s (dry run)\n", printable.Line(key))
 		case err == nil && !k.many():
-			fmt.Fprintf(e.out, "%s %s\n", clean(key), done)
+			fmt.Fprintf(e.out, "%s %s\n", printable.Line(key), done)
 		}
 		p.show(i + 1)
 	}
@@ -177,7 +178,7 @@ func eachDescribed[T any](ctx context.Context, e *env, o *output, k *choice, d d
 		case err != nil && k.many():
 			return err
 		case err != nil:
-			fmt.Fprintln(e.err, clean(err.Error()))
+			fmt.Fprintln(e.err, printable.Line(err.Error()))
 		case o.format != "":
 			err = l.add(v, "")
 		default:
@@ -252,7 +253,7 @@ func (e *env) runKey(ctx context.Context, src *source, key string) error {
 		return err
 	}
 	if _, err = src.Run(ctx, key, sdk.IfRevision(s.Revision)); err == nil && s.State == sdk.InFlight {
-		fmt.Fprintf(e.err, "%s is being delivered: it runs again after this run.\n", clean(key))
+		fmt.Fprintf(e.err, "%s is being delivered: it runs again after this run.\n", printable.Line(key))
 	}
 	return err
 }
@@ -301,7 +302,7 @@ func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
 				return err
 			}
 			if n++; k.dryRun {
-				fmt.Fprintf(e.out, "%s (dry run)\n", clean(s.Key))
+				fmt.Fprintf(e.out, "%s (dry run)\n", printable.Line(s.Key))
 			}
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/pkg/why"
 )
 
@@ -89,28 +89,14 @@ func (o *output) printOne(w io.Writer, v any) error {
 // shown is JSON or YAML for the output. On a terminal, what cannot be printed is escaped, with marks that
 // reorder text: a program reads the same values, and a person sees what is there.
 func (o *output) shown(text []byte) []byte {
-	if !o.screen || !bytes.ContainsFunc(text, hidden) {
+	switch {
+	case !o.screen:
 		return text
+	case o.format == "yaml":
+		return printable.YAML(text, printable.Hidden)
 	}
-	var b bytes.Buffer
-	for _, r := range string(text) {
-		switch {
-		case !hidden(r):
-			b.WriteRune(r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		case o.format == "yaml":
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		}
-	}
-	return b.Bytes()
+	return printable.JSON(text, printable.Hidden)
 }
-
-// hidden is a character beyond ASCII that cannot be printed.
-func hidden(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
 // decoded is JSON whose numbers stay as they are written.
 func decoded(b []byte) (v any, err error) {
@@ -141,7 +127,7 @@ func node(v any) *yaml.Node {
 	case string:
 		// A block whose first line is indented, and the key of a merge, are read as something else. Only
 		// in quotes can a character be escaped.
-		if v == "<<" || strings.ContainsFunc(v, hidden) || strings.Contains(v, "\n") && strings.TrimLeft(v, " \t\n") != v {
+		if v == "<<" || strings.ContainsFunc(v, printable.Hidden) || strings.Contains(v, "\n") && strings.TrimLeft(v, " \t\n") != v {
 			n.Value, n.Style = v, yaml.DoubleQuotedStyle
 			return n
 		}
@@ -187,7 +173,7 @@ func (o *output) pick(w io.Writer, b []byte) error {
 // answer may have.
 func (o *output) exact(s string) string {
 	if o.screen {
-		return clean(s)
+		return printable.Line(s)
 	}
 	return s
 }
@@ -199,23 +185,8 @@ func line(v any) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
-	text := b.Bytes()
-	if !bytes.ContainsFunc(text, obeyed) {
-		return text, err
-	}
-	var escaped bytes.Buffer
-	for _, r := range string(text) {
-		if obeyed(r) {
-			fmt.Fprintf(&escaped, "\\u%04x", r)
-		} else {
-			escaped.WriteRune(r)
-		}
-	}
-	return escaped.Bytes(), err
+	return printable.JSON(b.Bytes(), printable.Obeyed), err
 }
-
-// obeyed is a control character that JSON may have in a string as it is.
-func obeyed(r rune) bool { return r >= 0x7f && unicode.IsControl(r) }
 
 // column is a column of a table. A wide one is printed with -o wide only.
 type column struct {
@@ -293,7 +264,7 @@ func (l *lister) add(v any, name string, cells ...any) error {
 	}
 	for i := range cells {
 		if s, ok := cells[i].(string); ok {
-			s = clean(s)
+			s = printable.Line(s)
 			if l.o.cut && i != last { // nothing stands behind the last one
 				s = cut(s)
 			}
@@ -358,19 +329,6 @@ func (l *lister) whole() error {
 	return errors.Join(l.o.printOne(l.w, map[string]any{"items": l.all}), l.w.Flush())
 }
 
-// clean replaces control characters and marks that reorder text.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case !unicode.IsPrint(r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
-}
-
 // maxCell is how many characters of a cell a terminal shows: one long key would move the
 // columns of all rows off the screen.
 const maxCell = 64
@@ -431,7 +389,7 @@ func section(w io.Writer, pairs ...[2]string) {
 		width = max(width, len(p[0]))
 	}
 	for _, p := range pairs {
-		fmt.Fprintf(w, "%-*s  %s\n", width+1, p[0]+":", clean(p[1]))
+		fmt.Fprintf(w, "%-*s  %s\n", width+1, p[0]+":", printable.Line(p[1]))
 	}
 }
 
@@ -495,7 +453,7 @@ func (e *env) confirm(yes bool, hint, format string, args ...any) error {
 	if yes {
 		return nil
 	}
-	question := clean(fmt.Sprintf(format, args...))
+	question := printable.Line(fmt.Sprintf(format, args...))
 	if !e.asks {
 		return usage("%s Without a terminal there is no confirmation: add --yes%s", question, hint)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -177,7 +178,7 @@ func TestOutput_DataHasTheKeyItself(t *testing.T) {
 		if screen {
 			want = ""
 			for _, key := range hostileKeys {
-				want += clean(key) + "\n"
+				want += printable.Line(key) + "\n"
 			}
 		}
 		for _, format := range []string{"name", "jsonpath={range .items[*]}{.key}{\"\\n\"}{end}"} {
@@ -302,7 +303,7 @@ func TestOutput_NoMarksOnATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, text := range []string{b.String(), list.String()} {
-			if strings.ContainsFunc(text, hidden) || !strings.Contains(text, "\u00e9") {
+			if strings.ContainsFunc(text, printable.Hidden) || !strings.Contains(text, "\u00e9") {
 				t.Errorf("%s: %q", format, text)
 			}
 		}

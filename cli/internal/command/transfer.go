@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
@@ -83,7 +84,7 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 // JSON would be lost, control characters escaped, and data is delivered byte for byte.
 func compact(data []byte) bool {
 	var b bytes.Buffer
-	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data) && !bytes.ContainsFunc(data, obeyed)
+	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data) && !bytes.ContainsFunc(data, printable.Obeyed)
 }
 
 // importer reads a file into a source.
@@ -326,7 +327,7 @@ func (i *importer) send(ctx context.Context, items []sdk.Item) error {
 				return o.Err // the others would fail too
 			}
 			i.failed.add(o.Err)
-			fmt.Fprintf(i.err, "%s: %s\n", clean(o.Key), clean(o.Err.Error()))
+			fmt.Fprintf(i.err, "%s: %s\n", printable.Line(o.Key), printable.Line(o.Err.Error()))
 		case o.Schedule.Result == sdk.Kept:
 			i.kept++
 			i.failed.done++

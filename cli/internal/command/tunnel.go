@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 // dialer connects to a port of the adapter.
@@ -270,7 +272,7 @@ func stream(conn *link, number, port int) (net.Conn, error) {
 	said := make(chan string, 1)
 	go func() {
 		message, _ := io.ReadAll(io.LimitReader(faults, 4096))
-		said <- clean(string(message))
+		said <- printable.Line(string(message))
 	}()
 	go func() { // the kubelet ends both streams; the data may end first
 		_, err := io.Copy(in, data)

@@ -22,6 +22,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 	listers "github.com/reschedule-dev/reschedule/pkg/client/listers/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 const (
@@ -145,7 +146,7 @@ func isReported(s *v1alpha1.RescheduleSourceStatus, c *sources.Counts, watch *v1
 // deliveriesOf is what the status says of deliveries.
 func deliveriesOf(c *sources.Counts) v1alpha1.DeliveriesStatus {
 	d := v1alpha1.DeliveriesStatus(c.Delivering)
-	d.Message = plain(d.Message)
+	d.Message = printable.Line(d.Message)
 	return d
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/kube"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 const (
@@ -67,27 +67,14 @@ func (w *warner) warn(src *schedule.Source, reason, message string) {
 		}
 		w.refused.Add(src.UID, nil, refusedInterval)
 	}
-	if message = plain(message); len(message) > maxMessageBytes {
+	// Keys of callers and answers of sinks are in it.
+	if message = printable.Line(message); len(message) > maxMessageBytes {
 		message = strings.ToValidUTF8(message[:maxMessageBytes-3], "") + "..."
 	}
 	w.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind,
 		Namespace: src.Namespace, Name: src.Name, UID: types.UID(src.UID),
 	}, corev1.EventTypeWarning, reason, message)
-}
-
-// plain replaces what cannot be printed: a message has keys of callers and answers of sinks, and who
-// reads it may do so on a terminal, which obeys control characters.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return ' '
-		case !unicode.IsPrint(r):
-			return unicode.ReplacementChar
-		}
-		return r
-	}, s)
 }
 
 // close waits until the Events so far are recorded, or its time is up.

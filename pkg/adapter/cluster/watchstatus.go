@@ -14,6 +14,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
+	"github.com/reschedule-dev/reschedule/pkg/printable"
 )
 
 // watchStatusDelay is how long a change of a watch status waits for the next one.
@@ -86,7 +87,7 @@ func watchReport(o *v1alpha1.RescheduleSource, registry sources.Registry) (_ *v1
 		return before, o.Status.Watched, true
 	}
 	report := &v1alpha1.WatchStatus{
-		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: plain(s.Message),
+		ObservedGeneration: s.Generation, Status: s.Status, Reason: s.Reason, Message: printable.Line(s.Message),
 		WasTrue: s.Status == schedule.WatchTrue || before != nil && before.WasTrue,
 	}
 	return report, &s.Objects, true
