@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -109,8 +110,12 @@ func newScene(t *testing.T, manifest string) *scene {
 		}
 		return s.fails(verb, o, l)
 	}
+	kinds := runtime.NewScheme() // one of its own: the client adds the kinds that it meets, and tests run side by side
+	if err := clientgoscheme.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
 	s.bridge = &bridge{manifest: all[0], rule: all[0].parents()[0], Client: fake.NewClientBuilder().
-		WithScheme(clientgoscheme.Scheme).WithRESTMapper(mapper).WithStatusSubresource(status).
+		WithScheme(kinds).WithRESTMapper(mapper).WithStatusSubresource(status).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, l client.ObjectList, o ...client.ListOption) error {
 				if err := failing("list", nil, l); err != nil {
