@@ -31,7 +31,7 @@ func TestHistory_KeepsEveryPromise(t *testing.T) {
 	case *hoursFlag != 0:
 		first, n = uint64(time.Now().UnixNano()), math.MaxInt64
 	case testing.Short():
-		n = fixedSeeds / 40
+		n = fixedSeeds / 80
 	}
 	// Where the core panics or hangs, the traces of all goroutines tell the seed:
 	// it is an argument of play.

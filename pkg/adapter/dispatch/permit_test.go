@@ -207,7 +207,7 @@ func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
 			for i := range 20 {
 				ns := fmt.Sprint("ns", structured, i%4)
 				s := c.source(fmt.Sprint("s", structured, i), in1(ns, func(s *schedule.Source) { s.Delivery.Structured = structured }))
-				for k := range 20 {
+				for k := range 10 {
 					r := in(0)
 					r.Event = &schedule.Event{Data: data}
 					c.put(s, fmt.Sprint("k", k), r)

@@ -19,7 +19,11 @@ func TestUnborn_OpensAfterPowerLoss(t *testing.T) {
 	t.Parallel()
 	r := storetest.Seed(t)
 	var images []image
-	for range 40 {
+	stores := 40
+	if testing.Short() {
+		stores = 10
+	}
+	for range stores {
 		mem := vfs.NewCrashableMem()
 		var mu sync.Mutex
 		taken := rand.New(rand.NewPCG(r.Uint64(), 0))

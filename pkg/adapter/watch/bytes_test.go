@@ -303,7 +303,11 @@ func TestBytes_DeletionsMakeRoomAgain(t *testing.T) {
 		w.s.delivers = true
 		w.mu.Unlock()
 		const all, fits = 400, 150
-		for round := range 3 {
+		rounds := 3
+		if testing.Short() {
+			rounds = 2
+		}
+		for round := range rounds {
 			for i := range all {
 				w.api.put("Website", fmt.Sprintf("ops/%d-%03d", round, i), true)
 			}
