@@ -105,8 +105,8 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	for again := time.Now().Add(waitLogEvery); ; {
-		answers, silent := m.askOthers(ctx)
-		verdict, waitsFor, err := m.judge(answers, joining)
+		answers, gone, silent := m.askOthers(ctx)
+		verdict, waitsFor, err := m.judge(answers, gone, joining)
 		if err != nil {
 			return false, err
 		}
@@ -141,19 +141,26 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// askOthers returns the others' answers to a member without a log, and why others have not answered.
-func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, silent []string) {
-	answers = map[string]admission{}
+// askOthers returns the others' answers to a member without a log, and why others have not answered. The disk of
+// a member that is gone was empty. It knows of this one: each of the two has asked, or answered, the other.
+func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, gone map[string]bool, silent []string) {
+	answers, gone = map[string]admission{}, map[string]bool{}
 	for _, name := range m.cfg.others() {
+		_, wasEmpty := m.emptyPeers.Load(name) // before the call: one that asks meanwhile has only just begun
 		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}}, timeout: askTime}
 		var a admission
-		if err := m.call(ctx, c, &a); err == nil {
-			answers[name] = a
-		} else {
+		if err := m.call(ctx, c, &a); err != nil {
 			silent = append(silent, err.Error())
+			gone[name] = wasEmpty
+			continue
+		}
+		if answers[name] = a; a.Attempt != "" {
+			m.emptyPeers.Store(name, true)
+		} else {
+			m.emptyPeers.Delete(name)
 		}
 	}
-	return answers, silent
+	return answers, gone, silent
 }
 
 // waitLogEvery is how often the log names what a start waits for.
@@ -169,9 +176,9 @@ const (
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
-// judge decides from the answers of the others. waitsFor names, for the log, what a member that
+// judge decides from the answers of the others, and from the ones that are gone. waitsFor names, for the log, what a member that
 // cannot join yet waits for.
-func (m *Member) judge(answers map[string]admission, joining bool) (v verdict, waitsFor string, _ error) {
+func (m *Member) judge(answers map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
 	var known, copies bool
 	var empty, waits []string
 	applied := m.view.Applied()
@@ -183,7 +190,7 @@ func (m *Member) judge(answers map[string]admission, joining bool) (v verdict, w
 		switch {
 		case !answered:
 			waits = append(waits, name)
-			if _, is := m.emptyPeers.Load(name); is { // it has ended since: it had the answers that this one collects
+			if gone[name] { // it had the answers that this one collects
 				empty = append(empty, name)
 			}
 		case applied > 0 && a.Applied > 0 && own != a.Store:

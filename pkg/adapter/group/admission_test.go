@@ -1,7 +1,13 @@
 package group
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
 	"testing"
 )
 
@@ -33,8 +39,65 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"admitted": joined, "replaceable": joined}, behind, "the other members"},
 		{map[string]admission{"admitted": full}, waiting, "replaceable"},
 	} {
-		if got, wait, err := m.judge(test.answers, false); got != test.want || wait != test.wait || err != nil {
+		if got, wait, err := m.judge(test.answers, nil, false); got != test.want || wait != test.wait || err != nil {
 			t.Errorf("%v: %v, %q, %v", test.answers, got, wait, err)
+		}
+	}
+}
+
+// Two members that have lost their disks end for the same reason. One of them waited for the other, which had ended
+// before it was asked: that one had met the first while the first only began.
+func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
+	t.Parallel()
+	var b atomic.Pointer[http.HandlerFunc]
+	address := func(h http.HandlerFunc) string {
+		server := httptest.NewServer(h)
+		t.Cleanup(server.Close)
+		at := netip.MustParseAddrPort(server.Listener.Addr().String())
+		return netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
+	}
+	says := func(a admission) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(a) }
+	}
+	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+	settings := Settings{Member: "c", peers: map[string]string{
+		"a": address(says(admission{Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1, "c": 1}})),
+		"b": address(func(w http.ResponseWriter, r *http.Request) { (*b.Load())(w, r) }),
+		"c": "127.0.0.1:1",
+	}}
+	var m *Member
+	// Each row is one round: what b does when it is asked, and whether c may end.
+	type round struct {
+		b    http.HandlerFunc
+		ends bool
+	}
+	empty := says(admission{Attempt: "1"})
+	begins := func(w http.ResponseWriter, r *http.Request) { // b does not answer yet, and asks
+		m.answerAdmission(httptest.NewRecorder(), httptest.NewRequestWithContext(r.Context(), http.MethodGet, admissionPath+"?empty=b", http.NoBody))
+		hangUp(w, r)
+	}
+	for name, rounds := range map[string][]round{
+		"b asks while it is asked": {{begins, false}, {empty, true}},
+		"b ends after its answer":  {{empty, true}, {hangUp, true}},
+		"b ends after it asked":    {{begins, false}, {hangUp, true}},
+		"b has joined meanwhile":   {{begins, false}, {says(admission{Joined: true, Applied: 7, Store: "x"}), false}, {hangUp, false}},
+		"b was never seen":         {{hangUp, false}, {hangUp, false}},
+	} {
+		var err error
+		if m, err = Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: settings}); err != nil {
+			t.Fatal(err)
+		}
+		m.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		for i, round := range rounds {
+			b.Store(&round.b)
+			answers, gone, silent := m.askOthers(t.Context())
+			_, _, err := m.judge(answers, gone, false)
+			if errors.Is(err, errLostMajority) != round.ends || err != nil && !round.ends {
+				t.Errorf("%s, round %d: %v; no answer: %v", name, i, err, silent)
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

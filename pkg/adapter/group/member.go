@@ -55,7 +55,7 @@ type Member struct {
 	serves       sync.WaitGroup // of peers
 	serving      chan struct{}  // closed by Serve
 
-	emptyPeers   sync.Map     // names of members that reported an empty disk
+	emptyPeers   sync.Map     // names of members whose disk was empty when they last asked or answered
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
 	forwarded    metric.Int64Counter
