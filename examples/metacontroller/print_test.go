@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/yaml"
@@ -40,7 +39,7 @@ func TestPrint_IsTheExamplesSource(t *testing.T) {
 	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, meta.RESTScopeNamespace)
 	mgr, err := reschedule.NewManager(&rest.Config{Host: "127.0.0.1:1"}, ctrl.Options{
 		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil },
-		Controller:     config.Controller{SkipNameValidation: ptr.To(true)}, // go test -count runs it again in one process
+		Controller:     config.Controller{SkipNameValidation: new(true)}, // go test -count runs it again in one process
 	})
 	if err != nil {
 		t.Fatal(err)
