@@ -38,9 +38,9 @@ func JSON(text []byte, these func(rune) bool) []byte {
 	})
 }
 
-// YAML is the same for a YAML text, which must have these characters in double quotes only.
-func YAML(text []byte, these func(rune) bool) []byte {
-	return escape(text, these, func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
+// YAML escapes hidden characters in a YAML text, which must have them in double quotes only.
+func YAML(text []byte) []byte {
+	return escape(text, Hidden, func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
 }
 
 // escape escapes characters, those beyond the first plane with long.

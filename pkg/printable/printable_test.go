@@ -38,7 +38,7 @@ func TestEscapes_OfEachForm(t *testing.T) {
 	}{
 		{"JSON", JSON(text, Hidden), `"ä\u009b\u202e\udb40\udc41"`},
 		{"JSON, control characters only", JSON(text, Obeyed), "\"ä\\u009b\u202e\U000e0041\""},
-		{"YAML", YAML(text, Hidden), `"ä\u009b\u202e\U000e0041"`},
+		{"YAML", YAML(text), `"ä\u009b\u202e\U000e0041"`},
 	} {
 		if string(c.got) != c.want {
 			t.Errorf("%s is %q, want %q", c.name, c.got, c.want)
@@ -65,7 +65,7 @@ func FuzzPrintable(f *testing.F) {
 		if err := json.Unmarshal(escaped, &read); err != nil || read != valid || strings.ContainsFunc(string(escaped), Hidden) {
 			t.Errorf("JSON is %q, read as %q: %v", escaped, read, err)
 		}
-		escaped = YAML(plain, Hidden) // JSON is YAML too
+		escaped = YAML(plain) // JSON is YAML too
 		if err := yaml.Unmarshal(escaped, &read); err != nil || read != valid || strings.ContainsFunc(string(escaped), Hidden) {
 			t.Errorf("YAML is %q, read as %q: %v", escaped, read, err)
 		}

@@ -404,7 +404,7 @@ $ key watch git-repos --prefix GitRepo/team-a/`,
 
 // happened is a line about a live event.
 func (e *env) happened(v *sdk.Live) string {
-	text := fmt.Sprintf("%s %-9s %s", v.At.UTC().Format("15:04:05.000"), v.Kind, printable.Line(v.Key))
+	text := fmt.Sprintf("%s %-9s %s", v.At.UTC().Format("15:04:05.000"), v.Kind, v.Key)
 	switch v.Kind {
 	case sdk.KeyScheduled:
 		text += ": due " + e.relative(v.DueAt)

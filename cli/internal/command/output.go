@@ -93,7 +93,7 @@ func (o *output) shown(text []byte) []byte {
 	case !o.screen:
 		return text
 	case o.format == "yaml":
-		return printable.YAML(text, printable.Hidden)
+		return printable.YAML(text)
 	}
 	return printable.JSON(text, printable.Hidden)
 }

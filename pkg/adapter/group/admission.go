@@ -141,8 +141,8 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	}
 }
 
-// askOthers returns the others' answers to a member without a log, and why others have not answered. The disk of
-// a member that is gone was empty. It knows of this one: each of the two has asked, or answered, the other.
+// askOthers returns the others' answers to a member without a log, and why others are silent. A silent member counts
+// as gone if its disk was empty when it last asked or answered, before this call.
 func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, gone map[string]bool, silent []string) {
 	answers, gone = map[string]admission{}, map[string]bool{}
 	for _, name := range m.cfg.others() {

@@ -45,8 +45,8 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	}
 }
 
-// Two members that have lost their disks end for the same reason. One of them waited for the other, which had ended
-// before it was asked: that one had met the first while the first only began.
+// Two members that have lost their disks both end with that reason. Member c could end while b was starting. Then b
+// did not know that the disk of c was empty too, and waited for c.
 func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 	t.Parallel()
 	var b atomic.Pointer[http.HandlerFunc]
@@ -66,14 +66,15 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 		"c": "127.0.0.1:1",
 	}}
 	var m *Member
-	// Each row is one round: what b does when it is asked, and whether c may end.
+	// A round has the answer of b, and whether c ends.
 	type round struct {
 		b    http.HandlerFunc
 		ends bool
 	}
 	empty := says(admission{Attempt: "1"})
 	begins := func(w http.ResponseWriter, r *http.Request) { // b does not answer yet, and asks
-		m.answerAdmission(httptest.NewRecorder(), httptest.NewRequestWithContext(r.Context(), http.MethodGet, admissionPath+"?empty=b", http.NoBody))
+		call := httptest.NewRequestWithContext(r.Context(), http.MethodGet, admissionPath+"?empty=b", http.NoBody)
+		m.answerAdmission(httptest.NewRecorder(), call)
 		hangUp(w, r)
 	}
 	for name, rounds := range map[string][]round{

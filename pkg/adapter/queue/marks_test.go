@@ -371,10 +371,11 @@ func TestMarks_SumsFollowTheStore(t *testing.T) {
 		watches[name].s = h.sources[source]
 		return watches[name]
 	}
-	accepted, refused, steps, enough := 0, 0, 2000, 100
+	accepted, refused, steps := 0, 0, 2000
 	if testing.Short() {
-		steps, enough = 300, 15
+		steps = 300
 	}
+	enough := steps / 20
 	// Seeds differ in how much is refused, so a walk goes on until both have happened often enough.
 	for step := 0; step < steps || accepted < enough || refused < enough; step++ {
 		if step == 10*steps {
