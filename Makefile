@@ -171,11 +171,16 @@ lint: bin/lint ## Run the linters of .golangci.yaml, with vet among them
 bin/lint:
 	CGO_ENABLED=0 go -C tools build $(FLAGS) -buildvcs=false -o $(CURDIR)/bin/ ./lint
 
-# What the tests of java, python and rust start.
+# What the tests of java, python and rust start, with the API server: a test would not wait for a first build of it.
+# Compiled as by make test, so that the two share it.
 .PHONY: programs
+programs: export GOFLAGS = $(TESTFLAGS)
 programs: build
-	CGO_ENABLED=0 go build $(FLAGS) -o bin/ ./test/internal/kube/cluster
+	CGO_ENABLED=0 go build -o bin/ ./test/internal/kube/cluster
+	@echo "building etcd and kube-apiserver, the first time for some minutes"
+	bin/cluster -build
 
+java python rust: export GOFLAGS = $(TESTFLAGS)
 java python rust: export ADAPTER_BINARY = $(CURDIR)/bin/adapter
 java python rust: export CONTROLLER_BINARY = $(CURDIR)/bin/controller
 java python rust: export CLUSTER_BINARY = $(CURDIR)/bin/cluster

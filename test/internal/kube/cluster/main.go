@@ -1,12 +1,14 @@
 // Command cluster runs an API server with this project installed in it, its controller
 // and its adapter, for tests that are not in Go. It prints one line of JSON when all of
-// them are ready, and ends when its standard input does.
+// them are ready, and ends when its standard input does. With -build it only builds the
+// API server and etcd, which takes minutes the first time: more than a test waits.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,6 +32,15 @@ type ready struct {
 }
 
 func main() {
+	build := flag.Bool("build", false, "build the API server and etcd, and end")
+	flag.Parse()
+	if *build {
+		if _, err := kube.Assets(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "reschedule-cluster-")
 	if err == nil {
 		err = errors.Join(run(context.Background(), dir), os.RemoveAll(dir))
