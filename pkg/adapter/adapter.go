@@ -158,7 +158,7 @@ func (a *Adapter) open(ctx context.Context, handover time.Duration) error {
 				return err
 			}
 			if migrated {
-				a.cfg.Log.Info("the directory was a member's of a sealed group, and is a single adapter's now", "dir", o.Dir)
+				a.cfg.Log.Info("converted the directory of a sealed group to a single adapter's", "dir", o.Dir)
 			}
 		}
 		a.store, err = store.Open(o)

@@ -26,7 +26,7 @@ func (a *Adapter) administer() error {
 			say(w, http.StatusServiceUnavailable, "not ready")
 		}
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(newTogether(a.telemetry.registry), promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newSharedGatherer(a.telemetry.registry), promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	if a.cfg.Page {
 		mux.HandleFunc("/page/", func(w http.ResponseWriter, r *http.Request) {
 			if page := a.page.Load(); page != nil {

@@ -94,7 +94,7 @@ func (c *Config) complete() error {
 		c.AdminListen = DefaultAdminListen
 	}
 	if c.MaxInFlight < 0 {
-		return fmt.Errorf("adapter: max in flight is negative: %d", c.MaxInFlight)
+		return fmt.Errorf("adapter: --max-in-flight is %d: give 0, the default, or more", c.MaxInFlight)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

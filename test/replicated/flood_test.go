@@ -135,7 +135,9 @@ func handshakes(ctx context.Context, to string) {
 func TestMembers_FloodWithoutCertificate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "peers")
 	mount(t, dir, membersFiles(certs.Authority("all"), 2))
+	process := patient(t) // two processors that the flood keeps busy end a lease of two seconds
 	g := startWith(t, func(g *group) {
+		g.process = process
 		g.more = func(int) []string { return []string{"--peer-tls-dir", dir} }
 	})
 	owner := g.owner()

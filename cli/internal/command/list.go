@@ -178,8 +178,8 @@ func (e *env) described(src *source, counts *sdk.Counts, failed error) {
 	section(e.out, pairs...)
 }
 
-// topped is a line of top, in JSON.
-type topped struct {
+// topRow is a row of top, in JSON.
+type topRow struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
 	Counts    *sdk.Counts `json:"counts,omitempty"`
@@ -189,7 +189,7 @@ type topped struct {
 }
 
 // failedWith is the error of a source.
-func (t *topped) failedWith(err error) { t.err, t.Error = err, err.Error() }
+func (t *topRow) failedWith(err error) { t.err, t.Error = err, err.Error() }
 
 // top is the command of that name.
 func (e *env) top() *cobra.Command {
@@ -215,7 +215,7 @@ $ top -A --watch`,
 				return usage("--interval: %s is not a positive duration such as 2s", every)
 			}
 			for {
-				var lines []topped
+				var lines []topRow
 				var groups why.Groups
 				if err := limited(cmd.Context(), timeout, func(ctx context.Context) error {
 					if s.config != nil && (o.format == "" || o.format == "wide") {
@@ -260,7 +260,7 @@ $ top -A --watch`,
 }
 
 // counted asks each source for its counts, with one token for a namespace.
-func (s *session) counted(ctx context.Context, names []string, all bool) ([]topped, error) {
+func (s *session) counted(ctx context.Context, names []string, all bool) ([]topRow, error) {
 	if s.config == nil {
 		if len(names) == 0 {
 			return nil, usage("top needs names with --server: an adapter does not list its sources")
@@ -272,7 +272,7 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 				return nil, err
 			}
 		}
-		lines := make([]topped, len(names))
+		lines := make([]topRow, len(names))
 		page.Each(len(names), func(i int) { lines[i] = sources[i].count(ctx) })
 		return lines, interrupted(ctx)
 	}
@@ -280,11 +280,11 @@ func (s *session) counted(ctx context.Context, names []string, all bool) ([]topp
 	if err != nil {
 		return nil, err
 	}
-	lines := make([]topped, len(objects))
+	lines := make([]topRow, len(objects))
 	page.Each(len(objects), func(i int) {
 		o := objects[i]
 		if src, err := s.connect(ctx, o, objects); err != nil {
-			lines[i] = topped{Namespace: o.Namespace, Name: o.Name}
+			lines[i] = topRow{Namespace: o.Namespace, Name: o.Name}
 			lines[i].failedWith(err)
 		} else {
 			lines[i] = src.count(ctx)
@@ -309,8 +309,8 @@ func (s *session) chosen(ctx context.Context, names []string, all bool) ([]*obje
 	return objects, nil
 }
 
-func (s *source) count(ctx context.Context) topped {
-	line := topped{Namespace: s.namespace, Name: s.name}
+func (s *source) count(ctx context.Context) topRow {
+	line := topRow{Namespace: s.namespace, Name: s.name}
 	var err error
 	if line.Counts, err = s.Counts(ctx); err != nil {
 		line.failedWith(err)
@@ -319,7 +319,7 @@ func (s *source) count(ctx context.Context) topped {
 }
 
 // printTop prints the lines, and returns how many sources did not answer.
-func (e *env) printTop(o *output, lines []topped, all bool) (failed int, err error) {
+func (e *env) printTop(o *output, lines []topRow, all bool) (failed int, err error) {
 	sortTop(lines)
 	names := columns("Name", "Pending", "Due", "Retrying", "In flight", "Dead letters", "Oldest due", "Next due", "Watched*", "Error")
 	if all {
@@ -344,8 +344,8 @@ func (e *env) printTop(o *output, lines []topped, all bool) (failed int, err err
 }
 
 // sortTop puts sources that do not answer first, then by the oldest due key, then by name.
-func sortTop(lines []topped) {
-	slices.SortStableFunc(lines, func(a, b topped) int {
+func sortTop(lines []topRow) {
+	slices.SortStableFunc(lines, func(a, b topRow) int {
 		if c := cmp.Compare(a.trouble(), b.trouble()); c != 0 {
 			return c
 		}
@@ -354,7 +354,7 @@ func sortTop(lines []topped) {
 }
 
 // trouble is smaller for a source that is in more of it.
-func (t *topped) trouble() int64 {
+func (t *topRow) trouble() int64 {
 	const calm = 1 << 62
 	switch {
 	case t.Counts == nil:

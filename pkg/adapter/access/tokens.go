@@ -144,7 +144,7 @@ func (t *Tokens) admit(h http.Header) (user string, ok bool) {
 // unauthenticated refuses a request without a valid token.
 func unauthenticated(h http.Header) *schedule.Error {
 	if _, ok := Bearer(h); ok {
-		return schedule.Refuse(schedule.CodeUnauthenticated, "the bearer token is not a valid one")
+		return schedule.Refuse(schedule.CodeUnauthenticated, "the bearer token is not in the token file")
 	}
 	return schedule.Refuse(schedule.CodeUnauthenticated, "a bearer token is required: Authorization: Bearer TOKEN")
 }

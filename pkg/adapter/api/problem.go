@@ -46,7 +46,7 @@ func (c *call) refuse(err error) {
 	}
 	if e == nil {
 		c.cfg.Log.Error("a schedule call failed", "method", c.r.Method, "path", c.r.URL.Path, "error", err)
-		e = schedule.Refuse(schedule.CodeUnavailable, "the change could not be made sure of; it may be tried again")
+		e = schedule.Refuse(schedule.CodeUnavailable, "the call failed in the adapter, perhaps after its change; GET, PUT and DELETE may be repeated")
 	}
 	status, h := statusOf(e.Code), c.w.Header()
 	after := e.RetryAfter

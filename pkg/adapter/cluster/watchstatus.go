@@ -35,7 +35,7 @@ func (r *reporter) runPromptly(ctx context.Context, registry sources.Registry) {
 			return
 		}
 		if err := r.reportPromptly(ctx, registry, name); err != nil && ctx.Err() == nil {
-			r.log.Warn("the watch of a source, or that it has no memory, was not reported; the next round tries again", "source", name.String(), "error", err)
+			r.log.Warn("the status of a source (watch or refusal) was not written; retrying", "source", name.String(), "error", err)
 		}
 		r.changedWatches.Done(name)
 	}

@@ -112,7 +112,7 @@ type Config struct {
 }
 
 // errNoLog names the program that has the log.
-var errNoLog = errors.New("adapter: --replicated is of another program, adapter-replicated: etcd's server is linked only into that one, since it costs memory by being there")
+var errNoLog = errors.New("adapter: --replicated needs the program adapter-replicated: this one is built without etcd")
 
 // Check refuses settings that are not of groups of three, and fills in what is left out.
 func (s *Settings) Check() error {
@@ -120,7 +120,7 @@ func (s *Settings) Check() error {
 		return errNoLog
 	}
 	if n := len(s.Peers); n == 0 || n%members != 0 {
-		return fmt.Errorf("adapter: --peers has %d members, want three for each group, as in a=host:port,b=host:port,c=host:port: one of fewer could not be lost, and more were not tried", n)
+		return fmt.Errorf("adapter: --peers has %d members: give three for each group, as in a=host:port,b=host:port,c=host:port", n)
 	}
 	own := slices.IndexFunc(s.Peers, func(p Peer) bool { return p.Name == s.Member })
 	if own < 0 {

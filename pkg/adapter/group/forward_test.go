@@ -150,7 +150,7 @@ func TestForwarded_ExpectsContinue(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		m.forward(w, r, call, m.foreign[1], strings.TrimPrefix(refusing.URL, "http://"), nil)
+		m.forward(w, r, call, m.otherGroups[1], strings.TrimPrefix(refusing.URL, "http://"), nil)
 	}))
 	defer server.Close()
 	c, err := net.Dial("tcp", server.Listener.Addr().String())

@@ -40,7 +40,7 @@ type Member struct {
 	resignations *rate.Limiter
 	client       *http.Client
 	slots        *budget.Budget // calls that are forwarded in this group
-	foreign      map[int]*foreign
+	otherGroups  map[int]*otherGroup
 	leaving      atomic.Bool               // the process ends
 	lastCall     atomic.Pointer[time.Time] // since then; of any caller
 	owns         atomic.Bool               // a tenure runs, or what it began has not ended
@@ -72,13 +72,13 @@ type Member struct {
 func Open(cfg Config) (*Member, error) {
 	cfg.Deliver.FinishWaits = true
 	m := &Member{
-		cfg: cfg, resignations: newResignations(), slots: newSlots(), foreign: map[int]*foreign{},
+		cfg: cfg, resignations: newResignations(), slots: newSlots(), otherGroups: map[int]*otherGroup{},
 		wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{},
 		changed: make(chan struct{}), ended: make(chan struct{}), serving: make(chan struct{}),
 	}
 	for shard := range cfg.groups() {
 		if shard != cfg.shard {
-			m.foreign[shard] = newForeign(m, shard)
+			m.otherGroups[shard] = newOtherGroup(m, shard)
 		}
 	}
 	o := store.Options{Dir: cfg.DataDir, Log: cfg.Log, Fatal: cfg.Fatal}
@@ -88,7 +88,7 @@ func Open(cfg Config) (*Member, error) {
 			return nil, err
 		}
 		if migrated {
-			cfg.Log.Info("the directory was a single adapter's, and is a member's now: a group begins with it", "dir", cfg.DataDir)
+			cfg.Log.Info("converted the directory of a single adapter to a member's: the group starts from it", "dir", cfg.DataDir)
 		}
 	}
 	var err error

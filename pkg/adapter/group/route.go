@@ -59,9 +59,9 @@ func (own) askAnother(_ context.Context, _ string) {}
 func (own) locate(context.Context)                 {}
 func (d own) slots() *budget.Budget                { return d.m.slots }
 
-// foreign is another group, whose log this member does not read. It remembers which member
+// otherGroup is a group whose log this member does not read. It remembers which member
 // answered as the owner, and learns of another one from the members' answers.
-type foreign struct {
+type otherGroup struct {
 	m       *Member
 	shard   int
 	members []string // their addresses for forwarded calls
@@ -74,19 +74,19 @@ type foreign struct {
 	moved        chan struct{}
 }
 
-func newForeign(m *Member, shard int) *foreign {
-	f := &foreign{m: m, shard: shard, held: newSlots(), moved: make(chan struct{})}
+func newOtherGroup(m *Member, shard int) *otherGroup {
+	f := &otherGroup{m: m, shard: shard, held: newSlots(), moved: make(chan struct{})}
 	for _, p := range m.cfg.of(shard) {
 		f.members = append(f.members, forwardAddress(p.Address))
 	}
 	return f
 }
 
-func (f *foreign) number() int                             { return f.shard }
-func (f *foreign) localTenure() (*tenure, <-chan struct{}) { return nil, nil }
-func (f *foreign) slots() *budget.Budget                   { return f.held }
+func (f *otherGroup) number() int                             { return f.shard }
+func (f *otherGroup) localTenure() (*tenure, <-chan struct{}) { return nil, nil }
+func (f *otherGroup) slots() *budget.Budget                   { return f.held }
 
-func (f *foreign) owner() (string, <-chan struct{}) {
+func (f *otherGroup) owner() (string, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members[f.assumedOwner], f.moved
@@ -94,7 +94,7 @@ func (f *foreign) owner() (string, <-chan struct{}) {
 
 // refused takes the member that was named for the owner, else the next one. Of many calls that
 // were refused at one time the first counts.
-func (f *foreign) refused(address, hint string) {
+func (f *otherGroup) refused(address, hint string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.members[f.assumedOwner] != address {
@@ -108,7 +108,7 @@ func (f *foreign) refused(address, hint string) {
 }
 
 // take takes a member for the owner; mu is held.
-func (f *foreign) take(member int) {
+func (f *otherGroup) take(member int) {
 	if member == f.assumedOwner {
 		return
 	}
@@ -119,7 +119,7 @@ func (f *foreign) take(member int) {
 
 // askAnother asks another member who owns the shard: the one that was taken for the owner may stand
 // still, and a call at it would wait without end.
-func (f *foreign) askAnother(ctx context.Context, address string) {
+func (f *otherGroup) askAnother(ctx context.Context, address string) {
 	if !f.asking.TryLock() {
 		return // another call asks
 	}
@@ -135,7 +135,7 @@ func (f *foreign) askAnother(ctx context.Context, address string) {
 }
 
 // locate asks until a member says who owns the shard.
-func (f *foreign) locate(ctx context.Context) {
+func (f *otherGroup) locate(ctx context.Context) {
 	for range f.members {
 		address, _ := f.owner()
 		if f.ask(ctx, address, address) == nil {
@@ -146,7 +146,7 @@ func (f *foreign) locate(ctx context.Context) {
 }
 
 // ask asks a member who owns the shard, in the place of the member that was taken for it.
-func (f *foreign) ask(ctx context.Context, member, address string) error {
+func (f *otherGroup) ask(ctx context.Context, member, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, ownerTime)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.m.cfg.scheme()+"://"+member+ownerPath, http.NoBody)
@@ -163,7 +163,7 @@ func (f *foreign) ask(ctx context.Context, member, address string) error {
 	defer f.mu.Unlock()
 	to := slices.Index(f.members, answer.Header.Get(ownerHeader))
 	if to < 0 {
-		return errors.New("group: it knows no owner")
+		return errors.New("group: the member knows no owner")
 	}
 	if f.members[f.assumedOwner] == address {
 		f.take(to)
@@ -228,6 +228,6 @@ func (m *Member) destination(r *http.Request) destination {
 	case shard == m.cfg.shard:
 		return own{m}
 	default:
-		return m.foreign[shard]
+		return m.otherGroups[shard]
 	}
 }

@@ -93,13 +93,13 @@ func newFar(t *testing.T) (*Member, *far) {
 		n, _ := strconv.Atoi(port)
 		peers = append(peers, Peer{string(rune('d' + i)), net.JoinHostPort(host, strconv.Itoa(n-1))})
 	}
-	m := &Member{client: forwarder(nil), foreign: map[int]*foreign{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
+	m := &Member{client: forwarder(nil), otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
 	m.cfg.Log = slog.New(slog.DiscardHandler)
 	m.cfg.Settings = Settings{Member: "a", Peers: peers, Open: func(LogOptions) (Log, error) { return nil, nil }}
 	if err := m.cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	m.foreign[1] = newForeign(m, 1)
+	m.otherGroups[1] = newOtherGroup(m, 1)
 	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
 	t.Cleanup(m.client.CloseIdleConnections)
 	if err := m.SetSource(&schedule.Source{UID: "u", Namespace: "n", Name: "s", Group: 1}); err != nil {
@@ -345,7 +345,7 @@ func TestForeign_PeersShareSlots(t *testing.T) {
 	for range maxForwarded / 2 {
 		under.Go(func() { f.callFrom(m, "192.0.2.2:1") })
 	}
-	for m.foreign[1].held.Used() < maxForwarded/4 {
+	for m.otherGroups[1].held.Used() < maxForwarded/4 {
 		runtime.Gosched()
 	}
 	if answer := f.callFrom(m, "192.0.2.2:2"); answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), detailBusy) {
@@ -358,7 +358,7 @@ func TestForeign_PeersShareSlots(t *testing.T) {
 		t.Errorf("another peer got %d", status)
 	}
 	under.Wait()
-	if used := m.foreign[1].held.Used(); used != 0 {
+	if used := m.otherGroups[1].held.Used(); used != 0 {
 		t.Errorf("%d slots are kept", used)
 	}
 }

@@ -199,7 +199,7 @@ func (f *farGroups) wake() {
 func newAmong(t *testing.T, groups int, random *rand.Rand) (*Member, *farGroups) {
 	t.Helper()
 	f := &farGroups{random: random, all: make([][members]farMember, groups), owners: make([]int, groups), done: map[string]int{}}
-	m := &Member{client: &http.Client{Transport: f}, foreign: map[int]*foreign{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
+	m := &Member{client: &http.Client{Transport: f}, otherGroups: map[int]*otherGroup{}, wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{}}
 	m.cfg.Settings = Settings{Member: "0.0", TLSDir: "x", Open: func(LogOptions) (Log, error) { return nil, nil }}
 	for group := range groups {
 		for i := range members {
@@ -211,7 +211,7 @@ func newAmong(t *testing.T, groups int, random *rand.Rand) (*Member, *farGroups)
 	}
 	m.forwarded, _ = noop.Meter{}.Int64Counter("forwarded")
 	for group := 1; group < groups; group++ {
-		m.foreign[group] = newForeign(m, group)
+		m.otherGroups[group] = newOtherGroup(m, group)
 		if err := m.SetSource(&schedule.Source{UID: strconv.Itoa(group), Namespace: "n", Name: fmt.Sprint("s", group), Group: group}); err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func route(t *testing.T, seed uint64) (wrong []string, answers map[int]int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wake()
-	for group, far := range m.foreign {
+	for group, far := range m.otherGroups {
 		if used := far.held.Used(); used != 0 {
 			wrong = append(wrong, fmt.Sprintf("%d slots of group %d are kept", used, group))
 		}

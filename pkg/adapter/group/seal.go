@@ -28,7 +28,7 @@ func (m *Member) Seal(ctx context.Context) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(errors.New("group: no seal came here: start the other members, and try again"), err)
+			return errors.Join(errors.New("group: the seal did not reach this member: start the other members, and try again"), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -30,8 +30,8 @@ type tenure struct {
 
 	finishing atomic.Bool // it hands the shard over
 
-	lapsed atomic.Bool   // since deliveries were last started
-	poke   chan struct{} // holds one; the lease was found to have ended
+	lapsed  atomic.Bool   // since deliveries were last started
+	recheck chan struct{} // holds one; the lease was found to have ended
 
 	mu       sync.Mutex
 	dispatch *dispatch.Dispatcher // nil while nothing is delivered
@@ -43,7 +43,7 @@ type tenure struct {
 func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
 	m.owns.Store(true)
 	defer m.owns.Store(false)
-	t := &tenure{m: m, lease: lease, ctx: ctx, poke: make(chan struct{}, 1), unwatch: func() {}}
+	t := &tenure{m: m, lease: lease, ctx: ctx, recheck: make(chan struct{}, 1), unwatch: func() {}}
 	if err := t.open(); err != nil {
 		t.close()
 		if errors.Is(err, store.ErrSealed) {
@@ -100,7 +100,7 @@ func (t *tenure) purge() {
 		if err == nil || t.ctx.Err() != nil {
 			return
 		}
-		t.m.cfg.Log.Warn("whether schedules of removed sources are left is not known; trying again", "error", err)
+		t.m.cfg.Log.Warn("cannot look for schedules of removed sources; retrying", "error", err)
 		select {
 		case <-t.ctx.Done():
 			return
@@ -155,7 +155,7 @@ func (t *tenure) owns() bool {
 	}
 	t.lapsed.Store(true)
 	select {
-	case t.poke <- struct{}{}:
+	case t.recheck <- struct{}{}:
 	default:
 	}
 	return false
@@ -244,7 +244,7 @@ func (t *tenure) watch() {
 			timer.Stop()
 			t.cut(over)
 			return
-		case <-t.poke:
+		case <-t.recheck:
 			timer.Stop()
 		case <-timer.C:
 		}

@@ -25,7 +25,7 @@ const (
 type expiry struct {
 	sync.Mutex
 	nextAt time.Time // zero: nothing expires
-	poke   chan struct{}
+	wake   chan struct{}
 
 	// Of the sweeper alone: its last row, when it last began at the start, and how
 	// long that took.
@@ -45,7 +45,7 @@ func (x *expiry) note(at time.Time) {
 	x.Unlock()
 	if sooner {
 		select {
-		case x.poke <- struct{}{}:
+		case x.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -61,7 +61,7 @@ func (q *Queue) sweep() {
 		}
 		select {
 		case <-wait:
-		case <-q.expiry.poke:
+		case <-q.expiry.wake:
 		case <-q.stop:
 			return
 		}

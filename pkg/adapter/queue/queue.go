@@ -98,7 +98,7 @@ func Open(cfg Config) (*Queue, error) {
 		cfg: cfg, store: cfg.Store, storeID: cfg.Store.ID(), seed: maphash.MakeSeed(),
 		sources: map[string]*Source{}, byPath: map[string]*Source{}, tenants: map[string]*tenant{},
 		history: recent.NewHistory(recent.HistoryBytes, cfg.Now().Round(0)), feeds: recent.NewFeeds(),
-		loads: make(chan struct{}, 4), expiry: expiry{poke: make(chan struct{}, 1)}, stop: make(chan struct{}),
+		loads: make(chan struct{}, 4), expiry: expiry{wake: make(chan struct{}, 1)}, stop: make(chan struct{}),
 	}
 	var err error
 	if q.metrics, err = newMetrics(cfg.Meter, q); err != nil {

@@ -84,9 +84,9 @@ func (e *Entry) At() time.Time {
 	return e.DueAt
 }
 
-// owedAt is when the key is due once more, independent of the outcome; zero if it is
+// dueAgainAt is when the key is due once more, independent of the outcome; zero if it is
 // not. See UnfinishedAt.
-func (e *Entry) owedAt() time.Time {
+func (e *Entry) dueAgainAt() time.Time {
 	if e.UnfinishedAt.After(e.DueAt) {
 		return e.UnfinishedAt
 	}

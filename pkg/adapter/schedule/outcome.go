@@ -48,7 +48,7 @@ func (a *Again) time(in Inputs, least time.Duration) time.Time {
 
 // after is the end of a wait that an outcome asks for, with the source's jitter.
 func (in *Inputs) after(wait time.Duration) time.Time {
-	return in.Now.Add(spread(wait, in.Source.Jitter, in.Random))
+	return in.Now.Add(addJitter(wait, in.Source.Jitter, in.Random))
 }
 
 // Flight is a delivery under way.
@@ -144,7 +144,7 @@ func (f *Flight) Finish(in Inputs, cur *Entry, o Outcome) Step {
 // next returns the occurrence that follows a run, done or given up, when nothing
 // waits.
 func (e *Entry) next(in Inputs, o Outcome) *Entry {
-	owed, least := e.owedAt(), in.Source.Ceilings.MinDelay
+	owed, least := e.dueAgainAt(), in.Source.Ceilings.MinDelay
 	switch interval := e.interval(in.Source); {
 	case e.DeadLetter != nil:
 		return nil
@@ -272,7 +272,7 @@ func (e *Entry) deadLetter(in Inputs, failure Failure) *Entry {
 // the older occurrence is unknown, so the key is due at its time, and once more at
 // the time of the event that was accepted behind it.
 func (e *Entry) Recover() (*Entry, bool) {
-	if e.UnfinishedAt.IsZero() || !e.owedAt().IsZero() {
+	if e.UnfinishedAt.IsZero() || !e.dueAgainAt().IsZero() {
 		return e, false
 	}
 	n := *e

@@ -41,10 +41,10 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	}
 	f := Flight{Entry: e, Own: true}
 	retried := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: t0}, e, outcomes["500"]).Next
-	if !retried.DueAt.Equal(flyingKey.DueAt) || !retried.owedAt().Equal(hour) {
+	if !retried.DueAt.Equal(flyingKey.DueAt) || !retried.dueAgainAt().Equal(hour) {
 		t.Errorf("a retry forgets it: %+v", retried)
 	}
-	late := e.owedAt().Add(time.Minute)
+	late := e.dueAgainAt().Add(time.Minute)
 	if n := f.Finish(Inputs{Key: "k", Source: &Source{}, Revision: 20, StoreID: "store", Now: late}, e, outcomes["2xx"]).Next; !n.DueAt.Equal(late) {
 		t.Errorf("its time has come meanwhile: due %v, want %v", n.DueAt, late)
 	}
@@ -70,8 +70,8 @@ func TestRecover_LaterEventMeetsOtherRequests(t *testing.T) {
 		"a PUT during the delivery":       {put(late, Earliest), true, t0.Add(late), time.Time{}},
 		"an event that postpones, behind": {event(2*time.Hour, Latest), true, t0.Add(2 * time.Hour), time.Time{}},
 	} {
-		if n := apply(t, tc.r, e, tc.own, &Source{}).Entry; !n.DueAt.Equal(tc.due) || !n.owedAt().Equal(tc.owed) {
-			t.Errorf("%s: due %v and owed %v, want %v and %v", name, n.DueAt, n.owedAt(), tc.due, tc.owed)
+		if n := apply(t, tc.r, e, tc.own, &Source{}).Entry; !n.DueAt.Equal(tc.due) || !n.dueAgainAt().Equal(tc.owed) {
+			t.Errorf("%s: due %v and owed %v, want %v and %v", name, n.DueAt, n.dueAgainAt(), tc.due, tc.owed)
 		}
 	}
 	// The clock went back, so that the event is due before what is delivered.

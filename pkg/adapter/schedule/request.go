@@ -171,7 +171,7 @@ func (r *Request) Apply(in Inputs, cur *Entry, own bool) (Change, error) {
 // behind records for a restart that the event e was accepted behind a delivery under
 // way. It records nothing if e is due no later than the delivered occurrence.
 func (e *Entry) behind(cur *Entry, own bool) {
-	owed, since := cur.owedAt(), cur.UnfinishedAt
+	owed, since := cur.dueAgainAt(), cur.UnfinishedAt
 	if own {
 		if since = cur.DueAt; !owed.IsZero() && owed.Before(e.DueAt) {
 			e.DueAt = owed // an event never postpones
@@ -257,12 +257,12 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = 0
 	}
 	delay = max(delay, in.Source.Ceilings.MinDelay)
-	return in.Now.Add(spread(delay, r.Jitter, in.Random)), nil
+	return in.Now.Add(addJitter(delay, r.Jitter, in.Random)), nil
 }
 
-// spread adds up to that share of a wait to it. MaxDuration stays the most: what is due later
+// addJitter adds at most the share of a wait to it. MaxDuration stays the most: what is due later
 // counts as a dead letter.
-func spread(wait time.Duration, share, random float64) time.Duration {
+func addJitter(wait time.Duration, share, random float64) time.Duration {
 	if share > 0 {
 		wait += time.Duration(math.Ceil(float64(wait) * share * random))
 	}

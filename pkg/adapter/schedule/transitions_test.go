@@ -199,7 +199,7 @@ func (k *key) check(before key, on string) string {
 	was, is := before.cur, k.cur
 	waited := was != nil && !before.own()
 	switch {
-	case is != nil && !is.UnfinishedAt.IsZero() && is.owedAt().IsZero() && (k.flight == nil || k.flight.Own):
+	case is != nil && !is.UnfinishedAt.IsZero() && is.dueAgainAt().IsZero() && (k.flight == nil || k.flight.Own):
 		return "an older delivery is noted as unfinished, but none is under way"
 	case was != nil && is != nil && is.Revision < was.Revision:
 		return "the revision went back"
@@ -219,9 +219,9 @@ func (k *key) check(before key, on string) string {
 		return "a restart lost the key"
 	case on == "restart" && was != nil && is.At().After(was.At()):
 		return "a restart postponed the key"
-	case on == "restart" && was != nil && was.DueAt.After(is.DueAt) && !is.owedAt().Equal(was.DueAt):
+	case on == "restart" && was != nil && was.DueAt.After(is.DueAt) && !is.dueAgainAt().Equal(was.DueAt):
 		return "a restart took away the time of an event"
-	case on == "succeed" && before.own() && !was.owedAt().IsZero() && (is == nil || is.DueAt.After(was.owedAt()) && is.DueAt.After(k.now)):
+	case on == "succeed" && before.own() && !was.dueAgainAt().IsZero() && (is == nil || is.DueAt.After(was.dueAgainAt()) && is.DueAt.After(k.now)):
 		return "the time of an event that came in behind a crash was not kept"
 	}
 	return ""

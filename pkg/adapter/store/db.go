@@ -126,7 +126,7 @@ func (db *DB) open(o Options) (err error) {
 	db.db, err = pebble.Open(o.Dir, po)
 	if err != nil && !o.ReadOnly && neverOpened(fs, o.Dir) {
 		db.log.Warn("the power was lost while the store was being made: it is made again", "dir", o.Dir, "error", err)
-		if err = clearUnborn(fs, o.Dir); err == nil {
+		if err = removeUnfinished(fs, o.Dir); err == nil {
 			db.db, err = pebble.Open(o.Dir, po)
 		}
 	}
@@ -182,7 +182,7 @@ func (db *DB) start(o *Options) error {
 	if o.ReadOnly {
 		return nil
 	}
-	if err := db.distrustVolumes(); err != nil {
+	if err := db.dropStaleVolumes(); err != nil {
 		return err
 	}
 	return db.startKeeper()

@@ -9,10 +9,10 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// originals walks a source's keys by original due time. Those are the rows of
+// dueOrder walks a source's keys by original due time. Those are the rows of
 // the due table that are not of a retry, and the rows of the retry table; both
 // are in the order of (time, key), so that this is a merge of the two.
-type originals struct {
+type dueOrder struct {
 	due, retry       *scan
 	dueAt, retryAt   Row
 	dueOK, retryOK   bool
@@ -21,8 +21,8 @@ type originals struct {
 	db               *DB
 }
 
-func (db *DB) newOriginals(r pebble.Reader, source string, after Position) (*originals, error) {
-	o := &originals{db: db}
+func (db *DB) newDueOrder(r pebble.Reader, source string, after Position) (*dueOrder, error) {
+	o := &dueOrder{db: db}
 	for _, t := range [...]struct {
 		table byte
 		it    **scan
@@ -43,13 +43,13 @@ func (db *DB) newOriginals(r pebble.Reader, source string, after Position) (*ori
 	return o, nil
 }
 
-func (o *originals) done(err *error) {
+func (o *dueOrder) done(err *error) {
 	o.due.done(err)
 	o.retry.done(err)
 }
 
 // stepDue goes to the next row that is not of a retry.
-func (o *originals) stepDue(ok bool) {
+func (o *dueOrder) stepDue(ok bool) {
 	for ; ok; ok = o.due.Next() {
 		o.rowsRead++
 		if value, err := o.due.ValueAndErr(); err != nil || len(value) > 0 {
@@ -65,7 +65,7 @@ func (o *originals) stepDue(ok bool) {
 	o.dueOK = false
 }
 
-func (o *originals) stepRetry(ok bool) {
+func (o *dueOrder) stepRetry(ok bool) {
 	for ; ok; ok = o.retry.Next() {
 		o.rowsRead++
 		row, err := parseTimed(o.retry.Key()[o.retryPre:])
@@ -80,7 +80,7 @@ func (o *originals) stepRetry(ok bool) {
 
 // next returns the first row that is left, and whether its key is between two
 // attempts.
-func (o *originals) next() (row Row, retrying, ok bool) {
+func (o *dueOrder) next() (row Row, retrying, ok bool) {
 	switch {
 	case o.retryOK && (!o.dueOK || o.retryAt.Before(o.dueAt.Position)):
 		row = o.retryAt
@@ -102,7 +102,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 	defer db.gate.leave()
 	snap := db.db.NewSnapshot() // rows and records of one moment
 	defer snap.Close()
-	o, err := db.newOriginals(snap, source, after)
+	o, err := db.newDueOrder(snap, source, after)
 	if err != nil {
 		return nil, next, err
 	}
@@ -136,7 +136,7 @@ func (db *DB) ListDue(source, prefix string, after Position, limit, scan int) (i
 
 // Backlog implements Store.
 func (db *DB) Backlog(source string, now time.Time, limit int, skip func(key string, revision uint64) bool) (b Backlog, err error) {
-	o, err := db.newOriginals(db.db, source, Position{})
+	o, err := db.newDueOrder(db.db, source, Position{})
 	if err != nil {
 		return b, err
 	}

@@ -30,8 +30,8 @@ func neverOpened(fs vfs.FS, dir string) bool {
 	return true
 }
 
-// clearUnborn removes what Pebble has begun with.
-func clearUnborn(fs vfs.FS, dir string) error {
+// removeUnfinished removes the files of a store whose first start did not end.
+func removeUnfinished(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {
 		return err

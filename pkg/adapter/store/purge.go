@@ -64,7 +64,7 @@ func (db *DB) Purge(source string) error {
 	c.dead.Store(0)
 	c.bytes.Store(0)
 	db.counters.sources.Delete(source) // sources that come and go must not leave one each
-	db.keeper.poke()
+	db.keeper.wake()
 	return commit.Wait()
 }
 
@@ -95,10 +95,10 @@ func (k *housekeeper) want(source string, all bool) {
 	k.mu.Lock()
 	k.wanted[source] = k.wanted[source] || all
 	k.mu.Unlock()
-	k.poke()
+	k.wake()
 }
 
-func (k *housekeeper) poke() {
+func (k *housekeeper) wake() {
 	select {
 	case k.poked <- struct{}{}:
 	default:
@@ -153,7 +153,7 @@ func (db *DB) startKeeper() error {
 			if err := db.tidy(); err != nil && !k.ending() {
 				db.complain(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
 				if k.pause(tidyAgain) {
-					k.poke()
+					k.wake()
 				}
 			}
 		}

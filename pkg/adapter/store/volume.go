@@ -41,11 +41,11 @@ func (v volume) merge(b *pebble.Batch, s *scratch, source string) error {
 	return nil
 }
 
-// distrustVolumes removes all rows of the table when a program that does not
+// dropStaleVolumes removes all rows of the table when a program that does not
 // know it has written since: such a program moves m/revision alone before it
 // makes or replaces an entry. What it did without a revision, removals, shows in
 // the number of entries. Each source is counted anew when it is asked for.
-func (db *DB) distrustVolumes() error {
+func (db *DB) dropStaleVolumes() error {
 	counted, err := db.meta(metaCounted)
 	if err != nil {
 		return err

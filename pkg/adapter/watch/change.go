@@ -12,8 +12,8 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/watch/objects"
 )
 
-// sighting is an object as it counts.
-type sighting struct {
+// observed is an object, reduced to what a decision reads.
+type observed struct {
 	path, uid, version string
 	created            time.Time
 	hash               uint64
@@ -21,7 +21,7 @@ type sighting struct {
 	targets            []target // none: the object does not match
 }
 
-func (s *sighting) mark() store.Mark {
+func (s *observed) mark() store.Mark {
 	m := store.Mark{Object: s.path, UID: s.uid, Hash: s.hash}
 	if !s.own {
 		m.Keys = make([]string, len(s.targets))
@@ -41,7 +41,7 @@ const (
 	deleted verb = "delete"
 )
 
-// decision is what a sighting leads to.
+// decision is what an observed object leads to.
 type decision struct {
 	verb    verb
 	targets []target    // to schedule
@@ -50,9 +50,9 @@ type decision struct {
 	more    int64       // objects that have a mark
 }
 
-// decide compares a sighting with the mark of the object, nil when it has none. gone:
+// decide compares an observed object with the mark of the object, nil when it has none. gone:
 // the object was deleted, and this is its last state.
-func decide(kind string, before *store.Mark, now *sighting, gone bool) decision {
+func decide(kind string, before *store.Mark, now *observed, gone bool) decision {
 	old := marked(kind, before)
 	mark := now.mark()
 	switch {
@@ -131,7 +131,7 @@ type reference struct {
 
 // ownEvent is the event of a change of the object itself, as ApiServerSource sends it
 // in Reference mode.
-func ownEvent(src *schedule.Source, r objects.Resource, s *sighting, v verb) *schedule.Event {
+func ownEvent(src *schedule.Source, r objects.Resource, s *observed, v verb) *schedule.Event {
 	namespace, name := namespaceOf(s.path), s.path[strings.LastIndexByte(s.path, '/')+1:]
 	data, err := json.Marshal(reference{
 		Kind: r.Kind, Namespace: namespace, Name: name, UID: s.uid, APIVersion: r.APIVersion(), ResourceVersion: s.version,
@@ -166,7 +166,7 @@ func plural(kind string) string {
 
 // causedEvent is the event of a change that was found through an owner or an
 // expression. Its subject is the key.
-func causedEvent(r objects.Resource, s *sighting) *schedule.Event {
+func causedEvent(r objects.Resource, s *observed) *schedule.Event {
 	path := s.path
 	if !strings.Contains(path, "/") {
 		path = "/" + path

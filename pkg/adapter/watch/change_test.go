@@ -13,11 +13,11 @@ func TestDecide_Table(t *testing.T) {
 	mark := func(uid string, hash uint64, keys ...string) *store.Mark {
 		return &store.Mark{Object: "ops/a", UID: uid, Hash: hash, Keys: keys}
 	}
-	own := func(uid string, hash uint64) *sighting {
-		return &sighting{path: "ops/a", uid: uid, hash: hash, own: true, targets: []target{{"W/ops/a", uid}}}
+	own := func(uid string, hash uint64) *observed {
+		return &observed{path: "ops/a", uid: uid, hash: hash, own: true, targets: []target{{"W/ops/a", uid}}}
 	}
-	of := func(uid string, hash uint64, keys ...string) *sighting {
-		s := &sighting{path: "ops/a", uid: uid, hash: hash}
+	of := func(uid string, hash uint64, keys ...string) *observed {
+		s := &observed{path: "ops/a", uid: uid, hash: hash}
 		for _, key := range keys {
 			s.targets = append(s.targets, target{key, "of " + key})
 		}
@@ -25,7 +25,7 @@ func TestDecide_Table(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		before *store.Mark
-		now    *sighting
+		now    *observed
 		gone   bool
 		want   string // verb, targets, mark stored, mark removed, marks more
 	}{

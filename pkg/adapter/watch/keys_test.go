@@ -274,7 +274,7 @@ func TestEvent_Plural(t *testing.T) {
 // An event of the object itself is the one of ApiServerSource, with uid and version.
 func TestEvent_IsOfApiServerSource(t *testing.T) {
 	src := sourceOf()
-	s := &sighting{path: "ops/a", uid: "u", version: "7"}
+	s := &observed{path: "ops/a", uid: "u", version: "7"}
 	e := ownEvent(src, website, s, updated)
 	if e.Type != "dev.knative.apiserver.ref.update" || e.Subject != "/apis/example.com/v1/namespaces/ops/websites/a" ||
 		e.Source != "/apis/sources.reschedule.dev/v1alpha1/namespaces/ops/reschedulesources/websites" ||
@@ -282,7 +282,7 @@ func TestEvent_IsOfApiServerSource(t *testing.T) {
 		fmt.Sprint(e.Extensions) != "map[apiversion:example.com/v1 kind:Website name:a namespace:ops]" {
 		t.Errorf("%+v %s", e, e.Data)
 	}
-	if e := ownEvent(src, node, &sighting{path: "n"}, added); e.Subject != "/apis/v1/namespaces//nodes/n" || e.Extensions["namespace"] != "" {
+	if e := ownEvent(src, node, &observed{path: "n"}, added); e.Subject != "/apis/v1/namespaces//nodes/n" || e.Extensions["namespace"] != "" {
 		t.Errorf("%+v", e)
 	}
 }

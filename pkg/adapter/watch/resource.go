@@ -289,7 +289,7 @@ func (r *resource) sweep(ctx context.Context, prefix string, judge func(*store.M
 
 // vanished is the change of a mark without an object.
 func (r *resource) vanished(m *store.Mark, report bool) change {
-	last := &sighting{path: m.Object, uid: m.UID, own: m.Keys == nil}
+	last := &observed{path: m.Object, uid: m.UID, own: m.Keys == nil}
 	d := decision{remove: true, more: -1}
 	if report {
 		d = decide(r.cfg.Kind, m, last, true)
@@ -306,9 +306,9 @@ func (r *resource) keep(w row) error {
 	return nil
 }
 
-// sight reads an object as it counts.
-func (r *resource) sight(ctx context.Context, o *objects.Object) (*sighting, error) {
-	s := &sighting{path: o.Path(), uid: o.UID, version: o.Version, created: o.Created}
+// observe reads an object as it counts.
+func (r *resource) observe(ctx context.Context, o *objects.Object) (*observed, error) {
+	s := &observed{path: o.Path(), uid: o.UID, version: o.Version, created: o.Created}
 	var err error
 	switch {
 	case r.key != nil:
@@ -353,7 +353,7 @@ func (e *keyError) Unwrap() error { return e.error }
 
 // change makes the items and the mark of a decision. before is the mark of the object, nil
 // when it has none.
-func (r *resource) change(before *store.Mark, d decision, now *sighting, delay time.Duration, version string) change {
+func (r *resource) change(before *store.Mark, d decision, now *observed, delay time.Duration, version string) change {
 	c := change{object: now.path, version: version, verb: d.verb, more: d.more}
 	for _, t := range d.targets {
 		c.items = append(c.items, item(t, delay, r.event(d.verb, now, t), ""))
@@ -371,7 +371,7 @@ func (r *resource) change(before *store.Mark, d decision, now *sighting, delay t
 }
 
 // event is the event for a target of a change.
-func (r *resource) event(v verb, now *sighting, t target) *schedule.Event {
+func (r *resource) event(v verb, now *observed, t target) *schedule.Event {
 	if r.key == nil && r.cfg.OwnerKind == "" && t.key == keyOfPath(r.cfg.Kind, now.path) {
 		return ownEvent(r.s.settings.Load(), r.served, now, v)
 	}

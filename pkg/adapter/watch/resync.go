@@ -83,7 +83,7 @@ func (r *resource) resync(ctx context.Context, all []*resource, prefix string, o
 						continue
 					}
 				}
-				it := item(t, spread(t.key, over), nil, reasonResync)
+				it := item(t, resyncDelay(t.key, over), nil, reasonResync)
 				it.Request.Jitter = jitter
 				items = append(items, it)
 			}

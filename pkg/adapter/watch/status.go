@@ -20,21 +20,21 @@ var reasons = []string{
 	schedule.WatchInvalidKey, schedule.WatchNoSuchKind, schedule.WatchForbidden, schedule.WatchQuotaExceeded, schedule.WatchUnreachable, schedule.WatchListing,
 }
 
-// complaint is why a part of a source is not watched.
-type complaint struct{ reason, message string }
+// problem is why a part of a source is not watched.
+type problem struct{ reason, message string }
 
 // classify reads an error of the API server, or a refusal of the queue.
-func classify(what string, err error) complaint {
+func classify(what string, err error) problem {
 	var denied *objects.Forbidden
 	switch {
 	case errors.Is(err, objects.ErrNoSuchKind):
-		return complaint{schedule.WatchNoSuchKind, what + " does not exist at the API server: the source waits for it"}
+		return problem{schedule.WatchNoSuchKind, what + " does not exist at the API server: the source waits for it"}
 	case errors.As(err, &denied):
-		return complaint{schedule.WatchForbidden, denied.Error()}
+		return problem{schedule.WatchForbidden, denied.Error()}
 	case overQuota(err):
-		return complaint{schedule.WatchQuotaExceeded, what + ": changes wait, and are tried again: " + err.Error()}
+		return problem{schedule.WatchQuotaExceeded, what + ": changes wait, and are tried again: " + err.Error()}
 	}
-	return complaint{schedule.WatchUnreachable, fmt.Sprintf("%s cannot be watched: %v", what, err)}
+	return problem{schedule.WatchUnreachable, fmt.Sprintf("%s cannot be watched: %v", what, err)}
 }
 
 // overQuota reports that the queue refused a change for a quota.
@@ -43,27 +43,27 @@ func overQuota(err error) bool {
 	return errors.As(err, &refused) && refused.Code == schedule.CodeQuota
 }
 
-// passing reports that a complaint is no news before it lasts.
-func (c complaint) passing() bool {
-	return c.reason == schedule.WatchUnreachable || c.reason == schedule.WatchQuotaExceeded
+// passing reports that the problem is reported only when it lasts.
+func (p problem) passing() bool {
+	return p.reason == schedule.WatchUnreachable || p.reason == schedule.WatchQuotaExceeded
 }
 
-// complaints are what is wrong with the resource now.
-func (r *resource) complaints(now time.Time) []complaint {
+// problems lists what is wrong with the resource now.
+func (r *resource) problems(now time.Time) []problem {
 	what := r.cfg.Kind + " of " + objects.Resource{Group: r.cfg.Group, Version: r.cfg.Version}.APIVersion()
 	if r.fault != nil {
-		return []complaint{{schedule.WatchInvalidKey, what + ": " + r.fault.Error()}}
+		return []problem{{schedule.WatchInvalidKey, what + ": " + r.fault.Error()}}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	listing := complaint{schedule.WatchListing, "the first list of " + what + " is not complete"}
+	listing := problem{schedule.WatchListing, "the first list of " + what + " is not complete"}
 	if len(r.health) == 0 {
 		if r.s.spaces != nil && r.partly() {
 			return nil // no namespace is selected
 		}
-		return []complaint{listing}
+		return []problem{listing}
 	}
-	var all []complaint
+	var all []problem
 	for _, h := range r.health {
 		if c := classify(what, h.err); h.err != nil && (!c.passing() || !h.complete || now.Sub(h.since) >= unreachableAfter) {
 			all = append(all, c)
@@ -93,9 +93,9 @@ func (s *source) status() schedule.WatchStatus {
 	if watch == nil || !sameWatch(watch, src.Watch) {
 		return st
 	}
-	var all []complaint
+	var all []problem
 	if fault != nil {
-		all = append(all, complaint{schedule.WatchUnreachable, fault.Error()})
+		all = append(all, problem{schedule.WatchUnreachable, fault.Error()})
 	}
 	if spaces != nil {
 		if listed, err := spaces.fault(); err != nil {
@@ -107,13 +107,13 @@ func (s *source) status() schedule.WatchStatus {
 	now := time.Now()
 	for _, r := range resources {
 		st.Objects += r.marked()
-		all = append(all, r.complaints(now)...)
+		all = append(all, r.problems(now)...)
 	}
 	if len(all) == 0 {
 		st.Status, st.Reason, st.Message = schedule.WatchTrue, "", ""
 		return st
 	}
-	worst := slices.MinFunc(all, func(a, b complaint) int {
+	worst := slices.MinFunc(all, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(slices.Index(reasons, a.reason), slices.Index(reasons, b.reason)), cmp.Compare(a.message, b.message))
 	})
 	st.Status, st.Reason, st.Message = schedule.WatchFalse, worst.reason, worst.message

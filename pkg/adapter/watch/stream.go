@@ -360,7 +360,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	if s.needsOwners(c.object, c.version == "") {
 		return errOwners
 	}
-	now, err := s.sight(ctx, c.object)
+	now, err := s.observe(ctx, c.object)
 	if err != nil {
 		return err
 	}
@@ -368,7 +368,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 		if !c.gone || c.before == nil {
 			return nil
 		}
-		now = &sighting{path: c.object.Path(), uid: c.object.UID, version: c.object.Version}
+		now = &observed{path: c.object.Path(), uid: c.object.UID, version: c.object.Version}
 	}
 	d := decide(s.r.cfg.Kind, c.before, now, c.gone)
 	if d.verb == "" {
@@ -379,7 +379,7 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	if w != nil && c.before == nil && !c.gone && !c.known && now.created.Before(w.Since) {
 		// One change has one delay: each key has its own time.
 		for i := range change.items {
-			delay := spread(change.items[i].Key, w.ResyncOver)
+			delay := resyncDelay(change.items[i].Key, w.ResyncOver)
 			change.items[i].Request.Delay = &delay
 		}
 	}
@@ -387,19 +387,19 @@ func (s *stream) compare(ctx context.Context, b *batch, c comparison) error {
 	return nil
 }
 
-// spread is the key's time within over.
-func spread(key string, over time.Duration) time.Duration {
+// resyncDelay is the key's time within over.
+func resyncDelay(key string, over time.Duration) time.Duration {
 	return time.Duration(share(key) * float64(over))
 }
 
-// sight reads an object; nil when it cannot be used, which the owner is warned of.
-func (s *stream) sight(ctx context.Context, o *objects.Object) (*sighting, error) {
+// observe reads an object; nil when it cannot be used, which the owner is warned of.
+func (s *stream) observe(ctx context.Context, o *objects.Object) (*observed, error) {
 	if o.TooLarge {
 		s.r.s.warn(reasonTooLarge, "the metadata of %s %s is too large to be watched: its changes schedule nothing", s.r.served.Name(), o.Path())
 		s.r.s.tally.change(resultTooLarge)
 		return nil, nil
 	}
-	now, err := s.r.sight(ctx, o)
+	now, err := s.r.observe(ctx, o)
 	var failed *keyError
 	if errors.As(err, &failed) {
 		s.r.s.warn(reasonKey, "the key of %s %s: %v; its change schedules nothing", s.r.served.Name(), o.Path(), failed.error)

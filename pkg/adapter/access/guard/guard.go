@@ -111,7 +111,7 @@ func (g *Guard) Admit(r *http.Request, a access.Request) (access.Caller, error) 
 	case access.VerbGet, access.VerbList, access.VerbCreate, access.VerbDelete:
 		err = g.maySchedule(r.Context(), who, a, src)
 	default:
-		err = schedule.Refuse(schedule.CodeDenied, "no caller may %.32q", a.Verb)
+		err = schedule.Refuse(schedule.CodeDenied, "%.32q is not a verb of the schedule API", a.Verb)
 	}
 	if err != nil {
 		g.logRefusal(r.Context(), a, who, err)

@@ -16,7 +16,7 @@ func TestMetrics_GatheredOnceForAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var begun []time.Time
-		all := newTogether(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all := newSharedGatherer(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 			begun = append(begun, time.Now())
 			time.Sleep(10 * time.Second)
 			return make([]*dto.MetricFamily, len(begun)), nil
