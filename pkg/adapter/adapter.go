@@ -332,7 +332,7 @@ func (a *Adapter) lost(l dispatch.Loss) {
 	case l.Kept:
 		a.origin.Warn(l.Source, "EventKept", why+"; it is kept as a dead letter, see GET …/deadletters at the source's address")
 	default:
-		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped, since there is neither a dead letter sink nor space for it")
+		a.origin.Warn(l.Source, "EventDropped", why+"; it is dropped: there is no dead letter sink, and it could not be kept (deadLetters.keep, a quota or the disk)")
 	}
 }
 

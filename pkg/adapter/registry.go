@@ -156,7 +156,7 @@ func (a *Adapter) resync(ctx context.Context, uid, prefix string, over *time.Dur
 	q, _, watches := a.parts()
 	switch {
 	case q == nil:
-		return 0, &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter has stopped to own the source: nothing was scheduled; try again"}
+		return 0, &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter no longer owns the source: nothing was scheduled; try again"}
 	case watches == nil:
 		return 0, watch.ErrNoWatch
 	}

@@ -170,7 +170,7 @@ func TestOwner_ClockJumps(t *testing.T) {
 	jump(syscall.SIGUSR2)
 	g.members[i].AwaitLog(t, "clock is wrong")
 	jump(syscall.SIGUSR1)
-	g.members[i].AwaitLog(t, "clock is as the other members' again")
+	g.members[i].AwaitLog(t, "clock agrees with the other members' again")
 	if strings.Contains(g.members[i].Log(), "hands the shard over") {
 		t.Error("with a clock that is behind it hands the shard over")
 	}

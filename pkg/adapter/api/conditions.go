@@ -112,7 +112,7 @@ func (c *call) guarded(m ifMatch, set **uint64, change func() error) error {
 		}
 		rev := v.Revision
 		if !m.matches(rev) {
-			return schedule.Refuse(schedule.CodePrecondition, "If-Match: key %q has revision %d, which is none of those given", c.key, rev)
+			return schedule.Refuse(schedule.CodePrecondition, "If-Match: key %q has revision %d, which is not in the list", c.key, rev)
 		}
 		*set = &rev
 		err = change()

@@ -61,7 +61,7 @@ func run(args []string, version string, replication group.Settings) error {
 	flags.BoolVar(&cfg.Page, "ui", false, "with --standalone: serve the web page below /page/ of the admin address, which must be on loopback")
 	replicated := flags.Bool("replicated", false, "be one of a group of three that keeps the schedules together, or one of several such groups; only adapter-replicated can")
 	flags.StringVar(&replication.Member, "member", "", "with --replicated: the `NAME` of this adapter in --peers")
-	peers := flags.String("peers", "", "with --replicated: the logs of all adapters, a=`HOST:PORT`,b=…,c=…; the same for each. Each three, in this order, are a group with a log of its own; more are only ever appended, three at a time")
+	peers := flags.String("peers", "", "with --replicated: the logs of all members, a=`HOST:PORT`,b=…,c=…, the same for each member. Each three in this order are a group; append three for one more group, and keep the order")
 	flags.StringVar(&replication.PeerListen, "peer-listen", "", "with --replicated: the `ADDRESS` of the log (default the one in --peers)")
 	flags.StringVar(&replication.ForwardListen, "forward-listen", "", "with --replicated: the `ADDRESS` for calls that another adapter forwards (default the port behind the one in --peers)")
 	flags.StringVar(&replication.TLSDir, "peer-tls-dir", "", "with --replicated: `DIR`ectory with tls.crt, tls.key and ca.crt for both; required beyond loopback")

@@ -49,9 +49,9 @@ func (m *Member) compareClocks(ctx context.Context) {
 		if off := m.clocks.Off(); off != was {
 			was = off
 			if off {
-				m.cfg.Log.Error("this machine's clock is wrong, by what the other members' clocks show: this member owns the shard only if no other does", "limit", replica.OffLimit)
+				m.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the shard only if no other can", "limit", replica.OffLimit)
 			} else {
-				m.cfg.Log.Info("this machine's clock is as the other members' again")
+				m.cfg.Log.Info("this machine's clock agrees with the other members' again")
 			}
 		}
 		resigning.Go(m.resign)

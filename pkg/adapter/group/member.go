@@ -349,7 +349,7 @@ func (m *Member) forwardOn(begun time.Time) {
 	if last := m.lastCall.Load(); last != nil {
 		lastCall = last.Sub(begun)
 	}
-	m.cfg.Log.Info("this member has gone on forwarding calls, and ends now", "for", time.Since(begun), "lastCall", lastCall)
+	m.cfg.Log.Info("calls were forwarded until callers had moved; this member ends now", "for", time.Since(begun), "lastCall", lastCall)
 }
 
 // followed returns a moment after another member owns the shard: until then the others

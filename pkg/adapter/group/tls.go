@@ -78,7 +78,7 @@ func (p *peerTLS) read() error {
 	if changed := !bytes.Equal(p.first, authority); changed != p.changed {
 		p.changed = changed
 		if changed {
-			p.log.Warn("the authority of the members is another one than at the start: the log's port reads it only at a start, so restart the members, one after the other, before one has a certificate of the new authority")
+			p.log.Warn("ca.crt has changed, and the log's port reads it only at the start: restart the members one by one before one gets a certificate of the new authority")
 		}
 	}
 	p.config = &tls.Config{

@@ -271,12 +271,12 @@ func (q *Queue) wait(c store.Commit) error {
 
 // The refusals of a call whose store ended before or during it.
 var (
-	errEnded   = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter does not serve the source any more: nothing was changed; try again"}
+	errEnded   = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "this adapter no longer serves the source: nothing was changed; try again"}
 	errUnknown = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
 )
 
-// Ended returns the refusal of a call that met a store which has ended, as it does when the
-// adapter ends, or does not own the shard of a group any more; nil: the error is another one.
+// Ended returns the refusal of a call whose store has ended: the adapter ends, or no longer owns the shard.
+// It returns nil for any other error.
 func Ended(err error) *schedule.Error {
 	switch {
 	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, errEnded):

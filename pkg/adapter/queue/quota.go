@@ -97,8 +97,8 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 	return nil
 }
 
-// freed is what a change frees of marks, as far as it makes up for what its keys have reserved: for all of
-// it, and for the bytes that are reserved now. It is not taken from the namespace's sum before it is stored.
+// freed is how many bytes of marks a change frees, at most the bytes that its keys reserve: of all their
+// reserved bytes, and of the bytes reserved now. It is not taken from the namespace's sum before it is stored.
 type freed struct{ all, now int64 }
 
 func (k *keyState) freed(bytes int64) freed {

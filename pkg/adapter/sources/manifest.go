@@ -65,7 +65,7 @@ func decodeList(raw []byte) ([]gojson.RawMessage, []error) {
 	}
 	errs := strict(raw, &list)
 	if len(errs) == 0 && list.Items == nil {
-		errs = append(errs, errors.New("items: is missing; a List of none says items: []"))
+		errs = append(errs, errors.New("items: is missing; for an empty List write items: []"))
 	}
 	return list.Items, errs
 }

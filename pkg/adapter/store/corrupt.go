@@ -77,7 +77,7 @@ func (db *DB) corruptAt(place string, err error) {
 		p.seen = map[string]bool{}
 	}
 	p.seen[place] = true
-	db.log.Error("store: data on the disk are corrupt; the others go on: stop the adapter and run adapter repair", "place", place, "error", firstLine(fmt.Sprint(err)))
+	db.log.Error("store: data on the disk are corrupt; other data is served: stop the adapter and run adapter repair", "place", place, "error", firstLine(fmt.Sprint(err)))
 }
 
 func (db *DB) corruptRecord(source, key string, err error) *CorruptError {

@@ -224,7 +224,7 @@ func readLog(fs vfs.FS, dir, name string) (data []byte, good int64, end logEnd, 
 	}
 }
 
-var errLog = errors.New("its records are whole no further, though they were on stable storage")
+var errLog = errors.New("records that were on stable storage cannot be read after this point")
 
 // lastLog returns what is wrong with the last log, "" for nothing. The engine takes
 // damage in its last block for the end after a crash, and says nothing.

@@ -28,7 +28,7 @@ func (m *Manager) partedLife() time.Duration {
 
 // errTooMany is the error of a resource, or of the namespaces of a source, for which no
 // watch is left.
-var errTooMany = errors.New("the adapter has no watch left for it: other sources watch with as many as there may be")
+var errTooMany = errors.New("all watches that the adapter may open are in use: it waits for a free one")
 
 // namespaces is the resource of namespaces.
 var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
