@@ -142,7 +142,7 @@ class DeliveryServerTest {
 
   /** A sender that does not read its answer does not hold up other senders. */
   @Test
-  void unreadAnswersStopNobody() throws Exception {
+  void unreadAnswersDelayNoOtherSender() throws Exception {
     CompletableFuture<Answer> run = new CompletableFuture<>();
     CountDownLatch in = new CountDownLatch(1);
     start(
