@@ -311,8 +311,9 @@ func (a *Adapter) serve() error {
 }
 
 // server serves the schedule API on a public address.
-func (a *Adapter) server(handler http.Handler) *http.Server {
+func (a *Adapter) server(handler *api.Handler) *http.Server {
 	s := api.Server(handler)
+	s.RegisterOnShutdown(handler.EndEvents)
 	if a.member != nil {
 		s.Handler = a.member.Route(handler)
 	}

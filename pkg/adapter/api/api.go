@@ -83,7 +83,8 @@ type source interface {
 	ingest.Source
 }
 
-type handler struct {
+// Handler answers the calls of the schedule API.
+type Handler struct {
 	cfg    Config
 	lookup func(namespace, name string) (source, bool)
 	ingest func(ctx context.Context, src ingest.Source, h http.Header, body []byte, judge access.Judge) ([]queue.Item, error)
@@ -104,7 +105,7 @@ type handler struct {
 }
 
 // New returns the handler of the API. It is safe for concurrent use.
-func New(cfg Config) http.Handler {
+func New(cfg Config) *Handler {
 	h := newHandler(cfg)
 	h.lookup = func(namespace, name string) (source, bool) {
 		src, ok := cfg.Lookup(namespace, name)
@@ -116,7 +117,7 @@ func New(cfg Config) http.Handler {
 	return h
 }
 
-func newHandler(cfg Config) *handler {
+func newHandler(cfg Config) *Handler {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -132,7 +133,7 @@ func newHandler(cfg Config) *handler {
 	if cfg.BudgetWait <= 0 {
 		cfg.BudgetWait = defaultBudgetWait
 	}
-	h := &handler{
+	h := &Handler{
 		cfg: cfg, answers: newAnswers(cfg),
 		writing: turns.New(), encoding: turns.New(),
 		bytes: budget.New(cfg.Budget, nil), shares: budget.New(cfg.Requests, nil), scans: budget.New(scansAtOnce, nil),
@@ -145,7 +146,7 @@ func newHandler(cfg Config) *handler {
 
 // call is one request on its way through the handler.
 type call struct {
-	*handler
+	*Handler
 	w   http.ResponseWriter
 	r   *http.Request
 	src source
@@ -166,8 +167,8 @@ type call struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := call{handler: h, w: w, r: r}
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := call{Handler: h, w: w, r: r}
 	started := time.Now()
 	defer c.leave()
 	if h.cfg.Tracer != nil {

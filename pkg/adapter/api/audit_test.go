@@ -151,7 +151,7 @@ func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 func TestAudit_CostsNothingWhenItIsOff(t *testing.T) {
 	// No allocation is made for a line that is not wanted.
 	e, _ := auditEdge(t, false)
-	c := &call{handler: e.handler, src: e.fake, r: nil}
+	c := &call{Handler: e.Handler, src: e.fake, r: nil}
 	if n := testing.AllocsPerRun(100, func() {
 		c.audit(auditSchedule, "k", "created")
 		_ = c.audited(auditCancel, "k", context.Canceled, "cancelled")

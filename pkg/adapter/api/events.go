@@ -27,8 +27,8 @@ const (
 
 var typeEvents = []string{"text/event-stream"}
 
-// endEvents ends all streams of events.
-func (h *handler) endEvents() { h.end.Do(func() { close(h.ending) }) }
+// EndEvents ends all streams of events, which would hold up the end of a server.
+func (h *Handler) EndEvents() { h.end.Do(func() { close(h.ending) }) }
 
 // events is GET {address}/events.
 func (c *call) events() error {

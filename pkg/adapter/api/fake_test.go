@@ -246,7 +246,7 @@ func (f *fake) Counts() (queue.Counts, error) {
 
 // edge is a handler over one fake source, default/demo.
 type edge struct {
-	*handler
+	*Handler
 	*fake
 	ingested []string // bodies
 	resyncs  []string // prefixes and times
@@ -269,7 +269,7 @@ func newEdge(t testing.TB, change ...func(*Config)) *edge {
 	for _, c := range change {
 		c(&cfg)
 	}
-	e.handler = newHandler(cfg)
+	e.Handler = newHandler(cfg)
 	e.lookup = func(namespace, name string) (source, bool) {
 		return e.fake, namespace == "default" && name == "demo"
 	}

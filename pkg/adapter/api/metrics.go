@@ -82,7 +82,7 @@ var pathNames = [...]string{
 }
 
 // observe shows how full the budgets are.
-func (h *handler) observe() {
+func (h *Handler) observe() {
 	if h.cfg.Meter == nil {
 		return
 	}

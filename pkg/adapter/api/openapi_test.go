@@ -164,7 +164,7 @@ func TestOpenAPI_IsTrue(t *testing.T) {
 		e.letters["dead"] = kept("dead", 400, "no")
 		e.letters["lost"] = kept("lost", 0, "dispatch error")
 		e.outcomes = []recent.Outcome{{At: now, Result: "retrying", Status: 503, Attempt: 1, Lateness: time.Millisecond, Cause: "v1/Secret/a/b"}, {At: now, Result: "delivered"}}
-		e.endEvents() // a stream ends at once
+		e.EndEvents() // a stream ends at once
 		guard.now = deny
 		if change != nil {
 			change(e)

@@ -21,7 +21,7 @@ const writeTimeout = 2 * time.Minute
 // A connection of HTTP/2 may have 16 requests under way, whose bodies share a
 // window of 64 KiB: what arrives before a handler reads it is in no budget.
 func Server(h http.Handler) *http.Server {
-	s := &http.Server{
+	return &http.Server{
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       time.Minute,
@@ -38,8 +38,4 @@ func Server(h http.Handler) *http.Server {
 		},
 		DisableGeneralOptionsHandler: true, // OPTIONS * is answered as any unknown path
 	}
-	if h, ok := h.(*handler); ok { // callers who follow events would hold up the end
-		s.RegisterOnShutdown(h.endEvents)
-	}
-	return s
 }
