@@ -115,5 +115,10 @@ func TestTests_NamesAreShort(t *testing.T) {
 				t.Errorf("%s: %s: want Subject_Case in at most %d characters", f.path, name, maxTestName)
 			}
 		}
+		for _, name := range f.bare {
+			if !f.generated {
+				t.Errorf("%s: %s has no comment: put its promise directly above it", f.path, name)
+			}
+		}
 	}
 }

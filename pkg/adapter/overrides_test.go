@@ -15,6 +15,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
+// Each accepted spec.ceOverrides reaches the sink unchanged in both formats. A refusal names the field.
 func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
 	t.Parallel()
 	// Whatever spec.ceOverrides is accepted arrives in both modes; what is not

@@ -73,6 +73,7 @@ func probed(t *testing.T, url, path string) {
 	}
 }
 
+// Probes and callers are answered while a flood of connections fills the limits. Metrics and the log report the flood.
 func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	// 5,000 connections, idle or half-open, of one peer or of many, to the API
@@ -125,6 +126,7 @@ func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
 	o.below(t, 400)
 }
 
+// Bodies that arrive slowly hold little memory, so that a large body of another source is accepted meanwhile.
 func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	// Callers that announce 16 MiB, or no length, and then send next to nothing
@@ -150,6 +152,7 @@ func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
 	o.below(t, 300)
 }
 
+// A body that stops arriving is answered with 400 and its connection ends. A small body may arrive slowly.
 func TestSlowBody_IsGivenUp(t *testing.T) {
 	t.Parallel()
 	// A body that stops arriving is answered with 400, long before a minute is
@@ -182,6 +185,7 @@ func TestSlowBody_IsGivenUp(t *testing.T) {
 	}
 }
 
+// Many lists and reads of large events at once stay within the memory of the pod: calls without memory get 503.
 func TestListsOfLargeEvents_FitTheirBudget(t *testing.T) {
 	t.Parallel()
 	// 120 lists at once of 32 keys with events of 255 KiB, and as many reads of
@@ -234,6 +238,7 @@ func (o *own) flood(t *testing.T, calls int, target string) {
 	}
 }
 
+// HTTP/2 requests whose bodies do not arrive hold little memory, and other callers are answered.
 func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	t.Parallel()
 	// 60 connections of HTTP/2 with 200 requests each, whose bodies were
@@ -286,6 +291,7 @@ func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	o.below(t, 400)
 }
 
+// Peers whose slow bodies take all connections do not prevent calls of another peer, over HTTP or HTTPS.
 func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	t.Parallel()
 	// 540 TLS connections of one peer, and 600 plain ones of each of four, whose
@@ -348,6 +354,7 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	}
 }
 
+// A caller who does not read the metrics is disconnected, because only few callers may read them at one time.
 func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
 	t.Parallel()
 	// A caller that asks for the metrics and does not read them loses its
@@ -391,6 +398,7 @@ func certify(t *testing.T, dir string) *x509.CertPool {
 	return roots
 }
 
+// An adapter without tokens refuses the call of a web page of another site.
 func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 	t.Parallel()
 	// A page of another site can neither write nor, under a name of its own for
@@ -418,6 +426,8 @@ func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 	}
 }
 
+// SIGHUP reads the tokens also when the file of sources is bad, so that a revoked token ends at once. The log names
+// each file that failed.
 func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 	t.Parallel()
 	// SIGHUP reads the tokens whatever is wrong with the sources, and names each
@@ -448,6 +458,7 @@ func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 	}
 }
 
+// A source with spec.audit logs each change once, with the line of the token, never the token. Others log nothing.
 func TestAudit_SaysWhoDidWhat(t *testing.T) {
 	t.Parallel()
 	// A source with spec.audit has a line for each change, with the line of the

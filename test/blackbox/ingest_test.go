@@ -190,6 +190,7 @@ func TestIngest_PolicyIsEarliestByDefault(t *testing.T) {
 
 var postponed = declare("postponed", "ingest: {policies: [latest], maxDelay: 24h}")
 
+// An event has only the policies and times that its source allows. A refused event does not change its key.
 func TestEvent_AsksOnlyForWhatTheSourceAllows(t *testing.T) {
 	t.Parallel()
 	// By default an event cannot put a key off; the source says what events may
@@ -208,6 +209,7 @@ func TestEvent_AsksOnlyForWhatTheSourceAllows(t *testing.T) {
 	postponed.ingest(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "24h")
 }
 
+// An event with an impossible time, media type or subject is refused, because its record could not be read back.
 func TestEvent_WithAnImpossibleOffsetIsRefused(t *testing.T) {
 	t.Parallel()
 	// Such a time made a record that could not be read back, and took the key's

@@ -321,6 +321,7 @@ func TestRescheduleAfter_MakesItDueAgain(t *testing.T) {
 	}
 }
 
+// Reschedule-After on a failing answer replaces the back-off, whether shorter or longer, and the attempt counts.
 func TestFailingAnswer_SetsTheTimeOfTheRetry(t *testing.T) {
 	t.Parallel()
 	// Reschedule-After on a failing answer takes the place of the back-off, in
@@ -345,6 +346,7 @@ func TestFailingAnswer_SetsTheTimeOfTheRetry(t *testing.T) {
 	few.gone(t, "failing")
 }
 
+// A rejection with Reschedule-After sends a dead letter and makes the key due again, as a new occurrence.
 func TestRejection_WithATimeBringsTheKeyBack(t *testing.T) {
 	t.Parallel()
 	// Any other answer with Reschedule-After: a dead letter, and the key is due

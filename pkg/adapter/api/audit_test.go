@@ -37,6 +37,8 @@ func auditEdge(t *testing.T, wanted bool, change ...func(*Config)) (*edge, func(
 	}
 }
 
+// Each change of an authenticated caller is logged once, with user, verb, source, key and result. Reads and refused
+// callers are not logged.
 func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	t.Parallel()
 	// Who, what, where and with which result; reads and refused callers have
@@ -92,6 +94,7 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	}
 }
 
+// A change whose request cannot be read is logged too, with its verb, its key and the status of the refusal.
 func TestAudit_HasALineForWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	// A change that is refused because its body, a parameter or a header is bad has
@@ -132,6 +135,7 @@ func TestAudit_HasALineForWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Without authentication audit.user is the address of the peer. A source without spec.audit logs nothing.
 func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 	t.Parallel()
 	// Without authentication the address stands for the user; a source that
@@ -148,6 +152,7 @@ func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 	}
 }
 
+// Without spec.audit a change allocates no memory for its audit line.
 func TestAudit_CostsNothingWhenItIsOff(t *testing.T) {
 	// No allocation is made for a line that is not wanted.
 	e, _ := auditEdge(t, false)

@@ -7,6 +7,8 @@ import (
 	"testing"
 )
 
+// Local serves only requests for a loopback host, and refuses other sites: a web page must not call the adapter
+// through its user's browser.
 func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
 	t.Parallel()
 	// Without tokens a page of another site is refused, also under a name of its
@@ -56,6 +58,7 @@ func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
 	}
 }
 
+// A bulk call of a browser needs its Content-Type: without one a page of another site could send it.
 func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
 	t.Parallel()
 	// A page can send a body without Content-Type to another origin unasked, one
@@ -75,6 +78,7 @@ func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
 	}
 }
 
+// datacontenttype is stored without the blanks around it, because the sink does not receive them.
 func TestContentType_LosesItsBlanks(t *testing.T) {
 	t.Parallel()
 	// A type with a blank before it is the type that the sink will see.

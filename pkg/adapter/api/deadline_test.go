@@ -42,6 +42,8 @@ func (e *edge) clock(method, target, body string, headers ...string) *clocked {
 	return w
 }
 
+// The time to read a body grows with the bytes that have arrived, from bodyGrace to bodyTime, so that a caller who
+// sends little is cut off early.
 func TestBody_HasTimeByWhatHasArrived(t *testing.T) {
 	t.Parallel()
 	// The first bytes have 10 s, the rest as long as 64 KiB a second take, at
@@ -55,6 +57,7 @@ func TestBody_HasTimeByWhatHasArrived(t *testing.T) {
 	})
 }
 
+// A call that cancels all keys has cancelTime instead of the usual deadlines, because millions of keys take long.
 func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 	t.Parallel()
 	// Neither the wait for the next request nor that for the answer ends a long
@@ -67,6 +70,8 @@ func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 	})
 }
 
+// A refusal for lack of memory has only refusalTime to be written, and closes its connection: a caller who does not
+// read it must not hold the request.
 func TestRefusedRequest_HasLittleTimeToBeRead(t *testing.T) {
 	t.Parallel()
 	// A request for which there was no memory does not stay while its caller does

@@ -31,6 +31,7 @@ func fill(b *Budget, sources [][2]string, step, most int64) []int64 {
 	return held
 }
 
+// A source gets at most a quarter of the budget, however many claims it has, so that other sources find memory.
 func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
 	t.Parallel()
 	// However many claims one source has, three quarters stay for the others.
@@ -40,6 +41,7 @@ func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
 	}
 }
 
+// A namespace gets at most half of the budget, so that another namespace has memory for its largest body.
 func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	t.Parallel()
 	// More sources do not bring a namespace more than half of the budget.
@@ -58,6 +60,7 @@ func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	}
 }
 
+// Greedy sources of one namespace get similar shares, and leave memory for namespaces that come later.
 func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	t.Parallel()
 	// A namespace with one source holds what one with ten holds; a newcomer
@@ -85,6 +88,7 @@ func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	}
 }
 
+// The oldest claim can always grow to its full size, so that claims which grow side by side do not deadlock.
 func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 	t.Parallel()
 	// Twenty bodies of one source that grow side by side do not lock each other
@@ -113,6 +117,7 @@ func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 	}
 }
 
+// A claim that fits is granted at once, although an older and larger claim waits.
 func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 	t.Parallel()
 	// A claim that fits is granted while one that does not fit waits.
@@ -141,6 +146,7 @@ func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 	})
 }
 
+// A claim stops waiting when its context ends, and then holds no memory and no place in the queue.
 func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
 	// A claim that gave up holds nothing, and is not in the way.
@@ -161,6 +167,7 @@ func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 	})
 }
 
+// At most maxWaiting claims wait. One more, and a claim for more than the whole budget, gets ErrFull at once.
 func TestWaitingClaims_AreBounded(t *testing.T) {
 	t.Parallel()
 	// Above a thousand waiting claims, and for more than there is, there is no
@@ -195,6 +202,7 @@ func TestWaitingClaims_AreBounded(t *testing.T) {
 	})
 }
 
+// After a refusal freed is called once when memory is released. Without a refusal it is not called.
 func TestFreed_IsCalledAfterARefusal(t *testing.T) {
 	t.Parallel()
 	// After a refusal freed is called once when bytes were given back, and not
@@ -218,6 +226,7 @@ func TestFreed_IsCalledAfterARefusal(t *testing.T) {
 	}
 }
 
+// Random claims never exceed the total or the share of a namespace, and the sums of each level equal the claims.
 func TestRandomClaims_KeepTheSums(t *testing.T) {
 	t.Parallel()
 	// Whatever is taken and given back, the sums are right, the total is never

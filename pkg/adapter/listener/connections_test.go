@@ -121,6 +121,7 @@ func ended(t *testing.T, c net.Conn) {
 	}
 }
 
+// At the limit the connection that has been idle for longest is closed for a new one, whichever was opened first.
 func TestLongestIdle_GivesWayAtTheLimit(t *testing.T) {
 	t.Parallel()
 	// A connection beyond the limit is answered, and the one that was idle for
@@ -142,6 +143,7 @@ func TestLongestIdle_GivesWayAtTheLimit(t *testing.T) {
 	}
 }
 
+// A peer that floods loses its own connections. The only connection of another peer stays, however long it was idle.
 func TestPeerWithTheMost_LosesItsOwn(t *testing.T) {
 	t.Parallel()
 	// A peer that floods takes nothing from one with a single idle connection,
@@ -165,6 +167,7 @@ func TestPeerWithTheMost_LosesItsOwn(t *testing.T) {
 	}
 }
 
+// A new peer is answered even while a flood from many addresses fills the limit.
 func TestManyPeers_DoNotStarveAProbe(t *testing.T) {
 	t.Parallel()
 	// A flood from as many addresses as connections does not keep a new peer
@@ -188,6 +191,7 @@ func (w *world) wait(t *testing.T, number int) <-chan error {
 	return answer
 }
 
+// A request under way is cut off neither for its own peer nor for a peer that would then have more connections.
 func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	t.Parallel()
 	// A new connection is refused where all others are being answered, and are
@@ -207,6 +211,8 @@ func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	}
 }
 
+// A peer whose requests take all places loses its oldest one to a peer that has none. It cannot take a place back from
+// the peer that has fewer.
 func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
 	t.Parallel()
 	// A peer whose requests take all places, be it with bodies that do not come,
@@ -239,6 +245,7 @@ func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
 	}
 }
 
+// With KeepBusy a flood of connections cuts off no request, and callers who make requests can still connect.
 func TestKeepBusy_ManyPeersCutNothingOff(t *testing.T) {
 	t.Parallel()
 	// Where only trusted callers make requests, none is cut off for a flood from
@@ -265,6 +272,8 @@ func TestKeepBusy_ManyPeersCutNothingOff(t *testing.T) {
 	}
 }
 
+// A connection that has been idle for surelyIdle is closed before any request is cut off, but not for a peer that has
+// its part of the places.
 func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
 	t.Parallel()
 	// Before a request of the peer with the most, what has been idle for longer
@@ -303,6 +312,8 @@ func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
 	}
 }
 
+// Incomplete requests share a budget of bytes, and return their bytes when they end. A request that exceeds the share
+// of its peer is closed.
 func TestHalfRequests_AreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	// Half requests share a budget: the one that exceeds its peer's share ends,
@@ -336,6 +347,7 @@ func TestHalfRequests_AreBoundedInBytes(t *testing.T) {
 	}
 }
 
+// A closed connection leaves nothing in the counts or among the peers, so that the limit does not fill up.
 func TestClosedConnections_AreForgotten(t *testing.T) {
 	t.Parallel()
 	// Nothing is left of connections that end by themselves.

@@ -56,6 +56,7 @@ func shown(v schedule.View, err error) string {
 	return fmt.Sprintln(v.Key, v.State, v.InFlight, e.Revision, e.Occurrence, e.DueAt.Sub(at), e.Attempt, e.UID, e.Reason, err)
 }
 
+// A bulk call that takes several pages has the same results, keys and counts as single requests.
 func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	t.Parallel()
 	// Items on keys with large events go in pages. What becomes of each, of their
@@ -110,6 +111,7 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	}
 }
 
+// A bulk answer has at most 1 MiB of events that the call did not bring, so that a small call has no huge answer.
 func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	t.Parallel()
 	// The answer to a small call would be as large as all that its keys hold.
@@ -140,6 +142,7 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	}
 }
 
+// A bulk call with large events is applied in pages, because the log of a group keeps each change in memory.
 func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	t.Parallel()
 	// The log of a group keeps changes in memory, so a call of 16 MiB must not be one of them.
@@ -169,6 +172,7 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	}
 }
 
+// A request claims memory before it reads a large entry, and changes nothing when it gets none.
 func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	t.Parallel()
 	// Without memory nothing changes; small entries, cancellations and
@@ -225,6 +229,7 @@ func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	}
 }
 
+// At a start each key with an unfinished delivery is brought forward, also when large events take several pages.
 func TestRecovery_OfLargeEventsGoesPageByPage(t *testing.T) {
 	t.Parallel()
 	// Every key that an event postponed during a delivery is brought forward at a

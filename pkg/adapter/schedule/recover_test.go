@@ -5,6 +5,7 @@ import (
 	"time"
 )
 
+// After a crash the older occurrence is repeated, and a later event behind it is still due at its own time.
 func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	t.Parallel()
 	// The older occurrence is repeated after a crash, and the event that came in
@@ -50,6 +51,7 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	}
 }
 
+// The time that Recover keeps for a later event survives a merge, and ends when a request replaces the occurrence.
 func TestRecover_LaterEventMeetsOtherRequests(t *testing.T) {
 	t.Parallel()
 	// The time that is owed goes on with events, and ends with what takes the

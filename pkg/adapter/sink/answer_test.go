@@ -61,6 +61,7 @@ var binaryReply = func(h http.Header) {
 	}
 }
 
+// When the body of an answer does not end, status and headers decide the outcome, without a wait for delivery.timeout.
 func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
 	t.Parallel()
 	// A body that does not end is not waited for until delivery.timeout: the
@@ -118,6 +119,7 @@ func TestAnswer_EndsWithTheTimeout(t *testing.T) {
 	}
 }
 
+// A 2xx answer whose connection breaks is a success: else a sink that always breaks off would be called for ever.
 func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 	t.Parallel()
 	// A 2xx whose connection breaks before its last byte is done: repeating it
@@ -137,6 +139,7 @@ func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 	}
 }
 
+// A large reply for which there is no memory is not read, but its time counts. A small reply needs none.
 func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
 	t.Parallel()
 	// The memory of replies is bounded: a large one that finds none in time is

@@ -40,6 +40,7 @@ func (c countingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// An attempt that is called off before it begins sends no request, over new and used connections, with and without TLS.
 func TestAttempt_CalledOffWritesNothing(t *testing.T) {
 	t.Parallel()
 	// An attempt that was called off while it got its connection, a new one or
@@ -88,6 +89,7 @@ func TestAttempt_CalledOffWritesNothing(t *testing.T) {
 	}
 }
 
+// The end of an attempt ends its dial, because attempts that end early could otherwise leave any number of dials.
 func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	t.Parallel()
 	// What is dialled for an attempt that is over is given up: the transport by
@@ -110,6 +112,7 @@ func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	}
 }
 
+// At most MaxIdle connections are idle over all sinks: above it the oldest one is closed.
 func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	t.Parallel()
 	// A source for each of many sinks, and certificates of its own for each,
@@ -147,6 +150,7 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	}
 }
 
+// Trust replaces the transports and keeps the routes, so a route must not keep a transport with old roots.
 func TestTransports_AreNotKeptByRoutes(t *testing.T) {
 	t.Parallel()
 	// Each set of certificates has a transport. There are never more of them

@@ -137,6 +137,7 @@ func TestRetryAfter_On429And503Only(t *testing.T) {
 	}
 }
 
+// Reschedule-After on a failing answer sets the next time. "never" and values that cannot be read are ignored.
 func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 	t.Parallel()
 	// A failing answer that names a time is read as asking for it; "never" and

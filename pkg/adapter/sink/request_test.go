@@ -235,6 +235,7 @@ func TestData_ThatIsAnEventGoesStructured(t *testing.T) {
 	}
 }
 
+// A blank before datacontenttype does not hide that the data is an event, which would forge the id of the delivery.
 func TestData_ThatIsAnEventBehindABlank(t *testing.T) {
 	t.Parallel()
 	// A blank before the media type is not sent, so it must not hide that the

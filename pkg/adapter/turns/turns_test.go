@@ -10,6 +10,7 @@ import (
 	"time"
 )
 
+// Namespaces take turns, and so do the sources of a namespace, so that a flood delays only itself.
 func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
 	// However many requests of one namespace wait, another one's is the next but
@@ -52,6 +53,7 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	})
 }
 
+// A wait ends with its context or after Wait, and uses no turn.
 func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	t.Parallel()
 	// A wait ends with its context, and after its time; neither costs a turn.
@@ -99,6 +101,7 @@ func TestWith_WaitsForItsContext(t *testing.T) {
 	})
 }
 
+// There are never more callers at a time than turns, and no turn is lost when callers give up.
 func TestTurns_NeverMoreAtATime(t *testing.T) {
 	t.Parallel()
 	// Callers come, give up and end: no more of them compute than there are turns, and no turn is lost.

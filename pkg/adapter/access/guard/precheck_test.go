@@ -59,6 +59,7 @@ func TestPrecheck_ReadsClaims(t *testing.T) {
 	}
 }
 
+// A token that passes is well-formed and not expired. A refusal is CodeUnauthenticated and quotes no long token.
 func FuzzPrecheck(f *testing.F) {
 	f.Add("")
 	f.Add("a.b.c")

@@ -37,6 +37,7 @@ func when(t testing.TB, text string) *Program {
 	return p.When
 }
 
+// Expressions as in the documentation cost at most 200, so that the limits do not affect ordinary use.
 func TestExpression_SensibleOnesAreCheap(t *testing.T) {
 	t.Parallel()
 	// What the documentation shows, and what goes well beyond it, is far below
@@ -105,6 +106,7 @@ func TestMatches_PatternIsBoundedFirst(t *testing.T) {
 	}
 }
 
+// programSize never underestimates a compiled pattern, because the limit depends on it, and overestimates it by little.
 func TestMatches_EstimateIsNoLessThanTheProgram(t *testing.T) {
 	t.Parallel()
 	// The estimate of a pattern's program is never too small, and not far too large.
@@ -127,6 +129,7 @@ func TestMatches_EstimateIsNoLessThanTheProgram(t *testing.T) {
 	}
 }
 
+// One match is limited by the sizes of pattern and text together, and many matches by MaxCost.
 func TestMatches_LongTextMeetsItsBound(t *testing.T) {
 	t.Parallel()
 	// The time of one match is bounded by pattern and text together, and many
@@ -212,6 +215,7 @@ func frugal(t testing.TB, name string, f func()) {
 	}
 }
 
+// An evaluation ends in bounded time and memory, whatever a tenant writes and sends, and its error is short.
 func TestHostileExpressions_EndInTimeAndMemory(t *testing.T) {
 	// Not in parallel: it reads what the process allocates. Whatever a tenant
 	// writes and sends, one evaluation ends, by its cost or by its context.
@@ -232,6 +236,7 @@ func TestHostileExpressions_EndInTimeAndMemory(t *testing.T) {
 	}
 }
 
+// At most maxComprehensions macros are accepted, because the time to check nested types grows exponentially.
 func TestExpression_TypesThatDoubleAreRefused(t *testing.T) {
 	// Not in parallel, as above. The time to check types grows exponentially
 	// with nested macros, so there is a bound on these.
@@ -248,6 +253,7 @@ func TestExpression_TypesThatDoubleAreRefused(t *testing.T) {
 	})
 }
 
+// An expression has at most maxNodes parts, because the memory that it keeps grows with them.
 func TestExpression_PartsAreBounded(t *testing.T) {
 	t.Parallel()
 	// What is kept of an expression grows with its parts.
@@ -258,6 +264,7 @@ func TestExpression_PartsAreBounded(t *testing.T) {
 	}
 }
 
+// The error of an expression begins with its field and is short, although the compiler quotes a line for each mistake.
 func TestCompile_ErrorIsShort(t *testing.T) {
 	t.Parallel()
 	// The compiler quotes a long line for each of many errors.
@@ -267,6 +274,7 @@ func TestCompile_ErrorIsShort(t *testing.T) {
 	}
 }
 
+// An evaluation whose context has ended returns the cause, also where the expression would ignore an error.
 func TestEval_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	// An evaluation ends with its context, whatever it yields.
@@ -279,6 +287,7 @@ func TestEval_EndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Below each limit an expression is evaluated, and above it the error names the limit.
 func TestEval_LimitsAreCrossed(t *testing.T) {
 	t.Parallel()
 	// Just below a bound an expression works, just above it does not.
@@ -310,6 +319,7 @@ func TestEval_LimitsAreCrossed(t *testing.T) {
 	}
 }
 
+// Any expression is compiled and evaluated in bounded time and memory, and costs at most MaxCost.
 func FuzzExpression(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)
