@@ -105,7 +105,7 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 const maxTestName = 45
 
 // A test is named TestSubject_Case. The sentence is its comment.
-func TestTests_NamesAreShort(t *testing.T) {
+func TestTests_NamedAndExplained(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	tree := readTree(t)

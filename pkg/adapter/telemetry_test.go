@@ -97,8 +97,6 @@ func startCore(tb testing.TB, sender dispatch.Sender, now func() time.Time) (*te
 // distinguishes 1,000 namespaces.
 func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	t.Parallel()
-	// Above 2000 label sets sources were not distinguished any more, and the
-	// series of removed sources stayed for ever.
 	const n = 2100
 	sent := make(chan struct{}, n)
 	tm, d, q := startCore(t, succeeding(sent), nil)

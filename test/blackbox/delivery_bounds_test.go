@@ -185,7 +185,6 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 // A 503 whose body never ends frees its slot and is retried, because status and headers decide.
 func TestRefusal_WithAnEndlessBodyFreesItsSlot(t *testing.T) {
 	t.Parallel()
-	// A 503 whose body never ends is a 503: Retry-After counts from its headers.
 	s := &source{name: "endless", spec: "limits: {maxInFlight: 1}"}
 	alone(t, nil, s)
 	s.answer("k", func(w http.ResponseWriter, r *http.Request, d *harness.Delivery) {
@@ -208,8 +207,6 @@ func TestRefusal_WithAnEndlessBodyFreesItsSlot(t *testing.T) {
 // A dead letter sink that hangs takes no slot of maxInFlight from the keys.
 func TestDeadLetterSink_ThatHangsCostsNoSlot(t *testing.T) {
 	t.Parallel()
-	// Dead letters whose sink hangs leave all of maxInFlight to the keys: so many deliveries
-	// of keys are under way at once.
 	const slots = 4
 	s := &source{name: "letters-hang", spec: fmt.Sprintf("delivery: {deadLetterSink: {uri: SINK/letters-hang-dead}}\nlimits: {maxInFlight: %d}", slots)}
 	alone(t, nil, s)

@@ -155,8 +155,6 @@ func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
 // A body that stops arriving is answered with 400 and its connection ends. A small body may arrive slowly.
 func TestSlowBody_IsGivenUp(t *testing.T) {
 	t.Parallel()
-	// A body that stops arriving is answered with 400, long before a minute is
-	// over, and its connection ends; a slow small one is taken.
 	s := &source{name: "stops"}
 	o := alone(t, nil, s)
 	stops := dial(t, o.URL)
@@ -357,8 +355,6 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 // A caller who does not read the metrics is disconnected, because only few callers may read them at one time.
 func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
 	t.Parallel()
-	// A caller that asks for the metrics and does not read them loses its
-	// connection soon, and with it its place: four such may ask at one time.
 	o := alone(t, nil, &source{name: "metrics"})
 	conn := dial(t, o.Admin)
 	if err := conn.(*net.TCPConn).SetReadBuffer(2048); err != nil {
@@ -401,8 +397,6 @@ func certify(t *testing.T, dir string) *x509.CertPool {
 // An adapter without tokens refuses the call of a web page of another site.
 func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 	t.Parallel()
-	// A page of another site can neither write nor, under a name of its own for
-	// this machine, read; with tokens the name does not matter.
 	for header, value := range map[string]string{"Host": "evil.example", "Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, plain.url()+"/schedules", strings.NewReader(`{"items":[{"key":"page"}]}`))
 		if err != nil {
@@ -430,8 +424,6 @@ func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 // each file that failed.
 func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 	t.Parallel()
-	// SIGHUP reads the tokens whatever is wrong with the sources, and names each
-	// failure.
 	s := &source{name: "revoke"}
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	write := func(file, text string) {
@@ -461,8 +453,6 @@ func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 // A source with spec.audit logs each change once, with the line of the token, never the token. Others log nothing.
 func TestAudit_SaysWhoDidWhat(t *testing.T) {
 	t.Parallel()
-	// A source with spec.audit has a line for each change, with the line of the
-	// token, never the token; one without has none.
 	s, silent := &source{name: "audited", spec: "audit: true"}, &source{name: "unaudited"}
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("# who\nsecret-of-ours\n"), 0o600); err != nil {

@@ -245,8 +245,6 @@ func TestRecord_OfAnyLengthComesBack(t *testing.T) {
 
 // A decoded entry does not keep its record beside the data, which would double the memory of a delivery.
 func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
-	// The strings of a large record must not keep the record beside the data: a
-	// delivery under way took twice the memory of its event.
 	record, err := appendRecord(nil, &schedule.Entry{Revision: 1, Occurrence: 1, UID: "u", Event: &schedule.Event{
 		Type: "t", Subject: "s", Data: make([]byte, schedule.MaxDataBytes),
 	}})
