@@ -105,7 +105,7 @@ func eachPage(t *testing.T, line func(name string, number int, line string)) {
 const maxTestName = 45
 
 // A test is named TestSubject_Case. The sentence is its comment.
-func TestTests_NamesAreShort(t *testing.T) {
+func TestTests_NamedAndExplained(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 	tree := readTree(t)
@@ -113,6 +113,11 @@ func TestTests_NamesAreShort(t *testing.T) {
 		for _, m := range declared.FindAllStringSubmatch(tree.texts[f.path], -1) {
 			if name := m[1]; len(name) > maxTestName || !strings.Contains(name, "_") {
 				t.Errorf("%s: %s: want Subject_Case in at most %d characters", f.path, name, maxTestName)
+			}
+		}
+		for _, name := range f.bare {
+			if !f.generated {
+				t.Errorf("%s: %s has no comment: put its promise directly above it", f.path, name)
 			}
 		}
 	}

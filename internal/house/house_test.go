@@ -44,6 +44,7 @@ func allows(pattern, pkg string) bool {
 
 func below(dir, pkg string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
 
+// The plan and the tree have the same packages, so that the plan cannot become outdated. No package has a vague name.
 func TestPlan_HasEveryPackage(t *testing.T) {
 	t.Parallel()
 	tree := readTree(t)
@@ -75,6 +76,7 @@ func TestPlan_HasEveryPackage(t *testing.T) {
 	}
 }
 
+// The comment of a package, and its caption in ARCHITECTURE.md, tell a reader what the package is for.
 func TestPackages_CommentAndCaption(t *testing.T) {
 	t.Parallel()
 	captions := readRoot(t, "ARCHITECTURE.md")
@@ -88,6 +90,7 @@ func TestPackages_CommentAndCaption(t *testing.T) {
 	}
 }
 
+// A package imports only what its rule on the plan allows, and production code imports no package for tests.
 func TestImports_FollowThePlan(t *testing.T) {
 	t.Parallel()
 	for name, p := range readTree(t).packages {
@@ -106,6 +109,7 @@ func TestImports_FollowThePlan(t *testing.T) {
 	}
 }
 
+// A package does not depend on a banned package through other packages either.
 func TestImports_AtAnyDepth(t *testing.T) {
 	t.Parallel()
 	// go test does not see what go list reads. readTree and go.mod make it drop a
@@ -138,6 +142,7 @@ func TestImports_AtAnyDepth(t *testing.T) {
 	}
 }
 
+// A file that a person wrote has at most maxLines, and none of its comments leaves work for later.
 func TestFiles_ShortAndComplete(t *testing.T) {
 	t.Parallel()
 	open := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
@@ -156,6 +161,7 @@ func TestFiles_ShortAndComplete(t *testing.T) {
 	}
 }
 
+// No test is skipped, because a skipped test checks nothing. Only the files in sleepers wait on the real clock.
 func TestTests_NeitherSkipNorSleep(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -235,6 +241,7 @@ func TestPages_TestsExist(t *testing.T) {
 	}
 }
 
+// A package that is planned and not yet written has its rule on the plan too.
 func TestPlan_PlannedPackages(t *testing.T) {
 	t.Parallel()
 	for _, name := range slices.Sorted(maps.Keys(planned)) {

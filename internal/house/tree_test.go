@@ -38,6 +38,7 @@ type file struct {
 	synctest  bool
 	comments  []string
 	calls     []string // of functions in packages and of methods, as written
+	bare      []string // tests without a comment directly above them
 }
 
 // readTree reads the tree once for all tests. It opens each file itself, so that
@@ -102,6 +103,13 @@ func (tr *tree) add(rel string, content []byte, modules map[string]bool) error {
 	f := file{path: rel, lines: bytes.Count(content, []byte{'\n'}), generated: ast.IsGenerated(syntax)}
 	for _, c := range syntax.Comments {
 		f.comments = append(f.comments, c.Text())
+	}
+	for _, d := range syntax.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if ok && strings.HasSuffix(rel, "_test.go") && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" &&
+			fn.Doc.Text() == "" { // a directive alone is no comment
+			f.bare = append(f.bare, fn.Name.Name)
+		}
 	}
 	ast.Inspect(syntax, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {

@@ -70,6 +70,7 @@ func (c wireConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
+// Once a PUT or DELETE is answered, no byte of the occurrence that it replaced or cancelled is written to the sink.
 func TestChange_NoByteOfTheOlderAfterItsAnswer(t *testing.T) {
 	t.Parallel()
 	// Callers replace and cancel keys just when they are delivered, over

@@ -15,10 +15,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
+// Each accepted spec.ceOverrides reaches the sink unchanged in both formats. A refusal names the field.
 func TestAcceptedSpec_ItsOverridesReachTheSink(t *testing.T) {
 	t.Parallel()
-	// Whatever spec.ceOverrides is accepted arrives in both modes; what is not
-	// is refused with the name of the field.
 	r := seeded(t)
 	w := &world{t: t, answer: func(rw http.ResponseWriter) { rw.WriteHeader(http.StatusNoContent) }}
 	srv := httptest.NewServer(http.HandlerFunc(w.receive))

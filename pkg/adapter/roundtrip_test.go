@@ -519,9 +519,8 @@ func (w *world) wish(r *rand.Rand) (fields []byte, stored func(*schedule.Entry) 
 	}
 }
 
+// Each accepted request, event and reply is unchanged after a restart and at the sink. A refusal names its field.
 func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
-	// What is accepted, of requests, events and replies, survives a restart
-	// unchanged and reaches a sink in both modes; what is not names its field.
 	r := seeded(t)
 	w := &world{t: t, dir: t.TempDir(), wake: make(chan struct{}, 1), specs: bothModes}
 	srv := httptest.NewServer(http.HandlerFunc(w.receive))

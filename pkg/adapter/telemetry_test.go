@@ -93,10 +93,10 @@ func startCore(tb testing.TB, sender dispatch.Sender, now func() time.Time) (*te
 	return tm, d, q
 }
 
+// Each source has series of its own, also above 2,000 sources, until it is removed. The histogram of lateness
+// distinguishes 1,000 namespaces.
 func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 	t.Parallel()
-	// Above 2000 label sets sources were not distinguished any more, and the
-	// series of removed sources stayed for ever.
 	const n = 2100
 	sent := make(chan struct{}, n)
 	tm, d, q := startCore(t, succeeding(sent), nil)

@@ -576,6 +576,7 @@ func TestKey_BeganLate(t *testing.T) {
 	}
 }
 
+// A duration is shown in at most two units, rounded down and without its sign.
 func TestSpan_TwoUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 ms", 300 * time.Microsecond: "<1 ms", 1500 * time.Microsecond: "1 ms", 2 * time.Second: "2 s", 2500 * time.Millisecond: "2.5 s", 72 * time.Second: "1m 12s", 3 * time.Hour: "3h",

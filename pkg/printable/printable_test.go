@@ -15,6 +15,8 @@ var texts = []string{
 	"\U000e0041", "\U0010ffff", "\ufffd", "\x7f", "a\xffb",
 }
 
+// Line returns one line that is safe to print: white space is a space, and characters that a terminal obeys or hides
+// are U+FFFD.
 func TestLine_CanBePrinted(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\nc\r\u00a0d": "a b c  d",
@@ -29,6 +31,7 @@ func TestLine_CanBePrinted(t *testing.T) {
 	}
 }
 
+// JSON and YAML escape hidden characters in the syntax of their format, so that programs read the same values.
 func TestEscapes_OfEachForm(t *testing.T) {
 	text := []byte("\"ä\u009b\u202e\U000e0041\"")
 	for _, c := range []struct {

@@ -65,6 +65,7 @@ func bounded(t *testing.T, a *harness.Adapter) {
 	}
 }
 
+// Replies that do not end take no more memory than the share of replies, however many deliveries wait for them.
 func TestReplies_ThatDripDoNotFillTheMemory(t *testing.T) {
 	t.Parallel()
 	// Sinks that answer 2,000 deliveries with all but the last bytes of a
@@ -113,6 +114,7 @@ func TestLargeEvents_HangingSinksFillNoMemory(t *testing.T) {
 	bounded(t, a)
 }
 
+// Once a DELETE is answered, the sink gets nothing of the key, even when its delivery was waiting for a connection.
 func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 	t.Parallel()
 	// The delivery waits for a connection, because the sink accepts none, while
@@ -180,9 +182,9 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 	}
 }
 
+// A 503 whose body never ends frees its slot and is retried, because status and headers decide.
 func TestRefusal_WithAnEndlessBodyFreesItsSlot(t *testing.T) {
 	t.Parallel()
-	// A 503 whose body never ends is a 503: Retry-After counts from its headers.
 	s := &source{name: "endless", spec: "limits: {maxInFlight: 1}"}
 	alone(t, nil, s)
 	s.answer("k", func(w http.ResponseWriter, r *http.Request, d *harness.Delivery) {
@@ -202,10 +204,9 @@ func TestRefusal_WithAnEndlessBodyFreesItsSlot(t *testing.T) {
 	}
 }
 
+// A dead letter sink that hangs takes no slot of maxInFlight from the keys.
 func TestDeadLetterSink_ThatHangsCostsNoSlot(t *testing.T) {
 	t.Parallel()
-	// Dead letters whose sink hangs leave all of maxInFlight to the keys: so many deliveries
-	// of keys are under way at once.
 	const slots = 4
 	s := &source{name: "letters-hang", spec: fmt.Sprintf("delivery: {deadLetterSink: {uri: SINK/letters-hang-dead}}\nlimits: {maxInFlight: %d}", slots)}
 	alone(t, nil, s)
@@ -238,6 +239,7 @@ func TestDeadLetterSink_ThatHangsCostsNoSlot(t *testing.T) {
 	}
 }
 
+// Small calls about keys with large events stay within the memory of the pod.
 func TestBulk_OnLargeEventsDoesNotFillTheMemory(t *testing.T) {
 	t.Parallel()
 	// Calls of a few KB about keys that hold 150 MB: bulk calls, PUTs at once, a

@@ -73,6 +73,7 @@ func probed(t *testing.T, url, path string) {
 	}
 }
 
+// Probes and callers are answered while a flood of connections fills the limits. Metrics and the log report the flood.
 func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	// 5,000 connections, idle or half-open, of one peer or of many, to the API
@@ -125,6 +126,7 @@ func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
 	o.below(t, 400)
 }
 
+// Bodies that arrive slowly hold little memory, so that a large body of another source is accepted meanwhile.
 func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
 	t.Parallel()
 	// Callers that announce 16 MiB, or no length, and then send next to nothing
@@ -150,10 +152,9 @@ func TestSlowBodies_TakeNothingFromOthers(t *testing.T) {
 	o.below(t, 300)
 }
 
+// A body that stops arriving is answered with 400 and its connection ends. A small body may arrive slowly.
 func TestSlowBody_IsGivenUp(t *testing.T) {
 	t.Parallel()
-	// A body that stops arriving is answered with 400, long before a minute is
-	// over, and its connection ends; a slow small one is taken.
 	s := &source{name: "stops"}
 	o := alone(t, nil, s)
 	stops := dial(t, o.URL)
@@ -182,6 +183,7 @@ func TestSlowBody_IsGivenUp(t *testing.T) {
 	}
 }
 
+// Many lists and reads of large events at once stay within the memory of the pod: calls without memory get 503.
 func TestListsOfLargeEvents_FitTheirBudget(t *testing.T) {
 	t.Parallel()
 	// 120 lists at once of 32 keys with events of 255 KiB, and as many reads of
@@ -234,6 +236,7 @@ func (o *own) flood(t *testing.T, calls int, target string) {
 	}
 }
 
+// HTTP/2 requests whose bodies do not arrive hold little memory, and other callers are answered.
 func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	t.Parallel()
 	// 60 connections of HTTP/2 with 200 requests each, whose bodies were
@@ -286,6 +289,7 @@ func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
 	o.below(t, 400)
 }
 
+// Peers whose slow bodies take all connections do not prevent calls of another peer, over HTTP or HTTPS.
 func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	t.Parallel()
 	// 540 TLS connections of one peer, and 600 plain ones of each of four, whose
@@ -348,10 +352,9 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	}
 }
 
+// A caller who does not read the metrics is disconnected, because only few callers may read them at one time.
 func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
 	t.Parallel()
-	// A caller that asks for the metrics and does not read them loses its
-	// connection soon, and with it its place: four such may ask at one time.
 	o := alone(t, nil, &source{name: "metrics"})
 	conn := dial(t, o.Admin)
 	if err := conn.(*net.TCPConn).SetReadBuffer(2048); err != nil {
@@ -391,10 +394,9 @@ func certify(t *testing.T, dir string) *x509.CertPool {
 	return roots
 }
 
+// An adapter without tokens refuses the call of a web page of another site.
 func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 	t.Parallel()
-	// A page of another site can neither write nor, under a name of its own for
-	// this machine, read; with tokens the name does not matter.
 	for header, value := range map[string]string{"Host": "evil.example", "Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, plain.url()+"/schedules", strings.NewReader(`{"items":[{"key":"page"}]}`))
 		if err != nil {
@@ -418,10 +420,10 @@ func TestWebPage_IsRefusedWithoutTokens(t *testing.T) {
 	}
 }
 
+// SIGHUP reads the tokens also when the file of sources is bad, so that a revoked token ends at once. The log names
+// each file that failed.
 func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 	t.Parallel()
-	// SIGHUP reads the tokens whatever is wrong with the sources, and names each
-	// failure.
 	s := &source{name: "revoke"}
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	write := func(file, text string) {
@@ -448,10 +450,9 @@ func TestToken_IsRevokedBesideABadFile(t *testing.T) {
 	}
 }
 
+// A source with spec.audit logs each change once, with the line of the token, never the token. Others log nothing.
 func TestAudit_SaysWhoDidWhat(t *testing.T) {
 	t.Parallel()
-	// A source with spec.audit has a line for each change, with the line of the
-	// token, never the token; one without has none.
 	s, silent := &source{name: "audited", spec: "audit: true"}, &source{name: "unaudited"}
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(tokens, []byte("# who\nsecret-of-ours\n"), 0o600); err != nil {

@@ -190,10 +190,9 @@ func TestIngest_PolicyIsEarliestByDefault(t *testing.T) {
 
 var postponed = declare("postponed", "ingest: {policies: [latest], maxDelay: 24h}")
 
+// An event has only the policies and times that its source allows. A refused event does not change its key.
 func TestEvent_AsksOnlyForWhatTheSourceAllows(t *testing.T) {
 	t.Parallel()
-	// By default an event cannot put a key off; the source says what events may
-	// ask for, and how far ahead. What asks for more changes nothing.
 	v := plain.put(t, "in/allowed", `{"delay":"1h","reason":"r"}`)
 	for _, policy := range []string{"replace", "latest", "fail"} {
 		problem(t, plain.send(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "2h", "Ce-Reschedulepolicy", policy), http.StatusForbidden, "permission_denied")
@@ -208,10 +207,9 @@ func TestEvent_AsksOnlyForWhatTheSourceAllows(t *testing.T) {
 	postponed.ingest(t, "Ce-Reschedulekey", "in/allowed", "Ce-Rescheduleafter", "24h")
 }
 
+// An event with an impossible time, media type or subject is refused, because its record could not be read back.
 func TestEvent_WithAnImpossibleOffsetIsRefused(t *testing.T) {
 	t.Parallel()
-	// Such a time made a record that could not be read back, and took the key's
-	// schedule with it.
 	v := plain.put(t, "in/offset", `{"delay":"1h"}`)
 	for _, headers := range [][]string{{"Ce-Time", "2026-01-01T00:00:00+24:30"}, {"Ce-Time", "2026-01-01T00:00:00+24:00"}, {"Content-Type", "text"}, {"Ce-Subject", "%20"}} {
 		problem(t, plain.send(t, append(headers, "Ce-Reschedulekey", "in/offset")...), http.StatusBadRequest, "invalid_argument")

@@ -321,10 +321,9 @@ func TestRescheduleAfter_MakesItDueAgain(t *testing.T) {
 	}
 }
 
+// Reschedule-After on a failing answer replaces the back-off, whether shorter or longer, and the attempt counts.
 func TestFailingAnswer_SetsTheTimeOfTheRetry(t *testing.T) {
 	t.Parallel()
-	// Reschedule-After on a failing answer takes the place of the back-off, in
-	// both directions, and the attempt counts.
 	plain.answer("failing", script(status(503, "Reschedule-After", "1h", "Retry-After", "1")))
 	v := plain.put(t, "failing", "")
 	plain.next(t, "failing")
@@ -345,10 +344,9 @@ func TestFailingAnswer_SetsTheTimeOfTheRetry(t *testing.T) {
 	few.gone(t, "failing")
 }
 
+// A rejection with Reschedule-After sends a dead letter and makes the key due again, as a new occurrence.
 func TestRejection_WithATimeBringsTheKeyBack(t *testing.T) {
 	t.Parallel()
-	// Any other answer with Reschedule-After: a dead letter, and the key is due
-	// again as a new occurrence with attempt 0.
 	const key = "rejected-again"
 	lettered.answer(key, script(status(500), status(422, "Reschedule-After", "1h")))
 	v := lettered.put(t, key, `{"event":{"type":"x","data":1}}`)

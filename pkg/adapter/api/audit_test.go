@@ -37,10 +37,10 @@ func auditEdge(t *testing.T, wanted bool, change ...func(*Config)) (*edge, func(
 	}
 }
 
+// Each change of an authenticated caller is logged once, with user, verb, source, key and result. Reads and refused
+// callers are not logged.
 func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	t.Parallel()
-	// Who, what, where and with which result; reads and refused callers have
-	// none.
 	e, lines := auditEdge(t, true, func(c *Config) { c.Guard = access.NewTokens("secret", "other") })
 	const auth = "Bearer other"
 	e.do("PUT", base+"/schedules/k", "{}", "Authorization", auth)
@@ -92,10 +92,9 @@ func TestAudit_HasALineForEachAdmittedChange(t *testing.T) {
 	}
 }
 
+// A change whose request cannot be read is logged too, with its verb, its key and the status of the refusal.
 func TestAudit_HasALineForWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	// A change that is refused because its body, a parameter or a header is bad has
-	// one line too.
 	e, lines := auditEdge(t, true)
 	e.do("PUT", base+"/schedules/k", `{"delay":"x"}`)
 	e.do("PUT", base+"/schedules/k", "{}", "Content-Type", "text/plain")
@@ -132,10 +131,9 @@ func TestAudit_HasALineForWhatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Without authentication audit.user is the address of the peer. A source without spec.audit logs nothing.
 func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 	t.Parallel()
-	// Without authentication the address stands for the user; a source that
-	// wants no audit log has none.
 	e, lines := auditEdge(t, true)
 	e.do("PUT", base+"/schedules/k", "{}")
 	if got := lines(); len(got) != 1 || !strings.HasPrefix(got[0], "audit.user=192.0.2.1 audit.verb=schedule") {
@@ -148,8 +146,8 @@ func TestAudit_NamesThePeerWithoutAUser(t *testing.T) {
 	}
 }
 
+// Without spec.audit a change allocates no memory for its audit line.
 func TestAudit_CostsNothingWhenItIsOff(t *testing.T) {
-	// No allocation is made for a line that is not wanted.
 	e, _ := auditEdge(t, false)
 	c := &call{Handler: e.Handler, src: e.fake, r: nil}
 	if n := testing.AllocsPerRun(100, func() {

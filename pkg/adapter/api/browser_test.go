@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
+// Local serves only requests for a loopback host, and refuses other sites: a web page must not call the adapter
+// through its user's browser.
 func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
 	t.Parallel()
-	// Without tokens a page of another site is refused, also under a name of its
-	// own that leads here; what runs on this machine is not.
 	for _, tt := range []struct {
 		host    string
 		headers []string
@@ -56,10 +56,9 @@ func TestWebPage_CannotCallALocalAdapter(t *testing.T) {
 	}
 }
 
+// A bulk call of a browser needs its Content-Type: without one a page of another site could send it.
 func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
 	t.Parallel()
-	// A page can send a body without Content-Type to another origin unasked, one
-	// that says application/json it cannot.
 	e := newEdge(t)
 	const body = `{"items":[]}`
 	for _, header := range []string{"Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode"} {
@@ -75,9 +74,9 @@ func TestBulk_OfABrowserNeedsItsContentType(t *testing.T) {
 	}
 }
 
+// datacontenttype is stored without the blanks around it, because the sink does not receive them.
 func TestContentType_LosesItsBlanks(t *testing.T) {
 	t.Parallel()
-	// A type with a blank before it is the type that the sink will see.
 	r := newEdge(t).put(t, "k", `{"event":{"datacontenttype":" application/cloudevents+json ","data":{}}}`)
 	if got := r.Event.DataContentType; got != "application/cloudevents+json" {
 		t.Errorf("%q", got)

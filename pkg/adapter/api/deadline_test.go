@@ -42,10 +42,10 @@ func (e *edge) clock(method, target, body string, headers ...string) *clocked {
 	return w
 }
 
+// The time to read a body grows with the bytes that have arrived, from bodyGrace to bodyTime, so that a caller who
+// sends little is cut off early.
 func TestBody_HasTimeByWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	// The first bytes have 10 s, the rest as long as 64 KiB a second take, at
-	// most a minute; then nothing bounds the wait for the next request.
 	synctest.Test(t, func(t *testing.T) {
 		w := newEdge(t).clock("PUT", base+"/schedules/k", "{}"+strings.Repeat(" ", 8<<20))
 		last := len(w.read) - 1
@@ -55,10 +55,9 @@ func TestBody_HasTimeByWhatHasArrived(t *testing.T) {
 	})
 }
 
+// A call that cancels all keys has cancelTime instead of the usual deadlines, because millions of keys take long.
 func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 	t.Parallel()
-	// Neither the wait for the next request nor that for the answer ends a long
-	// cancellation.
 	synctest.Test(t, func(t *testing.T) {
 		w := newEdge(t).clock("DELETE", base+"/schedules?all=true", "")
 		if w.Code != 200 || len(w.write) != 1 || w.write[0] != cancelTime || len(w.read) != 1 || w.read[0] != cancelTime {
@@ -67,10 +66,10 @@ func TestCancelAll_HasTimeForMillionsOfKeys(t *testing.T) {
 	})
 }
 
+// A refusal for lack of memory has only refusalTime to be written, and closes its connection: a caller who does not
+// read it must not hold the request.
 func TestRefusedRequest_HasLittleTimeToBeRead(t *testing.T) {
 	t.Parallel()
-	// A request for which there was no memory does not stay while its caller does
-	// not read the answer.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.Requests = 64 << 10 })
 		all := e.shares.Claim("another", "source")

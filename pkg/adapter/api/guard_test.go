@@ -66,9 +66,9 @@ func TestGuard_AdmitsEachEvent(t *testing.T) {
 	}
 }
 
+// The context of a request ends the evaluation of its events, so that no work is done for a caller who is gone.
 func TestEvents_AreJudgedUntilTheCallerHangsUp(t *testing.T) {
 	t.Parallel()
-	// What is done for an event ends with the request that brought it.
 	e := newEdge(t)
 	ctx, hangUp := context.WithCancel(t.Context())
 	e.ingest = func(judging context.Context, _ ingest.Source, _ http.Header, _ []byte, _ access.Judge) ([]queue.Item, error) {

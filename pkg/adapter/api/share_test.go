@@ -51,10 +51,10 @@ func (e *edge) start(method, target, from string, length int64, body io.Reader) 
 	return done
 }
 
+// A body counts in the budget by the bytes that have arrived, not by its Content-Length, so that slow callers do not
+// use up the budget.
 func TestSlowBodies_HoldWhatHasArrived(t *testing.T) {
 	t.Parallel()
-	// Hundred callers that announce 16 MiB and send a byte hold nothing of the
-	// budget, and others' large bodies go on.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t)
 		more := make(chan struct{})
@@ -79,10 +79,9 @@ func TestSlowBodies_HoldWhatHasArrived(t *testing.T) {
 	})
 }
 
+// A peer gets at most a quarter of the memory for requests, and then 503 with Retry-After. Other peers are answered.
 func TestPeer_HasAShareOfTheRequests(t *testing.T) {
 	t.Parallel()
-	// A peer with thousands of requests under way waits and is refused; another
-	// one is answered.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.BudgetWait = 5 * time.Second })
 		more := make(chan struct{})
@@ -111,10 +110,10 @@ func TestPeer_HasAShareOfTheRequests(t *testing.T) {
 	})
 }
 
+// A request with large headers is refused at once when there is no memory for it, because a request that waits is not
+// counted.
 func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 	t.Parallel()
-	// A request with large headers is refused at once when there is no share for
-	// it.
 	synctest.Test(t, func(t *testing.T) {
 		e := newEdge(t, func(c *Config) { c.Requests, c.BudgetWait = 64<<10, time.Hour })
 		all := e.shares.Claim("another", "source")
@@ -127,10 +126,10 @@ func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 	})
 }
 
+// The body of an unauthenticated caller counts for the caller's address, not for the source, so that strangers cannot
+// use up the share of a tenant.
 func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	t.Parallel()
-	// Bodies of callers that are not authenticated count for their address, bodies
-	// of others for their source.
 	for user, want := range map[string]string{"": strangers, "a user": "default"} {
 		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
 		var held []string
@@ -183,10 +182,9 @@ func (l *large) List(queue.ListOptions) ([]schedule.View, string, error) {
 	return []schedule.View{l.view("k")}, "", nil
 }
 
+// A read claims memory before it reads, so that many reads at once stay within the budget, and all are answered.
 func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
 	t.Parallel()
-	// 120 lists and reads at once read no more at a time than the budget has
-	// room for, and all are answered.
 	for target, most := range map[string]int{"/schedules": 32 << 20 / chunkBytes, "/schedules/k": 32 << 20 / entryBytes, "/schedules?order=due&prefix=k": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEdge(t, func(c *Config) { c.BudgetWait = time.Minute })
@@ -214,9 +212,9 @@ func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
 	}
 }
 
+// The answer to a bulk call is complete even when it is sent in several pieces, because its changes are already made.
 func TestBulkAnswer_ComesWhateverTheBudgetSays(t *testing.T) {
 	t.Parallel()
-	// The answer to a change that was made is sent piece by piece, and is whole.
 	e := newEdge(t)
 	var items []string
 	for i := range 40 {
@@ -229,9 +227,9 @@ func TestBulkAnswer_ComesWhateverTheBudgetSays(t *testing.T) {
 	}
 }
 
+// A buffer above pooledBytes does not return to its pool, because the pools are outside the budget.
 func TestPools_KeepNothingLarge(t *testing.T) {
 	t.Parallel()
-	// What a large body or answer needed is not kept beside the budget.
 	d := decoders.New().(*decoder)
 	d.buf = *bytes.NewBuffer(make([]byte, pooledBytes+1))
 	d.scratch = make([]byte, pooledBytes+1)

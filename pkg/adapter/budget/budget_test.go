@@ -31,18 +31,18 @@ func fill(b *Budget, sources [][2]string, step, most int64) []int64 {
 	return held
 }
 
+// A source gets at most a quarter of the budget, however many claims it has, so that other sources find memory.
 func TestSource_AloneHoldsAQuarterAtMost(t *testing.T) {
 	t.Parallel()
-	// However many claims one source has, three quarters stay for the others.
 	b := New(128*mib, nil)
 	if got := fill(b, [][2]string{{"a", "x"}}, mib/16, mib/16)[0]; got > 32*mib || got < 31*mib {
 		t.Errorf("one source holds %d of %d", got, b.Total())
 	}
 }
 
+// A namespace gets at most half of the budget, so that another namespace has memory for its largest body.
 func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	t.Parallel()
-	// More sources do not bring a namespace more than half of the budget.
 	b := New(128*mib, nil)
 	var sources [][2]string
 	for i := range 50 {
@@ -58,10 +58,9 @@ func TestNamespace_HoldsAHalfHoweverManySources(t *testing.T) {
 	}
 }
 
+// Greedy sources of one namespace get similar shares, and leave memory for namespaces that come later.
 func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	t.Parallel()
-	// A namespace with one source holds what one with ten holds; a newcomer
-	// finds something free.
 	b := New(128*mib, nil)
 	sources := [][2]string{{"alone", "x"}}
 	for i := range 10 {
@@ -85,10 +84,9 @@ func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	}
 }
 
+// The oldest claim can always grow to its full size, so that claims which grow side by side do not deadlock.
 func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 	t.Parallel()
-	// Twenty bodies of one source that grow side by side do not lock each other
-	// out: the oldest one can always become complete.
 	b := New(128*mib, nil)
 	claims := make([]Claim, 20)
 	for i := range claims {
@@ -113,9 +111,9 @@ func TestOldestClaim_GrowsBeyondItsSource(t *testing.T) {
 	}
 }
 
+// A claim that fits is granted at once, although an older and larger claim waits.
 func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 	t.Parallel()
-	// A claim that fits is granted while one that does not fit waits.
 	synctest.Test(t, func(t *testing.T) {
 		b := New(128*mib, nil)
 		holder := b.Claim("a", "x")
@@ -141,9 +139,9 @@ func TestSmallClaim_NeverWaitsBehindALargeOne(t *testing.T) {
 	})
 }
 
+// A claim stops waiting when its context ends, and then holds no memory and no place in the queue.
 func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
-	// A claim that gave up holds nothing, and is not in the way.
 	synctest.Test(t, func(t *testing.T) {
 		b := New(mib, nil)
 		holder := b.Claim("a", "x")
@@ -161,10 +159,9 @@ func TestWaitingClaim_GivesUpWithItsContext(t *testing.T) {
 	})
 }
 
+// At most maxWaiting claims wait. One more, and a claim for more than the whole budget, gets ErrFull at once.
 func TestWaitingClaims_AreBounded(t *testing.T) {
 	t.Parallel()
-	// Above a thousand waiting claims, and for more than there is, there is no
-	// waiting.
 	synctest.Test(t, func(t *testing.T) {
 		b := New(mib, nil)
 		holder := b.Claim("a", "x")
@@ -195,10 +192,9 @@ func TestWaitingClaims_AreBounded(t *testing.T) {
 	})
 }
 
+// After a refusal freed is called once when memory is released. Without a refusal it is not called.
 func TestFreed_IsCalledAfterARefusal(t *testing.T) {
 	t.Parallel()
-	// After a refusal freed is called once when bytes were given back, and not
-	// else ever is.
 	calls := 0
 	b := New(mib, func() { calls++ })
 	one, two := b.Claim("a", "x"), b.Claim("b", "x")
@@ -218,10 +214,9 @@ func TestFreed_IsCalledAfterARefusal(t *testing.T) {
 	}
 }
 
+// Random claims never exceed the total or the share of a namespace, and the sums of each level equal the claims.
 func TestRandomClaims_KeepTheSums(t *testing.T) {
 	t.Parallel()
-	// Whatever is taken and given back, the sums are right, the total is never
-	// exceeded, and no share is above what it may be.
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("BUDGET_SEED"); s != "" {
 		seed, _ = strconv.ParseUint(s, 10, 64)

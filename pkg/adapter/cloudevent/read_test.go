@@ -228,6 +228,7 @@ func TestRead_ManyAttributesTakeLittleMemory(t *testing.T) {
 	}
 }
 
+// A batch has up to MaxBatch events of both versions. With one bad event it is refused whole, and the error names it.
 func TestRead_Batches(t *testing.T) {
 	t.Parallel()
 	h := header("Content-Type", "application/cloudevents-batch+json; charset=utf-8")
@@ -260,6 +261,7 @@ func TestRead_Batches(t *testing.T) {
 	}
 }
 
+// Read returns complete events or a *schedule.Error, and its time and memory are bounded by the size of its input.
 func FuzzRead(f *testing.F) {
 	f.Add("application/cloudevents+json", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","data_base64":1}`)
 	f.Add("application/cloudevents-batch+json", "", "", `[{"specversion":"0.3","id":"i","source":"/s","type":"t","datacontentencoding":"base64","data":"aGk="}]`)

@@ -51,9 +51,8 @@ func TestNamespace_HangingSourcesLeaveSlots(t *testing.T) {
 	})
 }
 
+// maxInFlight of a namespace bounds the sum of its sources, and a change of it applies at once.
 func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
-	// The administrator's ceilings hold for the sum of all sources, and a change
-	// of them at once.
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 			return time.Second, schedule.Outcome{Kind: schedule.Succeeded}
@@ -87,8 +86,8 @@ func TestNamespace_CeilingsBoundTheSumOfItsSources(t *testing.T) {
 	})
 }
 
+// maxPerSecond of a namespace bounds the sum of its sources, and the sources take turns.
 func TestNamespace_CeilingOfDeliveriesASecond(t *testing.T) {
-	// Two sources of a namespace start no more a second together than its ceiling.
 	bubble(t, 0, func(c *core) {
 		for i := range 2 {
 			c.flood(c.source(fmt.Sprint("s", i), in1("a", func(s *schedule.Source) { s.Ceilings.MaxPerSecond = 5 })), 20)
@@ -197,9 +196,8 @@ func TestSource_MovesOutOfAFullNamespace(t *testing.T) {
 	})
 }
 
+// Deliveries are bounded in bytes too, because large events would fill the memory before all slots are taken.
 func TestDeliveries_OfLargeEventsAreBoundedInBytes(t *testing.T) {
-	// Large events reach the bound of bytes long before the bound of slots, small ones
-	// never do.
 	bubble(t, 0, func(c *core) {
 		c.hang("")
 		data := bytes.Repeat([]byte("x"), 255<<10)
@@ -244,9 +242,9 @@ func TestDeliveries_WithTLSCountMore(t *testing.T) {
 	}
 }
 
+// Dead letters have slots of their own, so that a dead letter sink that hangs delays no key. Once it answers, each
+// letter is delivered.
 func TestDeadLetters_HangingOnesHaveOwnSlots(t *testing.T) {
-	// A dead letter sink that hangs takes the slots of dead letters, a quarter
-	// as many as maxInFlight, and none of the keys'. When it is back, all come.
 	const dead = 3000 // more than are remembered while they wait
 	bubble(t, 0, func(c *core) {
 		hangs := true
@@ -319,9 +317,8 @@ func TestDeadLetters_NotEarlyAfterAClockJump(t *testing.T) {
 	})
 }
 
+// A change ends a delivery that is still dialling: the key is free at once, and no attempt is counted.
 func TestDelivery_CalledOffWhileItDials(t *testing.T) {
-	// A key that is deleted or replaced while its delivery still gets its
-	// connection is free at once, and what was called off counts as no attempt.
 	bubble(t, 0, func(c *core) {
 		c.dials = 10 * time.Second
 		s := c.source("s", nil)

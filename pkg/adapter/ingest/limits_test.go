@@ -24,10 +24,10 @@ func refusal(t *testing.T, r *Rules, h http.Header, body string) *schedule.Error
 	return refused
 }
 
+// An event may choose a policy of spec.ingest.policies, and needs no permission for the source's own policy. One
+// refused event refuses its batch.
 func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	t.Parallel()
-	// A policy that is not among spec.ingest.policies is denied, one that does
-	// not exist is invalid, and the source's own needs no permission.
 	src := settings("", "")
 	src.IngestPolicies, src.IngestPolicy = []schedule.Policy{schedule.Earliest, schedule.Keep}, schedule.Replace
 	r, err := Compile(src)
@@ -55,9 +55,9 @@ func TestEvent_AsksForPoliciesTheSourceAllows(t *testing.T) {
 	}
 }
 
+// An event postpones a key by at most spec.ingest.maxDelay, whether it has a delay or a due time.
 func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 	t.Parallel()
-	// What an event asks for beyond spec.ingest.maxDelay is refused, to the nanosecond.
 	src := settings("", "")
 	src.IngestMaxDelay = 24 * time.Hour
 	r, err := Compile(src)
@@ -86,10 +86,9 @@ func TestEvent_PostponesUpToMaxDelay(t *testing.T) {
 // costly takes some four fifths of what the expression for one event may cost.
 const costly = "event.data.all(x, event.data.all(y, x == y)) && false"
 
+// The events of a request share one cost limit, so that a batch cannot cost a thousand times as much as an event.
 func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
 	t.Parallel()
-	// A batch may not cost a thousand times what an event may. An error in when
-	// counts as true, but too much for the request is a refusal.
 	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 	batch := func(n int, data string) string {
 		one := `{"specversion":"1.0","id":"i","source":"/s","type":"t","data":` + data + `}`
@@ -112,9 +111,9 @@ func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
 
 const maxBatch = 1000
 
+// A request whose caller is gone is refused as unavailable, and none of its events is accepted.
 func TestExpressions_EndWhenTheClientHangsUp(t *testing.T) {
 	t.Parallel()
-	// Nothing is evaluated for a request that is gone, and nothing of it is taken.
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
 	items, err := rules(t, "event.id", "true").Read(ctx, event(), nil, now, nil)
@@ -124,10 +123,9 @@ func TestExpressions_EndWhenTheClientHangsUp(t *testing.T) {
 	}
 }
 
+// A request that has used its time for expressions is refused as unavailable: an error of when would accept the event.
 func TestExpressions_TimeOfARequestIsBounded(t *testing.T) {
 	t.Parallel()
-	// When its time is over a request is refused as busy, not taken as an error
-	// in when that counts as true.
 	r := rules(t, "event.id", "event.data == 1")
 	for name, left := range map[string]*allowance{"no time": {cost: maxRequestCost}, "little time": {cost: maxRequestCost, time: 1}} {
 		_, _, err := r.judge(t.Context(), left, &schedule.Event{ID: "i"}, true)

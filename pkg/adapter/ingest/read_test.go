@@ -116,6 +116,7 @@ func TestKey_BadIsRefused(t *testing.T) {
 	}
 }
 
+// An event is accepted unless when is false. An error or another type counts as true, so that no event is lost.
 func TestWhen_Decides(t *testing.T) {
 	t.Parallel()
 	const generations = "event.data.metadata.generation != event.data.status.observedGeneration"
@@ -147,6 +148,7 @@ func TestWhen_DroppedNeedsNoKey(t *testing.T) {
 	}
 }
 
+// rescheduleafter, rescheduleat and reschedulepolicy set the delay, the due time and the policy. Each is optional.
 func TestSteering_Attributes(t *testing.T) {
 	t.Parallel()
 	d := func(d time.Duration) *time.Duration { return &d }

@@ -36,6 +36,7 @@ func TestCompile_QuotesTheCompiler(t *testing.T) {
 	}
 }
 
+// For any message Read returns items with a valid key, event and delay, or a *schedule.Error.
 func FuzzReadEvents(f *testing.F) {
 	f.Add("application/json", "1.0", "i", "/s", "5m", "", `{"metadata":{"generation":2}}`)
 	f.Add("application/cloudevents+json", "", "", "", "", "", `{"specversion":"1.0","id":"i","source":"/s","type":"t","rescheduleafter":5,"data_base64":1}`)

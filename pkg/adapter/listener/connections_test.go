@@ -121,10 +121,9 @@ func ended(t *testing.T, c net.Conn) {
 	}
 }
 
+// At the limit the connection that has been idle for longest is closed for a new one, whichever was opened first.
 func TestLongestIdle_GivesWayAtTheLimit(t *testing.T) {
 	t.Parallel()
-	// A connection beyond the limit is answered, and the one that was idle for
-	// longest is closed, not the one that was opened first.
 	w := newWorld(t, 3, 1<<20)
 	first, second, third := w.dial(t, 1), w.dial(t, 1), w.dial(t, 1)
 	if err := answered(first, "/"); err != nil {
@@ -142,10 +141,9 @@ func TestLongestIdle_GivesWayAtTheLimit(t *testing.T) {
 	}
 }
 
+// A peer that floods loses its own connections. The only connection of another peer stays, however long it was idle.
 func TestPeerWithTheMost_LosesItsOwn(t *testing.T) {
 	t.Parallel()
-	// A peer that floods takes nothing from one with a single idle connection,
-	// although that is the longest idle one of all.
 	w := newWorld(t, 16, 1<<20)
 	quiet := w.dial(t, 1)
 	if err := answered(quiet, "/"); err != nil {
@@ -165,10 +163,9 @@ func TestPeerWithTheMost_LosesItsOwn(t *testing.T) {
 	}
 }
 
+// A new peer is answered even while a flood from many addresses fills the limit.
 func TestManyPeers_DoNotStarveAProbe(t *testing.T) {
 	t.Parallel()
-	// A flood from as many addresses as connections does not keep a new peer
-	// from an answer.
 	w := newWorld(t, 16, 1<<20)
 	for i := range 100 {
 		w.dial(t, 1000+i)
@@ -188,10 +185,9 @@ func (w *world) wait(t *testing.T, number int) <-chan error {
 	return answer
 }
 
+// A request under way is cut off neither for its own peer nor for a peer that would then have more connections.
 func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	t.Parallel()
-	// A new connection is refused where all others are being answered, and are
-	// of its own peer, or of one that would have fewer then.
 	w := newWorld(t, 3, 1<<20)
 	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 2)}
 	ended(t, w.dial(t, 1))
@@ -207,11 +203,10 @@ func TestRequestUnderWay_StaysForItsOwnPeer(t *testing.T) {
 	}
 }
 
+// A peer whose requests take all places loses its oldest one to a peer that has none. It cannot take a place back from
+// the peer that has fewer.
 func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
 	t.Parallel()
-	// A peer whose requests take all places, be it with bodies that do not come,
-	// loses the oldest one to a peer with none; its next one takes nothing from
-	// the other, neither an idle connection nor a request, and is refused.
 	w := newWorld(t, 8, 1<<20)
 	oldest := w.dial(t, 1) // its server does not read meanwhile
 	if _, err := io.WriteString(oldest, "POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{"); err != nil {
@@ -239,10 +234,9 @@ func TestBusyConnections_GiveWayToAFewer(t *testing.T) {
 	}
 }
 
+// With KeepBusy a flood of connections cuts off no request, and callers who make requests can still connect.
 func TestKeepBusy_ManyPeersCutNothingOff(t *testing.T) {
 	t.Parallel()
-	// Where only trusted callers make requests, none is cut off for a flood from
-	// as many addresses as connections, and a trusted caller still connects.
 	w := newWorld(t, 16, 1<<20)
 	w.cfg.KeepBusy = true
 	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 2), w.wait(t, 2)}
@@ -265,11 +259,10 @@ func TestKeepBusy_ManyPeersCutNothingOff(t *testing.T) {
 	}
 }
 
+// A connection that has been idle for surelyIdle is closed before any request is cut off, but not for a peer that has
+// its part of the places.
 func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
 	t.Parallel()
-	// Before a request of the peer with the most, what has been idle for longer
-	// than a request takes to come gives way, of any peer; but not to a peer that
-	// has its part of the places.
 	w := newWorld(t, 8, 1<<20)
 	answers := []<-chan error{w.wait(t, 1), w.wait(t, 1), w.wait(t, 1), w.wait(t, 1)}
 	first, second := w.dial(t, 2), w.dial(t, 3)
@@ -303,10 +296,10 @@ func TestSurelyIdle_GivesWayBeforeARequest(t *testing.T) {
 	}
 }
 
+// Incomplete requests share a budget of bytes, and return their bytes when they end. A request that exceeds the share
+// of its peer is closed.
 func TestHalfRequests_AreBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	// Half requests share a budget: the one that exceeds its peer's share ends,
-	// and what it held is given back.
 	w := newWorld(t, 16, 256<<10)
 	var open []net.Conn
 	for range 4 {
@@ -336,9 +329,9 @@ func TestHalfRequests_AreBoundedInBytes(t *testing.T) {
 	}
 }
 
+// A closed connection leaves nothing in the counts or among the peers, so that the limit does not fill up.
 func TestClosedConnections_AreForgotten(t *testing.T) {
 	t.Parallel()
-	// Nothing is left of connections that end by themselves.
 	w := newWorld(t, 16, 1<<20)
 	for i := range 100 {
 		c := w.dial(t, i%7)

@@ -41,10 +41,9 @@ func taken(t *testing.T) (*Source, *Delivery, func()) {
 	return s, d, done
 }
 
+// Once a change is answered, an attempt that had not begun does not begin, and is not counted.
 func TestChange_CallsOffAnAttemptThatHasNotBegun(t *testing.T) {
 	t.Parallel()
-	// After the answer to PUT or DELETE an older occurrence does not begin, and
-	// what it waits for is ended. It counts as no attempt.
 	for name, change := range changes {
 		synctest.Test(t, func(t *testing.T) { callsOff(t, name, change) })
 	}
@@ -77,9 +76,9 @@ func callsOff(t *testing.T, name string, change func(*Source) error) {
 	}
 }
 
+// An ingested event does not call off an attempt, because an event never cancels a delivery.
 func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 	t.Parallel()
-	// An event never cancels: what is about to be delivered is, and comes once more.
 	synctest.Test(t, func(t *testing.T) {
 		s, d, done := taken(t)
 		defer done()
@@ -93,10 +92,9 @@ func TestEvent_ThatMergesCallsNothingOff(t *testing.T) {
 	})
 }
 
+// A change during the first bytes of an attempt is answered after them, or after writeWait when the sink does not read.
 func TestChange_IsAnsweredAfterTheFirstBytes(t *testing.T) {
 	t.Parallel()
-	// A change that comes while the first bytes are being written is answered
-	// after them. Bytes that the sink does not take are cut off after a second.
 	for name, change := range changes {
 		for _, readsFail := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {

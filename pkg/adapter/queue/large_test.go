@@ -56,10 +56,9 @@ func shown(v schedule.View, err error) string {
 	return fmt.Sprintln(v.Key, v.State, v.InFlight, e.Revision, e.Occurrence, e.DueAt.Sub(at), e.Attempt, e.UID, e.Reason, err)
 }
 
+// A bulk call that takes several pages has the same results, keys and counts as single requests.
 func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	t.Parallel()
-	// Items on keys with large events go in pages. What becomes of each, of their
-	// keys and of the numbers is what becomes of as many single requests.
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -110,9 +109,9 @@ func TestBulk_PagesAreJudgedAsOneByOne(t *testing.T) {
 	}
 }
 
+// A bulk answer has at most 1 MiB of events that the call did not bring, so that a small call has no huge answer.
 func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	t.Parallel()
-	// The answer to a small call would be as large as all that its keys hold.
 	s := still(t, 20)
 	items := make([]Item, 21)
 	for i := range items {
@@ -140,9 +139,9 @@ func TestBulk_ShowsAMiBOfEventsItDidNotBring(t *testing.T) {
 	}
 }
 
+// A bulk call with large events is applied in pages, because the log of a group keeps each change in memory.
 func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	t.Parallel()
-	// The log of a group keeps changes in memory, so a call of 16 MiB must not be one of them.
 	var a *applies
 	s, done := open(t, func(c *Config, _ *schedule.Source) {
 		a = &applies{Store: c.Store}
@@ -169,10 +168,9 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	}
 }
 
+// A request claims memory before it reads a large entry, and changes nothing when it gets none.
 func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	t.Parallel()
-	// Without memory nothing changes; small entries, cancellations and
-	// ingested events, which bring their own, need none.
 	s := still(t, 8)
 	full := errors.New("full")
 	asked, needs := 0, int64(0)
@@ -225,10 +223,9 @@ func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
 	}
 }
 
+// At a start each key with an unfinished delivery is brought forward, also when large events take several pages.
 func TestRecovery_OfLargeEventsGoesPageByPage(t *testing.T) {
 	t.Parallel()
-	// Every key that an event postponed during a delivery is brought forward at a
-	// start, also when their events are more than a page.
 	fatal := func(err error) { t.Errorf("fatal: %v", err) }
 	db, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Fatal: fatal})
 	if err != nil {

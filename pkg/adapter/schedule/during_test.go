@@ -42,10 +42,9 @@ func TestSuperseded_IsNotRetried(t *testing.T) {
 	}
 }
 
+// A request that comes while an older occurrence is retried starts with no failures, so that it has all its retries.
 func TestEvent_BetweenAttemptsHasRetriesOfItsOwn(t *testing.T) {
 	t.Parallel()
-	// What comes while an older occurrence is retried is not given up after what
-	// is left of the older one's retries.
 	for name, tc := range map[string]struct {
 		r    *Request
 		cur  *Entry

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
+// After a crash the older occurrence is repeated, and a later event behind it is still due at its own time.
 func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	t.Parallel()
-	// The older occurrence is repeated after a crash, and the event that came in
-	// behind it for an hour later has its time all the same.
 	hour := t0.Add(time.Hour)
 	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Source{})
 	e, changed := c.Entry.Recover()
@@ -50,10 +49,9 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	}
 }
 
+// The time that Recover keeps for a later event survives a merge, and ends when a request replaces the occurrence.
 func TestRecover_LaterEventMeetsOtherRequests(t *testing.T) {
 	t.Parallel()
-	// The time that is owed goes on with events, and ends with what takes the
-	// place of the occurrence.
 	hour := t0.Add(time.Hour)
 	c := apply(t, event(time.Hour, Earliest), &flyingKey, true, &Source{})
 	e, _ := c.Entry.Recover()

@@ -61,10 +61,9 @@ var binaryReply = func(h http.Header) {
 	}
 }
 
+// When the body of an answer does not end, status and headers decide the outcome, without a wait for delivery.timeout.
 func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
 	t.Parallel()
-	// A body that does not end is not waited for until delivery.timeout: the
-	// status has decided, and headers count.
 	failure := func(code int) schedule.Failure { return schedule.Failure{Code: code, Data: []byte(`{"specversion":`)} }
 	for name, tt := range map[string]struct {
 		code     int
@@ -118,10 +117,9 @@ func TestAnswer_EndsWithTheTimeout(t *testing.T) {
 	}
 }
 
+// A 2xx answer whose connection breaks is a success: else a sink that always breaks off would be called for ever.
 func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 	t.Parallel()
-	// A 2xx whose connection breaks before its last byte is done: repeating it
-	// would repeat it for ever where the sink always does so.
 	url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		binaryReply(w.Header())
 		w.Header().Set("Content-Length", "100")
@@ -137,10 +135,9 @@ func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 	}
 }
 
+// A large reply for which there is no memory is not read, but its time counts. A small reply needs none.
 func TestReply_ThatFindsNoMemoryKeepsItsTime(t *testing.T) {
 	t.Parallel()
-	// The memory of replies is bounded: a large one that finds none in time is
-	// not read, a small one needs none.
 	for size, whole := range map[int]bool{1000: true, freeReply - 1: true, freeReply + 1: false} {
 		url, _ := sinkOf(t, func(w http.ResponseWriter, _ *http.Request) {
 			binaryReply(w.Header())

@@ -40,10 +40,9 @@ func (c countingConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// An attempt that is called off before it begins sends no request, over new and used connections, with and without TLS.
 func TestAttempt_CalledOffWritesNothing(t *testing.T) {
 	t.Parallel()
-	// An attempt that was called off while it got its connection, a new one or
-	// one that is used again, with TLS or without, writes no byte of its request.
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,10 +87,9 @@ func TestAttempt_CalledOffWritesNothing(t *testing.T) {
 	}
 }
 
+// The end of an attempt ends its dial, because attempts that end early could otherwise leave any number of dials.
 func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	t.Parallel()
-	// What is dialled for an attempt that is over is given up: the transport by
-	// itself goes on, and attempts that end early would leave any number behind.
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	s, _ := newSender(t, func(c *Config) {
@@ -110,10 +108,9 @@ func TestDialling_EndsWithItsAttempt(t *testing.T) {
 	}
 }
 
+// At most MaxIdle connections are idle over all sinks: above it the oldest one is closed.
 func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	t.Parallel()
-	// A source for each of many sinks, and certificates of its own for each,
-	// would keep any number of idle connections: the oldest one is closed.
 	const limit = 4
 	var open atomic.Int64
 	closed := make(chan struct{}, 100)
@@ -147,10 +144,9 @@ func TestIdleConnections_OfAllSinksAreBounded(t *testing.T) {
 	}
 }
 
+// Trust replaces the transports and keeps the routes, so a route must not keep a transport with old roots.
 func TestTransports_AreNotKeptByRoutes(t *testing.T) {
 	t.Parallel()
-	// Each set of certificates has a transport. There are never more of them
-	// than the cache holds, also not behind routes.
 	s, _ := newSender(t)
 	srv := httptest.NewTLSServer(nil)
 	defer srv.Close()

@@ -311,10 +311,9 @@ func join(a, b net.Conn) {
 
 const proxyUser = "me:pass word"
 
+// Each kind of proxy delivers to http and https sinks. Neither the sink nor a failure shows the proxy's password.
 func TestProxy_Kinds(t *testing.T) {
 	t.Parallel()
-	// http sinks get whole URLs over a proxy for http; https ones, and all behind a proxy for
-	// SOCKS, a connection of their own.
 	sinkOf := func(secure bool) (*httptest.Server, string) {
 		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Proxy-Authorization") != "" {

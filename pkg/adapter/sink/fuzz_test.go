@@ -12,6 +12,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
+// Any value of Reschedule-After is a duration up to MaxDuration, never, or a *schedule.Error.
 func FuzzRescheduleAfter(f *testing.F) {
 	for _, s := range []string{"5m", "PT5M", "0.5", "never", "-1", "NaN", "1e9", "9999999999999999999999", "", ".", "1.", "P", "0x1p4"} {
 		f.Add(s)
@@ -28,6 +29,7 @@ func FuzzRescheduleAfter(f *testing.F) {
 	})
 }
 
+// Any value of Retry-After gives a duration from 0 to MaxDuration.
 func FuzzRetryAfter(f *testing.F) {
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 	for _, s := range []string{"120", "1.5", "-1", "Sat, 21 Nov 2026 09:01:00 GMT", "Sat, 21 Nov 9999 09:01:00 GMT", "Monday, 02-Jan-06 15:04:05 MST", "", "soon"} {

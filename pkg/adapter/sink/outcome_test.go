@@ -137,10 +137,9 @@ func TestRetryAfter_On429And503Only(t *testing.T) {
 	}
 }
 
+// Reschedule-After on a failing answer sets the next time. "never" and values that cannot be read are ignored.
 func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 	t.Parallel()
-	// A failing answer that names a time is read as asking for it; "never" and
-	// what cannot be read is ignored.
 	for _, tt := range []struct {
 		code  int
 		value string

@@ -15,6 +15,8 @@ import (
 
 func readCloser(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
+// A reply with a time schedules its key again, and the header decides before the attributes. A reply that cannot be
+// used is logged.
 func TestReply_Cases(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)

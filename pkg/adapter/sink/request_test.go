@@ -235,10 +235,9 @@ func TestData_ThatIsAnEventGoesStructured(t *testing.T) {
 	}
 }
 
+// A blank before datacontenttype does not hide that the data is an event, which would forge the id of the delivery.
 func TestData_ThatIsAnEventBehindABlank(t *testing.T) {
 	t.Parallel()
-	// A blank before the media type is not sent, so it must not hide that the
-	// data would be read as an event with an id and a source of its own.
 	url, seen := sinkOf(t, nil)
 	s, _ := newSender(t)
 	for _, text := range []string{" application/cloudevents+json", "\tApplication/CloudEvents ; a=b", " text/plain "} {

@@ -300,6 +300,7 @@ func TestFile_ErrorNamesIt(t *testing.T) {
 	}
 }
 
+// For any file Parse returns an error alone, or complete sources with distinct UIDs.
 func FuzzParse(f *testing.F) {
 	full, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
+// A page ends after about 1 MiB of events, whatever its limit, and the pages together have all keys.
 func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 	t.Parallel()
-	// A page of keys with events of 255 KiB has about a MiB of them, whatever
-	// its limit, and the next page goes on behind it.
 	db := mustOpen(t, vfs.NewMem(), "data")
 	defer db.Close()
 	const keys = 40
@@ -60,10 +59,9 @@ func TestPageOfLargeEvents_EndsEarly(t *testing.T) {
 	}
 }
 
+// An outline of a large entry has its size but not its event, and is never stored, because the event would be lost.
 func TestOutline_HasTheSizeAndIsNotStored(t *testing.T) {
 	t.Parallel()
-	// An entry of more than 4 KiB is read without its event, and will do for the
-	// Old of a change; stored as it is it would lose the event.
 	db := mustOpen(t, vfs.NewMem(), "data")
 	defer db.Close()
 	at := time.Unix(1_900_000_000, 0)

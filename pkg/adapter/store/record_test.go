@@ -149,6 +149,7 @@ func TestRecord_ExtensionOfAnotherType(t *testing.T) {
 	}
 }
 
+// A record that can be decoded gives the same entry after it is encoded and decoded again.
 func FuzzRecord(f *testing.F) {
 	for _, e := range goldenEntries() {
 		b, err := appendRecord(nil, e)
@@ -176,6 +177,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
+// A row key that can be parsed is the key that its parts encode to, and no row makes a parser panic.
 func FuzzRows(f *testing.F) {
 	var r rows
 	r.derive("s", "k", goldenEntries()["full"])
@@ -199,6 +201,7 @@ func FuzzRows(f *testing.F) {
 	})
 }
 
+// Rows sort as their positions do, and appendAfter is behind all rows of its position and before all later rows.
 func FuzzKeys(f *testing.F) {
 	f.Add(int64(0), "a", int64(0), "ab")
 	f.Add(int64(-1), "é", int64(1), "\x01z")
@@ -221,6 +224,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
+// A record decodes to the entry that it was encoded from, whether or not its strings share one copy.
 func TestRecord_OfAnyLengthComesBack(t *testing.T) {
 	t.Parallel()
 	// Records below and above the length up to which strings share one copy.
@@ -239,9 +243,8 @@ func TestRecord_OfAnyLengthComesBack(t *testing.T) {
 	}
 }
 
+// A decoded entry does not keep its record beside the data, which would double the memory of a delivery.
 func TestEntry_DoesNotKeepItsDataTwice(t *testing.T) {
-	// The strings of a large record must not keep the record beside the data: a
-	// delivery under way took twice the memory of its event.
 	record, err := appendRecord(nil, &schedule.Entry{Revision: 1, Occurrence: 1, UID: "u", Event: &schedule.Event{
 		Type: "t", Subject: "s", Data: make([]byte, schedule.MaxDataBytes),
 	}})

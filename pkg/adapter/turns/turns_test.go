@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
+// Namespaces take turns, and so do the sources of a namespace, so that a flood delays only itself.
 func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
-	// However many requests of one namespace wait, another one's is the next but
-	// one; and within a namespace the sources take turns.
 	synctest.Test(t, func(t *testing.T) {
 		all := With(1, Wait)
 		turn, err := all.Take(t.Context(), "flood", "a")
@@ -52,9 +51,9 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	})
 }
 
+// A wait ends with its context or after Wait, and uses no turn.
 func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	t.Parallel()
-	// A wait ends with its context, and after its time; neither costs a turn.
 	synctest.Test(t, func(t *testing.T) {
 		all := With(2, Wait)
 		one, _ := all.Take(t.Context(), "n", "a")
@@ -99,9 +98,9 @@ func TestWith_WaitsForItsContext(t *testing.T) {
 	})
 }
 
+// There are never more callers at a time than turns, and no turn is lost when callers give up.
 func TestTurns_NeverMoreAtATime(t *testing.T) {
 	t.Parallel()
-	// Callers come, give up and end: no more of them compute than there are turns, and no turn is lost.
 	synctest.Test(t, func(t *testing.T) {
 		all := With(3, Wait)
 		going, most := make(chan struct{}, 3), make(chan struct{})

@@ -17,6 +17,7 @@ import (
 
 var deadLettersResolved = condition("DeadLetterSinkResolved", "True", "", "")
 
+// Reconcile makes every step and sets its condition even when other steps fail, and keeps the counts of the adapter.
 func TestReconcile_EachStep(t *testing.T) {
 	t.Parallel()
 	TableTest{{

@@ -17,6 +17,8 @@ func patched(body string) []clientgotesting.PatchActionImpl {
 	return []clientgotesting.PatchActionImpl{{Name: adapterKey.Name, Patch: []byte(body)}}
 }
 
+// An adapter has one replica while there is a source, and else none; a group has its own number. Nothing is scaled
+// while it is unknown whether there is a source.
 func TestScale_ZeroAndOne(t *testing.T) {
 	t.Parallel()
 	const (

@@ -37,10 +37,9 @@ func when(t testing.TB, text string) *Program {
 	return p.When
 }
 
+// Expressions as in the documentation cost at most 200, so that the limits do not affect ordinary use.
 func TestExpression_SensibleOnesAreCheap(t *testing.T) {
 	t.Parallel()
-	// What the documentation shows, and what goes well beyond it, is far below
-	// the bounds.
 	object := event(t, `{"metadata":{"generation":2,"labels":{"app":"x"},"ownerReferences":[{"kind":"A","name":"a"},{"kind":"B","name":"b"}]},
 		"spec":{"url":"https://example.com/`+strings.Repeat("x", 200)+`"},"status":{"observedGeneration":1,"conditions":[{"type":"Ready","status":"True"},{"type":"Healthy","status":"False"}]}}`)
 	for _, text := range []string{
@@ -105,9 +104,9 @@ func TestMatches_PatternIsBoundedFirst(t *testing.T) {
 	}
 }
 
+// programSize never underestimates a compiled pattern, because the limit depends on it, and overestimates it by little.
 func TestMatches_EstimateIsNoLessThanTheProgram(t *testing.T) {
 	t.Parallel()
-	// The estimate of a pattern's program is never too small, and not far too large.
 	for _, text := range []string{
 		"", "a", "abc", "^a$", "a|b|cd", "(a)(b(c))", "a*b+c?", "(a|b)*", "a{3}", "a{2,5}", "a{3,}", "a{0,9}", "(ab{2}){3,4}", "((a{3}){3}){3}",
 		"[a-z]", `\pL`, `(?i)straße`, `(?i)[k-s]{2,9}`, ".*", "(?s).", `\bx\B`, "(?:)", "(|a)", "a{0}", "[^a]{1,3}?", "(?P<n>a)+?", "x{1000}",
@@ -127,10 +126,9 @@ func TestMatches_EstimateIsNoLessThanTheProgram(t *testing.T) {
 	}
 }
 
+// One match is limited by the sizes of pattern and text together, and many matches by MaxCost.
 func TestMatches_LongTextMeetsItsBound(t *testing.T) {
 	t.Parallel()
-	// The time of one match is bounded by pattern and text together, and many
-	// matches by the cost.
 	p := when(t, "event.data.matches('(x{30}|y)*z')")
 	if _, _, err := p.Eval(t.Context(), event(t, `"`+strings.Repeat("x", 200)+`"`)); err != nil {
 		t.Error(err)
@@ -212,6 +210,7 @@ func frugal(t testing.TB, name string, f func()) {
 	}
 }
 
+// An evaluation ends in bounded time and memory, whatever a tenant writes and sends, and its error is short.
 func TestHostileExpressions_EndInTimeAndMemory(t *testing.T) {
 	// Not in parallel: it reads what the process allocates. Whatever a tenant
 	// writes and sends, one evaluation ends, by its cost or by its context.
@@ -232,6 +231,7 @@ func TestHostileExpressions_EndInTimeAndMemory(t *testing.T) {
 	}
 }
 
+// At most maxComprehensions macros are accepted, because the time to check nested types grows exponentially.
 func TestExpression_TypesThatDoubleAreRefused(t *testing.T) {
 	// Not in parallel, as above. The time to check types grows exponentially
 	// with nested macros, so there is a bound on these.
@@ -248,9 +248,9 @@ func TestExpression_TypesThatDoubleAreRefused(t *testing.T) {
 	})
 }
 
+// An expression has at most maxNodes parts, because the memory that it keeps grows with them.
 func TestExpression_PartsAreBounded(t *testing.T) {
 	t.Parallel()
-	// What is kept of an expression grows with its parts.
 	for n, refused := range map[int]bool{maxNodes - 10: false, maxNodes: true} {
 		if _, err := Compile("", "1 in ["+strings.Repeat("1,", n)+"1]"); (err != nil) != refused {
 			t.Errorf("%d elements: %v", n, err)
@@ -258,18 +258,18 @@ func TestExpression_PartsAreBounded(t *testing.T) {
 	}
 }
 
+// The error of an expression begins with its field and is short, although the compiler quotes a line for each mistake.
 func TestCompile_ErrorIsShort(t *testing.T) {
 	t.Parallel()
-	// The compiler quotes a long line for each of many errors.
 	_, err := Compile("", strings.Repeat("nope || ", 400)+"true")
 	if err == nil || len(err.Error()) > maxQuoted+100 || !strings.HasPrefix(err.Error(), WhenField) {
 		t.Errorf("%d bytes: %v", len(err.Error()), err)
 	}
 }
 
+// An evaluation whose context has ended returns the cause, also where the expression would ignore an error.
 func TestEval_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	// An evaluation ends with its context, whatever it yields.
 	p := when(t, "event.data.a.all(x, event.data.a.all(y, y == x || true)) || true")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the client hung up")
@@ -279,9 +279,9 @@ func TestEval_EndsWithItsContext(t *testing.T) {
 	}
 }
 
+// Below each limit an expression is evaluated, and above it the error names the limit.
 func TestEval_LimitsAreCrossed(t *testing.T) {
 	t.Parallel()
-	// Just below a bound an expression works, just above it does not.
 	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
 	for name, tt := range map[string]struct {
 		text, data string
@@ -310,6 +310,7 @@ func TestEval_LimitsAreCrossed(t *testing.T) {
 	}
 }
 
+// Any expression is compiled and evaluated in bounded time and memory, and costs at most MaxCost.
 func FuzzExpression(f *testing.F) {
 	for _, text := range hostile {
 		f.Add(text)

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// Check remembers its verdicts, so that an expression is compiled once, and remembers at most maxVerdicts.
 func TestCheck_CompilesAnExpressionOnce(t *testing.T) {
 	// Not in parallel: the verdicts are the process's. What was compiled once is
 	// not compiled again, and what is remembered is bounded.
