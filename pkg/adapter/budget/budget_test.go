@@ -68,13 +68,16 @@ func TestShares_OfManyGreedyOnesAreEqual(t *testing.T) {
 	}
 	// The many go first, and take all that they can.
 	many := fill(b, sources[1:], mib/64, mib/64)
-	fill(b, sources[:1], mib/64, mib/64)
+	alone := fill(b, sources[:1], mib/64, mib/64)[0]
 	var sum int64
 	for i, n := range many {
 		sum += n
 		if n < many[0]/2 || n > many[0]*2 {
 			t.Errorf("source %d of the many holds %d, the first %d", i, n, many[0])
 		}
+	}
+	if left := b.Total() - sum; alone < left/4-mib {
+		t.Errorf("the namespace with one source holds %d, and %d were left", alone, left)
 	}
 	for _, c := range []string{"new", "newer", "newest"} {
 		claim := b.Claim(c, "x")
