@@ -169,7 +169,7 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 	}
 }
 
-func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
+func TestLargeEntries_AreReadIfMemoryIsFree(t *testing.T) {
 	t.Parallel()
 	// Without memory nothing changes; small entries, cancellations and
 	// ingested events, which bring their own, need none.
