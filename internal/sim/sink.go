@@ -66,9 +66,9 @@ func (w *world) answer(a schedule.Attempt) (time.Duration, schedule.Outcome) {
 		return took, schedule.Outcome{Kind: schedule.Succeeded}
 	case n < 55:
 		took = max(took, time.Millisecond)
-		again := &schedule.Again{After: pick(r, 0, time.Millisecond, time.Second, 5*time.Minute, time.Hour)}
+		again := &schedule.RescheduleAfter{After: pick(r, 0, time.Millisecond, time.Second, 5*time.Minute, time.Hour)}
 		if r.IntN(3) == 0 {
-			again = &schedule.Again{At: w.now().Add(pick(r, -time.Hour, -1, 0, 10*time.Minute, time.Hour, 365*24*time.Hour))}
+			again = &schedule.RescheduleAfter{At: w.now().Add(pick(r, -time.Hour, -1, 0, 10*time.Minute, time.Hour, 365*24*time.Hour))}
 		}
 		if r.IntN(3) == 0 {
 			again.Reply = &schedule.Event{Type: "reply", Subject: fmt.Sprint(w.sent[name])}
@@ -86,11 +86,11 @@ func (w *world) answer(a schedule.Attempt) (time.Duration, schedule.Outcome) {
 }
 
 // againAfter is the Reschedule-After of a failing answer, most often none.
-func againAfter(r *rand.Rand) *schedule.Again {
+func againAfter(r *rand.Rand) *schedule.RescheduleAfter {
 	if r.IntN(4) > 0 {
 		return nil
 	}
-	return &schedule.Again{After: pick(r, 0, time.Second, 5*time.Minute, time.Hour)}
+	return &schedule.RescheduleAfter{After: pick(r, 0, time.Second, 5*time.Minute, time.Hour)}
 }
 
 // fnv hashes a name, the same in every process.

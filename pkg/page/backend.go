@@ -46,8 +46,8 @@ type Backend struct {
 
 // The bounds of a call.
 const (
-	// listMost is the most items of a list.
-	listMost     = 500
+	// maxListItems is how many items a list has at most.
+	maxListItems = 500
 	problemBytes = 64 << 10
 )
 
@@ -279,7 +279,7 @@ func list[T any](ctx context.Context, h *handler, s *Source, path string, query 
 					return err
 				}
 				for in.More() {
-					if len(items) == listMost {
+					if len(items) == maxListItems {
 						return errors.New("a page has more items than were asked for")
 					}
 					var item T

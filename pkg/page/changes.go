@@ -155,7 +155,7 @@ func (h *handler) confirmView(r *http.Request) (*view, error) {
 // confirmMany asks with the count before all dead letters, or the ones with a prefix, change.
 func (h *handler) confirmMany(r *http.Request, s *Source, what string) (*view, error) {
 	prefix := r.FormValue("prefix")
-	items, next, err := list[letterRow](r.Context(), h, s, "/deadletters", query("prefix", prefix, "limit", strconv.Itoa(listMost)))
+	items, next, err := list[letterRow](r.Context(), h, s, "/deadletters", query("prefix", prefix, "limit", strconv.Itoa(maxListItems)))
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,9 @@ type Guard struct {
 }
 
 const (
-	// sessionsMost bounds the sessions; the oldest one ends for a new one.
-	sessionsMost = 64
-	sessionAge   = 12 * time.Hour
+	// maxSessions bounds the sessions; the oldest one ends for a new one.
+	maxSessions = 64
+	sessionAge  = 12 * time.Hour
 )
 
 // guard is Guard at work.
@@ -157,7 +157,7 @@ func (g *guard) start(w http.ResponseWriter, r *http.Request, token string) {
 	s := session{rand.Text(), token, time.Now()}
 	g.mu.Lock()
 	g.sessions = append(g.sessions, s)
-	if len(g.sessions) > sessionsMost {
+	if len(g.sessions) > maxSessions {
 		g.sessions = g.sessions[1:]
 	}
 	g.mu.Unlock()

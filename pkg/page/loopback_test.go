@@ -131,11 +131,11 @@ func TestLoopback_TokenSignsIn(t *testing.T) {
 func TestLoopback_BoundedSessions(t *testing.T) {
 	page := Loopback(Guard{Token: func(context.Context, string) bool { return true }}, serve(t, trouble("k", "x")))
 	var cookies []string
-	for range sessionsMost + 1 {
+	for range maxSessions + 1 {
 		c := do(page, "POST", "/login", "token=t").Result().Cookies()[0]
 		cookies = append(cookies, c.Name+"="+c.Value)
 	}
-	for i, want := range map[int]int{0: 401, 1: 200, sessionsMost: 200} {
+	for i, want := range map[int]int{0: 401, 1: 200, maxSessions: 200} {
 		if w := do(page, "GET", "/", "", "Cookie", cookies[i]); w.Code != want {
 			t.Errorf("session %d: status %d, want %d", i, w.Code, want)
 		}

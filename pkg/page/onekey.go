@@ -15,8 +15,8 @@ import (
 // shownBytes is how much of an event's data a view has.
 const shownBytes = 64 << 10
 
-// aheadMost is how many keys before a due one are counted.
-const aheadMost = 200
+// maxAhead is how many keys before a due one are counted.
+const maxAhead = 200
 
 // keyView shows one key, also one that is gone.
 func (h *handler) keyView(r *http.Request) (*view, error) {
@@ -90,7 +90,7 @@ func (h *handler) ahead(r *http.Request, s *Source, k *row, f *why.Facts) {
 	if k.State != "due" || k.retrying() || k.InFlight {
 		return
 	}
-	rows, next, err := list[row](r.Context(), h, s, "/schedules", query("state", "due", "order", "due", "limit", strconv.Itoa(aheadMost)))
+	rows, next, err := list[row](r.Context(), h, s, "/schedules", query("state", "due", "order", "due", "limit", strconv.Itoa(maxAhead)))
 	if err != nil {
 		return // the sentence is right without it
 	}

@@ -85,7 +85,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 			l.recent = h.recent(r.Context(), s)
 		case 2:
 			if l.counts.Pending > l.counts.Due {
-				rows, next, err := list[row](r.Context(), h, s, "/schedules", query("state", "waiting", "order", "due", "limit", strconv.Itoa(listMost)))
+				rows, next, err := list[row](r.Context(), h, s, "/schedules", query("state", "waiting", "order", "due", "limit", strconv.Itoa(maxListItems)))
 				l.ahead, l.more, failed = rows, next != "", err
 			}
 		case 3:

@@ -424,7 +424,7 @@ func TestViews_BoundedMemory(t *testing.T) {
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/schedules") || strings.HasSuffix(r.URL.Path, "/deadletters"):
 			n := 0
-			if _, err := fmt.Sscan(limit, &n); err != nil || n < 1 || n > listMost {
+			if _, err := fmt.Sscan(limit, &n); err != nil || n < 1 || n > maxListItems {
 				t.Errorf("%s has the limit %q", r.URL, limit)
 			}
 			_, _ = io.WriteString(w, `{"items":[`)

@@ -27,8 +27,8 @@ func Line(s string) string {
 // Hidden is a character that cannot be printed, and that encoders do not escape by themselves.
 func Hidden(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
-// Obeyed is a hidden character that a terminal obeys.
-func Obeyed(r rune) bool { return r >= 0x7f && unicode.IsControl(r) }
+// IsTerminalControl reports a hidden character that a terminal obeys.
+func IsTerminalControl(r rune) bool { return r >= 0x7f && unicode.IsControl(r) }
 
 // JSON escapes these characters in an encoded JSON text. They must be hidden ones, which stand only in its strings.
 func JSON(text []byte, these func(rune) bool) []byte {

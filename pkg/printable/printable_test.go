@@ -40,7 +40,7 @@ func TestEscapes_OfEachForm(t *testing.T) {
 		want string
 	}{
 		{"JSON", JSON(text, Hidden), `"ä\u009b\u202e\udb40\udc41"`},
-		{"JSON, control characters only", JSON(text, Obeyed), "\"ä\\u009b\u202e\U000e0041\""},
+		{"JSON, control characters only", JSON(text, IsTerminalControl), "\"ä\\u009b\u202e\U000e0041\""},
 		{"YAML", YAML(text), `"ä\u009b\u202e\U000e0041"`},
 	} {
 		if string(c.got) != c.want {

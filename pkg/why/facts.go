@@ -41,8 +41,8 @@ type Facts struct {
 	NamespaceFull bool
 	// StoredKeys and StoredBytes are what quotas count of the source, 0 = unknown.
 	StoredKeys, StoredBytes int64
-	// Shared is what the sources of the namespace share, nil = unknown.
-	Shared *Shared
+	// NamespaceLimits are what the sources of the namespace share, nil = unknown.
+	NamespaceLimits *NamespaceLimits
 	// Lost are the events that were given up and are not kept.
 	Lost Lost
 	// Unreadable is how many stored records the adapter could not read.
@@ -66,9 +66,9 @@ type Source struct {
 	When         string        // spec.ingest.when
 }
 
-// Shared is what the sources of a namespace share: the limits of ConfigMap
+// NamespaceLimits are what the sources of a namespace share: the limits of ConfigMap
 // config-reschedule, 0 = none, and what all of its sources have of them.
-type Shared struct {
+type NamespaceLimits struct {
 	MaxPending, MaxBytes, MaxInFlight, MaxPerSecond int64
 	Keys, Bytes                                     int64 // as quotas count them
 	InFlight                                        int64 // deliveries of keys and dead letters

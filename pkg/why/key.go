@@ -166,7 +166,7 @@ func (f *Facts) due(a *answer) *answer {
 	f.counts(a)
 	ahead := ""
 	if f.AheadKnown {
-		n := Many(f.Ahead, "key is", "keys are")
+		n := Plural(f.Ahead, "key is", "keys are")
 		if f.AheadMore {
 			n = fmt.Sprintf("more than %d keys are", f.Ahead)
 		}
@@ -218,7 +218,7 @@ func (f *Facts) absent() *answer {
 			kept += ", as the dead letter sink refused it or did not answer"
 		}
 		return a.say(FailureCause(l.Failure.Status, l.Failure.Error), false, "Key %q was given up %s, after %s, because %s; %s.",
-			f.Key, When(f.Now, l.At), Many(l.Attempts, "attempt", "attempts"), f.failed(&l.Failure), kept)
+			f.Key, When(f.Now, l.At), Plural(l.Attempts, "attempt", "attempts"), f.failed(&l.Failure), kept)
 	}
 	switch last.Result {
 	case "":
@@ -256,7 +256,7 @@ func (f *Facts) stuck() string {
 	if l.Refused > 0 {
 		refuses = ", which refuses or does not answer"
 	}
-	return fmt.Sprintf("%s: %s for it", refuses, Many(l.Waiting, "event that was given up waits", "events that were given up wait"))
+	return fmt.Sprintf("%s: %s for it", refuses, Plural(l.Waiting, "event that was given up waits", "events that were given up wait"))
 }
 
 // unseen: no outcome is known. Perhaps it was refused.
@@ -273,22 +273,22 @@ func (f *Facts) unseen(a *answer) *answer {
 		}
 		if name == "disk" {
 			return a.say(StorageFull, false, "Key %q is not scheduled; %s refused with 507 since the adapter started because its disk was full, or nearly full while the namespace holds a large part of it, and the key may be one of them.",
-				f.Key, Many(n, "change was", "changes were"))
+				f.Key, Plural(n, "change was", "changes were"))
 		}
 		if strings.HasPrefix(name, "max-") {
 			name += " of " + configMap
 		}
 		return a.say(Quota, false, "Key %q is not scheduled; %s refused with 429 since the adapter started because of the quota %s, and the key may be one of them.",
-			f.Key, Many(n, "change was", "changes were"), name)
+			f.Key, Plural(n, "change was", "changes were"), name)
 	}
 	if f.Unreadable > 0 {
 		a.number("unreadable records", f.Unreadable)
 		return a.say(Unreadable, false, "Key %q is not scheduled; the adapter has set aside %s, and the key may be one of them (adapter inspect shows them).",
-			f.Key, Many(f.Unreadable, "record that it cannot read", "records that it cannot read"))
+			f.Key, Plural(f.Unreadable, "record that it cannot read", "records that it cannot read"))
 	}
 	if n := f.Lost.Waiting; n > 0 {
 		return a.say(GivenUp, false, "Key %q is not scheduled; %s for the dead letter sink, and one may be of this key.",
-			f.Key, Many(n, "event that was given up waits", "events that were given up wait"))
+			f.Key, Plural(n, "event that was given up waits", "events that were given up wait"))
 	}
 	if f.Source != nil && f.Source.When != "" {
 		a.add("spec.ingest.when", f.Source.When)
@@ -307,7 +307,7 @@ func (f *Facts) unseen(a *answer) *answer {
 func (f *Facts) outcome(a *answer, o *Outcome) {
 	text := o.Result
 	if o.Attempt > 0 {
-		text += fmt.Sprintf(" after %s in a row", Many(o.Attempt, "failure", "failures"))
+		text += fmt.Sprintf(" after %s in a row", Plural(o.Attempt, "failure", "failures"))
 	}
 	if o.Status != 0 {
 		text += ", status " + fmt.Sprint(o.Status)

@@ -47,7 +47,7 @@ func (f *Facts) slots() *limit {
 		own.most = f.Source.MaxInFlight
 		own.full = f.Counts.InFlight >= own.most
 	}
-	if n := f.Shared; n != nil {
+	if n := f.NamespaceLimits; n != nil {
 		shared.most, shared.full = n.MaxInFlight, n.InFlight >= n.MaxInFlight
 	}
 	return binding(own, shared)
@@ -62,7 +62,7 @@ func (f *Facts) rate(late time.Duration) *limit {
 		own.most = f.Source.MaxPerSecond
 		own.full = exceeds(f.Counts.Due-f.Counts.Retrying, own.most)
 	}
-	if n := f.Shared; n != nil {
+	if n := f.NamespaceLimits; n != nil {
 		shared.most, shared.full = n.MaxPerSecond, exceeds(n.Queued, n.MaxPerSecond)
 	}
 	return binding(own, shared)
@@ -84,7 +84,7 @@ func (f *Facts) held(a *answer, late time.Duration, what, rest string) *answer {
 	}
 	if l := f.rate(late); l != nil {
 		l.evidence(a)
-		starts := fmt.Sprintf("%s lets only %s start a second", l.where(), Many(l.most, "delivery", "deliveries"))
+		starts := fmt.Sprintf("%s lets only %s start a second", l.where(), Plural(l.most, "delivery", "deliveries"))
 		if l.namespace != "" {
 			starts += ", of all sources of namespace " + l.namespace + " together"
 		}
@@ -107,7 +107,7 @@ func (f *Facts) quota(a *answer) *answer {
 		keys.most, keys.full = s.MaxPending, held >= s.MaxPending
 		bytes.most, bytes.full = s.MaxBytes, nearly(f.StoredBytes, s.MaxBytes)
 	}
-	if n := f.Shared; n != nil {
+	if n := f.NamespaceLimits; n != nil {
 		sharedKeys.most, sharedKeys.full = n.MaxPending, n.Keys >= n.MaxPending
 		sharedBytes.most, sharedBytes.full = n.MaxBytes, nearly(n.Bytes, n.MaxBytes)
 	}
@@ -119,12 +119,12 @@ func (f *Facts) quota(a *answer) *answer {
 		return fmt.Sprintf("The sources of namespace %s have together reached %s", l.namespace, l.where())
 	}
 	if l := binding(keys, sharedKeys); l != nil {
-		return a.say(Quota, false, "%s (%s): new keys are refused with 429.", has(l), Many(l.most, "key", "keys"))
+		return a.say(Quota, false, "%s (%s): new keys are refused with 429.", has(l), Plural(l.most, "key", "keys"))
 	}
 	if l := binding(bytes, sharedBytes); l != nil {
 		stored := f.StoredBytes
 		if l.namespace != "" {
-			stored = f.Shared.Bytes
+			stored = f.NamespaceLimits.Bytes
 		}
 		text := has(l)
 		a.number("stored bytes", stored)

@@ -49,7 +49,7 @@ func (f *Facts) dropped(a *answer) *answer {
 		return nil
 	}
 	return a.say(GivenUp, false, "Source %s has dropped %s since the adapter started%s: the sink refused them or their retries were used up, and there was no place to keep them.",
-		f.Name, Many(l.Dropped, "event", "events"), f.last(l.DroppedAt))
+		f.Name, Plural(l.Dropped, "event", "events"), f.last(l.DroppedAt))
 }
 
 // deadLettered: does the dead letter sink refuse events, or did it get some of late?
@@ -58,13 +58,13 @@ func (f *Facts) deadLettered(a *answer) *answer {
 	switch {
 	case l.Waiting > 0 && l.Refused > 0:
 		return a.say(GivenUp, false, "The dead letter sink of source %s refuses or does not answer (%s since the adapter started): %s for it.",
-			f.Name, Many(l.Refused, "failed attempt", "failed attempts"), Many(l.Waiting, "event that was given up waits", "events that were given up wait"))
+			f.Name, Plural(l.Refused, "failed attempt", "failed attempts"), Plural(l.Waiting, "event that was given up waits", "events that were given up wait"))
 	case l.DeadLettered > 0 && f.Now.Sub(l.DeadLetteredAt) < recently:
 		return a.say(GivenUp, false, "Source %s has given up %s since the adapter started%s: the sink refused them or their retries were used up, and they went to the dead letter sink.",
-			f.Name, Many(l.DeadLettered, "event", "events"), f.last(l.DeadLetteredAt))
+			f.Name, Plural(l.DeadLettered, "event", "events"), f.last(l.DeadLetteredAt))
 	case l.Waiting > 0: // a restart forgets the failed attempts
 		return a.say(GivenUp, false, "The dead letter sink of source %s has not got all events that were given up: %s for it.",
-			f.Name, Many(l.Waiting, "event waits", "events wait"))
+			f.Name, Plural(l.Waiting, "event waits", "events wait"))
 	}
 	return nil
 }
@@ -74,5 +74,5 @@ func (f *Facts) once() string {
 	if f.Lost.Dropped == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s dropped since the adapter started%s", Many(f.Lost.Dropped, "event was", "events were"), f.last(f.Lost.DroppedAt))
+	return fmt.Sprintf("; %s dropped since the adapter started%s", Plural(f.Lost.Dropped, "event was", "events were"), f.last(f.Lost.DroppedAt))
 }

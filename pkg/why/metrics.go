@@ -123,11 +123,11 @@ func (s *measured) limit(known *Source) {
 	}
 }
 
-// shared is what the metrics say of a namespace, whether they say what quotas count, and how
-// many changes of its sources were refused for the disk.
-func (m *Metrics) shared(namespace string) (n Shared, counted bool, refused int64) {
+// namespaceLimits are what the metrics say of a namespace, whether they say what quotas count, and
+// how many changes of its sources were refused for the disk.
+func (m *Metrics) namespaceLimits(namespace string) (n NamespaceLimits, counted bool, refused int64) {
 	limits := m.ceilings[namespace]
-	n = Shared{MaxPending: limits["max-pending"], MaxBytes: limits["max-bytes"], MaxInFlight: limits["max-in-flight"], MaxPerSecond: limits["max-per-second"]}
+	n = NamespaceLimits{MaxPending: limits["max-pending"], MaxBytes: limits["max-bytes"], MaxInFlight: limits["max-in-flight"], MaxPerSecond: limits["max-per-second"]}
 	for name, s := range m.sources {
 		if name.namespace != namespace {
 			continue
@@ -162,10 +162,10 @@ func (f *Facts) Add(m *Metrics) {
 	if f.Source == nil {
 		f.Source = m.Source(f.Namespace, f.Name)
 	}
-	shared, counted, refused := m.shared(f.Namespace)
-	f.Shared = &shared
+	namespaceLimits, counted, refused := m.namespaceLimits(f.Namespace)
+	f.NamespaceLimits = &namespaceLimits
 	if !counted {
-		f.Shared = nil
+		f.NamespaceLimits = nil
 	}
 	if s := m.sources[sourceName{f.Namespace, f.Name}]; s != nil {
 		f.StoredKeys, f.StoredBytes, f.QuotaRefused = int64(s.gauges[storedKeys]), int64(s.gauges[storedBytes]), s.refused
@@ -180,11 +180,11 @@ func (f *Facts) Add(m *Metrics) {
 	}
 	f.Unreadable = m.unreadable
 	// A namespace that holds little may use a part of what is kept back.
-	spared := counted && float64(shared.Bytes) <= m.reserve/64 && m.free >= m.reserve/2
+	spared := counted && float64(namespaceLimits.Bytes) <= m.reserve/64 && m.free >= m.reserve/2
 	f.StorageFull = m.reserve > 0 && m.free < m.reserve && !spared
 	// The adapter shares a disk that is nearly full in this way; see docs/operations.md. The
 	// event that was refused may be a little larger than the rest of the share.
-	f.NamespaceFull = m.reserve > 0 && refused > 0 && !spared && float64(shared.Bytes) >= 0.95*(m.free-m.reserve)
+	f.NamespaceFull = m.reserve > 0 && refused > 0 && !spared && float64(namespaceLimits.Bytes) >= 0.95*(m.free-m.reserve)
 }
 
 // sample is a line of the metrics: name{label="value",…} number.

@@ -77,19 +77,19 @@ reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="op
 	m := ReadMetrics(strings.NewReader(text))
 	f := Facts{Namespace: "ops", Name: "a"}
 	f.Add(m)
-	if want := (Shared{MaxPending: 3, MaxBytes: 1000, MaxInFlight: 2, MaxPerSecond: 5, Keys: 3, Bytes: 300, InFlight: 2, Queued: 7}); f.Shared == nil || *f.Shared != want || f.StoredKeys != 2 {
-		t.Errorf("%+v, %d keys, want %+v", f.Shared, f.StoredKeys, want)
+	if want := (NamespaceLimits{MaxPending: 3, MaxBytes: 1000, MaxInFlight: 2, MaxPerSecond: 5, Keys: 3, Bytes: 300, InFlight: 2, Queued: 7}); f.NamespaceLimits == nil || *f.NamespaceLimits != want || f.StoredKeys != 2 {
+		t.Errorf("%+v, %d keys, want %+v", f.NamespaceLimits, f.StoredKeys, want)
 	}
 	if want := (Lost{Dropped: 5, DroppedAt: time.Unix(1795500000, 0), DeadLettered: 6, Waiting: 2, Refused: 8}); f.Lost != want {
 		t.Errorf("%+v, want %+v", f.Lost, want)
 	}
 	shop := Facts{Namespace: "shop", Name: "a"}
-	if shop.Add(m); *shop.Shared != (Shared{Keys: 40}) {
-		t.Errorf("a namespace without limits: %+v", shop.Shared)
+	if shop.Add(m); *shop.NamespaceLimits != (NamespaceLimits{Keys: 40}) {
+		t.Errorf("a namespace without limits: %+v", shop.NamespaceLimits)
 	}
 	// An older adapter does not show what quotas count.
-	if f.Add(ReadMetrics(strings.NewReader(metrics))); f.Shared != nil {
-		t.Errorf("%+v, want unknown", f.Shared)
+	if f.Add(ReadMetrics(strings.NewReader(metrics))); f.NamespaceLimits != nil {
+		t.Errorf("%+v, want unknown", f.NamespaceLimits)
 	}
 }
 

@@ -66,8 +66,8 @@ func Short(d time.Duration) string {
 // plain is a text as one line that a terminal shows as it is: tenants and sinks supply parts of it.
 func plain(s string) string { return strings.TrimSpace(printable.Line(s)) }
 
-// Many is a count with its noun.
-func Many[N int | int64](n N, one, more string) string {
+// Plural is a count with its noun, in the singular for 1.
+func Plural[N int | int64](n N, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -135,7 +135,7 @@ func (f *Facts) adapter() *answer {
 		if d.Waiting != "" {
 			reason = d.Waiting
 		}
-		return a.say(AdapterNotReady, false, "Nothing is delivered because the adapter restarts: %s so far%s.", Many(d.Restarts, "restart", "restarts"), after(", ", reason))
+		return a.say(AdapterNotReady, false, "Nothing is delivered because the adapter restarts: %s so far%s.", Plural(d.Restarts, "restart", "restarts"), after(", ", reason))
 	case d.Ready == 0:
 		return a.say(AdapterNotReady, false, "Nothing is delivered because no pod of the adapter is ready%s.", after(": ", d.Waiting))
 	}
@@ -192,7 +192,7 @@ func (f *Facts) suspended() *answer {
 		f.counts(a)
 		waits := ""
 		if f.Counts != nil && f.Counts.Due > 0 {
-			waits = ": " + Many(f.Counts.Due, "key is", "keys are") + " due and waiting for it to resume"
+			waits = ": " + Plural(f.Counts.Due, "key is", "keys are") + " due and waiting for it to resume"
 		}
 		return a.say(Suspended, false, "Source %s is suspended, so it delivers nothing%s.", f.Name, waits)
 	}
@@ -210,7 +210,7 @@ func (f *Facts) counts(a *answer) {
 		return
 	}
 	a.add("keys", fmt.Sprintf("%d pending, %d due, %d retrying, %d in flight, %s", c.Pending, c.Due, c.Retrying, c.InFlight,
-		Many(c.DeadLetters, "dead letter", "dead letters")))
+		Plural(c.DeadLetters, "dead letter", "dead letters")))
 	a.time("next due", f.Now, c.NextDueAt).time("oldest due", f.Now, c.OldestDueAt)
 }
 
@@ -224,7 +224,7 @@ func (f *Facts) whole() *answer {
 		a.failure(f, r.LastFailure)
 		n := ""
 		if c != nil && c.Retrying > 1 {
-			n = fmt.Sprintf(" and %s", Many(c.Retrying-1, "other key", "other keys"))
+			n = fmt.Sprintf(" and %s", Plural(c.Retrying-1, "other key", "other keys"))
 		}
 		return a.say(FailureCause(r.LastFailure.Status, r.LastFailure.Error), false, "Deliveries of source %s fail (key %q%s) because %s.", f.Name, r.Key, n, f.failed(r.LastFailure))
 	}
@@ -269,15 +269,15 @@ func (f *Facts) whole() *answer {
 	case c.Pending+c.InFlight == 0:
 		return a.say(Idle, true, "Nothing waits at source %s, and nothing is in flight%s.", f.Name, f.once())
 	case c.NextDueAt.IsZero() && c.InFlight == 0:
-		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, Many(c.Pending, "key has", "keys have"), f.unsure(), f.once())
+		return a.say(Queued, true, "Source %s is healthy: %s just become due%s%s.", f.Name, Plural(c.Pending, "key has", "keys have"), f.unsure(), f.once())
 	case c.NextDueAt.IsZero():
 		due := ""
 		if c.Due > 0 {
-			due = ", and " + Many(c.Due, "key has", "keys have") + " just become due" + f.unsure()
+			due = ", and " + Plural(c.Due, "key has", "keys have") + " just become due" + f.unsure()
 		}
-		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, Many(c.InFlight, "delivery is", "deliveries are"), due, f.once())
+		return a.say(Healthy, true, "Source %s is healthy: %s in flight%s%s.", f.Name, Plural(c.InFlight, "delivery is", "deliveries are"), due, f.once())
 	}
-	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, Many(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.once())
+	return a.say(Healthy, true, "Source %s is healthy: %s, the next one is due %s%s.", f.Name, Plural(c.Pending, "key waits", "keys wait"), When(f.Now, c.NextDueAt), f.once())
 }
 
 // hangs: is the delivery that is under way for longest a problem?
@@ -328,7 +328,7 @@ func (f *Facts) queue(a *answer) *answer {
 	if c == nil || c.Due <= c.Retrying || c.OldestDueAt.IsZero() {
 		return nil
 	}
-	queued, late := Many(c.Due-c.Retrying, "key is", "keys are"), f.Now.Sub(c.OldestDueAt)
+	queued, late := Plural(c.Due-c.Retrying, "key is", "keys are"), f.Now.Sub(c.OldestDueAt)
 	if late < overdue {
 		return f.held(a, late, queued+" due and queued", "")
 	}
@@ -344,7 +344,7 @@ func (f *Facts) hint() string {
 	switch {
 	case f.Source == nil:
 		return ": the source may be suspended, or at its limits or the ones of its namespace"
-	case f.Shared == nil:
+	case f.NamespaceLimits == nil:
 		return ": it may be at its namespace's limits, or the adapter at its own, or just started"
 	}
 	return ": the adapter may be at its own limit, or just started"
@@ -352,7 +352,7 @@ func (f *Facts) hint() string {
 
 // unsure says that a limit of the namespace may hold back keys that are due now.
 func (f *Facts) unsure() string {
-	if f.Shared != nil {
+	if f.NamespaceLimits != nil {
 		return ""
 	}
 	return ", unless it is at its namespace's limits"

@@ -74,7 +74,7 @@ func probed(t *testing.T, url, path string) {
 }
 
 // Probes and callers are answered while a flood of connections fills the limits. Metrics and the log report the flood.
-func TestConnectionFlood_LeavesRoomForOthers(t *testing.T) {
+func TestConnectionFlood_OthersAreAnswered(t *testing.T) {
 	t.Parallel()
 	// 5,000 connections, idle or half-open, of one peer or of many, to the API
 	// and to the admin address, keep neither probes nor callers from an answer.

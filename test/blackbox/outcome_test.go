@@ -14,18 +14,18 @@ import (
 )
 
 var (
-	linear    = declare("linear", "delivery: {backoffPolicy: linear, backoffDelay: PT0.1S}")
-	patient   = declare("patient", "delivery: {backoffDelay: PT0.3S, retryAfterMax: PT1S}")
-	unheeding = declare("unheeding", "delivery: {backoffDelay: PT0.01S, retryAfterMax: PT0S}")
-	hasty     = declare("hasty", "delivery: {backoffDelay: PT0.01S, timeout: PT0.2S}")
-	few       = declare("few", "delivery: {retry: 2, backoffDelay: PT0.01S}")
-	fewAgain  = declare("few-again", "maxInterval: 1h\ndelivery: {retry: 1, backoffDelay: PT0.01S}")
-	lettered  = declare("lettered", "ceOverrides: {extensions: {team: platform}}\ndelivery: {retry: 1, backoffDelay: PT0.01S, deadLetterSink: {uri: \"SINK/dead-letters\"}}")
-	steady    = declare("steady", "maxInterval: 1h")
-	throttled = declare("throttled", "limits: {maxPerSecond: 5}")
-	one       = declare("one", "limits: {maxInFlight: 1}")
-	slow      = declare("slow", "delivery: {backoffDelay: PT15M}")
-	unheard   = declare("unheard", "delivery: {backoffDelay: PT0.01S}")
+	linear       = declare("linear", "delivery: {backoffPolicy: linear, backoffDelay: PT0.1S}")
+	patient      = declare("patient", "delivery: {backoffDelay: PT0.3S, retryAfterMax: PT1S}")
+	unheeding    = declare("unheeding", "delivery: {backoffDelay: PT0.01S, retryAfterMax: PT0S}")
+	shortTimeout = declare("short-timeout", "delivery: {backoffDelay: PT0.01S, timeout: PT0.2S}")
+	few          = declare("few", "delivery: {retry: 2, backoffDelay: PT0.01S}")
+	fewAgain     = declare("few-again", "maxInterval: 1h\ndelivery: {retry: 1, backoffDelay: PT0.01S}")
+	lettered     = declare("lettered", "ceOverrides: {extensions: {team: platform}}\ndelivery: {retry: 1, backoffDelay: PT0.01S, deadLetterSink: {uri: \"SINK/dead-letters\"}}")
+	steady       = declare("steady", "maxInterval: 1h")
+	throttled    = declare("throttled", "limits: {maxPerSecond: 5}")
+	one          = declare("one", "limits: {maxInFlight: 1}")
+	slow         = declare("slow", "delivery: {backoffDelay: PT15M}")
+	unheard      = declare("unheard", "delivery: {backoffDelay: PT0.01S}")
 )
 
 // Every status of the sink has its outcome.
@@ -174,7 +174,7 @@ func TestRetryAfter_HonouredWithoutMax(t *testing.T) {
 func TestTimeout_EndsTheAttempt(t *testing.T) {
 	t.Parallel()
 	ended := make(chan time.Duration, 1)
-	hasty.answer("hangs", func() harness.Answer {
+	shortTimeout.answer("hangs", func() harness.Answer {
 		first := make(chan bool, 1)
 		first <- true
 		return func(_ http.ResponseWriter, r *http.Request, d *harness.Delivery) {
@@ -186,8 +186,8 @@ func TestTimeout_EndsTheAttempt(t *testing.T) {
 			}
 		}
 	}())
-	hasty.put(t, "hangs", "")
-	hasty.next(t, "hangs")
+	shortTimeout.put(t, "hangs", "")
+	shortTimeout.next(t, "hangs")
 	select {
 	case took := <-ended:
 		if took < 190*time.Millisecond {
@@ -196,10 +196,10 @@ func TestTimeout_EndsTheAttempt(t *testing.T) {
 	case <-time.After(harness.Patience):
 		t.Fatal("the sink still holds the connection")
 	}
-	if d := hasty.next(t, "hangs"); d.Attempt != 1 {
+	if d := shortTimeout.next(t, "hangs"); d.Attempt != 1 {
 		t.Errorf("attempt %d", d.Attempt)
 	}
-	hasty.gone(t, "hangs")
+	shortTimeout.gone(t, "hangs")
 }
 
 // A connection that breaks is retried.

@@ -174,22 +174,22 @@ func (a *watchedApp) replaced(before map[types.UID]corev1.Pod, greeting string) 
 	return after
 }
 
-// told waits for an Event on the ConfigWatcher, and returns all with the reason.
-func (a *watchedApp) told(reason string) []eventsv1.Event {
+// eventsWithReason waits for an Event on the ConfigWatcher, and returns all with the reason.
+func (a *watchedApp) eventsWithReason(reason string) []eventsv1.Event {
 	a.t.Helper()
-	var told []eventsv1.Event
+	var events []eventsv1.Event
 	eventually(a.t, patience, "an Event "+reason, func() error {
 		list, err := a.Client.EventsV1().Events(a.name).List(a.t.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=ConfigWatcher"})
 		if err != nil {
 			return err
 		}
-		told = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != reason })
-		if len(told) == 0 {
+		events = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != reason })
+		if len(events) == 0 {
 			return fmt.Errorf("none of %d Events is", len(list.Items))
 		}
 		return nil
 	})
-	return told
+	return events
 }
 
 // mayDelete gives the operator the right to delete pods, or takes it.
@@ -294,11 +294,11 @@ func watchedInBothForms(t *testing.T, sample string) {
 			if done.Restarts != 1 || done.LastRestart == nil || !because("UpToDate")(done) || done.ConfigHash != second.Pending.ConfigHash {
 				t.Errorf("after the restart the status is %+v", done)
 			}
-			told := a.told("RestartedPods")
-			if len(told) != 1 || !strings.HasSuffix(told[0].Note, fmt.Sprintf(": %d", len(before))) {
-				t.Errorf("the Events are %+v, want one of %d pods", told, len(before))
+			events := a.eventsWithReason("RestartedPods")
+			if len(events) != 1 || !strings.HasSuffix(events[0].Note, fmt.Sprintf(": %d", len(before))) {
+				t.Errorf("the Events are %+v, want one of %d pods", events, len(before))
 			}
-			t.Logf("the pods were restarted %s after their time", told[0].EventTime.Sub(due).Round(time.Millisecond))
+			t.Logf("the pods were restarted %s after their time", events[0].EventTime.Sub(due).Round(time.Millisecond))
 			after := a.replaced(before, "Good morning")
 			for _, p := range after {
 				if earliest := changed.Add(c.delay); p.CreationTimestamp.Time.Before(earliest) {
@@ -317,7 +317,7 @@ func watchedInBothForms(t *testing.T, sample string) {
 			a.ready(configWatcher, "webapp")
 			a.mayDelete(false)
 			a.greet("Good night")
-			if failed := a.told("RestartFailed"); !strings.Contains(failed[0].Note, "forbidden") {
+			if failed := a.eventsWithReason("RestartFailed"); !strings.Contains(failed[0].Note, "forbidden") {
 				t.Errorf("it says %q", failed[0].Note)
 			}
 			a.stillThere(after, "without the right to delete them")

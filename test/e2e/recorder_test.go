@@ -112,11 +112,11 @@ func (n *namespace) containing(recorder, path, contains string) ([]record, error
 // or, with 0, until it is told something else.
 func (n *namespace) answer(path string, status int, during time.Duration) {
 	n.t.Helper()
-	told := map[string]any{"path": path, "status": status}
+	answer := map[string]any{"path": path, "status": status}
 	if during > 0 {
-		told["for"] = during.String()
+		answer["for"] = during.String()
 	}
-	body, err := json.Marshal(told)
+	body, err := json.Marshal(answer)
 	if err == nil {
 		_, err = n.proxied(n.t.Context(), proxyCall{method: "PUT", namespace: n.name, service: "recorder", path: "answer", body: body})
 	}

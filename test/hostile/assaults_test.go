@@ -321,7 +321,7 @@ func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, 
 	if err := c.begin(conn); err != nil {
 		return nil // it was open, and is closed: that is counted
 	}
-	conn = &heard{Conn: conn, first: func() { a.count(attack, answered) }}
+	conn = &firstByteConn{Conn: conn, first: func() { a.count(attack, answered) }}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -341,17 +341,17 @@ func (a *attacker) holdOne(ctx context.Context, attack, scheme, address string, 
 	}
 }
 
-// heard calls first when the first byte comes.
-type heard struct {
+// firstByteConn calls first when the first byte comes.
+type firstByteConn struct {
 	net.Conn
 	once  sync.Once
 	first func()
 }
 
-func (h *heard) Read(b []byte) (int, error) {
-	n, err := h.Conn.Read(b)
+func (c *firstByteConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
 	if n > 0 {
-		h.once.Do(h.first)
+		c.once.Do(c.first)
 	}
 	return n, err
 }

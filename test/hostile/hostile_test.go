@@ -171,7 +171,7 @@ func TestLoop_IsBoundedByTheCeiling(t *testing.T) {
 }
 
 // What a tenant keeps on the disk does not keep another from calling.
-func TestNeighbour_HasRoomOnTheDisk(t *testing.T) {
+func TestNeighbour_HasSpaceOnTheDisk(t *testing.T) {
 	disk := t.TempDir()
 	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=220m"); err != nil {
 		t.Fatalf("this test needs a small disk of its own: mount: %v", err)

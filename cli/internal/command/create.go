@@ -301,7 +301,7 @@ $ delete git-repos`,
 				}
 				keys += int(*o.Status.Pending)
 			}
-			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", why.Many(len(objects), "source", "sources"), s.namespace, about, why.Many(keys, "key", "keys")); err != nil {
+			if err := e.confirm(yes, "", "Delete %s of namespace %s for good, with %s %s?", why.Plural(len(objects), "source", "sources"), s.namespace, about, why.Plural(keys, "key", "keys")); err != nil {
 				return err
 			}
 			uids := map[string]*object{}

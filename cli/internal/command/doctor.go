@@ -94,7 +94,7 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, judged(f))
+			found = append(found, findingOf(f))
 		}
 		return found, nil
 	}
@@ -119,13 +119,13 @@ func (s *session) diagnose(ctx context.Context, names []string, all bool) ([]fin
 				_ = s.ask(ctx, &f, src) // interrupted: see below
 			}
 		}
-		sources[i] = judged(f)
+		sources[i] = findingOf(f)
 	})
 	return append(found, sources...), interrupted(ctx)
 }
 
-// judged is what why says of a source.
-func judged(f why.Facts) finding {
+// findingOf is what why says of a source.
+func findingOf(f why.Facts) finding {
 	a := why.Explain(f)
 	return finding{Subject: "source " + f.Namespace + "/" + f.Name, OK: !a.Problem, Cause: string(a.Cause), Detail: a.Sentence}
 }

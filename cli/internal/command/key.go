@@ -410,7 +410,7 @@ func (e *env) happened(v *sdk.Live) string {
 		text += ": due " + e.relative(v.DueAt)
 	case sdk.KeyStarted:
 		if v.Attempt > 0 {
-			text += ": after " + why.Many(v.Attempt, "failure", "failures") + " in a row"
+			text += ": after " + why.Plural(v.Attempt, "failure", "failures") + " in a row"
 		}
 	case sdk.KeyOutcome:
 		text += ": " + v.Result

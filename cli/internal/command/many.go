@@ -233,7 +233,7 @@ $ key run git-repos --prefix GitRepo/team-a/ --dry-run`,
 						return err
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", why.Many(len(keys), "key", "keys"), src, k.of()); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "Run %s of %s now: %s?", why.Plural(len(keys), "key", "keys"), src, k.of()); err != nil {
 							return err
 						}
 					}
@@ -309,7 +309,7 @@ func (e *env) deleteMany(ctx context.Context, src *source, k *choice) error {
 	if k.dryRun {
 		return nil
 	}
-	if err := e.confirm(k.yes, lookFirst, "Cancel %s of %s for good: %s?", why.Many(n, "key", "keys"), src, k.of()); err != nil {
+	if err := e.confirm(k.yes, lookFirst, "Cancel %s of %s for good: %s?", why.Plural(n, "key", "keys"), src, k.of()); err != nil {
 		return err
 	}
 	cancel := func() (int, error) { return src.CancelPrefix(ctx, k.prefix) }
@@ -454,7 +454,7 @@ $ deadletter `+verb+` git-repos --all --older-than 24h`,
 						}
 					}
 					if !k.dryRun {
-						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, why.Many(len(keys), "dead letter", "dead letters"), src); err != nil {
+						if err := e.confirm(k.yes, lookFirst, "%s %s of %s?", ask, why.Plural(len(keys), "dead letter", "dead letters"), src); err != nil {
 							return err
 						}
 					}

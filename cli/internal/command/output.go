@@ -185,7 +185,7 @@ func line(v any) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
-	return printable.JSON(b.Bytes(), printable.Obeyed), err
+	return printable.JSON(b.Bytes(), printable.IsTerminalControl), err
 }
 
 // column is a column of a table. A wide one is printed with -o wide only.

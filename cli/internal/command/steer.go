@@ -42,7 +42,7 @@ $ `+verb+` git-repos`,
 				for _, o := range objects {
 					names = append(names, o.Name)
 				}
-				if err := e.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], why.Many(len(names), "source", "sources"), s.namespace); err != nil {
+				if err := e.confirm(yes, "", "%s %s of namespace %s?", map[bool]string{true: "Suspend", false: "Resume"}[on], why.Plural(len(names), "source", "sources"), s.namespace); err != nil {
 					return err
 				}
 			}

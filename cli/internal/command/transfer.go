@@ -84,7 +84,7 @@ func (e *env) exportKeys(ctx context.Context, src *source, prefix string) error 
 // JSON would be lost, control characters escaped, and data is delivered byte for byte.
 func compact(data []byte) bool {
 	var b bytes.Buffer
-	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data) && !bytes.ContainsFunc(data, printable.Obeyed)
+	return json.Compact(&b, data) != nil || bytes.Equal(b.Bytes(), data) && !bytes.ContainsFunc(data, printable.IsTerminalControl)
 }
 
 // importer reads a file into a source.

@@ -197,7 +197,7 @@ func (c *call) serve() error {
 		return c.openAPI()
 	}
 	if c.cfg.Local {
-		if err := fromHere(c.r); err != nil {
+		if err := checkSameOrigin(c.r); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (c *call) serve() error {
 	if c.cfg.Guard == nil || c.caller.User != "" {
 		c.claim = c.bytes.Claim(p.namespace, p.name)
 	} else {
-		c.claim = c.bytes.Claim(strangers, Peer(c.r))
+		c.claim = c.bytes.Claim(unauthenticatedNamespace, Peer(c.r))
 	}
 	switch p.kind {
 	case pathKey, pathRun, pathHistory, pathLetter, pathRedriveAll, pathRedrive:

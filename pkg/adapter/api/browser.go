@@ -16,9 +16,9 @@ func byBrowser(h http.Header) bool {
 	return len(h["Origin"]) > 0 || len(h["Sec-Fetch-Site"]) > 0 || len(h["Sec-Fetch-Mode"]) > 0
 }
 
-// fromHere refuses what a web page of another origin makes a browser on this
+// checkSameOrigin refuses what a web page of another origin makes a browser on this
 // machine send: also under a name of the page's own that leads here.
-func fromHere(r *http.Request) error {
+func checkSameOrigin(r *http.Request) error {
 	if r.Host != "" && !local(r.Host) {
 		return schedule.Refuse(schedule.CodeDenied,
 			"the Host %.100q is no loopback name or address: without --token-file only callers of this machine are served, as localhost or 127.0.0.1", r.Host)

@@ -39,7 +39,7 @@ type fake struct {
 	letters  map[string]*schedule.Entry
 	outcomes []recent.Outcome
 	feeds    *recent.Feeds
-	slot     recent.Slot
+	slot     recent.FeedRef
 }
 
 func newFake() *fake {

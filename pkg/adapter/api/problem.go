@@ -42,7 +42,7 @@ func statusOf(code schedule.Code) int {
 func (c *call) refuse(err error) {
 	var e *schedule.Error
 	if !errors.As(err, &e) {
-		e = queue.Ended(err)
+		e = queue.RefusalOfEndedStore(err)
 	}
 	if e == nil {
 		c.cfg.Log.Error("a schedule call failed", "method", c.r.Method, "path", c.r.URL.Path, "error", err)

@@ -36,9 +36,9 @@ const (
 	refusalTime = 5 * time.Second
 )
 
-// strangers is the namespace of callers that are not authenticated; each
+// unauthenticatedNamespace is the namespace of callers that are not authenticated; each
 // peer counts as a source of it. No namespace of a cluster is named so.
-const strangers = ""
+const unauthenticatedNamespace = ""
 
 // Peer is the address of the other side without the port.
 func Peer(r *http.Request) string {

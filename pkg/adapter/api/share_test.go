@@ -130,11 +130,11 @@ func TestLargeHeaders_DoNotWaitUncounted(t *testing.T) {
 // use up the share of a tenant.
 func TestStrangers_TakeNothingFromASource(t *testing.T) {
 	t.Parallel()
-	for user, want := range map[string]string{"": strangers, "a user": "default"} {
+	for user, want := range map[string]string{"": unauthenticatedNamespace, "a user": "default"} {
 		e := newEdge(t, func(c *Config) { c.Guard = &watchman{user: user} })
 		var held []string
 		e.ingest = func(context.Context, ingest.Source, http.Header, []byte, access.Judge) ([]queue.Item, error) {
-			for _, namespace := range []string{strangers, "default"} {
+			for _, namespace := range []string{unauthenticatedNamespace, "default"} {
 				if c := e.bytes.Claim(namespace, "other"); !c.TryGrow(e.cfg.Budget - 256<<10) {
 					held = append(held, namespace)
 				} else {

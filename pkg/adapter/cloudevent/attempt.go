@@ -46,7 +46,7 @@ var Reserved = []string{
 const maxErrorData = 1024 / 4 * 3
 
 // Describe returns the event that an attempt sends, without the extensions that
-// Own adds: the event's own values, and the occurrence's where the event has none.
+// DeliveryExtensions adds: the event's own values, and the occurrence's where the event has none.
 // source is the attempt's Source.EventSource, which a caller may have computed already.
 func Describe(a *schedule.Attempt, source string) schedule.Event {
 	out := schedule.Event{ID: a.ID, Source: source, Type: schedule.DefaultEventType, Subject: a.Key}
@@ -76,8 +76,8 @@ func Describe(a *schedule.Attempt, source string) schedule.Event {
 	return out
 }
 
-// Own calls put with each extension attribute that the delivery adds.
-func Own(a *schedule.Attempt, put func(name, value string)) {
+// DeliveryExtensions calls put with each extension attribute that the delivery adds.
+func DeliveryExtensions(a *schedule.Attempt, put func(name, value string)) {
 	put(KeyAttribute, a.Key)
 	put(RevisionAttribute, strconv.FormatUint(a.Revision(), 10))
 	put(DueAtAttribute, types.FormatTime(a.DueAt()))
@@ -126,7 +126,7 @@ func ToSDK(a *schedule.Attempt) event.Event {
 	ec := Context(&d)
 	ec.Extensions = make(map[string]any, len(d.Extensions)+7)
 	maps.Copy(ec.Extensions, d.Extensions)
-	Own(a, func(name, value string) { ec.Extensions[name] = value })
+	DeliveryExtensions(a, func(name, value string) { ec.Extensions[name] = value })
 	ec.Extensions[NumberAttribute] = number(a)
 	if dead := a.Entry.DeadLetter; dead != nil {
 		ec.Extensions[ErrorCodeAttribute] = errorCode(dead.Failure)

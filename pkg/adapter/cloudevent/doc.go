@@ -12,7 +12,7 @@
 // is not used because it does not percent-decode headers, panics on a
 // data_base64 that is no string, and loses base64 with escaped slashes or
 // white space before it. [ToSDK] is the event that an attempt sends. [Describe] and
-// [Own] give its parts without the SDK, for the faster writer of package sink.
+// [DeliveryExtensions] give its parts without the SDK, for the faster writer of package sink.
 //
 // It leaves to others: the meaning of the attributes that control a schedule
 // (ingest, sink), and sending (sink).

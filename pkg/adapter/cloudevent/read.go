@@ -25,9 +25,9 @@ const (
 	defaultDataType = "application/json"
 )
 
-// Is reports whether the headers announce a CloudEvent, of any mode and format,
+// IsEvent reports whether the headers announce a CloudEvent, of any mode and format,
 // readable or not.
-func Is(h http.Header) bool {
+func IsEvent(h http.Header) bool {
 	return len(h[headerSpec]) > 0 || IsMedia(h.Get(contentType))
 }
 

@@ -51,7 +51,7 @@ func readBatch(body []byte) ([]*schedule.Event, error) {
 		}
 		e, err := readEvent(d)
 		if err != nil {
-			return nil, At(len(events), err)
+			return nil, WithEventIndex(len(events), err)
 		}
 		events = append(events, e)
 	}
@@ -61,8 +61,8 @@ func readBatch(body []byte) ([]*schedule.Event, error) {
 	return events, atEnd(d)
 }
 
-// At adds to an error which event of a batch it is about.
-func At(index int, err error) error {
+// WithEventIndex adds to an error which event of a batch it is about.
+func WithEventIndex(index int, err error) error {
 	var refused *schedule.Error
 	if !errors.As(err, &refused) {
 		return fmt.Errorf("events[%d]: %w", index, err)

@@ -6,8 +6,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// When returns the time that an event asks for: a delay, an instant, or neither.
-func When(e *schedule.Event, now time.Time) (delay *time.Duration, at time.Time, err error) {
+// RequestedTime returns when an event asks to be delivered: after a delay, at an instant, or
+// neither.
+func RequestedTime(e *schedule.Event, now time.Time) (delay *time.Duration, at time.Time, err error) {
 	after, hasAfter := e.Extensions[AfterAttribute]
 	instant, hasAt := e.Extensions[AtAttribute]
 	switch {

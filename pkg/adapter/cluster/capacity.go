@@ -28,7 +28,7 @@ const (
 // which has texts of an older object.
 func newCapacity(total int64) *capacity.Sources {
 	if total == 0 {
-		total = capacity.Scaled(SourceBytes, shippedLimit)
+		total = capacity.TotalForMemoryLimit(SourceBytes, shippedLimit)
 	}
 	return capacity.New(capacity.Config{Total: total, Fixed: sourceBytes, Copies: 2, Settles: true, Restores: true})
 }

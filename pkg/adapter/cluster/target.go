@@ -83,7 +83,7 @@ func describe(o *v1alpha1.RescheduleSource, before *schedule.Source, oidc bool, 
 func groupOf(status *v1alpha1.RescheduleSourceStatus) (int, error) {
 	text := status.Annotations[v1alpha1.GroupAnnotation]
 	if text == "" && status.ObservedGeneration == 0 {
-		return schedule.Unplaced, nil
+		return schedule.NoGroup, nil
 	}
 	return sources.ParseGroup("status.annotations["+v1alpha1.GroupAnnotation+"]", text)
 }

@@ -171,7 +171,7 @@ func TestDescribe_Group(t *testing.T) {
 		want     int
 		refused  bool
 	}{
-		{0, "", schedule.Unplaced, false}, {3, "", 0, false}, {3, "0", 0, false}, {3, "4", 4, false}, {0, "1", 1, false},
+		{0, "", schedule.NoGroup, false}, {3, "", 0, false}, {3, "0", 0, false}, {3, "4", 4, false}, {0, "1", 1, false},
 		{3, "0,1", 0, true}, {3, "x", 0, true},
 	} {
 		o := object("a", func(o *v1alpha1.RescheduleSource) {

@@ -20,9 +20,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/turns"
 )
 
-// Main runs the adapter until it ends. open and promised are of the replicated log, as in
+// Main runs the adapter until it ends. open and hasVotedOrAccepted are of the replicated log, as in
 // group.Settings; nil: this program has none.
-func Main(version string, open func(group.LogOptions) (group.Log, error), promised func(dataDir string) (bool, error)) {
+func Main(version string, open func(group.LogOptions) (group.Log, error), hasVotedOrAccepted func(dataDir string) (bool, error)) {
 	if len(os.Args) > 1 {
 		switch args := os.Args[1:]; args[0] {
 		case "inspect", "verify", "repair", "migrate":
@@ -35,8 +35,8 @@ func Main(version string, open func(group.LogOptions) (group.Log, error), promis
 			os.Exit(code)
 		}
 	}
-	turns.Spread()
-	if err := run(os.Args[1:], version, group.Settings{Open: open, Promised: promised}); err != nil {
+	turns.RaiseGOMAXPROCS()
+	if err := run(os.Args[1:], version, group.Settings{Open: open, HasVotedOrAccepted: hasVotedOrAccepted}); err != nil {
 		fmt.Fprintln(os.Stderr, "adapter cannot run:", err)
 		os.Exit(1)
 	}

@@ -153,7 +153,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, DefaultMaxInFlight)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, DefaultMaxBytes)
 	d := &Dispatcher{cfg: cfg, lanes: map[*queue.Source]*lane{}, namespaces: map[string]*namespace{}}
-	d.ending = turns.With(endings, turns.Wait)
+	d.ending = turns.NewN(endings, turns.Wait)
 	d.slots, d.memory = budget.New(int64(cfg.MaxInFlight), nil), budget.New(cfg.MaxBytes, nil)
 	d.base, d.abort = context.WithCancelCause(context.Background())
 	d.warmUpsCtx, d.cancelWarmUps = context.WithCancel(d.base)
@@ -192,7 +192,7 @@ func (d *Dispatcher) Wake(s *queue.Source) {
 	d.pump(l)
 	if settings.Ceilings != l.namespace.ceilings {
 		l.namespace.ceilings = settings.Ceilings
-		d.turn()
+		d.retryWaitingLanes()
 	}
 }
 
@@ -204,7 +204,7 @@ func (d *Dispatcher) join(name string) *namespace {
 		ns.timer = newTimer(func() {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			d.turn()
+			d.retryWaitingLanes()
 		})
 		d.namespaces[name] = ns
 	}
@@ -392,8 +392,8 @@ func (d *Dispatcher) deliver(l *lane, p *permit) *permit {
 		p.letter = true
 	}
 	l.warming.active = time.Now()
-	d.pump(l) // other due keys may start beside it
-	d.turn()  // it may need less memory than the permit had
+	d.pump(l)             // other due keys may start beside it
+	d.retryWaitingLanes() // it may need less memory than the permit had
 	d.mu.Unlock()
 
 	started := time.Now()
@@ -429,5 +429,5 @@ func (d *Dispatcher) release(l *lane, p *permit) {
 	}
 	p.namespace.inFlight--
 	d.inFlight--
-	d.turn()
+	d.retryWaitingLanes()
 }

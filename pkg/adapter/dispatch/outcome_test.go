@@ -50,7 +50,7 @@ func TestAnswer_EachHasItsOutcome(t *testing.T) {
 	t.Parallel()
 	two := 2
 	again := func(d time.Duration) schedule.Outcome {
-		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: d}}
+		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: d}}
 	}
 	failed := schedule.Outcome{Kind: schedule.Failed}
 	asked := schedule.Outcome{Kind: schedule.Failed, RetryAfter: 30 * time.Second}
@@ -101,7 +101,7 @@ func TestAnswer_EachHasItsOutcome(t *testing.T) {
 func TestEventID_SameOnlyForRepeats(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(_ schedule.Attempt, n int) (time.Duration, schedule.Outcome) {
-			return 0, []schedule.Outcome{{Kind: schedule.Failed}, {Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}}, {Kind: schedule.Succeeded}}[n]
+			return 0, []schedule.Outcome{{Kind: schedule.Failed}, {Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Second}}, {Kind: schedule.Succeeded}}[n]
 		}
 		c.put(c.source("s", nil), "k", in(0))
 		c.pass(time.Minute)
@@ -123,7 +123,7 @@ func TestRequest_WaitsForTheDelivery(t *testing.T) {
 		{"a PUT, and the delivery succeeds", func(*schedule.Request) {}, schedule.Outcome{Kind: schedule.Succeeded}, []string{"0s k old", "1m0s k new"}},
 		{"a PUT, and the delivery fails: it is not retried", func(*schedule.Request) {}, schedule.Outcome{Kind: schedule.Failed}, []string{"0s k old", "1m0s k new"}},
 		{"a PUT, and Reschedule-After is sooner", func(*schedule.Request) {},
-			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Second}}, []string{"0s k old", "15s k new"}},
+			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 5 * time.Second}}, []string{"0s k old", "15s k new"}},
 		{"an event, and the delivery fails: it is retried with the newer event", func(r *schedule.Request) { r.Ingested = true }, schedule.Outcome{Kind: schedule.Failed},
 			[]string{"0s k old", "11s k new"}},
 	} {
@@ -157,7 +157,7 @@ func TestRequest_WaitsForTheDelivery(t *testing.T) {
 func TestDelete_AnswerHasNoEffect(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]schedule.Outcome{
-		"Reschedule-After": {Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}},
+		"Reschedule-After": {Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Second}},
 		"maxInterval":      {Kind: schedule.Succeeded},
 		"failure":          {Kind: schedule.Failed},
 		"rejection":        {Kind: schedule.Rejected},
@@ -195,7 +195,7 @@ func TestDelete_AnswerHasNoEffect(t *testing.T) {
 func TestDelete_ByPrefixWithoutAnEntry(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
-			return time.Minute, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Second}}
+			return time.Minute, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Second}}
 		}
 		s := c.source("s", nil)
 		c.put(s, "a/k", in(0))
@@ -222,7 +222,7 @@ func TestExpiry_KeepsTheAnswerOfTheOlderOne(t *testing.T) {
 			if n > 0 {
 				return 0, schedule.Outcome{Kind: schedule.Succeeded}
 			}
-			return 2 * time.Second, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Minute}}
+			return 2 * time.Second, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Minute}}
 		}
 		s := c.source("s", nil)
 		c.put(s, "k", in(0))

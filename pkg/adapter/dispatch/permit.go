@@ -121,9 +121,9 @@ func (d *Dispatcher) mayStart(ns *namespace) bool {
 	return d.slots.Allows(ns.name, 1) && d.memory.Allows(ns.name, baseCost+binaryCopies*maxEvent)
 }
 
-// turn lets each waiting lane try again, one of each namespace in turn, since a permit was given
-// back or a limit was raised. The caller holds the lock.
-func (d *Dispatcher) turn() {
+// retryWaitingLanes lets each waiting lane try again, one of each namespace in turn, since a
+// permit was given back or a limit was raised. The caller holds the lock.
+func (d *Dispatcher) retryWaitingLanes() {
 	d.round++
 	d.tryWaiting()
 }

@@ -116,7 +116,7 @@ func TestNamespace_RateIsSharedInTurn(t *testing.T) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {
 			o := schedule.Outcome{Kind: schedule.Succeeded}
 			if a.Source.UID == "loop" {
-				o.Again = &schedule.Again{}
+				o.Again = &schedule.RescheduleAfter{}
 			}
 			return time.Millisecond, o
 		}

@@ -56,7 +56,7 @@ func (d *Dispatcher) warmUp(l *lane, s *schedule.Source, nextAt time.Time, wait 
 		defer d.mu.Unlock()
 		p.slot.Release()
 		p.memory.Release()
-		d.turn()
+		d.retryWaitingLanes()
 	})
 	return wait
 }

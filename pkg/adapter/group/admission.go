@@ -94,7 +94,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		return false, err
 	}
 	if has && !joining {
-		if promised, err := m.cfg.Promised(m.cfg.DataDir); err != nil || promised {
+		if hasVotedOrAccepted, err := m.cfg.HasVotedOrAccepted(m.cfg.DataDir); err != nil || hasVotedOrAccepted {
 			return false, err
 		}
 	}

@@ -42,11 +42,11 @@ func (m *Member) compareClocks(ctx context.Context) {
 	for was := false; ; {
 		for _, name := range m.cfg.others() {
 			if o, fit, err := m.offset(ctx, name); err == nil { // a member that is away says nothing
-				m.clocks.Saw(name, o)
+				m.clocks.Record(name, o)
 				m.successors.record(name, fit)
 			}
 		}
-		if off := m.clocks.Off(); off != was {
+		if off := m.clocks.ExceedsLimit(); off != was {
 			was = off
 			if off {
 				m.cfg.Log.Error("this machine's clock differs too much from the other members': correct it; this member owns the shard only if no other can", "limit", replica.OffLimit)

@@ -37,9 +37,9 @@ type Settings struct {
 	TLSDir string
 	// Open starts the log; nil: this program has none.
 	Open func(LogOptions) (Log, error)
-	// Promised reports that the log in a data directory may have promised something to other
-	// members. One that has not is as good as none. Required with Open.
-	Promised func(dataDir string) (bool, error)
+	// HasVotedOrAccepted reports that the log in a data directory may have promised something to
+	// other members. One that has not is as good as none. Required with Open.
+	HasVotedOrAccepted func(dataDir string) (bool, error)
 
 	// Check fills these in: the number of this member's group, and its members' addresses.
 	shard int

@@ -70,9 +70,9 @@ func (h *successors) any(least fitness) bool {
 // receives from the owner, and what its own last tenure began has ended.
 func (m *Member) fit() fitness {
 	switch view := m.view.get(); {
-	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.Off() || view.Short():
+	case !m.joined.Load() || m.leaving.Load() || m.owns.Load() || !m.group.CaughtUp() || m.group.Behind() > successorBehind || m.clocks.ExceedsLimit() || view.LowOnSpace():
 		return unfit
-	case view.Ample():
+	case view.HasAmpleSpace():
 		return ample
 	}
 	return able
@@ -81,16 +81,16 @@ func (m *Member) fit() fitness {
 // unfitToClaim is replica.Config.Unfit. Where all disks are nearly full, a failover takes no
 // longer than with space.
 func (m *Member) unfitToClaim() bool {
-	return m.clocks.Off() || m.view.get().Short() && m.successors.any(ample)
+	return m.clocks.ExceedsLimit() || m.view.get().LowOnSpace() && m.successors.any(ample)
 }
 
 // whyResign is why a member should not own the shard while another member can, "": it may. short: its
 // disk is nearly full.
 func whyResign(clocks *replica.Clocks, short bool, successors *successors) string {
 	switch {
-	case clocks.Fast() && successors.any(able):
+	case clocks.IsAhead() && successors.any(able):
 		return "its clock is ahead: what is due at a time would be delivered before it"
-	case clocks.Off():
+	case clocks.ExceedsLimit():
 		// With a clock that is behind it goes on: one that jumps ahead makes delays shorter.
 		return ""
 	case short && successors.any(ample):
@@ -108,7 +108,7 @@ func (m *Member) resign() {
 	if t == nil || !t.lease.Valid() {
 		return
 	}
-	why := whyResign(m.clocks, m.view.get().Short(), &m.successors)
+	why := whyResign(m.clocks, m.view.get().LowOnSpace(), &m.successors)
 	if why == "" || !m.resignations.Allow() || t.finishing.Swap(true) {
 		return
 	}

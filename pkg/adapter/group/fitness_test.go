@@ -70,8 +70,8 @@ func TestOwner_ResignsForABetterHeir(t *testing.T) {
 		{replica.OffLimit, true, ample, "disk"},
 	} {
 		clocks, others := replica.NewClocks("a", 2), successors{}
-		clocks.Saw("b", replica.Offset{By: c.by})
-		clocks.Saw("c", replica.Offset{By: c.by})
+		clocks.Record("b", replica.Offset{By: c.by})
+		clocks.Record("c", replica.Offset{By: c.by})
 		others.record("b", c.heir)
 		if got := whyResign(clocks, c.short, &others); (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q", c, got)

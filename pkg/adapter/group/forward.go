@@ -99,7 +99,7 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 		setCaller(r)
 		r.Header.Del("Expect") // it is the sending member's: the caller has begun to send its body
 		// A member that has received less than the sender may take the source for another group's.
-		if m.destination(r) == (own{m}) {
+		if m.destination(r) == (ownGroup{m}) {
 			if t := m.current(); t.enter() {
 				t.serve(api, w, r)
 				return

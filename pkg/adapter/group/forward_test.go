@@ -31,7 +31,7 @@ func TestForwarded_KeepsThePath(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer := httptest.NewRecorder()
-		if !m.forward(answer, sent, f, own{m}, owner, nil) || answer.Code != http.StatusOK {
+		if !m.forward(answer, sent, f, ownGroup{m}, owner, nil) || answer.Code != http.StatusOK {
 			t.Fatalf("%s: %d %s", target, answer.Code, answer.Body)
 		}
 		if got.URL.Path != sent.URL.Path || got.URL.RawPath != sent.URL.RawPath || got.URL.RawQuery != sent.URL.RawQuery {
@@ -87,7 +87,7 @@ func TestForwarded_HalfClosed(t *testing.T) {
 }
 
 // ownerless is a group whose owner is gone.
-type ownerless struct{ own }
+type ownerless struct{ ownGroup }
 
 func (ownerless) owner() (string, <-chan struct{}) { return "", nil }
 
@@ -101,7 +101,7 @@ func TestForwarded_OwnerGoneMeanwhile(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader(strings.Repeat(" ", 2*maxReplay)))
 	c := routed{m: m, w: answer, r: r, deadline: time.NewTimer(patience)}
 	defer c.end()
-	if c.forwarded(ownerless{own{m}}, owner, nil) {
+	if c.forwarded(ownerless{ownGroup{m}}, owner, nil) {
 		t.Error("it is answered:", answer.Code, answer.Body)
 	}
 }

@@ -41,7 +41,7 @@ type gate struct {
 	body        io.Reader
 }
 
-var errShut = errors.New("group: the call is sent to another owner")
+var errGateShut = errors.New("group: the call is sent to another owner")
 
 // Read implements io.Reader.
 func (g *gate) Read(p []byte) (int, error) {
@@ -50,7 +50,7 @@ func (g *gate) Read(p []byte) (int, error) {
 	g.begun = g.begun || !shut
 	g.mu.Unlock()
 	if shut {
-		return 0, errShut
+		return 0, errGateShut
 	}
 	n, err := g.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -168,7 +168,7 @@ func (m *Member) Join(ctx context.Context) error {
 		Member: m.cfg.Member, Members: slices.Sorted(maps.Keys(m.cfg.peers)), Address: forwardAddress(m.cfg.peers[m.cfg.Member]),
 		Log: shard, View: m.view, Copy: m.copyView, Level: store.Level(),
 		Silence: m.log.Silence(), Clock: m.log.Clock, Wall: m.log.Wall, Clocks: m.clocks,
-		Unfit: m.unfitToClaim, Own: m.own, Logger: m.cfg.Log,
+		Unfit: m.unfitToClaim, Own: m.runTenure, Logger: m.cfg.Log,
 	})
 	if err := m.observe(); err != nil {
 		return err
@@ -399,7 +399,7 @@ func (m *Member) Close() error {
 // SetSource puts a source in force. The other groups' are known, so that calls find them.
 func (m *Member) SetSource(s *schedule.Source) error {
 	m.mu.Lock()
-	if before := m.wanted[s.UID]; before != nil && before.Group != schedule.Unplaced && before.Group != s.Group {
+	if before := m.wanted[s.UID]; before != nil && before.Group != schedule.NoGroup && before.Group != s.Group {
 		m.mu.Unlock()
 		return fmt.Errorf("group: source %s: it is in group %d, and cannot be moved to group %d: its schedules stay there; put the number back", s.Path(), before.Group, s.Group)
 	}

@@ -58,7 +58,7 @@ func (m *Member) observe() error {
 	counter("reschedule_shard_copied", "Copies of another member's view that took the place of this adapter's.", m.copied.Load)
 	counter("reschedule_shard_sent", "Copies of its view that this adapter began to send to other members.", m.sent.Load)
 	seconds("reschedule_shard_behind", "For how long this adapter may have missed changes of the shard; 0: it is the owner.", func(o metric.Float64Observer) { o.Observe(m.group.Behind().Seconds(), shard) })
-	seconds("reschedule_shard_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.Held().Seconds(), shard) })
+	seconds("reschedule_shard_clock_held", "How far this adapter, as the owner, holds its clock back, so that nothing is early.", func(o metric.Float64Observer) { o.Observe(m.group.ClockHoldback().Seconds(), shard) })
 	seconds("reschedule_clock_offset", "How far the wall clock of another member is ahead of this adapter's, as measured in the last seconds.", func(o metric.Float64Observer) {
 		for peer, offset := range m.clocks.Offsets() {
 			o.Observe(offset.By.Seconds(), metric.WithAttributes(attribute.String("peer", peer)), shard)

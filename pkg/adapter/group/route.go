@@ -35,29 +35,29 @@ type destination interface {
 	slots() *budget.Budget
 }
 
-// own is the group of this member. The log says who owns the shard.
-type own struct{ m *Member }
+// ownGroup is the group of this member. The log says who owns the shard.
+type ownGroup struct{ m *Member }
 
-func (d own) number() int { return d.m.cfg.shard }
+func (g ownGroup) number() int { return g.m.cfg.shard }
 
-func (d own) localTenure() (*tenure, <-chan struct{}) {
-	d.m.mu.Lock()
-	defer d.m.mu.Unlock()
-	return d.m.tenure, d.m.changed
+func (g ownGroup) localTenure() (*tenure, <-chan struct{}) {
+	g.m.mu.Lock()
+	defer g.m.mu.Unlock()
+	return g.m.tenure, g.m.changed
 }
 
-func (d own) owner() (string, <-chan struct{}) {
-	owner, _, moved := d.m.group.Owner()
-	if owner.Member == d.m.cfg.Member {
+func (g ownGroup) owner() (string, <-chan struct{}) {
+	owner, _, moved := g.m.group.Owner()
+	if owner.Member == g.m.cfg.Member {
 		return "", moved
 	}
 	return owner.Address, moved
 }
 
-func (own) refused(_, _ string)                    {}
-func (own) askAnother(_ context.Context, _ string) {}
-func (own) locate(context.Context)                 {}
-func (d own) slots() *budget.Budget                { return d.m.slots }
+func (ownGroup) refused(_, _ string)                    {}
+func (ownGroup) askAnother(_ context.Context, _ string) {}
+func (ownGroup) locate(context.Context)                 {}
+func (g ownGroup) slots() *budget.Budget                { return g.m.slots }
 
 // otherGroup is a group whose log this member does not read. It remembers which member
 // answered as the owner, and learns of another one from the members' answers.
@@ -75,98 +75,98 @@ type otherGroup struct {
 }
 
 func newOtherGroup(m *Member, shard int) *otherGroup {
-	f := &otherGroup{m: m, shard: shard, held: newSlots(), moved: make(chan struct{})}
+	g := &otherGroup{m: m, shard: shard, held: newSlots(), moved: make(chan struct{})}
 	for _, p := range m.cfg.of(shard) {
-		f.members = append(f.members, forwardAddress(p.Address))
+		g.members = append(g.members, forwardAddress(p.Address))
 	}
-	return f
+	return g
 }
 
-func (f *otherGroup) number() int                             { return f.shard }
-func (f *otherGroup) localTenure() (*tenure, <-chan struct{}) { return nil, nil }
-func (f *otherGroup) slots() *budget.Budget                   { return f.held }
+func (g *otherGroup) number() int                             { return g.shard }
+func (g *otherGroup) localTenure() (*tenure, <-chan struct{}) { return nil, nil }
+func (g *otherGroup) slots() *budget.Budget                   { return g.held }
 
-func (f *otherGroup) owner() (string, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.members[f.assumedOwner], f.moved
+func (g *otherGroup) owner() (string, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.members[g.assumedOwner], g.moved
 }
 
 // refused takes the member that was named for the owner, else the next one. Of many calls that
 // were refused at one time the first counts.
-func (f *otherGroup) refused(address, hint string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.members[f.assumedOwner] != address {
+func (g *otherGroup) refused(address, hint string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.members[g.assumedOwner] != address {
 		return
 	}
-	to := slices.Index(f.members, hint)
+	to := slices.Index(g.members, hint)
 	if to < 0 {
-		to = (f.assumedOwner + 1) % len(f.members)
+		to = (g.assumedOwner + 1) % len(g.members)
 	}
-	f.take(to)
+	g.take(to)
 }
 
 // take takes a member for the owner; mu is held.
-func (f *otherGroup) take(member int) {
-	if member == f.assumedOwner {
+func (g *otherGroup) take(member int) {
+	if member == g.assumedOwner {
 		return
 	}
-	f.assumedOwner = member
-	close(f.moved)
-	f.moved = make(chan struct{})
+	g.assumedOwner = member
+	close(g.moved)
+	g.moved = make(chan struct{})
 }
 
 // askAnother asks another member who owns the shard: the one that was taken for the owner may stand
 // still, and a call at it would wait without end.
-func (f *otherGroup) askAnother(ctx context.Context, address string) {
-	if !f.asking.TryLock() {
+func (g *otherGroup) askAnother(ctx context.Context, address string) {
+	if !g.asking.TryLock() {
 		return // another call asks
 	}
-	defer f.asking.Unlock()
-	f.mu.Lock()
-	f.next = (f.next + 1) % len(f.members)
-	if f.members[f.next] == address {
-		f.next = (f.next + 1) % len(f.members)
+	defer g.asking.Unlock()
+	g.mu.Lock()
+	g.next = (g.next + 1) % len(g.members)
+	if g.members[g.next] == address {
+		g.next = (g.next + 1) % len(g.members)
 	}
-	asked := f.members[f.next]
-	f.mu.Unlock()
-	_ = f.ask(ctx, asked, address) // the next one is asked
+	asked := g.members[g.next]
+	g.mu.Unlock()
+	_ = g.ask(ctx, asked, address) // the next one is asked
 }
 
 // locate asks until a member says who owns the shard.
-func (f *otherGroup) locate(ctx context.Context) {
-	for range f.members {
-		address, _ := f.owner()
-		if f.ask(ctx, address, address) == nil {
+func (g *otherGroup) locate(ctx context.Context) {
+	for range g.members {
+		address, _ := g.owner()
+		if g.ask(ctx, address, address) == nil {
 			return
 		}
-		f.refused(address, "")
+		g.refused(address, "")
 	}
 }
 
 // ask asks a member who owns the shard, in the place of the member that was taken for it.
-func (f *otherGroup) ask(ctx context.Context, member, address string) error {
+func (g *otherGroup) ask(ctx context.Context, member, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, ownerTime)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.m.cfg.scheme()+"://"+member+ownerPath, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, g.m.cfg.scheme()+"://"+member+ownerPath, http.NoBody)
 	if err != nil {
 		return err
 	}
-	answer, err := f.m.client.Do(request)
+	answer, err := g.m.client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, 1<<10))
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	to := slices.Index(f.members, answer.Header.Get(ownerHeader))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	to := slices.Index(g.members, answer.Header.Get(ownerHeader))
 	if to < 0 {
 		return errors.New("group: the member knows no owner")
 	}
-	if f.members[f.assumedOwner] == address {
-		f.take(to)
+	if g.members[g.assumedOwner] == address {
+		g.take(to)
 	}
 	return nil
 }
@@ -195,7 +195,7 @@ func (m *Member) nameOwner(w http.ResponseWriter) {
 // shardOf is the group that has a source of this group. ok is false while none has it, or none of the groups
 // that this member knows.
 func (m *Member) shardOf(group int) (shard int, ok bool) {
-	if n := m.cfg.groups(); group == schedule.Unplaced {
+	if n := m.cfg.groups(); group == schedule.NoGroup {
 		return 0, n == 1
 	} else if group >= n {
 		return 0, false
@@ -220,13 +220,13 @@ func (m *Member) destination(r *http.Request) destination {
 	s := m.byPath[namespace+"/"+name]
 	m.mu.Unlock()
 	if s == nil {
-		return own{m}
+		return ownGroup{m}
 	}
 	switch shard, ok := m.shardOf(s.Group); {
 	case !ok:
 		return nil
 	case shard == m.cfg.shard:
-		return own{m}
+		return ownGroup{m}
 	default:
 		return m.otherGroups[shard]
 	}

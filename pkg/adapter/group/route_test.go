@@ -244,8 +244,8 @@ func TestMember_Destination(t *testing.T) {
 	for _, test := range []struct {
 		groups, placed, want int // -1: none
 	}{
-		{1, 0, 0}, {1, schedule.Unplaced, 0}, {1, 1, -1},
-		{2, 0, 0}, {2, 1, 1}, {2, schedule.Unplaced, -1}, {2, 2, -1},
+		{1, 0, 0}, {1, schedule.NoGroup, 0}, {1, 1, -1},
+		{2, 0, 0}, {2, 1, 1}, {2, schedule.NoGroup, -1}, {2, 2, -1},
 	} {
 		m, _ := newFar(t)
 		m.cfg.Peers = m.cfg.Peers[:test.groups*members]
@@ -289,7 +289,7 @@ func TestMember_SourceIsNotMoved(t *testing.T) {
 	source := func(group int) *schedule.Source {
 		return &schedule.Source{UID: "new", Namespace: "n", Name: "new", Group: group}
 	}
-	for _, group := range []int{schedule.Unplaced, 1, 1} {
+	for _, group := range []int{schedule.NoGroup, 1, 1} {
 		if err := m.SetSource(source(group)); err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +383,7 @@ func TestForwarded_HasTheCallersAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.forward(httptest.NewRecorder(), sent, call, own{m}, owner, nil)
+	m.forward(httptest.NewRecorder(), sent, call, ownGroup{m}, owner, nil)
 	setCaller(got)
 	if got.RemoteAddr != "192.0.2.7:99" || got.Header.Get(caller) != "" {
 		t.Errorf("the owner sees %s, header %q", got.RemoteAddr, got.Header.Get(caller))

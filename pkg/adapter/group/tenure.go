@@ -39,8 +39,8 @@ type tenure struct {
 	calls    sync.WaitGroup
 }
 
-// own is replica.Config.Own.
-func (m *Member) own(ctx context.Context, lease *replica.Tenure) {
+// runTenure is replica.Config.Own.
+func (m *Member) runTenure(ctx context.Context, lease *replica.Tenure) {
 	m.owns.Store(true)
 	defer m.owns.Store(false)
 	t := &tenure{m: m, lease: lease, ctx: ctx, recheck: make(chan struct{}, 1), unwatch: func() {}}
@@ -238,7 +238,7 @@ func (t *tenure) watch() {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for {
-		timer := time.NewTimer(max(t.lease.Left(), 5*time.Millisecond))
+		timer := time.NewTimer(max(t.lease.LeaseRemaining(), 5*time.Millisecond))
 		select {
 		case <-t.ctx.Done():
 			timer.Stop()

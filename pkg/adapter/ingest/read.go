@@ -49,7 +49,7 @@ func (r *Rules) read(ctx context.Context, h http.Header, body []byte, now time.T
 			item, ok, err = r.item(ctx, h, e, now, left)
 		}
 		if err != nil && !one {
-			err = cloudevent.At(i, err)
+			err = cloudevent.WithEventIndex(i, err)
 		}
 		if err != nil {
 			return nil, len(events), err
@@ -104,7 +104,7 @@ func (r *Rules) item(ctx context.Context, h http.Header, e *schedule.Event, now 
 // steer reads the attributes that say when, and whether, as far as the source
 // lets events say so.
 func (r *Rules) steer(request *schedule.Request, now time.Time) error {
-	delay, at, err := cloudevent.When(request.Event, now)
+	delay, at, err := cloudevent.RequestedTime(request.Event, now)
 	switch {
 	case err != nil:
 		return err

@@ -97,7 +97,7 @@ func NewObjects(config *rest.Config, request TokenRequester) (*Objects, error) {
 	}
 	return &Objects{
 		base: *base, client: client(listUnread), watches: client(watchUnread), tokens: newAccountTokens(request), agent: agent,
-		turns:      turns.With(1, 0),
+		turns:      turns.NewN(1, 0),
 		discovery:  NewCallQueue(CallLimit{Slots: 16, Share: 4, Wait: CallTimeout, Take: CallTimeout}),
 		all:        flowcontrol.NewTokenBucketRateLimiter(objectsPerSecond, 2*objectsPerSecond),
 		namespaces: lru.NewLRUExpireCache(maxNamespaces), kinds: lru.NewLRUExpireCache(maxKinds),

@@ -161,7 +161,7 @@ func (s *Source) admitAll(items []Item, out []Scheduled, a *admission) error {
 	for first := true; ; first = false {
 		n, err := s.admitPage(items, out, a)
 		if err != nil && !first {
-			return partly(err)
+			return partialChangeError(err)
 		}
 		if err != nil {
 			return err

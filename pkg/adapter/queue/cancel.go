@@ -102,7 +102,7 @@ func (s *Source) CancelAll(ctx context.Context, prefix string) (total int, err e
 	var writes firstWrites
 	defer func() {
 		if after != "" { // a page was cancelled
-			err = partly(err)
+			err = partialChangeError(err)
 		}
 	}()
 	for {

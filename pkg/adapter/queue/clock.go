@@ -64,7 +64,7 @@ func (q *Queue) heartbeat() {
 		}
 		if now.Sub(mark).Abs() >= time.Minute { // also when the clock went back
 			mark = now
-			if err := q.store.SetClock(now); err != nil && Ended(err) == nil {
+			if err := q.store.SetClock(now); err != nil && RefusalOfEndedStore(err) == nil {
 				q.cfg.Log.Error("the clock's mark cannot be written", "error", err)
 			}
 		}

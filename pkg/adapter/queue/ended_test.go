@@ -242,7 +242,7 @@ func endsDuring(t *testing.T, what string, call func(*Source) error, left int, w
 	if err == nil {
 		return ended
 	}
-	e := Ended(err)
+	e := RefusalOfEndedStore(err)
 	var r *schedule.Error
 	if errors.As(err, &r) && r != e || e == nil {
 		t.Errorf("%s: %v", what, err)
@@ -279,7 +279,7 @@ func TestFinish_StoreEnds(t *testing.T) {
 					t.Fatal(d, err)
 				}
 				db.left.Store(int64(left))
-				if _, err := s.Finish(d, refused); err != nil && Ended(err) == nil {
+				if _, err := s.Finish(d, refused); err != nil && RefusalOfEndedStore(err) == nil {
 					t.Errorf("%v after %d: %v", why, left, err)
 				}
 				time.Sleep(2 * heartbeatEvery) // also the clock's mark

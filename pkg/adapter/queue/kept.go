@@ -56,7 +56,7 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 	key := schedule.KeptLetterKey(letter.DeadLetter.Key)
 	old, corrupt, err := s.get(key, true)
 	if err != nil {
-		if Ended(err) == nil {
+		if RefusalOfEndedStore(err) == nil {
 			s.q.cfg.Log.Error("the dead letter of a key cannot be read", "source", settings.Path(), "key", letter.DeadLetter.Key, "error", err)
 		}
 		return changes
@@ -69,7 +69,7 @@ func (s *Source) keep(changes []store.Change, letter *schedule.Entry, settings *
 	if excess := s.kept.count.Load() + 1 - present(old) - int64(settings.Letters.Keep); excess > 0 {
 		rows, err := s.keptRows(nil, int(excess))
 		if err != nil {
-			if Ended(err) == nil {
+			if RefusalOfEndedStore(err) == nil {
 				s.q.cfg.Log.Error("the oldest dead letter cannot be read", "source", settings.Path(), "error", err)
 			}
 			return changes
@@ -95,7 +95,7 @@ func (s *Source) noSpaceFor(growth int64, settings *schedule.Source) bool {
 	if growth <= 0 {
 		return false
 	}
-	if quota, _ := s.over(reservation{bytes: growth}, freed{}, settings); quota != "" {
+	if quota, _ := s.exceededQuota(reservation{bytes: growth}, freed{}, settings); quota != "" {
 		return true
 	}
 	return s.q.checkSpace(growth, s.tenant.bytes.Load()+growth) != nil
@@ -170,7 +170,7 @@ func (s *Source) DiscardLetter(key string) error {
 	if _, err := s.discard([]string{key}); err != nil {
 		return err
 	}
-	return partly(s.q.barrier())
+	return partialChangeError(s.q.barrier())
 }
 
 // discard removes dead letters and returns how many there were.
@@ -255,7 +255,7 @@ func (s *Source) eachPage(ctx context.Context, prefix, done string, do func(keys
 	begun := false // something was done
 	defer func() {
 		if begun {
-			err = partly(err)
+			err = partialChangeError(err)
 		}
 	}()
 	for after, more := "", true; more; {
@@ -294,7 +294,7 @@ func (s *Source) RedriveLetter(key string, claim ClaimMemory) (bool, error) {
 	if err != nil || !there {
 		return false, err
 	}
-	return true, partly(s.q.barrier())
+	return true, partialChangeError(s.q.barrier())
 }
 
 func (s *Source) redrive(key string, claim ClaimMemory) (bool, error) {
@@ -361,7 +361,7 @@ func (s *Source) trimKept() {
 			err = s.trimOne(r, len(rows)-i > letters.Keep, letters.MaxAge)
 		}
 	}
-	if err != nil && Ended(err) == nil {
+	if err != nil && RefusalOfEndedStore(err) == nil {
 		s.q.cfg.Log.Error("the dead letters of a source could not be brought in line with its settings", "source", s.Spec().Path(), "error", err)
 	}
 }

@@ -320,7 +320,7 @@ func TestSource_HistoryAndEvents(t *testing.T) {
 			t.Fatal(d, err)
 		}
 		time.Sleep(time.Minute)
-		if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.Again{After: time.Hour}}); err != nil {
+		if _, err := s.Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Status: 204, Again: &schedule.RescheduleAfter{After: time.Hour}}); err != nil {
 			t.Fatal(err)
 		}
 		events, _, _, _ := f.Next(nil, 10)

@@ -169,7 +169,7 @@ func TestBulk_OfLargeEventsIsManyChanges(t *testing.T) {
 }
 
 // A request claims memory before it reads a large entry, and changes nothing when it gets none.
-func TestLargeEntries_AreReadOnlyWithRoom(t *testing.T) {
+func TestLargeEntries_AreReadIfMemoryIsFree(t *testing.T) {
 	t.Parallel()
 	s := still(t, 8)
 	full := errors.New("full")

@@ -74,10 +74,10 @@ func (s *Source) readMarks() error {
 	return nil
 }
 
-// markedMost is how many of the namespace's bytes there may be when marks grow. The rest
+// maxBytesForMarks is how many of the namespace's bytes there may be when marks grow. The rest
 // is for keys: deliveries free it, and the end of an object, which frees its mark, has to
 // schedule a key first.
-func markedMost(ceiling int64) int64 { return ceiling - ceiling/32 }
+func maxBytesForMarks(ceiling int64) int64 { return ceiling - ceiling/32 }
 
 // fieldWatch is what a refusal for marks blames.
 const fieldWatch = "spec.watch"
@@ -110,7 +110,7 @@ func (s *Source) reserveMarks(changes []store.MarkChange) error {
 	t, c := s.tenant, &s.Spec().Ceilings
 	t.reserving.Lock()
 	defer t.reserving.Unlock()
-	if most := markedMost(c.MaxBytes); c.MaxBytes > 0 && t.bytes.Load()+more > most {
+	if most := maxBytesForMarks(c.MaxBytes); c.MaxBytes > 0 && t.bytes.Load()+more > most {
 		s.refused[slices.Index(quotas[:], ceilingBytes)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, Field: fieldWatch, RetryAfter: time.Second, Detail: fmt.Sprintf(
 			"%s in config-reschedule: what is remembered of watched objects may fill the bytes of namespace %s up to %d: a 32nd of the %d that the administrator allows it is for keys; watch fewer objects, or let them map to fewer or shorter keys",

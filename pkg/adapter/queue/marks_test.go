@@ -146,7 +146,7 @@ func TestMarks_CountInTheNamespace(t *testing.T) {
 
 // The end of an object frees its mark and schedules its keys in one change, which a full
 // namespace does not refuse when the keys take less than the mark did.
-func TestMarks_TheirEndMakesRoomForKeys(t *testing.T) {
+func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
 	defer h.close()
@@ -188,7 +188,7 @@ func TestMarks_TheirEndMakesRoomForKeys(t *testing.T) {
 
 // What the end of an object frees counts for all of its keys. The second key was refused although both had
 // room: the sum of the namespace held the first one, and not what was free for it.
-func TestMarks_TheirEndMakesRoomForEachKey(t *testing.T) {
+func TestMarks_TheirEndFreesBytesForEachKey(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))
 	defer h.close()
@@ -196,9 +196,9 @@ func TestMarks_TheirEndMakesRoomForEachKey(t *testing.T) {
 	if err := m.report(nil, m.change("large", 8000)); err != nil {
 		t.Fatal(err)
 	}
-	room := 16_000 - h.sources[0].tenant.bytes.Load() + m.sizes["large"]
+	capacity := 16_000 - h.sources[0].tenant.bytes.Load() + m.sizes["large"]
 	items := func(second int) []Item { return []Item{{"k1", sized(5000)}, {"k2", sized(second)}} }
-	second := int(room - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
+	second := int(capacity - bytesOf("k1", sized(5000)) - bytesOf("k2", sized(0)))
 	if got := refusal(t, m.report(items(second+1), m.change("large", -1))); got == "" {
 		t.Error("a byte too much")
 	}

@@ -264,7 +264,7 @@ func (q *Queue) pageRows(sources int) int {
 // the content of the disk is not known.
 func (q *Queue) wait(c store.Commit) error {
 	if err := c.Wait(); err != nil {
-		return partly(q.fatal(err)) // it was applied
+		return partialChangeError(q.fatal(err)) // it was applied
 	}
 	return nil
 }
@@ -275,9 +275,9 @@ var (
 	errUnknown = &schedule.Error{Code: schedule.CodeUnavailable, RetryAfter: time.Second, Detail: "whether something was changed is unknown; PUT and DELETE may be repeated"}
 )
 
-// Ended returns the refusal of a call whose store has ended: the adapter ends, or no longer owns the shard.
-// It returns nil for any other error.
-func Ended(err error) *schedule.Error {
+// RefusalOfEndedStore returns the refusal of a call whose store has ended: the adapter ends, or no longer owns
+// the shard. It returns nil for any other error.
+func RefusalOfEndedStore(err error) *schedule.Error {
 	switch {
 	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrNotOwner), errors.Is(err, errEnded):
 		return errEnded
@@ -287,24 +287,24 @@ func Ended(err error) *schedule.Error {
 	return nil
 }
 
-// translated is the error, or the refusal that Ended makes of it.
+// translated is the error, or the refusal that RefusalOfEndedStore makes of it.
 func translated(err error) error {
-	if e := Ended(err); e != nil {
+	if e := RefusalOfEndedStore(err); e != nil {
 		return e
 	}
 	return err
 }
 
-// partly is the error of a call that may have changed something before.
-func partly(err error) error {
-	if Ended(err) != nil {
+// partialChangeError is the error of a call that may have changed something before.
+func partialChangeError(err error) error {
+	if RefusalOfEndedStore(err) != nil {
 		return errUnknown
 	}
 	return err
 }
 
 func (q *Queue) fatal(err error) error {
-	if e := Ended(err); e != nil {
+	if e := RefusalOfEndedStore(err); e != nil {
 		return e
 	}
 	err = fmt.Errorf("queue: durability unknown: %w", err)

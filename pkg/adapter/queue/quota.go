@@ -85,7 +85,7 @@ func (s *Source) reserve(k *keyState, e *schedule.Entry, settings *schedule.Sour
 	t.reserving.Lock()
 	defer t.reserving.Unlock()
 	freed := k.freed(more.bytes)
-	if quota, detail := s.over(more, freed, settings); quota != "" {
+	if quota, detail := s.exceededQuota(more, freed, settings); quota != "" {
 		s.refused[slices.Index(quotas[:], quota)].Add(1)
 		return &schedule.Error{Code: schedule.CodeQuota, RetryAfter: time.Second, Detail: detail}
 	}
@@ -128,8 +128,8 @@ const (
 
 var quotas = [...]string{quotaPending, quotaBytes, ceilingPending, ceilingBytes, diskSpace}
 
-// over returns the quota that the reservation would exceed, "" for none.
-func (s *Source) over(more reservation, freed freed, settings *schedule.Source) (quota, detail string) {
+// exceededQuota returns the quota that the reservation would exceed, "" for none.
+func (s *Source) exceededQuota(more reservation, freed freed, settings *schedule.Source) (quota, detail string) {
 	c, t := &settings.Ceilings, s.tenant
 	switch {
 	case more.keys > 0 && c.MaxPending > 0 && t.keys.Load()+more.keys > c.MaxPending:

@@ -292,9 +292,9 @@ func TestQuota_BulkKeepsTheReservations(t *testing.T) {
 	h.check("at the end")
 }
 
-// A request that has expired is accepted and dropped, also where the quota has
-// no quota for another key or byte.
-func TestQuota_ExpiredNeedsNoRoom(t *testing.T) {
+// A request that has expired is accepted and dropped, also where the quota
+// allows no other key or byte.
+func TestQuota_ExpiredIsAcceptedAndDropped(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxPending: 1, MaxBytes: bytesOf("a", sized(100))}))
 	defer h.close()
@@ -345,7 +345,7 @@ func TestQuota_OutcomesMayExceed(t *testing.T) {
 			}
 			h.check("after an outcome")
 		}
-		outcome(schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{Reply: &schedule.Event{Data: make([]byte, 5000)}}})
+		outcome(schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{Reply: &schedule.Event{Data: make([]byte, 5000)}}})
 		if v, ok, err := s.Get("a"); !ok || err != nil || len(v.Event.Data) != 5000 {
 			t.Fatal("the reply's event is not there", err)
 		}
@@ -420,7 +420,7 @@ func TestFullDisk_OnlyGrowthIsRefused(t *testing.T) {
 		if d == nil || err != nil {
 			t.Fatal("nothing is delivered", err)
 		}
-		if _, err := h.sources[0].Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: time.Hour, Reply: &schedule.Event{Data: make([]byte, 5000)}}}); err != nil {
+		if _, err := h.sources[0].Finish(d, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: time.Hour, Reply: &schedule.Event{Data: make([]byte, 5000)}}}); err != nil {
 			t.Error("an outcome:", err)
 		}
 		h.check("at the end")
@@ -547,7 +547,7 @@ func randomly(t *testing.T, r *rand.Rand, rounds int) {
 			i := r.IntN(len(under))
 			o := schedule.Outcome{Kind: schedule.OutcomeKind(r.IntN(4))}
 			if o.Kind == schedule.Succeeded && r.IntN(2) == 0 {
-				o.Again = &schedule.Again{After: time.Duration(r.IntN(50)) * time.Second}
+				o.Again = &schedule.RescheduleAfter{After: time.Duration(r.IntN(50)) * time.Second}
 				if r.IntN(2) == 0 {
 					o.Again.Reply = event()
 				}

@@ -46,7 +46,7 @@ func TestConcurrency_KeepsAKeysOrder(t *testing.T) {
 		}
 		o := []schedule.Outcome{
 			{Kind: schedule.Succeeded}, {Kind: schedule.Failed}, {Kind: schedule.Rejected},
-			{Kind: schedule.Succeeded, Again: &schedule.Again{}},
+			{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{}},
 		}[r.IntN(4)]
 		flying[i].Add(-1)
 		if _, err := s.Finish(d, o); err != nil {

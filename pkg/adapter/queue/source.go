@@ -41,7 +41,7 @@ type Source struct {
 
 	tenant      *tenant // guarded by gate
 	kept        kept
-	feed        recent.Slot
+	feed        recent.FeedRef
 	keys        atomic.Int64 // entries of keys
 	bytes       atomic.Int64 // of all entries, dead letters too
 	marks       marks

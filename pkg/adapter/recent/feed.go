@@ -43,20 +43,20 @@ type Event struct {
 // Feeds are the feeds of the sources that are followed. It is safe for concurrent use.
 type Feeds struct {
 	mu    sync.Mutex
-	feeds map[*Slot]*Feed
+	feeds map[*FeedRef]*Feed
 	// numbers goes on over feeds, so that a number of an older feed is not taken for one
 	// of its successor.
 	numbers uint64
 }
 
 // NewFeeds returns no feeds.
-func NewFeeds() *Feeds { return &Feeds{feeds: map[*Slot]*Feed{}} }
+func NewFeeds() *Feeds { return &Feeds{feeds: map[*FeedRef]*Feed{}} }
 
-// Slot is the place of a source's feed, empty while the source has no follower.
-type Slot struct{ feed atomic.Pointer[Feed] }
+// FeedRef is the place of a source's feed, empty while the source has no follower.
+type FeedRef struct{ feed atomic.Pointer[Feed] }
 
 // Feed returns the feed, nil without a follower.
-func (s *Slot) Feed() *Feed { return s.feed.Load() }
+func (r *FeedRef) Feed() *Feed { return r.feed.Load() }
 
 // Feed is the last events of one source.
 type Feed struct {
@@ -90,32 +90,32 @@ func (f *Feed) Add(e Event) {
 // Follower reads a feed from some place on.
 type Follower struct {
 	all  *Feeds
-	slot *Slot
+	ref  *FeedRef
 	feed *Feed
 	at   uint64 // the number of the next event
 }
 
-// Follow returns a follower of the slot's source, nil if there are too many feeds. after is
+// Follow returns a follower of the source with the ref, nil if there are too many feeds. after is
 // the number of the last event that the follower has; ok is false when events after it are
 // not known any more, or it is none of this feed. Without resume the follower begins with
 // the next event.
-func (a *Feeds) Follow(slot *Slot, after uint64, resume bool) (w *Follower, ok bool) {
+func (a *Feeds) Follow(ref *FeedRef, after uint64, resume bool) (w *Follower, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := a.feeds[slot]
+	f := a.feeds[ref]
 	if f == nil {
 		if !a.makeSlot() {
 			return nil, false
 		}
 		a.numbers++
 		f = &Feed{next: a.numbers << 32, first: a.numbers << 32, more: make(chan struct{})}
-		a.feeds[slot] = f
-		slot.feed.Store(f)
+		a.feeds[ref] = f
+		ref.feed.Store(f)
 	}
 	f.followers++
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w = &Follower{all: a, slot: slot, feed: f, at: f.next}
+	w = &Follower{all: a, ref: ref, feed: f, at: f.next}
 	if !resume {
 		return w, true
 	}
@@ -131,10 +131,10 @@ func (a *Feeds) Follow(slot *Slot, after uint64, resume bool) (w *Follower, ok b
 
 // makeSlot makes a slot free for one more feed: it ends the feed that was left longest ago.
 func (a *Feeds) makeSlot() bool {
-	var oldest *Slot
-	for slot, f := range a.feeds {
+	var oldest *FeedRef
+	for ref, f := range a.feeds {
 		if f.followers == 0 && (oldest == nil || f.left.Before(a.feeds[oldest].left)) {
-			oldest = slot
+			oldest = ref
 		}
 	}
 	if len(a.feeds) < maxFeeds {
@@ -148,10 +148,10 @@ func (a *Feeds) makeSlot() bool {
 }
 
 // end ends a feed. The caller holds the lock.
-func (a *Feeds) end(slot *Slot) {
-	f := a.feeds[slot]
-	delete(a.feeds, slot)
-	slot.feed.Store(nil)
+func (a *Feeds) end(ref *FeedRef) {
+	f := a.feeds[ref]
+	delete(a.feeds, ref)
+	ref.feed.Store(nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.ended {
@@ -162,11 +162,11 @@ func (a *Feeds) end(slot *Slot) {
 }
 
 // End ends the feed of a source that was removed.
-func (a *Feeds) End(slot *Slot) {
+func (a *Feeds) End(ref *FeedRef) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.feeds[slot] != nil {
-		a.end(slot)
+	if a.feeds[ref] != nil {
+		a.end(ref)
 	}
 }
 
@@ -174,9 +174,9 @@ func (a *Feeds) End(slot *Slot) {
 func (a *Feeds) Tidy() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for slot, f := range a.feeds {
+	for ref, f := range a.feeds {
 		if f.followers == 0 && time.Since(f.left) >= linger {
-			a.end(slot)
+			a.end(ref)
 		}
 	}
 }

@@ -76,13 +76,13 @@ func numbers(events []Event) (out string) {
 func TestFeed_GoesOnWhereItLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var slot Slot
+		var ref FeedRef
 		all := NewFeeds()
-		if slot.Feed() != nil {
+		if ref.Feed() != nil {
 			t.Fatal("a source without a follower has a feed")
 		}
-		w, whole := all.Follow(&slot, 0, false)
-		add := func(n uint64) { slot.Feed().Add(Event{Revision: n}) }
+		w, whole := all.Follow(&ref, 0, false)
+		add := func(n uint64) { ref.Feed().Add(Event{Revision: n}) }
 		add(1)
 		add(2)
 		got, more, slow, ended := w.Next(nil, 1)
@@ -93,30 +93,30 @@ func TestFeed_GoesOnWhereItLeft(t *testing.T) {
 		w.Close()
 		add(3)
 		<-more
-		w, whole = all.Follow(&slot, left, true)
+		w, whole = all.Follow(&ref, left, true)
 		if got, _, _, _ = w.Next(nil, 10); numbers(got) != " 2 3" || !whole {
 			t.Errorf("%v %v", numbers(got), whole)
 		}
 		w.Close()
 		for _, unknown := range []uint64{0, 1, left + 100} {
-			w, whole = all.Follow(&slot, unknown, true)
+			w, whole = all.Follow(&ref, unknown, true)
 			if got, _, _, _ = w.Next(nil, 10); numbers(got) != " 1 2 3" || whole {
 				t.Errorf("after %d: %v %v", unknown, numbers(got), whole)
 			}
 			w.Close()
 		}
 		time.Sleep(linger - time.Second)
-		if all.Tidy(); slot.Feed() == nil {
+		if all.Tidy(); ref.Feed() == nil {
 			t.Error("the feed is gone before its time")
 		}
 		time.Sleep(time.Second)
-		if all.Tidy(); slot.Feed() != nil {
+		if all.Tidy(); ref.Feed() != nil {
 			t.Error("the feed is there after its time")
 		}
-		if w, whole = all.Follow(&slot, left, true); whole {
+		if w, whole = all.Follow(&ref, left, true); whole {
 			t.Error("an event of an older feed is known")
 		}
-		all.End(&slot)
+		all.End(&ref)
 		if _, _, _, ended := w.Next(nil, 1); !ended {
 			t.Error("the feed of a removed source goes on")
 		}
@@ -127,13 +127,13 @@ func TestFeed_GoesOnWhereItLeft(t *testing.T) {
 // A feed takes a bounded number of bytes: a follower who is slower is cut off.
 func TestFeed_SlowFollowerIsCutOff(t *testing.T) {
 	t.Parallel()
-	var slot Slot
-	w, _ := NewFeeds().Follow(&slot, 0, false)
+	var ref FeedRef
+	w, _ := NewFeeds().Follow(&ref, 0, false)
 	key := strings.Repeat("k", 512)
 	for i := range 10_000 {
-		slot.Feed().Add(Event{Key: key, Revision: uint64(i)})
+		ref.Feed().Add(Event{Key: key, Revision: uint64(i)})
 	}
-	f := slot.Feed()
+	f := ref.Feed()
 	if f.used > ringBytes || len(f.events) > ringBytes/(eventBytes+len(key)) {
 		t.Errorf("%d bytes of %d events", f.used, len(f.events))
 	}
@@ -147,19 +147,19 @@ func TestFeed_SlowFollowerIsCutOff(t *testing.T) {
 func TestFeeds_AreBounded(t *testing.T) {
 	t.Parallel()
 	all := NewFeeds()
-	slots := make([]Slot, maxFeeds+1)
+	refs := make([]FeedRef, maxFeeds+1)
 	var first *Follower
 	for i := range maxFeeds {
-		w, _ := all.Follow(&slots[i], 0, false)
+		w, _ := all.Follow(&refs[i], 0, false)
 		if i == 0 {
 			first = w
 		}
 	}
-	if w, _ := all.Follow(&slots[maxFeeds], 0, false); w != nil {
+	if w, _ := all.Follow(&refs[maxFeeds], 0, false); w != nil {
 		t.Error("one feed too many")
 	}
 	first.Close()
-	if w, _ := all.Follow(&slots[maxFeeds], 0, false); w == nil || slots[0].Feed() != nil {
+	if w, _ := all.Follow(&refs[maxFeeds], 0, false); w == nil || refs[0].Feed() != nil {
 		t.Error("a feed that was left did not give way")
 	}
 }

@@ -58,10 +58,10 @@ func (h *clockReadings) ahead(wall time.Time, at time.Duration) time.Duration {
 // wall is the wall clock without Go's monotonic one, which is not the same after a pause.
 func (g *Group) wall() time.Time { return g.cfg.Wall().Round(0) }
 
-// hold is how far this member must hold its clock back if it becomes the owner now: by what
-// it has received of the shard's clock. That may be old, when it was away, or was long
-// on its way. So it is not more than the difference of the clocks explains.
-func (g *Group) hold() time.Duration {
+// claimHoldback is how far this member must hold its clock back if it becomes the owner now: by
+// what it has received of the shard's clock. That may be old, when it was away, or was long on its
+// way. So it is not more than the difference of the clocks explains.
+func (g *Group) claimHoldback() time.Duration {
 	if g.cfg.testFaults.notHeld {
 		return 0
 	}
@@ -70,17 +70,17 @@ func (g *Group) hold() time.Duration {
 	return max(0, min(g.shard.ahead(g.wall(), g.cfg.Clock()), g.cfg.Clocks.ahead(g.state.Owner)))
 }
 
-// Held is how far this member holds the shard's clock back, as its owner.
-func (g *Group) Held() time.Duration {
+// ClockHoldback is how far this member holds the shard's clock back, as its owner.
+func (g *Group) ClockHoldback() time.Duration {
 	t := g.tenure.Load()
 	if !t.Valid() {
 		return 0
 	}
-	return t.Held()
+	return t.ClockHoldback()
 }
 
-// Held is how far this tenure holds the clock back.
-func (t *Tenure) Held() time.Duration {
+// ClockHoldback is how far this tenure holds the clock back.
+func (t *Tenure) ClockHoldback() time.Duration {
 	if t.held == 0 {
 		return 0
 	}
@@ -89,4 +89,4 @@ func (t *Tenure) Held() time.Duration {
 
 // Now is the clock of the shard: what was promised for an instant of an earlier owner's clock
 // is not due before on this one.
-func (t *Tenure) Now() time.Time { return t.g.wall().Add(-t.Held()) }
+func (t *Tenure) Now() time.Time { return t.g.wall().Add(-t.ClockHoldback()) }

@@ -39,8 +39,8 @@ func NewClocks(member string, others int) *Clocks {
 	return &Clocks{member: member, others: others, last: map[string]measured{}}
 }
 
-// Saw takes over a measurement.
-func (c *Clocks) Saw(member string, o Offset) {
+// Record records a measurement of a member's clock.
+func (c *Clocks) Record(member string, o Offset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last[member] = measured{o, time.Now()}
@@ -59,15 +59,15 @@ func (c *Clocks) Offsets() map[string]Offset {
 	return now
 }
 
-// Off reports that this member's clock is off the median of all members' by more than
+// ExceedsLimit reports that this member's clock is off the median of all members' by more than
 // OffLimit. That is known only while all others answer: of two clocks, either may be wrong.
-func (c *Clocks) Off() bool {
+func (c *Clocks) ExceedsLimit() bool {
 	_, off := c.wrong()
 	return off
 }
 
-// Fast reports that this member's clock is off, and ahead.
-func (c *Clocks) Fast() bool {
+// IsAhead reports that this member's clock exceeds the limit, and is ahead.
+func (c *Clocks) IsAhead() bool {
 	ahead, off := c.wrong()
 	return off && ahead > 0
 }

@@ -30,16 +30,16 @@ func TestClocks_Off(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := replica.NewClocks("a", 2)
-			c.Saw("b", replica.Offset{By: test.b, Error: 10 * time.Millisecond})
-			if c.Off() {
+			c.Record("b", replica.Offset{By: test.b, Error: 10 * time.Millisecond})
+			if c.ExceedsLimit() {
 				t.Error("of two clocks either may be wrong")
 			}
-			c.Saw("c", replica.Offset{By: test.c, Error: 10 * time.Millisecond})
-			if off, fast := c.Off(), c.Fast(); off != test.off || fast != test.fast {
+			c.Record("c", replica.Offset{By: test.c, Error: 10 * time.Millisecond})
+			if off, fast := c.ExceedsLimit(), c.IsAhead(); off != test.off || fast != test.fast {
 				t.Errorf("%s and %s: off %v, fast %v", test.b, test.c, off, fast)
 			}
 			time.Sleep(time.Minute)
-			if c.Off() || len(c.Offsets()) != 0 {
+			if c.ExceedsLimit() || len(c.Offsets()) != 0 {
 				t.Error("an old measurement counts")
 			}
 		})
@@ -58,7 +58,7 @@ func TestClocks_WrongOneClaimsLast(t *testing.T) {
 			for i, name := range []string{"a", "b"}[:1+others] {
 				clocks := replica.NewClocks(name, 2)
 				for _, other := range []string{"x", "y"}[:2*(1-i)] { // a's is wrong
-					clocks.Saw(other, replica.Offset{By: time.Second})
+					clocks.Record(other, replica.Offset{By: time.Second})
 				}
 				g := replica.New(replica.Config{
 					Member: name, Members: []string{"a", "b", "c"}, Log: log.Member(), View: &view{disk: &disk{}, check: func(uint64, string) {}}, Silence: silence, Clocks: clocks,

@@ -27,7 +27,7 @@
 // The shard's clock, [Tenure.Now], is the owner's wall clock. A new owner holds its own back
 // so far that it is not ahead of the last owner's: the head of the log shows the clock, so a
 // standby can compute the least that it shows. A reading may be old; then the measured
-// difference of the two wall clocks ([Clocks]) and the last owner's own hold are the limit.
+// difference of the two wall clocks ([Clocks]) and the last owner's own holdback are the limit.
 //
 // An entry is removed from the log when all members have their views on disk beyond it, or
 // a majority has and [KeepBytes] of newer entries are there. A member that comes back later

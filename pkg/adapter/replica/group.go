@@ -113,7 +113,7 @@ func New(cfg Config) *Group {
 		cfg.Clocks = NewClocks(cfg.Member, len(cfg.Members)-1)
 	}
 	if cfg.Unfit == nil {
-		cfg.Unfit = cfg.Clocks.Off
+		cfg.Unfit = cfg.Clocks.ExceedsLimit
 	}
 	if cfg.GiveUp == 0 {
 		cfg.GiveUp = 3 * time.Second
@@ -410,7 +410,7 @@ func (g *Group) mayClaim() bool {
 
 func (g *Group) claim(ctx context.Context) (int64, error) {
 	g.claims++
-	sent, hold := g.cfg.Clock(), g.hold()
+	sent, hold := g.cfg.Clock(), g.claimHoldback()
 	next := Owner{Member: g.cfg.Member, Address: g.cfg.Address, Claim: fmt.Sprintf("%s/%x/%d", g.cfg.Member, g.started, g.claims), Clock: g.cfg.Member, Held: hold}
 	g.pending = claim{next.Claim, sent, hold}
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Silence)

@@ -329,7 +329,7 @@ func (w *world) measure(r *rand.Rand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if m.group != nil && o.group != nil {
-		m.clocks.Saw(o.name, replica.Offset{By: o.offset - m.offset + wrong, Error: 10 * time.Millisecond})
+		m.clocks.Record(o.name, replica.Offset{By: o.offset - m.offset + wrong, Error: 10 * time.Millisecond})
 	}
 }
 

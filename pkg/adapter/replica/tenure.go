@@ -35,8 +35,8 @@ func (t *Tenure) Epoch() int64 { return t.epoch }
 // Level is the level of entries that all members understand.
 func (t *Tenure) Level() int { return max(1, int(t.g.agreed.Load())) }
 
-// Left is how long no other member can own the shard, by what this one has read.
-func (t *Tenure) Left() time.Duration {
+// LeaseRemaining is how long no other member can own the shard, by what this one has read.
+func (t *Tenure) LeaseRemaining() time.Duration {
 	if t == nil || t.ended.Load() {
 		return 0
 	}
@@ -44,7 +44,7 @@ func (t *Tenure) Left() time.Duration {
 }
 
 // Valid reports that the lease lasts: what the view says now is the newest.
-func (t *Tenure) Valid() bool { return t.Left() > 0 }
+func (t *Tenure) Valid() bool { return t.LeaseRemaining() > 0 }
 
 func (t *Tenure) extend(sent time.Duration) {
 	t.sent.Store(int64(sent))
@@ -202,7 +202,7 @@ func (t *Tenure) Release(why string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.Silence)
 	defer cancel()
-	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.Held()}, t.Now()); err != nil {
+	if err := cfg.Log.Release(ctx, t.epoch, Owner{Clock: cfg.Member, Held: t.ClockHoldback()}, t.Now()); err != nil {
 		cfg.Logger.Warn("the shard could not be released: another member claims it after the owner's silence", "error", err)
 	}
 }

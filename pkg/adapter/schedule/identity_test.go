@@ -46,7 +46,7 @@ func TestEventID_ConstantOverAttempts(t *testing.T) {
 func TestEventID_NewAfterAnOutcome(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Outcome{
-		"Reschedule-After": {Kind: Succeeded, Again: &Again{After: soon}},
+		"Reschedule-After": {Kind: Succeeded, Again: &RescheduleAfter{After: soon}},
 		"maxInterval":      {Kind: Succeeded},
 		"used up":          {Kind: Failed},
 	} {
@@ -79,7 +79,7 @@ func TestEventID_NewAfterAnOutcome(t *testing.T) {
 func TestReply_EventOfTheNewOccurrence(t *testing.T) {
 	t.Parallel()
 	reply := &Event{Type: "reply", Source: "operator", Data: []byte("again")}
-	o := Outcome{Kind: Succeeded, Again: &Again{After: soon, Reply: reply}}
+	o := Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: soon, Reply: reply}}
 	f := Flight{Entry: &flyingKey, Own: true}
 	if n := f.Finish(inputs(&Source{}), &flyingKey, o).Next; n.Event != reply || n.EventID("store") != "store-9" {
 		t.Errorf("%+v", n)

@@ -194,11 +194,11 @@ func TestJitter_AddsToWaitsOfOutcomes(t *testing.T) {
 		o    Outcome
 		want time.Duration
 	}{
-		"Reschedule-After":            {Outcome{Kind: Succeeded, Again: &Again{After: 40 * time.Second}}, 50 * time.Second},
-		"a time in the reply":         {Outcome{Kind: Succeeded, Again: &Again{At: t0.Add(40 * time.Second)}}, 50 * time.Second},
+		"Reschedule-After":            {Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: 40 * time.Second}}, 50 * time.Second},
+		"a time in the reply":         {Outcome{Kind: Succeeded, Again: &RescheduleAfter{At: t0.Add(40 * time.Second)}}, 50 * time.Second},
 		"maxInterval":                 {Outcome{Kind: Succeeded}, 75 * time.Second},
 		"a retry":                     {Outcome{Kind: Failed}, 12500 * time.Millisecond},
-		"a retry that the sink names": {Outcome{Kind: Failed, Again: &Again{After: 40 * time.Second}}, 50 * time.Second},
+		"a retry that the sink names": {Outcome{Kind: Failed, Again: &RescheduleAfter{After: 40 * time.Second}}, 50 * time.Second},
 	} {
 		cur := waitingKey
 		f := Flight{Entry: &cur, Own: true}

@@ -20,7 +20,7 @@ type Outcome struct {
 	Kind OutcomeKind
 	// Again asks for the key once more: with Failed instead of the back-off, otherwise
 	// as a new occurrence.
-	Again *Again
+	Again *RescheduleAfter
 	// Never: maxInterval must not bring the key back; only with Succeeded.
 	Never bool
 	// RetryAfter is the wait that the sink asked for; only with Failed.
@@ -30,15 +30,15 @@ type Outcome struct {
 	TimedOut   bool    // delivery.timeout ended the attempt; only with Failed
 }
 
-// Again is a Reschedule-After: when the key is due next.
-type Again struct {
+// RescheduleAfter says when the key is due next, as the header Reschedule-After does.
+type RescheduleAfter struct {
 	After time.Duration // counts when At is zero
 	At    time.Time
 	Reply *Event // the event to deliver, only with Succeeded; nil: the same
 }
 
 // time is when the key is due again, not before the least wait.
-func (a *Again) time(in Inputs, least time.Duration) time.Time {
+func (a *RescheduleAfter) time(in Inputs, least time.Duration) time.Time {
 	after := a.After
 	if !a.At.IsZero() {
 		after = a.At.Sub(in.Now)

@@ -24,7 +24,7 @@ func TestRecover_KeepsTheTimeOfALaterEvent(t *testing.T) {
 	}{
 		"done":                          {outcomes["2xx"], hour},
 		"done, again sooner":            {outcomes["again in 30 s"], t0.Add(soon)},
-		"done, again later":             {Outcome{Kind: Succeeded, Again: &Again{After: 2 * time.Hour}}, hour},
+		"done, again later":             {Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: 2 * time.Hour}}, hour},
 		"done, never again":             {outcomes["never"], hour},
 		"rejected":                      {outcomes["400"], hour},
 		"rejected, again sooner":        {outcomes["400, in 30 s"], t0.Add(soon)},

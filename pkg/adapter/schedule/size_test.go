@@ -43,10 +43,10 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 		o    Outcome
 		want time.Duration
 	}{
-		"Reschedule-After":            {o: Outcome{Again: &Again{After: short}}, want: least},
-		"a longer Reschedule-After":   {o: Outcome{Again: &Again{After: long}}, want: long},
-		"an instant":                  {o: Outcome{Again: &Again{At: now.Add(short)}}, want: least},
-		"an instant gone by":          {o: Outcome{Again: &Again{At: now.Add(-long)}}, want: least},
+		"Reschedule-After":            {o: Outcome{Again: &RescheduleAfter{After: short}}, want: least},
+		"a longer Reschedule-After":   {o: Outcome{Again: &RescheduleAfter{After: long}}, want: long},
+		"an instant":                  {o: Outcome{Again: &RescheduleAfter{At: now.Add(short)}}, want: least},
+		"an instant gone by":          {o: Outcome{Again: &RescheduleAfter{At: now.Add(-long)}}, want: least},
 		"maxInterval":                 {want: least},
 		"a retry comes when it comes": {o: Outcome{Kind: Failed}, want: short},
 	} {
@@ -60,7 +60,7 @@ func TestMinDelay_RaisesEveryWaitButRetries(t *testing.T) {
 	}
 	waiting := &Entry{Revision: 2, Occurrence: 2, DueAt: now.Add(long)}
 	flight := Flight{Entry: entry}
-	if next := flight.Finish(Inputs{Key: "k", Source: src, Revision: 3, StoreID: "id", Now: now}, waiting, Outcome{Kind: Succeeded, Again: &Again{After: short}}).Next; next.DueAt.Sub(now) != least {
+	if next := flight.Finish(Inputs{Key: "k", Source: src, Revision: 3, StoreID: "id", Now: now}, waiting, Outcome{Kind: Succeeded, Again: &RescheduleAfter{After: short}}).Next; next.DueAt.Sub(now) != least {
 		t.Errorf("what waits is brought forward to %s, want %s", next.DueAt.Sub(now), least)
 	}
 }

@@ -20,7 +20,7 @@ const (
 type Source struct {
 	UID             string // owns the schedules: another uid is another source
 	Namespace, Name string
-	// Group is the number of the group of adapters that has the source, or Unplaced. It has no
+	// Group is the number of the group of adapters that has the source, or NoGroup. It has no
 	// meaning for an adapter that is alone.
 	Group int
 
@@ -65,8 +65,8 @@ type Source struct {
 	Watch *Watch // nil: the source watches nothing
 }
 
-// Unplaced is the group of a source that no group has yet.
-const Unplaced = -1
+// NoGroup is the number of the group of a source that no group has yet.
+const NoGroup = -1
 
 // Ceilings are the administrator's bounds of a namespace, over the sum of its
 // sources; 0 = none.

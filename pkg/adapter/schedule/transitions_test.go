@@ -291,13 +291,13 @@ func randomOutcome(r *rand.Rand) Outcome {
 	o := Outcome{Kind: OutcomeKind(r.IntN(4))}
 	switch {
 	case o.Kind == Succeeded && r.IntN(3) == 0:
-		o.Again = &Again{After: time.Duration(r.IntN(20)) * time.Second}
+		o.Again = &RescheduleAfter{After: time.Duration(r.IntN(20)) * time.Second}
 	case o.Kind == Succeeded && r.IntN(3) == 0:
 		o.Never = true
 	case o.Kind == Failed && r.IntN(3) == 0:
 		o.RetryAfter = time.Duration(r.IntN(10)) * time.Second
 	case o.Kind != Aborted && r.IntN(3) == 0:
-		o.Again = &Again{After: time.Duration(r.IntN(20)) * time.Second}
+		o.Again = &RescheduleAfter{After: time.Duration(r.IntN(20)) * time.Second}
 	}
 	return o
 }

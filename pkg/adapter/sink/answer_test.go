@@ -73,11 +73,11 @@ func TestAnswer_StatusDecidesWhenTheBodyHangs(t *testing.T) {
 	}{
 		"2xx": {200, func(http.Header) {}, schedule.Outcome{Kind: schedule.Succeeded}, 0},
 		"2xx with the header": {200, func(h http.Header) { h.Set("Reschedule-After", "7") },
-			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 7 * time.Second}}, 0},
+			schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 7 * time.Second}}, 0},
 		"2xx that says never": {200, func(h http.Header) { binaryReply(h); h.Set("Reschedule-After", "never") },
 			schedule.Outcome{Kind: schedule.Succeeded, Never: true}, 0},
 		"half a structured event": {200, func(h http.Header) { h.Set("Content-Type", "application/cloudevents+json") }, schedule.Outcome{Kind: schedule.Succeeded}, 1},
-		"half of an event's data": {200, binaryReply, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute}}, 1},
+		"half of an event's data": {200, binaryReply, schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 5 * time.Minute}}, 1},
 		"503 with Retry-After": {503, func(h http.Header) { h.Set("Retry-After", "1") },
 			schedule.Outcome{Kind: schedule.Failed, RetryAfter: time.Second, Failure: failure(503)}, 0},
 		"400": {400, func(http.Header) {}, schedule.Outcome{Kind: schedule.Rejected, Failure: failure(400)}, 0},
@@ -126,7 +126,7 @@ func TestAnswer_BreaksOffAndIsDoneAllTheSame(t *testing.T) {
 		io.WriteString(w, "short")
 	})
 	s, l := newSender(t)
-	want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute}}
+	want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 5 * time.Minute}}
 	if d := cmp.Diff(want, send(t, s, attempt(url)), butStatus); d != "" {
 		t.Error(d)
 	}

@@ -66,7 +66,7 @@ func FuzzReply(f *testing.F) {
 		}
 		a := attempt("http://sink.example")
 		size := len(body) + len(after)
-		var again *schedule.Again
+		var again *schedule.RescheduleAfter
 		start := time.Now()
 		n := heap.Allocated(func() { again = s.replied(&a, h, []byte(body), false) })
 		took := time.Since(start)

@@ -47,7 +47,7 @@ func (s *Sender) read(ctx context.Context, a *schedule.Attempt, r *route, resp *
 	}
 	o.Failure = r.failure(resp.StatusCode, data)
 	if header, ok := s.rescheduleAfter(a, resp.Header); ok && !header.never {
-		o.Again = &schedule.Again{After: header.after}
+		o.Again = &schedule.RescheduleAfter{After: header.after}
 	}
 	if status := resp.StatusCode; status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		o.RetryAfter = parseRetryAfter(resp.Header.Get("Retry-After"), s.cfg.Now())
@@ -73,7 +73,7 @@ func (s *Sender) success(ctx context.Context, a *schedule.Attempt, resp *http.Re
 	}
 	if hasHeader && !o.Never {
 		if o.Again == nil {
-			o.Again = &schedule.Again{}
+			o.Again = &schedule.RescheduleAfter{}
 		}
 		o.Again.After, o.Again.At = header.after, time.Time{}
 	}

@@ -143,13 +143,13 @@ func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		code  int
 		value string
-		want  *schedule.Again
+		want  *schedule.RescheduleAfter
 	}{
-		{500, "5m", &schedule.Again{After: 5 * time.Minute}},
-		{404, "90", &schedule.Again{After: 90 * time.Second}},
-		{503, "0", &schedule.Again{}},
-		{400, "PT1H", &schedule.Again{After: time.Hour}},
-		{301, "1s", &schedule.Again{After: time.Second}},
+		{500, "5m", &schedule.RescheduleAfter{After: 5 * time.Minute}},
+		{404, "90", &schedule.RescheduleAfter{After: 90 * time.Second}},
+		{503, "0", &schedule.RescheduleAfter{}},
+		{400, "PT1H", &schedule.RescheduleAfter{After: time.Hour}},
+		{301, "1s", &schedule.RescheduleAfter{After: time.Second}},
 		{500, "never", nil},
 		{422, "never", nil},
 		{500, "-5m", nil},
@@ -170,7 +170,7 @@ func TestRescheduleAfter_OnFailingAnswers(t *testing.T) {
 func TestRescheduleAfter_OnSuccess(t *testing.T) {
 	t.Parallel()
 	ok := func(d time.Duration) schedule.Outcome {
-		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: d}}
+		return schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: d}}
 	}
 	done := schedule.Outcome{Kind: schedule.Succeeded}
 	for _, tt := range []struct {

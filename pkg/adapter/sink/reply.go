@@ -28,7 +28,7 @@ const (
 // asks reports whether an answer is an event that may ask for the key again. The body
 // of other answers is not read.
 func asks(h http.Header) bool {
-	if !cloudevent.Is(h) {
+	if !cloudevent.IsEvent(h) {
 		return false
 	}
 	return cloudevent.IsMedia(h.Get(contentType)) || len(h["Ce-Rescheduleafter"]) > 0 || len(h["Ce-Rescheduleat"]) > 0
@@ -36,7 +36,7 @@ func asks(h http.Header) bool {
 
 // reply reads the event of an answer. When its data cannot be read, attributes in
 // headers still apply.
-func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) *schedule.Again {
+func (s *Sender) reply(ctx context.Context, a *schedule.Attempt, resp *http.Response, headerDecides bool) *schedule.RescheduleAfter {
 	structured := cloudevent.IsMedia(resp.Header.Get(contentType))
 	most := schedule.MaxDataBytes
 	if structured {
@@ -131,7 +131,7 @@ func recycle(b []byte) {
 // replied is what an event in the sink's answer asks for; nil when that is
 // nothing. headerDecides: the time comes from the header, so that the
 // attributes only mark the event as one for us.
-func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.Again {
+func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, headerDecides bool) *schedule.RescheduleAfter {
 	events, err := cloudevent.Read(h, body)
 	if err != nil {
 		s.warn(a, fmt.Errorf("the reply is not a CloudEvent: %w", err))
@@ -142,8 +142,8 @@ func (s *Sender) replied(a *schedule.Attempt, h http.Header, body []byte, header
 		return nil
 	}
 	e := events[0]
-	delay, at, err := cloudevent.When(e, s.cfg.Now())
-	again := &schedule.Again{}
+	delay, at, err := cloudevent.RequestedTime(e, s.cfg.Now())
+	again := &schedule.RescheduleAfter{}
 	switch {
 	case delay == nil && at.IsZero() && err == nil:
 		return nil // an ordinary reply

@@ -34,35 +34,35 @@ func TestReply_Cases(t *testing.T) {
 	for name, tt := range map[string]struct {
 		headers  map[string]string
 		body     string
-		again    *schedule.Again
+		again    *schedule.RescheduleAfter
 		never    bool
 		warnings int
 	}{
-		"binary, after": {binary(map[string]string{"Ce-Rescheduleafter": "5m"}), "", &schedule.Again{After: 5 * time.Minute, Reply: reply}, false, 0},
+		"binary, after": {binary(map[string]string{"Ce-Rescheduleafter": "5m"}), "", &schedule.RescheduleAfter{After: 5 * time.Minute, Reply: reply}, false, 0},
 		"binary, at": {binary(map[string]string{"Ce-Rescheduleat": "2026-11-22T00:00:00Z"}), "",
-			&schedule.Again{At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Reply: reply}, false, 0},
+			&schedule.RescheduleAfter{At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC), Reply: reply}, false, 0},
 		"everything of the event but its id, time and key": {
 			binary(map[string]string{"Ce-Rescheduleafter": "PT5M", "Ce-Subject": "s", "Ce-Time": "2020-01-01T00:00:00Z", "Ce-Dataschema": "http://d", "Content-Type": "text/plain",
 				"Ce-Team": "x%20y", "Ce-Reschedulekey": "other", "Ce-Reschedulepolicy": "fail", "Ce-Reschedulerevision": "1", "Ce-Rescheduledueat": "x", "Ce-Rescheduleattempt": "1"}), "hello",
-			&schedule.Again{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", Subject: "s", DataSchema: "http://d", DataContentType: "text/plain",
+			&schedule.RescheduleAfter{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", Subject: "s", DataSchema: "http://d", DataContentType: "text/plain",
 				Data: []byte("hello"), Extensions: map[string]any{"team": "x y"}}}, false, 0,
 		},
 		"structured": {
 			map[string]string{"Content-Type": "application/cloudevents+json; charset=utf-8"},
 			`{"specversion":"1.0","id":"r","source":"/sink","type":"t","rescheduleafter":"5m","n":3,"data": {"a" : 1}}`,
-			&schedule.Again{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", Data: []byte(`{"a" : 1}`), Extensions: map[string]any{"n": int32(3)}}}, false, 0,
+			&schedule.RescheduleAfter{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", Data: []byte(`{"a" : 1}`), Extensions: map[string]any{"n": int32(3)}}}, false, 0,
 		},
 		"version 0.3": {binary(map[string]string{"Ce-Specversion": "0.3", "Ce-Rescheduleafter": "5m", "Ce-Schemaurl": "http://d"}), "",
-			&schedule.Again{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", DataSchema: "http://d"}}, false, 0},
-		"the header decides the time": {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "7"}), "", &schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
+			&schedule.RescheduleAfter{After: 5 * time.Minute, Reply: &schedule.Event{Source: "/sink", Type: "t", DataSchema: "http://d"}}, false, 0},
+		"the header decides the time": {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "7"}), "", &schedule.RescheduleAfter{After: 7 * time.Second, Reply: reply}, false, 0},
 		"also over an instant": {binary(map[string]string{"Ce-Rescheduleat": "2026-11-22T00:00:00Z", "Reschedule-After": "7"}), "",
-			&schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
+			&schedule.RescheduleAfter{After: 7 * time.Second, Reply: reply}, false, 0},
 		"also over what cannot be read": {binary(map[string]string{"Ce-Rescheduleafter": "soon", "Reschedule-After": "7"}), "",
-			&schedule.Again{After: 7 * time.Second, Reply: reply}, false, 0},
+			&schedule.RescheduleAfter{After: 7 * time.Second, Reply: reply}, false, 0},
 		"the header says never":                 {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "never"}), "", nil, true, 0},
-		"an unreadable header does not decide":  {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "soon"}), "", &schedule.Again{After: 5 * time.Minute, Reply: reply}, false, 1},
+		"an unreadable header does not decide":  {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Reschedule-After": "soon"}), "", &schedule.RescheduleAfter{After: 5 * time.Minute, Reply: reply}, false, 1},
 		"an ordinary reply":                     {binary(nil), "data", nil, false, 0},
-		"an ordinary reply beside the header":   {binary(map[string]string{"Reschedule-After": "7"}), "data", &schedule.Again{After: 7 * time.Second}, false, 0},
+		"an ordinary reply beside the header":   {binary(map[string]string{"Reschedule-After": "7"}), "data", &schedule.RescheduleAfter{After: 7 * time.Second}, false, 0},
 		"a numeric string":                      {binary(map[string]string{"Ce-Rescheduleafter": "30"}), "", nil, false, 1},
 		"a negative duration":                   {binary(map[string]string{"Ce-Rescheduleafter": "-5m"}), "", nil, false, 1},
 		"an instant too far ahead":              {binary(map[string]string{"Ce-Rescheduleat": "2200-01-01T00:00:00Z"}), "", nil, false, 1},
@@ -70,8 +70,8 @@ func TestReply_Cases(t *testing.T) {
 		"no valid event":                        {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Ce-Id": "-"}), "", nil, false, 1},
 		"not even JSON":                         {map[string]string{"Content-Type": "application/cloudevents+json"}, "{", nil, false, 1},
 		"a batch of two":                        {map[string]string{"Content-Type": "application/cloudevents-batch+json"}, "[]", nil, false, 1},
-		"too much data keeps the time":          {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), big, &schedule.Again{After: 5 * time.Minute}, false, 1},
-		"far too much data too":                 {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), strings.Repeat(big, 8), &schedule.Again{After: 5 * time.Minute}, false, 1},
+		"too much data keeps the time":          {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), big, &schedule.RescheduleAfter{After: 5 * time.Minute}, false, 1},
+		"far too much data too":                 {binary(map[string]string{"Ce-Rescheduleafter": "5m", "Content-Type": "text/plain"}), strings.Repeat(big, 8), &schedule.RescheduleAfter{After: 5 * time.Minute}, false, 1},
 		"far too much, structured, is no reply": {map[string]string{"Content-Type": "application/cloudevents+json"}, strings.Repeat(" ", 2<<20), nil, false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -172,7 +172,7 @@ func writeBinary(h http.Header, a *schedule.Attempt, d *schedule.Event, c *const
 			put(headerName(name), strconv.Itoa(int(v)))
 		}
 	}
-	cloudevent.Own(a, func(name, value string) { put(headerName(name), value) })
+	cloudevent.DeliveryExtensions(a, func(name, value string) { put(headerName(name), value) })
 	for _, o := range c.overrides {
 		h[o.header] = o.value
 	}

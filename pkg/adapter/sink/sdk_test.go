@@ -48,7 +48,7 @@ func TestSDK_FunctionReceivesAndReplies(t *testing.T) {
 		a := attempt(url, withEvent(&schedule.Event{Type: "dev.example.sync", Data: []byte(`{"step":1}`)}))
 		a.Source.Delivery.Structured = structured
 		o := s.Send(context.Background(), a)
-		want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.Again{After: 5 * time.Minute, Reply: &schedule.Event{
+		want := schedule.Outcome{Kind: schedule.Succeeded, Again: &schedule.RescheduleAfter{After: 5 * time.Minute, Reply: &schedule.Event{
 			Source: "/operator", Type: "dev.example.resync", DataContentType: "application/json", Data: []byte(`{"step":2}`),
 			Extensions: map[string]any{"team": "platform"},
 		}}}

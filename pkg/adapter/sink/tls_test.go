@@ -74,7 +74,7 @@ func (c *atOnce) flush() {
 
 // An idle connection whose sink reads nothing is closed beside all deliveries: with TLS it is told
 // of the end, for which Close waits 5 s. Meanwhile no delivery found its transport.
-func TestIdleConnection_UnreadDelaysNoDelivery(t *testing.T) {
+func TestIdleConnection_CloseDelaysNoDelivery(t *testing.T) {
 	t.Parallel()
 	authority, with := signed()
 	s, _ := newSender(t, func(c *Config) {

@@ -153,7 +153,7 @@ func (db *DB) keepAbsent() {
 		case <-db.absent.asked:
 		}
 		if err := db.buildAbsent(); err != nil && !db.keeper.ending() {
-			db.complain(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
+			db.logLimited(&db.engine, slog.LevelWarn, "store: the keys cannot be read, so that each new one is looked up on the disk", err.Error())
 		}
 	}
 }

@@ -110,8 +110,8 @@ type limited struct {
 	dropped int
 }
 
-// complain logs the first line of the text, unless it did so just now.
-func (db *DB) complain(l *limited, level slog.Level, what, text string) {
+// logLimited logs the first line of the text, unless it did so just now.
+func (db *DB) logLimited(l *limited, level slog.Level, what, text string) {
 	l.Lock()
 	defer l.Unlock()
 	now := time.Now()

@@ -256,7 +256,7 @@ func TestFullDisk_FlushesThatFailRefuseChanges(t *testing.T) {
 		})
 		for range 100 {
 			time.Sleep(time.Second) // fake: the changes run as far as they can
-			if err := db.Space(1, 1); !errors.Is(err, store.ErrFull) || !db.Waiting() || !db.Short() || db.Ample() {
+			if err := db.Space(1, 1); !errors.Is(err, store.ErrFull) || !db.Waiting() || !db.LowOnSpace() || db.HasAmpleSpace() {
 				t.Fatalf("while changes wait: %v", err)
 			}
 		}

@@ -48,7 +48,7 @@ func ToGroup(o Options) (changed bool, err error) {
 		var random [8]byte
 		rand.Read(random[:]) // it never fails
 		changed = true
-		return db.flip(formatReplicated, map[string][]byte{
+		return db.setFormat(formatReplicated, map[string][]byte{
 			// An empty view is at 0, and must not be taken for this one.
 			metaApplied: binary.BigEndian.AppendUint64(nil, 1),
 			metaHistory: strconv.AppendUint(nil, binary.BigEndian.Uint64(random[:]), 36),
@@ -84,7 +84,7 @@ func ToSingle(o Options, anyway bool) (changed bool, err error) {
 			}
 		}
 		changed = true
-		if err := db.flip(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
+		if err := db.setFormat(format, map[string][]byte{metaApplied: nil, metaHistory: nil, metaSealed: nil, metaLevel: nil}); err != nil {
 			return err
 		}
 		return removeLog(&o)
@@ -127,8 +127,8 @@ func migrate(o *Options, change func(*DB) error) error {
 	return db.Close()
 }
 
-// flip makes the format another one, and sets or removes rows of the meta table with it.
-func (db *DB) flip(format int, rows map[string][]byte) error {
+// setFormat changes the format, and sets or removes rows of the meta table with it.
+func (db *DB) setFormat(format int, rows map[string][]byte) error {
 	b := db.db.NewBatch()
 	defer b.Close()
 	err := b.Set([]byte(metaFormat), strconv.AppendInt(nil, int64(format), 10), nil)

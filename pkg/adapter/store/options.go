@@ -98,7 +98,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 		FlushDelayDeleteRange: 10 * time.Second,
 		EventListener: &pebble.EventListener{
 			BackgroundError: func(err error) {
-				db.complain(&db.engine, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
+				db.logLimited(&db.engine, slog.LevelWarn, "store: background work failed and will be tried again", err.Error())
 				db.pauseStats()
 			},
 			// The default ends the process. A bad block must not stop the others.
@@ -109,7 +109,7 @@ func (db *DB) pebble(o *Options, fs vfs.FS, total uint64) *pebble.Options {
 			CompactionEnd: func(i pebble.CompactionInfo) { ended(i.Err) },
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
 				db.stalled.Store(true)
-				db.complain(&db.stalls, slog.LevelWarn, "store: writes wait for background work", i.Reason)
+				db.logLimited(&db.stalls, slog.LevelWarn, "store: writes wait for background work", i.Reason)
 			},
 			WriteStallEnd: func() { db.stalled.Store(false) },
 		},
@@ -153,7 +153,7 @@ type engineLog struct{ db *DB }
 func (l engineLog) Infof(string, ...any) {}
 
 func (l engineLog) Errorf(format string, args ...any) {
-	l.db.complain(&l.db.engine, slog.LevelError, "store: the engine is in trouble", fmt.Sprintf(format, args...))
+	l.db.logLimited(&l.db.engine, slog.LevelError, "store: the engine is in trouble", fmt.Sprintf(format, args...))
 }
 
 func (l engineLog) Fatalf(format string, args ...any) {

@@ -151,7 +151,7 @@ func (db *DB) startKeeper() error {
 			case <-k.poked:
 			}
 			if err := db.tidy(); err != nil && !k.ending() {
-				db.complain(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
+				db.logLimited(&db.engine, slog.LevelError, "store: rows that are not needed any more cannot be removed; trying again", err.Error())
 				if k.pause(tidyAgain) {
 					k.wake()
 				}

@@ -21,8 +21,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// opens reports that a table has an index that can be read, or is gone.
-func opens(fs vfs.FS, path string, o sstable.ReaderOptions) bool {
+// indexReadable reports that a table has an index that can be read, or is gone.
+func indexReadable(fs vfs.FS, path string, o sstable.ReaderOptions) bool {
 	f, err := fs.Open(path)
 	if err != nil {
 		return errors.Is(err, os.ErrNotExist)
@@ -102,7 +102,7 @@ func (f *salvageFS) tables(dir string) (replaced []string, err error) {
 	o := engine.MakeReaderOptions()
 	for _, name := range names {
 		path := f.PathJoin(dir, name)
-		if !strings.HasSuffix(name, ".sst") || opens(f.FS, path, o) {
+		if !strings.HasSuffix(name, ".sst") || indexReadable(f.FS, path, o) {
 			continue
 		}
 		file, err := f.show(path)
@@ -217,7 +217,7 @@ func readLog(fs vfs.FS, dir, name string) (data []byte, good int64, end logEnd, 
 			continue
 		case errors.Is(err, io.EOF):
 			return data, good, logWhole, nil
-		case !errors.Is(err, record.ErrUnexpectedEOF) || promised(data, good, uint32(number)):
+		case !errors.Is(err, record.ErrUnexpectedEOF) || wasSynced(data, good, uint32(number)):
 			return data, good, logDamaged, nil
 		}
 		return data, good, logTorn, nil
@@ -250,10 +250,10 @@ const (
 	logHeader = 4 + 2 + 1 + 4 + 8
 )
 
-// promised reports that a whole chunk behind byte good, in the same block, was
-// written when the log was on stable storage beyond that byte. The engine searches for
+// wasSynced reports that byte good was on stable storage: a whole chunk behind it, in the same
+// block, was written when the log was synced beyond that byte. The engine searches for
 // such chunks only in the blocks behind.
-func promised(data []byte, good int64, number uint32) bool {
+func wasSynced(data []byte, good int64, number uint32) bool {
 	block := data[:min(good/logBlock*logBlock+logBlock, int64(len(data)))]
 	for at := good + 1; at+logHeader <= int64(len(block)); at++ {
 		c := block[at:]

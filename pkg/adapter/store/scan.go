@@ -166,12 +166,12 @@ func (s *scan) ahead(key []byte) (last []byte, whole bool) {
 			if bytes.Compare(t.Largest.UserKey, key) < 0 || bytes.Compare(t.Smallest.UserKey, s.upper) >= 0 {
 				continue
 			}
-			opens := s.db.opens(t.BackingSSTNum.String())
+			readable := s.db.indexReadable(t.BackingSSTNum.String())
 			order := bytes.Compare(t.Largest.UserKey, last)
-			if last == nil || whole && (!opens || order < 0) || !whole && !opens && order > 0 {
+			if last == nil || whole && (!readable || order < 0) || !whole && !readable && order > 0 {
 				last = t.Largest.UserKey
 			}
-			if whole = whole && opens; level > 0 {
+			if whole = whole && readable; level > 0 {
 				break // tables of a level follow one another
 			}
 		}
@@ -179,9 +179,9 @@ func (s *scan) ahead(key []byte) (last []byte, whole bool) {
 	return last, whole
 }
 
-// opens reports that the table's index can be read.
-func (db *DB) opens(number string) bool {
-	return opens(db.full, db.full.PathJoin(db.dir, number+".sst"), db.tables)
+// indexReadable reports that the table's index can be read.
+func (db *DB) indexReadable(number string) bool {
+	return indexReadable(db.full, db.full.PathJoin(db.dir, number+".sst"), db.tables)
 }
 
 // halve finds the end of an unreadable block in [from, upper), goes there and

@@ -70,14 +70,14 @@ func (db *DB) Waiting() bool {
 	return db.full.waiting.Load() > 0 || db.stalled.Load() && db.full.gaveUp.Load()
 }
 
-// Short reports that growth is refused, or will be soon: to all namespaces, or to large ones.
-func (db *DB) Short() bool {
+// LowOnSpace reports that growth is refused, or will be soon: to all namespaces, or to large ones.
+func (db *DB) LowOnSpace() bool {
 	return !db.space.leaves(db.space.scarce/4) || db.Waiting()
 }
 
-// Ample reports that no growth is refused for a good while. Between Short and Ample there is a
-// gap, so that little growth does not lead from one to the other.
-func (db *DB) Ample() bool {
+// HasAmpleSpace reports that no growth is refused for a good while. Between LowOnSpace and
+// HasAmpleSpace there is a gap, so that little growth does not lead from one to the other.
+func (db *DB) HasAmpleSpace() bool {
 	return db.space.leaves(db.space.scarce) && !db.Waiting()
 }
 

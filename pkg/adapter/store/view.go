@@ -272,11 +272,11 @@ func appliedIn(o Options) (uint64, error) {
 // Usage is [DB.Usage], Corrupt is [DB.Corrupt].
 func (v *View) Usage() (free, reserve, used int64, known bool) { return v.base.Usage() }
 
-// Short is [DB.Short], Ample is [DB.Ample].
-func (v *View) Short() bool { return v.base.Short() }
+// LowOnSpace is [DB.LowOnSpace].
+func (v *View) LowOnSpace() bool { return v.base.LowOnSpace() }
 
-// Ample is [DB.Ample].
-func (v *View) Ample() bool { return v.base.Ample() }
+// HasAmpleSpace is [DB.HasAmpleSpace].
+func (v *View) HasAmpleSpace() bool { return v.base.HasAmpleSpace() }
 
 // Corrupt counts the corrupt places that were met, but for places that only an owner met.
 func (v *View) Corrupt() int64 { return v.base.Corrupt() }

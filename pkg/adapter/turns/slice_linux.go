@@ -12,11 +12,11 @@ import (
 // take its processor. It is the shortest slice that Linux allows.
 const slice = 100 * time.Microsecond
 
-// shorten asks the kernel for short slices, for this process's threads and the threads that they
-// start. Since 6.12 a thread that wakes up waits for the slice of the thread that runs, 3 ms
+// shortenTimeSlices asks the kernel for short slices, for this process's threads and the threads
+// that they start. Since 6.12 a thread that wakes up waits for the slice of the thread that runs, 3 ms
 // and the rest of a tick, unless its own slice is shorter
 // (https://docs.kernel.org/scheduler/sched-eevdf.html). Older kernels ignore the wish.
-func shorten() {
+func shortenTimeSlices() {
 	done := map[int]bool{}
 	for again := true; again; { // a thread may have been started by one that was not yet asked for
 		again = false
@@ -30,13 +30,13 @@ func shorten() {
 				continue
 			}
 			done[id], again = true, true
-			_ = shortenThread(id) // it is a wish
+			_ = shortenTimeSlice(id) // it is a wish
 		}
 	}
 }
 
-// shortenThread keeps the thread's policy and priority.
-func shortenThread(id int) error {
+// shortenTimeSlice keeps the thread's policy and priority.
+func shortenTimeSlice(id int) error {
 	attr, err := unix.SchedGetAttr(id, 0)
 	if err != nil {
 		return err

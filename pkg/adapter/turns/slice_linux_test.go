@@ -11,13 +11,13 @@ import (
 
 // All threads have short slices, also the threads that are started later, and keep their
 // policy and priority. A policy that the operator chose, as with chrt --idle, keeps its slices too.
-func TestShorten_ReachesAllThreads(t *testing.T) {
+func TestShortenTimeSlices_ReachesAllThreads(t *testing.T) {
 	t.Parallel()
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shorten()
+	shortenTimeSlices()
 	started, end := make(chan struct{}), make(chan struct{})
 	defer close(end)
 	for range 4 {

@@ -2,4 +2,4 @@
 
 package turns
 
-func shorten() {}
+func shortenTimeSlices() {}

@@ -45,35 +45,35 @@ type Turns struct {
 	waiting waiters
 }
 
-// processors is how many this process may use: before Spread.
+// processors is how many this process may use: before RaiseGOMAXPROCS.
 var processors = runtime.GOMAXPROCS(0)
 
 // threads are so many for each processor.
 const threads = 4
 
-// Spread gives Go's scheduler more threads than there are processors, unless the
+// RaiseGOMAXPROCS gives Go's scheduler more threads than there are processors, unless the
 // environment sets GOMAXPROCS, and the threads short slices. The kernel takes a processor from
 // a long computation within about a millisecond when a short one is ready; Go's scheduler,
 // which knows of no kernel threads that wait, lets the long one run for 10 ms.
-func Spread() {
-	shorten()
+func RaiseGOMAXPROCS() {
+	shortenTimeSlices()
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(threads * processors)
 	}
 }
 
-// Half is half of the process's processors.
-func Half() int { return max(1, processors/2) }
+// HalfOfProcessors is half of the process's processors.
+func HalfOfProcessors() int { return max(1, processors/2) }
 
 // New returns as many turns as half of the process's processors.
-func New() *Turns { return With(Half(), Wait) }
+func New() *Turns { return NewN(HalfOfProcessors(), Wait) }
 
-// With returns so many turns, for which a caller waits at most so long; 0 is as long as
-// its context.
-func With(n int, wait time.Duration) *Turns { return Shared(n, n, wait) }
+// NewN returns n turns, for which a caller waits at most so long; 0 is as long as its
+// context.
+func NewN(n int, wait time.Duration) *Turns { return NewShared(n, n, wait) }
 
-// Shared is With, where a namespace has a share of the turns at most: its turns may last.
-func Shared(n, share int, wait time.Duration) *Turns {
+// NewShared is NewN, where a namespace has a share of the turns at most: its turns may last.
+func NewShared(n, share int, wait time.Duration) *Turns {
 	return &Turns{free: n, share: share, wait: wait, held: map[string]int{}}
 }
 

@@ -14,7 +14,7 @@ import (
 func TestTurns_AFloodWaitsForItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := With(1, Wait)
+		all := NewN(1, Wait)
 		turn, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ func TestTurns_AFloodWaitsForItself(t *testing.T) {
 func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := With(2, Wait)
+		all := NewN(2, Wait)
 		one, _ := all.Take(t.Context(), "n", "a")
 		two, _ := all.Take(t.Context(), "n", "a")
 		gone, hangUp := context.WithCancel(t.Context())
@@ -82,10 +82,10 @@ func TestTurns_GivingUpCostsNoTurn(t *testing.T) {
 }
 
 // Without a limit of its own, a wait is as long as its context.
-func TestWith_WaitsForItsContext(t *testing.T) {
+func TestNewN_WaitsForItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := With(1, 0)
+		all := NewN(1, 0)
 		if _, err := all.Take(t.Context(), "n", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestWith_WaitsForItsContext(t *testing.T) {
 func TestTurns_NeverMoreAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := With(3, Wait)
+		all := NewN(3, Wait)
 		going, most := make(chan struct{}, 3), make(chan struct{})
 		for i := range 200 {
 			go func() {
@@ -136,7 +136,7 @@ func TestTurns_NeverMoreAtATime(t *testing.T) {
 func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := With(1, Wait)
+		all := NewN(1, Wait)
 		long, err := all.Take(t.Context(), "flood", "a")
 		if err != nil {
 			t.Fatal(err)
@@ -183,10 +183,10 @@ func TestTurn_PassLetsOthersGoFirst(t *testing.T) {
 
 // A namespace has its share of the turns at most, and the others are free for the next one, also
 // while that namespace waits.
-func TestTurns_Shared(t *testing.T) {
+func TestNewShared_LimitsANamespace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		all := Shared(4, 2, 0)
+		all := NewShared(4, 2, 0)
 		came := make(chan string, 10)
 		ctx, hangUp := context.WithCancel(t.Context())
 		defer hangUp()

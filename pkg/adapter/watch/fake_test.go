@@ -64,7 +64,7 @@ var (
 
 func newServer() *server {
 	s := &server{version: 100, kinds: map[string]objects.Resource{}, live: map[string]*object{}, changed: make(chan struct{}), drop: make(chan struct{}), page: 3}
-	for _, r := range []objects.Resource{website, deployment, node, namespaces} {
+	for _, r := range []objects.Resource{website, deployment, node, namespaceResource} {
 		s.kinds[r.Kind] = r
 	}
 	return s

@@ -59,7 +59,7 @@ func (g *lateGroups) failed(group string, err error, took time.Duration) {
 	if l := g.all[group]; l != nil {
 		l.late = true
 	} else {
-		g.all[group] = &lateGroup{true, turns.With(1, 0)}
+		g.all[group] = &lateGroup{true, turns.NewN(1, 0)}
 	}
 }
 

@@ -89,7 +89,7 @@ func hungAPIDelaysOthersOnce(t *testing.T, w *world, failure error) {
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()
 	for i := range 100 {
-		if after, ok := api.listed[fmt.Sprintf("hung-%d", i)]; !ok || after > pageTime+unreachableMost {
+		if after, ok := api.listed[fmt.Sprintf("hung-%d", i)]; !ok || after > pageTime+maxUnreachableWait {
 			t.Errorf("hung-%d has listed %v, %s after its API worked again", i, ok, after)
 		}
 	}
@@ -153,7 +153,7 @@ func TestLists_LongOneAfterAHangDelaysNone(t *testing.T) {
 		}
 		for i := range 20 {
 			listed, ok := api.listed[fmt.Sprintf("hung-%d", i)]
-			if after := listed - api.back.Sub(api.start); !ok || after > pageTime+unreachableMost {
+			if after := listed - api.back.Sub(api.start); !ok || after > pageTime+maxUnreachableWait {
 				t.Errorf("hung-%d has listed %v, %s after its API worked again", i, ok, after)
 			}
 		}

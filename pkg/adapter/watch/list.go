@@ -70,9 +70,9 @@ type listing struct {
 
 func (l *listing) run(ctx context.Context) error {
 	s, r := l.s, l.s.r
-	if s.spaces != nil { // also if others are selected meanwhile
+	if s.namespaces != nil { // also if others are selected meanwhile
 		l.names = map[string]bool{}
-		for _, name := range s.spaces.names() {
+		for _, name := range s.namespaces.names() {
 			l.names[name] = true
 		}
 	}
@@ -172,7 +172,7 @@ func (l *listing) begin() error {
 		w = row{resource: r.id, namespace: l.namespace, selector: r.cfg.Selector}
 	}
 	whole := l.namespace == ""
-	if whole && l.s.spaces == nil && w.partial && w.selector == r.cfg.Selector {
+	if whole && l.s.namespaces == nil && w.partial && w.selector == r.cfg.Selector {
 		w.partial, w.complete, changed = false, false, true // the rows of namespaces say what was complete
 	}
 	none := ""
@@ -295,7 +295,7 @@ func (l *listing) remove() error {
 func (l *listing) end(ctx context.Context, version string) error {
 	s, r := l.s, l.s.r
 	w := row{resource: r.id, namespace: l.namespace, selector: r.cfg.Selector, version: version, complete: true}
-	if l.namespace == "" && s.spaces != nil {
+	if l.namespace == "" && s.namespaces != nil {
 		for name := range l.names {
 			part := w
 			part.namespace = name
@@ -312,7 +312,7 @@ func (l *listing) end(ctx context.Context, version string) error {
 		s.version, s.kept, s.refused = version, time.Now(), false
 		r.note(s.namespace, true, nil)
 	}
-	if l.namespace != "" || s.spaces != nil {
+	if l.namespace != "" || s.namespaces != nil {
 		return nil
 	}
 	for _, name := range r.rows.namespaces() { // all namespaces have one row now

@@ -75,7 +75,7 @@ func TestOutage_ExpiredVersionIsNoFailure(t *testing.T) {
 			w.api.cut()
 			time.Sleep(2 * time.Minute)
 			away(w, "ops/a")
-			w.want("deleted in the gap", unreachableMost+goneJitter+time.Second, "delete Website/ops/a")
+			w.want("deleted in the gap", maxUnreachableWait+goneJitter+time.Second, "delete Website/ops/a")
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestOutage_NamespacesAreFoundSoon(t *testing.T) {
 			w.api.put("Website", name+"/a", true)
 			w.api.compact()
 			w.api.set(func() { w.api.down = false })
-			w.want("made in the gap", unreachableMost+2*goneJitter+5*time.Second, "add Website/"+name+"/a")
+			w.want("made in the gap", maxUnreachableWait+2*goneJitter+5*time.Second, "add Website/"+name+"/a")
 		}
 	})
 }
@@ -182,7 +182,7 @@ func TestList_KeepsNoTurn(t *testing.T) {
 		}
 		w.start()
 		w.settle(time.Minute)
-		w.m.lists = turns.With(1, 0)
+		w.m.lists = turns.NewN(1, 0)
 		w.m.vanished = budget.New(4*vanishedBytes, nil)
 		w.api.onPage = func(int) error {
 			time.Sleep(listTurn)

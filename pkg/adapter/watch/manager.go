@@ -79,8 +79,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Random == nil {
 		cfg.Random = rand.Float64
 	}
-	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.Shared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
-		reading: turns.Shared(maxReading, maxReading/2, 0), evaluating: turns.With(turns.Half(), 0)}
+	m := &Manager{cfg: cfg, sources: map[string]*source{}, late: lateGroups{all: map[string]*lateGroup{}}, lists: turns.NewShared(maxLists, 1, 0), streams: budget.New(maxStreams, nil), vanished: budget.New(maxVanished, nil),
+		reading: turns.NewShared(maxReading, maxReading/2, 0), evaluating: turns.NewN(turns.HalfOfProcessors(), 0)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	var err error
 	if m.metrics, err = newMetrics(cfg.Meter, m); err != nil {

@@ -17,24 +17,24 @@ import (
 // come on other watches.
 const goneGrace = 10 * time.Second
 
-// partedLife is how long each namespace has a watch of its own before one watch of all
+// perNamespaceRetry is how long each namespace has a watch of its own before one watch of all
 // namespaces is tried again: the account may have got the right.
-const partedLife = 10 * time.Minute
+const perNamespaceRetry = 10 * time.Minute
 
-// partedLife is the time with its jitter.
-func (m *Manager) partedLife() time.Duration {
-	return partedLife + time.Duration(m.cfg.Random()*float64(partedLife))
+// perNamespaceRetry is that time with its jitter.
+func (m *Manager) perNamespaceRetry() time.Duration {
+	return perNamespaceRetry + time.Duration(m.cfg.Random()*float64(perNamespaceRetry))
 }
 
 // errTooMany is the error of a resource, or of the namespaces of a source, for which no
 // watch is left.
 var errTooMany = errors.New("all watches that the adapter may open are in use: it waits for a free one")
 
-// namespaces is the resource of namespaces.
-var namespaces = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
+// namespaceResource is the resource of namespaces.
+var namespaceResource = objects.Resource{Version: "v1", Kind: "Namespace", Plural: "namespaces"}
 
-// spaces follows the namespaces whose labels match, for all resources of a source.
-type spaces struct {
+// namespaceSet follows the namespaces whose labels match, for all resources of a source.
+type namespaceSet struct {
 	s        *source
 	selector labels.Selector
 	opened   time.Time // as of a stream
@@ -47,17 +47,17 @@ type spaces struct {
 	err     error
 }
 
-func newSpaces(s *source, selector string) (*spaces, error) {
+func newNamespaceSet(s *source, selector string) (*namespaceSet, error) {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
 		return nil, fmt.Errorf("the selector of namespaces: %w", err)
 	}
-	return &spaces{s: s, selector: parsed, known: map[string]bool{}, ready: make(chan struct{}), changed: make(chan struct{})}, nil
+	return &namespaceSet{s: s, selector: parsed, known: map[string]bool{}, ready: make(chan struct{}), changed: make(chan struct{})}, nil
 }
 
 // wait waits for the first list, and returns a channel that is closed at the next
 // change.
-func (n *spaces) wait(ctx context.Context) (<-chan struct{}, error) {
+func (n *namespaceSet) wait(ctx context.Context) (<-chan struct{}, error) {
 	select {
 	case <-n.ready:
 	case <-ctx.Done():
@@ -69,7 +69,7 @@ func (n *spaces) wait(ctx context.Context) (<-chan struct{}, error) {
 }
 
 // names are the selected namespaces, in order.
-func (n *spaces) names() []string {
+func (n *namespaceSet) names() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var names []string
@@ -83,7 +83,7 @@ func (n *spaces) names() []string {
 }
 
 // membership says what became of a namespace.
-func (n *spaces) membership(namespace string) membership {
+func (n *namespaceSet) membership(namespace string) membership {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch is, exists := n.known[namespace]; {
@@ -96,7 +96,7 @@ func (n *spaces) membership(namespace string) membership {
 }
 
 // set records a namespace.
-func (n *spaces) set(o *objects.Object) {
+func (n *namespaceSet) set(o *objects.Object) {
 	set := labels.Set{}
 	for name, value := range o.Labels {
 		set[name], _ = value.(string)
@@ -112,7 +112,7 @@ func (n *spaces) set(o *objects.Object) {
 }
 
 // remove records that a namespace is gone, after a while.
-func (n *spaces) remove(ctx context.Context, namespace string) {
+func (n *namespaceSet) remove(ctx context.Context, namespace string) {
 	time.AfterFunc(goneGrace, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -124,7 +124,7 @@ func (n *spaces) remove(ctx context.Context, namespace string) {
 }
 
 // signal wakes the streams. The caller holds the lock.
-func (n *spaces) signal() {
+func (n *namespaceSet) signal() {
 	if n.listed {
 		close(n.changed)
 		n.changed = make(chan struct{})
@@ -132,7 +132,7 @@ func (n *spaces) signal() {
 }
 
 // run follows the namespaces until ctx ends.
-func (n *spaces) run(ctx context.Context) {
+func (n *namespaceSet) run(ctx context.Context) {
 	going := map[string]context.CancelFunc{} // removals that wait
 	defer func() {
 		for _, stay := range going {
@@ -178,21 +178,21 @@ func (n *spaces) run(ctx context.Context) {
 	}
 }
 
-func (n *spaces) note(err error) {
+func (n *namespaceSet) note(err error) {
 	n.mu.Lock()
 	n.err = err
 	n.mu.Unlock()
 	n.s.publish()
 }
 
-func (n *spaces) fault() (listed bool, _ error) {
+func (n *namespaceSet) fault() (listed bool, _ error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.listed, n.err
 }
 
 // list reads all namespaces.
-func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) (version string, err error) {
+func (n *namespaceSet) list(ctx context.Context, going map[string]context.CancelFunc) (version string, err error) {
 	api, account := n.s.m.cfg.API, n.s.account()
 	turn, err := n.s.m.lists.Take(ctx, account.Namespace, "")
 	if err != nil {
@@ -200,7 +200,7 @@ func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) 
 	}
 	defer turn.Done()
 	seen := map[string]bool{}
-	q := objects.Query{Resource: namespaces}
+	q := objects.Query{Resource: namespaceResource}
 	for {
 		page, err := api.List(ctx, account, q, &turn, func(o *objects.Object) error {
 			seen[o.Name] = true
@@ -235,7 +235,7 @@ func (n *spaces) list(ctx context.Context, going map[string]context.CancelFunc) 
 	return version, nil
 }
 
-func (n *spaces) exists(o *objects.Object, going map[string]context.CancelFunc) {
+func (n *namespaceSet) exists(o *objects.Object, going map[string]context.CancelFunc) {
 	if stay := going[o.Name]; stay != nil { // it was made again
 		stay()
 		delete(going, o.Name)
@@ -243,7 +243,7 @@ func (n *spaces) exists(o *objects.Object, going map[string]context.CancelFunc) 
 	n.set(o)
 }
 
-func (n *spaces) drop(ctx context.Context, name string, going map[string]context.CancelFunc) {
+func (n *namespaceSet) drop(ctx context.Context, name string, going map[string]context.CancelFunc) {
 	if going[name] == nil {
 		ctx, stay := context.WithCancel(ctx)
 		going[name] = stay
@@ -252,11 +252,11 @@ func (n *spaces) drop(ctx context.Context, name string, going map[string]context
 }
 
 // watch follows changes until the watch ends, and returns where the next one goes on.
-func (n *spaces) watch(ctx context.Context, version string, going map[string]context.CancelFunc) (string, error) {
+func (n *namespaceSet) watch(ctx context.Context, version string, going map[string]context.CancelFunc) (string, error) {
 	working := false
 	var reading reading
 	defer reading.done()
-	err := n.s.m.cfg.API.Watch(ctx, n.s.account(), objects.Query{Resource: namespaces, Version: version}, objects.Handler{
+	err := n.s.m.cfg.API.Watch(ctx, n.s.account(), objects.Query{Resource: namespaceResource, Version: version}, objects.Handler{
 		Begin: func() error { return reading.begin(ctx, n.s, func() error { return nil }) },
 		Each: func(t objects.EventType, o *objects.Object) error {
 			switch t {
@@ -287,7 +287,7 @@ func (n *spaces) watch(ctx context.Context, version string, going map[string]con
 // where the account may, else each with its own.
 func (r *resource) runSelected(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := r.stream("", r.s.spaces).runUntil(ctx, func(err error) bool {
+		err := r.stream("", r.s.namespaces).runUntil(ctx, func(err error) bool {
 			var denied *objects.Forbidden
 			return errors.As(err, &denied) && denied.Verb != "" && denied.Namespace == ""
 		})
@@ -332,14 +332,14 @@ func (r *resource) runParts(ctx context.Context) {
 		done chan struct{}
 	}
 	parts := map[string]part{}
-	whole := time.NewTimer(r.s.m.partedLife())
+	whole := time.NewTimer(r.s.m.perNamespaceRetry())
 	defer whole.Stop()
 	for {
-		changed, err := r.s.spaces.wait(ctx)
+		changed, err := r.s.namespaces.wait(ctx)
 		if err != nil {
 			break
 		}
-		names := r.s.spaces.names()
+		names := r.s.namespaces.names()
 		for name, p := range parts {
 			if !slices.Contains(names, name) {
 				p.end()
@@ -347,7 +347,7 @@ func (r *resource) runParts(ctx context.Context) {
 				delete(parts, name)
 			}
 		}
-		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.spaces.membership) }) {
+		if !r.retry(ctx, "", func(ctx context.Context) error { return r.narrow(ctx, names, r.s.namespaces.membership) }) {
 			break
 		}
 		r.forget("")
@@ -370,7 +370,7 @@ func (r *resource) runParts(ctx context.Context) {
 		case <-ctx.Done():
 		case <-whole.C:
 			allowed = r.wholeAllowed(ctx)
-			whole.Reset(r.s.m.partedLife())
+			whole.Reset(r.s.m.perNamespaceRetry())
 		}
 		if allowed && r.complete() {
 			r.note("", true, nil) // the status stays while all namespaces are listed

@@ -86,7 +86,7 @@ func TestReading_LongOnePassesItOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		m.reading = turns.With(1, 0)
+		m.reading = turns.NewN(1, 0)
 		s := newSource(m, &schedule.Source{UID: "a", Namespace: "a", Name: "x"}, nil)
 		stored := 0
 		store := func() error { stored++; return nil }
@@ -151,7 +151,7 @@ func TestEvaluate_InTurn(t *testing.T) {
 		w.start()
 		w.settle(time.Minute)
 		var held []turns.Turn
-		for range turns.Half() {
+		for range turns.HalfOfProcessors() {
 			turn, err := w.m.evaluating.Take(t.Context(), "other", "s")
 			if err != nil {
 				t.Fatal(err)

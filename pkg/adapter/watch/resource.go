@@ -15,14 +15,14 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/expression"
 )
 
-// noKindMost is the longest wait for a kind that does not exist yet, and noRightMost for
+// maxNoKindWait is the longest wait for a kind that does not exist yet, and maxNoRightWait for
 // a right that the account does not have yet.
 // A refused call costs the API server little, and its people wait for the result.
-const noKindMost, noRightMost = 30 * time.Second, time.Minute
+const maxNoKindWait, maxNoRightWait = 30 * time.Second, time.Minute
 
-// unreachableMost is the longest wait for an API server that cannot be reached: what changed meanwhile
-// is found after it.
-const unreachableMost = 30 * time.Second
+// maxUnreachableWait is the longest wait for an API server that cannot be reached: what changed
+// meanwhile is found after it.
+const maxUnreachableWait = 30 * time.Second
 
 // resource is one entry of spec.watch.resources.
 type resource struct {
@@ -115,7 +115,7 @@ func (r *resource) run(ctx context.Context) {
 		r.stream("", nil).run(ctx)
 	case w.OwnNamespace:
 		r.stream(r.s.account().Namespace, nil).run(ctx)
-	case r.s.spaces == nil:
+	case r.s.namespaces == nil:
 		r.stream("", nil).run(ctx)
 	default:
 		r.runSelected(ctx)
@@ -131,7 +131,7 @@ func (r *resource) begin(ctx context.Context) error {
 	if r.served, err = r.s.m.cfg.API.Resolve(ctx, r.s.account(), r.cfg.Group, r.cfg.Version, r.cfg.Kind); err != nil {
 		return err
 	}
-	parts := r.served.Namespaced && (r.s.watch.OwnNamespace || r.s.spaces != nil)
+	parts := r.served.Namespaced && (r.s.watch.OwnNamespace || r.s.namespaces != nil)
 	if _, ok := r.rows.get(""); !ok { // marks are found under it
 		if err := r.keep(row{resource: r.id, partial: parts, selector: r.cfg.Selector}); err != nil {
 			return err

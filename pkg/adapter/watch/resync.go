@@ -14,8 +14,8 @@ import (
 // reasonResync is the reason of an occurrence that a resync made.
 const reasonResync = "resync"
 
-// resyncMost is the longest wait of a resync that exceeds a quota: deliveries free a part of it.
-const resyncMost = 30 * time.Second
+// maxResyncWait is the longest wait of a resync that exceeds a quota: deliveries free a part of it.
+const maxResyncWait = 30 * time.Second
 
 // Resync schedules the keys with the prefix of all objects once, spread over a time
 // (nil: the source's), and returns how many. It reads the marks page by page. After an
@@ -192,7 +192,7 @@ func (s *source) takeRevision(ctx context.Context, w *schedule.Watch) error {
 			}
 			failures++
 			s.warn(reasonRefused, "the resync for revision %s waits, because the source may not schedule more: %v", w.Revision, err)
-			return pause(ctx, min(s.m.backoff(failures), resyncMost))
+			return pause(ctx, min(s.m.backoff(failures), maxResyncWait))
 		})
 		if err != nil {
 			return err

@@ -40,14 +40,14 @@ type source struct {
 
 	resyncing sync.Mutex // one resync at a time
 
-	mu        sync.Mutex
-	resources []*resource // of the settings in force
-	watch     *schedule.Watch
-	spaces    *spaces
-	fault     error // nothing can be watched
-	reported  schedule.WatchStatus
-	warned    map[string]time.Time // by reason
-	event     atomic.Int64         // when the last event came, 0 = none did
+	mu         sync.Mutex
+	resources  []*resource // of the settings in force
+	watch      *schedule.Watch
+	namespaces *namespaceSet
+	fault      error // nothing can be watched
+	reported   schedule.WatchStatus
+	warned     map[string]time.Time // by reason
+	event      atomic.Int64         // when the last event came, 0 = none did
 
 	publishing  atomic.Bool  // the status will be published
 	published   atomic.Int64 // nanoseconds that the last time took
@@ -157,19 +157,19 @@ func (s *source) serve(ctx context.Context, src *schedule.Source) {
 		return
 	}
 	s.mu.Lock()
-	s.resources, s.watch, s.spaces, s.fault = resources, src.Watch, nil, nil
+	s.resources, s.watch, s.namespaces, s.fault = resources, src.Watch, nil, nil
 	if !src.Watch.OwnNamespace && src.Watch.Namespaces != "" {
-		s.spaces, s.fault = newSpaces(s, src.Watch.Namespaces)
+		s.namespaces, s.fault = newNamespaceSet(s, src.Watch.Namespaces)
 	}
-	spaces, fault := s.spaces, s.fault
+	namespaces, fault := s.namespaces, s.fault
 	s.mu.Unlock()
 	s.publish()
 	if fault != nil {
 		return
 	}
 	var running sync.WaitGroup
-	if spaces != nil {
-		running.Go(func() { spaces.run(ctx) })
+	if namespaces != nil {
+		running.Go(func() { namespaces.run(ctx) })
 	}
 	for _, r := range resources {
 		running.Go(func() { r.run(ctx) })

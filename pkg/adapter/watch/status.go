@@ -58,7 +58,7 @@ func (r *resource) problems(now time.Time) []problem {
 	defer r.mu.Unlock()
 	listing := problem{schedule.WatchListing, "the first list of " + what + " is not complete"}
 	if len(r.health) == 0 {
-		if r.s.spaces != nil && r.partly() {
+		if r.s.namespaces != nil && r.partly() {
 			return nil // no namespace is selected
 		}
 		return []problem{listing}
@@ -76,14 +76,14 @@ func (r *resource) problems(now time.Time) []problem {
 
 // partly reports that the resource has a watch for each namespace.
 func (r *resource) partly() bool {
-	listed, _ := r.s.spaces.fault()
+	listed, _ := r.s.namespaces.fault()
 	return listed && r.perNamespace.Load()
 }
 
 // status is what the source reports now.
 func (s *source) status() schedule.WatchStatus {
 	s.mu.Lock()
-	resources, watch, spaces, fault := s.resources, s.watch, s.spaces, s.fault
+	resources, watch, namespaces, fault := s.resources, s.watch, s.namespaces, s.fault
 	s.mu.Unlock()
 	src := s.settings.Load()
 	st := schedule.WatchStatus{Status: schedule.WatchUnknown, Reason: schedule.WatchListing, Message: "the watches begin"}
@@ -97,8 +97,8 @@ func (s *source) status() schedule.WatchStatus {
 	if fault != nil {
 		all = append(all, problem{schedule.WatchUnreachable, fault.Error()})
 	}
-	if spaces != nil {
-		if listed, err := spaces.fault(); err != nil {
+	if namespaces != nil {
+		if listed, err := namespaces.fault(); err != nil {
 			if c := classify("Namespace of v1", err); c.reason != schedule.WatchUnreachable || !listed {
 				all = append(all, c)
 			}

@@ -31,16 +31,16 @@ const (
 	startJitter, goneJitter = time.Second, 10 * time.Second
 )
 
-// doubtful is how many failures in a row make a stream list: its version may be wrong, or
-// a change that is refused for its mark hides deletions, which make room.
-const doubtful = 6
+// failuresBeforeList is how many failures in a row make a stream list: its version may be wrong,
+// or a change that is refused for its mark hides deletions, which free space.
+const failuresBeforeList = 6
 
 // stream is one watch of a resource: of all namespaces, or of one. One goroutine lists
 // and watches, so that the changes of an object are reported in their order.
 type stream struct {
-	r         *resource
-	namespace string  // "" = all
-	spaces    *spaces // the namespaces of a watch of all that count; nil: all of them
+	r          *resource
+	namespace  string        // "" = all
+	namespaces *namespaceSet // the namespaces of a watch of all that count; nil: all of them
 
 	claim   budget.Claim // of one watch
 	version string       // where the watch goes on; "" = a list is needed
@@ -53,10 +53,10 @@ type stream struct {
 	ownerless time.Time
 }
 
-func (r *resource) stream(namespace string, spaces *spaces) *stream {
-	s := &stream{r: r, namespace: namespace, spaces: spaces}
+func (r *resource) stream(namespace string, namespaces *namespaceSet) *stream {
+	s := &stream{r: r, namespace: namespace, namespaces: namespaces}
 	w, ok := r.rows.get(namespace)
-	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (spaces != nil) && w.version != relisting {
+	if ok && w.complete && w.selector == r.cfg.Selector && w.partial == (namespaces != nil) && w.version != relisting {
 		s.version = w.version
 	}
 	return s
@@ -134,7 +134,7 @@ func (s *stream) fail(err error, failures int) {
 		if s.refused = overQuota(err); s.refused {
 			s.r.note(s.namespace, false, err)
 		}
-		if failures >= doubtful && queue.MarksRefused(err) { // a list finds what makes room for more
+		if failures >= failuresBeforeList && queue.MarksRefused(err) { // a list finds what frees space for more
 			s.version = ""
 		}
 		return
@@ -143,7 +143,7 @@ func (s *stream) fail(err error, failures int) {
 	case schedule.WatchNoSuchKind:
 		s.version = ""
 	case schedule.WatchUnreachable:
-		if failures == doubtful { // the version may be of an etcd that was restored since
+		if failures == failuresBeforeList { // the version may be of an etcd that was restored since
 			s.version = ""
 		}
 	}
@@ -156,11 +156,11 @@ func (m *Manager) wait(err error, failures int) time.Duration {
 	var denied *objects.Forbidden
 	switch {
 	case errors.Is(err, objects.ErrNoSuchKind):
-		return min(d, noKindMost)
+		return min(d, maxNoKindWait)
 	case errors.As(err, &denied):
-		return min(d, noRightMost)
+		return min(d, maxNoRightWait)
 	case err != nil && !errors.Is(err, objects.ErrGone) && classify("", err).reason == schedule.WatchUnreachable:
-		return min(d, unreachableMost)
+		return min(d, maxUnreachableWait)
 	}
 	return d
 }
@@ -186,8 +186,8 @@ func (r *resource) retry(ctx context.Context, namespace string, do func(context.
 // others wait for, and the call that finds the kind waits for the limits of its namespace.
 var errOwners = errors.New("watch: the kind of the owners is not known")
 
-// ownerlessLife is how long a watch takes a kind that did not exist as one that does not.
-const ownerlessLife = 5 * time.Second
+// missingOwnerLife is how long a watch takes a kind that did not exist as one that does not.
+const missingOwnerLife = 5 * time.Second
 
 // once lists what must be listed, and watches until the watch ends.
 func (s *stream) once(ctx context.Context) error {
@@ -226,7 +226,7 @@ func (s *stream) needsOwners(o *objects.Object, listing bool) bool {
 		return false
 	}
 	// To open the watch anew may take longer: then the answer is as old as the watch.
-	return s.ownerless.IsZero() || !listing && min(time.Since(s.ownerless), time.Since(s.opened)) >= ownerlessLife
+	return s.ownerless.IsZero() || !listing && min(time.Since(s.ownerless), time.Since(s.opened)) >= missingOwnerLife
 }
 
 // listAndWatch is once, until it needs to know the kind of the owners.
@@ -236,9 +236,9 @@ func (s *stream) listAndWatch(ctx context.Context) error {
 			s.r.s.account().Name, s.r.served.Name())
 	}
 	var selection <-chan struct{}
-	if s.spaces != nil {
+	if s.namespaces != nil {
 		var err error
-		if selection, err = s.spaces.wait(ctx); err != nil {
+		if selection, err = s.namespaces.wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -247,7 +247,7 @@ func (s *stream) listAndWatch(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.spaces != nil {
+	if s.namespaces != nil {
 		if err := s.reselect(ctx); err != nil {
 			return err
 		}
@@ -412,11 +412,11 @@ func (s *stream) observe(ctx context.Context, o *objects.Object) (*observed, err
 // counts reports whether an event of a watch of all namespaces counts: its namespace
 // is selected and was listed, and the list was before the event.
 func (s *stream) counts(o *objects.Object) bool {
-	if s.spaces == nil {
+	if s.namespaces == nil {
 		return true
 	}
 	w, ok := s.r.rows.get(o.Namespace)
-	return ok && w.complete && s.spaces.membership(o.Namespace) == selected && newer(o.Version, w.version)
+	return ok && w.complete && s.namespaces.membership(o.Namespace) == selected && newer(o.Version, w.version)
 }
 
 // newer compares versions, which are numbers at every API server that stores in etcd.
@@ -484,10 +484,10 @@ func (s *stream) flush() error {
 // reselect lists the namespaces that are selected now and were not before, and removes
 // the ones that are not any more.
 func (s *stream) reselect(ctx context.Context) error {
-	if err := s.r.narrow(ctx, s.spaces.names(), s.spaces.membership); err != nil {
+	if err := s.r.narrow(ctx, s.namespaces.names(), s.namespaces.membership); err != nil {
 		return err
 	}
-	for _, name := range s.spaces.names() {
+	for _, name := range s.namespaces.names() {
 		if w, ok := s.r.rows.get(name); ok && w.complete && w.selector == s.r.cfg.Selector {
 			continue
 		}

@@ -21,7 +21,7 @@ const (
 )
 
 func newCapacity() *capacity.Sources {
-	return capacity.New(capacity.Config{Total: capacity.Scaled(sourceBytes, shippedLimit), Fixed: queuedBytes, Copies: 1})
+	return capacity.New(capacity.Config{Total: capacity.TotalForMemoryLimit(sourceBytes, shippedLimit), Fixed: queuedBytes, Copies: 1})
 }
 
 // trimmer drops the metadata that the controller does not read, which may be larger than the

@@ -52,7 +52,7 @@ func TestEtcd_Conforms(t *testing.T) {
 	var closing atomic.Bool
 	for name := range peers {
 		dirs[name] = t.TempDir()
-		if promised, err := etcdlog.Promised(dirs[name]); err != nil || promised {
+		if hasVotedOrAccepted, err := etcdlog.HasVotedOrAccepted(dirs[name]); err != nil || hasVotedOrAccepted {
 			t.Errorf("an empty directory has promised something: %v", err)
 		}
 		s, err := etcdlog.Start(etcdlog.Options{Dir: dirs[name], Member: name, Peers: peers, Connections: connections(), Log: slog.New(slog.DiscardHandler),
@@ -74,7 +74,7 @@ func TestEtcd_Conforms(t *testing.T) {
 	})
 	for name, s := range servers {
 		<-s.Ready()
-		if promised, err := etcdlog.Promised(dirs[name]); err != nil || !promised {
+		if hasVotedOrAccepted, err := etcdlog.HasVotedOrAccepted(dirs[name]); err != nil || !hasVotedOrAccepted {
 			t.Errorf("%s takes part, and has promised nothing: %v", name, err)
 		}
 	}

@@ -239,10 +239,10 @@ func bindable(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Promised reports that the member in the directory may have promised something to other
-// members: it has voted for one, or has taken something from one. Every member begins in
+// HasVotedOrAccepted reports that the member in the directory may have promised something to
+// other members: it has voted for one, or has accepted something from one. Every member begins in
 // term 1, in which no member leads.
-func Promised(dataDir string) (bool, error) {
+func HasVotedOrAccepted(dataDir string) (bool, error) {
 	dir := filepath.Join(dataDir, "log", "member", "wal")
 	if !wal.Exist(dir) {
 		return false, nil
@@ -397,12 +397,12 @@ func (s *Server) disarm(ctx context.Context) {
 	}
 }
 
-// silence is short, since nothing is delivered meanwhile, and no shorter than an election, which
-// takes electionMs and more.
-const silence = 600 * time.Millisecond
+// ownerTimeout is short, since nothing is delivered meanwhile, and no shorter than an election,
+// which takes electionMs and more.
+const ownerTimeout = 600 * time.Millisecond
 
 // Silence is how long an owner of a shard is silent before another member claims it.
-func (s *Server) Silence() time.Duration { return silence }
+func (s *Server) Silence() time.Duration { return ownerTimeout }
 
 // Clock is CLOCK_BOOTTIME: it goes on while the machine sleeps.
 func (s *Server) Clock() time.Duration {

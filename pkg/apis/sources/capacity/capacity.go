@@ -65,9 +65,9 @@ func (s *Sources) Restored() {
 	s.restoring = false
 }
 
-// Scaled is the total of a program: least with the memory limit (GOMEMLIMIT) that it is shipped
-// with or with none, and half of what the limit is larger.
-func Scaled(least, shipped int64) int64 {
+// TotalForMemoryLimit is the total of a program: least with the memory limit (GOMEMLIMIT) that it
+// is shipped with or with none, and half of what the limit is larger.
+func TotalForMemoryLimit(least, shipped int64) int64 {
 	if limit := debug.SetMemoryLimit(-1); limit > shipped && limit < math.MaxInt64 {
 		least += (limit - shipped) / 2
 	}

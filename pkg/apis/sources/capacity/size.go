@@ -17,10 +17,10 @@ const (
 var timeType = reflect.TypeFor[time.Time]()
 
 // sizeOf is about how many bytes the object takes in memory, and not much less.
-func sizeOf(o *v1alpha1.RescheduleSource) int64 { return reached(reflect.ValueOf(o)) }
+func sizeOf(o *v1alpha1.RescheduleSource) int64 { return indirectSize(reflect.ValueOf(o)) }
 
-// reached is what a value takes beside itself.
-func reached(v reflect.Value) int64 {
+// indirectSize is what a value takes beside itself.
+func indirectSize(v reflect.Value) int64 {
 	switch v.Kind() {
 	case reflect.String:
 		return (int64(v.Len()) + wordSize - 1) / wordSize * wordSize
@@ -28,19 +28,19 @@ func reached(v reflect.Value) int64 {
 		if v.IsNil() {
 			return 0
 		}
-		return int64(v.Type().Elem().Size()) + reached(v.Elem())
+		return int64(v.Type().Elem().Size()) + indirectSize(v.Elem())
 	case reflect.Interface:
 		if v.IsNil() {
 			return 0
 		}
-		return int64(v.Elem().Type().Size()) + reached(v.Elem())
+		return int64(v.Elem().Type().Size()) + indirectSize(v.Elem())
 	case reflect.Struct:
 		if v.Type() == timeType { // its zone is one for all
 			return 0
 		}
 		var sum int64
 		for i := range v.NumField() { //nolint:modernize // Fields would describe each field, which allocates
-			sum += reached(v.Field(i))
+			sum += indirectSize(v.Field(i))
 		}
 		return sum
 	case reflect.Slice:
@@ -49,7 +49,7 @@ func reached(v reflect.Value) int64 {
 			return sum
 		}
 		for i := range v.Len() {
-			sum += reached(v.Index(i))
+			sum += indirectSize(v.Index(i))
 		}
 		return sum
 	case reflect.Map:
@@ -59,7 +59,7 @@ func reached(v reflect.Value) int64 {
 		entry := 2 * (int64(v.Type().Key().Size()) + int64(v.Type().Elem().Size()) + 1)
 		sum := mapSize + int64(v.Len())*entry
 		for all := v.MapRange(); all.Next(); {
-			sum += reached(all.Key()) + reached(all.Value())
+			sum += indirectSize(all.Key()) + indirectSize(all.Value())
 		}
 		return sum
 	}

@@ -138,7 +138,7 @@ func TestParseFile_WithoutAKeyIsRefused(t *testing.T) {
 	}
 }
 
-// What a source names is cut to the ceiling and told, what it does not name is
+// What a source names is cut to the ceiling and reported, what it does not name is
 // the administrator's default and is cut in silence.
 func TestLimits_CutsWhatIsNamed(t *testing.T) {
 	t.Parallel()
@@ -167,9 +167,9 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 	if want := (Limits{MaxPending: 10, MaxBytes: 1 << 30, MaxInFlight: 20, MaxPerSecond: 30, Timeout: time.Minute}); limits != want {
 		t.Errorf("above the ceilings: %+v", limits)
 	}
-	var told []string
+	var reported []string
 	for _, c := range cuts {
-		told = append(told, c.String())
+		reported = append(reported, c.String())
 	}
 	if diff := cmp.Diff([]string{
 		"limits.maxPending: 11 is cut to 10 (max-pending)",
@@ -179,8 +179,8 @@ func TestLimits_CutsWhatIsNamed(t *testing.T) {
 		"delivery.timeout: PT1M1S is cut to 1m0s (max-timeout)",
 		"delay: 4s is raised to 5s (min-delay)",
 		"maxInterval: PT4S is raised to 5s (min-delay)",
-	}, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	}, reported); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 	if limits, cuts := c.Limits(named(Limits{MaxPending: 1, MaxBytes: 1, MaxInFlight: 1, MaxPerSecond: 0}, "PT1S", "5s", "5s")); limits.MaxPerSecond != 0 || cuts != nil {
 		t.Errorf("no rate of its own: %+v %v", limits, cuts)

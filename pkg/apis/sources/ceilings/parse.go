@@ -37,19 +37,19 @@ const (
 	keyExample = "_example"
 )
 
-// mostPending is what JSON carries exactly everywhere, as in the CRD.
-const mostPending = 1<<53 - 1
+// maxPending is what JSON carries exactly everywhere, as in the CRD.
+const maxPending = 1<<53 - 1
 
 // fields read the values of the keys.
 var fields = map[string]func(c *Ceilings, value string) error{
-	keyMaxPending:   func(c *Ceilings, v string) error { return integer(&c.MaxPending, v, 0, mostPending) },
+	keyMaxPending:   func(c *Ceilings, v string) error { return integer(&c.MaxPending, v, 0, maxPending) },
 	keyMaxBytes:     func(c *Ceilings, v string) error { return quantity(&c.MaxBytes, v) },
 	keyMaxInFlight:  func(c *Ceilings, v string) error { return integer(&c.MaxInFlight, v, 0, math.MaxInt32) },
 	keyMaxPerSecond: func(c *Ceilings, v string) error { return integer(&c.MaxPerSecond, v, 0, math.MaxInt32) },
 	keyMaxTimeout:   func(c *Ceilings, v string) error { return span(&c.MaxTimeout, v) },
 	keyMinDelay:     func(c *Ceilings, v string) error { return span(&c.MinDelay, v) },
 
-	keyDefaultMaxPending:   func(c *Ceilings, v string) error { return integer(&c.Default.MaxPending, v, 1, mostPending) },
+	keyDefaultMaxPending:   func(c *Ceilings, v string) error { return integer(&c.Default.MaxPending, v, 1, maxPending) },
 	keyDefaultMaxBytes:     func(c *Ceilings, v string) error { return quantity(&c.Default.MaxBytes, v) },
 	keyDefaultMaxInFlight:  func(c *Ceilings, v string) error { return integer(&c.Default.MaxInFlight, v, 1, math.MaxInt32) },
 	keyDefaultMaxPerSecond: func(c *Ceilings, v string) error { return integer(&c.Default.MaxPerSecond, v, 0, math.MaxInt32) },

@@ -21,7 +21,7 @@ func TestFunction_ObeysAndReports(t *testing.T) {
 		key, attempt, data string
 		status             int
 		header, value      string
-		told               int // how often the recorder is
+		reports            int // how many the recorder gets
 	}{
 		{"other", "0", "", 204, "Reschedule-After", "", 2},
 		{"again/a", "0", "", 204, "Reschedule-After", "5m", 2},
@@ -38,13 +38,13 @@ func TestFunction_ObeysAndReports(t *testing.T) {
 	} {
 		t.Run(c.key+"#"+c.attempt+c.data, func(t *testing.T) {
 			t.Parallel()
-			var told []run
+			var reports []run
 			recorder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				var r run
 				if err := json.NewDecoder(req.Body).Decode(&r); err != nil {
 					t.Error(err)
 				}
-				told = append(told, r)
+				reports = append(reports, r)
 				w.WriteHeader(http.StatusNoContent)
 			}))
 			defer recorder.Close()
@@ -64,11 +64,11 @@ func TestFunction_ObeysAndReports(t *testing.T) {
 			if got := w.Header().Get(c.header); w.Code != c.status || got != c.value {
 				t.Errorf("it answers %d with %s %q, want %d with %q", w.Code, c.header, got, c.status, c.value)
 			}
-			if len(told) != c.told {
-				t.Fatalf("the recorder was told %d times, want %d: %+v", len(told), c.told, told)
+			if len(reports) != c.reports {
+				t.Fatalf("the recorder was told %d times, want %d: %+v", len(reports), c.reports, reports)
 			}
-			if c.told == 2 && (told[0].Run != told[1].Run || !told[0].End.IsZero() || told[1].End.Before(told[1].Start) || told[1].Status != c.status || told[1].Pod != "pod-1") {
-				t.Errorf("the recorder was told %+v", told)
+			if c.reports == 2 && (reports[0].Run != reports[1].Run || !reports[0].End.IsZero() || reports[1].End.Before(reports[1].Start) || reports[1].Status != c.status || reports[1].Pod != "pod-1") {
+				t.Errorf("the recorder was told %+v", reports)
 			}
 		})
 	}

@@ -86,8 +86,8 @@ func TestRecorder_ShowsWhatIsAskedFor(t *testing.T) {
 func TestRecorder_AnswersAsOrdered(t *testing.T) {
 	t.Parallel()
 	r := newRecorder(t, filepath.Join(t.TempDir(), "records"))
-	for _, told := range []string{`{"path":"/for-ever","status":500}`, `{"path":"/for-long","status":503,"for":"1h"}`, `{"path":"/until-now","status":503,"for":"0s"}`} {
-		r.tell(httptest.NewRecorder(), httptest.NewRequest("PUT", "/answer", strings.NewReader(told)))
+	for _, order := range []string{`{"path":"/for-ever","status":500}`, `{"path":"/for-long","status":503,"for":"1h"}`, `{"path":"/until-now","status":503,"for":"0s"}`} {
+		r.tell(httptest.NewRecorder(), httptest.NewRequest("PUT", "/answer", strings.NewReader(order)))
 	}
 	for path, want := range map[string]int{"/for-ever": 500, "/for-long": 503, "/until-now": 204, "/never-told": 204} {
 		if got := post(r, path, ""); got != want {
