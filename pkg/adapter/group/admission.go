@@ -44,6 +44,9 @@ var errLostMajority = errors.New("group: more than one member has lost its disk:
 func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	if name := r.URL.Query().Get("empty"); m.cfg.peers[name] != "" {
 		m.emptyPeers.Store(name, true)
+		if r.URL.Query().Has("lost") {
+			m.majorityLost.Store(true)
+		}
 	}
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
 	a.Store, _ = m.view.History() // of a new view there is none
@@ -107,7 +110,13 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	for again := time.Now().Add(waitLogEvery); ; {
 		answers, gone, silent := m.askOthers(ctx)
 		verdict, waitsFor, err := m.judge(answers, gone, joining)
+		if m.majorityLost.Load() {
+			return false, errLostMajority
+		}
 		if err != nil {
+			if errors.Is(err, errLostMajority) {
+				m.tellLost(ctx)
+			}
 			return false, err
 		}
 		switch verdict {
@@ -161,6 +170,17 @@ func (m *Member) askOthers(ctx context.Context) (answers map[string]admission, g
 		}
 	}
 	return answers, gone, silent
+}
+
+// tellLost tells the others why this member ends. Another member without a log may not find it out: no member has a
+// record of one that lost its disk before it had taken part, and it would wait for this member without an end.
+func (m *Member) tellLost(ctx context.Context) {
+	for _, name := range m.cfg.others() {
+		c := memberCall{method: http.MethodGet, member: name, path: admissionPath, query: url.Values{"empty": {m.cfg.Member}, "lost": {""}}, timeout: askTime}
+		if err := m.call(ctx, c, nil); err != nil {
+			m.cfg.Log.Info("another member was not told that a majority has lost its disks", "member", name, "error", err)
+		}
+	}
 }
 
 // waitLogEvery is how often the log names what a start waits for.

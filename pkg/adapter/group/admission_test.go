@@ -1,14 +1,17 @@
 package group
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // A member joins only once the others have said all, whatever they are called: one that was
@@ -101,4 +104,49 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A member that lost its disk before any member had a record of it takes itself for a new one. It ends when the other
+// member without a disk, which has a record, tells it that a majority is lost. Before, it waited without an end.
+func TestAdmission_UnrecordedMemberIsTold(t *testing.T) {
+	t.Parallel()
+	members := map[string]*Member{}
+	settings := Settings{peers: map[string]string{}}
+	serve := func(name string, h http.HandlerFunc) {
+		server := httptest.NewServer(h)
+		t.Cleanup(server.Close)
+		at := netip.MustParseAddrPort(server.Listener.Addr().String())
+		settings.peers[name] = netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
+	}
+	serve("a", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != admissionPath {
+			http.Error(w, "no copy", http.StatusServiceUnavailable)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(admission{Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1}})
+	})
+	for _, name := range []string{"b", "c"} {
+		serve(name, func(w http.ResponseWriter, r *http.Request) { members[name].answerAdmission(w, r) })
+	}
+	for _, name := range []string{"b", "c"} {
+		settings.Member = name
+		m, err := Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: settings})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Close() })
+		m.client = http.DefaultClient
+		members[name] = m
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var both sync.WaitGroup
+	for name, m := range members {
+		both.Go(func() {
+			if _, err := m.admit(ctx); !errors.Is(err, errLostMajority) {
+				t.Errorf("%s: %v, want that a majority is lost", name, err)
+			}
+		})
+	}
+	both.Wait()
 }

@@ -56,6 +56,7 @@ type Member struct {
 	serving      chan struct{}  // closed by Serve
 
 	emptyPeers   sync.Map     // names of members whose disk was empty when they last asked or answered
+	majorityLost atomic.Bool  // another member without a log has said so
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
 	forwarded    metric.Int64Counter
