@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,7 +161,9 @@ func TestRefused_IsInTheStatus(t *testing.T) {
 		r.sources.ClearActions()
 		r.remove(others[1])
 		pass(time.Minute)
-		if p := r.patches(); len(p) != 1 || p[0] != `x {"status":{"refused":null}}` || c.Refused() != 1 {
+		// In fake time a round may report the source at the very instant of the prompt report, before the
+		// informer has the answer to either: the two are the same.
+		if p := slices.Compact(r.patches()); len(p) != 1 || p[0] != `x {"status":{"refused":null}}` || c.Refused() != 1 {
 			t.Errorf("%d are refused: %q", c.Refused(), p)
 		}
 	})
