@@ -77,20 +77,27 @@ ALONE := flock $(CURDIR)/Makefile
 # The steps of make test, LANES at a time: two, because the tests with processes mostly wait while linters and compilers
 # compute; only times that a machine under such a load keeps are tested. The race detector runs where this project has
 # concurrency of its own, with -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
-# once, as a release is; the race detector wants cgo. Programs are built before the rest, and those with the race detector
-# under a lock: two go commands at a time would compile the same packages twice. go test runs a package again when an
-# input has changed: its tests open every file that counts, or read a variable that holds the checksum of a program.
-TESTS := test-lint test-processes test-units test-race-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
+# once, as a release is; the race detector wants cgo. Two go commands at a time would compile the same packages twice: so
+# programs are built before the rest, those with the race detector under a lock, and the race detector, which shares no
+# compiled package with the rest, is the first beside them. The linters need all that is compiled, and come later.
+# go test runs a package again when an input has changed: its tests open every file that counts, or read a variable that
+# holds the checksum of a program.
+TESTS := test-processes test-race-units test-lint test-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
 LANES ?= 2
 
-test $(TESTS): export CGO_ENABLED = 0
-test $(TESTS): export GOFLAGS = $(TESTFLAGS)
+test test-programs $(TESTS): export CGO_ENABLED = 0
+test test-programs $(TESTS): export GOFLAGS = $(TESTFLAGS)
 
-.PHONY: test $(TESTS)
+.PHONY: test test-programs $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
-	$(STEP) "programs" $(PROGRAMS) true
 	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(TESTS)
+
+# Tests with the race detector start programs of their own.
+$(filter-out test-race-units test-race-processes,$(TESTS)): test-programs
+
+test-programs:
+	$(STEP) "programs" $(PROGRAMS) true
 
 test-lint:
 	$(STEP) "linters" $(MAKE) lint

@@ -120,6 +120,9 @@ func spoilSight(change func(*sight)) func(moment) []moment {
 
 // Each promise is found broken, by its name, in a trace that breaks it.
 func TestJudge_NamesWhatIsBroken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a judge reads a trace alone: the race detector finds nothing in it")
+	}
 	var traces [][]moment
 	for seed := range uint64(12) {
 		h := newHistory(seed+1, historySteps)
@@ -138,6 +141,9 @@ func TestJudge_NamesWhatIsBroken(t *testing.T) {
 // The judge finds a dispatcher that exceeds maxInFlight by one, and one that makes three times maxPerSecond. The
 // judge gets a lower limit than the dispatcher keeps.
 func TestJudge_FindsExceededLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a judge reads a trace alone: the race detector finds nothing in it")
+	}
 	found := map[string]bool{}
 	for seed := range uint64(12) {
 		h := newHistory(seed+1, historySteps)

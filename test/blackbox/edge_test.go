@@ -237,7 +237,7 @@ func (o *own) flood(t *testing.T, calls int, target string) {
 }
 
 // HTTP/2 requests whose bodies do not arrive hold little memory, and other callers are answered.
-func TestHTTP2Streams_AreFewForAConnection(t *testing.T) {
+func TestHTTP2_StalledBodiesHoldLittle(t *testing.T) {
 	t.Parallel()
 	// 60 connections of HTTP/2 with 200 requests each, whose bodies were
 	// announced and do not come, hold little.

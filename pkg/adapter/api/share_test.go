@@ -213,7 +213,7 @@ func TestReads_TakeTheirShareBeforeTheyRead(t *testing.T) {
 }
 
 // The answer to a bulk call is complete even when it is sent in several pieces, because its changes are already made.
-func TestBulkAnswer_ComesWhateverTheBudgetSays(t *testing.T) {
+func TestBulkAnswer_LongOneIsComplete(t *testing.T) {
 	t.Parallel()
 	e := newEdge(t)
 	var items []string

@@ -112,7 +112,7 @@ func TestExpressions_ShareOneAllowancePerRequest(t *testing.T) {
 const maxBatch = 1000
 
 // A request whose caller is gone is refused as unavailable, and none of its events is accepted.
-func TestExpressions_EndWhenTheClientHangsUp(t *testing.T) {
+func TestExpressions_NotForACallerWhoIsGone(t *testing.T) {
 	t.Parallel()
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()

@@ -172,6 +172,10 @@ func small(mem *vfs.MemFS) *vfs.MemFS {
 // Writes of tables wait while the disk is full.
 func TestFullDisk_WritesOfTablesWait(t *testing.T) {
 	t.Parallel()
+	puts := 3000
+	if testing.Short() {
+		puts = 1000
+	}
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"flushes and compactions": func(op errorfs.Op) bool { return isTable(op) && isWrite(op) },
 		"the log":                 func(op errorfs.Op) bool { return isLog(op) && isWrite(op) },
@@ -189,7 +193,7 @@ func TestFullDisk_WritesOfTablesWait(t *testing.T) {
 				full.on.Store(true)
 				stop := time.AfterFunc(time.Minute, func() { full.on.Store(false) })
 				defer stop.Stop()
-				for i := range 3000 {
+				for i := range puts {
 					mustPut(t, db, fmt.Sprint(i), 4<<10)
 				}
 				synctest.Wait()
@@ -368,9 +372,9 @@ func changes(op errorfs.Op) bool {
 func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	// Few large values: a flush that fails is tried again ten times a second, and writes its blocks each time.
-	puts, size := 64, 64<<10
+	puts, size, lasts := 64, 64<<10, 5*time.Minute
 	if testing.Short() {
-		puts = 20
+		puts, lasts = 20, time.Minute
 	}
 	for name, full := range map[string]*failing{
 		"a quota on the log":    {match: func(op errorfs.Op) bool { return isLog(op) && isWrite(op) }, err: &vfsError{syscall.EDQUOT}},
@@ -388,12 +392,12 @@ func TestQuota_UsedUpIsWaitedOut(t *testing.T) {
 					t.Fatal(err)
 				}
 				full.on.Store(true)
-				stop := time.AfterFunc(5*time.Minute, func() { full.on.Store(false) })
+				stop := time.AfterFunc(lasts, func() { full.on.Store(false) })
 				defer stop.Stop()
 				for i := range puts {
 					mustPut(t, db, fmt.Sprint(i), size)
 				}
-				time.Sleep(5 * time.Minute)
+				time.Sleep(lasts)
 				synctest.Wait()
 				if err := db.Close(); err != nil {
 					t.Fatal(err)

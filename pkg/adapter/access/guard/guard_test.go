@@ -123,16 +123,23 @@ func (s situation) want() (code schedule.Code, judged bool) {
 // The full product of tokens, policies, flags and roles.
 func TestGuard_DecidesWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
+	every := 1
+	if testing.Short() {
+		every = 7 // which divides no dimension: each value of each one still occurs
+	}
 	for _, token := range sorted(tokenKinds) {
 		t.Run(token, func(t *testing.T) {
 			t.Parallel()
+			n := 0
 			for _, policy := range sorted(policyKinds) {
 				for _, mode := range sorted(modes) {
 					for _, user := range users {
 						for _, verb := range verbs {
 							for _, rbac := range []string{"nothing", "another verb", "granted"} {
 								for _, missing := range []bool{false, true} {
-									check(t, situation{verb, user, token, policy, mode, missing, rbac})
+									if n++; n%every == 0 {
+										check(t, situation{verb, user, token, policy, mode, missing, rbac})
+									}
 								}
 							}
 						}

@@ -134,7 +134,11 @@ func nothing(t *testing.T, f *fixture) {
 func prefix(t *testing.T, f *fixture) {
 	r := Seed(t)
 	h := NewHistory(r, f.now, f.revision)
-	for range 30 {
+	crashes := 30
+	if testing.Short() {
+		crashes = 8
+	}
+	for range crashes {
 		states := []State{h.State()}
 		acknowledged := 0
 		for i := range 1 + r.IntN(20) {
