@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,9 +147,11 @@ func (s *source) letter(m *mark) *key {
 
 // change is a change of a key that a crash may take back.
 type change struct {
-	k   *key
-	old *occurrence
-	at  time.Time // in the bubble's time
+	source *source
+	k      *key
+	old    *occurrence
+	at     time.Time // in the bubble's time
+	by     string    // the key whose delivery, or whose dead letter's, has ended; "" for another change
 }
 
 // expectation is what the answer to a call must be.
@@ -176,7 +179,7 @@ func (j *judge) mark() *mark { j.marks++; return &mark{order: j.marks} }
 
 // set replaces a key's occurrence.
 func (j *judge) set(k *key, o *occurrence) {
-	j.changes = append(j.changes, change{k, k.newest, j.at})
+	j.changes = append(j.changes, change{k: k, old: k.newest, at: j.at})
 	k.newest, k.since = o, j.at
 }
 
@@ -348,7 +351,12 @@ func (j *judge) end(e end) {
 	}
 	delete(j.flying, e.start)
 	d.source.give(d)
+	before := len(j.changes)
 	j.finish(d, e.Outcome)
+	for i := range j.changes[before:] {
+		c := &j.changes[before+i]
+		c.source, c.by = d.source, d.source.settings.UID+"/"+d.Key
+	}
 	d.key.out, d.key.since = nil, j.at
 }
 
@@ -389,6 +397,7 @@ func (j *judge) restart(f found) {
 			j.broken(nothingLost, "the store is at no moment after the last acknowledged change: at first %s; at last %s", first, mismatch)
 			break
 		}
+		j.lostLast(f)
 		last := j.changes[len(j.changes)-1]
 		j.changes = j.changes[:len(j.changes)-1]
 		last.k.newest = last.old
@@ -399,6 +408,47 @@ func (j *judge) restart(f found) {
 		}
 	}
 	j.changes, j.durable = nil, 0
+}
+
+// lostLast sorts the changes by deliveries that ended at one instant, the newest one, so that changes of keys that a
+// restart did not find come last. The trace has these ends in the order of the answers; the queue stores them side by
+// side. The changes of one key keep their order.
+func (j *judge) lostLast(f found) {
+	newest := j.changes[len(j.changes)-1]
+	from := len(j.changes)
+	for from > j.durable && j.changes[from-1].by != "" && j.changes[from-1].at.Equal(newest.at) {
+		from--
+	}
+	lost := map[string]bool{}
+	for _, c := range j.changes[from:] {
+		lost[c.by] = lost[c.by] || !j.isFound(c, f)
+	}
+	slices.SortStableFunc(j.changes[from:], func(a, b change) int {
+		switch {
+		case lost[a.by] == lost[b.by]:
+			return 0
+		case lost[b.by]:
+			return -1
+		}
+		return 1
+	})
+}
+
+// isFound reports that a restart found the key as the change of an ended delivery left it.
+func (j *judge) isFound(c change, f found) bool {
+	uid, now := c.source.settings.UID, c.k.newest
+	if c.k.letter {
+		if now == nil {
+			return c.old == nil || !c.old.among(f.dead[uid])
+		}
+		return now.among(f.dead[uid])
+	}
+	for _, v := range f.views[uid] {
+		if v.Key == c.k.name {
+			return j.found(restarted(now), v, true) == ""
+		}
+	}
+	return j.found(restarted(now), schedule.View{}, false) == ""
 }
 
 // mismatch says how what a restart found differs from the keys.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/store"
 )
 
 // spoiled are traces that break a promise: each replaces a moment of a good trace by
@@ -216,4 +217,80 @@ func broke(trace []moment, by func(moment) []moment, p promise) bool {
 		}
 	}
 	return false
+}
+
+// Two deliveries that end at one instant are stored in any order, so a crash may keep either end without the other. It
+// keeps no change of a key without the one before it, and loses nothing acknowledged.
+func TestJudge_EndsAtOneInstant(t *testing.T) {
+	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	sink := &schedule.Target{URL: "http://dead"}
+	src := &schedule.Source{UID: "s", DeadLetter: sink}
+	for _, c := range []struct {
+		name         string
+		ends         string // the keys whose deliveries end: with a capital letter their dead letters end too
+		keys, letter string // what is found
+		acknowledged bool   // all of it
+		broken       bool
+	}{
+		{"both are kept", "ab", "", "ab", false, false},
+		{"neither is kept", "ab", "ab", "", false, false},
+		{"the later one is lost", "ab", "b", "a", false, false},
+		{"the earlier one is lost", "ab", "a", "b", false, false},
+		{"two of three are lost", "abc", "ac", "b", false, false},
+		{"a dead letter's end is lost, a later end is not", "Ab", "", "ab", false, false},
+		{"an end is lost that was acknowledged", "ab", "a", "b", true, true},
+		{"a key is lost", "ab", "", "b", false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := newJudge()
+			j.see(moment{at, at, applied{src}})
+			s := j.sources["s"]
+			entries := map[string]*schedule.Entry{}
+			revision := uint64(0)
+			for _, name := range []string{"a", "b", "c"} {
+				if !strings.ContainsAny(strings.ToLower(c.ends), name) {
+					continue
+				}
+				revision++
+				entries[name] = &schedule.Entry{Revision: revision, DueAt: at}
+				j.set(s.key(name), &occurrence{rev: &mark{number: revision}, occ: &mark{}, dueAt: at})
+			}
+			j.durable = len(j.changes)
+			rejected := schedule.Outcome{Kind: schedule.Rejected}
+			for _, ended := range c.ends {
+				name := strings.ToLower(string(ended))
+				j.endOf(s, s.key(name), name, rejected)
+				if name == string(ended) {
+					continue
+				}
+				for _, k := range s.keys {
+					if k.letter && k.newest != nil && k.newest.dead.key == name {
+						j.endOf(s, k, name, schedule.Outcome{Kind: schedule.Succeeded})
+					}
+				}
+			}
+			if c.acknowledged {
+				j.durable = len(j.changes)
+			}
+			f := found{whole: true, views: map[string][]schedule.View{}, dead: map[string][]store.Item{}}
+			for _, name := range strings.Split(c.keys, "") {
+				f.views["s"] = append(f.views["s"], schedule.View{Key: name, Entry: entries[name], State: schedule.Due})
+			}
+			for _, name := range strings.Split(c.letter, "") {
+				f.dead["s"] = append(f.dead["s"], store.Item{Entry: &schedule.Entry{DeadLetter: &schedule.DeadLetter{Key: name, Revision: entries[name].Revision}}})
+			}
+			j.see(moment{at, at, down{crash: true}})
+			j.see(moment{at, at, f})
+			if (j.failed != "") != c.broken {
+				t.Errorf("%q", j.failed)
+			}
+		})
+	}
+}
+
+// endOf ends a delivery of a key, or of a dead letter of the key with the name.
+func (j *judge) endOf(s *source, k *key, name string, o schedule.Outcome) {
+	begun := &start{schedule.Attempt{Key: name}}
+	j.flying[begun] = &delivery{start: begun, source: s, key: k, of: k.newest}
+	j.end(end{begun, o})
 }
