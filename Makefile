@@ -78,26 +78,27 @@ ALONE := flock $(CURDIR)/Makefile
 # compute; only times that a machine under such a load keeps are tested. The race detector runs where this project has
 # concurrency of its own, with -short: fewer seeds and rounds, since it takes ten times as long. All of it is compiled
 # once, as a release is; the race detector wants cgo. Two go commands at a time would compile the same packages twice: so
-# programs are built before the rest, those with the race detector under a lock, and the race detector, which shares no
-# compiled package with the rest, is the first beside them. The linters need all that is compiled, and come later.
-# go test runs a package again when an input has changed: its tests open every file that counts, or read a variable that
-# holds the checksum of a program.
+# programs are built before the rest, with what the race detector compiles beside them, which shares nothing with the
+# rest. The linters need all that is compiled, and come later. go test runs a package again when an input has changed: its
+# tests open every file that counts, or read a variable that holds the checksum of a program.
+BUILDS := test-programs test-race-build
 TESTS := test-processes test-race-units test-lint test-units test-race-processes test-modules test-release test-race-sdk test-monitoring test-page test-generated test-bench
 LANES ?= 2
 
-test test-programs $(TESTS): export CGO_ENABLED = 0
-test test-programs $(TESTS): export GOFLAGS = $(TESTFLAGS)
+test $(BUILDS) $(TESTS): export CGO_ENABLED = 0
+test $(BUILDS) $(TESTS): export GOFLAGS = $(TESTFLAGS)
 
-.PHONY: test test-programs $(TESTS)
+.PHONY: test $(BUILDS) $(TESTS)
 test: ## Run all that needs no pod: linters, unit and race tests, simulation, crashes, black-box tests, a real API server
 	$(STEP) "format" $(MAKE) fmt
+	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(BUILDS)
 	$(MAKE) --no-print-directory -j$(LANES) --output-sync=target $(TESTS)
-
-# Tests with the race detector start programs of their own.
-$(filter-out test-race-units test-race-processes,$(TESTS)): test-programs
 
 test-programs:
 	$(STEP) "programs" $(PROGRAMS) true
+
+test-race-build:
+	CGO_ENABLED=1 $(STEP) "race detector: build" $(PROGRAMS) -race go build $(RACE) ./pkg/adapter/... ./internal/sim
 
 test-lint:
 	$(STEP) "linters" $(MAKE) lint
