@@ -284,6 +284,20 @@ func TestJudge_EndsAtOneInstant(t *testing.T) {
 	}
 }
 
+// A limit that is raised a nanosecond before the budget has one delivery held deliveries back until then.
+func TestJudge_LimitRaisedBeforeRefill(t *testing.T) {
+	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, before := range []time.Duration{time.Second, time.Millisecond, time.Nanosecond, 0} {
+		s := &source{settings: &schedule.Source{MaxPerSecond: 1}}
+		s.begin(at.Add(-time.Hour))
+		s.tokens, s.tokensAt = 0, at.Add(-time.Second)
+		s.limit(3, at.Add(-before))
+		if held := s.blockedAt; !held.Equal(at.Add(-before)) {
+			t.Errorf("raised %s before: held back until %s before", before, at.Sub(held))
+		}
+	}
+}
+
 // endOf ends a delivery of a key, or of a dead letter of the key with the name.
 func (j *judge) endOf(s *source, k *key, name string, o schedule.Outcome) {
 	begun := &start{schedule.Attempt{Key: name}}

@@ -43,9 +43,11 @@ func (s *source) limit(perSecond int, now time.Time) {
 	switch old := s.settings.MaxPerSecond; {
 	case old == perSecond:
 	case old > 0 && perSecond > 0:
-		if at := s.refilledAt(); !at.After(now) { // observe has noted a later one
-			s.blockedAt = latest(s.blockedAt, at)
+		at := s.refilledAt() // observe has noted a later one, but not one that comes within a rounding error
+		if at.After(now) {
+			at = now
 		}
+		s.blockedAt = latest(s.blockedAt, at)
 		s.tokens, s.tokensAt = s.available(now)*float64(perSecond)/float64(old), now
 	default:
 		s.begin(now)
