@@ -214,7 +214,7 @@ func broke(trace []moment, by func(moment) []moment, p promise) bool {
 }
 
 // Two deliveries that end at one instant are stored in any order, so a crash may keep either end without the other. It
-// keeps no change of a key without the one before it, and loses nothing acknowledged.
+// loses nothing acknowledged.
 func TestJudge_EndsAtOneInstant(t *testing.T) {
 	at := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 	sink := &schedule.Target{URL: "http://dead"}
