@@ -17,7 +17,7 @@ func TestInputs_AreSeenByGoTest(t *testing.T) {
 	for _, pattern := range []string{
 		"../../config/*.yaml",
 		"../../go.mod", "../../go.sum", // the version of Knative's manifests
-		"../../tools/kubernetes/go.*", "../../tools/etcd/go.*", "../../tools/kubebuilder/go.*",
+		"../../tools/apiserver/go.*", "../../tools/etcd/go.*", "../../tools/kubebuilder/go.*",
 		"../../config/*/Kustomization", "../../config/components/*/*", "../../tools/olm/*", "../../tools/kustomize/go.*", // the bundle
 		"../operators/go.*", "../operators/*/*.go", // a program of the faults
 	} {

@@ -67,7 +67,7 @@ var pageTools = sync.OnceValues(func() (dir string, err error) {
 	const generator = "controller-gen-v0.19.0"
 	build("kubebuilder", generator, "sigs.k8s.io/controller-tools/cmd/controller-gen")
 	if _, missing := exec.LookPath("kubectl"); missing != nil {
-		build("kubernetes", "kubectl", "k8s.io/kubernetes/cmd/kubectl")
+		build("apiserver", "kubectl", "k8s.io/kubernetes/cmd/kubectl")
 	}
 	if err != nil {
 		return "", err

@@ -4,12 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
 )
@@ -69,7 +66,7 @@ func TestUpgrade_ManifestsAndBack(t *testing.T) {
 	})
 	for _, step := range []string{"newer", "0.1.0", "newer"} {
 		err := steps[step]()
-		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
+		if !refusedAsImmutable(err) {
 			t.Fatalf("applying %s over the other: %v", step, err)
 		}
 		remove(t) // kubectl delete --cascade=orphan, as docs/kubernetes.md says

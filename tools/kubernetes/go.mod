@@ -1,8 +1,6 @@
-// kube-apiserver, which test/internal/kube builds and runs, and the others that
-// hack/cluster runs beside it. It is a module of its own because Kubernetes names each of its
-// parts by a replacement, which only a main module can. The other libraries have the versions of
-// the root module, so that they are compiled once. After a change of the version: all
-// replacements to the same one.
+// Kubernetes of hack/cluster, in the oldest minor version that is supported. It is a module of its own because Kubernetes
+// names each of its parts by a replacement, which only a main module can. The other libraries have the versions of the
+// root module, so that they are compiled once. After a change of the version: all replacements to the same one.
 module github.com/reschedule-dev/reschedule/tools/kubernetes
 
 go 1.26.0

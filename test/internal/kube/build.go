@@ -18,7 +18,7 @@ type program struct {
 
 var programs = []program{
 	{name: "etcd", module: "etcd", pkg: "go.etcd.io/etcd/server/v3"},
-	{name: "kube-apiserver", module: "kubernetes", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", version: "k8s.io/kubernetes"},
+	{name: "kube-apiserver", module: "apiserver", pkg: "k8s.io/kubernetes/cmd/kube-apiserver", version: "k8s.io/kubernetes"},
 }
 
 // Assets returns the directory that has etcd and kube-apiserver:

@@ -4,7 +4,7 @@
 //
 // It guarantees that nothing it started outlives the tests, that every wait
 // ends, and that a failure comes with the logs. Nothing is downloaded but Go
-// modules: both programs are built from the modules tools/kubernetes and
+// modules: both programs are built from the modules tools/apiserver and
 // tools/etcd, which pin them, unless KUBEBUILDER_ASSETS names a directory that
 // has them.
 //
