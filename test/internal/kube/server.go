@@ -64,6 +64,10 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	return s, nil
 }
 
+// lazyCollector makes etcd and kube-apiserver collect garbage less often. A fifth of kube-apiserver's processor time was
+// garbage collection, and its heap is small here.
+var lazyCollector = []string{"GOGC=400"}
+
 func (s *Server) startEtcd(ctx context.Context) error {
 	client, err := harness.FreePort()
 	if err != nil {
@@ -75,7 +79,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 	}
 	s.etcdURL = "http://127.0.0.1:" + strconv.Itoa(client)
 	peerURL := "http://127.0.0.1:" + strconv.Itoa(peer)
-	s.etcd, err = Launch(filepath.Join(s.dir, "etcd.log"), nil, filepath.Join(s.assets, "etcd"),
+	s.etcd, err = Launch(filepath.Join(s.dir, "etcd.log"), lazyCollector, filepath.Join(s.assets, "etcd"),
 		"--data-dir", filepath.Join(s.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 		"--listen-client-urls", s.etcdURL, "--advertise-client-urls", s.etcdURL,
 		"--listen-peer-urls", peerURL, "--initial-advertise-peer-urls", peerURL, "--initial-cluster", "default="+peerURL)
@@ -89,7 +93,7 @@ func (s *Server) startEtcd(ctx context.Context) error {
 // with the same data, and returns when it is ready.
 func (s *Server) StartAPI(ctx context.Context) error {
 	var err error
-	s.api, err = Launch(filepath.Join(s.dir, "kube-apiserver.log"), nil, filepath.Join(s.assets, "kube-apiserver"),
+	s.api, err = Launch(filepath.Join(s.dir, "kube-apiserver.log"), lazyCollector, filepath.Join(s.assets, "kube-apiserver"),
 		"--etcd-servers", s.etcdURL, "--bind-address", "127.0.0.1", "--secure-port", strconv.Itoa(s.port),
 		"--tls-cert-file", s.pki.path("apiserver.crt"), "--tls-private-key-file", s.pki.path("apiserver.key"),
 		"--token-auth-file", s.pki.path("tokens.csv"), "--authorization-mode", "RBAC",
