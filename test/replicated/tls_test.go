@@ -158,8 +158,8 @@ func TestGroup_CertificatesRenewed(t *testing.T) {
 	g.settled()
 }
 
-// Members whose addresses are IPv6's alone are a group, and listen for IPv4 too where the
-// listening address names no host.
+// Members whose addresses are IPv6's alone are a group, with TLS, and listen for IPv4 too where the
+// listening address names no host. One that has lost its disk joins again.
 func TestGroup_IPv6(t *testing.T) {
 	t.Parallel()
 	loopback := "127.0.0.1" // of a machine without IPv6
@@ -184,9 +184,13 @@ func TestGroup_IPv6(t *testing.T) {
 	stop := g.write()
 	g.pass(time.Second)
 	i := g.owner()
-	g.kill(i)
-	g.recovery("kill -9 of the owner", time.Now())
+	begun := time.Now()
+	g.lose(i)
+	g.recovery("the loss of the owner's disk", begun)
+	begun = time.Now()
 	g.launch(i)
+	g.ready(i)
+	t.Logf("it is a member again after %s", time.Since(begun).Round(time.Millisecond))
 	stop()
 	g.settled()
 	for _, host := range []string{"127.0.0.1", loopback} {

@@ -78,11 +78,18 @@ type Server struct {
 }
 
 // Start starts the member. It returns at once; until a majority is there, the log
-// cannot be changed.
+// cannot be changed. A member that takes the place of another one first waits until the others know of it, for up to 5 s.
 func Start(o Options) (*Server, error) {
 	cfg, err := o.config()
 	if err != nil {
 		return nil, fmt.Errorf("etcdlog: %w", err)
+	}
+	if o.Replaces {
+		ctx, cancel := context.WithTimeout(context.Background(), appliedTime)
+		defer cancel()
+		if err := o.awaitApplied(ctx, cfg.PeerTLSInfo); err != nil {
+			return nil, fmt.Errorf("etcdlog: --peer-tls-dir: %w", err)
+		}
 	}
 	level := zap.NewAtomicLevelAt(zap.ErrorLevel)
 	if err := logErrors(cfg, level); err != nil {
