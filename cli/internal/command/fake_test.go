@@ -61,8 +61,8 @@ type cluster struct {
 	commands map[string]execution
 	// ending is a namespace that is being deleted: it gets no tokens.
 	ending string
-	// gone has an item for each call that hangs and for each port-forward, once it is over.
-	gone chan struct{}
+	// begun has an item for each call that hangs and for each port-forward, and gone has one once it is over.
+	begun, gone chan struct{}
 }
 
 const (
@@ -81,7 +81,7 @@ func newCluster(t *testing.T) *cluster {
 	c.adapter = httptest.NewServer(http.HandlerFunc(c.serveAdapter))
 	t.Cleanup(c.api.Close)
 	t.Cleanup(c.adapter.Close)
-	c.released, c.gone = make(chan struct{}), make(chan struct{}, 100)
+	c.released, c.begun, c.gone = make(chan struct{}), make(chan struct{}, 100), make(chan struct{}, 100)
 	t.Cleanup(func() { close(c.released) })
 	c.source("ops", "web", nil)
 	c.put(setPath, `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":"reschedule-adapter"},"spec":{"replicas":1},"status":{"readyReplicas":1}}`)
@@ -115,10 +115,11 @@ func (c *cluster) source(namespace, name string, change func(o map[string]any)) 
 // serve is the API server.
 func (c *cluster) serve(w http.ResponseWriter, r *http.Request) {
 	if c.hangs != "" && strings.Contains(r.URL.Path, c.hangs) {
+		tell(c.begun)
 		select {
 		case <-c.released:
 		case <-r.Context().Done():
-			c.over()
+			tell(c.gone)
 		}
 		return
 	}
@@ -262,7 +263,8 @@ func (c *cluster) forward(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	defer c.over()
+	tell(c.begun)
+	defer tell(c.gone)
 	if c.late != nil {
 		<-c.late
 	}
@@ -361,10 +363,10 @@ func (c *cluster) execute(w http.ResponseWriter, r *http.Request, e execution) {
 	_, _, _ = socket.NextReader() // until the client closes it too
 }
 
-// over tells a test that a call that hung, or a port-forward, has ended. Most tests do not look.
-func (c *cluster) over() {
+// tell tells a test that a call that hangs, or a port-forward, has begun or has ended. Most tests do not look.
+func tell(test chan<- struct{}) {
 	select {
-	case c.gone <- struct{}{}:
+	case test <- struct{}{}:
 	default:
 	}
 }
