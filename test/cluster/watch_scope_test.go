@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -179,11 +178,7 @@ func TestWatch_BurstLosesNothing(t *testing.T) {
 	other.put("tick", `{}`)
 	changes := 10 * many
 	maps := server.Client.CoreV1().ConfigMaps(o.namespace)
-	t.Cleanup(func() {
-		if err := maps.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { deleteAll(t, maps) })
 	each(t, func(i int) error {
 		for j := range 10 {
 			if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c-", 10*i+j)}}, metav1.CreateOptions{}); err != nil {
