@@ -352,8 +352,8 @@ func TestSlowPeers_DoNotShutOutANeighbour(t *testing.T) {
 	}
 }
 
-// A caller who does not read the metrics is disconnected, because only few callers may read them at one time.
-func TestMetrics_AreNotHeldBySlowReaders(t *testing.T) {
+// A caller who asks for the metrics and does not read them is disconnected.
+func TestMetrics_SlowReaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	o := alone(t, nil, &source{name: "metrics"})
 	conn := dial(t, o.Admin)

@@ -41,7 +41,7 @@ func (c countingConn) Read(b []byte) (int, error) {
 }
 
 // An attempt that is called off before it begins sends no request, over new and used connections, with and without TLS.
-func TestAttempt_CalledOffWritesNothing(t *testing.T) {
+func TestAttempt_CalledOffSendsNoRequest(t *testing.T) {
 	t.Parallel()
 	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(name, func(t *testing.T) {
