@@ -215,8 +215,7 @@ func ExampleError() {
 		log.Fatal(err)
 	}
 	_, err = c.Schedule(context.Background(), "k", sdk.Request{Reason: "two\nlines"})
-	var refused *sdk.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*sdk.Error](err); ok {
 		fmt.Println(refused.Status, refused.Code, refused.Field)
 	}
 	fmt.Println(errors.Is(err, sdk.ErrInvalid))

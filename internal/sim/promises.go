@@ -185,8 +185,7 @@ func codeOf(err error) schedule.Code {
 	if err == nil {
 		return ""
 	}
-	var refused *schedule.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*schedule.Error](err); ok {
 		return refused.Code
 	}
 	return "no refusal"

@@ -204,8 +204,7 @@ func (r *Refused) Unwrap() error { return r.Err }
 // do makes a call; its error is a *problem when there was an answer.
 func (h *handler) do(r *http.Request) (*http.Response, error) {
 	resp, err := h.client.Do(r)
-	var refused *Refused
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*Refused](err); ok {
 		return nil, &problem{Status: cmp.Or(refused.Status, http.StatusBadGateway), Code: refused.Code, Detail: refused.Detail, answered: refused.Status}
 	}
 	if err != nil {

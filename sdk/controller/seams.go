@@ -68,7 +68,7 @@ func adopt(r crmanager.Runnable, withoutEvent func(*queue, enqueued)) (*adopted,
 	makeQueue.Set(reflect.ValueOf(func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		return q
 	}))
-	reconciler, _ := do.Interface().(reconcile.Reconciler) // nil stays nil
+	reconciler, _ := reflect.TypeAssert[reconcile.Reconciler](do) // nil stays nil
 	do.Set(reflect.ValueOf(&observedReconciler{reconciler, q}))
 	return &adopted{q, watches}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -165,7 +166,7 @@ func TestConfig_IsValidatedAndReloaded(t *testing.T) {
 		t.Errorf("a bad file is taken: %s", log)
 	}
 	d.want(t, "config/a", "2", 4, http.StatusTooManyRequests, "max-pending")
-	bad := append(d.flags[:len(d.flags):len(d.flags)], "--data-dir", t.TempDir())
+	bad := append(slices.Clip(d.flags), "--data-dir", t.TempDir())
 	if out := harness.Refused(t, bad...); !strings.Contains(out, "max-pendig") {
 		t.Errorf("the start says %s", out)
 	}
@@ -182,7 +183,7 @@ func TestConfig_IsValidatedAndReloaded(t *testing.T) {
 	if r.Into(t, &v); v.DueAt.Sub(v.ScheduledAt).Minutes() != 10 {
 		t.Errorf("a wait below min-delay became %s", v.DueAt.Sub(v.ScheduledAt))
 	}
-	gone := append(d.flags[:len(d.flags):len(d.flags)], "--data-dir", t.TempDir(), "--config", filepath.Join(d.dir, "gone"))
+	gone := append(slices.Clip(d.flags), "--data-dir", t.TempDir(), "--config", filepath.Join(d.dir, "gone"))
 	if out := harness.Refused(t, gone...); !strings.Contains(out, "gone") {
 		t.Errorf("without the file the start says %s", out)
 	}

@@ -190,7 +190,7 @@ func wholly(t *testing.T, path string, v reflect.Value) {
 			if v.Type() == reflect.TypeFor[duckv1.KReference]() && v.Type().Field(i).Name == "Group" {
 				continue // Validate refuses it
 			}
-			if r, ok := v.Interface().(v1alpha1.WatchResource); ok && (name == path+".Owner" && r.Key != "" || name == path+".Key" && r.Owner != nil) {
+			if r, ok := reflect.TypeAssert[v1alpha1.WatchResource](v); ok && (name == path+".Owner" && r.Key != "" || name == path+".Key" && r.Owner != nil) {
 				continue // one of the two
 			}
 			wholly(t, name, v.Field(i))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,7 +45,7 @@ func (s *source) send(token string) *harness.Reply {
 	s.t.Helper()
 	headers := eventHeaders
 	if token != "" {
-		headers = append(headers[:len(headers):len(headers)], "Authorization", "Bearer "+token)
+		headers = append(slices.Clip(headers), "Authorization", "Bearer "+token)
 	}
 	r, err := harness.Do(s.t.Context(), "POST", s.address(), event, headers...)
 	if err != nil {

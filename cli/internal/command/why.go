@@ -146,8 +146,7 @@ func (s *session) facts(ctx context.Context, name, key string) (why.Facts, error
 
 // refusal is an error of a call as why reads it.
 func refusal(err error) *why.Refusal {
-	var refused *sdk.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*sdk.Error](err); ok {
 		return &why.Refusal{Status: refused.Status, Code: string(refused.Code), Detail: refused.Detail}
 	}
 	r := &why.Refusal{}

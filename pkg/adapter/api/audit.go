@@ -43,8 +43,7 @@ func (c *call) auditError(verb, key string, err error) {
 		return
 	}
 	code := schedule.CodeUnavailable
-	var e *schedule.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*schedule.Error](err); ok {
 		code = e.Code
 	}
 	c.audit(verb, key, strconv.Itoa(statusOf(code))+" "+string(code))

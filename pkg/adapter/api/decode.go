@@ -87,8 +87,7 @@ func (d *decoder) broken(err error) error {
 		return nil
 	}
 	at, why := d.dec.InputOffset(), err
-	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		at, why = syntax.ByteOffset, syntax.Err
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {

@@ -35,8 +35,7 @@ func send(t *testing.T, r *Receiver, src *schedule.Source) ([]string, schedule.C
 	f := &fakeSource{settings: src}
 	h := http.Header{"Ce-Specversion": {"1.0"}, "Ce-Id": {"1"}, "Ce-Source": {"/x"}, "Ce-Type": {"t"}, "Ce-Subject": {"s"}}
 	_, err := r.Ingest(t.Context(), f, h, nil, nil)
-	var refusal *schedule.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*schedule.Error](err); ok {
 		return f.keys, refusal.Code
 	}
 	if err != nil {

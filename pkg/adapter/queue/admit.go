@@ -402,8 +402,7 @@ func (s *Source) get(key string, outline bool) (e *schedule.Entry, unreadable bo
 	} else {
 		e, err = s.q.store.Get(s.uid, key)
 	}
-	var corrupt *store.CorruptError
-	if errors.As(err, &corrupt) { // the store has logged it, once
+	if _, ok := errors.AsType[*store.CorruptError](err); ok { // the store has logged it, once
 		return nil, true, nil
 	}
 	return e, false, err

@@ -65,8 +65,7 @@ func snapshot(e *Entry) Entry {
 }
 
 func code(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""

@@ -163,8 +163,7 @@ func (s *Sender) attempt(ctx context.Context, a *schedule.Attempt, limit timeLim
 	}
 	m, err := s.request(ctx, a, r)
 	if err != nil {
-		var unsendable *unsendableError
-		if errors.As(err, &unsendable) {
+		if _, ok := errors.AsType[*unsendableError](err); ok {
 			return schedule.Outcome{Kind: schedule.Rejected, Failure: r.failure(0, []byte(err.Error()))}
 		}
 		return failed(a, err)

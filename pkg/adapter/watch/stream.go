@@ -129,8 +129,7 @@ func (s *stream) runUntil(ctx context.Context, ends func(error) bool) error {
 // fail records an error. The API server is not to blame for a refusal of the queue, of
 // which a quota is the source's own affair.
 func (s *stream) fail(err error, failures int) {
-	var refused *schedule.Error
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*schedule.Error](err); ok {
 		if s.refused = overQuota(err); s.refused {
 			s.r.note(s.namespace, false, err)
 		}
@@ -400,8 +399,7 @@ func (s *stream) observe(ctx context.Context, o *objects.Object) (*observed, err
 		return nil, nil
 	}
 	now, err := s.r.observe(ctx, o)
-	var failed *keyError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*keyError](err); ok {
 		s.r.s.warn(reasonKey, "the key of %s %s: %v; its change schedules nothing", s.r.served.Name(), o.Path(), failed.error)
 		s.r.s.tally.change(resultKeyFailed)
 		return nil, nil
