@@ -25,8 +25,8 @@ func (o *Options) awaitApplied(ctx context.Context, info transport.TLSInfo) erro
 		return err
 	}
 	defer calls.CloseIdleConnections()
-	for name, address := range o.Peers {
-		for name != o.Member && !o.isLearnerAt(ctx, calls, address) {
+	for name := range o.Peers {
+		for name != o.Member && !o.isLearnerAt(ctx, calls, name) {
 			select {
 			case <-ctx.Done():
 				return nil // etcd says what is wrong
@@ -37,11 +37,11 @@ func (o *Options) awaitApplied(ctx context.Context, info transport.TLSInfo) erro
 	return nil
 }
 
-// isLearnerAt reports whether the member at the address answers, and lists this one as a learner.
-func (o *Options) isLearnerAt(ctx context.Context, calls http.RoundTripper, address string) bool {
+// isLearnerAt reports whether the other member answers, and lists this one as a learner.
+func (o *Options) isLearnerAt(ctx context.Context, calls http.RoundTripper, other string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	call, err := http.NewRequestWithContext(ctx, http.MethodGet, o.scheme()+"://"+address+"/members", nil)
+	call, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url(other)+"/members", nil)
 	if err != nil {
 		return false
 	}
@@ -53,6 +53,6 @@ func (o *Options) isLearnerAt(ctx context.Context, calls http.RoundTripper, addr
 	var members []membership.Member
 	err = json.NewDecoder(io.LimitReader(answer.Body, 64<<10)).Decode(&members)
 	return err == nil && slices.ContainsFunc(members, func(m membership.Member) bool {
-		return m.IsLearner && slices.Contains(m.PeerURLs, o.scheme()+"://"+o.Peers[o.Member])
+		return m.IsLearner && slices.Contains(m.PeerURLs, o.url(o.Member))
 	})
 }

@@ -66,6 +66,9 @@ func (o *Options) scheme() string {
 	return "http"
 }
 
+// url is the address at which the others know a member.
+func (o *Options) url(member string) string { return o.scheme() + "://" + o.Peers[member] }
+
 // Server is the member of the group in this process.
 type Server struct {
 	etcd   *embed.Etcd
@@ -146,8 +149,8 @@ func (o *Options) config() (*embed.Config, error) {
 		return nil, err
 	}
 	var all []string
-	for name, address := range o.Peers {
-		all = append(all, name+"="+o.scheme()+"://"+address)
+	for name := range o.Peers {
+		all = append(all, name+"="+o.url(name))
 	}
 	slices.Sort(all)
 	cfg := embed.NewConfig()
@@ -274,7 +277,7 @@ func (s *Server) HasMajority() bool { return s.etcd.Server.Leader() != 0 }
 // address. etcd refuses what would take the majority away. The id is a new one: what the old
 // member promised does not count any more.
 func (s *Server) Replace(ctx context.Context, member string) error {
-	address := s.opts.scheme() + "://" + s.opts.Peers[member]
+	address := s.opts.url(member)
 	all, err := s.client.MemberList(ctx)
 	if err != nil {
 		return fmt.Errorf("etcdlog: %w", err)
