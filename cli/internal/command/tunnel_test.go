@@ -31,6 +31,7 @@ func TestTunnel_GivenUpIsClosed(t *testing.T) {
 				answer <- err
 			}()
 			received(t, c.begun, "no port-forward begins")
+			begin := time.Now()
 			time.AfterFunc(300*time.Millisecond, cancel) // the streams are asked for then
 			select {
 			case err := <-answer:
@@ -39,6 +40,9 @@ func TestTunnel_GivenUpIsClosed(t *testing.T) {
 				}
 			case <-time.After(10 * time.Second):
 				t.Error("the caller still waits")
+			}
+			if took := time.Since(begin); took > 3*time.Second {
+				t.Errorf("the limit of 300ms was kept after %s", took)
 			}
 			if c.late != nil {
 				close(c.late)
