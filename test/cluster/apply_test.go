@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -181,7 +180,7 @@ func TestApply_OverImmutableFields(t *testing.T) {
 	s.served()
 	s.put("far", `{"delay":"1h"}`)
 	_, err := tryClientSideApply(t, shipped(t))
-	if !refusedAsImmutable(err) {
+	if !apierrors.IsInvalid(err) || !kube.RefusedAsImmutable(err) {
 		t.Fatalf("over the older form: %v", err)
 	}
 	scaled(t, 1)
@@ -196,13 +195,6 @@ func TestApply_OverImmutableFields(t *testing.T) {
 	}
 	s.delete()
 	scaled(t, 0)
-}
-
-// refusedAsImmutable says whether the API server refused the change of a StatefulSet in the words that docs/kubernetes.md
-// quotes: the present ones, or the ones before Kubernetes 1.37.
-func refusedAsImmutable(err error) bool {
-	return apierrors.IsInvalid(err) && (strings.Contains(err.Error(), "field is immutable") ||
-		strings.Contains(err.Error(), "updates to statefulset spec for fields other than"))
 }
 
 // shipped is the adapter's StatefulSet of config.

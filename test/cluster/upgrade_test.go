@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/reschedule-dev/reschedule/test/internal/harness"
+	"github.com/reschedule-dev/reschedule/test/internal/kube"
 )
 
 // The manifests of 0.1.0, then these, then the older ones again, with a source,
@@ -66,7 +69,7 @@ func TestUpgrade_ManifestsAndBack(t *testing.T) {
 	})
 	for _, step := range []string{"newer", "0.1.0", "newer"} {
 		err := steps[step]()
-		if !refusedAsImmutable(err) {
+		if !apierrors.IsInvalid(err) || !kube.RefusedAsImmutable(err) {
 			t.Fatalf("applying %s over the other: %v", step, err)
 		}
 		remove(t) // kubectl delete --cascade=orphan, as docs/kubernetes.md says

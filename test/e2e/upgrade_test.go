@@ -171,7 +171,7 @@ func releaseOf(t *testing.T, name, dir, platforms string) *release {
 // and made again.
 func (r *release) apply(ctx context.Context) error {
 	err := kubectl(ctx, "apply", "-f", r.file)
-	if err == nil || !strings.Contains(err.Error(), "updates to statefulset spec for fields other than") {
+	if !kube.RefusedAsImmutable(err) {
 		return err
 	}
 	if err := kubectl(ctx, "-n", system, "delete", "statefulset", adapter, "--cascade=orphan"); err != nil {
