@@ -118,7 +118,7 @@ func (db *DB) open(o Options) (err error) {
 	}
 	u, _ := usage(fs, o.Dir)
 	db.space.init(&o, fs, u)
-	db.full = newFullFS(fs, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
+	db.full = newFullFS(fs, o.Dir, func(err error) { _ = db.fail(fmt.Errorf("store: writing: %w", err)) })
 	po := db.pebble(&o, db.full, u.TotalBytes)
 	po.Lock = lock
 	db.dir, db.tables = o.Dir, po.MakeReaderOptions()
@@ -133,6 +133,7 @@ func (db *DB) open(o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	db.full.opened.Store(true)
 	if damage != "" {
 		db.corruptAt(damage, errLog)
 	}

@@ -142,6 +142,48 @@ func TestLog_FailedWriteIsFatal(t *testing.T) {
 	}
 }
 
+// After a failed fsync of a log, the manifest or the directory, or a log that cannot be made, every
+// call ends with the error of the disk, also a change that was under way.
+func TestLog_AfterAFailureAllCallsEnd(t *testing.T) {
+	t.Parallel()
+	for name, match := range map[string]func(errorfs.Op) bool{
+		"log":       func(op errorfs.Op) bool { return isLog(op) && isSync(op) },
+		"new log":   func(op errorfs.Op) bool { return isLog(op) && op.Kind != errorfs.OpFileWrite && changes(op) },
+		"manifest":  func(op errorfs.Op) bool { return strings.Contains(op.Path, "MANIFEST") && isSync(op) },
+		"directory": func(op errorfs.Op) bool { return op.Path == "data" && isSync(op) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bad := &failing{match: match, err: errDisk}
+			fatal := make(chan error, 10)
+			db, err := store.Open(store.Options{Dir: "data", FS: bad.wrap(small(vfs.NewMem())), Fatal: func(err error) { fatal <- err }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad.on.Store(true)
+			var callers sync.WaitGroup
+			for g := range uint64(4) {
+				callers.Go(func() {
+					var err error
+					for i := uint64(1); err == nil; i++ { // no change is waited for: the next one meets the failure
+						_, err = db.Apply(false, store.Change{Source: "s", Key: fmt.Sprint(g, i), New: entry(g<<32+i, 4<<10)})
+					}
+					if !errors.Is(err, errDisk) {
+						t.Errorf("the change: %v", err)
+					}
+				})
+			}
+			callers.Wait()
+			if err := <-fatal; !errors.Is(err, errDisk) {
+				t.Errorf("fatal: %v", err)
+			}
+			if err := db.Close(); !errors.Is(err, errDisk) {
+				t.Errorf("closing: %v", err)
+			}
+		})
+	}
+}
+
 // A failed fsync of a lazy change is fatal.
 func TestFsync_FailedOfALazyChangeIsFatal(t *testing.T) {
 	t.Parallel()

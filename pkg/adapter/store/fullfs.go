@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,7 +17,14 @@ const retryEvery = 100 * time.Millisecond
 
 // fullFS waits while the disk is full or a quota is used up. A write that ends with
 // ENOSPC or EDQUOT has changed nothing beyond the bytes that it returns as written,
-// so it can continue there. For Pebble an error of a write to its log is fatal.
+// so it can continue there.
+//
+// Any other error of the log or the manifest, and of an fsync of the directory, is fatal,
+// and Pebble never sees it: it panics with locks held, which hangs every other call, or
+// without the lock that it releases next, which ends the process before it can say why.
+// fullFS freezes the disk in its place: it reports the error to lost, and from then on
+// drops all writes but of tables, all renames and removals, and calls them done. What
+// is on the disk is what a power cut at that moment leaves, and tables that nothing names.
 //
 // A failed fsync is fatal with every error: the system may have dropped the data that
 // it could not write, and a second fsync would succeed. fullFS never repeats one. On
@@ -27,16 +35,15 @@ const retryEvery = 100 * time.Millisecond
 // Writes to tables are different too: a flush or a compaction is given up, so that
 // its files are removed. Pebble starts it again, after a pause.
 //
-// The waiting ends with stop. A write of the log or the manifest that then has no
-// space cannot fail: Pebble panics in a change of logs without the lock that it
-// releases next, which ends the process. fullFS freezes the disk in its place: it
-// reports the error to lost, and from then on drops all writes, renames and removals
-// and calls them done. What is on the disk is what a power cut at that moment leaves.
+// The waiting ends with stop: a write of the log or the manifest that then has no space
+// freezes the disk too.
 //
 // In a bubble of fake time beware: a pause under one of Pebble's mutexes, with
 // another goroutine waiting for that mutex, stops the clock.
 type fullFS struct {
 	vfs.FS
+	dir     string
+	opened  atomic.Bool  // Pebble is open: until then it reports each error itself
 	lost    func(error)  // called before the first write is dropped
 	waiting atomic.Int64 // writes that wait for space
 	gaveUp  atomic.Bool  // the last flush or compaction had no space
@@ -45,8 +52,8 @@ type fullFS struct {
 	frozen  atomic.Bool
 }
 
-func newFullFS(fs vfs.FS, lost func(error)) *fullFS {
-	return &fullFS{FS: fs, lost: lost, stopped: make(chan struct{})}
+func newFullFS(fs vfs.FS, dir string, lost func(error)) *fullFS {
+	return &fullFS{FS: fs, dir: fs.PathJoin(dir), lost: lost, stopped: make(chan struct{})}
 }
 
 // IsFull reports that the error is of a full disk or a used-up quota.
@@ -75,17 +82,15 @@ func (f *fullFS) giveUp() {
 }
 
 // try repeats do while there is no space, or, for a table, once pauses. On a frozen
-// disk a table has no space, and do is skipped for everything else.
+// disk do is skipped, but not for a table: changes would wait for it, and nothing on
+// the disk names it.
 func (f *fullFS) try(name string, do func() error) error {
-	if f.frozen.Load() {
-		if f.table(name) {
-			return syscall.ENOSPC
-		}
+	if f.frozen.Load() && !f.table(name) {
 		return nil
 	}
 	err := do()
 	if !IsFull(err) {
-		return err
+		return f.failed(name, err)
 	}
 	if f.table(name) {
 		f.giveUp()
@@ -95,13 +100,34 @@ func (f *fullFS) try(name string, do func() error) error {
 	defer f.waiting.Add(-1)
 	for IsFull(err) {
 		if !f.pause() {
-			f.lost(err)
-			f.frozen.Store(true)
+			f.freeze(err)
 			return nil
 		}
 		err = do()
 	}
-	return err
+	return f.failed(name, err)
+}
+
+// failed returns the error of the file, or nil where Pebble must not see it.
+func (f *fullFS) failed(name string, err error) error {
+	if err == nil || !f.opened.Load() || !f.fatal(name) {
+		return err
+	}
+	f.freeze(err)
+	return nil
+}
+
+func (f *fullFS) freeze(err error) {
+	f.lost(err)
+	f.frozen.Store(true)
+}
+
+// fatal reports that durability depends on the file: a log, a manifest, or the directory.
+// A checkpoint has files of these names too, in a directory of its own.
+func (f *fullFS) fatal(name string) bool {
+	base := f.PathBase(name)
+	file := strings.HasSuffix(base, ".log") || strings.HasPrefix(base, "MANIFEST-")
+	return file && f.PathDir(name) == f.dir || f.PathJoin(name) == f.dir
 }
 
 func (f *fullFS) table(name string) bool {
@@ -125,6 +151,12 @@ func (f *fullFS) ReuseForWrite(oldName, newName string, c vfs.DiskWriteCategory)
 		return err
 	})
 	return f.wrap(newName, file, err)
+}
+
+// OpenDir implements vfs.FS.
+func (f *fullFS) OpenDir(name string) (vfs.File, error) {
+	file, err := f.FS.OpenDir(name)
+	return f.wrap(name, file, err)
 }
 
 // OpenReadWrite implements vfs.FS.
@@ -222,5 +254,5 @@ func (f *fullFile) sync(do func() error) error {
 	if IsFull(err) && f.fs.table(f.name) {
 		f.fs.giveUp()
 	}
-	return err
+	return f.fs.failed(f.name, err)
 }
