@@ -228,7 +228,7 @@ func (db *DB) commit(b *pebble.Batch, lazy bool) (_ Commit, err error) {
 		b.Close()
 		return &commit{db: db}, nil
 	}
-	// After a failed write Pebble panics, with locks held: there is no way on.
+	// Pebble panics, with locks held, where it sees no way on. fullFS keeps failed writes of the log from it.
 	defer func() {
 		if p := recover(); p != nil {
 			err = db.fail(fmt.Errorf("store: writing: %v", p))

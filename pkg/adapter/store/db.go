@@ -243,7 +243,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// close turns the panic of Pebble after a failed write into an error.
+// close turns a panic of Pebble into an error.
 func (db *DB) close() (err error) {
 	defer func() {
 		if p := recover(); p != nil {

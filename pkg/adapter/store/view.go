@@ -168,7 +168,7 @@ func (v *View) Apply(seq uint64, batch []byte) (err error) {
 	if err := v.base.usable(); err != nil {
 		return err
 	}
-	defer func() { // after a failed write Pebble panics
+	defer func() { // as in DB.commit
 		if p := recover(); p != nil {
 			err = v.base.fail(fmt.Errorf("store: writing: %v", p))
 		}
