@@ -180,13 +180,13 @@ func TestCall_StoreEnds(t *testing.T) {
 		"report of a watch": func(s *Source) error { return s.Report(nil, []store.MarkChange{{Mark: store.Mark{Object: "o"}}}) },
 		"states of a watch": func(s *Source) error { _, err := s.WatchStates(); return err },
 	}
-	errs := []error{store.ErrNotOwner, store.ErrClosed, store.ErrUnknown}
+	errs, step := []error{store.ErrNotOwner, store.ErrClosed, store.ErrUnknown}, 1
 	if testing.Short() {
-		errs = errs[:1]
+		errs, step = errs[:1], 3
 	}
 	for name, call := range calls {
 		for _, why := range errs {
-			for left := 0; ; left++ {
+			for left := 0; ; left += step {
 				ended := false
 				synctest.Test(t, func(t *testing.T) {
 					ended = endsDuring(t, fmt.Sprintf("%s: %v after %d", name, why, left), call, left, why)

@@ -95,7 +95,7 @@ func TestPowerLoss_LosesNothingAcknowledged(t *testing.T) {
 		var images []image
 		fsyncs, tables, every := 0, 0, 1
 		if testing.Short() {
-			every = 5
+			every = 10
 		}
 		taken := rand.New(rand.NewPCG(r.Uint64(), 0))
 		hook := func(name string) {
