@@ -36,7 +36,7 @@ func TestHistory_KeepsEveryPromise(t *testing.T) {
 	// Where the core panics or hangs, the traces of all goroutines tell the seed:
 	// it is an argument of play.
 	debug.SetTraceback("all")
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // an eighth of the time
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // a seventh of the time
 	start := time.Now()
 	var next, played, broken, steps atomic.Uint64
 	var passed atomic.Int64 // in the histories, in seconds
