@@ -66,7 +66,9 @@ func (p program) build(ctx context.Context, module, binary string) error {
 			flags = append(flags, "-X", "k8s.io/component-base/version."+set)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", "-ldflags", strings.Join(flags, " "), "-o", binary, p.pkg)
+	// Nothing else imports these packages. Without inlining they compile in three quarters of the time.
+	compiler := "-gcflags=k8s.io/kubernetes/...=-l -dwarf=false"
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", module, "-trimpath", compiler, "-ldflags", strings.Join(flags, " "), "-o", binary, p.pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return cmd.Run()
