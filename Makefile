@@ -119,8 +119,8 @@ test-monitoring:
 RACE := -race -tags=grpcnotrace,pebblegozstd
 
 # The packages of the adapter that have concurrency or locks, and the tests that show nothing with the race detector: it
-# takes more memory than they allow a program without it, and a damaged file is read by one goroutine.
-RACED := $(addprefix ./,$(shell grep -rl -e '^[[:space:]]*go ' -e '^[[:space:]]*"sync' -e ' chan ' --include=*.go pkg/adapter | xargs -n 1 dirname | sort -u))
+# takes memory and time itself, and one goroutine reads a damaged file.
+RACED = $(addprefix ./,$(shell grep -rl -e '^[[:space:]]*go ' -e '^[[:space:]]*"sync' -e ' chan ' --include=*.go pkg/adapter | xargs -n 1 dirname | sort -u))
 UNRACED := -skip '^TestMemory_Of|(Little|More|No|The)Memory$$|BoundedInBytes$$|^TestDamage'
 
 test-race-units:

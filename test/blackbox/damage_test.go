@@ -26,11 +26,7 @@ import (
 // delivered.
 func TestDamagedBlock_StopsNeitherStartNorSource(t *testing.T) {
 	t.Parallel()
-	const keys = 1000
-	places := 5
-	if testing.Short() {
-		places = 2
-	}
+	const keys, places = 1000, 5
 	s, filler := &source{name: "damaged", spec: "suspend: true\nlimits: {maxInFlight: 1000}"}, &source{name: "zz-filler", spec: "suspend: true"}
 	o := alone(t, nil, s, filler)
 	s.bulk(t, keys, func(i int) string {

@@ -200,11 +200,7 @@ func TestNames_LookupsTakeLittleMemory(t *testing.T) {
 	}
 	got := (heap.WithStacks() - before) / lookups
 	t.Logf("a lookup takes %d bytes", got)
-	most := int64(32 << 10)
-	if testing.Short() { // with the race detector a goroutine takes more
-		most *= 2
-	}
-	if got > most {
+	if most := int64(32 << 10); got > most {
 		t.Errorf("a lookup takes %d bytes, the table has %d", got, most)
 	}
 }

@@ -131,8 +131,7 @@ func (f *fullFS) fatal(name string) bool {
 }
 
 func (f *fullFS) table(name string) bool {
-	base := f.PathBase(name)
-	return len(base) > 4 && base[len(base)-4:] == ".sst"
+	return strings.HasSuffix(f.PathBase(name), ".sst")
 }
 
 // Create implements vfs.FS.
