@@ -22,6 +22,8 @@ type admission struct {
 	// Attempt is set while this member's disk is empty too, and it has not joined: it differs
 	// with each attempt to join.
 	Attempt string `json:"attempt,omitempty"`
+	// Asking: this member waits for the answers that admit it, so it has no log that may have promised anything.
+	Asking bool `json:"asking,omitempty"`
 	// Store is the history of its view, Applied how far it is: one that was restored or
 	// migrated has entries, and no log.
 	Store   string `json:"store,omitempty"`
@@ -51,7 +53,7 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
 	a.Store, _ = m.view.History() // of a new view there is none
 	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
-		a.Attempt = *attempt
+		a.Attempt, a.Asking = *attempt, !m.admitted.Load()
 	} else {
 		shard := m.shard.Load()
 		if shard == nil {
@@ -107,9 +109,13 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	attempt := rand.Text()
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
+	began := false // another member took part before this round of questions
 	for again := time.Now().Add(waitLogEvery); ; {
 		answers, gone, silent := m.askOthers(ctx)
-		verdict, waitsFor, err := m.judge(answers, gone, joining)
+		verdict, waitsFor, err := m.judge(answers, gone, joining, began)
+		for _, a := range answers {
+			began = began || a.Joined
+		}
 		if m.majorityLost.Load() {
 			return false, errLostMajority
 		}
@@ -123,6 +129,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case admitted:
 			// The others may still be asking: they get the answer that this member was empty until it
 			// has joined.
+			m.admitted.Store(true)
 			return false, nil
 		case replaceable:
 			if err = m.replaced(ctx, attempt); err == nil {
@@ -196,17 +203,21 @@ const (
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
-// judge decides from the answers of the others, and from the ones that are gone. waitsFor names, for the log, what a member that
-// cannot join yet waits for.
-func (m *Member) judge(answers map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
-	var known, copies bool
-	var empty, waits []string
+// judge decides from the answers of the others, and from the ones that are gone. began says that one of them took part
+// before they were asked: two members had logs then, so where two are asking, one of them has lost its own. waitsFor
+// names, for the log, what a member that cannot join yet waits for.
+func (m *Member) judge(answers map[string]admission, gone map[string]bool, joining, began bool) (v verdict, waitsFor string, _ error) {
+	var known, copies, joined bool
+	var empty, asking, waits []string
 	applied := m.view.Applied()
 	own, _ := m.view.History()
 	for _, name := range m.cfg.others() {
 		a, answered := answers[name]
 		_, is := a.Marks[m.cfg.Member]
-		known = known || is
+		known, joined = known || is, joined || a.Joined
+		if a.Asking {
+			asking = append(asking, name)
+		}
 		switch {
 		case !answered:
 			waits = append(waits, name)
@@ -236,10 +247,12 @@ func (m *Member) judge(answers map[string]admission, gone map[string]bool, joini
 	}
 	const all = "the other members"
 	switch {
-	case known && len(empty) > 0:
+	case known && len(empty) > 0, began && len(asking) > 0:
 		return waiting, "", errLostMajority
 	case len(waits) > 0:
 		return waiting, strings.Join(waits, " and "), nil
+	case joined && len(asking) > 0: // it may have been asked before the other one joined with its vote
+		return waiting, strings.Join(asking, " and "), nil
 	case known:
 		return replaceable, all, nil
 	case joining:

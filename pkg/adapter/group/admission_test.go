@@ -26,7 +26,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = m.Close() })
 	empty, full := admission{Attempt: "1"}, admission{Attempt: "1", Applied: 1, Store: "x"}
-	joined := admission{Joined: true, Applied: 7, Store: "x"}
+	joined, asking := admission{Joined: true, Applied: 7, Store: "x"}, admission{Attempt: "1", Asking: true}
 	for _, test := range []struct {
 		answers map[string]admission
 		want    verdict
@@ -36,13 +36,17 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"replaceable": empty}, waiting, "admitted"},
 		{map[string]admission{"admitted": empty}, waiting, "replaceable"},
 		{map[string]admission{"admitted": empty, "replaceable": empty}, admitted, ""},
+		{map[string]admission{"admitted": asking, "replaceable": asking}, admitted, ""},
 		// A group begins with what one of them has, also where that one has joined meanwhile.
 		{map[string]admission{"admitted": full, "replaceable": empty}, behind, "the other members"},
 		{map[string]admission{"admitted": full, "replaceable": full}, behind, "the other members"},
 		{map[string]admission{"admitted": joined, "replaceable": joined}, behind, "the other members"},
+		{map[string]admission{"admitted": joined, "replaceable": empty}, behind, "the other members"},
 		{map[string]admission{"admitted": full}, waiting, "replaceable"},
+		// It may have joined with the vote of the one that was asking before.
+		{map[string]admission{"admitted": joined, "replaceable": asking}, waiting, "replaceable"},
 	} {
-		if got, wait, err := m.judge(test.answers, nil, false); got != test.want || wait != test.wait || err != nil {
+		if got, wait, err := m.judge(test.answers, nil, false, false); got != test.want || wait != test.wait || err != nil {
 			t.Errorf("%v: %v, %q, %v", test.answers, got, wait, err)
 		}
 	}
@@ -95,7 +99,7 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 		for i, round := range rounds {
 			b.Store(&round.b)
 			answers, gone, silent := m.askOthers(t.Context())
-			_, _, err := m.judge(answers, gone, false)
+			_, _, err := m.judge(answers, gone, false, false)
 			if errors.Is(err, errLostMajority) != round.ends || err != nil && !round.ends {
 				t.Errorf("%s, round %d: %v; no answer: %v", name, i, err, silent)
 			}
@@ -106,10 +110,25 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 	}
 }
 
-// A member that lost its disk before any member had a record of it takes itself for a new one. It ends when the other
-// member without a disk, which has a record, tells it that a majority is lost. Before, it waited without an end.
-func TestAdmission_UnrecordedMemberIsTold(t *testing.T) {
+// Two members that lost their disks before there was a record of one of them, or of both, took themselves for new ones.
+// With a record of b, member c waited for b without an end; with none, both took part under their old names, without
+// what they had promised. One that finds it out tells the other.
+func TestAdmission_UnrecordedMembersEnd(t *testing.T) {
 	t.Parallel()
+	for name, third := range map[string]admission{
+		"one has a record":             {Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1}},
+		"none has a record":            {Joined: true, Applied: 7, Store: "x"},
+		"nor is there anything stored": {Joined: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothEnd(t, third)
+		})
+	}
+}
+
+// bothEnd starts b and c without logs beside a member a that gives the answer.
+func bothEnd(t *testing.T, third admission) {
 	members := map[string]*Member{}
 	settings := Settings{peers: map[string]string{}}
 	serve := func(name string, h http.HandlerFunc) {
@@ -123,7 +142,7 @@ func TestAdmission_UnrecordedMemberIsTold(t *testing.T) {
 			http.Error(w, "no copy", http.StatusServiceUnavailable)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(admission{Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1}})
+		_ = json.NewEncoder(w).Encode(third)
 	})
 	for _, name := range []string{"b", "c"} {
 		serve(name, func(w http.ResponseWriter, r *http.Request) { members[name].answerAdmission(w, r) })
