@@ -33,13 +33,13 @@ type answer struct {
 const waiting = `{"key":"k","revision":1,"result":"created","state":"waiting","dueAt":"2090-01-02T03:04:05Z","scheduledAt":"2090-01-02T03:04:05Z","attempt":0,"inFlight":false}`
 
 var (
-	created  = answer{status: 201, body: waiting}
-	reset    = answer{err: errors.New("connection reset by peer")}
-	unborn   = answer{err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
-	gateway  = answer{status: 502, body: "<html>Bad Gateway</html>"}
-	busy     = refused(503, sdk.ErrUnavailable, "Retry-After", "2")
-	full     = refused(429, sdk.ErrFull, "Retry-After", "1")
-	unproven = refused(401, sdk.ErrUnauthorized)
+	created           = answer{status: 201, body: waiting}
+	reset             = answer{err: errors.New("connection reset by peer")}
+	refusedConnection = answer{err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
+	gateway           = answer{status: 502, body: "<html>Bad Gateway</html>"}
+	busy              = refused(503, sdk.ErrUnavailable, "Retry-After", "2")
+	full              = refused(429, sdk.ErrFull, "Retry-After", "1")
+	unproven          = refused(401, sdk.ErrUnauthorized)
 )
 
 func refused(status int, code sdk.Code, header ...string) answer {
@@ -151,12 +151,12 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 		"a first try":                          {put(sdk.After(0)), []answer{created}, 1, nil, 0, 0},
 		"a lost answer to a PUT":               {put(sdk.After(0)), []answer{reset, created}, 2, nil, 50 * time.Millisecond, 100*time.Millisecond - 1},
 		"an answer that breaks off":            {put(sdk.After(0)), []answer{{status: 201, body: waiting, cut: true}, created}, 2, nil, 50 * time.Millisecond, 100*time.Millisecond - 1},
-		"a proxy without a source":             {put(sdk.After(0)), []answer{gateway, unborn, busy, created}, 4, nil, 2 * time.Second, 3 * time.Second},
+		"a proxy without a source":             {put(sdk.After(0)), []answer{gateway, refusedConnection, busy, created}, 4, nil, 2 * time.Second, 3 * time.Second},
 		"each wait is longer":                  {put(sdk.After(0)), []answer{reset, reset, reset, reset, created}, 5, nil, 750 * time.Millisecond, 1500 * time.Millisecond},
 		"Retry-After is honoured":              {put(sdk.After(0)), []answer{busy, created}, 2, nil, 2 * time.Second, 2300 * time.Millisecond},
 		"a date of Retry-After too":            {get, []answer{refused(503, sdk.ErrUnavailable, "Retry-After", "Sat, 01 Jan 2000 00:00:03 GMT"), {status: 200, body: waiting}}, 2, nil, 3 * time.Second, 3400 * time.Millisecond},
 		"one longer than the budget is not":    {put(sdk.After(0)), []answer{refused(503, sdk.ErrUnavailable, "Retry-After", "11")}, 1, sdk.ErrUnavailable, 0, 0},
-		"the budget ends it":                   {get, []answer{unborn}, 7, sdk.ErrUnavailable, 3 * time.Second, 10 * time.Second},
+		"the budget ends it":                   {get, []answer{refusedConnection}, 7, sdk.ErrUnavailable, 3 * time.Second, 10 * time.Second},
 		"a source that stays full":             {put(sdk.After(0)), []answer{full}, 7, sdk.ErrFull, 6 * time.Second, 10 * time.Second},
 		"a GET":                                {get, []answer{reset, {status: 200, body: waiting}}, 2, nil, 0, time.Second},
 		"a list":                               {list, []answer{reset, {status: 200, body: `{"items":[` + waiting + `],"continue":"x"}`}, gateway, {status: 200, body: `{"items":[],"continue":""}`}}, 4, nil, 0, time.Second},
@@ -165,11 +165,11 @@ func TestCall_IsRepeatedWhereSafe(t *testing.T) {
 		"a DELETE under a uid":                 {cancel(sdk.IfUID("u")), []answer{reset, gone}, 2, nil, 0, time.Second},
 		"a DELETE under a revision":            {cancel(sdk.IfRevision(1)), []answer{reset, gone}, 1, sdk.ErrUnavailable, 0, 0},
 		"a PUT under a condition":              {put(sdk.After(0), sdk.IfAbsent()), []answer{reset, created}, 1, sdk.ErrUnavailable, 0, 0},
-		"a PUT under a condition, not begun":   {put(sdk.After(0), sdk.IfAbsent()), []answer{unborn, created}, 2, nil, 0, time.Second},
+		"a PUT under a condition, not begun":   {put(sdk.After(0), sdk.IfAbsent()), []answer{refusedConnection, created}, 2, nil, 0, time.Second},
 		"the policy fail":                      {put(sdk.Request{Policy: sdk.Fail}), []answer{busy, created}, 1, sdk.ErrUnavailable, 0, 0},
 		"a back-off counts once":               {backOff, []answer{reset, created}, 1, sdk.ErrUnavailable, 0, 0},
 		"a back-off at a proxy":                {backOff, []answer{gateway, created}, 1, sdk.ErrUnavailable, 0, 0},
-		"a back-off that was not begun":        {backOff, []answer{unborn, full, created}, 3, nil, time.Second, 2 * time.Second},
+		"a back-off that was not begun":        {backOff, []answer{refusedConnection, full, created}, 3, nil, time.Second, 2 * time.Second},
 		"many":                                 {many(sdk.Item{Key: "k"}), []answer{reset, bulk}, 2, nil, 0, time.Second},
 		"many with a back-off among them":      {many(sdk.Item{Key: "k", Request: sdk.Request{Backoff: &sdk.Backoff{}}}), []answer{reset, bulk}, 1, sdk.ErrUnavailable, 0, 0},
 		"a refusal is final":                   {put(sdk.After(0)), []answer{refused(400, sdk.ErrInvalid), created}, 1, sdk.ErrInvalid, 0, 0},

@@ -150,7 +150,7 @@ func (c *Config) checkReplication() error {
 func (c *Config) origin(reload <-chan struct{}) sources.Origin {
 	if c.Kubernetes != nil {
 		kubernetes := *c.Kubernetes
-		kubernetes.Log = c.Log
+		kubernetes.Log, kubernetes.Replicated = c.Log, c.Replication != nil
 		return cluster.New(kubernetes)
 	}
 	return sources.NewFile(sources.FileConfig{

@@ -20,7 +20,7 @@
 // an event without a reschedulekey, and a key that no controller knows. An event of a
 // kind that no controller watches is dropped.
 //
-// In doubt there is a run too many, never one too few: an update is a change when this
+// When in doubt it reconciles once too often, never too seldom: an update is a change when this
 // process has not seen the object before, or has no record of what waits under the key, and
 // always when a source that watches reports it.
 // But an object that predicates would keep out of an operator that starts, such as an

@@ -91,7 +91,7 @@ func parseTokens(b []byte) ([]token, error) {
 		}
 		for i := range len(s) {
 			if s[i] <= ' ' || s[i] > '~' {
-				return nil, fmt.Errorf("line %d: a token is of visible ASCII characters without blanks", n)
+				return nil, fmt.Errorf("line %d: a token may have visible ASCII characters only, and no blanks", n)
 			}
 		}
 		tokens = append(tokens, token{s, n})

@@ -172,7 +172,7 @@ func (d *decoder) extensionName(e *schedule.Event, field, name string) error {
 	}
 	for i := range len(name) {
 		if c := name[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return schedule.Invalid(field, "is not the name of an attribute: those are of a to z and 0 to 9")
+			return schedule.Invalid(field, "is not an attribute name: use only a to z and 0 to 9")
 		}
 	}
 	return nil

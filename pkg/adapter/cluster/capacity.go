@@ -18,18 +18,25 @@ const (
 	SourceBytes = 64 << 20
 	// shippedLimit is the GOMEMLIMIT of config/500-adapter.yaml.
 	shippedLimit = 872 << 20
+	// shippedToMembers is the GOMEMLIMIT of config/replicated: what it is larger is for etcd.
+	shippedToMembers = 1640 << 20
 	// sourceBytes is what a source without parts takes in the registry, the queue and the store.
 	sourceBytes = 6 << 10
 	// retryEvery is how late a refused object is admitted that fits.
 	retryEvery = 30 * time.Second
 )
 
+// totalFor is what all sources may take with this process' memory limit.
+func totalFor(replicated bool) int64 {
+	if replicated {
+		return capacity.TotalForMemoryLimit(SourceBytes, shippedToMembers)
+	}
+	return capacity.TotalForMemoryLimit(SourceBytes, shippedLimit)
+}
+
 // newCapacity bounds what sources take: their objects, and as much again for what is in force,
 // which has texts of an older object.
 func newCapacity(total int64) *capacity.Sources {
-	if total == 0 {
-		total = capacity.TotalForMemoryLimit(SourceBytes, shippedLimit)
-	}
 	return capacity.New(capacity.Config{Total: total, Fixed: sourceBytes, Copies: 2, Settles: true, Restores: true})
 }
 

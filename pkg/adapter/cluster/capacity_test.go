@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,25 @@ func large(o *v1alpha1.RescheduleSource) {
 	o.Spec.Watch = &v1alpha1.RescheduleSourceWatch{}
 	for i := range 25 {
 		o.Spec.Watch.Resources = append(o.Spec.Watch.Resources, v1alpha1.WatchResource{APIVersion: "v1", Kind: fmt.Sprint("Kind", i), Key: "'" + strings.Repeat("k", 4000) + "'"})
+	}
+}
+
+// The second gigabyte of a group's member is for etcd: sources took half of it. It is not parallel: it sets the memory
+// limit of the process.
+func TestSources_MembersMemoryIsForTheLog(t *testing.T) {
+	manifest, err := os.ReadFile("../../../config/replicated/Kustomization")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("- name: GOMEMLIMIT\n              value: %dMiB\n", shippedToMembers>>20); !strings.Contains(string(manifest), want) {
+		t.Errorf("the manifest does not have %q", want)
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(shippedToMembers))
+	if total := totalFor(true); total != SourceBytes {
+		t.Errorf("all sources of a member may take %d bytes, want %d", total, SourceBytes)
+	}
+	if total := totalFor(false); total <= SourceBytes {
+		t.Errorf("with more memory than a single adapter is shipped with, sources may take %d bytes", total)
 	}
 }
 

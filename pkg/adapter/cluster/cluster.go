@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -41,6 +42,8 @@ type Config struct {
 	Level *slog.LevelVar
 	// SourceBytes bounds what all sources take; default: by the memory limit.
 	SourceBytes int64
+	// Replicated: the adapter is one of a group, whose memory limit leaves space for the log.
+	Replicated bool
 }
 
 // handover is how long an adapter waits for the end of the previous one: its pod
@@ -100,7 +103,7 @@ func (c *Cluster) connect(ctx context.Context, clients kube.Clients) (settings s
 			c.Close()
 		}
 	}()
-	c.capacity = newCapacity(c.cfg.SourceBytes)
+	c.capacity = newCapacity(cmp.Or(c.cfg.SourceBytes, totalFor(c.cfg.Replicated)))
 	in, err := newInformers(clients, c.capacity, c.cfg.Log)
 	if err != nil {
 		return settings, err

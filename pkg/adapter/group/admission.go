@@ -226,9 +226,9 @@ func (m *Member) judge(answers map[string]admission, gone map[string]bool, joini
 			}
 		case applied > 0 && a.Applied > 0 && own != a.Store:
 			if a.Sealed {
-				return waiting, "", fmt.Errorf("group: member %s has the data of a group that was sealed, and another one's are in this directory: empty the directory of member %s", name, name)
+				return waiting, "", fmt.Errorf("group: member %s has the data of a sealed group, and this directory has the data of another group: empty the directory of member %s", name, name)
 			}
-			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory of the one whose data is old", name)
+			return waiting, "", fmt.Errorf("group: member %s has the data of another group than this directory: empty the directory that has the older data", name)
 		case a.Attempt != "":
 			empty = append(empty, name)
 			switch {
@@ -237,7 +237,7 @@ func (m *Member) judge(answers map[string]admission, gone map[string]bool, joini
 			case applied > 0 && a.Applied == 0:
 				waits = append(waits, name) // it takes a copy
 			case a.Applied != applied:
-				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log, and are different: a new group begins with one of them that is not empty at most, or with one back-up in all three", name)
+				return waiting, "", fmt.Errorf("group: the directories of this member and of %s have no log and hold different data: start a new group with at most one directory that has data, or restore the same back-up into all three", name)
 			}
 		case !a.Joined:
 			waits = append(waits, name)
@@ -360,7 +360,7 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 		case err != nil:
 			return fmt.Errorf("member %s: %w", name, err)
 		case name == member && a.Attempt != attempt:
-			return errors.New("group: the member has not lost its disk, or asks again")
+			return errors.New("group: the member has not lost its disk, or has begun another attempt since")
 		case name != member && !a.Joined:
 			return fmt.Errorf("group: member %s does not take part", name)
 		}

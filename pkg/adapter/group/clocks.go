@@ -84,7 +84,7 @@ func (m *Member) offset(ctx context.Context, name string) (by replica.Offset, f 
 		return by, unfit, err
 	}
 	if answer.StatusCode != http.StatusOK {
-		return by, unfit, fmt.Errorf("group: it answered %d", answer.StatusCode)
+		return by, unfit, fmt.Errorf("group: the member answered %d", answer.StatusCode)
 	}
 	ns, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {

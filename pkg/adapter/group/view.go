@@ -231,7 +231,7 @@ func (m *Member) copyFrom(ctx context.Context, name string) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("group: it answered %d", answer.StatusCode)
+		return fmt.Errorf("group: the member answered %d", answer.StatusCode)
 	}
 	dir := store.CopyDir(m.view.options)
 	if err := os.RemoveAll(dir); err != nil { // of a process that was killed

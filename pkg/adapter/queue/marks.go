@@ -83,7 +83,7 @@ func maxBytesForMarks(ceiling int64) int64 { return ceiling - ceiling/32 }
 const fieldWatch = "spec.watch"
 
 // MarksRefused reports that a report was refused because of its marks, which no delivery
-// makes room for.
+// frees bytes for.
 func MarksRefused(err error) bool {
 	var refused *schedule.Error
 	return errors.As(err, &refused) && refused.Code == schedule.CodeQuota && refused.Field == fieldWatch

@@ -186,7 +186,7 @@ func decodeToken(o ListOptions) (p store.Position, err error) {
 	case o.ByDue && b[0] == 'd' && len(b) > 9:
 		return store.Position{At: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:9]))), Key: string(b[9:])}, nil
 	}
-	return p, schedule.Invalid("continue", "is not a token of this list; tokens are only good with the order that they came with")
+	return p, schedule.Invalid("continue", "is not a token of a list with this order: use the order of the first page")
 }
 
 // FirstAt is when the first key of the source may be delivered, from the index, without

@@ -103,10 +103,10 @@
 //
 // # Versions
 //
-// m/format is 1, and 2 from the first row of f/ or w/ on, in the batch of that row: a
-// program that knows only 1 would not purge these rows, nor copy them in a repair. So a
-// store without watches goes back to an older program, and one that had watches does
-// not. It is 3 in the view of a replicated store, which has m/applied, the number of the last
+// m/format is 1. It becomes 2 with the first row of f/ or w/, in the batch of that row, since
+// a program that knows only 1 would not purge these rows, nor copy them in a repair; and with
+// the first record that has lastFailure or the tries of a dead letter. An older program does
+// not open such a store. It is 3 in the view of a replicated store, which has m/applied, the number of the last
 // entry of the log, and no log of its own: only a replicated adapter opens it to write.
 // Such a view may have m/history, which distinguishes its group from others that began with the same
 // store; m/sealed, once the group has ended; and m/level, the newest form that is in it, if it
@@ -118,8 +118,7 @@
 // know it leaves it alone, and its merger can add it up. Whether such a program
 // wrote is known from m/counted, which follows m/revision, and from the number of
 // entries, which c/ has too. Then the bytes are counted again from the records, at
-// the first use of the source. The fields lastFailure and tries of a dead letter came with
-// version 2: the first record that has one of them makes it. Pebble's own files have its format major version 20 or later
+// the first use of the source. Pebble's own files have its format major version 20 or later
 // (its FormatWALSyncChunks); its own ratchet guards them.
 //
 // # Limits
@@ -128,7 +127,8 @@
 // time is kept exactly). A process has the directory to itself: Pebble's LOCK
 // file is locked, also to read. Memory: a
 // cache of 56 MiB, in which the memtables of up to 16 MiB each are counted, at
-// most 256 open tables, and three numbers for each source asked for; none of it
+// most 256 open tables, three numbers for each source asked for, and a filter of the keys
+// that are not there, of at most 10 MiB while its successor is made; beyond that nothing
 // grows with what is stored. A file system below 512 MiB gets smaller memtables,
 // since a few logs of their size are kept to be used again.
 //
@@ -169,6 +169,6 @@
 // # What it leaves to others
 //
 // Which changes to make, one at a time for a key; recognising stale rows of the due
-// order; the quotas of keys and bytes, which marks are not in (all: queue); and what a
+// order; the quotas of keys and bytes (all: queue); and what a
 // fingerprint is of.
 package store

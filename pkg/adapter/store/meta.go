@@ -15,7 +15,9 @@ import (
 
 // The versions of the layout that this program reads and writes. The number goes up
 // with any change that an older program would misread. The first mark of a watched
-// object makes version 2 of a store: an older program would not purge the marks.
+// object, and the first record with a last failure or with the tries of a dead letter,
+// make version 2 of a store: an older program would not purge the marks, and would misread
+// the record.
 const (
 	formatPlain  = 1
 	formatMarked = 2

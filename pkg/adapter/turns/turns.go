@@ -10,7 +10,7 @@
 // about a millisecond. A turn is not held while its holder waits for the network or for
 // memory; a long write keeps its turn until it is stored.
 //
-// Work of other kinds, such as the lists of watches, takes turns of its own number. It
+// Work of other kinds, such as the lists of watches, has turns of its own. It
 // leaves short computations alone, and memory to package budget.
 package turns
 

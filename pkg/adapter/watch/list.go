@@ -136,7 +136,7 @@ func (l *listing) page(ctx context.Context, q objects.Query) (objects.Page, erro
 }
 
 // flush stores the batch. Where the marks are too many the list goes on without new
-// objects: no delivery makes room for a mark, but the objects that the list does not find
+// objects: no delivery frees bytes for a mark, but the objects that the list does not find
 // do.
 func (l *listing) flush() error {
 	err := l.s.r.flush(&l.batch, progress{})

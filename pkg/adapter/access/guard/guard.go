@@ -209,9 +209,9 @@ func (g *Guard) mayIngest(ctx context.Context, who *caller, a access.Request, sr
 	case len(v.filtered) > 0:
 		return g.judge(ctx, who, a, v.filtered), nil
 	case v.unusable:
-		return nil, denied(who, a, "no EventPolicy that applies to it and can be used names it, and some are not ready")
+		return nil, denied(who, a, "no usable EventPolicy of the source names this sender, and some of its policies are not ready: see their conditions")
 	case v.applies:
-		return nil, denied(who, a, "EventPolicies apply to it and none of them names it")
+		return nil, denied(who, a, "EventPolicies apply to the source, and none of them names this sender")
 	case byMode == nil:
 		return nil, denied(who, a, "spec.access is rbac, no EventPolicy names it, and RBAC does not let it create "+
 			sourcesResource+"/"+rbacSubresource+" in the API group "+sources.GroupName)

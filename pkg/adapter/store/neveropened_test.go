@@ -15,7 +15,7 @@ import (
 )
 
 // After a power loss while the store is made, the directory opens.
-func TestUnborn_OpensAfterPowerLoss(t *testing.T) {
+func TestNeverOpened_OpensAfterPowerLoss(t *testing.T) {
 	t.Parallel()
 	r := storetest.Seed(t)
 	var images []image
@@ -48,7 +48,7 @@ func TestUnborn_OpensAfterPowerLoss(t *testing.T) {
 }
 
 // What was acknowledged must not be taken for a store that was never made.
-func TestUnborn_LostManifestIsRefused(t *testing.T) {
+func TestNeverOpened_LostManifestIsRefused(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
 	db := mustOpen(t, mem, "data")
