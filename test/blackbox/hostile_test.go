@@ -295,7 +295,7 @@ func TestFullDisk_RefusesAndRecovers(t *testing.T) {
 	// What was accepted before is delivered and listed all the same.
 	s.next(t, "before")
 	s.pages(t, "")
-	// A DELETE is how one makes room.
+	// A DELETE frees bytes.
 	s.cancel(t, "before the disk was full")
 	if _, ok := s.look(t, "before the disk was full"); ok {
 		t.Error("a DELETE on a full disk had no effect")
@@ -322,7 +322,7 @@ func TestFullDisk_RefusesAndRecovers(t *testing.T) {
 }
 
 // refused fills the disk until a change is refused: the store's own cleaning
-// may make room at any time. A change that the adapter let in just before the disk
+// may free bytes at any time. A change that the adapter let in just before the disk
 // was full waits for space, so each call has a bound; the next one is refused.
 func (s *source) refused(t *testing.T, filler string) {
 	t.Helper()

@@ -240,7 +240,7 @@ func TestBytes_QuotaStaysInTheStatus(t *testing.T) {
 	})
 }
 
-// Deletions make room in a namespace that is full of marks, also when the list, or the watch,
+// Deletions free bytes in a namespace that is full of marks, also when the list, or the watch,
 // is stuck at an object that does not fit.
 func TestBytes_DeletionsFreeSpace(t *testing.T) {
 	for name, before := range map[string]int{"in the first list": 400, "in the watch": 100} {
@@ -290,7 +290,7 @@ func TestBytes_DeletionsFreeSpace(t *testing.T) {
 	}
 }
 
-// Deletions make room again and again. After the list that found the first ones the watch stood still at
+// Deletions free bytes again and again. After the list that found the first ones the watch stood still at
 // the next object that did not fit, and hid the deletions behind it for as long as its version lived.
 func TestBytes_DeletionsFreeSpaceAgain(t *testing.T) {
 	run(t, func() *schedule.Source {
