@@ -176,6 +176,20 @@ func TestMember_ReplacementCutOff(t *testing.T) {
 	g.known(lost, late)
 }
 
+// A member that loses its disk within the first second of its group joins again. The others have no record of it yet:
+// it took itself for a new member, and etcd refused it at each start.
+func TestMember_DiskLostAtOnce(t *testing.T) {
+	t.Parallel()
+	g := start(t)
+	lost := rand.IntN(3)
+	g.lose(lost)
+	g.launch(lost)
+	g.ready(lost)
+	g.put(g.key(), time.Hour)
+	g.kill((lost + 1) % 3)
+	g.put(g.key(), time.Hour) // the member counts
+}
+
 // Where two of three have lost their disks no member knows all that was acknowledged: they
 // refuse, and say what to do.
 func TestGroup_TwoLostDisks(t *testing.T) {

@@ -22,7 +22,7 @@ type admission struct {
 	// Attempt is set while this member's disk is empty too, and it has not joined: it differs
 	// with each attempt to join.
 	Attempt string `json:"attempt,omitempty"`
-	// Asking: this member waits for the answers that admit it, so it has no log that may have promised anything.
+	// Asking: it waits for the answers that admit it, and has no log. Older programs never say so.
 	Asking bool `json:"asking,omitempty"`
 	// Store is the history of its view, Applied how far it is: one that was restored or
 	// migrated has entries, and no log.
@@ -89,9 +89,9 @@ func (m *Member) has(name string) (bool, error) {
 
 // admit returns when this member may take part. A member with a log may at once, unless the
 // log has promised nothing to another member, as after a first start that was cut off. One without
-// asks both others: it is a new one if they are empty too, or have no record of it. If
-// they have one, it has lost its disk and with it what it promised to them: it joins as
-// another member in its own place.
+// asks both others: it is a new one if they are empty too. If they take part, or have a record of it,
+// it may have lost its disk and with it what it promised to them: it joins as another member in its
+// own place.
 func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	has, err := m.has("member")
 	joining, e := m.has("joining")
@@ -109,13 +109,11 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 	attempt := rand.Text()
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
-	began := false // another member took part before this round of questions
+	var before map[string]admission
 	for again := time.Now().Add(waitLogEvery); ; {
 		answers, gone, silent := m.askOthers(ctx)
-		verdict, waitsFor, err := m.judge(answers, gone, joining, began)
-		for _, a := range answers {
-			began = began || a.Joined
-		}
+		verdict, waitsFor, err := m.judge(answers, before, gone, joining)
+		before = answers
 		if m.majorityLost.Load() {
 			return false, errLostMajority
 		}
@@ -203,21 +201,22 @@ const (
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
-// judge decides from the answers of the others, and from the ones that are gone. began says that one of them took part
-// before they were asked: two members had logs then, so where two are asking, one of them has lost its own. waitsFor
+// judge decides from the answers of the others, the ones of the round before, and the ones that are gone. waitsFor
 // names, for the log, what a member that cannot join yet waits for.
-func (m *Member) judge(answers map[string]admission, gone map[string]bool, joining, began bool) (v verdict, waitsFor string, _ error) {
-	var known, copies, joined bool
-	var empty, asking, waits []string
+//
+// A member takes part only with a majority, so one of the two others had a log then. Where it took part before both are
+// asked, and both ask, that log is lost.
+func (m *Member) judge(answers, before map[string]admission, gone map[string]bool, joining bool) (v verdict, waitsFor string, _ error) {
+	var known, copies, joined, tookPart, asking bool
+	var empty, waits []string
 	applied := m.view.Applied()
 	own, _ := m.view.History()
 	for _, name := range m.cfg.others() {
 		a, answered := answers[name]
 		_, is := a.Marks[m.cfg.Member]
-		known, joined = known || is, joined || a.Joined
-		if a.Asking {
-			asking = append(asking, name)
-		}
+		known = known || is
+		joined, tookPart = joined || a.Joined, tookPart || a.Joined && before[name].Joined
+		asking = asking || a.Asking
 		switch {
 		case !answered:
 			waits = append(waits, name)
@@ -247,18 +246,20 @@ func (m *Member) judge(answers map[string]admission, gone map[string]bool, joini
 	}
 	const all = "the other members"
 	switch {
-	case known && len(empty) > 0, began && len(asking) > 0:
+	case known && len(empty) > 0, tookPart && asking:
 		return waiting, "", errLostMajority
 	case len(waits) > 0:
 		return waiting, strings.Join(waits, " and "), nil
-	case joined && len(asking) > 0: // it may have been asked before the other one joined with its vote
-		return waiting, strings.Join(asking, " and "), nil
+	case joined && len(empty) > 0: // it takes part soon; or it asks, and was asked before the other one had its vote
+		return waiting, strings.Join(empty, " and "), nil
 	case known:
 		return replaceable, all, nil
-	case joining:
+	case joining && !joined:
 		return waiting, all, nil
 	case copies:
 		return behind, all, nil
+	case joined:
+		return replaceable, all, nil
 	}
 	return admitted, "", nil
 }

@@ -27,6 +27,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	t.Cleanup(func() { _ = m.Close() })
 	empty, full := admission{Attempt: "1"}, admission{Attempt: "1", Applied: 1, Store: "x"}
 	joined, asking := admission{Joined: true, Applied: 7, Store: "x"}, admission{Attempt: "1", Asking: true}
+	begun, left := admission{Joined: true}, admission{Attempt: "1", Asking: true, Applied: 7, Store: "x"}
 	for _, test := range []struct {
 		answers map[string]admission
 		want    verdict
@@ -41,12 +42,20 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		{map[string]admission{"admitted": full, "replaceable": empty}, behind, "the other members"},
 		{map[string]admission{"admitted": full, "replaceable": full}, behind, "the other members"},
 		{map[string]admission{"admitted": joined, "replaceable": joined}, behind, "the other members"},
-		{map[string]admission{"admitted": joined, "replaceable": empty}, behind, "the other members"},
 		{map[string]admission{"admitted": full}, waiting, "replaceable"},
+		// In a group that has begun this member may have promised something before it lost its disk.
+		{map[string]admission{"admitted": joined, "replaceable": empty}, waiting, "replaceable"},
+		{map[string]admission{"admitted": begun, "replaceable": begun}, replaceable, "the other members"},
 		// It may have joined with the vote of the one that was asking before.
 		{map[string]admission{"admitted": joined, "replaceable": asking}, waiting, "replaceable"},
+		// It took part in the round before, and its log was removed, to begin a new group.
+		{map[string]admission{"admitted": left, "replaceable": asking}, behind, "the other members"},
 	} {
-		if got, wait, err := m.judge(test.answers, nil, false, false); got != test.want || wait != test.wait || err != nil {
+		before := map[string]admission{}
+		if !test.answers["admitted"].Joined {
+			before["admitted"] = joined
+		}
+		if got, wait, err := m.judge(test.answers, before, nil, false); got != test.want || wait != test.wait || err != nil {
 			t.Errorf("%v: %v, %q, %v", test.answers, got, wait, err)
 		}
 	}
@@ -99,7 +108,7 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 		for i, round := range rounds {
 			b.Store(&round.b)
 			answers, gone, silent := m.askOthers(t.Context())
-			_, _, err := m.judge(answers, gone, false, false)
+			_, _, err := m.judge(answers, nil, gone, false)
 			if errors.Is(err, errLostMajority) != round.ends || err != nil && !round.ends {
 				t.Errorf("%s, round %d: %v; no answer: %v", name, i, err, silent)
 			}
@@ -107,6 +116,42 @@ func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A member that is asking while others take part joins once both do, in its own place. It was admitted under its old
+// name, which etcd refused at each start if it had lost its disk. That one other was still asking before the second one
+// took part, in the same round of questions, is no lost disk.
+func TestAdmission_GroupThatHasBegun(t *testing.T) {
+	t.Parallel()
+	asking, opening, joined := admission{Attempt: "1", Asking: true}, admission{Attempt: "1"}, admission{Joined: true}
+	rounds := map[string][]admission{"a": {asking, opening, joined}, "b": {joined, joined, joined}}
+	settings := Settings{Member: "c", peers: map[string]string{"c": "127.0.0.1:1"}}
+	var replaced atomic.Bool
+	for name, answers := range rounds {
+		round := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				replaced.Store(true)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(answers[min(round, len(answers)-1)])
+			round++ // one call at a time
+		}))
+		t.Cleanup(server.Close)
+		at := netip.MustParseAddrPort(server.Listener.Addr().String())
+		settings.peers[name] = netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
+	}
+	m, err := Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: settings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	m.client = http.DefaultClient
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if inPlace, err := m.admit(ctx); !inPlace || err != nil || !replaced.Load() {
+		t.Errorf("in its own place: %v, %v; the others were asked: %v", inPlace, err, replaced.Load())
 	}
 }
 
