@@ -134,7 +134,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 				m.attempt.Store(nil)
 				return true, m.setJoining()
 			}
-			m.cfg.Log.Info("this member cannot take the place of the one that has lost its disk yet; trying again", "error", err)
+			m.cfg.Log.Info("this member cannot join in its own place yet; trying again", "error", err)
 		case behind:
 			err := m.copyFirst(ctx, answers)
 			if err == nil {
@@ -197,7 +197,7 @@ type verdict int
 const (
 	waiting     verdict = iota // they must say more
 	admitted                   // it is a new one
-	replaceable                // it has lost its disk
+	replaceable                // it may have lost its disk
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
@@ -307,7 +307,7 @@ func (m *Member) settle(ctx context.Context) error {
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-	m.cfg.Log.Info("this member has taken the place of the one that lost its disk")
+	m.cfg.Log.Info("this member has joined in its own place")
 	return errors.Join(os.Remove(m.logFile("joining")), syncDir(filepath.Dir(m.logFile("joining"))))
 }
 
@@ -342,11 +342,11 @@ func (m *Member) replace(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), replaceTime)
 	defer cancel()
 	if err := m.replaceOther(ctx, member, attempt); err != nil {
-		m.cfg.Log.Warn("a member that has lost its disk cannot be replaced now", "member", member, "error", err)
+		m.cfg.Log.Warn("a member without a log cannot join in its own place now", "member", member, "error", err)
 		unavailable(w, err.Error())
 		return
 	}
-	m.cfg.Log.Info("a member that has lost its disk joins anew", "member", member)
+	m.cfg.Log.Info("a member without a log joins in its own place", "member", member)
 	w.WriteHeader(http.StatusNoContent)
 }
 
