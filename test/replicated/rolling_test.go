@@ -26,28 +26,37 @@ import (
 // service is a Service as kube-proxy makes it: a new connection goes to one of the members that
 // are known to be ready, and a connection that exists stays where it is.
 type service struct {
-	mu    sync.Mutex
-	ready map[int]string // member → address
+	mu      sync.Mutex
+	members map[int]endpoint
+}
+
+// endpoint is a member at which new connections arrive until an instant, zero for ever. A timer that removed it came
+// 0.7 s late on a busy machine.
+type endpoint struct {
+	address string
+	until   time.Time
 }
 
 func (s *service) set(i int, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ready[i] = address
+	s.members[i] = endpoint{address: address}
 }
 
-func (s *service) remove(i int) {
+func (s *service) remove(i int, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.ready, i)
+	s.members[i] = endpoint{s.members[i].address, at}
 }
 
 // dial is http.Transport.DialContext.
 func (s *service) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	var all []string
-	for _, address := range s.ready {
-		all = append(all, address)
+	for _, e := range s.members {
+		if e.until.IsZero() || time.Now().Before(e.until) {
+			all = append(all, e.address)
+		}
 	}
 	s.mu.Unlock()
 	if len(all) == 0 {
@@ -197,27 +206,24 @@ func (r *roll) replace(i int, lag time.Duration) {
 	r.group.mu.Lock()
 	r.members[i] = nil
 	r.group.mu.Unlock()
+	begun := time.Now()
 	r.mu.Lock()
-	r.ended, r.gap, r.slowest = time.Now(), 0, 0
+	r.ended, r.gap, r.slowest = begun, 0, 0
 	r.mu.Unlock()
-	removed := make(chan struct{})
-	time.AfterFunc(lag, func() {
-		r.plain.remove(i)
-		r.secured.remove(i)
-		close(removed)
-	})
+	r.plain.remove(i, begun.Add(lag))
+	r.secured.remove(i, begun.Add(lag))
 	ctx, cancel := context.WithTimeout(r.t.Context(), harness.Patience)
 	defer cancel()
 	status, took, err := a.Terminate(ctx)
 	if err != nil || status != 0 {
 		r.t.Fatalf("status %d, %v:\n%s", status, err, a.Log())
 	}
-	<-removed
 	r.t.Cleanup(func() {
 		if r.t.Failed() {
 			r.t.Logf("%s, which was ended, said:\n%s", name(i), a.Log())
 		}
 	})
+	r.pass(time.Until(begun.Add(lag)))
 	r.launch(i)
 	r.enter(i)
 	r.mu.Lock()
@@ -242,7 +248,7 @@ func TestGroup_RollFailsNoCall(t *testing.T) {
 	mount(t, dir, membersFiles(authority, 2))
 	r := &roll{roots: x509.NewCertPool(), calls: map[string]int{}}
 	r.roots.AddCert(authority.Certificate)
-	r.plain.ready, r.secured.ready = map[int]string{}, map[int]string{}
+	r.plain.members, r.secured.members = map[int]endpoint{}, map[int]endpoint{}
 	for i := range r.addresses {
 		var err error
 		if r.addresses[i], err = harness.FreeAddress(); err != nil {

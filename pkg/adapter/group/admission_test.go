@@ -51,7 +51,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		// It took part in the round before, and its log was removed, to begin a new group.
 		{map[string]admission{"admitted": left, "replaceable": asking}, behind, "the other members"},
 	} {
-		before := map[string]admission{}
+		before := map[string]admission{} // the round in which a member joined is its first one here
 		if !test.answers["admitted"].Joined {
 			before["admitted"] = joined
 		}
@@ -61,24 +61,27 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 	}
 }
 
+// peer serves what another member answers at its port for members, and returns the address of its log, one port below.
+func peer(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	at := netip.MustParseAddrPort(server.Listener.Addr().String())
+	return netip.AddrPortFrom(at.Addr(), at.Port()-1).String()
+}
+
 // Two members that have lost their disks both end with that reason. Member c could end while b was starting. Then b
 // did not know that the disk of c was empty too, and waited for c.
 func TestAdmission_BothEmptyMembersEnd(t *testing.T) {
 	t.Parallel()
 	var b atomic.Pointer[http.HandlerFunc]
-	address := func(h http.HandlerFunc) string {
-		server := httptest.NewServer(h)
-		t.Cleanup(server.Close)
-		at := netip.MustParseAddrPort(server.Listener.Addr().String())
-		return netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
-	}
 	says := func(a admission) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(a) }
 	}
 	hangUp := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	settings := Settings{Member: "c", peers: map[string]string{
-		"a": address(says(admission{Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1, "c": 1}})),
-		"b": address(func(w http.ResponseWriter, r *http.Request) { (*b.Load())(w, r) }),
+		"a": peer(t, says(admission{Joined: true, Applied: 7, Store: "x", Marks: map[string]uint64{"b": 1, "c": 1}})),
+		"b": peer(t, func(w http.ResponseWriter, r *http.Request) { (*b.Load())(w, r) }),
 		"c": "127.0.0.1:1",
 	}}
 	var m *Member
@@ -130,17 +133,14 @@ func TestAdmission_GroupThatHasBegun(t *testing.T) {
 	var replaced atomic.Bool
 	for name, answers := range rounds {
 		round := 0
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		settings.peers[name] = peer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
 				replaced.Store(true)
 				return
 			}
 			_ = json.NewEncoder(w).Encode(answers[min(round, len(answers)-1)])
 			round++ // one call at a time
-		}))
-		t.Cleanup(server.Close)
-		at := netip.MustParseAddrPort(server.Listener.Addr().String())
-		settings.peers[name] = netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
+		})
 	}
 	m, err := Open(Config{DataDir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Settings: settings})
 	if err != nil {
@@ -176,13 +176,7 @@ func TestAdmission_UnrecordedMembersEnd(t *testing.T) {
 func bothEnd(t *testing.T, third admission) {
 	members := map[string]*Member{}
 	settings := Settings{peers: map[string]string{}}
-	serve := func(name string, h http.HandlerFunc) {
-		server := httptest.NewServer(h)
-		t.Cleanup(server.Close)
-		at := netip.MustParseAddrPort(server.Listener.Addr().String())
-		settings.peers[name] = netip.AddrPortFrom(at.Addr(), at.Port()-1).String() // that port is the log's
-	}
-	serve("a", func(w http.ResponseWriter, r *http.Request) {
+	settings.peers["a"] = peer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != admissionPath {
 			http.Error(w, "no copy", http.StatusServiceUnavailable)
 			return
@@ -190,7 +184,7 @@ func bothEnd(t *testing.T, third admission) {
 		_ = json.NewEncoder(w).Encode(third)
 	})
 	for _, name := range []string{"b", "c"} {
-		serve(name, func(w http.ResponseWriter, r *http.Request) { members[name].answerAdmission(w, r) })
+		settings.peers[name] = peer(t, func(w http.ResponseWriter, r *http.Request) { members[name].answerAdmission(w, r) })
 	}
 	for _, name := range []string{"b", "c"} {
 		settings.Member = name
