@@ -220,11 +220,14 @@ func TestExpiry_DropsWithin5Seconds(t *testing.T) {
 		t.Error("accepted and dropped, but there")
 	}
 	start := time.Now()
-	expires := start.Add(300 * time.Millisecond)
+	expires := start.Add(3 * time.Second) // the first attempt comes before, on a busy machine too
 	listed := `{"delay":"1h","expiresAt":"` + expires.UTC().Format(time.RFC3339Nano) + `"}`
 	plain.put(t, "expire/waiting", listed)
 	// Retries included.
-	plain.answer("expire/retrying", harness.Status(http.StatusInternalServerError))
+	plain.answer("expire/retrying", func(w http.ResponseWriter, _ *http.Request, _ *harness.Delivery) {
+		w.Header().Set("Retry-After", "600")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
 	plain.put(t, "expire/retrying", `{"expiresAt":"`+expires.UTC().Format(time.RFC3339Nano)+`"}`)
 	plain.next(t, "expire/retrying")
 	for _, key := range []string{"expire/waiting", "expire/retrying"} {
