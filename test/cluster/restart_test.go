@@ -105,7 +105,9 @@ func TestRestart_SourcesDeletedMeanwhileGo(t *testing.T) {
 	gone, again, stays := p.create(t, ns, "gone", to(sink, "in")), p.create(t, ns, "again", to(sink, "in")), p.create(t, ns, "stays", to(sink, "in"))
 	for _, s := range []*source{gone, again, stays} {
 		s.served()
-		s.put(s.name, `{"delay":"1s"}`)
+	}
+	for _, s := range []*source{gone, again, stays} {
+		s.put(s.name, `{"delay":"3s"}`) // after the end of the adapter, on a busy machine too
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), kube.Patience)
 	defer cancel()
