@@ -1,6 +1,6 @@
 // Package command is the main program of the adapter, which two commands share. It guarantees
-// that a flag which is not valid ends the program before a port or a data directory is opened. It reads flags
-// and signals, and leaves the rest to package adapter.
+// that a flag which is not valid ends the program before a port or a data directory is opened.
+// It reads flags and signals, and leaves the rest to package adapter.
 package command
 
 import (

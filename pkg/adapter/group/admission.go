@@ -53,7 +53,7 @@ func (m *Member) answerAdmission(w http.ResponseWriter, r *http.Request) {
 	a := admission{Applied: m.view.Applied(), Sealed: m.view.Sealed(), Joined: m.joined.Load()}
 	a.Store, _ = m.view.History() // of a new view there is none
 	if attempt := m.attempt.Load(); attempt != nil && !a.Joined {
-		a.Attempt, a.Asking = *attempt, !m.admitted.Load()
+		a.Attempt, a.Asking = *attempt, m.asking.Load()
 	} else {
 		shard := m.shard.Load()
 		if shard == nil {
@@ -107,6 +107,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		return false, fmt.Errorf("group: data directory: %w", err)
 	}
 	attempt := rand.Text()
+	m.asking.Store(true)
 	m.attempt.Store(&attempt)
 	m.cfg.Log.Info("the directory has no log: asking the other members, since a first start needs all three")
 	var before map[string]admission
@@ -127,7 +128,7 @@ func (m *Member) admit(ctx context.Context) (replaces bool, err error) {
 		case admitted:
 			// The others may still be asking: they get the answer that this member was empty until it
 			// has joined.
-			m.admitted.Store(true)
+			m.asking.Store(false)
 			return false, nil
 		case replaceable:
 			if err = m.replaced(ctx, attempt); err == nil {

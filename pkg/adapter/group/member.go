@@ -46,7 +46,7 @@ type Member struct {
 	owns         atomic.Bool               // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
-	admitted     atomic.Bool                 // it opens its log now
+	asking       atomic.Bool                 // that attempt waits for the others' answers
 	shard        atomic.Pointer[replica.Log] // once the log is open
 	api          atomic.Pointer[http.Handler]
 	cancel       context.CancelFunc
