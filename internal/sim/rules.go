@@ -227,6 +227,11 @@ func (j *judge) finish(d *delivery, o schedule.Outcome) {
 	}
 	switch newer := d.overtaken && k.newest != nil; {
 	case d.replaced && !v.settled: // the newer occurrence decides about the key
+		if newer && !d.counted {
+			n := *k.newest
+			n.attempt++
+			j.set(k, &n)
+		}
 	case newer:
 		j.set(k, j.behind(d, v))
 	case v.settled || v.gaveUp:
@@ -255,7 +260,7 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
 		n.dueAt, n.retryAt, n.rev = v.asked, time.Time{}, j.mark()
-	case !v.settled && !v.gaveUp && v.retry.Before(n.at()):
+	case !v.settled && !v.gaveUp && !d.of.expired(j.wall) && v.retry.Before(n.at()):
 		n.dueAt, n.retryAt = d.of.dueAt, v.retry
 	}
 	return &n

@@ -13,6 +13,8 @@ import (
 var (
 	newerPut   = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Attempt: 1, Event: newer} // a back-off
 	newerEvent = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), UnfinishedAt: flyingKey.DueAt, Attempt: 7, Tries: 2, Event: newer}
+	// With reschedulepolicy replace: the counter is the key's.
+	replacingEvent = Entry{Revision: 6, Occurrence: 6, ScheduledAt: t0, DueAt: t0.Add(time.Minute), Attempt: 7, Event: newer}
 )
 
 var situations = map[string]struct {
@@ -22,6 +24,7 @@ var situations = map[string]struct {
 	"alone":                    {&flyingKey, Flight{Entry: &flyingKey, Own: true}},
 	"a PUT behind":             {&newerPut, Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}},
 	"an event behind":          {&newerEvent, Flight{Entry: &flyingKey}},
+	"an event replaced it":     {&replacingEvent, Flight{Entry: &flyingKey, Superseded: true}},
 	"an event behind, expired": {nil, Flight{Entry: &flyingKey}},
 	"a PUT behind, expired":    {nil, Flight{Entry: &flyingKey, Superseded: true, OwnCounter: true}},
 	"deleted":                  {nil, Flight{Entry: &flyingKey, Cancelled: true}},
@@ -93,6 +96,21 @@ var finishes = []struct{ situation, outcome, want string }{
 	{"an event behind", "503, at once", "retrying [due -60, retry 0, 8/0, 6.6]"},
 	{"an event behind", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
 	{"an event behind", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
+
+	{"an event replaced it", "aborted", "superseded, unchanged"},
+	{"an event replaced it", "2xx", "delivered [due 60, 0/0, 6.6]"},
+	{"an event replaced it", "again in 30 s", "delivered [due 30, 0/0, 9.6]"},
+	{"an event replaced it", "again in 90 s", "delivered [due 60, 0/0, 6.6]"},
+	{"an event replaced it", "again at", "delivered [due 30, 0/0, 9.6]"},
+	{"an event replaced it", "again long ago", "delivered [due 0, 0/0, 9.6]"},
+	{"an event replaced it", "never", "delivered [due 60, 0/0, 6.6]"},
+	{"an event replaced it", "500", "superseded [due 60, 8/0, 6.6]"}, // not retried, and counted
+	{"an event replaced it", "503 in 60 s", "superseded [due 60, 8/0, 6.6]"},
+	{"an event replaced it", "400", "dropped [due 60, 8/0, 6.6]"},
+	{"an event replaced it", "500, in 30 s", "superseded [due 60, 8/0, 6.6]"},
+	{"an event replaced it", "503, at once", "superseded [due 60, 8/0, 6.6]"},
+	{"an event replaced it", "400, in 30 s", "dropped [due 30, 0/0, 9.6]"},
+	{"an event replaced it", "400, in 90 s", "dropped [due 60, 0/0, 6.6]"},
 
 	{"an event behind, expired", "aborted", "aborted, unchanged"},
 	{"an event behind, expired", "2xx", "delivered, gone"},
@@ -256,6 +274,23 @@ func TestFinish_RetryExpires(t *testing.T) {
 	}
 	if e.Expired(t0) || !e.Expired(t0.Add(1)) || (&Entry{}).Expired(t0) {
 		t.Error("an entry expires at its expiresAt, and without one never")
+	}
+}
+
+// When an occurrence fails after its expiry, an event that came in behind it is not
+// brought forward for a retry.
+func TestFinish_ExpiredBeforeAnEvent(t *testing.T) {
+	t.Parallel()
+	e := flyingKey
+	for expires, want := range map[time.Duration]string{
+		1: "retrying [due -60, retry 4, 8/0, 6.6]", 0: "expired [due 60, 8/0, 6.6]",
+	} {
+		e.ExpiresAt = t0.Add(expires)
+		f := Flight{Entry: &e}
+		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &newerEvent, outcomes["500"])
+		if got := describe(s, &newerEvent); got != want {
+			t.Errorf("it expires %v after the answer: %s, want %s", expires, got, want)
+		}
 	}
 }
 

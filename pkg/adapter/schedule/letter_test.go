@@ -184,7 +184,7 @@ func TestRedrive_IsANewOccurrence(t *testing.T) {
 	}
 }
 
-// The source's jitter adds to the waits of outcomes, never to the times of requests.
+// The source's jitter adds to the waits of outcomes and to maxInterval, never to the times of requests.
 func TestJitter_AddsToWaitsOfOutcomes(t *testing.T) {
 	t.Parallel()
 	src := &Source{Jitter: 0.5, MaxInterval: time.Minute, Delivery: Delivery{BackoffDelay: 10 * time.Second}}
@@ -208,5 +208,14 @@ func TestJitter_AddsToWaitsOfOutcomes(t *testing.T) {
 	}
 	if got := apply(t, put(time.Minute, Replace), nil, false, src).Entry.DueAt.Sub(t0); got != time.Minute {
 		t.Errorf("a request: %s", got)
+	}
+	for own, want := range map[float64]time.Duration{0: 75 * time.Second, 1: 90 * time.Second} {
+		r := Request{Backoff: &Backoff{Base: time.Second, Factor: 2, Cap: time.Hour, MaxAttempts: 1}, Jitter: own}
+		cur := waitingKey
+		cur.Attempt = 1
+		c, err := r.Apply(in, &cur, false)
+		if err != nil || c.Entry.DueAt.Sub(t0) != want {
+			t.Errorf("maxInterval after the last attempt, with a jitter of %v: %+v (%v), want %s", own, c.Entry, err, want)
+		}
 	}
 }

@@ -200,12 +200,17 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 		return f.giveUp(in, waiting, o)
 	}
 	if f.Superseded {
-		return Step{Next: waiting, Disposition: Superseding}
+		s := Step{Disposition: Superseding}
+		s.Next, s.Changed = f.failedBefore(waiting)
+		return s
+	}
+	if f.Entry.Expired(in.Now) { // no retry: a newer occurrence keeps its own time
+		if waiting == nil {
+			return Step{Changed: true, Disposition: Expired}
+		}
+		return Step{Next: f.failed(waiting), Changed: true, Disposition: Expired}
 	}
 	n := f.failed(waiting)
-	if waiting == nil && n.Expired(in.Now) {
-		return Step{Changed: true, Disposition: Expired}
-	}
 	at := in.after(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
 		at = o.Again.time(in, 0) // a retry: MinDelay does not apply
@@ -233,6 +238,15 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
+// failedBefore returns the occurrence that replaced the one that failed. Its counter
+// grows unless it is its own.
+func (f *Flight) failedBefore(waiting *Entry) (*Entry, bool) {
+	if waiting == nil || f.OwnCounter {
+		return waiting, false
+	}
+	return f.failed(waiting), true
+}
+
 // giveUp ends the delivered occurrence. Its event goes to the dead letter sink, or is
 // kept if there is none or it refused, even when a newer occurrence has replaced it.
 func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
@@ -247,6 +261,7 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	case again && waiting != nil:
 		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
 	case f.Superseded && !again: // the newer occurrence decides
+		s.Next, s.Changed = f.failedBefore(waiting)
 	case waiting != nil:
 		s.Next, s.Changed = f.failed(waiting), true
 	default:

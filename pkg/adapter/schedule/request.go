@@ -235,6 +235,7 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = cur.Attempt
 	}
 	var delay time.Duration
+	jitter := r.Jitter
 	switch {
 	case r.Backoff != nil:
 		if most := r.Backoff.MaxAttempts; most > 0 && e.Attempt >= most {
@@ -242,6 +243,9 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 				return time.Time{}, Refuse(CodeExhausted, "backoff.maxAttempts: key %q has used up its %d attempts", in.Key, most)
 			}
 			e.Attempt = 0
+			if jitter == 0 { // maxInterval gives the time
+				jitter = in.Source.Jitter
+			}
 			break
 		}
 		e.Attempt = increment(e.Attempt)
@@ -257,7 +261,7 @@ func (r *Request) time(in Inputs, cur *Entry, c *Change, e *Entry) (time.Time, e
 		e.Attempt = 0
 	}
 	delay = max(delay, in.Source.Ceilings.MinDelay)
-	return in.Now.Add(addJitter(delay, r.Jitter, in.Random)), nil
+	return in.Now.Add(addJitter(delay, jitter, in.Random)), nil
 }
 
 // addJitter adds at most the share of a wait to it. MaxDuration stays the most: what is due later

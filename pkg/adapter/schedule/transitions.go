@@ -52,6 +52,7 @@ var Transitions = []Transition{
 	{Behind, "give up", Waiting, "the older occurrence is a dead letter, kept or dropped, the newer stays; rejected with Reschedule-After: the sooner time"},
 	{Behind, "cancel", Leaving, "DELETE"},
 	{Behind, "expire", Leaving, "the newer occurrence expired"},
+	{Behind, "expire", Waiting, "the older occurrence failed after its expiresAt: the newer keeps its time"},
 	{Behind, "restart", Waiting, "due when the older one was, if an event came in behind it, and once more at the event's time"},
 	{Leaving, "schedule", Behind, "201 created: the key had no entry"},
 	{Leaving, "answer", Absent, "after a DELETE whatever the answer"},

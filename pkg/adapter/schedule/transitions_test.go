@@ -211,10 +211,10 @@ func (k *key) check(before key, on string) string {
 		return "a retry is another occurrence"
 	case on == "fail" && waited && is.At().After(was.At()):
 		return "a failure postponed what waited behind it"
-	case on == "fail" && before.flight.Superseded && is != was:
-		return "the failure of what was superseded had an effect"
 	case before.flight != nil && before.flight.Cancelled && k.flight == nil && on != "restart" && is != was:
 		return "the answer had an effect after a DELETE"
+	case on == "fail" && before.flight.Superseded && is != was && (before.flight.OwnCounter || !waited || !is.At().Equal(was.At()) || is.Attempt != was.Attempt+1):
+		return "the failure of what was superseded did more than count"
 	case on == "restart" && was != nil && is == nil:
 		return "a restart lost the key"
 	case on == "restart" && was != nil && is.At().After(was.At()):
