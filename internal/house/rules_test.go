@@ -11,8 +11,8 @@ import (
 func TestRules_LiveWhereThePageSays(t *testing.T) {
 	t.Parallel()
 	_, section, found := strings.Cut(string(readRoot(t, "ARCHITECTURE.md")), "\n## Where a rule of the contract lives\n")
-	section, _, ends := strings.Cut(section, "\n## ")
-	if !found || !ends {
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !found {
 		t.Fatal("ARCHITECTURE.md has no section about the rules")
 	}
 	texts := readTree(t).texts
@@ -31,7 +31,7 @@ func TestRules_LiveWhereThePageSays(t *testing.T) {
 			}
 		}
 	}
-	if rules < 10 {
-		t.Errorf("%d rules, want 10 or more", rules)
+	if rules < 200 {
+		t.Errorf("%d rules, want 200 or more", rules)
 	}
 }
