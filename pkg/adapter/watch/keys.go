@@ -80,7 +80,7 @@ func usable(uid string) string {
 	return uid
 }
 
-// expressionTargets are the keys that the expression yields. An empty string is none.
+// expressionTargets are the keys that the expression yields.
 func expressionTargets(ctx context.Context, e *expression.WatchKey, r objects.Resource, o *objects.Object) ([]target, error) {
 	keys, err := e.Eval(ctx, map[string]any{"apiVersion": r.APIVersion(), "kind": r.Kind, "metadata": o.Metadata})
 	if err != nil {
@@ -88,9 +88,6 @@ func expressionTargets(ctx context.Context, e *expression.WatchKey, r objects.Re
 	}
 	var targets []target
 	for _, key := range keys {
-		if key == "" {
-			continue
-		}
 		if err := schedule.ValidateKey(key); err != nil {
 			return nil, fmt.Errorf("yields a key that cannot be used: %w", err)
 		}
