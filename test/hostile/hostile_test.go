@@ -70,7 +70,7 @@ func (s *street) live(t *testing.T, quiet, attack, after time.Duration) (answers
 	s.gang.attack(t, s.order)
 	s.phase(t, "attack", attack)
 	// Attackers that get no processor on a busy machine have more time, until all attacks have landed.
-	for enough := time.Now().Add(deadline); time.Now().Before(enough) && len(s.gang.soFar(t).missed(s.order.Attacks)) > 0; {
+	for enough := time.Now().Add(4 * deadline); time.Now().Before(enough) && len(s.gang.soFar(t).missed(s.order.Attacks)) > 0; {
 		s.neighbour.live(t.Context(), "attack", time.Second)
 	}
 	s.alive(t)

@@ -119,8 +119,8 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 func (m *Member) Route(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if m.leaving.Load() { // the caller's next call must go to another member
-			now := time.Now()
-			m.lastCall.Store(&now)
+			m.lateCalls.begin()
+			defer m.lateCalls.end()
 			w.Header().Set("Connection", "close")
 		}
 		if r.URL.Path == "/openapi.json" || r.URL.Path == "*" { // they are about no source

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,15 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		calls []time.Duration // after SIGTERM
+		takes time.Duration   // each call
 		ends  time.Duration
 	}{
-		{"no call", nil, forwardLeast},
-		{"the nodes learn it at once", []time.Duration{0, 100 * time.Millisecond}, forwardLeast},
-		{"a node learns it late", []time.Duration{0, 4 * time.Second, 5500 * time.Millisecond, 6500 * time.Millisecond}, 6500*time.Millisecond + forwardQuiet},
-		{"one never learns it", []time.Duration{4 * time.Second, 5500 * time.Millisecond, 7 * time.Second, 8500 * time.Millisecond, 9500 * time.Millisecond}, ForwardMost},
+		{"no call", nil, 0, forwardLeast},
+		{"the nodes learn it at once", []time.Duration{0, 100 * time.Millisecond}, 0, forwardLeast},
+		{"all callers wait for an answer", []time.Duration{3 * time.Second}, 3500 * time.Millisecond, 6500*time.Millisecond + forwardQuiet},
+		{"an answer never comes", []time.Duration{3 * time.Second}, time.Minute, ForwardMost},
+		{"a node learns it late", []time.Duration{0, 4 * time.Second, 5500 * time.Millisecond, 6500 * time.Millisecond}, 0, 6500*time.Millisecond + forwardQuiet},
+		{"one never learns it", []time.Duration{4 * time.Second, 5500 * time.Millisecond, 7 * time.Second, 8500 * time.Millisecond, 9500 * time.Millisecond}, 0, ForwardMost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -29,8 +33,9 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 				m := &Member{cfg: Config{Log: slog.New(slog.DiscardHandler)}}
 				m.leaving.Store(true)
 				begun := time.Now()
-				go func() {
-					api := m.Route(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				var caller sync.WaitGroup
+				caller.Go(func() {
+					api := m.Route(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(test.takes) }))
 					for _, at := range test.calls {
 						time.Sleep(time.Until(begun.Add(at)))
 						answer := httptest.NewRecorder()
@@ -39,11 +44,12 @@ func TestLeave_ForwardsWhileCalled(t *testing.T) {
 							t.Error("the caller is not told to go elsewhere")
 						}
 					}
-				}()
+				})
 				m.forwardOn(begun)
 				if took := time.Since(begun); took != test.ends {
 					t.Errorf("it ended after %s, want %s", took, test.ends)
 				}
+				caller.Wait()
 			})
 		})
 	}

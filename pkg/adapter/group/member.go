@@ -41,9 +41,9 @@ type Member struct {
 	client       *http.Client
 	slots        *budget.Budget // calls that are forwarded in this group
 	otherGroups  map[int]*otherGroup
-	leaving      atomic.Bool               // the process ends
-	lastCall     atomic.Pointer[time.Time] // since then; of any caller
-	owns         atomic.Bool               // a tenure runs, or what it began has not ended
+	leaving      atomic.Bool // the process ends
+	lateCalls    lateCalls
+	owns         atomic.Bool // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
 	asking       atomic.Bool                 // that attempt waits for the others' answers
@@ -322,9 +322,37 @@ func (m *Member) Leave() {
 	m.forwardOn(begun)
 }
 
+// lateCalls are the calls that began after this member began to end.
+type lateCalls struct {
+	mu       sync.Mutex
+	underWay int
+	last     time.Time // when the last one began or ended; zero: there was none
+}
+
+func (c *lateCalls) begin() { c.change(1) }
+func (c *lateCalls) end()   { c.change(-1) }
+
+func (c *lateCalls) change(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.underWay += n
+	c.last = time.Now()
+}
+
+// latest is when a call was last under way: now, while one is.
+func (c *lateCalls) latest() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.underWay > 0 {
+		return time.Now()
+	}
+	return c.last
+}
+
 // How long a member that ends goes on forwarding calls: at least, after the last call, and at most.
 // Nodes and load balancers send new connections here until they have received that it ends: on a
-// busy machine kube-proxy took up to 1.9 s. Where calls are few, that none comes proves nothing.
+// busy machine kube-proxy took up to 1.9 s. Where calls are few, that none comes proves nothing, nor
+// where all callers wait for an answer.
 const (
 	forwardLeast = 5 * time.Second
 	forwardQuiet = 2 * time.Second
@@ -335,8 +363,8 @@ const (
 func (m *Member) forwardOn(begun time.Time) {
 	for {
 		until := begun.Add(forwardLeast)
-		if last := m.lastCall.Load(); last != nil && last.Add(forwardQuiet).After(until) {
-			until = last.Add(forwardQuiet)
+		if quiet := m.lateCalls.latest().Add(forwardQuiet); quiet.After(until) {
+			until = quiet
 		}
 		if most := begun.Add(ForwardMost); until.After(most) {
 			until = most
@@ -348,7 +376,7 @@ func (m *Member) forwardOn(begun time.Time) {
 		<-time.After(left)
 	}
 	lastCall := time.Duration(0) // of none
-	if last := m.lastCall.Load(); last != nil {
+	if last := m.lateCalls.latest(); !last.IsZero() {
 		lastCall = last.Sub(begun)
 	}
 	m.cfg.Log.Info("calls were forwarded until callers had moved; this member ends now", "for", time.Since(begun), "lastCall", lastCall)
