@@ -260,7 +260,7 @@ func (j *judge) behind(d *delivery, v verdict) *occurrence {
 	switch {
 	case v.settled && !v.asked.IsZero() && v.asked.Before(n.at()):
 		n.dueAt, n.retryAt, n.rev = v.asked, time.Time{}, j.mark()
-	case !v.settled && !v.gaveUp && !d.of.expired(j.wall) && v.retry.Before(n.at()):
+	case !v.settled && !v.gaveUp && !d.of.expired(v.retry) && v.retry.Before(n.at()):
 		n.dueAt, n.retryAt = d.of.dueAt, v.retry
 	}
 	return &n

@@ -118,9 +118,8 @@ func (m *Member) routeForwarded(api http.Handler) http.Handler {
 // Route answers a call here or at the owner, also of another group. While there is none it waits.
 func (m *Member) Route(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer m.callers.call(r)()
 		if m.leaving.Load() { // the caller's next call must go to another member
-			m.lateCalls.begin()
-			defer m.lateCalls.end()
 			w.Header().Set("Connection", "close")
 		}
 		if r.URL.Path == "/openapi.json" || r.URL.Path == "*" { // they are about no source

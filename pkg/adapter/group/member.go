@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ type Member struct {
 	slots        *budget.Budget // calls that are forwarded in this group
 	otherGroups  map[int]*otherGroup
 	leaving      atomic.Bool // the process ends
-	lateCalls    lateCalls
+	callers      callers
 	owns         atomic.Bool // a tenure runs, or what it began has not ended
 	joined       atomic.Bool
 	attempt      atomic.Pointer[string]      // to join, of a member without a log
@@ -322,17 +323,25 @@ func (m *Member) Leave() {
 	m.forwardOn(begun)
 }
 
-// lateCalls are the calls that began after this member began to end.
-type lateCalls struct {
+// callers knows when a caller last called this member, or waited for its answer.
+type callers struct {
 	mu       sync.Mutex
-	underWay int
-	last     time.Time // when the last one began or ended; zero: there was none
+	underWay int       // calls without an answer
+	last     time.Time // when one began or ended
 }
 
-func (c *lateCalls) begin() { c.change(1) }
-func (c *lateCalls) end()   { c.change(-1) }
+// call notes that a call begins, and returns the function that notes its answer. A stream of events
+// lasts for as long as its caller wants: only its begin counts.
+func (c *callers) call(r *http.Request) (answered func()) {
+	c.change(1)
+	if strings.HasSuffix(r.URL.Path, "/events") {
+		c.change(-1)
+		return func() {}
+	}
+	return func() { c.change(-1) }
+}
 
-func (c *lateCalls) change(n int) {
+func (c *callers) change(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.underWay += n
@@ -340,7 +349,7 @@ func (c *lateCalls) change(n int) {
 }
 
 // latest is when a call was last under way: now, while one is.
-func (c *lateCalls) latest() time.Time {
+func (c *callers) latest() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.underWay > 0 {
@@ -363,7 +372,7 @@ const (
 func (m *Member) forwardOn(begun time.Time) {
 	for {
 		until := begun.Add(forwardLeast)
-		if quiet := m.lateCalls.latest().Add(forwardQuiet); quiet.After(until) {
+		if quiet := m.callers.latest().Add(forwardQuiet); quiet.After(until) {
 			until = quiet
 		}
 		if most := begun.Add(ForwardMost); until.After(most) {
@@ -375,10 +384,7 @@ func (m *Member) forwardOn(begun time.Time) {
 		}
 		<-time.After(left)
 	}
-	lastCall := time.Duration(0) // of none
-	if last := m.lateCalls.latest(); !last.IsZero() {
-		lastCall = last.Sub(begun)
-	}
+	lastCall := max(m.callers.latest().Sub(begun), 0)
 	m.cfg.Log.Info("calls were forwarded until callers had moved; this member ends now", "for", time.Since(begun), "lastCall", lastCall)
 }
 

@@ -277,19 +277,32 @@ func TestFinish_RetryExpires(t *testing.T) {
 	}
 }
 
-// When an occurrence fails after its expiry, an event that came in behind it is not
-// brought forward for a retry.
+// When an occurrence that fails has expired by the time of its retry, an event that came
+// in behind it is not brought forward.
 func TestFinish_ExpiredBeforeAnEvent(t *testing.T) {
 	t.Parallel()
-	e := flyingKey
-	for expires, want := range map[time.Duration]string{
-		1: "retrying [due -60, retry 4, 8/0, 6.6]", 0: "expired [due 60, 8/0, 6.6]",
+	const retry, asked = 4 * time.Second, 30 * time.Second
+	for _, tc := range []struct {
+		outcome string
+		expires time.Duration
+		want    string
+	}{
+		{"500", 0, "superseded [due 60, 8/0, 6.6]"},
+		{"500", retry, "superseded [due 60, 8/0, 6.6]"},
+		{"500", retry + 1, "retrying [due -60, retry 4, 8/0, 6.6]"},
+		{"500, in 30 s", asked, "superseded [due 60, 8/0, 6.6]"},
+		{"500, in 30 s", asked + 1, "retrying [due -60, retry 30, 8/0, 6.6]"},
+		{"2xx", 0, "delivered [due 60, 0/0, 6.6]"},
 	} {
-		e.ExpiresAt = t0.Add(expires)
+		e, cur := flyingKey, newerEvent
+		e.ExpiresAt = t0.Add(tc.expires)
 		f := Flight{Entry: &e}
-		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &newerEvent, outcomes["500"])
-		if got := describe(s, &newerEvent); got != want {
-			t.Errorf("it expires %v after the answer: %s, want %s", expires, got, want)
+		s := f.Finish(inputs(&Source{Delivery: Delivery{BackoffDelay: time.Second}}), &cur, outcomes[tc.outcome])
+		if got := describe(s, &cur); got != tc.want {
+			t.Errorf("%s, and it expires after %s: %s, want %s", tc.outcome, tc.expires, got, tc.want)
+		}
+		if diff := cmp.Diff(newerEvent, cur); diff != "" || !s.Next.UnfinishedAt.IsZero() {
+			t.Errorf("%s: unfinished since %s; the stored entry changed:\n%s", tc.outcome, s.Next.UnfinishedAt, diff)
 		}
 	}
 }
@@ -302,6 +315,7 @@ func TestFlight_RecordsChanges(t *testing.T) {
 		ingested bool
 	}
 	putStep, eventStep, keptStep := step{Change{Result: Created, Supersedes: true}, false}, step{Change{Result: Merged}, true}, step{Change{Result: Kept}, false}
+	replacing := step{Change{Result: Replaced, Supersedes: true}, true}
 	newObject := step{Change{Result: Created, Supersedes: true, NewObject: true}, false}
 	for name, tc := range map[string]struct {
 		steps []step
@@ -311,6 +325,7 @@ func TestFlight_RecordsChanges(t *testing.T) {
 		"kept":                 {[]step{keptStep}, Flight{Own: true}},
 		"a PUT":                {[]step{putStep}, Flight{Superseded: true, OwnCounter: true}},
 		"an event":             {[]step{eventStep}, Flight{}},
+		"an event replaces it": {[]step{replacing}, Flight{Superseded: true}},
 		"an event, then a PUT": {[]step{eventStep, putStep}, Flight{Superseded: true, OwnCounter: true}},
 		"a PUT, then an event": {[]step{putStep, eventStep}, Flight{Superseded: true, OwnCounter: true}},
 		"a new object":         {[]step{newObject}, Flight{Superseded: true, OwnCounter: true, Cancelled: true}},

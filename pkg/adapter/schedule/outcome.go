@@ -199,23 +199,18 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	if o.Kind == Rejected || in.Source.Delivery.exhausted(tries) {
 		return f.giveUp(in, waiting, o)
 	}
-	if f.Superseded {
-		s := Step{Disposition: Superseding}
-		s.Next, s.Changed = f.failedBefore(waiting)
-		return s
-	}
-	if f.Entry.Expired(in.Now) { // no retry: a newer occurrence keeps its own time
-		if waiting == nil {
-			return Step{Changed: true, Disposition: Expired}
-		}
-		return Step{Next: f.failed(waiting), Changed: true, Disposition: Expired}
-	}
-	n := f.failed(waiting)
 	at := in.after(in.Source.Delivery.wait(tries, o.RetryAfter))
 	if o.Again != nil {
 		at = o.Again.time(in, 0) // a retry: MinDelay does not apply
 	}
+	n := f.failed(waiting)
 	switch {
+	case f.Superseded || waiting != nil && f.Entry.Expired(at): // no retry: the newer occurrence keeps its time
+		s := Step{Disposition: Superseding}
+		s.Next, s.Changed = f.failedBefore(waiting)
+		return s
+	case waiting == nil && n.Expired(in.Now):
+		return Step{Changed: true, Disposition: Expired}
 	case waiting == nil:
 		n.Tries, n.RetryAt = tries, at
 		n.LastFailure = &LastFailure{At: in.Now, Code: o.Failure.Code, Data: o.Failure.Data}
