@@ -203,12 +203,13 @@ func (f *Flight) fail(in Inputs, waiting *Entry, o Outcome) Step {
 	if o.Again != nil {
 		at = o.Again.time(in, 0) // a retry: MinDelay does not apply
 	}
-	n := f.failed(waiting)
-	switch {
-	case f.Superseded || waiting != nil && f.Entry.Expired(at): // no retry: the newer occurrence keeps its time
+	if f.Superseded || waiting != nil && f.Entry.Expired(at) { // no retry: the newer occurrence keeps its time
 		s := Step{Disposition: Superseding}
 		s.Next, s.Changed = f.failedBefore(waiting)
 		return s
+	}
+	n := f.failed(waiting)
+	switch {
 	case waiting == nil && n.Expired(in.Now):
 		return Step{Changed: true, Disposition: Expired}
 	case waiting == nil:
@@ -233,8 +234,8 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
-// failedBefore returns the occurrence that replaced the one that failed. Its counter
-// grows unless it is its own.
+// failedBefore returns the occurrence that waits behind the one that failed, if there is
+// one. Its counter grows unless it is its own.
 func (f *Flight) failedBefore(waiting *Entry) (*Entry, bool) {
 	if waiting == nil || f.OwnCounter {
 		return waiting, false
@@ -255,10 +256,8 @@ func (f *Flight) giveUp(in Inputs, waiting *Entry, o Outcome) Step {
 	switch again := o.Kind == Rejected && o.Again != nil; {
 	case again && waiting != nil:
 		s.Next, s.Changed = f.succeedBefore(in, waiting, o)
-	case f.Superseded && !again: // the newer occurrence decides
+	case f.Superseded && !again, waiting != nil: // the newer occurrence decides
 		s.Next, s.Changed = f.failedBefore(waiting)
-	case waiting != nil:
-		s.Next, s.Changed = f.failed(waiting), true
 	default:
 		s.Next, s.Changed = f.Entry.next(in, o), true
 	}
