@@ -37,7 +37,9 @@ done
 awk '/^=== / { name = $3; next }
     /^ *--- FAIL: / { failed[++n] = $3 }
     { said[name] = said[name] $0 "\n" }
-    END { for (i = 1; i <= n; i++) printf "== %s said:\n%s", failed[i], said[failed[i]] }' "$log"
+    END { for (i = 1; i <= n; i++) printf "== %s said:\n%s", failed[i], said[failed[i]] }' "$log" | tee "$E2E_LOGS/failed.txt"
+# The pods of Knative that ended and began again, or do not run.
+awk '$1 ~ /^knative-/ && $2 ~ /^pod\// && ($5 != "0" || $4 != "Running")' "$E2E_LOGS/pods.txt" | tee -a "$E2E_LOGS/failed.txt"
 # A node without disk or memory fails tests that have nothing in common.
 kubectl get events -A --field-selector involvedObject.kind=Node,type=Warning -o custom-columns=NODE:.involvedObject.name,REASON:.reason,MESSAGE:.message --no-headers >&2 || true
 echo "e2e: failed; logs, objects and events are in $E2E_LOGS" >&2
