@@ -37,6 +37,7 @@ func TestOperator_AnswersWithTheOutcome(t *testing.T) {
 				body, _ := io.ReadAll(r.Body)
 				scheduled = r.Method + " " + r.URL.EscapedPath() + " " + string(body)
 				rw.WriteHeader(c.schedule)
+				_, _ = io.WriteString(rw, "{}")
 			}))
 			defer api.Close()
 			r := httptest.NewRequest("POST", "/", strings.NewReader(c.data))

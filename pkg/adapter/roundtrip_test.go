@@ -274,7 +274,7 @@ func (w *world) call(method, path string, h http.Header, body []byte) bool {
 		return false
 	}
 	req.Header = h
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := w.edge.Client().Do(req)
 	if err != nil {
 		return false // net/http refuses to send it
 	}

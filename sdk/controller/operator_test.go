@@ -38,6 +38,10 @@ import (
 
 const patience = 30 * time.Second
 
+// sender sends events. It does not share connections with http.DefaultTransport: a test server that ends
+// closes these, also while an answer without a body comes in.
+var sender = &http.Client{Transport: &http.Transport{}}
+
 // configs is an operator written in the usual way: For ConfigMaps whose generation
 // changes, with Secrets of its own. It Watches ServiceAccounts, which name ConfigMaps.
 type configs struct {
@@ -241,7 +245,7 @@ func (op *operator) try(attributes map[string]string, data string) (answered, er
 		r.Header.Set("Ce-"+name, value)
 	}
 	r.Header["Authorization"] = op.tokens
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := sender.Do(r)
 	if err != nil {
 		return answered{}, err
 	}
@@ -361,7 +365,7 @@ func TestEvent_StructuredMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/cloudevents+json; charset=utf-8")
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := sender.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func TestIngest_CloudEventsSDKInEveryForm(t *testing.T) {
 				result = cehttp.NewResult(resp.StatusCode, "")
 				plain.next(t, "sdk second "+version)
 			default:
-				c, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(plain.url()))
+				c, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(plain.url()), cloudevents.WithRoundTripper(harness.Client.Transport))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -352,7 +352,7 @@ func deliver(t *testing.T, function, key string) *http.Response {
 		t.Fatal(err)
 	}
 	request.Header.Set("Ce-Reschedulekey", key)
-	reply, err := http.DefaultClient.Do(request)
+	reply, err := harness.Client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -342,13 +342,13 @@ func TestHead_AnswersAsGet(t *testing.T) {
 	server := httptest.NewServer(e)
 	defer server.Close()
 	for _, target := range []string{base, base + "/schedules", base + "/schedules/k", base + "/schedules/absent", "/openapi.json"} {
-		get, err := http.Get(server.URL + target)
+		get, err := server.Client().Get(server.URL + target)
 		if err != nil {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(get.Body)
 		get.Body.Close()
-		head, err := http.Head(server.URL + target)
+		head, err := server.Client().Head(server.URL + target)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -147,7 +147,7 @@ func TestAdmission_GroupThatHasBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	m.client = http.DefaultClient
+	m.client = &http.Client{Transport: &http.Transport{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if inPlace, err := m.admit(ctx); !inPlace || err != nil || !replaced.Load() {
@@ -193,7 +193,7 @@ func bothEnd(t *testing.T, third admission) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = m.Close() })
-		m.client = http.DefaultClient
+		m.client = &http.Client{Transport: &http.Transport{}}
 		members[name] = m
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

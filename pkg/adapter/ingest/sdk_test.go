@@ -19,7 +19,7 @@ import (
 )
 
 // source is a server whose POST does what the edge does with a message.
-func source(t *testing.T, r *Rules) (string, <-chan []queue.Item) {
+func source(t *testing.T, r *Rules) (*httptest.Server, <-chan []queue.Item) {
 	t.Helper()
 	got := make(chan []queue.Item, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -33,7 +33,7 @@ func source(t *testing.T, r *Rules) (string, <-chan []queue.Item) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	t.Cleanup(srv.Close)
-	return srv.URL, got
+	return srv, got
 }
 
 func sdkEvent(t *testing.T, version string) cloudevents.Event {
@@ -56,8 +56,8 @@ func sdkEvent(t *testing.T, version string) cloudevents.Event {
 // Events of the CloudEvents SDK's client arrive whole.
 func TestCloudEventsSDK_EventsArriveWhole(t *testing.T) {
 	t.Parallel()
-	url, got := source(t, rules(t, "", ""))
-	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(url))
+	server, got := source(t, rules(t, "", ""))
+	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(server.URL), cloudevents.WithRoundTripper(server.Client().Transport))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +93,12 @@ func TestCloudEventsSDK_EventsArriveWhole(t *testing.T) {
 // A batch of the CloudEvents SDK arrives.
 func TestCloudEventsSDK_BatchArrives(t *testing.T) {
 	t.Parallel()
-	url, got := source(t, rules(t, "event.id", ""))
-	req, err := cehttp.NewHTTPRequestFromEvents(context.Background(), url, []cloudevents.Event{sdkEvent(t, "1.0"), sdkEvent(t, "0.3")})
+	server, got := source(t, rules(t, "event.id", ""))
+	req, err := cehttp.NewHTTPRequestFromEvents(context.Background(), server.URL, []cloudevents.Event{sdkEvent(t, "1.0"), sdkEvent(t, "0.3")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := server.Client().Do(req)
 	if err != nil || resp.StatusCode != http.StatusAccepted {
 		t.Fatal(err, resp)
 	}
@@ -112,8 +112,8 @@ func TestCloudEventsSDK_BatchArrives(t *testing.T) {
 // by the SDK as what was sent.
 func TestCloudEventsSDK_RoundTrip(t *testing.T) {
 	t.Parallel()
-	url, got := source(t, rules(t, "", ""))
-	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(url))
+	server, got := source(t, rules(t, "", ""))
+	client, err := cloudevents.NewClientHTTP(cloudevents.WithTarget(server.URL), cloudevents.WithRoundTripper(server.Client().Transport))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,10 @@ func newRun(key, pod string) run {
 	return run{Run: rand.Text(), Key: key, Pod: pod, Start: time.Now()}
 }
 
+// recorderClient calls the recorder. It does not share connections with http.DefaultTransport: a test server that ends
+// closes these, also while an answer without a body comes in.
+var recorderClient = http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+
 // recorder calls the recorder of test/e2e/images.
 type recorder struct{ url string }
 
@@ -70,7 +74,7 @@ func (r recorder) call(ctx context.Context, method, path string, body []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := recorderClient.Do(req)
 	if err != nil {
 		return nil, err
 	}

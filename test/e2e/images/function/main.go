@@ -215,8 +215,10 @@ func (b behaviour) answer(attempt int) int {
 }
 
 // teller waits for the recorder, which may be restarted meanwhile, less than
-// any delivery does.
-var teller = http.Client{Timeout: 5 * time.Second}
+// any delivery does. It does not share connections with http.DefaultTransport:
+// a test server that ends closes these, also while an answer without a body
+// comes in.
+var teller = http.Client{Timeout: 5 * time.Second, Transport: http.DefaultTransport.(*http.Transport).Clone()}
 
 func (f function) tell(r run) error {
 	body, err := json.Marshal(r)
