@@ -37,6 +37,7 @@ func TestOperator_AnswersWithTheOutcome(t *testing.T) {
 				body, _ := io.ReadAll(r.Body)
 				scheduled = r.Method + " " + r.URL.EscapedPath() + " " + string(body)
 				rw.WriteHeader(c.schedule)
+				// As the schedule API does. An answer without a body may be lost when the server of another case ends.
 				_, _ = io.WriteString(rw, "{}")
 			}))
 			defer api.Close()
