@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,37 +226,46 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ := open(t, func(c *Config, _ *schedule.Source) { c.Store, c.Log = db, slog.New(slog.DiscardHandler) })
-	// Of this source all keys are in stripes that the write holds.
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
 	full.Store(true)
-	written := make(chan error, 1)
+	// A call with an item that has no event is applied in pages. The second or third one needs
+	// a new log. The engine makes it when the old one is written, and the page holds its stripes.
 	items := make([]Item, 1000)
 	for i := range items {
 		items[i] = Item{Key: fmt.Sprintf("k%06d", i), Request: schedule.Request{DueAt: time.Now().Add(time.Hour), Event: &schedule.Event{Data: make([]byte, 4<<10)}}}
 	}
+	items[len(items)-1].Request.Event = nil
+	written := make(chan error, 1)
 	go func() {
-		for range 10 { // more than the log's buffers take
-			if _, err := s.ScheduleAll(items, nil); err != nil {
-				written <- err
-				return
+		_, err := s.ScheduleAll(items, nil)
+		written <- err
+	}()
+	held := func(st *stripe) bool {
+		if st.TryLock() {
+			st.Unlock()
+			return false
+		}
+		return true
+	}
+	begun := time.Now()
+	for during := false; !during; { // until all is read between two looks at one stripe that is held
+		if time.Since(begun) > time.Minute {
+			t.Fatal("no write waits with a stripe held")
+		}
+		waits := slices.IndexFunc(items, func(i Item) bool { return held(s.stripe(i.Key)) })
+		for i := range n {
+			if _, ok, err := s.Get(fmt.Sprintf("k%06d", i)); !ok || err != nil {
+				t.Fatal(i, ok, err)
 			}
 		}
-		written <- nil
-	}()
-	for st := s.stripe(items[0].Key); st.TryLock(); { // until it holds them
-		st.Unlock()
-	}
-	for i := range n {
-		if _, ok, err := s.Get(fmt.Sprintf("k%06d", i)); !ok || err != nil {
-			t.Fatal(i, ok, err)
+		if views, _, err := s.List(ListOptions{Limit: 1000}); len(views) != 1000 || err != nil {
+			t.Error(len(views), err)
 		}
-	}
-	if views, _, err := s.List(ListOptions{Limit: 1000}); len(views) != 1000 || err != nil {
-		t.Error(len(views), err)
-	}
-	if c, err := s.Counts(); c.Pending != n || err != nil {
-		t.Errorf("%+v %v", c, err)
+		if c, err := s.Counts(); c.Pending != n || err != nil {
+			t.Errorf("%+v %v", c, err)
+		}
+		during = waits >= 0 && db.Waiting() && held(s.stripe(items[waits].Key))
 	}
 	full.Store(false)
 	if err := <-written; err != nil {
