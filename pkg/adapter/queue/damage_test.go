@@ -216,7 +216,7 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	t.Parallel()
 	var full atomic.Bool
 	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if full.Load() && strings.HasSuffix(op.Path, ".log") && op.Kind == errorfs.OpFileWrite {
+		if full.Load() && strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpReuseForWrite) {
 			return syscall.ENOSPC
 		}
 		return nil
@@ -229,13 +229,13 @@ func TestReads_AnswerWhileAWriteWaits(t *testing.T) {
 	const n = 2000
 	fill(t, s, n, time.Now().Add(time.Hour))
 	full.Store(true)
-	// A call with an item that has no event is applied in pages. The second or third one needs
-	// a new log. The engine makes it when the old one is written, and the page holds its stripes.
-	items := make([]Item, 1000)
+	// These are more than a memtable takes. The write needs a new log, for which there is no space,
+	// and holds its stripes until there is. If the log were there and could not be written, the
+	// write would wait without its stripes, or be refused.
+	items, data := make([]Item, 1000), make([]byte, 24<<10)
 	for i := range items {
-		items[i] = Item{Key: fmt.Sprintf("k%06d", i), Request: schedule.Request{DueAt: time.Now().Add(time.Hour), Event: &schedule.Event{Data: make([]byte, 4<<10)}}}
+		items[i] = Item{Key: fmt.Sprintf("k%06d", i), Request: schedule.Request{DueAt: time.Now().Add(time.Hour), Event: &schedule.Event{Data: data}}}
 	}
-	items[len(items)-1].Request.Event = nil
 	written := make(chan error, 1)
 	go func() {
 		_, err := s.ScheduleAll(items, nil)
