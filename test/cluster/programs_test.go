@@ -112,14 +112,18 @@ func answers(ctx context.Context, url string) error {
 	return err
 }
 
-// startAdapter starts it, again with the data of the one before.
+// startAdapter starts it, again with the data of the one before. If it does not start, p
+// keeps that one, which has ended.
 func (p *programs) startAdapter() error {
 	var err error
 	if p.tlsListen, err = harness.FreeAddress(); err != nil {
 		return err
 	}
-	p.adapter, err = harness.Process{Binary: p.program}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
+	a, err := harness.Process{Binary: p.program}.Launch("--kubeconfig", p.config[adapterAccount], "--data-dir", p.path("data"),
 		"--listen", p.listen, "--admin-listen", "127.0.0.1:0", "--tls-listen", p.tlsListen, "--tls-dir", p.path("tls"))
+	if err == nil {
+		p.adapter = a
+	}
 	return err
 }
 

@@ -12,7 +12,8 @@ import (
 // FreePort finds a port without a listener, for a program that must be told its port. It
 // lies below the ports that systems give to outgoing connections: a port that listens on
 // 127.0.0.1:0 and is closed again may belong to a connection of another test by the time
-// the program listens on it. No port is given twice: the first program may not listen yet.
+// the program listens on it. No port is given twice, also not by two processes of tests that
+// run beside each other: the first program may not listen yet.
 func FreePort() (int, error) {
 	var err error
 	for range 100 {
@@ -28,12 +29,19 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("harness: no free port: %w", err)
 }
 
+// given has the UDP ports that this process keeps.
 var given sync.Map
 
-// give reports that a port was not given before.
+// give reports that a port was not given before, here or by another process of the tests.
+// This process keeps the UDP port of the same number until it ends: no program of the tests
+// uses UDP in this range.
 func give(port int) bool {
-	_, was := given.LoadOrStore(port, true)
-	return !was
+	kept, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
+	if err != nil {
+		return false
+	}
+	given.Store(port, kept)
+	return true
 }
 
 // FreeAddress is a loopback address with a port of FreePort.
