@@ -18,7 +18,7 @@ func FreePort() (int, error) {
 	var err error
 	for range 100 {
 		port := 15000 + rand.IntN(15000)
-		if !give(port) {
+		if err = give(port); err != nil {
 			continue
 		}
 		var l net.Listener
@@ -32,16 +32,16 @@ func FreePort() (int, error) {
 // given has the UDP ports that this process keeps.
 var given sync.Map
 
-// give reports that a port was not given before, here or by another process of the tests.
-// This process keeps the UDP port of the same number until it ends: no program of the tests
-// uses UDP in this range.
-func give(port int) bool {
+// give fails if the port was given before, here or by another process of the tests. This
+// process keeps the UDP port of the same number until it ends: no program of the tests uses
+// UDP in this range.
+func give(port int) error {
 	kept, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
-		return false
+		return err
 	}
 	given.Store(port, kept)
-	return true
+	return nil
 }
 
 // FreeAddress is a loopback address with a port of FreePort.
@@ -57,7 +57,7 @@ func FreePair() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !give(port + 1) {
+		if give(port+1) != nil {
 			continue
 		}
 		next, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+1))
