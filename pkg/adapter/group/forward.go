@@ -415,11 +415,19 @@ func (m *Member) refuseUnanswered(w http.ResponseWriter, r *http.Request, f *for
 		d.refused(address, "")
 		return false // it was not sent, or changes nothing
 	default:
+		m.logUnknown(address, err)
 		m.count(r.Context(), d, resultUnknown)
 		w.Header().Set(notOwner, "unknown")
 		unavailable(w, detailUnknown)
 	}
 	return true
+}
+
+// logUnknown logs why the outcome of a call is unknown. An owner that goes away leaves many such calls.
+func (m *Member) logUnknown(address string, err error) {
+	if leftOut, ok := m.outcomes.Next(time.Now()); ok {
+		m.cfg.Log.Warn("the owner took a call and did not answer: its caller was told that the outcome is unknown", "owner", address, "error", err, "linesLeftOut", leftOut)
+	}
 }
 
 // setSecured makes a forwarded call as secured as its caller's connection was: the connection

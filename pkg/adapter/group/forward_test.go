@@ -2,8 +2,10 @@ package group
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +15,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric/noop"
+
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 )
 
 // A forwarded call has the path that its caller sent. The keys of callers that leave characters
@@ -175,6 +179,28 @@ func TestForwarded_ExpectsContinue(t *testing.T) {
 		t.Fatal(answer, err)
 	}
 	_ = answer.Body.Close()
+}
+
+// The log says why the outcome of a call is unknown, and once for many calls: only the caller was told.
+func TestForwarded_UnknownOutcomeIsLogged(t *testing.T) {
+	t.Parallel()
+	m, owner := newSending(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	var log bytes.Buffer
+	m.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	m.outcomes = loglimit.Limit{Lines: 1, Per: time.Hour}
+	for range 3 {
+		r, answer := httptest.NewRequest(http.MethodPut, "/n/s/schedules/k", strings.NewReader("{}")), httptest.NewRecorder()
+		call, err := newForwarding(answer, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !m.forward(answer, r, call, ownGroup{m}, owner, nil) || !strings.Contains(answer.Body.String(), detailUnknown) {
+			t.Error(answer.Code, answer.Body)
+		}
+	}
+	if lines := log.String(); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "EOF") || !strings.Contains(lines, owner) {
+		t.Errorf("the log is %q", lines)
+	}
 }
 
 // newSending returns a member that forwards, and the address of an owner that answers so.

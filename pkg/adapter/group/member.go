@@ -22,6 +22,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/dispatch"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/listener"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/queue"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/replica"
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
@@ -62,6 +63,7 @@ type Member struct {
 	replacing    sync.Mutex   // another member
 	copied, sent atomic.Int64 // copies of views
 	forwarded    metric.Int64Counter
+	outcomes     loglimit.Limit // the lines about calls whose outcome is unknown
 
 	setting sync.Mutex // while a source is put in force, so that the newest stays
 	mu      sync.Mutex
@@ -78,6 +80,7 @@ func Open(cfg Config) (*Member, error) {
 		cfg: cfg, resignations: newResignations(), slots: newSlots(), otherGroups: map[int]*otherGroup{},
 		wanted: map[string]*schedule.Source{}, byPath: map[string]*schedule.Source{},
 		changed: make(chan struct{}), ended: make(chan struct{}), serving: make(chan struct{}),
+		outcomes: loglimit.Limit{Lines: 1, Per: time.Second},
 	}
 	for shard := range cfg.groups() {
 		if shard != cfg.shard {

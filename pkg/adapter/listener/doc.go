@@ -8,7 +8,8 @@
 // the peer with the most gives way, even while its body arrives, but only to a peer
 // with fewer connections: a peer with few never loses a request to a peer with many.
 // Where only trusted callers can make requests, none is ever cut off.
-// A budget of bytes, shared among peers, bounds the memory of incomplete requests.
+// A budget of bytes, shared among peers, bounds the memory of incomplete requests. A handler that panics is in the
+// log as an error, with its stack.
 //
 // How it works: a connection is idle from its start, and from the end of each
 // answer, until the headers of a request have arrived and its handler runs. Each

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 )
 
 // Endpoint is an address that is listened on, and the server of its connections.
@@ -29,8 +30,26 @@ func (c *Connections) Open(address string, server *http.Server) (*Endpoint, erro
 func (c *Connections) Over(l net.Listener, server *http.Server) *Endpoint {
 	server.ErrorLog = slog.NewLogLogger(c.cfg.Log.Handler(), slog.LevelDebug)
 	server.ConnContext = c.Context
-	server.Handler = Handler(server.Handler)
+	server.Handler = Handler(c.logPanics(server.Handler))
 	return &Endpoint{server, c.Listen(l), c.cfg.Log}
+}
+
+// logPanics is h, whose panics are in the log as errors. A panic ends its connection: its client only sees that no
+// answer came, and the server's own line is among the lines about broken connections, which clients cause.
+func (c *Connections) logPanics(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			broken := recover()
+			if broken == nil {
+				return
+			}
+			if err, _ := broken.(error); !errors.Is(err, http.ErrAbortHandler) { // a handler ends its connection by it
+				c.cfg.Log.Error("a call was cut off by a defect of this program: please report this line", "address", c.cfg.Name, "method", r.Method, "path", r.URL.Path, "panic", broken, "stack", string(debug.Stack()))
+			}
+			panic(http.ErrAbortHandler)
+		}()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Addr is the address that is listened on.

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -231,7 +232,26 @@ func (o *Options) listen(info *transport.TLSInfo) (l net.Listener, files *tls.Co
 func peerServer(h http.Handler, files *tls.Config) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // members speak nothing else
-	return &http.Server{Handler: h, TLSConfig: files, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute}
+	return &http.Server{Handler: disconnecting(h), TLSConfig: files, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute}
+}
+
+// disconnecting is etcd's handler h. It panics with an error to disconnect a member whose message it could not
+// take, as when the log ends. That is no defect.
+func disconnecting(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			broken := recover()
+			if broken == nil {
+				return
+			}
+			err, ok := broken.(error)
+			if _, defect := errors.AsType[runtime.Error](err); ok && !defect {
+				broken = http.ErrAbortHandler
+			}
+			panic(broken)
+		}()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // bindable fills in the host of an address without one, which etcd does not take: all
