@@ -117,7 +117,7 @@ func Start(o Options) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("etcdlog: starting etcd: %w", err), port.Close(), os.RemoveAll(sockets))
 	}
 	s := &Server{etcd: server, client: v3client.New(server.Server), served: make(chan struct{}), ended: make(chan struct{}), level: level, opts: o}
-	s.peers = o.Connections.Over(port, peerServer(etcdhttp.NewPeerHandler(server.GetLogger(), server.Server), files))
+	s.peers = o.Connections.Over(port, peerServer(disconnecting(etcdhttp.NewPeerHandler(server.GetLogger(), server.Server), server.Server.StoppingNotify()), files))
 	go func() {
 		defer close(s.served)
 		s.peers.Serve()
@@ -232,20 +232,28 @@ func (o *Options) listen(info *transport.TLSInfo) (l net.Listener, files *tls.Co
 func peerServer(h http.Handler, files *tls.Config) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true) // members speak nothing else
-	return &http.Server{Handler: disconnecting(h), TLSConfig: files, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute}
+	return &http.Server{Handler: h, TLSConfig: files, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute}
 }
 
 // disconnecting is etcd's handler h. It panics with an error to disconnect a member whose message it could not
-// take, as when the log ends. That is no defect.
-func disconnecting(h http.Handler) http.Handler {
+// take. While etcd ends, it also reads from files that are closed already. Neither is a defect.
+func disconnecting(h http.Handler, ending <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			broken := recover()
 			if broken == nil {
 				return
 			}
-			err, ok := broken.(error)
-			if _, defect := errors.AsType[runtime.Error](err); ok && !defect {
+			err, disconnects := broken.(error)
+			if _, ok := errors.AsType[runtime.Error](err); ok {
+				disconnects = false
+			}
+			select {
+			case <-ending:
+				disconnects = true
+			default:
+			}
+			if disconnects {
 				broken = http.ErrAbortHandler
 			}
 			panic(broken)
