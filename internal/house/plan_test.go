@@ -89,7 +89,7 @@ var plan = map[string]rule{
 		may:   []string{"pkg/adapter/recent", "pkg/adapter/schedule", "pkg/adapter/cloudevent", "pkg/adapter/access", "pkg/adapter/queue", "pkg/adapter/ingest", "pkg/adapter/budget", "pkg/adapter/turns"},
 		never: k8s,
 	},
-	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget"}, never: k8s, not: []string{"os"}},
+	"pkg/adapter/listener": {may: []string{"pkg/adapter/budget", "pkg/adapter/loglimit"}, never: k8s, not: []string{"os"}},
 	// What the API server is asked is separate from the engine, so that what makes the
 	// calls does not reach the queue.
 	"pkg/adapter/watch/objects": {never: append([]string{module + "pkg/adapter/queue", "net/http"}, k8s...)},

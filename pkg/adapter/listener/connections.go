@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reschedule-dev/reschedule/pkg/adapter/budget"
+	"github.com/reschedule-dev/reschedule/pkg/adapter/loglimit"
 )
 
 // Config is what connections need.
@@ -47,6 +48,7 @@ const (
 type Connections struct {
 	cfg     Config
 	leaving int // bounds out
+	panics  loglimit.Limit
 
 	mu     sync.Mutex
 	gone   sync.Cond // out shrank
@@ -62,7 +64,7 @@ type Connections struct {
 
 // New returns no connections yet.
 func New(cfg Config) *Connections {
-	c := &Connections{cfg: cfg, leaving: max(cfg.Limit/8, 1), peers: map[netip.Addr]*peer{}}
+	c := &Connections{cfg: cfg, leaving: max(cfg.Limit/8, 1), peers: map[netip.Addr]*peer{}, panics: loglimit.Limit{Lines: 1, Per: time.Second}}
 	c.gone.L = &c.mu
 	if c.cfg.Log == nil {
 		c.cfg.Log = slog.Default()

@@ -9,7 +9,7 @@
 // with fewer connections: a peer with few never loses a request to a peer with many.
 // Where only trusted callers can make requests, none is ever cut off.
 // A budget of bytes, shared among peers, bounds the memory of incomplete requests. A handler that panics is in the
-// log as an error, with its stack.
+// log as an error, with its stack, once a second at most.
 //
 // How it works: a connection is idle from its start, and from the end of each
 // answer, until the headers of a request have arrived and its handler runs. Each

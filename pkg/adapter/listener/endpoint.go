@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"time"
 )
 
 // Endpoint is an address that is listened on, and the server of its connections.
@@ -34,8 +35,9 @@ func (c *Connections) Over(l net.Listener, server *http.Server) *Endpoint {
 	return &Endpoint{server, c.Listen(l), c.cfg.Log}
 }
 
-// logPanics is h, whose panics are in the log as errors. A panic ends its connection: its client only sees that no
-// answer came, and the server's own line is among the lines about broken connections, which clients cause.
+// logPanics is h, whose panics are in the log as errors, one a second at most: a client may be able to repeat its
+// call. A panic ends its connection: its client only sees that no answer came, and the server's own line is among the
+// lines about broken connections, which clients cause.
 func (c *Connections) logPanics(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -44,13 +46,26 @@ func (c *Connections) logPanics(h http.Handler) http.Handler {
 				return
 			}
 			if err, _ := broken.(error); !errors.Is(err, http.ErrAbortHandler) { // a handler ends its connection by it
-				c.cfg.Log.Error("a call was cut off by a defect of this program: please report this line", "address", c.cfg.Name, "method", r.Method, "path", r.URL.Path, "panic", broken, "stack", string(debug.Stack()))
+				c.logPanic(r, broken)
 			}
 			panic(http.ErrAbortHandler)
 		}()
 		h.ServeHTTP(w, r)
 	})
 }
+
+// logPanic is called while the handler panics: the stack is the handler's.
+func (c *Connections) logPanic(r *http.Request, broken any) {
+	leftOut, ok := c.panics.Next(time.Now())
+	if !ok {
+		return
+	}
+	path := r.URL.Path[:min(len(r.URL.Path), loggedPath)]
+	c.cfg.Log.Error("a call was cut off by a defect of this program: please report this line", "address", c.cfg.Name, "method", r.Method, "path", path, "panic", broken, "stack", string(debug.Stack()), "linesLeftOut", leftOut)
+}
+
+// loggedPath bounds the bytes of a path in the log: a client chooses it.
+const loggedPath = 256
 
 // Addr is the address that is listened on.
 func (e *Endpoint) Addr() net.Addr { return e.listener.Addr() }

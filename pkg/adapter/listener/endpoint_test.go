@@ -13,7 +13,8 @@ import (
 )
 
 // A handler that panics is in the log as an error, with its stack. It was among the lines for debugging, and
-// nothing said why a client had got no answer. A handler that only ends its connection is not in the log.
+// nothing said why a client had got no answer. Clients that repeat their calls do not fill the log. A handler that
+// only ends its connection is not in the log.
 func TestPanic_IsLogged(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -32,6 +33,7 @@ func TestPanic_IsLogged(t *testing.T) {
 			}
 			var log bytes.Buffer
 			c := New(Config{Name: "test", Limit: 10, Heads: budget.New(1<<20, nil), Log: slog.New(slog.NewTextHandler(&log, nil))})
+			c.panics.Per = time.Hour
 			e := c.Over(l, &http.Server{
 				ReadHeaderTimeout: time.Minute,
 				Handler:           http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(test.broken) }),
@@ -42,10 +44,12 @@ func TestPanic_IsLogged(t *testing.T) {
 				e.Serve()
 			}()
 			client := &http.Client{Transport: &http.Transport{}}
-			answer, err := client.Get("http://" + l.Addr().String() + "/n/s")
-			if err == nil {
-				_ = answer.Body.Close()
-				t.Error("the call was answered:", answer.Status)
+			for range 3 {
+				answer, err := client.Get("http://" + l.Addr().String() + "/n/s" + strings.Repeat("x", loggedPath))
+				if err == nil {
+					_ = answer.Body.Close()
+					t.Error("the call was answered:", answer.Status)
+				}
 			}
 			client.CloseIdleConnections()
 			e.Shutdown(t.Context()) // what the handler logs comes before
@@ -63,7 +67,10 @@ func TestPanic_IsLogged(t *testing.T) {
 				}
 			}
 			if n := strings.Count(lines, "level="); n != 1 {
-				t.Errorf("%d lines", n)
+				t.Errorf("%d lines of three calls", n)
+			}
+			if strings.Contains(lines, strings.Repeat("x", loggedPath)) {
+				t.Errorf("the whole path is in the log: %q", lines)
 			}
 		})
 	}
