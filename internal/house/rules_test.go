@@ -6,20 +6,28 @@ import (
 	"testing"
 )
 
-// ARCHITECTURE.md says in which function a rule of the contract lives. A table
-// that names a function that has moved is worse than none.
-func TestRules_LiveWhereThePageSays(t *testing.T) {
-	t.Parallel()
+// rulesOf returns the section of ARCHITECTURE.md about the rules.
+func rulesOf(t *testing.T) string {
+	t.Helper()
 	_, section, found := strings.Cut(string(readRoot(t, "ARCHITECTURE.md")), "\n## Where a rule of the contract lives\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	if !found {
 		t.Fatal("ARCHITECTURE.md has no section about the rules")
 	}
+	return section
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// ARCHITECTURE.md says in which function a rule of the contract lives. A table
+// that names a function that has moved is worse than none.
+func TestRules_LiveWhereThePageSays(t *testing.T) {
+	t.Parallel()
 	texts := readTree(t).texts
 	rules := 0
-	for _, row := range regexp.MustCompile("(?m)^\\| .* \\| `([^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(section, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| .* \\| `([^`]+)` \\| (.*) \\|$").FindAllStringSubmatch(rulesOf(t), -1) {
 		rules++
-		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1) {
+		for _, name := range quoted.FindAllStringSubmatch(row[2], -1) {
 			declaration := "func " + name[1] + "("
 			if typ, method, ok := strings.Cut(name[1], "."); ok {
 				declaration = `func \(\w+ \*?` + typ + `\) ` + method + `\(`
@@ -33,5 +41,38 @@ func TestRules_LiveWhereThePageSays(t *testing.T) {
 	}
 	if rules < 200 {
 		t.Errorf("%d rules, want 200 or more", rules)
+	}
+}
+
+// named is where names of the contract are declared, and how.
+var named = []struct{ path, declaration string }{
+	{"pkg/apis/sources/v1alpha1/reschedulesource_types.go", `json:"(\w+)`},
+	{"pkg/apis/sources/v1alpha1/reschedulesource_watch.go", `json:"(\w+)`},
+	{"pkg/apis/sources/v1alpha1/reschedulesource_lifecycle.go", `(?m)^\t?(?:const )?(?:Condition|Reason)\w+ .*= "(\w+)"`},
+	{"pkg/adapter/schedule/errors.go", `Code = "(\w+)"`},
+	{"pkg/adapter/adapter.go", `"((?:Event|Delivery)[A-Z]\w+)"`},
+	{"pkg/adapter/cluster/warn.go", `"(Event[A-Z]\w+)"`},
+	{"pkg/adapter/watch/source.go", `"(Watch[A-Z]\w+)"`},
+}
+
+// A reader searches the page for a field, a code, a condition or a reason. Each has a row.
+func TestRules_EachNameHasARow(t *testing.T) {
+	t.Parallel()
+	texts := readTree(t).texts
+	var rules strings.Builder
+	for _, name := range quoted.FindAllStringSubmatch(rulesOf(t), -1) {
+		rules.WriteString(name[1] + "\n")
+	}
+	for _, n := range named {
+		found := regexp.MustCompile(n.declaration).FindAllStringSubmatch(texts[n.path], -1)
+		if len(found) == 0 {
+			t.Errorf("%s declares no name by %s", n.path, n.declaration)
+		}
+		for _, name := range found {
+			// metadata is of every object, and a message has no rule.
+			if name[1] != "metadata" && name[1] != "message" && !regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(rules.String()) {
+				t.Errorf("ARCHITECTURE.md has no rule with %s, which %s declares", name[1], n.path)
+			}
+		}
 	}
 }
