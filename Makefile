@@ -19,6 +19,8 @@ TIMES ?= 20
 UNITS = $$(go list ./... | grep -vE '/(test|examples|pkg/client)/')
 # Modules of their own, whose dependencies are not the adapter's: the SDK, the command line, operators, the browser, OLM.
 MODULES := sdk cli examples/config-watcher examples/metacontroller test/operators test/operators/helm test/page tools/olm
+# The modules with code of this project that others import or copy: make check has them too.
+CHECKED := sdk cli examples/config-watcher examples/metacontroller
 # Few lines with the largest dependencies: the linters would analyse all of Helm, cert-manager and the Operator Lifecycle
 # Manager for them, which takes minutes.
 UNLINTED := test/operators/helm test/operators tools/olm
@@ -66,6 +68,7 @@ check: export GOFLAGS = $(TESTFLAGS)
 check: fmt ## Look at a change, in a minute: format, vet, and the unit tests of the packages that it reaches
 	go vet ./...
 	go test -short $(UNITS)
+	$(PROGRAMS) bash -ec 'for module in $(CHECKED); do go -C $$module vet ./...; go -C $$module test -short ./...; done'
 
 # Builds the programs that tests start, and passes their paths on: see the script.
 PROGRAMS := hack/with-programs.sh

@@ -9,22 +9,37 @@ import (
 	"unicode/utf8"
 )
 
-// maxWidth is where Markdown is wrapped.
-const maxWidth = 120
+const (
+	maxWidth  = 120 // characters of a line of Markdown
+	maxReadme = 600 // words
+)
 
 // worst is the phrases that CONTRIBUTING.md asks to avoid. A comment may break
 // one over two lines, and a name may end with a word.
 var worst = regexp.MustCompile(strings.ReplaceAll(
 	`(?i)\b(?:those (?:that|of)|that of|whoever|somebody|nobody|anybody|mended|(?:is|are) to be|ma(?:kes?|de) room)\b|[a-z](?-i:Whoever|Somebody|Nobody|Anybody)`, " ", `\s+(?:(?://|#|\*)\s*)?`))
 
-// The pages are in plain English: none has one of the worst phrases.
+// The pages are in plain English: none has one of the worst phrases, also not over two lines.
 func TestMarkdown_PlainEnglish(t *testing.T) {
 	t.Parallel()
+	last := map[string]string{} // the line before, by page
 	eachPage(t, func(name string, number int, line string) {
-		if phrase := worst.FindString(line); phrase != "" {
-			t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, number, phrase)
+		text := last[name] + "\n" + line
+		for _, at := range worst.FindAllStringIndex(text, -1) {
+			if at[1] > len(text)-len(line) {
+				t.Errorf("%s:%d: %q: name the noun, or see CONTRIBUTING.md, How to write", name, number, text[at[0]:at[1]])
+			}
 		}
+		last[name] = line
 	})
+}
+
+// README.md is read in a few minutes.
+func TestReadme_IsShort(t *testing.T) {
+	t.Parallel()
+	if words := len(strings.Fields(string(readRoot(t, "README.md")))); words > maxReadme {
+		t.Errorf("README.md has %d words, more than %d", words, maxReadme)
+	}
 }
 
 // A page is wrapped, so that a change of a word is a change of a line.

@@ -1,7 +1,9 @@
 // Package controller lets an operator that is written with controller-runtime run as
 // a Knative Service that scales to zero. Only main.go changes:
 //
-//	mgr, err := controller.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme}, controller.WithAudience("my-operator"))
+//	import reschedule "github.com/reschedule-dev/reschedule/sdk/controller"
+//
+//	mgr, err := reschedule.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Scheme: scheme}, reschedule.WithAudience("my-operator"))
 //
 // instead of ctrl.NewManager. SetupWithManager, with For, Owns, Watches and
 // predicates, and Reconcile stay as they are. Events come in over HTTP from a
