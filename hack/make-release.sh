@@ -20,8 +20,8 @@ number='(0|[1-9][0-9]*)' word='(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)'
     refuse "\"$VERSION\" is no version: a release is v1.2.3 or v1.2.3-rc.1, as in SemVer 2.0, and has no build metadata, because \"+\" may not be in the tag of an image"
 [ ${#VERSION} -le 63 ] || refuse "\"$VERSION\" has ${#VERSION} characters; the value of a label has at most 63"
 commit=$(git rev-parse --verify --quiet "refs/tags/$VERSION^{commit}") || refuse "there is no tag $VERSION: git tag -a $VERSION -m $VERSION"
-[ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION is another commit than the one checked out: git checkout $VERSION"
-[ -z "$(git status --porcelain)" ] || refuse "the tree is not the one of $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
+[ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION does not point to the commit that is checked out: git checkout $VERSION"
+[ -z "$(git status --porcelain)" ] || refuse "the tree differs from $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
 # The heading is "## [1.2.3] - 2026-01-31" or has no brackets.
 notes=$(awk -v version="${VERSION#v}" '
     /^## / { is = ($2 == version || $2 == "[" version "]") && $3 == "-" && $4 ~ /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]$/; next }

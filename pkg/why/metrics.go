@@ -156,7 +156,7 @@ func (f *Facts) Add(m *Metrics) {
 		f.Unmeasured = "the metrics of the adapter could not be read"
 		return
 	case m.grouped && m.sources[sourceName{f.Namespace, f.Name}] == nil:
-		f.Unmeasured = "the metrics are the ones of an adapter that does not deliver the source's keys"
+		f.Unmeasured = "the metrics are of an adapter that does not deliver the source's keys"
 		return
 	}
 	if f.Source == nil {

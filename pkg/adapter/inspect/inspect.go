@@ -82,7 +82,7 @@ func repair(args []string, stdout, stderr io.Writer) (int, error) {
 		return exitFailed, err
 	}
 	if repaired.Lost > 0 || repaired.Gaps > 0 {
-		return exitProblem, fmt.Errorf("all is whole again, but for %d entries that could not be read (and what no index names, in %d places)", repaired.Lost, repaired.Gaps)
+		return exitProblem, fmt.Errorf("repaired, except %d unreadable entries; %d places may hold entries that no index names", repaired.Lost, repaired.Gaps)
 	}
 	return exitOK, nil
 }
