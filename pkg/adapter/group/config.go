@@ -31,7 +31,7 @@ type Settings struct {
 	// PeerListen is where to listen for the other members' logs, default the address in Peers.
 	PeerListen string
 	// ForwardListen is where to listen for calls that other members forward, default the
-	// port behind the one in Peers, at which they reach it.
+	// port in Peers plus 1, at which they reach it.
 	ForwardListen string
 	// TLSDir holds tls.crt, tls.key and ca.crt for both ports; "": without TLS, only on loopback.
 	TLSDir string

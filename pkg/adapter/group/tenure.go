@@ -113,8 +113,8 @@ func (t *tenure) purge() {
 const leastPurgeWait, mostPurgeWait = time.Second, 30 * time.Second
 
 func (t *tenure) purgeGone() error {
-	// What the shard has now was taken for a source that existed. So one that does not
-	// exist afterwards was removed, whatever this member has received.
+	// Every source that the shard has now existed when its schedules were accepted. So a source
+	// that does not exist afterwards was removed, whatever this member has received.
 	unknown, err := t.store.Sources()
 	if err != nil {
 		return ignoreTenureEnd(err)

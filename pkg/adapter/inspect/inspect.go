@@ -194,7 +194,7 @@ func show(db *store.DB, source, key string, stdout io.Writer) error {
 	return print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
 }
 
-// list prints all entries, page by page; page reads those after a key.
+// list prints all entries, page by page; page reads the entries after a key.
 func list(db *store.DB, source string, page func(after string) ([]store.Item, bool, error), stdout io.Writer) error {
 	after, unreadable := "", 0
 	for {
@@ -210,7 +210,7 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 			}
 			key := item.Key
 			if letter := item.Entry.DeadLetter; letter != nil {
-				key = letter.Key // the one it was delivered for
+				key = letter.Key // the key it was delivered for
 			}
 			if err := print(stdout, store.NewDump(source, key, item.Entry, db.ID()), ""); err != nil {
 				return err
