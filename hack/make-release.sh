@@ -3,7 +3,7 @@
 # and the files of docs/releases.md in dist/. Two runs for one tag give the same files and
 # the same digests, whatever directory and day they run in; only signatures differ.
 #
-# VERSION is the tag, by default the one of this commit. COSIGN_KEY is the file of a private key
+# VERSION is the tag, by default the tag of this commit. COSIGN_KEY is the file of a private key
 # of cosign's (COSIGN_PASSWORD), or the word keyless: then cosign from the PATH signs with the
 # identity of the workflow. KO_DOCKER_REPO is as in hack/release.sh. PLATFORMS and
 # CLI_PLATFORMS are what to build for, DIST replaces the directory dist.
@@ -80,7 +80,7 @@ cosign() { command cosign "$1" --yes "${sign[@]}" "${@:2}"; }
 echo "$VERSION: images for $PLATFORMS" >&2
 DIST=$out KOFLAGS="--sbom-dir=$work/sbom ${KOFLAGS:-}" hack/release.sh
 # Every image that a manifest names, so that an image of a manifest that comes later is in,
-# and the one of a group's manifest, which is made of this list.
+# and the image of a group's manifest, which is made of this list.
 mapfile -t images < <({ sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml; cat "$out/adapter-replicated.txt"; } | sort -u)
 for image in "${images[@]}"; do
     [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "the image $image is named without a digest"
