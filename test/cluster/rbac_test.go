@@ -41,7 +41,7 @@ var (
 	controllerInSystem = []string{
 		"core configmaps get list watch",
 		"coordination.k8s.io leases create get update",
-		// No more than to see and to scale the one.
+		// Only to see and to scale this StatefulSet.
 		"apps statefulsets:reschedule-adapter get list watch",
 		"apps statefulsets/scale:reschedule-adapter get patch update",
 		// Only that one: its CA goes into addresses.

@@ -175,7 +175,7 @@ type spread struct {
 	total time.Duration              // from the first start to the last end
 }
 
-// oneAtATime fails if a key's run began before the one before it had ended.
+// oneAtATime fails if a run of a key began before the previous run had ended.
 func oneAtATime(t *testing.T, all []telling) spread {
 	t.Helper()
 	s := spread{pods: map[string]bool{}, keys: map[string]map[string]bool{}}
@@ -377,7 +377,7 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 			t.Errorf("attempt %d is %s", n, starts[n])
 		}
 		if gap < backoff {
-			t.Errorf("attempt %d began %s after the one before, want at least %s", n, gap, backoff)
+			t.Errorf("attempt %d began %s after the previous attempt, want at least %s", n, gap, backoff)
 		}
 		if n == failures-1 && meanwhile < others {
 			t.Errorf("only %d runs of others in the %s before attempt %d", meanwhile, gap, n)

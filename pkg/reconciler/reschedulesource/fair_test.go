@@ -77,7 +77,7 @@ func taking(t *testing.T, s *slow, test func(t *testing.T, impl *controller.Impl
 }
 
 // A source is reconciled at once although another namespace has changed 3,000 of its own, and each
-// of those is reconciled, one at a time. It waited for all of them.
+// of the 3,000 is reconciled, one at a time. It waited for all of them.
 func TestFair_StormOfANeighbour(t *testing.T) {
 	for _, lane := range []string{"changes", "resync"} {
 		t.Run(lane, func(t *testing.T) {
