@@ -3,7 +3,7 @@
 # and the files of docs/releases.md in dist/. Two runs for one tag give the same files and
 # the same digests, whatever directory and day they run in; only signatures differ.
 #
-# VERSION is the tag, by default the one of this commit. COSIGN_KEY is the file of a private key
+# VERSION is the tag, by default the tag of this commit. COSIGN_KEY is the file of a private key
 # of cosign's (COSIGN_PASSWORD), or the word keyless: then cosign from the PATH signs with the
 # identity of the workflow. KO_DOCKER_REPO is as in hack/release.sh. PLATFORMS and
 # CLI_PLATFORMS are what to build for, DIST replaces the directory dist.
@@ -20,8 +20,8 @@ number='(0|[1-9][0-9]*)' word='(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)'
     refuse "\"$VERSION\" is no version: a release is v1.2.3 or v1.2.3-rc.1, as in SemVer 2.0, and has no build metadata, because \"+\" may not be in the tag of an image"
 [ ${#VERSION} -le 63 ] || refuse "\"$VERSION\" has ${#VERSION} characters; the value of a label has at most 63"
 commit=$(git rev-parse --verify --quiet "refs/tags/$VERSION^{commit}") || refuse "there is no tag $VERSION: git tag -a $VERSION -m $VERSION"
-[ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION is another commit than the one checked out: git checkout $VERSION"
-[ -z "$(git status --porcelain)" ] || refuse "the tree is not the one of $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
+[ "$commit" = "$(git rev-parse HEAD)" ] || refuse "the tag $VERSION does not point to the commit that is checked out: git checkout $VERSION"
+[ -z "$(git status --porcelain)" ] || refuse "the tree differs from $VERSION; commit or remove: $(git status --porcelain | head -n 5 | tr '\n' ' ')"
 # The heading is "## [1.2.3] - 2026-01-31" or has no brackets.
 notes=$(awk -v version="${VERSION#v}" '
     /^## / { is = ($2 == version || $2 == "[" version "]") && $3 == "-" && $4 ~ /^[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]$/; next }
@@ -80,7 +80,7 @@ cosign() { command cosign "$1" --yes "${sign[@]}" "${@:2}"; }
 echo "$VERSION: images for $PLATFORMS" >&2
 DIST=$out KOFLAGS="--sbom-dir=$work/sbom ${KOFLAGS:-}" hack/release.sh
 # Every image that a manifest names, so that an image of a manifest that comes later is in,
-# and the one of a group's manifest, which is made of this list.
+# and the image of a group's manifest, which is made of this list.
 mapfile -t images < <({ sed -n 's/^ *\(- \)\{0,1\}image: //p' "$out"/*.yaml; cat "$out/adapter-replicated.txt"; } | sort -u)
 for image in "${images[@]}"; do
     [[ $image =~ @sha256:[0-9a-f]{64}$ ]] || refuse "the image $image is named without a digest"

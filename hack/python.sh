@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the environment of the Python package in python/.venv, with the versions of
-# python/requirements.txt, or uses the one that is there: python.sh COMMAND... runs a command in it.
+# python/requirements.txt, or uses an existing one: python.sh COMMAND... runs a command in it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/python
 venv=$root/.venv

@@ -62,14 +62,14 @@ refused make-release.sh "COSIGN_KEY is not set"
 COSIGN_KEY=$work/none refused make-release.sh "cannot be read"
 KO_DEFAULTBASEIMAGE=example.com/base:latest refused make-release.sh "has no digest"
 touch "$repository/left-over"
-refused make-release.sh "the tree is not the one of $version; commit or remove: ?? left-over"
+refused make-release.sh "the tree differs from $version; commit or remove: ?? left-over"
 rm "$repository/left-over"
 git -C "$repository" tag v0.0.0
 VERSION=v0.0.0 refused make-release.sh 'CHANGELOG.md has no section "## [0.0.0] - 2'
 git -C "$repository" tag --delete v0.0.0 >/dev/null
 git -C "$repository" commit --quiet --allow-empty --message=later
 refused make-release.sh "this commit has no tag"
-VERSION=$version refused make-release.sh "is another commit than the one checked out: git checkout $version"
+VERSION=$version refused make-release.sh "does not point to the commit that is checked out: git checkout $version"
 git -C "$repository" checkout --quiet "$version"
 # With an older Go than the toolchain of go.mod too.
 mkdir "$work/old"

@@ -56,7 +56,7 @@ func WithTokenFile(path string) Option {
 // WithToken always sends this token. It expires.
 func WithToken(token string) Option {
 	return func(o *options) error {
-		_, err := checkToken(token, "the one given")
+		_, err := checkToken(token, "the argument of WithToken")
 		o.token = func() (string, error) { return token, nil }
 		return err
 	}

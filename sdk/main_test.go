@@ -28,7 +28,7 @@ const token = "secret"
 
 var (
 	built      string // the adapter, when ADAPTER_BINARY names none
-	adapterURL string // of the one that most tests share
+	adapterURL string // of the adapter that most tests share
 	inbox      = &sink{deliveries: map[string]chan *sdk.Delivery{}}
 )
 

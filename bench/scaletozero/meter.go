@@ -339,8 +339,8 @@ const (
 )
 
 // otherParts has the parts of pods outside of the operators' namespaces. The first pattern
-// that matches namespace, component and name counts. The ingresses are those which Knative
-// documents, and Traefik.
+// that matches namespace, component and name counts. The ingresses are Traefik, and the
+// ingresses that Knative documents.
 var otherParts = []struct {
 	pattern *regexp.Regexp
 	part    string

@@ -100,8 +100,8 @@ func (r *results) sized(size, deliveries float64) (home, zero float64) {
 	return r.hour(resident, 0).bytes()/3600 + more, r.hour(serverless, deliveries).bytes()/3600 + more*r.Delivery(serverless).Seconds*deliveries/3600
 }
 
-// foretold computes the usage of the run from idle and wakes.
-func (r *results) foretold(part string) cost {
+// predicted computes the usage of the run from idle and wakes.
+func (r *results) predicted(part string) cost {
 	c := r.Delivery(part).Cost.times(float64(r.Run.Asked[part]))
 	if part == resident || part == watcher || part == sharedWatcher {
 		c = c.plus(r.each(part).times(r.Run.Used[part].There))
@@ -222,10 +222,10 @@ func (r *results) BreakEvenRows() (rows []string) {
 	return rows
 }
 
-// Ran returns the foretold and the measured cost of a part in the run, "" when the run was without it.
+// Ran returns the predicted and the measured cost of a part in the run, "" when the run was without it.
 func (r *results) Ran(part string) string {
 	used := r.Run.Used[part]
-	want, got := r.foretold(part), used.Pod.plus(used.Shim)
+	want, got := r.predicted(part), used.Pod.plus(used.Shim)
 	if got == (cost{}) {
 		return ""
 	}

@@ -15,7 +15,7 @@ for number in {0..9}; do
 done
 remove_cgroups /kubepods
 stop registry
-# Each commit that ran here has left images. The ones of today are kept, so that the next run pushes
+# Each commit that ran here has left images. Today's images are kept, so that the next run pushes
 # little, and everything that is not this project's.
 if [ -x "$BIN/registry" ] && [ -f "$STATE/registry.yaml" ]; then
     repositories=$CACHE/registry/docker/registry/v2/repositories

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The cluster to work in: the one of KUBECONFIG, or else the one of make cluster-up. Sourced.
+# The cluster to work in: the cluster of KUBECONFIG, or else of make cluster-up. Sourced.
 if [ -z "${KUBECONFIG:-}" ]; then
     if [ ! -f /var/lib/reschedule-cluster/env ]; then
         echo "no cluster: run make cluster-up, or set KUBECONFIG, and KO_DOCKER_REPO to a registry that it pulls from" >&2

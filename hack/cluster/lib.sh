@@ -152,7 +152,7 @@ halt() {
 cgroups() {
     if [ -f /sys/fs/cgroup/cgroup.controllers ]; then echo /sys/fs/cgroup; else printf '%s\n' /sys/fs/cgroup/*/; fi
 }
-# remove_cgroups GROUP: and those below it. Their processes have ended.
+# remove_cgroups GROUP: removes the group and the groups below it. Their processes have ended.
 remove_cgroups() {
     local hierarchy
     for hierarchy in $(cgroups); do

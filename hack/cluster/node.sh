@@ -154,8 +154,8 @@ YAML
     await 60 "$name.kubelet" "node $name" kubectl wait --for=condition=Ready "node/$name" --timeout=1s
 }
 
-# volumes NUMBER MANY: of the default StorageClass, on the node's disk. Local ones can be given to the
-# group of a pod, others of the host's cannot. Those whose claim is gone are made anew.
+# volumes NUMBER MANY: of the default StorageClass, on the node's disk. Local volumes can be given to
+# the group of a pod, other volumes of the host cannot. Volumes whose claim is gone are made anew.
 volumes() {
     local name i volume
     name=$(node_name "$1")

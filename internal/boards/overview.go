@@ -42,7 +42,7 @@ var overview = Board{
 			{"Lateness", "How long after its time an attempt starts, over all namespaces.", "s", false, quantiles("reschedule_lateness_seconds", of, "")},
 			{"Not woken", "The ten sources whose oldest due key has waited longest for its first attempt. Suspended sources are 0.", "s", false,
 				one(`topk(10, max by (`+bySource+`) (reschedule_oldest_due_age_seconds`+of+`))`, legend)},
-			{"Backlog", "Keys that are due and not being delivered, the ones between two attempts among them, and deliveries under way.", "short", false, []Query{
+			{"Backlog", "Keys that are due and not being delivered, including keys between two attempts, and deliveries under way.", "short", false, []Query{
 				{`sum(reschedule_due` + of + `)`, "due"},
 				{`sum(reschedule_retrying` + of + `)`, "retrying"},
 				{`sum(reschedule_in_flight` + of + `)`, "in flight"},
@@ -67,7 +67,7 @@ var overview = Board{
 				one(`sum by (result) (rate(reschedule_changes_total`+of+`[$__rate_interval]))`, "{{result}}")},
 			{"Events", "CloudEvents that were sent to sources.", "ops", false,
 				one(`sum by (result) (rate(reschedule_ingested_events_total`+of+`[$__rate_interval]))`, "{{result}}")},
-			{"Limits that hold up due keys", "How many sources wait for a limit, on average: their own, the one of their namespace, or the adapter's slots and memory.", "short", false,
+			{"Limits that hold up due keys", "How many sources wait for a limit, on average: their own, their namespace's, or the adapter's slots and memory.", "short", false,
 				one(`sum by (limit) (rate(reschedule_throttled_seconds_total`+of+`[$__rate_interval]))`, "{{limit}}")},
 			{"Expired and warm-ups", "Occurrences dropped at their expiresAt, and calls that woke a sink before a due time.", "ops", false, []Query{
 				{`sum(rate(reschedule_expired_total` + of + `[$__rate_interval])) or vector(0)`, "expired"},

@@ -12,7 +12,7 @@ func limitOf(name string) string {
 }
 
 // ofNamespace has what the sources of the namespace have together, and the limit that they
-// share. Each adapter that delivers counts for itself: the greatest sum is the one to see.
+// share. Each adapter that delivers counts for itself: the panel shows the greatest sum.
 func ofNamespace(metric, legend, limit string) []Query {
 	return []Query{
 		{`max(sum by (job, instance) (` + metric + its + `))`, legend},
@@ -56,7 +56,7 @@ var source = Board{
 			}},
 		}},
 		{"What holds it up", []Panel{
-			{"Backlog", "Keys that are due and not being delivered, the ones between two attempts among them.", "short", false, []Query{
+			{"Backlog", "Keys that are due and not being delivered, including keys between two attempts.", "short", false, []Query{
 				{`max(reschedule_due` + this + `)`, "due"},
 				{`max(reschedule_retrying` + this + `)`, "retrying"},
 			}},
@@ -64,7 +64,7 @@ var source = Board{
 				{`max(reschedule_in_flight` + this + `)`, "in flight"},
 				{limitOf("limits.maxInFlight"), "limit"},
 			}},
-			{"Limits that hold up due keys", "The part of the time that due keys wait for a limit: the source's own, the one of its namespace, or the adapter's.", "percentunit", false,
+			{"Limits that hold up due keys", "The part of the time that due keys wait for a limit: the source's own, its namespace's, or the adapter's.", "percentunit", false,
 				one(`sum by (limit) (rate(reschedule_throttled_seconds_total`+this+`[$__rate_interval])) or vector(0)`, "{{limit}}")},
 			{"Keys", "Pending and in flight, and limits.maxPending.", "short", false, []Query{
 				{`max(reschedule_stored_keys` + this + `)`, "keys"},

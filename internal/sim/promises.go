@@ -99,8 +99,8 @@ var ofDeliveries = []invariant[*delivery]{
 	}},
 }
 
-// tells is the occurrence that the event is about: for a dead letter the one that
-// was given up.
+// tells is the occurrence that the event is about: for a dead letter the occurrence
+// that was given up.
 func (d *delivery) tells() *occurrence {
 	if d.of.dead != nil {
 		return d.of.dead.of
@@ -115,7 +115,7 @@ func unless(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// learnRevision records the revision of a mark, or compares it with the one known.
+// learnRevision records the revision of a mark, or compares it with the known revision.
 func (j *judge) learnRevision(s *source, k *key, m *mark, number uint64) bool {
 	if m.number != 0 {
 		return m.number == number
@@ -133,7 +133,7 @@ func (j *judge) learnRevision(s *source, k *key, m *mark, number uint64) bool {
 	return number < last.number
 }
 
-// learnID records the id of an occurrence's event, or compares it with the one known.
+// learnID records the id of an occurrence's event, or compares it with the known id.
 func (j *judge) learnID(o *occurrence, id string) string {
 	want := o.occ.id
 	if o.event != nil && o.event.ID != "" {

@@ -7,7 +7,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// sharedGatherer gathers once at a time for all callers: those who come while it gathers share the next
+// sharedGatherer gathers once at a time for all callers: callers that come while it gathers share the next
 // result. With 10,000 sources each scrape takes 0.7 s of a processor and 120 MB.
 type sharedGatherer struct {
 	prometheus.Gatherer

@@ -57,8 +57,8 @@ func (a *Adapter) answer(e *listener.Endpoint) { a.serving.Go(e.Serve) }
 // at again.
 const certificateAge = 10 * time.Second
 
-// certificate is the one in a directory as a Secret of type kubernetes.io/tls
-// is mounted. It may come, and change, at any time.
+// certificate reads a directory that is laid out like a mounted Secret of type
+// kubernetes.io/tls. The files may come, and change, at any time.
 type certificate struct {
 	dir string
 

@@ -47,7 +47,7 @@ func (a *Adapter) makePage(guard access.Guard) access.Guard {
 	handler := http.StripPrefix("/page", page.Loopback(own, page.Handler(page.Backend{
 		Base: "http://localhost", Transport: transportTo(a.Addr), Sources: a.pageSources,
 		Metrics: func(ctx context.Context, _, _ string) *why.Metrics {
-			m, _ := page.ReadMetrics(ctx, admin, "http://localhost") // on an error the view has the one of the schedule API
+			m, _ := page.ReadMetrics(ctx, admin, "http://localhost") // on an error the view has the error of the schedule API
 			return m
 		},
 	})))

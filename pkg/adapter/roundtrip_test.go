@@ -476,9 +476,9 @@ func (w *world) deliver(r *rand.Rand, name string, expected map[string]*expectat
 	return next
 }
 
-// wish is what a request asks for beside its event: the start of a JSON object, and what must be stored
+// randomFields returns what a request asks for beside its event: the start of a JSON object, and what must be stored
 // of it. It is due within an hour; it expires, and maxInterval brings it back, after the test.
-func (w *world) wish(r *rand.Rand) (fields []byte, stored func(*schedule.Entry) bool) {
+func (w *world) randomFields(r *rand.Rand) (fields []byte, stored func(*schedule.Entry) bool) {
 	ask := map[string]any{}
 	for _, name := range []string{"reason", "uid"} {
 		if r.IntN(2) == 0 {
@@ -548,7 +548,7 @@ func TestAccepted_IsStoredReadBackAndSent(t *testing.T) {
 		}
 		s.asRequest()
 		event := s.object(r, all)
-		fields, stored := w.wish(r)
+		fields, stored := w.randomFields(r)
 		json := http.Header{"Content-Type": {"application/json"}}
 		for source, of := range expected {
 			accepted := false

@@ -122,7 +122,7 @@ func TestMetrics_SeriesFollowTheSources(t *testing.T) {
 		}
 	}
 	if got := series(t, tm, "reschedule_lateness_seconds", "kn_source_namespace"); len(got) != 1001 || got[""] != n-1000 {
-		t.Errorf("lateness of %d namespaces, %g of the ones that are not distinguished", len(got), got[""])
+		t.Errorf("lateness of %d namespaces, %g of namespaces that are not distinguished", len(got), got[""])
 	}
 	for i, s := range sources[1:] {
 		if err := q.Remove(fmt.Sprint("u", i+1)); err != nil {

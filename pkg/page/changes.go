@@ -38,7 +38,7 @@ func cancel(h *handler, r *http.Request, s *Source) (string, error) {
 	return href("key", of(s, "key", k, "done", "cancel")...), nil
 }
 
-// selected says which dead letters a form is about: all=true, or those with a prefix.
+// selected says which dead letters a form is about: all=true, or a prefix.
 func selected(r *http.Request) []string {
 	if r.FormValue("all") == "true" {
 		return []string{"all", "true"}
@@ -46,9 +46,9 @@ func selected(r *http.Request) []string {
 	return []string{"prefix", r.FormValue("prefix")}
 }
 
-// sameLetter refuses when the key's dead letter is not the one that the user saw: a newer one
-// has taken its place. The API has no condition for it, so one that comes between this look
-// and the change is not seen.
+// sameLetter refuses when the key's dead letter is not the letter that the user saw: a newer
+// letter has taken its place. The API has no condition for it, so a letter that comes between
+// this look and the change is not seen.
 func (h *handler) sameLetter(r *http.Request, s *Source, k string) error {
 	if r.FormValue("at") == "" {
 		return refuse(http.StatusBadRequest, "at: it is missing, so the page cannot know which dead letter is meant")
@@ -66,7 +66,7 @@ func (h *handler) sameLetter(r *http.Request, s *Source, k string) error {
 // stamp is the time of a dead letter, which tells it from others of its key.
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// redrive delivers dead letters again: one key, the ones with a prefix, or all.
+// redrive delivers dead letters again: of one key, of keys with a prefix, or all.
 func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 	if k := r.FormValue("key"); k != "" {
 		if err := h.sameLetter(r, s, k); err != nil {
@@ -84,7 +84,7 @@ func redrive(h *handler, r *http.Request, s *Source) (string, error) {
 	return href("source", of(s, "tab", "dead", "done", "redrive", "count", strconv.FormatInt(answer.Redriven, 10))...), err
 }
 
-// discard removes dead letters: one key, the ones with a prefix, or all.
+// discard removes dead letters: of one key, of keys with a prefix, or all.
 func discard(h *handler, r *http.Request, s *Source) (string, error) {
 	var answer struct {
 		Deleted int64 `json:"deleted"`
@@ -152,7 +152,7 @@ func (h *handler) confirmView(r *http.Request) (*view, error) {
 		head, text(k), body, button, back)}, nil
 }
 
-// confirmMany asks with the count before all dead letters, or the ones with a prefix, change.
+// confirmMany asks with the count before all dead letters, or all with a prefix, change.
 func (h *handler) confirmMany(r *http.Request, s *Source, what string) (*view, error) {
 	prefix := r.FormValue("prefix")
 	items, next, err := list[letterRow](r.Context(), h, s, "/deadletters", query("prefix", prefix, "limit", strconv.Itoa(maxListItems)))

@@ -29,7 +29,7 @@ var tabs = []tab{
 	{"dead", "", "Dead letters", "No event was given up.", func(n *counts) int64 { return n.DeadLetters }},
 }
 
-// first is the tab that a source opens with: the one with trouble.
+// first is the tab that a source opens with: the tab with trouble.
 func first(n *counts) int {
 	switch {
 	case n.Due > 0 || n.Pending+n.InFlight+n.DeadLetters == 0:
@@ -126,7 +126,7 @@ func (h *handler) sourceView(r *http.Request) (*view, error) {
 	return &view{title: s.Namespace + "/" + s.Name, crumbs: all, body: body, live: true}, nil
 }
 
-// facts are the ones that are known before a call. The object is a copy, which the metrics
+// facts returns what is known before a call. The object is a copy, which the metrics
 // may complete.
 func (h *handler) facts(s *Source, now time.Time) why.Facts {
 	object := s.Source

@@ -43,7 +43,7 @@ func YAML(text []byte) []byte {
 	return escape(text, Hidden, func(r rune) string { return fmt.Sprintf(`\U%08x`, r) })
 }
 
-// escape escapes characters, those beyond the first plane with long.
+// escape escapes characters, and characters beyond the first plane with long.
 func escape(text []byte, these func(rune) bool, long func(rune) string) []byte {
 	if !bytes.ContainsFunc(text, these) {
 		return text

@@ -104,9 +104,9 @@ func (all Groups) Title(g Group) string {
 	return fmt.Sprintf("group %d", g[0].Shard)
 }
 
-// Metrics are the ones of the adapter that serves the source, nil if they are not known: of
-// one group the owner's, since a standby knows of no refusal; of several the owner's that
-// has the source.
+// Metrics returns the metrics of the adapter that serves the source, nil if they are not
+// known. With one group these are the owner's, since a standby knows of no refusal; with
+// several, the metrics of the owner that has the source.
 func (all Groups) Metrics(namespace, name string) *Metrics {
 	for _, g := range all {
 		if owner := g.Owner(); owner != nil && owner.Metrics != nil && (len(all) == 1 || owner.Metrics.sources[sourceName{namespace, name}] != nil) {

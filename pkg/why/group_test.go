@@ -81,7 +81,7 @@ func TestGroups_EachHasAnOwner(t *testing.T) {
 		t.Errorf("a standby of group 1: %q", about)
 	}
 	if all.Metrics("ops", "a") != all[0][1].Metrics || all.Metrics("ops", "b") != all[1][0].Metrics || all.Metrics("ops", "c") != nil || all[:1].Metrics("ops", "c") == nil {
-		t.Error("the metrics of a source are not the ones of the owner that has it")
+		t.Error("the metrics of a source are not from the owner that has it")
 	}
 	members[3] = NewMember(3, "p3", read(1, 0, 10, ""), nil)
 	all = NewGroups(members)

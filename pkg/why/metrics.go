@@ -112,7 +112,7 @@ func (m *Metrics) Source(namespace, name string) *Source {
 	return known
 }
 
-// limit sets the limits in force, which may be lower than the ones in the object.
+// limit sets the limits in force, which may be lower than the limits in the object.
 func (s *measured) limit(known *Source) {
 	for name, limit := range map[string]*int64{
 		"limits.maxPending": &known.MaxPending, "limits.maxBytes": &known.MaxBytes, "limits.maxInFlight": &known.MaxInFlight, "limits.maxPerSecond": &known.MaxPerSecond,
@@ -148,7 +148,7 @@ func (m *Metrics) namespaceLimits(namespace string) (n NamespaceLimits, counted 
 // Add adds what only the metrics of the adapter show: a full disk, refusals, unreadable
 // records, the limits in force, what the sources of the namespace share, events that were
 // given up, and whether a source without an object is suspended. The source of the facts
-// must not be shared. Nil metrics, and the ones of a member of a group that does not deliver
+// must not be shared. Nil metrics, and metrics of a member of a group that does not deliver
 // the source's keys, add that all this is unknown.
 func (f *Facts) Add(m *Metrics) {
 	switch {
@@ -156,7 +156,7 @@ func (f *Facts) Add(m *Metrics) {
 		f.Unmeasured = "the metrics of the adapter could not be read"
 		return
 	case m.grouped && m.sources[sourceName{f.Namespace, f.Name}] == nil:
-		f.Unmeasured = "the metrics are the ones of an adapter that does not deliver the source's keys"
+		f.Unmeasured = "the metrics are of an adapter that does not deliver the source's keys"
 		return
 	}
 	if f.Source == nil {

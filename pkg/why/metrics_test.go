@@ -93,7 +93,7 @@ reschedule_given_up_timestamp_seconds{kn_source_name="a",kn_source_namespace="op
 	}
 }
 
-// While less is free than is kept back, changes are refused, but not the ones of a namespace
+// While less is free than is kept back, changes are refused, but not changes of a namespace
 // that holds little, until half of what is kept back is used.
 func TestMetrics_SmallNamespaceOnAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestMetrics_OfAStandby(t *testing.T) {
 	}
 }
 
-// A member is read from its metrics; without the ones of a group it is no member.
+// A member is read from its metrics; without the metrics of a group it is no member.
 func TestMember_FromMetrics(t *testing.T) {
 	t.Parallel()
 	const grouped = "reschedule_shard_owner{shard=\"2\"} 1\nreschedule_shard_majority 1\nreschedule_shard_applied 42\nreschedule_shard_behind_seconds 0.124\n"

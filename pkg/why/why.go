@@ -343,7 +343,7 @@ func (f *Facts) queue(a *answer) *answer {
 func (f *Facts) hint() string {
 	switch {
 	case f.Source == nil:
-		return ": the source may be suspended, or at its limits or the ones of its namespace"
+		return ": the source may be suspended, or at its limits or its namespace's"
 	case f.NamespaceLimits == nil:
 		return ": it may be at its namespace's limits, or the adapter at its own, or just started"
 	}

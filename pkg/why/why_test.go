@@ -204,7 +204,7 @@ var cases = map[string]struct {
 	"source, past quota":         {Facts{Source: ready(nil), Counts: &Counts{}, QuotaRefused: map[string]int64{"max-pending": 3}}, Idle, true, "Nothing waits"},
 	"source, all slots":          {Facts{Source: ready(nil), Counts: busy(func(c *Counts) { c.InFlight = 100 })}, AtMaxInFlight, false, "300 keys are late, the oldest by 1m0s, because all 100 slots"},
 	"source, rate limited":       {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: busy(nil)}, AtMaxPerSecond, false, "limits.maxPerSecond"},
-	"source, queued":             {Facts{Counts: busy(nil)}, Queued, false, "the source may be suspended, or at its limits or the ones of its namespace."},
+	"source, queued":             {Facts{Counts: busy(nil)}, Queued, false, "the source may be suspended, or at its limits or its namespace's."},
 	"source, queued, no metrics": {Facts{Source: ready(nil), Counts: busy(nil)}, Queued, false, "it may be at its namespace's limits, or the adapter at its own"},
 	"source, backlog begins": {Facts{Source: ready(func(s *Source) { s.MaxPerSecond = 5 }), Counts: &Counts{Pending: 86, Due: 86, OldestDueAt: at(-time.Second)}}, AtMaxPerSecond, true,
 		"86 keys are due and queued because limits.maxPerSecond lets only 5 deliveries start a second."},

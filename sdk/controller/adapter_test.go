@@ -147,7 +147,7 @@ func TestAdapter_DrivesAnOperator(t *testing.T) {
 		}
 		for i, wait := range row.waits {
 			if got := runs[i+1].Sub(runs[i]); got < wait {
-				t.Errorf("%s: run %d came %s after the one before, want %s", name, i+1, got, wait)
+				t.Errorf("%s: run %d came %s after the previous run, want %s", name, i+1, got, wait)
 			}
 		}
 	}

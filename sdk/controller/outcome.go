@@ -28,7 +28,7 @@ type target struct {
 
 func (t target) is(other target) bool { return t.queue == other.queue && t.request == other.request }
 
-// isOf reports whether the target's own object is the one that has changed.
+// isOf reports whether the change is of the target's own object.
 func (t target) isOf(c *change) bool {
 	return t.queue.kind.GroupKind() == c.gvk.GroupKind() && t.request.NamespacedName == c.name
 }

@@ -91,7 +91,7 @@ type declaredResource struct {
 	notes     []string
 }
 
-// changes are the changes that count, each kind including the ones before it.
+// changes are the changes that count. Each kind includes the kinds before it.
 type changes int
 
 const (

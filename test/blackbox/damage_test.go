@@ -137,7 +137,7 @@ func (s *source) bulk(t *testing.T, n int, item func(i int) string) {
 	}
 }
 
-// While the disk is full to the last byte, what waits for room holds up
+// While the disk is full to the last byte, what waits for space holds up
 // neither the reads of other sources nor, beside a reload, the end.
 func TestFullDisk_ReadsAndTheEndGoOn(t *testing.T) {
 	t.Parallel()

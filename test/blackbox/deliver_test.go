@@ -74,7 +74,7 @@ func TestDelivery_HasTheAttributes(t *testing.T) {
 	}
 }
 
-// The event of a request is the one delivered.
+// The event of a request is delivered.
 func TestDelivery_HasTheEventOfTheRequest(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct{ event, contentType, body string }{

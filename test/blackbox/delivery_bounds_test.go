@@ -168,7 +168,7 @@ func TestDELETE_NoByteAfterItsAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := http.ReadRequest(bufio.NewReader(c))
-		if err != nil { // the one that filled the queue has nothing to say
+		if err != nil { // the connection that filled the queue sends nothing
 			_ = c.Close()
 			continue
 		}

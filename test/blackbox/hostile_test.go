@@ -207,7 +207,7 @@ func TestSIGTERM_OnAFullDiskLosesNothing(t *testing.T) {
 	s.put(t, "kept", `{"delay":"1h"}`)
 	filler := filepath.Join(disk, "filler")
 	// Outcomes, and changes that were let in before the disk was full, wait for
-	// room.
+	// space.
 	const flying = 60
 	before := len(sink.Of("full-term", ""))
 	release := make(chan bool)

@@ -330,7 +330,7 @@ func TestIngest_BurstCollapsesDuringADelivery(t *testing.T) {
 	}
 	release <- status(204)
 	if d := plain.next(t, "in/burst"); d.Attr("id") != "burst9" {
-		t.Errorf("the newest accepted event is the one delivered: %v", d.Attributes)
+		t.Errorf("want the newest accepted event, got %v", d.Attributes)
 	}
 	release <- status(204)
 	plain.gone(t, "in/burst")

@@ -216,7 +216,7 @@ func TestFullDisk_ANeighbourStillWrites(t *testing.T) {
 		}
 		return refused == 20
 	})
-	// The store's own cleaning may take and give room for a moment.
+	// The store's own cleaning may take and free space for a moment.
 	for i := range 20 {
 		eventually(t, "the neighbour writes", func() bool {
 			status, _ := d.put(t, "disk-other/a", fmt.Sprint("k", i), 1000)

@@ -21,7 +21,7 @@ import (
 type trio struct {
 	*programs
 	t       *testing.T
-	members map[string]*harness.Adapter // the ones that run
+	members map[string]*harness.Adapter // the members that run
 }
 
 // group ends the single adapter for the time of the test, which is no parallel one.

@@ -25,7 +25,7 @@ type programs struct {
 	flags, env []string          // of the controller, beside the usual ones
 	controller *kube.Process
 	adapter    *harness.Adapter
-	program    string // of the adapter; "" = the one of this checkout
+	program    string // of the adapter; "" = the adapter of this checkout
 	listen     string // where the adapter listens: any port, or one that a client keeps over restarts
 	tlsListen  string // where the adapter listens with TLS
 	endNode    func()
@@ -112,8 +112,8 @@ func answers(ctx context.Context, url string) error {
 	return err
 }
 
-// startAdapter starts it, again with the data of the one before. If it does not start, p
-// keeps that one, which has ended.
+// startAdapter starts the adapter, with the data of the previous one. If it does not start, p
+// keeps the previous adapter, which has ended.
 func (p *programs) startAdapter() error {
 	var err error
 	if p.tlsListen, err = harness.FreeAddress(); err != nil {

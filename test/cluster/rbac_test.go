@@ -41,7 +41,7 @@ var (
 	controllerInSystem = []string{
 		"core configmaps get list watch",
 		"coordination.k8s.io leases create get update",
-		// No more than to see and to scale the one.
+		// Only to see and to scale this StatefulSet.
 		"apps statefulsets:reschedule-adapter get list watch",
 		"apps statefulsets/scale:reschedule-adapter get patch update",
 		// Only that one: its CA goes into addresses.
@@ -204,9 +204,9 @@ func TestRBAC_RulesAreExact(t *testing.T) {
 	}
 }
 
-// wishes are what an intruder who has taken over a pod would like to do, and what
+// accessAttempts are what an intruder who has taken over a pod would try, and what
 // the programs do.
-var wishes = func() []string {
+var accessAttempts = func() []string {
 	resources := []string{
 		"core pods", "core pods/exec", "core pods/log", "core pods/ephemeralcontainers", "core secrets", "core secrets:reschedule-adapter-server-tls", "core configmaps",
 		"core serviceaccounts", "core serviceaccounts/token", "core nodes", "core nodes/proxy", "core namespaces", "core services", "core services/status", "core services/proxy",
@@ -259,7 +259,7 @@ func allowed(t *testing.T, user string, groups []string, namespace, entry string
 // A service account can do what its program needs and nothing more.
 func TestRBAC_RightsAreExact(t *testing.T) {
 	t.Parallel()
-	other := namespace(t, "wishes")
+	other := namespace(t, "attempts")
 	for account, c := range map[string]struct{ everywhere, system []string }{
 		controllerAccount: {slices.Concat(flat(controllerEverywhere), addressables(t)), flat(controllerInSystem)},
 		adapterAccount:    {flat(adapterEverywhere), flat(adapterInSystem)},
@@ -271,14 +271,14 @@ func TestRBAC_RightsAreExact(t *testing.T) {
 				if scope == kube.SystemNamespace {
 					can = slices.Concat(c.everywhere, c.system)
 				}
-				for _, wish := range slices.Concat(wishes, can) {
+				for _, attempt := range slices.Concat(accessAttempts, can) {
 					user, groups := serviceAccount(kube.SystemNamespace, account)
 					// Without a name it is about all of them.
-					words := strings.Fields(wish)
+					words := strings.Fields(attempt)
 					resource, _, _ := strings.Cut(words[1], ":")
-					want := slices.Contains(can, wish) || slices.Contains(can, words[0]+" "+resource+" "+words[2])
-					if got := allowed(t, user, groups, scope, wish); got != want {
-						t.Errorf("%s: allowed is %v", wish, got)
+					want := slices.Contains(can, attempt) || slices.Contains(can, words[0]+" "+resource+" "+words[2])
+					if got := allowed(t, user, groups, scope, attempt); got != want {
+						t.Errorf("%s: allowed is %v", attempt, got)
 					}
 				}
 			})

@@ -39,8 +39,8 @@ func (k *keeper) next(verb, name string) {
 	}
 }
 
-// settled makes a change that is reported, and wants no others beside the ones that
-// were asked for.
+// settled makes a change, waits for its delivery, and requires that the runs of all keys are
+// the runs in want.
 func (k *keeper) settled() {
 	k.source.t.Helper()
 	k.markers++

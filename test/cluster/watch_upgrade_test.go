@@ -160,7 +160,7 @@ func TestUpgrade_WatchingSourceAndBack(t *testing.T) {
 	site := "moved-0" // of the ConfigMap moved
 	for i, step := range []struct {
 		program string
-		killed  bool // the one before
+		killed  bool // the program of the previous step
 		lists   bool // the version of the watch has expired; each list takes 10 s, and TestWatchRestart has them without an older one
 	}{{"", false, false}, {*older, false, false}, {"", true, true}, {*older, true, true}, {"", false, false}} {
 		lists := step.lists && *older != ""
@@ -195,7 +195,7 @@ func TestUpgrade_WatchingSourceAndBack(t *testing.T) {
 			t.Errorf("%d watches expired: %v was expected", n, lists)
 		}
 
-		// What changes while it runs comes too, and goes on from the versions and marks of the other one.
+		// What changes while it runs comes too, and goes on from the versions and marks of the other program.
 		u.apply(website, "changed", to+"-running")
 		u.next("update", "changed")
 		site = to + "-running"

@@ -299,9 +299,9 @@ spec:
 		}
 		seen[r.ID] = true
 		if i > 0 && r.DueAt.Sub(runs[i-1].DueAt) < every {
-			t.Errorf("run %d was due %s after the one before: a tick was not merged", i, r.DueAt.Sub(runs[i-1].DueAt))
+			t.Errorf("run %d was due %s after the previous run: a tick was not merged", i, r.DueAt.Sub(runs[i-1].DueAt))
 		}
-		// The newest tick is the one delivered.
+		// The newest tick is delivered.
 		at, err := time.Parse(time.RFC3339Nano, r.attr("time"))
 		if err != nil {
 			t.Fatal(err)

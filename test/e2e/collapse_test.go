@@ -93,20 +93,21 @@ func (n *namespace) change(name string, value int) string {
 	return o.ResourceVersion
 }
 
-// telling is what the recorder was told of a run, its start or its end.
-type telling struct {
+// runReport is what a function reported to the recorder about a run, at its start
+// or its end.
+type runReport struct {
 	run
 	at time.Time // by the recorder's clock
 }
 
-// tellings are the starts and ends of runs in the order in which they happened,
+// runReports returns the starts and ends of runs in the order in which they happened,
 // whatever the clocks of the functions say.
-func (n *namespace) tellings() ([]telling, error) {
+func (n *namespace) runReports() ([]runReport, error) {
 	records, err := n.recorded("/runs")
 	if err != nil {
 		return nil, err
 	}
-	all := make([]telling, len(records))
+	all := make([]runReport, len(records))
 	for i, r := range records {
 		if err := json.Unmarshal(r.Body, &all[i].run); err != nil {
 			return nil, fmt.Errorf("a run %s: %w", r.Body, err)
@@ -117,8 +118,8 @@ func (n *namespace) tellings() ([]telling, error) {
 }
 
 // last are the newest runs of keys that came to their end.
-func last(all []telling) map[string]telling {
-	of := map[string]telling{}
+func last(all []runReport) map[string]runReport {
+	of := map[string]runReport{}
 	for _, r := range all {
 		if !r.End.IsZero() {
 			of[r.Key] = r
@@ -131,7 +132,7 @@ func last(all []telling) map[string]telling {
 func (n *namespace) awaitSeen(what string, versions map[string]string) {
 	n.t.Helper()
 	eventually(n.t, patience, what, func() error {
-		all, err := n.tellings()
+		all, err := n.runReports()
 		if err != nil {
 			return err
 		}
@@ -175,11 +176,11 @@ type spread struct {
 	total time.Duration              // from the first start to the last end
 }
 
-// oneAtATime fails if a key's run began before the one before it had ended.
-func oneAtATime(t *testing.T, all []telling) spread {
+// oneAtATime fails if a run of a key began before the previous run had ended.
+func oneAtATime(t *testing.T, all []runReport) spread {
 	t.Helper()
 	s := spread{pods: map[string]bool{}, keys: map[string]map[string]bool{}}
-	under := map[string]telling{}
+	under := map[string]runReport{}
 	var overlaps []string
 	for _, r := range all {
 		if !r.End.IsZero() {
@@ -240,7 +241,7 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			}
 			s.awaitSeen("each object was seen", versions)
 			s.awaitCounts("each object waits for its resync", objects)
-			before, err := s.tellings()
+			before, err := s.runReports()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -256,7 +257,7 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			took := time.Since(began)
 			s.awaitSeen("the last state of each object was seen", versions)
 			s.awaitCounts("each object waits for its resync", objects)
-			all, err := s.tellings()
+			all, err := s.runReports()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,7 +300,7 @@ func TestChanges_CollapseToTheLastState(t *testing.T) {
 			}
 			s.awaitSeen("each object was seen to be gone", versions)
 			s.awaitCounts("nothing waits for a resync", 0)
-			if all, err = s.tellings(); err != nil {
+			if all, err = s.runReports(); err != nil {
 				t.Fatal(err)
 			}
 			for key, r := range last(all) {
@@ -332,8 +333,8 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 	s.awaitSeen("each object was seen", versions)
 
 	s.makeObject("broken")
-	attempts := func() (starts, ends []telling, all []telling) {
-		all, err := s.tellings()
+	attempts := func() (starts, ends []runReport, all []runReport) {
+		all, err := s.runReports()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +349,7 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 		}
 		return starts, ends, all
 	}
-	var starts, ends, all []telling
+	var starts, ends, all []runReport
 	rounds := 0
 	for deadline := time.Now().Add(patience); len(ends) < failures; rounds++ {
 		if time.Now().After(deadline) {
@@ -377,7 +378,7 @@ func TestChanges_FailingKeyDelaysNoOther(t *testing.T) {
 			t.Errorf("attempt %d is %s", n, starts[n])
 		}
 		if gap < backoff {
-			t.Errorf("attempt %d began %s after the one before, want at least %s", n, gap, backoff)
+			t.Errorf("attempt %d began %s after the previous attempt, want at least %s", n, gap, backoff)
 		}
 		if n == failures-1 && meanwhile < others {
 			t.Errorf("only %d runs of others in the %s before attempt %d", meanwhile, gap, n)

@@ -131,7 +131,7 @@ func (a *watchedApp) pods() map[types.UID]corev1.Pod {
 	return pods
 }
 
-// stillThere fails unless the pods are the ones that were there before.
+// stillThere fails unless the pods are the same as before.
 func (a *watchedApp) stillThere(before map[types.UID]corev1.Pod, when string) {
 	a.t.Helper()
 	now := a.pods()
@@ -143,7 +143,7 @@ func (a *watchedApp) stillThere(before map[types.UID]corev1.Pod, when string) {
 }
 
 // replaced waits until as many pods as before, all of them new, serve the greeting, and returns them. The
-// condition of the Deployment would not do: right after the deletion it is still the one from before.
+// condition of the Deployment would not do: right after the deletion it still is the old condition.
 func (a *watchedApp) replaced(before map[types.UID]corev1.Pod, greeting string) map[types.UID]corev1.Pod {
 	a.t.Helper()
 	var after map[types.UID]corev1.Pod

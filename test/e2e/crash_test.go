@@ -106,7 +106,7 @@ func disruptionLosesNothing(t *testing.T, turn func()) {
 	n.serves("new", toKsvc("new"))
 }
 
-// serves makes a source, or takes the one that is there, and waits for a delivery of it.
+// serves makes a source, or takes the existing source, and waits for a delivery of it.
 func (n *namespace) serves(name, sink string) {
 	n.t.Helper()
 	n.source(name, sink).put(name, `{}`)
@@ -254,7 +254,7 @@ func (n *namespace) replaced(before *corev1.Pod) error {
 		return err
 	}
 	if is.UID == before.UID {
-		return fmt.Errorf("%s is the one before", is.Name)
+		return fmt.Errorf("%s is the old pod", is.Name)
 	}
 	return wellPod(is)
 }

@@ -71,7 +71,7 @@ func TestDeadLetter_GetsTheRefused(t *testing.T) {
 
 // deadLetter waits for the dead letter of a key and returns its attributes, and
 // the runs of the operator before it. The undertaker is a function as well: its
-// run is the one with the error.
+// run has the error.
 func (n *namespace) deadLetter(s *source, key string) (attr func(string) string, runs []run) {
 	n.t.Helper()
 	eventually(n.t, patience, "the dead letter of "+key, func() error {

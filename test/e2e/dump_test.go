@@ -19,8 +19,8 @@ import (
 )
 
 // dump writes all objects of the namespace, the logs of its pods, what its
-// recorder kept, and the end of the logs of those who served it. It is a test
-// that failed already: what cannot be read is only told.
+// recorder kept, and the end of the logs of the programs that served it. The
+// test has failed already: what cannot be read is only logged.
 func (n *namespace) dump(ctx context.Context) {
 	dir := filepath.Join(logs, regexp.MustCompile(`[^\w.-]+`).ReplaceAllString(n.t.Name(), "_"))
 	if err := os.MkdirAll(dir, 0o755); err != nil {

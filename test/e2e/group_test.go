@@ -152,7 +152,7 @@ func (n *namespace) adapterAgain() {
 	}
 }
 
-// replicate makes three adapters of the one, with its volume, as the page says.
+// replicate makes three adapters of the single adapter, with its volume, as the page says.
 func (n *namespace) replicate() (back func() error) {
 	n.t.Helper()
 	before := n.adapterPod()
@@ -283,7 +283,7 @@ func (n *namespace) removeAdapters(ctx context.Context) error {
 	return kubectl(ctx, "-n", system, "delete", "secret", "reschedule-adapter-peers", "--ignore-not-found")
 }
 
-// allReplaced says whether all members of the one group are ready and none is of those before.
+// allReplaced says whether all members of the one group are ready and none is an old pod.
 func (n *namespace) allReplaced(before []*corev1.Pod) error {
 	for i := range why.Members {
 		pod, err := n.Client.CoreV1().Pods(system).Get(n.t.Context(), fmt.Sprintf("%s-%d", adapter, i), metav1.GetOptions{})
@@ -291,7 +291,7 @@ func (n *namespace) allReplaced(before []*corev1.Pod) error {
 			return err
 		}
 		if slices.ContainsFunc(before, func(p *corev1.Pod) bool { return p.UID == pod.UID }) {
-			return fmt.Errorf("%s is the one before", pod.Name)
+			return fmt.Errorf("%s is the old pod", pod.Name)
 		}
 		if err := wellPod(pod); err != nil {
 			return err

@@ -101,7 +101,7 @@ func (o *operator) watch() string {
 	return fmt.Sprintf("watch:\n  serviceAccountName: operator\n  resync: {over: %s}\n  resources:%s\n", watchOver, resources)
 }
 
-// ingest is the one that docs/sdk.md has for a kind that owns others.
+// ingest returns spec.ingest as docs/sdk.md has it for a kind that owns others.
 func (o *operator) ingest() string {
 	o.t.Helper()
 	text, err := os.ReadFile("../../docs/sdk.md")
@@ -436,7 +436,7 @@ func (o *operator) ownsLeases() {
 	eventually(o.t, patience, "its owner has another Lease", func() error {
 		after, err := leases.Get(o.t.Context(), "owner", metav1.GetOptions{})
 		if err == nil && after.GetUID() == before.GetUID() {
-			err = errors.New("it is the one before")
+			err = errors.New("it is the old Lease")
 		}
 		return err
 	})

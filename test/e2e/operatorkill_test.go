@@ -139,7 +139,7 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 	}
 	o.awaitLastSeen(versions)
 	o.awaitCounts("nothing is left", 0)
-	all, err := o.tellings()
+	all, err := o.runReports()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestOperator_ReplicasShareNoKey(t *testing.T) {
 			delete(killed, r.Run)
 		}
 	}
-	is := oneAtATime(t, slices.DeleteFunc(all, func(r telling) bool { return killed[r.Run] }))
+	is := oneAtATime(t, slices.DeleteFunc(all, func(r runReport) bool { return killed[r.Run] }))
 	t.Logf("%d runs of %d changes in %d pods, at most %d at once; %d were killed", is.runs, objects*(changes+1), len(is.pods), is.most, len(killed))
 	if len(is.pods) < 2 || is.most < 2 || len(killed) == 0 {
 		t.Errorf("there were no replicas at work: %+v", is)

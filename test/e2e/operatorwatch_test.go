@@ -194,7 +194,7 @@ func watchWithoutAnAdapter(t *testing.T, turn func()) {
 func (o *operator) awaitLastSeen(versions map[string]string) {
 	o.t.Helper()
 	eventually(o.t, patience, "the last state of each object was seen", func() error {
-		all, err := o.tellings()
+		all, err := o.runReports()
 		if err != nil {
 			return err
 		}

@@ -112,8 +112,8 @@ func (c chaosPod) stopAt(next time.Time) error {
 	return err
 }
 
-// awaitPod waits until there is another pod than the one before, with a time to
-// stop that is to come, and returns it.
+// awaitPod waits until there is a new pod, whose time to stop is in the future,
+// and returns it.
 func (c chaosPod) awaitPod(deadline time.Duration, before *corev1.Pod) *corev1.Pod {
 	c.t.Helper()
 	var pod *corev1.Pod

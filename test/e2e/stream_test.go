@@ -303,9 +303,9 @@ func (f *stream) judge(outages ...outage) {
 	f.tell(runs, cut, outages)
 }
 
-// oneAtATime holds that no run of a key began during another, but for those
+// oneAtATime holds that no run of a key began during another, except runs
 // whose delivery an outage has cut off: the operator works on, and is called
-// again. It says how many there were.
+// again. It returns the number of these runs.
 func (f *stream) oneAtATime(runs []run, outages []outage) (cut int) {
 	f.t.Helper()
 	for i := 1; i < len(runs); i++ {

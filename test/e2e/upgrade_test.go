@@ -102,7 +102,7 @@ func checkout(t *testing.T, commit string) string {
 		return nil
 	}
 	if err := git(t.Context(), "rev-parse", "--verify", commit+"^{commit}"); err != nil {
-		t.Fatalf("commit %s is not in this clone: git fetch --deepen=1 gets the one before the newest, and UPGRADE_FROM names another: %v", commit, err)
+		t.Fatalf("commit %s is not in this clone: git fetch --deepen=1 gets the commit before the newest, and UPGRADE_FROM names another: %v", commit, err)
 	}
 	dir := filepath.Join(t.TempDir(), "before")
 	if err := git(t.Context(), "worktree", "add", "--detach", dir, commit); err != nil {

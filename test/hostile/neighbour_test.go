@@ -25,7 +25,7 @@ type neighbour struct {
 	single     *http.Client // a connection for each call
 
 	together chan struct{} // of abreast: a delivery that is under way
-	release  chan struct{} // closed when those may end
+	release  chan struct{} // closed when these deliveries may end
 
 	mu     sync.Mutex
 	n      int

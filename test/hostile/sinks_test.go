@@ -58,7 +58,7 @@ func (s *sinks) close() {
 	s.secured.Close()
 }
 
-// addresses are the URLs of the sinks, and the certificate that those with TLS sign with.
+// addresses are the URLs of the sinks, and the certificate that sinks with TLS sign with.
 type addresses struct{ Plain, Secured, Authority string }
 
 // secured is the way of an answer whose connection takes as much memory as it may: as many

@@ -83,7 +83,7 @@ func (s *street) table(peak int64) string {
 	return text.String()
 }
 
-// memoryBudget is the total of the operators' table, which must leave the pod room.
+// memoryBudget is the total of the operators' table, which must fit into the pod's memory.
 func memoryBudget(t *testing.T) (total int64) {
 	t.Helper()
 	_, total = memoryTable(t)

@@ -265,13 +265,13 @@ func TestCRD_RefusesBadObjectsWithAdvice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			api, validate := judge(t, withSpec(c.spec))
-			told := strings.Join(api, "\n")
-			if !strings.Contains(told, c.says) {
-				t.Errorf("the API server says %q, want %q in it", told, c.says)
+			answer := strings.Join(api, "\n")
+			if !strings.Contains(answer, c.says) {
+				t.Errorf("the API server says %q, want %q in it", answer, c.says)
 			}
 			// A rule that breaks off refuses too, but shows the user its own text.
-			if strings.Contains(told, "evaluating rule") && name != "a uri with a fragment that is none" {
-				t.Errorf("a rule breaks off: %q", told)
+			if strings.Contains(answer, "evaluating rule") && name != "a uri with a fragment that is none" {
+				t.Errorf("a rule breaks off: %q", answer)
 			}
 			if validate == nil {
 				t.Error("Validate accepts it")
@@ -299,8 +299,8 @@ func TestCRD_RefusesUnservableObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			api, _ := judge(t, withSpec(c.spec))
-			if told := strings.Join(api, "\n"); !strings.Contains(told, c.says) {
-				t.Errorf("the API server says %q, want %q in it", told, c.says)
+			if answer := strings.Join(api, "\n"); !strings.Contains(answer, c.says) {
+				t.Errorf("the API server says %q, want %q in it", answer, c.says)
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/internal/boards"
 )
 
-// The dashboards are the ones of internal/boards, and the PrometheusRule has the rules
+// The dashboards are as in internal/boards, and the PrometheusRule has the rules
 // of the plain file. With -update the test writes them.
 func TestGenerated_IsUpToDate(t *testing.T) {
 	t.Parallel()

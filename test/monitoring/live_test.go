@@ -41,7 +41,7 @@ var specs = map[string]string{
 	"quota-b":   "{sink: {uri: SINK}}",
 }
 
-// ceilings are the ones of the adapter: the namespace shared has a limit of keys.
+// ceilings are the adapter's ceilings: the namespace shared has a limit of keys.
 const ceilings = "max-in-flight: 2048\nnamespaces:\n  shared: {max-pending: 3}\n"
 
 // namespace is the namespace of a source: lateness is known of namespaces alone.
@@ -55,7 +55,7 @@ func namespace(name string) string {
 	return "tests"
 }
 
-// answers are the ones of the sinks of faults.
+// answers are what the sinks of faults answer.
 var answers = map[string]harness.Answer{
 	"slow":    slow,
 	"late":    slow,
@@ -277,7 +277,7 @@ func TestLive_PanelsAndRules(t *testing.T) {
 
 var rateInterval = strings.NewReplacer("$__rate_interval", "10s", "$job", "reschedule-adapter", "$namespace", "tests")
 
-// emptyPanels are the ones without series, of the board of a group or of the others.
+// emptyPanels returns the panels without series, of the board of a group or of the others.
 func emptyPanels(t *testing.T, address string, group bool) (empty string) {
 	t.Helper()
 	for file, board := range boards.All() {
@@ -318,7 +318,7 @@ func unhealthyRules(t *testing.T, address string) (unhealthy string) {
 	return unhealthy
 }
 
-// alerts are the ones that fire at once, and that wait for their time, with their sources.
+// alerts are the alerts that fire at once, and that wait for their time, with their sources.
 var alerts = map[string][]string{
 	"RescheduleEventsDropped":    {"firing lost"},
 	"RescheduleDeadLetters":      {"firing broken", "firing refused", "firing stuck"},

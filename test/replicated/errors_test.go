@@ -13,7 +13,7 @@ type ran struct {
 	*harness.Adapter
 }
 
-// checkErrors looks for errors in the logs of all processes, also of the ones that were killed or
+// checkErrors looks for errors in the logs of all processes, also of processes that were killed or
 // have ended. The end of a tenure or a lease is no error, nor is what it leaves undone: the next
 // owner does it. Of etcd, which logs as JSON, it looks for the end of the process alone: which of its
 // errors a group gets over depends on the machine.

@@ -39,8 +39,8 @@ func startOnDisks(t *testing.T, hold time.Duration) (g *group, disks [3]string) 
 	return g, disks
 }
 
-// shun lets callers avoid a member; -1: none.
-func (g *group) shun(i int) {
+// setAvoided lets callers avoid a member; -1: none.
+func (g *group) setAvoided(i int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.avoid = i
@@ -76,7 +76,7 @@ func (g *group) comesBack(i int) {
 	g.t.Helper()
 	g.launch(i)
 	g.ready(i)
-	g.shun(-1)
+	g.setAvoided(-1)
 	key := g.key()
 	g.put(key, time.Hour)
 	g.kill((i + 1) % 3)
@@ -103,7 +103,7 @@ func TestOwner_CutOff(t *testing.T) {
 	for what, filter := range map[string]string{"both ways": cutOff, "it hears nothing": hearsNothing, "it is not heard": isNotHeard} {
 		g.pass(time.Second)
 		i := g.owner()
-		g.shun(i)
+		g.setAvoided(i)
 		begun := time.Now()
 		n.filter(i, filter)
 		g.recovery("the owner is cut off, "+what, begun)
@@ -121,7 +121,7 @@ func TestOwner_CutOff(t *testing.T) {
 		g.put(key, time.Hour)
 		g.rejoins(i, key)
 		t.Logf("it answers again %s after the cut was healed", time.Since(healed).Round(time.Millisecond))
-		g.shun(-1)
+		g.setAvoided(-1)
 	}
 	stop()
 	g.settled()
@@ -153,7 +153,7 @@ func TestFollower_CutOff(t *testing.T) {
 	known := g.key()
 	g.put(known, time.Hour)
 	g.known(i, known) // its connection to the owner is there
-	g.shun(i)
+	g.setAvoided(i)
 	g.pass(200 * time.Millisecond) // calls at it end
 	n.filter(i, cutOff)
 	g.refuses(i, known)
@@ -161,7 +161,7 @@ func TestFollower_CutOff(t *testing.T) {
 	key := g.key()
 	g.put(key, time.Hour)
 	g.rejoins(i, key)
-	g.shun(-1)
+	g.setAvoided(-1)
 	g.pass(time.Second)
 	stop()
 	g.settled()
@@ -189,7 +189,7 @@ func TestOwner_DiskHangs(t *testing.T) {
 	for range 2 {
 		g.pass(time.Second)
 		i := g.owner()
-		g.shun(i)
+		g.setAvoided(i)
 		begun := time.Now()
 		command(t, "fsfreeze", "--freeze", disks[i])
 		func() {
@@ -201,7 +201,7 @@ func TestOwner_DiskHangs(t *testing.T) {
 		key := g.key()
 		g.put(key, time.Hour)
 		g.rejoins(i, key)
-		g.shun(-1)
+		g.setAvoided(-1)
 	}
 	stop()
 	g.settled()
@@ -222,7 +222,7 @@ func TestOwner_DiskFull(t *testing.T) {
 	g.mu.Lock()
 	g.full = true
 	g.mu.Unlock()
-	g.shun(i)
+	g.setAvoided(i)
 	ballast := filepath.Join(disks[i], "ballast")
 	fill(t, ballast)
 	begun := time.Now()
@@ -251,7 +251,7 @@ func TestOwner_DiskFails(t *testing.T) {
 	g.pass(time.Second)
 	i := g.owner()
 	failing := g.members[i]
-	g.shun(i)
+	g.setAvoided(i)
 	ballast := filepath.Join(below[i], "ballast")
 	fill(t, ballast)
 	begun := time.Now()

@@ -132,7 +132,7 @@ func TestGroups_OwnerKilled(t *testing.T) {
 	g.settled()
 }
 
-// Calls at all members of two groups, while members of the one that has the source are killed,
+// Calls at all members of two groups, while members of the group that has the source are killed,
 // stopped and ended, are as calls of one adapter, one after the other.
 func TestGroups_AreLinearisable(t *testing.T) {
 	groups := startGroups(t, 2)

@@ -15,7 +15,7 @@ import (
 	"github.com/reschedule-dev/reschedule/sdk"
 )
 
-// choice is which keys a command is about: the ones that are named, or all with a prefix.
+// choice is which keys a command is about: named keys, or all with a prefix.
 type choice struct {
 	keys        []string
 	prefix      string

@@ -61,7 +61,7 @@ func (s *session) measured(ctx context.Context, a *why.Adapter) measures {
 	return s.known
 }
 
-// measure reads the metrics of the adapter, unless they are the ones of the members.
+// measure reads the metrics of the adapter. The metrics of a group come with its members.
 func (s *session) measure(ctx context.Context, groups why.Groups) measures {
 	var m *why.Metrics
 	switch {

@@ -305,8 +305,8 @@ type grant struct {
 	at    time.Time
 }
 
-// tokenFor returns a token for the source, other than the one that was refused, by one
-// request for all sources of the namespace.
+// tokenFor returns a token for the source, other than the refused token, by one request for
+// all sources of the namespace.
 func (s *session) tokenFor(ctx context.Context, o *object, others []*object, refused string) (string, error) {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()

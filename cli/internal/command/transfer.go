@@ -215,7 +215,7 @@ func lines(f *os.File) (n int, err error) {
 	}
 }
 
-// read imports the lines behind the ones to skip.
+// read imports the lines after the first skip lines.
 func (i *importer) read(ctx context.Context, from io.Reader, skip, total int) error {
 	p := i.progressOf("importing", total)
 	defer p.end()

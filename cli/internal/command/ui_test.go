@@ -165,7 +165,7 @@ func TestUI_MembersOfAGroup(t *testing.T) {
 			t.Errorf("no %q in %s", text, view)
 		}
 	}
-	// The disk is the one of the owner.
+	// The page shows the disk of the owner.
 	if _, view := visit(t, browser, base+"source?ns=ops&name=web", ""); !strings.Contains(view, "3 keys wait") {
 		t.Errorf("the source, while the disk of a standby is full: %s", view)
 	}

@@ -171,8 +171,8 @@ func refusal(err error) *why.Refusal {
 	return r
 }
 
-// interrupted is the error of a context that the user ended. One whose time is over is
-// none: what was found until then is told.
+// interrupted is the error of a context that the user ended. A timeout is not one: the answer
+// uses what was found so far.
 func interrupted(ctx context.Context) error {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err

@@ -17,7 +17,7 @@ const maxTags = 100
 type ifMatch struct {
 	given     bool
 	any       bool     // "*"
-	revisions []uint64 // those among its tags that can be a revision's
+	revisions []uint64 // the tags that can be a revision's
 }
 
 // parseIfMatch reads an If-Match header: "*" or a list of entity tags. A weak
@@ -91,9 +91,9 @@ func unconditional(h http.Header, names ...string) error {
 // again.
 const maxRaces = 16
 
-// guarded makes a change under an If-Match header. The queue has one
-// revision to be compared; "*" and a list are turned into the one that the key
-// has now, and looked at again when the key has changed meanwhile.
+// guarded makes a change under an If-Match header. The queue compares one
+// revision: "*" and a list become the revision that the key has now, and are
+// looked at again when the key has changed meanwhile.
 func (c *call) guarded(m ifMatch, set **uint64, change func() error) error {
 	switch {
 	case !m.given:

@@ -23,7 +23,7 @@ const (
 	eventSchema
 	eventData
 	eventBase64
-	eventSettable // those from here on are not the caller's to set
+	eventSettable // a caller cannot set the members from here on
 )
 
 var (

@@ -19,7 +19,7 @@ var routes = [...]string{
 }
 
 // trace begins the span of a request, and returns the function that ends it. What the
-// request schedules continues the span: its context takes the place of the one that the
+// request schedules continues the span: its context replaces the context that the
 // caller sent.
 func (c *call) trace() (end func()) {
 	p := splitPath(c.r.URL)

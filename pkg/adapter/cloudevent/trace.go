@@ -20,8 +20,8 @@ func TraceContext(h http.Header) (parent, state string) {
 	return traceContext(h["Traceparent"], h["Tracestate"])
 }
 
-// TraceOf returns the trace context to store with an event's request: the one of
-// the call, else the one of the CloudEvents distributed tracing extension.
+// TraceOf returns the trace context to store with an event's request: the context
+// of the call, else of the CloudEvents distributed tracing extension.
 func TraceOf(h http.Header, e *schedule.Event) (parent, state string) {
 	if parent, state = TraceContext(h); parent != "" {
 		return parent, state

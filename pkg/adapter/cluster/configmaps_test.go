@@ -10,7 +10,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/sources"
 )
 
-// The log level is the one in config-logging.
+// The log level comes from config-logging.
 func TestLogging_LevelOfTheConfigMap(t *testing.T) {
 	t.Parallel()
 	zap := func(level string) string { return `{"level": "` + level + `", "encoding": "json"}` }

@@ -278,7 +278,7 @@ func (r *env) patches() (all []string) {
 	return all
 }
 
-// events are those recorded so far, as "name type reason count".
+// events returns the events recorded so far, as "name type reason count".
 func (r *env) events() (all []string) {
 	list, err := r.kube.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/apis/sources/v1alpha1"
 )
 
-// The name is the one that Knative's controllers give the account.
+// The account has the name that Knative's controllers give it.
 func TestAccountOf_IsKnativesName(t *testing.T) {
 	t.Parallel()
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)

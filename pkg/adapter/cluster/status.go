@@ -28,15 +28,15 @@ import (
 const (
 	// statusInterval is the shortest time between two reports of an object.
 	statusInterval = 30 * time.Second
-	// statusRound is a little longer: an object whose slot comes a moment earlier
+	// statusRound is a little longer: an object whose phase comes a moment earlier
 	// than in the previous round must not wait for the next one.
 	statusRound = statusInterval + time.Second
-	// statusSlots spread the objects over that time.
-	statusSlots = 30
+	// statusPhases spread the objects over that time.
+	statusPhases = 30
 )
 
 // reporter writes the counts of sources into their status, round by round. In a
-// round each object has a slot by its uid; a slot without objects costs no wake-up.
+// round each object has a phase by its uid; a phase without objects costs no wake-up.
 type reporter struct {
 	lister  listers.RescheduleSourceLister
 	refusal func(types.UID) string // why an object has no memory, "": it has
@@ -69,23 +69,23 @@ func (r *reporter) run(ctx context.Context, registry sources.Registry) {
 	}
 }
 
-// round reports each object once, in its slot.
+// round reports each object once, in its phase.
 func (r *reporter) round(ctx context.Context, registry sources.Registry, start time.Time) error {
 	objects, err := r.lister.List(labels.Everything())
 	if err != nil {
 		return err
 	}
-	var slots [statusSlots][]cache.ObjectName
+	var phases [statusPhases][]cache.ObjectName
 	for _, o := range objects {
-		slot := maphash.String(r.seed, string(o.UID)) % statusSlots
-		slots[slot] = append(slots[slot], nameOf(o))
+		phase := maphash.String(r.seed, string(o.UID)) % statusPhases
+		phases[phase] = append(phases[phase], nameOf(o))
 	}
 	var problems []error
-	for i, names := range slots {
+	for i, names := range phases {
 		if len(names) == 0 {
 			continue
 		}
-		wait(ctx, start.Add(time.Duration(i)*statusInterval/statusSlots))
+		wait(ctx, start.Add(time.Duration(i)*statusInterval/statusPhases))
 		for _, name := range names {
 			if err := ctx.Err(); err != nil {
 				return err

@@ -120,7 +120,7 @@ func TestStatus_IsReportedEvery30Seconds(t *testing.T) {
 			last[name] = now
 			reports++
 			if reports%7 == 0 {
-				take(9 * time.Second) // slow at times: slots are missed
+				take(9 * time.Second) // slow at times: phases are missed
 			}
 			return false, nil, nil
 		})
@@ -224,7 +224,7 @@ func TestReporter_ObjectRefuses(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(v1alpha1.Resource("reschedulesources"), name, nil)
 		})
 		r.run()
-		// The last slot begins a second earlier. When two of the objects share
+		// The last phase begins a second earlier. When two of the objects share
 		// it, the limit of reports per second makes the second one wait.
 		pass(statusInterval)
 		expect(t, "refused", map[string]bool{"a": true, "b": true}, refused)

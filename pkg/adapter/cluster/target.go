@@ -24,7 +24,7 @@ func accountOf(source string) string {
 
 // describe returns the source that an object describes, with the targets in its
 // status and its limits cut to the ceilings. A target that is missing in the status
-// is the one that was applied before. The source is suspended (it takes schedules,
+// is the target that was applied before. The source is suspended (it takes schedules,
 // and what is due waits)
 //
 //   - while a target that its spec asks for was never resolved;

@@ -16,7 +16,7 @@ func hangs(schedule.Attempt, int) (time.Duration, schedule.Outcome) {
 	return 24 * time.Hour, schedule.Outcome{Kind: schedule.Succeeded}
 }
 
-// Stop waits for deliveries and cuts off the ones that take too long.
+// Stop waits for deliveries, and cuts off deliveries that take too long.
 func TestStop_WaitsThenCutsOff(t *testing.T) {
 	bubble(t, 0, func(c *core) {
 		c.answer = func(a schedule.Attempt, _ int) (time.Duration, schedule.Outcome) {

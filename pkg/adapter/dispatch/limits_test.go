@@ -118,7 +118,7 @@ func TestMaxPerSecond_BurstThenRate(t *testing.T) {
 		}
 		for i, all := 5, c.deliveries(); i < 20; i++ {
 			if gap := all[i].At - all[i-1].At; gap < 200*time.Millisecond || gap > 201*time.Millisecond {
-				t.Errorf("delivery %d came %s after the one before", i, gap)
+				t.Errorf("delivery %d came %s after the previous delivery", i, gap)
 			}
 		}
 	})

@@ -202,8 +202,8 @@ const (
 	behind                     // it is a new one, and the group begins with what another one has
 )
 
-// judge decides from the answers of the others, the ones of the round before, and the ones that are gone. waitsFor
-// names, for the log, what a member that cannot join yet waits for.
+// judge decides from the other members' answers, now and in the round before. gone names the silent members whose disk
+// was empty. waitsFor names, for the log, what a member that cannot join yet waits for.
 //
 // A member takes part only with a majority, so one of the two others had a log then. Where it took part before both are
 // asked, and both ask, that log is lost.
@@ -367,7 +367,7 @@ func (m *Member) replaceOther(ctx context.Context, member, attempt string) error
 			return fmt.Errorf("group: member %s does not take part", name)
 		}
 	}
-	// What it had on disk is gone, so the log must not be trimmed on the strength of it.
+	// Its disk is empty, so its old position must not allow the log to be trimmed.
 	if err := (*shard).Mark(ctx, member, 0); err != nil {
 		return err
 	}

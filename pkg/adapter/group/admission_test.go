@@ -46,7 +46,7 @@ func TestAdmission_MemberNamedAdmitted(t *testing.T) {
 		// In a group that has begun this member may have promised something before it lost its disk.
 		{map[string]admission{"admitted": joined, "replaceable": empty}, waiting, "replaceable"},
 		{map[string]admission{"admitted": begun, "replaceable": begun}, replaceable, "the other members"},
-		// It may have joined with the vote of the one that was asking before.
+		// It may have joined with the vote of the member that was asking before.
 		{map[string]admission{"admitted": joined, "replaceable": asking}, waiting, "replaceable"},
 		// It took part in the round before, and its log was removed, to begin a new group.
 		{map[string]admission{"admitted": left, "replaceable": asking}, behind, "the other members"},

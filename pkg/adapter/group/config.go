@@ -31,7 +31,7 @@ type Settings struct {
 	// PeerListen is where to listen for the other members' logs, default the address in Peers.
 	PeerListen string
 	// ForwardListen is where to listen for calls that other members forward, default the
-	// port behind the one in Peers, at which they reach it.
+	// port in Peers plus 1, at which they reach it.
 	ForwardListen string
 	// TLSDir holds tls.crt, tls.key and ca.crt for both ports; "": without TLS, only on loopback.
 	TLSDir string
@@ -132,7 +132,7 @@ func (s *Settings) Check() error {
 			return fmt.Errorf("adapter: --peers: member %s: %w", p.Name, err)
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65534 {
-			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the one behind it", p.Name, port)
+			return fmt.Errorf("adapter: --peers: member %s: the port is %q, want a number from 1 to 65534: calls are forwarded to the next port", p.Name, port)
 		}
 		if local, err := listener.IsLoopback(p.Address); err != nil || !local && s.TLSDir == "" {
 			return fmt.Errorf("adapter: --peers: member %s is on %s, beyond loopback: give --peer-tls-dir with tls.crt, tls.key and ca.crt, since the peer port obeys every caller", p.Name, host)

@@ -12,7 +12,7 @@
 // A [Member] has the view of the state. While it owns the shard, a tenure runs a store over
 // the view, the queue and a dispatcher; all of them are thrown away with the tenure, and the
 // next owner reads the log. When the lease lapses, deliveries are cut off, and the answer of
-// a read is replaced by 503. The members call each other on a port of their own, the one behind the log's.
+// a read is replaced by 503. The members call each other on a port of their own, the next after the log's.
 //
 // A member without a log asks the others before it starts one. It is new where none knows
 // it. Where they know it, it has lost its disk, and one of them puts it in its own place in

@@ -17,8 +17,8 @@ type fitness string
 
 const (
 	unfit fitness = ""
-	// able has a clock that is right, and some space. ample has so much space that it takes
-	// over from a member that has none.
+	// able: the clock is right, and disk space is not low. ample: also enough space to take over
+	// from a member whose disk is full.
 	able  fitness = "able"
 	ample fitness = "ample"
 )
@@ -34,7 +34,7 @@ const (
 	resignEvery = time.Minute
 )
 
-// successors are the other members that reported that they are fit to own the shard. The owner does not.
+// successors are the other members that reported that they are fit to own the shard; the owner never does.
 type successors struct {
 	mu      sync.Mutex
 	answers map[string]fitnessAnswer

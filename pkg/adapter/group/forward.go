@@ -444,7 +444,7 @@ func setSecured(r *http.Request) {
 }
 
 // setCaller gives a forwarded call the address of its caller, for the shares of peers and the
-// audit lines. The connection has the one of the member.
+// audit lines. The connection has the address of the member.
 func setCaller(r *http.Request) {
 	if from := r.Header.Get(caller); from != "" {
 		r.RemoteAddr = from

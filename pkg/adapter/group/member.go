@@ -265,8 +265,8 @@ func (m *Member) Serve(handler http.Handler) {
 	close(m.serving)
 }
 
-// Ready reports that the adapter has caught up and knows an owner. An owner of which this member
-// has not heard for as long as calls wait is none: this member is cut off, or there is no majority.
+// Ready reports that the adapter has caught up and knows an owner. An owner that has been
+// silent for as long as calls wait does not count: this member is cut off, or there is no majority.
 func (m *Member) Ready() bool {
 	o, own, _ := m.group.Owner()
 	return !m.view.Sealed() && m.group.CaughtUp() && o.Member != "" && (own && m.current() != nil || o.Member != m.cfg.Member) &&
@@ -371,7 +371,7 @@ const (
 	ForwardMost  = 10 * time.Second
 )
 
-// forwardOn returns when callers are told to be elsewhere since begun, and have gone there.
+// forwardOn waits until callers have moved to other members, for ForwardMost at most.
 func (m *Member) forwardOn(begun time.Time) {
 	for {
 		until := begun.Add(forwardLeast)

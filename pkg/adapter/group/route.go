@@ -117,8 +117,8 @@ func (g *otherGroup) take(member int) {
 	g.moved = make(chan struct{})
 }
 
-// askAnother asks another member who owns the shard: the one that was taken for the owner may stand
-// still, and a call at it would wait without end.
+// askAnother asks another member who owns the shard: the member that was taken for the owner may
+// stand still, and a call at it would wait without end.
 func (g *otherGroup) askAnother(ctx context.Context, address string) {
 	if !g.asking.TryLock() {
 		return // another call asks

@@ -371,7 +371,7 @@ func (f *far) callFrom(m *Member, peer string) *httptest.ResponseRecorder {
 	return answer
 }
 
-// The owner sees the address of the caller, and not the one of the member that forwards.
+// The owner sees the address of the caller, not of the member that forwards.
 func TestForwarded_HasTheCallersAddress(t *testing.T) {
 	t.Parallel()
 	var got *http.Request

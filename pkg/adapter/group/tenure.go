@@ -113,8 +113,8 @@ func (t *tenure) purge() {
 const leastPurgeWait, mostPurgeWait = time.Second, 30 * time.Second
 
 func (t *tenure) purgeGone() error {
-	// What the shard has now was taken for a source that existed. So one that does not
-	// exist afterwards was removed, whatever this member has received.
+	// Every source that the shard has now existed when its schedules were accepted. So a source
+	// that does not exist afterwards was removed, whatever this member has received.
 	unknown, err := t.store.Sources()
 	if err != nil {
 		return ignoreTenureEnd(err)
@@ -124,7 +124,7 @@ func (t *tenure) purgeGone() error {
 	}
 	for _, s := range t.m.allSources() {
 		if slices.Contains(unknown, s.UID) && !t.m.hasSource(s) {
-			t.m.cfg.Log.Error("this group has schedules of a source that is said to be in another group, where they are not delivered: "+
+			t.m.cfg.Log.Error("this group has schedules of a source that is assigned to another group, where they are not delivered: "+
 				"put the number of the group back, or restore the back-up of this group", "source", s.Path(), "uid", s.UID, "here", t.m.cfg.shard, "said", s.Group)
 		}
 		unknown = slices.DeleteFunc(unknown, func(uid string) bool { return uid == s.UID })

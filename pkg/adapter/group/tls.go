@@ -52,7 +52,7 @@ func (p *peerTLS) now() *tls.Config {
 	defer p.mu.Unlock()
 	if time.Since(p.looked) >= filesAge {
 		if err := p.read(); err != nil { // files that are being replaced are read the next time
-			p.log.Warn("the files in --peer-tls-dir cannot be used: the ones that were read before stay in force", "error", err)
+			p.log.Warn("the files in --peer-tls-dir cannot be used: the previous files stay in force", "error", err)
 		}
 	}
 	return p.config

@@ -82,7 +82,7 @@ func repair(args []string, stdout, stderr io.Writer) (int, error) {
 		return exitFailed, err
 	}
 	if repaired.Lost > 0 || repaired.Gaps > 0 {
-		return exitProblem, fmt.Errorf("all is whole again, but for %d entries that could not be read (and what no index names, in %d places)", repaired.Lost, repaired.Gaps)
+		return exitProblem, fmt.Errorf("repaired, except %d unreadable entries; %d places may hold entries that no index names", repaired.Lost, repaired.Gaps)
 	}
 	return exitOK, nil
 }
@@ -194,7 +194,7 @@ func show(db *store.DB, source, key string, stdout io.Writer) error {
 	return print(stdout, store.NewDump(source, key, e, db.ID()), "  ")
 }
 
-// list prints all entries, page by page; page reads those after a key.
+// list prints all entries, page by page; page reads the entries after a key.
 func list(db *store.DB, source string, page func(after string) ([]store.Item, bool, error), stdout io.Writer) error {
 	after, unreadable := "", 0
 	for {
@@ -210,7 +210,7 @@ func list(db *store.DB, source string, page func(after string) ([]store.Item, bo
 			}
 			key := item.Key
 			if letter := item.Entry.DeadLetter; letter != nil {
-				key = letter.Key // the one it was delivered for
+				key = letter.Key // the key it was delivered for
 			}
 			if err := print(stdout, store.NewDump(source, key, item.Entry, db.ID()), ""); err != nil {
 				return err

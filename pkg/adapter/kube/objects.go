@@ -38,7 +38,7 @@ const (
 	watchUnread, listUnread = 16 << 10, 256 << 10
 	// pingAfter and pingTimeout find a connection that is dead.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
-	// perSecond bounds the calls of all watching sources, perNamespace the ones for
+	// objectsPerSecond bounds the calls of all watching sources, objectsPerNamespace the calls for
 	// sources of one namespace, each with bursts of two seconds' worth.
 	objectsPerSecond, objectsPerNamespace = 100, 20
 	maxNamespaces                         = 4096

@@ -421,7 +421,7 @@ func (s *Source) open(k *keyState, now time.Time, outline bool) (err error) {
 }
 
 // begin sets the current entry: the delivered occurrence if nothing waits behind it,
-// otherwise the stored entry. An expired entry is none.
+// otherwise the stored entry. An expired entry counts as absent.
 func (k *keyState) begin(now time.Time) {
 	k.own = k.flight != nil && k.flight.Own
 	if k.own {

@@ -186,8 +186,8 @@ func TestMarks_TheirEndFreesBytesForKeys(t *testing.T) {
 	h.check("at the end")
 }
 
-// What the end of an object frees counts for all of its keys. The second key was refused although both had
-// room: the sum of the namespace held the first one, and not what was free for it.
+// What the end of an object frees counts for all of its keys. The second key was refused although the
+// ceiling allowed both: the sum of the namespace held the first key, and not the bytes freed for it.
 func TestMarks_TheirEndFreesBytesForEachKey(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, tenantSource("ns", "a", schedule.Ceilings{MaxBytes: 16_000}))

@@ -13,7 +13,7 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// The results of changes: the ones of requests, and of keys that a DELETE removed.
+// The results of changes: of requests, and of keys that a DELETE removed.
 const resultCancelled = "cancelled"
 
 var changeResults = [...]string{string(schedule.Created), string(schedule.Replaced), string(schedule.Merged), string(schedule.Kept), resultCancelled}

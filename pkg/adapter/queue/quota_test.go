@@ -138,7 +138,7 @@ func (h *house) check(when string) {
 	}
 }
 
-// sized is a request for an event with so much data.
+// sized is a request for an event with n bytes of data.
 func sized(n int) schedule.Request {
 	r := after(time.Hour)
 	r.Event = &schedule.Event{Data: make([]byte, n)}

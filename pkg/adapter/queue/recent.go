@@ -67,8 +67,8 @@ func (s *Source) History(key string) ([]recent.Outcome, time.Time, error) {
 	return outcomes, since, nil
 }
 
-// Follow returns a follower of the source's events, after the one with the number if
-// resume is set; whole is false when some after it are not known any more.
+// Follow returns a follower of the source's events. With resume it begins after the event
+// with the number after; whole is false when some later events are not known any more.
 func (s *Source) Follow(after uint64, resume bool) (f *recent.Follower, whole bool, _ error) {
 	if err := s.enter(); err != nil {
 		return nil, false, err

@@ -104,7 +104,7 @@ func (a *Feeds) Follow(ref *FeedRef, after uint64, resume bool) (w *Follower, ok
 	defer a.mu.Unlock()
 	f := a.feeds[ref]
 	if f == nil {
-		if !a.makeSlot() {
+		if !a.evictIfFull() {
 			return nil, false
 		}
 		a.numbers++
@@ -129,8 +129,9 @@ func (a *Feeds) Follow(ref *FeedRef, after uint64, resume bool) (w *Follower, ok
 	return w, ok
 }
 
-// makeSlot makes a slot free for one more feed: it ends the feed that was left longest ago.
-func (a *Feeds) makeSlot() bool {
+// evictIfFull ends the feed that was left longest ago if there are maxFeeds. It reports
+// whether one more feed may be added. The caller holds the lock.
+func (a *Feeds) evictIfFull() bool {
 	var oldest *FeedRef
 	for ref, f := range a.feeds {
 		if f.followers == 0 && (oldest == nil || f.left.Before(a.feeds[oldest].left)) {

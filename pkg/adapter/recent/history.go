@@ -163,7 +163,7 @@ func (h *History) Get(ns, source, key string) ([]Outcome, time.Time) {
 	return found, since
 }
 
-// byUse is a heap of namespaces; the one that has the most is the first. Its order and its
+// byUse is a heap of namespaces; the namespace that has the most is the first. Its order and its
 // index differ from the heap of package listener, and the rest is container/heap's interface:
 // one heap for both would be longer.
 type byUse []*namespace

@@ -29,7 +29,7 @@ func (r reading) now(wall time.Time, at time.Duration) time.Time {
 }
 
 // clockReadings is what a member knows of the shard's clock: the readings that were least late, of
-// this span and of the one before.
+// this span and of the previous span.
 type clockReadings struct {
 	best, before reading
 	began        time.Duration

@@ -18,7 +18,7 @@ const (
 // Offset is what a member has measured of another member's wall clock.
 type Offset struct {
 	By    time.Duration // the other's clock less this member's
-	Error time.Duration // By is wrong by so much at most
+	Error time.Duration // the most that By may be wrong
 }
 
 // Clocks are the other members' wall clocks, as far as they were measured since the start.

@@ -15,7 +15,7 @@
 // [Log] is the seam: entries with a number, a head that each append and each renewal moves,
 // and an owner. The revision of the owner's claim is its epoch. The owner renews when it has
 // nothing to append. A standby that has seen no change of the head for T claims the shard,
-// if epoch and head are still the ones that it saw: with the epoch alone, a standby whose
+// if epoch and head are still as it saw them: with the epoch alone, a standby whose
 // watch lags could depose an owner that was never silent. The lease of the owner lasts 0.8 T
 // from the moment before it sent its last successful append. So it has ended when a standby
 // may claim.

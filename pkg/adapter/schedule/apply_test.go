@@ -297,7 +297,7 @@ func TestPolicies_AbsentFieldsStay(t *testing.T) {
 	}
 }
 
-// The newest accepted event is the one delivered.
+// The newest accepted event is delivered.
 func TestEvent_NewestIsDelivered(t *testing.T) {
 	t.Parallel()
 	for name, cur := range map[string]*Entry{"waiting": &waitingKey, "between attempts": &betweenKey, "behind": &behindKey, "in flight": &flyingKey} {

@@ -108,7 +108,7 @@ func TestFinish_NextKeepsFieldsOfTheKey(t *testing.T) {
 	}
 }
 
-// The requests that keep the id of an ingested event, and the ones that do not.
+// The requests that keep the id of an ingested event, and the requests that do not.
 func TestEventID_KeptByRequests(t *testing.T) {
 	t.Parallel()
 	waiting, tried, flying := waitingKey, betweenKey, flyingKey

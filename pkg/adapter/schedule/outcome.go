@@ -234,7 +234,7 @@ func (f *Flight) failed(waiting *Entry) *Entry {
 	return &n
 }
 
-// failedBefore returns the occurrence that waits behind the one that failed, if there is
+// failedBefore returns the occurrence that waits behind the failed occurrence, if there is
 // one. Its counter grows unless it is its own.
 func (f *Flight) failedBefore(waiting *Entry) (*Entry, bool) {
 	if waiting == nil || f.OwnCounter {

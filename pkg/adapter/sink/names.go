@@ -120,7 +120,7 @@ func (n *names) dial(ctx context.Context, src *schedule.Source, address string) 
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 	}
-	var families [2][]string // the one that is preferred, and the other one
+	var families [2][]string // the preferred family, and the other
 	for _, a := range all {
 		family := &families[0]
 		if a.Is4() != all[0].Is4() {
@@ -173,7 +173,7 @@ func (n *names) dialBoth(ctx context.Context, families [2][]string) (net.Conn, e
 		c, err := n.dialEach(ctx, families[family])
 		select {
 		case results <- result{c, err, family == 0}:
-		case <-ended: // the other one was sooner
+		case <-ended: // the other family was sooner
 			if c != nil {
 				_ = c.Close()
 			}

@@ -358,7 +358,7 @@ func TestNames_OtherFamilyIsTried(t *testing.T) {
 	}
 }
 
-// When nothing answers, the failure is the one of the family that was preferred.
+// When no address answers, the failure is of the preferred family.
 func TestNames_FailureOfBothFamilies(t *testing.T) {
 	t.Parallel()
 	s, _ := newSender(t)

@@ -16,7 +16,7 @@ import (
 )
 
 // OpenTelemetry's conventions for messaging are still in development, so all names of
-// the span are in this file. The ones of the source, and the system, are Knative's.
+// the span are in this file. The names of the source, and the system, are Knative's.
 
 const (
 	system    = "knative"

@@ -63,7 +63,7 @@ func (f *File) Sources() (wanted []*schedule.Source, unusable []string) {
 	return f.wanted, nil
 }
 
-// Gone implements [Origin]. The file of another adapter of a group may be newer than the one
+// Gone implements [Origin]. The file of another adapter of a group may be newer than the file
 // that was read here.
 func (f *File) Gone(context.Context, []string) ([]string, error) { return nil, nil }
 

@@ -64,7 +64,7 @@ func parse(name string, data []byte, config *ceilings.Config) ([]*schedule.Sourc
 		return nil, nil, errors.Join(p.errs...)
 	}
 	if len(p.sources) == 0 && !p.list {
-		return nil, nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none, and to lose the schedules of those before, write an empty List: "+
+		return nil, nil, fmt.Errorf("sources: %s: holds no RescheduleSource; to serve none and delete all schedules, write an empty List: "+
 			`{"apiVersion": "v1", "kind": "List", "items": []}`, name)
 	}
 	return p.sources, p.cuts, nil

@@ -125,7 +125,7 @@ func (db *DB) recount(source string) (s sum, err error) {
 	return s, err
 }
 
-// eachRecord visits the records of a source, also those in a block that cannot
+// eachRecord visits the records of a source, also records in a block that cannot
 // be read, as far as the due index names them. read decodes the record; its entry
 // is nil when it cannot be read.
 func (db *DB) eachRecord(source string, visit func(key string, read func() (*schedule.Entry, error)) error) (err error) {

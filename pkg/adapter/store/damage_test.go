@@ -91,7 +91,7 @@ func damaged(t *testing.T, fs vfs.FS, at int64) *vfs.MemFS {
 	return bad
 }
 
-// Two wrong bytes anywhere in the data hide no entry but those whose own record
+// Two wrong bytes anywhere in the data hide only entries whose own record
 // they are in, and keep neither the store from starting nor a source from being
 // delivered. What is hidden can be removed and replaced, and a repair makes all
 // of it whole.
@@ -228,7 +228,7 @@ func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any))
 		}
 	}
 	if n, _, err := db.Count("s"); n != damagedKeys-1 || err != nil {
-		fail("%d are counted without the one that was removed: %v", n, err)
+		fail("%d are counted without the removed key: %v", n, err)
 	}
 	return len(bad)
 }
@@ -236,7 +236,7 @@ func readDamaged(t *testing.T, db *DB, keys []string, fail func(string, ...any))
 func repairDamaged(t *testing.T, fs *vfs.MemFS, keys []string, bad int, fail func(string, ...any)) {
 	t.Helper()
 	wantKeys, wantLost := damagedKeys-bad, bad
-	if bad >= 2 { // of those one was removed, one replaced
+	if bad >= 2 { // one of the unreadable keys was removed, one replaced
 		wantKeys, wantLost = wantKeys+1, bad-2
 	}
 	r, err := Repair(Options{Dir: "data", FS: fs})

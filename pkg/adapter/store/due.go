@@ -9,9 +9,9 @@ import (
 	"github.com/reschedule-dev/reschedule/pkg/adapter/schedule"
 )
 
-// dueOrder walks a source's keys by original due time. Those are the rows of
+// dueOrder walks a source's keys by original due time. It reads the rows of
 // the due table that are not of a retry, and the rows of the retry table; both
-// are in the order of (time, key), so that this is a merge of the two.
+// are in the order of (time, key), so that it merges the two.
 type dueOrder struct {
 	due, retry       *scan
 	dueAt, retryAt   Row

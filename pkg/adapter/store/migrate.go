@@ -29,7 +29,7 @@ var (
 	ErrNothing = errors.New("it holds nothing")
 	// ErrNotSealed is returned for the directory of a member that may lack what its group has
 	// acknowledged.
-	ErrNotSealed = errors.New("its group was not sealed, or this member has not heard of it: what the group has acknowledged may be missing here. " +
+	ErrNotSealed = errors.New("its group was not sealed, or the seal has not reached this member: what the group has acknowledged may be missing here. " +
 		"Start the group, run adapter-replicated seal --data-dir DIR on the machine of this directory, and stop the group")
 )
 

@@ -17,7 +17,7 @@ const indexed = 4
 
 // Purge implements Store. All tables that are ordered by source lose the
 // source's rows at once, and a row of the purge table records that the expiry
-// table, which is ordered by time, still has some: those the housekeeper removes.
+// table, which is ordered by time, still has some rows, which the housekeeper removes.
 func (db *DB) Purge(source string) error {
 	if err := checkNames(source, "-"); err != nil {
 		return err

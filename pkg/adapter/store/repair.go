@@ -406,8 +406,8 @@ func freeName(fs vfs.FS, dir string) string {
 	}
 }
 
-// swap puts the store in repairDir in the place of the one in dir, and moves the files from
-// before to the directory aside, whose name it returns.
+// swap puts the store in repairDir in the place of the store in dir, and moves the old files
+// to the directory aside, whose name it returns.
 func swap(fs vfs.FS, dir, aside string) (string, error) {
 	if err := fs.MkdirAll(fs.PathJoin(dir, aside), 0o700); err != nil {
 		return "", err

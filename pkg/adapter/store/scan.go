@@ -151,9 +151,9 @@ func (s *scan) nowhere() []byte {
 }
 
 // ahead checks the tables that a seek to key opens. It returns the least last
-// key of them or, when some cannot be opened, the greatest last key of those and
-// false: no row of theirs can be read, and the engine's answer about sizes is
-// wrong. nil when there are none.
+// key of the tables. When some cannot be opened, it returns the greatest last key of
+// the unreadable tables and false: no row of them can be read, and the engine's answer
+// about sizes is wrong. It returns nil when there are no tables.
 func (s *scan) ahead(key []byte) (last []byte, whole bool) {
 	levels, err := s.db.db.SSTables()
 	if err != nil {

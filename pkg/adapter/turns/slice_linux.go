@@ -15,7 +15,7 @@ const slice = 100 * time.Microsecond
 // shortenTimeSlices asks the kernel for short slices, for this process's threads and the threads
 // that they start. Since 6.12 a thread that wakes up waits for the slice of the thread that runs, 3 ms
 // and the rest of a tick, unless its own slice is shorter
-// (https://docs.kernel.org/scheduler/sched-eevdf.html). Older kernels ignore the wish.
+// (https://docs.kernel.org/scheduler/sched-eevdf.html). Older kernels ignore the request.
 func shortenTimeSlices() {
 	done := map[int]bool{}
 	for again := true; again; { // a thread may have been started by one that was not yet asked for
@@ -30,7 +30,7 @@ func shortenTimeSlices() {
 				continue
 			}
 			done[id], again = true, true
-			_ = shortenTimeSlice(id) // it is a wish
+			_ = shortenTimeSlice(id) // the kernel may refuse
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestSuspended_ClosesItsWatches(t *testing.T) {
 }
 
 // A resync of more objects than the quota of the source wakes each of them once, as
-// room is made.
+// keys end.
 func TestResync_QuotaRepeatsNothing(t *testing.T) {
 	run(t, func() *schedule.Source {
 		src := own()
@@ -200,7 +200,7 @@ func TestResync_OnRevision(t *testing.T) {
 	})
 }
 
-// A source that would take too many watches is told so, and keeps the ones it has.
+// A source that would take too many watches has this in its status, and keeps its watches.
 func TestStreams_AreBounded(t *testing.T) {
 	run(t, labelled, func(t *testing.T, w *world) {
 		w.api.forbids = func(_ string, q objects.Query) bool { return q.Namespace == "" && q.Resource.Kind != "Namespace" }

@@ -357,9 +357,9 @@ func TestBytes_RefusedWhileNamespacesChange(t *testing.T) {
 		}
 		w.mu.Unlock()
 		w.api.put("Website", "n1/a", true)
-		w.want("no room", time.Minute)
+		w.want("over the ceiling", time.Minute)
 		w.change(func(src *schedule.Source) { src.Ceilings.MaxBytes = 0 })
-		w.want("room", 10*time.Minute, "add Website/n1/a")
+		w.want("no ceiling", 10*time.Minute, "add Website/n1/a")
 	})
 }
 

@@ -36,7 +36,7 @@ func TestOwner_OthersCostNoCall(t *testing.T) {
 }
 
 // While the kind of owners is found, which waits for the limits of a namespace, lists and watches of
-// other namespaces go on: a call held one of four turns, or the one of all lists, for 10 s.
+// other namespaces go on: a call held one of four turns, or the single turn of all lists, for 10 s.
 func TestOwner_FoundWithoutATurn(t *testing.T) {
 	for _, watched := range []bool{false, true} {
 		t.Run(fmt.Sprintf("watched=%t", watched), func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestEvent_Plural(t *testing.T) {
 	}
 }
 
-// An event of the object itself is the one of ApiServerSource, with uid and version.
+// An event of the object itself is as ApiServerSource sends it, with uid and version.
 func TestEvent_IsOfApiServerSource(t *testing.T) {
 	src := sourceOf()
 	s := &observed{path: "ops/a", uid: "u", version: "7"}

@@ -39,8 +39,8 @@ func (g *lateGroups) of(group string) *turns.Turns {
 // lose patience.
 const lateAfter = 10 * time.Second
 
-// answered notes that a page has come. A refusal is none: the API server refuses a caller without
-// rights before it asks an API that hangs.
+// answered notes that a page has come. A refusal does not count: the API server refuses a caller
+// without rights before it asks an API that hangs.
 func (g *lateGroups) answered(group string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // lease is the log of an owner whose lease may end and come back. The log takes changes all the
-// while, as the one of a group does; what changes nothing is refused without the lease.
+// while, as the log of a group does; what changes nothing is refused without the lease.
 type lease struct {
 	view *store.View
 	over atomic.Bool

@@ -162,8 +162,8 @@ func (l *listing) pass(ctx context.Context) error {
 	return nil
 }
 
-// begin stores that a list is under way: from here on the marks are not the ones of
-// the version before.
+// begin stores that a list is under way: from here on the marks are not the marks of
+// the previous version.
 func (l *listing) begin() error {
 	r := l.s.r
 	w, ok := r.rows.get(l.namespace)

@@ -180,8 +180,8 @@ func (r *resource) marked() int64 { return max(0, r.objects.Load()) }
 // rows of its namespaces have no version to go on from either.
 const relisting = "-"
 
-// part makes the rows of namespaces the ones of watches of their own. Before, one watch
-// of all namespaces may have reported their objects.
+// part gives each namespace a row for a watch of its own. Before, one watch of all
+// namespaces may have reported their objects.
 func (r *resource) part() error {
 	whole, ok := r.rows.get("")
 	if !ok || whole.version == "" {

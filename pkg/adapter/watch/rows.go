@@ -10,8 +10,8 @@ import (
 )
 
 // row is what the store remembers about a part of a resource: all namespaces, or one.
-// The state of a resource as a whole stands under its identity, the one of a namespace
-// under a hash of both.
+// The state of a resource as a whole stands under its identity, the state of a
+// namespace under a hash of both.
 type row struct {
 	resource  uint64
 	namespace string // "" = of the resource as a whole

@@ -178,7 +178,7 @@ func (s *source) serve(ctx context.Context, src *schedule.Source) {
 	running.Wait()
 }
 
-// plan reads the rows of the store, removes the ones of resources that are not watched
+// plan reads the rows of the store, removes the rows of resources that are not watched
 // any more, and returns the resources that are.
 func (s *source) plan(w *schedule.Watch) ([]*resource, error) {
 	states, err := s.q.WatchStates()

@@ -15,7 +15,7 @@ import (
 // source that has watched says so.
 const unreachableAfter = 10 * time.Second
 
-// The reasons, the one that the status reports first.
+// The reasons, in the order in which the status prefers them.
 var reasons = []string{
 	schedule.WatchInvalidKey, schedule.WatchNoSuchKind, schedule.WatchForbidden, schedule.WatchQuotaExceeded, schedule.WatchUnreachable, schedule.WatchListing,
 }

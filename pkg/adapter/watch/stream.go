@@ -480,7 +480,7 @@ func (s *stream) flush() error {
 }
 
 // reselect lists the namespaces that are selected now and were not before, and removes
-// the ones that are not any more.
+// the namespaces that are not any more.
 func (s *stream) reselect(ctx context.Context) error {
 	if err := s.r.narrow(ctx, s.namespaces.names(), s.namespaces.membership); err != nil {
 		return err

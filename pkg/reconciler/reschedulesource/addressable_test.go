@@ -66,8 +66,7 @@ func TestAddressable_InvalidSpec(t *testing.T) {
 	}}.Test(t, reconciling)
 }
 
-// addressed gives a source the addresses that follow, the first of which is
-// the one that old clients use.
+// addressed gives a source the addresses that follow. Old clients use the first.
 func addressed(all ...*duckv1.Addressable) option {
 	return func(s *v1alpha1.RescheduleSource) {
 		s.Status.AddressStatus = duckv1.AddressStatus{Address: all[0]}
@@ -194,7 +193,7 @@ func TestEventPolicies_ListedAndReady(t *testing.T) {
 		row("one that names the source", []option{applied("named")}, policy("named", true, toSource("git-repos"))),
 		row("one that selects the source", []option{applied("team")}, policy("team", true, toTeam("platform"))),
 		row("several, in the order of their names", []option{applied("a", "b")}, policy("b", true), policy("a", true, toSource("git-repos"))),
-		row("those for others do not count", nil, policy("named", false, toSource("other")), policy("team", false, toTeam("other")), elsewhere),
+		row("policies for others do not count", nil, policy("named", false, toSource("other")), policy("team", false, toTeam("other")), elsewhere),
 		row("one that is not ready", []option{applied("a"), but(condition("Addressable", "False", "EventPoliciesNotReady", "event policies b are not ready"))},
 			policy("a", true), policy("b", false)),
 		{Name: "one that is gone", Key: key, Objects: []runtime.Object{settled(applied("gone")), adapter(1, 1)}, WantStatusUpdates: becomes(settled())},

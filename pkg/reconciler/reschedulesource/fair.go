@@ -23,23 +23,23 @@ const (
 )
 
 // fair makes the namespaces take turns. Knative's queue is first come, first served, also its slow
-// lane, which is emptied into the same line: a neighbour of 3,000 changed sources waited for all of
+// lane, which is emptied into the same queue: a neighbour of 3,000 changed sources waited for all of
 // them. Its wait after a failure is one bucket for all keys, ten a second.
 //
-// A key that comes out of that queue is reconciled if no other one of its namespace is. Else it
-// goes into the line of its namespace, which takes no time, and comes back when its turn has come.
+// A key from Knative's queue is reconciled if no other key of its namespace is. Else it goes into
+// the queue of its namespace, which takes no time, and comes back when its turn has come.
 type fair struct {
 	controller.Reconciler
 	reconciler.LeaderAware
 	enqueue func(types.NamespacedName)
 	retries workqueue.TypedRateLimiter[string]
 
-	mu    sync.Mutex
-	lines map[string]*line // by namespace, of which a key has its turn
+	mu     sync.Mutex
+	queues map[string]*keyQueue // by namespace, of which a key has its turn
 }
 
-// line is the keys of a namespace.
-type line struct {
+// keyQueue has the keys of a namespace.
+type keyQueue struct {
 	turn    string   // the key that is reconciled, or comes back to be
 	waiting []string // in the order of their coming
 	waits   map[string]bool
@@ -49,7 +49,7 @@ type line struct {
 func takeTurns(impl *controller.Impl) {
 	impl.Reconciler = &fair{
 		Reconciler: impl.Reconciler, LeaderAware: impl.Reconciler.(reconciler.LeaderAware), enqueue: impl.EnqueueKey,
-		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryLeast, retryMost), lines: map[string]*line{},
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryLeast, retryMost), queues: map[string]*keyQueue{},
 	}
 	impl.Concurrency = workers
 }
@@ -86,17 +86,17 @@ func (f *fair) Reconcile(ctx context.Context, key string) error {
 func (f *fair) begin(namespace, key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.lines[namespace]
-	if l == nil {
-		f.lines[namespace] = &line{turn: key, waits: map[string]bool{}}
+	q := f.queues[namespace]
+	if q == nil {
+		f.queues[namespace] = &keyQueue{turn: key, waits: map[string]bool{}}
 		return true
 	}
-	if l.turn == key {
+	if q.turn == key {
 		return true
 	}
-	if !l.waits[key] {
-		l.waits[key] = true
-		l.waiting = append(l.waiting, key)
+	if !q.waits[key] {
+		q.waits[key] = true
+		q.waiting = append(q.waiting, key)
 	}
 	return false
 }
@@ -105,13 +105,13 @@ func (f *fair) begin(namespace, key string) bool {
 func (f *fair) end(namespace string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.lines[namespace]
-	if len(l.waiting) == 0 {
-		delete(f.lines, namespace)
+	q := f.queues[namespace]
+	if len(q.waiting) == 0 {
+		delete(f.queues, namespace)
 		return
 	}
-	l.turn, l.waiting = l.waiting[0], l.waiting[1:]
-	delete(l.waits, l.turn)
-	_, name, _ := cache.SplitMetaNamespaceKey(l.turn) // begin took it apart
+	q.turn, q.waiting = q.waiting[0], q.waiting[1:]
+	delete(q.waits, q.turn)
+	_, name, _ := cache.SplitMetaNamespaceKey(q.turn) // begin took it apart
 	f.enqueue(types.NamespacedName{Namespace: namespace, Name: name})
 }

@@ -77,7 +77,7 @@ func taking(t *testing.T, s *slow, test func(t *testing.T, impl *controller.Impl
 }
 
 // A source is reconciled at once although another namespace has changed 3,000 of its own, and each
-// of those is reconciled, one at a time. It waited for all of them.
+// of the 3,000 is reconciled, one at a time. It waited for all of them.
 func TestFair_StormOfANeighbour(t *testing.T) {
 	for _, lane := range []string{"changes", "resync"} {
 		t.Run(lane, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestFair_StormOfANeighbour(t *testing.T) {
 }
 
 // A source that failed once is tried again at once although sources of another namespace fail again
-// and again. All failures waited in one line, ten a second.
+// and again. All failures waited in one queue, ten a second.
 func TestFair_FailuresOfANeighbour(t *testing.T) {
 	s := &slow{takes: time.Millisecond, fails: func(key string, times int) bool { return key != calmKey.String() || times == 1 }}
 	taking(t, s, func(t *testing.T, impl *controller.Impl) {
@@ -143,8 +143,8 @@ func TestFair_ChangeMeanwhile(t *testing.T) {
 		if first, second := s.times[busyKey(0).String()], s.times[busyKey(1).String()]; first != 2 || second != 1 {
 			t.Errorf("%d and %d times, want 2 and 1", first, second)
 		}
-		if l := len(impl.Reconciler.(*fair).lines); l != 0 {
-			t.Errorf("%d lines are kept", l)
+		if n := len(impl.Reconciler.(*fair).queues); n != 0 {
+			t.Errorf("%d queues are kept", n)
 		}
 	})
 }

@@ -38,7 +38,7 @@ type Reconciler struct {
 	resolver        *resolver.URIResolver
 	statefulSets    appslisters.StatefulSetNamespaceLister
 	secrets         corelisters.SecretNamespaceLister
-	accounts        corelisters.ServiceAccountLister // those with the OIDC label
+	accounts        corelisters.ServiceAccountLister // with the OIDC label
 	policies        eventinglisters.EventPolicyLister
 	ceilings        func() *ceilings.Config
 }

@@ -58,8 +58,8 @@ func (r *Reconciler) publishSinkRevision(ctx context.Context, source *v1alpha1.R
 	case err != nil: // the last revision stays: without it the next one could not be distinguished from it
 		return fmt.Errorf("reading the revision of the sink: %w", err)
 	}
-	// A revision is ready a moment before requests reach it, and the one before would
-	// get the first objects. The Service is ready when they do.
+	// A revision is ready a moment before requests reach it, and the previous revision
+	// would get the first objects. The Service is ready when they do.
 	if isReady(o) {
 		revision, _, _ := unstructured.NestedString(o.Object, "status", "latestReadyRevisionName")
 		if len(revision) > validation.DNS1123SubdomainMaxLength { // its author may write any text: it names no Revision

@@ -19,7 +19,7 @@ import (
 
 // Adapter is a running adapter.
 type Adapter struct {
-	// URL is the address of the schedule API, TLS with --tls-listen the one with TLS, Admin
+	// URL is the address of the schedule API, TLS its address with TLS (--tls-listen), Admin
 	// the address of probes and metrics, Page the address of the page with --ui.
 	URL, TLS, Admin, Page string
 

@@ -12,7 +12,7 @@ import (
 // built is the adapter that [Main] built, when ADAPTER_BINARY names none.
 var built string
 
-// Binary returns the path of the adapter: ADAPTER_BINARY, or the one that [Main] built.
+// Binary returns the path of the adapter: ADAPTER_BINARY, or the program that [Main] built.
 //
 // It reads the variable at each call. go test reuses a result only while the variables
 // that tests read are the same, and it does not see what TestMain reads.

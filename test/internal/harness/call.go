@@ -26,8 +26,8 @@ type Reply struct {
 	Body   []byte
 }
 
-// Schedule is a key as the API shows it; in a bulk answer and in a problem
-// with what those have beside it.
+// Schedule is a key as the API shows it, with the further fields of a bulk answer
+// and of a problem.
 type Schedule struct {
 	Key           string         `json:"key"`
 	Revision      uint64         `json:"revision"`

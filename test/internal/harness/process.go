@@ -18,7 +18,7 @@ import (
 type Process struct {
 	Env    []string // NAME=value, beside the environment of this process
 	Memory int64    // the most that it may take, in bytes; 0 = no limit
-	Binary string   // the program; default the one of this checkout
+	Binary string   // the program; default the adapter of this checkout
 }
 
 // Pod is the process of config/500-adapter.yaml: 1 GiB, of which Go's runtime

@@ -20,7 +20,7 @@ import (
 )
 
 // ApplyDir applies every manifest of a directory in the order of the files'
-// names, as kubectl does, without those below it.
+// names, as kubectl does, without its subdirectories.
 func (c *Cluster) ApplyDir(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil || len(files) == 0 {

@@ -55,7 +55,7 @@ func Launch(log string, env []string, binary string, args ...string) (*Process, 
 // watch sees to it that a process does not outlive this one, even when this one
 // panics or is killed: a shell waits on a pipe from here, which the kernel
 // closes in any case. Linux's own way, a signal at the parent's death, comes
-// at the death of the parent's thread, and those come and go.
+// at the death of the parent's thread, and threads come and go.
 func watch(pid int) (*exec.Cmd, io.Closer, error) {
 	cmd := exec.Command("sh", "-c", `cat >/dev/null; kill -9 "$0"`, strconv.Itoa(pid))
 	pipe, err := cmd.StdinPipe()

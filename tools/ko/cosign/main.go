@@ -1,4 +1,4 @@
-// Command cosign signs and verifies releases with a key, offline. It understands those
+// Command cosign signs and verifies releases with a key, offline. It understands the
 // commands and flags of sigstore's cosign that hack/make-release.sh and docs/releases.md
 // use, writes the same bundles, and verifies with cosign's own library. The whole of cosign
 // takes 900 more packages, mostly for the key services of clouds.

@@ -96,7 +96,7 @@ func (w *env) set(f func()) {
 	f()
 }
 
-// setFlags are config-features: those given over Knative's defaults.
+// setFlags sets config-features: the given flags over Knative's defaults.
 func (w *env) setFlags(with feature.Flags) {
 	f, err := feature.NewFlagsConfigFromMap(nil)
 	if err != nil {

@@ -21,8 +21,8 @@ const (
 	keysTimeout = 2 * time.Second
 )
 
-// algorithms are the ones with a public key. A token with another algorithm is not
-// signed with a key of the cluster.
+// algorithms are the algorithms with a public key. A token with another algorithm is
+// not signed with a key of the cluster.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }

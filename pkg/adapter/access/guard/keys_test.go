@@ -56,8 +56,8 @@ func (w *env) publish(ids ...string) {
 	w.set(func() { w.keySet = set })
 }
 
-// sign makes a token that says it is signed with the key named says, and is
-// signed with the one named with.
+// sign makes a token that claims the key named says, and is signed with the key
+// named with.
 func sign(user, says, with string, change ...func(map[string]any)) string {
 	parts := strings.Split(newToken(user, append([]func(map[string]any){claim("iss", clusterIssuer)}, change...)...), ".")
 	k := signingKeys()[with]
@@ -135,7 +135,7 @@ func TestKeys_ForgedTokenCostsNoReview(t *testing.T) {
 	}
 }
 
-// An API server accepts more tokens than the ones of its service accounts.
+// An API server accepts other tokens too, beside the tokens of its service accounts.
 func TestKeys_ForeignTokenIsReviewed(t *testing.T) {
 	t.Parallel()
 	for name, token := range map[string]string{

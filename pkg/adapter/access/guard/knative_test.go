@@ -46,7 +46,7 @@ func markUnresolved(p *theirPolicy, reason, message string) {
 	p.Status.MarkSubjectsResolvedFailed(reason, message)
 }
 
-// The audience is the one that Knative gives the source.
+// The source has the audience that Knative gives it.
 func TestAudience_IsKnatives(t *testing.T) {
 	t.Parallel()
 	gvk := v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind)

@@ -22,7 +22,7 @@ import (
 // account, never the rights of the adapter.
 type API interface {
 	// Resolve finds a kind. Its error is ErrNoSuchKind when the API server has none
-	// of that name. Without a version it is the one that the API server prefers.
+	// of that name. Without a version it returns the version that the API server prefers.
 	Resolve(ctx context.Context, a Account, group, version, kind string) (Resource, error)
 	// List hands over one page. With the turn of the caller, who makes one list at a time, it
 	// waits for nothing that is limited for the account's namespace. Its error is ErrGone when
@@ -34,7 +34,7 @@ type API interface {
 	Watch(ctx context.Context, a Account, q Query, h Handler) error
 }
 
-// Turn is what the caller of a list shares with the other ones.
+// Turn is what the callers of lists share.
 type Turn interface {
 	// Without calls wait without the turn, and returns when the turn has come again. On an
 	// error, also of wait, the turn is over.

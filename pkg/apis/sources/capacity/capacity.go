@@ -315,8 +315,8 @@ func isShortWatch(w *v1alpha1.WatchStatus) bool {
 	return w == nil || len(w.Status)+len(w.Reason)+len(w.Message) <= reportBytes
 }
 
-// allows reports whether a namespace may take so much more: as much as it then has must stay
-// free. The caller holds the lock.
+// allows reports whether a namespace may take more bytes: what stays free must be at least its
+// new total. The caller holds the lock.
 func (s *Sources) allows(namespace string, more int64) bool {
 	return more <= 0 || s.namespaces[namespace]+more <= s.cfg.Total-s.used-more
 }
@@ -330,7 +330,7 @@ func (s *Sources) grow(e *entry, more int64) {
 	}
 }
 
-// refusal says why a namespace may not take so much more. The caller holds the lock.
+// refusal says why a namespace may not take more bytes. The caller holds the lock.
 func (s *Sources) refusal(namespace string, more int64) string {
 	const inMiB = 1 << 20
 	who, have, may := "all RescheduleSources together", s.used, ""
@@ -352,7 +352,7 @@ func IsStandIn(o *v1alpha1.RescheduleSource) bool {
 	return is
 }
 
-// Refusal is why an object is a stand-in; nil for one that is none.
+// Refusal is why an object is a stand-in; nil if it is not a stand-in.
 func Refusal(o *v1alpha1.RescheduleSource) error {
 	if text, is := o.Annotations[refusalAnnotation]; is {
 		return fmt.Errorf("spec: %s", text)

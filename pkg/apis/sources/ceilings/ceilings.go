@@ -86,7 +86,7 @@ func (c Cut) String() string {
 	return fmt.Sprintf("%s: %s is %s to %s (%s)", c.Field, c.Wanted, verb, c.Ceiling, c.Key)
 }
 
-// Limits are those in force for a source with that spec, and what was cut of
+// Limits returns the limits in force for a source with that spec, and what was cut of
 // the fields that it names. A field that is not valid counts as not named.
 func (c Ceilings) Limits(spec *v1alpha1.RescheduleSourceSpec) (Limits, []Cut) {
 	limits, cuts := c.Default, []Cut(nil)

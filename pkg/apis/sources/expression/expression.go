@@ -155,7 +155,7 @@ func quoted(field string, err error) error {
 var errValue = errors.New("no value")
 
 // Eval evaluates the expression for an event or an object and says what that cost. Its
-// error is the one of ctx where that ended the evaluation.
+// error is the error of ctx where ctx ended the evaluation.
 func (p *Program) Eval(ctx context.Context, value map[string]any) (out ref.Val, cost uint64, err error) {
 	program, err := compiled.get(p.identity, p.compile)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // MaxBytes bounds what the compiled expressions of all sources take together: one takes up
-// to a hundred kilobytes, and an author writes as many as an author likes. The ones that
-// were not used lately are compiled again when they are.
+// to a hundred kilobytes, and an author may write many. Beyond MaxBytes the least
+// recently used are dropped, and compiled again at their next use.
 const MaxBytes = 12 << 20
 
 // What a compiled expression takes at most beside its text, as measured: by itself, for each of its
@@ -32,7 +32,7 @@ type cache struct {
 
 	sync.Mutex
 	of    map[identity]*list.Element // of *program
-	order list.List                  // the one that was used last is first
+	order list.List                  // the program that was used last is first
 	bytes int64
 }
 

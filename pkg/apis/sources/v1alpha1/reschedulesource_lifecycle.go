@@ -187,7 +187,7 @@ func (s *RescheduleSourceStatus) MarkAddressable() {
 	conditions.Manage(s).MarkTrue(ConditionAddressable)
 }
 
-// MarkNotAddressable says why it cannot. The address is none of its business.
+// MarkNotAddressable sets the condition to False with a reason. It does not change the address.
 func (s *RescheduleSourceStatus) MarkNotAddressable(reason, format string, args ...any) {
 	conditions.Manage(s).MarkFalse(ConditionAddressable, reason, format, args...)
 }

@@ -71,7 +71,7 @@ func TestWatchRules_FitIntoAnObject(t *testing.T) {
 			t.Fatalf("%s is left out", WatchAccount(source))
 		}
 	}
-	// The API server refuses objects of more than 1.5 MiB, and its own fields need room.
+	// The API server refuses objects of more than 1.5 MiB, and its own fields need space.
 	if size := (&rbacv1.ClusterRole{Rules: rules}).Size(); size > 5<<20/4 || size < 1_000_000 {
 		t.Errorf("the role has %d bytes", size)
 	}

@@ -227,11 +227,11 @@ func (f function) tell(r run) error {
 	}
 	resp, err := teller.Post(f.recorder+"/runs", "application/json", bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("telling the recorder: %w", err)
+		return fmt.Errorf("reporting to the recorder: %w", err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("telling the recorder: %s", resp.Status)
+		return fmt.Errorf("reporting to the recorder: %s", resp.Status)
 	}
 	return nil
 }

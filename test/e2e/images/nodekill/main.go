@@ -1,7 +1,7 @@
 // Command nodekill kills processes of a node's pods without a warning, as a
 // power cut does. It needs the node's process IDs, and the right to kill.
 //
-//	nodekill                 the containers of all pods, also the ones that hold their networks
+//	nodekill                 the containers of all pods, also the containers that hold their networks
 //	nodekill CONTAINER-ID…   these containers
 //
 // Its own pod, whose uid POD_UID is, is spared. It prints what it killed.

@@ -141,7 +141,7 @@ func (r *recorder) add(one record) (answer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.records) == most {
-		return answer{}, fmt.Errorf("%d records are kept already: no room for one more", most)
+		return answer{}, fmt.Errorf("%d records are kept already: the recorder is full", most)
 	}
 	if r.file != nil {
 		if err := r.file.Encode(one); err != nil {

@@ -18,7 +18,7 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The lines of a stream. The input stream of the JDK has no timeout, and swallows interrupts in Java 17. A chunk is asked
- * for when the one before is taken, so that a slow reader costs no memory.
+ * for when the previous chunk is taken, so that a slow reader costs no memory.
  */
 final class EventBody implements HttpResponse.BodySubscriber<EventBody> {
 

@@ -21,7 +21,7 @@ interface Token {
   }
 
   static Token fixed(String token) {
-    check(token, "the one given");
+    check(token, "the argument of token");
     return () -> token;
   }
 

@@ -126,7 +126,7 @@ public class RescheduleOperator extends Operator {
     return this;
   }
 
-  /** Listens on this port instead of the one in the environment variable PORT (default 8080); 0 is any free port. */
+  /** Listens on this port instead of the port in the environment variable PORT (default 8080); 0 is any free port. */
   public RescheduleOperator withPort(int number) {
     port = number;
     return this;

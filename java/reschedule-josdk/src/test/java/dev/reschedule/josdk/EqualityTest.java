@@ -389,8 +389,8 @@ class EqualityTest {
   }
 
   /**
-   * Name and mode of each site, in the order of their creation. The next one is created after the first run of the one
-   * before, and sites that write their status come last, one after the other: when another object of a kind changes while JOSDK adds a
+   * Name and mode of each site, in the order of their creation. The next site is created after the first run of the
+   * previous site, and sites that write their status come last, one after the other: when another object of a kind changes while JOSDK adds a
    * finalizer, JOSDK 5.3.2 does not recognise its own change (TemporaryResourceCache.putResource), and the object is run
    * twice. That is so in a resident operator too.
    */

@@ -10,7 +10,7 @@ import org.springframework.boot.context.properties.bind.DefaultValue;
  *
  * @param audience see {@link dev.reschedule.josdk.RescheduleOperator#withAudience}
  * @param subjects the accounts that may send, if not every RescheduleSource of the operator's own namespace
- * @param port the port of deliveries; null: the one in the environment variable PORT
+ * @param port the port of deliveries; null: the port in the environment variable PORT
  * @param retryBySource see {@link dev.reschedule.josdk.RescheduleOperator#withRetryBySource}
  */
 @ConfigurationProperties("reschedule")
